@@ -1,0 +1,99 @@
+// Batches: which examples, in which order, padded to which width.
+//
+// The order of an epoch is a pure function of (seed, epoch) and is never stored: a keyed
+// permutation maps positions to examples. So a stream resumes from two integers, and its memory
+// does not grow with the data set.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "data/dataset.hpp"
+#include "data/task.hpp"
+
+namespace skytape::data {
+
+inline constexpr int kMaxTowers = 2;
+
+/// Position in an endless stream: `position` examples of `epoch` were handed out.
+struct Cursor {
+  int64_t epoch = 0;
+  int64_t position = 0;
+  friend bool operator==(const Cursor&, const Cursor&) = default;
+};
+
+/// One padded batch on the host. Vectors of towers that a task does not have stay empty.
+struct Batch {
+  int64_t size = 0;            // B, examples
+  int64_t width = 0;           // n, trimmed positions, the same in both towers
+  int64_t nominal_length = 0;  // length that positions, means and projections refer to
+  int towers = 1;
+  std::array<std::vector<int32_t>, kMaxTowers> ids;       // [B, n], 0 behind the end
+  std::array<std::vector<float>, kMaxTowers> mask;        // [B, n], 1 = attention may read
+  std::array<std::vector<int32_t>, kMaxTowers> lengths;   // [B], tokens before padding
+  std::array<std::vector<int32_t>, kMaxTowers> unmasked;  // [B], ones in the mask
+  std::vector<int32_t> labels;                            // [B]
+  int64_t real_tokens = 0;                                // ones in all masks
+  Cursor after;  // cursor of the stream once this batch is consumed: what a checkpoint stores
+};
+
+struct BatchOptions {
+  int64_t batch = 32;
+  int64_t max_length = 0;      // tokens kept from the front; 0: nominal_length
+  int64_t nominal_length = 0;  // required
+  MaskRule mask = MaskRule::length;
+  int drop_token = -1;           // stored token left out on reading (ListOps `]`: kListOpsClose)
+  bool trim = true;              // false: width is nominal_length (methods that read their padding)
+  int64_t round_to = 64;         // trimmed widths are multiples of it
+  bool group_by_length = false;  // batches of similar lengths inside a shuffle window
+  int64_t window = 64;           // batches per shuffle window
+  uint64_t seed = 42;
+};
+
+/// Fills `batch` with the examples `rows` of `data`; its vectors are reused.
+void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchOptions& options,
+             Batch& batch);
+
+/// Endless shuffled training stream; batches cross epoch ends, so each has `options.batch`
+/// examples. Resuming from a cursor gives the same batches as never stopping.
+class BatchStream {
+ public:
+  BatchStream(Dataset data, const BatchOptions& options, Cursor start = {});
+
+  void next(Batch& batch);
+  [[nodiscard]] Cursor cursor() const { return cursor_; }
+
+ private:
+  [[nodiscard]] int64_t row_at_cursor();
+  void order_window(int64_t epoch, int64_t begin, int64_t end);
+
+  Dataset data_;
+  BatchOptions options_;
+  Cursor cursor_;
+  std::vector<int64_t> rows_;  // [batch], examples of the next batch
+  // The shuffle window that holds the cursor, ordered; used with group_by_length only.
+  int64_t window_epoch_ = -1;
+  int64_t window_begin_ = 0;
+  std::vector<int64_t> window_rows_;
+  std::vector<int64_t> scratch_;
+};
+
+/// One pass over a split in file order; the last batch may be smaller.
+class BatchPass {
+ public:
+  /// Visits the first `examples` examples; 0 means all.
+  BatchPass(Dataset data, const BatchOptions& options, int64_t examples = 0);
+
+  /// False when every example was handed out.
+  bool next(Batch& batch);
+
+ private:
+  Dataset data_;
+  BatchOptions options_;
+  int64_t end_;
+  int64_t position_ = 0;
+  std::vector<int64_t> rows_;
+};
+
+}  // namespace skytape::data

@@ -1,0 +1,46 @@
+// A split of a task as a read-only view of its memory-mapped cache file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace skytape::data {
+
+class CacheFile;
+
+/// Examples of one split. Copying is free; examples are read from the page cache when asked for,
+/// so memory does not grow with the set. Safe to read from several threads.
+class Dataset {
+ public:
+  explicit Dataset(std::shared_ptr<const CacheFile> file);
+
+  [[nodiscard]] int64_t size() const { return count_; }  // examples
+  [[nodiscard]] int64_t classes() const;
+  [[nodiscard]] int towers() const;        // sequences per example
+  [[nodiscard]] int token_offset() const;  // id = stored byte + token_offset()
+  /// What results must be called: the task's name, or `retrieval-substitute` where the files are
+  /// not the official ones.
+  [[nodiscard]] std::string_view name() const;
+  /// How the set came to be, as JSON text: generator parameters, seed, source files and hashes.
+  [[nodiscard]] std::string_view provenance() const;
+  /// Checksum over tokens and labels of the file, 16 hexadecimal digits.
+  [[nodiscard]] std::string fingerprint() const;
+
+  [[nodiscard]] int32_t label(int64_t i) const;
+  /// Stored bytes of one sequence, whole: add token_offset() to get ids.
+  [[nodiscard]] std::span<const uint8_t> tokens(int64_t i, int tower = 0) const;
+  [[nodiscard]] int64_t length(int64_t i, int tower = 0) const;  // tokens
+
+  /// Examples [begin, begin + count) of this view.
+  [[nodiscard]] Dataset slice(int64_t begin, int64_t count) const;
+
+ private:
+  std::shared_ptr<const CacheFile> file_;
+  int64_t begin_ = 0;
+  int64_t count_ = 0;
+};
+
+}  // namespace skytape::data

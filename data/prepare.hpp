@@ -1,0 +1,76 @@
+// Preparing, opening, describing and exporting the data of a task.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/dataset.hpp"
+#include "data/task.hpp"
+
+namespace skytape::data {
+
+struct PrepareOptions {
+  std::filesystem::path from;  // folder, file or archive to read; empty: generate
+  uint64_t data_seed = 1;      // of generators and of seeded splits
+  int threads = 0;             // 0: all cores; never changes the result
+  bool force = false;          // prepare again although a complete cache is there
+  int64_t limit = 0;           // generate only that many examples in all (0: the official number)
+  std::function<void(std::string_view what, int64_t done, int64_t total)>
+      progress;                                     // total 0: open
+  std::function<void(std::string_view text)> warn;  // tolerated oddities: an empty PNG, …
+};
+
+/// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache
+/// is kept unless `from` or `force` is given. Several processes may call it at the same time.
+/// UsageError: `from` missing for a task that cannot be generated. DataError: bad source files.
+/// Error: the disk is full.
+void prepare(const TaskInfo& task, const std::filesystem::path& root,
+             const PrepareOptions& options = {});
+
+/// True if every split is there and belongs to one preparation (checksums are left to open()).
+[[nodiscard]] bool is_prepared(const TaskInfo& task, const std::filesystem::path& root);
+
+/// Which examples dev is, for a task without its own dev split (Text): the last part of train, or
+/// the test split, as the benchmark's own code does. Other tasks ignore it.
+enum class DevRule { held_out, test };
+
+/// Split `train`, `dev` or `test`, checked against its checksum. DataError names the file and what
+/// is wrong; if nothing is there, the command to type.
+[[nodiscard]] Dataset open(const TaskInfo& task, const std::filesystem::path& root,
+                           std::string_view split, DevRule dev = DevRule::held_out);
+
+/// Writes the official files of a generable task: `basic_{train,val,test}.tsv` for ListOps, the
+/// image and metadata folders for Pathfinder. UsageError for a task whose files are not ours.
+void export_official(const TaskInfo& task, const std::filesystem::path& root,
+                     const std::filesystem::path& dir);
+
+/// What a prepared split holds.
+struct SplitFacts {
+  std::string split;
+  int64_t examples = 0;
+  int64_t tokens = 0;  // over all towers
+  int64_t min_length = 0;
+  int64_t max_length = 0;
+  double mean_length = 0;
+  std::vector<int64_t> label_counts;  // [classes]
+  std::string fingerprint;
+};
+
+struct Description {
+  std::string task;
+  std::string name;  // what results must be called
+  std::vector<SplitFacts> splits;
+  std::string provenance;  // JSON
+};
+
+/// Reads every split once and counts. Throws as open() does.
+[[nodiscard]] Description describe(const TaskInfo& task, const std::filesystem::path& root);
+
+/// The description as a small table for a terminal.
+[[nodiscard]] std::string to_text(const Description& description);
+
+}  // namespace skytape::data
