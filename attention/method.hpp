@@ -1,0 +1,125 @@
+// The interface of an attention method: one coarse operation with its own backward.
+//
+// Letters: B batch, H heads, N queries and keys, D head width. A method sees q, k, v as [B, H, N,
+// D] and the mask as [B, N] (1 = real token, 0 = padding, in q's dtype; the ones need not come
+// first).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/options.hpp"
+#include "autograd/parameter.hpp"
+#include "autograd/tape.hpp"
+#include "tensor/random.hpp"
+#include "tensor/tensor.hpp"
+
+namespace skytape::attention {
+
+/// What the factory knows when a layer is built. Parameters and constant buffers (features, tables)
+/// are added to `store` under `prefix` ("model.transformer_0.mha.attn.").
+struct Build {
+  int layer = 0;
+  std::int64_t heads = 2;        // H
+  std::int64_t head_width = 32;  // D
+  std::int64_t nominal_length =
+      0;  // N before trimming: positions, poolings and buckets keep using it
+  std::string prefix;
+  ParameterStore* store = nullptr;
+};
+
+struct Inputs {
+  Tensor q, k, v;  // [B, H, N, D]; k is undefined for methods that share queries and keys
+  Tensor mask;     // [B, N]
+};
+
+/// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
+/// and goldens inject theirs.
+class Draws {
+ public:
+  void set(const std::string& name, Tensor value);
+  [[nodiscard]] const Tensor* find(const std::string& name) const;  ///< nullptr if absent
+  [[nodiscard]] const Tensor& get(const std::string& name) const;   ///< throws Error if absent
+  [[nodiscard]] const std::vector<std::pair<std::string, Tensor>>& all() const { return all_; }
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> all_;
+};
+
+/// The circumstances of one call, besides its inputs.
+struct Call {
+  bool training = false;            // dropout on
+  Random random;                    // of this step and layer
+  std::int64_t first_example = 0;   // index of batch entry 0 in the full batch (accumulation)
+  std::int64_t fewest_tokens = -1;  // smallest number of real tokens of an example in the full
+                                    // batch, counted on the host; -1: not known, count the mask
+  const Draws* injected = nullptr;  // replace what the method would draw
+};
+
+/// Gradients of a call. Undefined tensors mean zero; `parameters` in the order of
+/// Method::parameters().
+struct Gradients {
+  Tensor dq, dk, dv;  // [B, H, N, D]
+  std::vector<Tensor> parameters;
+};
+
+/// Output of a call and the function that differentiates it; the closure holds what was saved.
+struct Result {
+  Tensor out;  // [B, H, N, D]
+  std::function<Gradients(const Tensor& dout)> backward;
+};
+
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  /// Trainable parameters of this layer (often none).
+  [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
+
+  /// Draws every random array of a call that is stored rather than regenerated.
+  [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
+
+  /// Forward pass; `draws` holds what draw() returned, with injected arrays in place.
+  [[nodiscard]] virtual Result forward(const Inputs& inputs, const Draws& draws,
+                                       const Call& call) const = 0;
+
+  /// The same mathematics composed from basic differentiable ops, slow and obvious: the oracle of
+  /// forward and backward. Parameters enter with tape.use().
+  [[nodiscard]] virtual Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+                                      const Call& call) const = 0;
+};
+
+/// A setting in which a method must equal another one, for the registry-driven test.
+struct Exact {
+  std::string when;    // in words: "landmarks = all rows"
+  std::string equals;  // "softmax" or "kernelized"
+  OptionValues options;
+  std::function<Draws(const Inputs&)> draws;  // what to inject (may be empty)
+  double tolerance = 1e-10;                   // relative, f64
+};
+
+/// One row of the registry: everything the rest of the program knows about a method.
+struct Spec {
+  std::string name;
+  std::string paper;           // paper and equation
+  std::string idea;            // one line
+  std::string cost;            // forward multiply-adds per head
+  std::string memory;          // beyond q, k, v, out
+  bool shared_qk = false;      // takes no W_k: queries serve as keys
+  bool random = false;         // draws anew at every call
+  bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
+  bool per_example = true;     // an example's output does not depend on the rest of the batch
+  std::vector<Exact> exact;    // empty: never
+  std::vector<OptionValues> samples;  // settings that tests run, the default among them
+  std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
+  std::function<std::unique_ptr<Method>(const Build&, const OptionValues&)> make;
+};
+
+/// Runs a method as one node of the tape. k is ignored for methods that share queries and keys.
+[[nodiscard]] Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask,
+                        const Call& call);
+
+}  // namespace skytape::attention

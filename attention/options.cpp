@@ -1,0 +1,118 @@
+#include "attention/options.hpp"
+
+#include <charconv>
+#include <utility>
+
+#include "tensor/error.hpp"
+#include "tensor/suggest.hpp"
+
+namespace skytape::attention {
+namespace {
+
+/// The whole text as a number, or nothing.
+template <class T> bool parse(const std::string& text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc{} && stop == end;
+}
+
+[[noreturn]] void refuse(const std::string& method, const Option& option, const std::string& text) {
+  throw UsageError(join(method, ".", option.key, ": expected ", option.range(), ", got '", text,
+                        "' (", option.meaning, ")"));
+}
+
+std::string short_number(double value) {
+  std::ostringstream text;
+  text.precision(10);
+  text << value;
+  return text.str();
+}
+
+struct Assign {
+  const std::string& method;
+  const Option& option;
+  const std::string& text;
+
+  template <class T> void number(T* field) const {
+    T value{};
+    if (!parse(text, value) || !(value >= option.low && value <= option.high)) {
+      refuse(method, option, text);
+    }
+    *field = value;
+  }
+  void operator()(std::int64_t* field) const { number(field); }
+  void operator()(double* field) const { number(field); }
+  void operator()(bool* field) const {
+    if (text != "0" && text != "1" && text != "true" && text != "false") {
+      refuse(method, option, text);
+    }
+    *field = text == "1" || text == "true";
+  }
+  void operator()(std::string* field) const {
+    for (const std::string& choice : option.choices) {
+      if (choice == text) {
+        *field = text;
+        return;
+      }
+    }
+    refuse(method, option, text);
+  }
+};
+
+}  // namespace
+
+Option Option::integer(std::string key, std::int64_t& field, double low, double high,
+                       std::string meaning) {
+  return {std::move(key), &field, std::move(meaning), low, high, {}};
+}
+Option Option::real(std::string key, double& field, double low, double high, std::string meaning) {
+  return {std::move(key), &field, std::move(meaning), low, high, {}};
+}
+Option Option::flag(std::string key, bool& field, std::string meaning) {
+  return {std::move(key), &field, std::move(meaning), 0, 1, {}};
+}
+Option Option::choice(std::string key, std::string& field, std::vector<std::string> choices,
+                      std::string meaning) {
+  return {std::move(key), &field, std::move(meaning), 0, 0, std::move(choices)};
+}
+
+std::string Option::text() const {
+  if (const auto* i = std::get_if<std::int64_t*>(&value)) return std::to_string(**i);
+  if (const auto* x = std::get_if<double*>(&value)) return short_number(**x);
+  if (const auto* b = std::get_if<bool*>(&value)) return **b ? "1" : "0";
+  return *std::get<std::string*>(value);
+}
+
+std::string Option::range() const {
+  if (std::holds_alternative<bool*>(value)) return "0|1";
+  if (!choices.empty()) {
+    std::string text;
+    for (const std::string& choice : choices) text += (text.empty() ? "" : "|") + choice;
+    return text;
+  }
+  return short_number(low) + ".." + short_number(high);
+}
+
+std::vector<OptionInfo> describe(const std::vector<Option>& options) {
+  std::vector<OptionInfo> infos;
+  for (const Option& option : options) {
+    infos.push_back({option.key, option.text(), option.range(), option.meaning});
+  }
+  return infos;
+}
+
+void assign(const std::string& method, const std::vector<Option>& options,
+            const OptionValues& values) {
+  for (const auto& [key, text] : values) {
+    const Option* found = nullptr;
+    std::vector<std::string> keys;
+    for (const Option& option : options) {
+      if (option.key == key) found = &option;
+      keys.push_back(option.key);
+    }
+    if (found == nullptr) throw UsageError(unknown_name("option of " + method, key, keys));
+    std::visit(Assign{method, *found, text}, found->value);
+  }
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,66 @@
+// Parameters: named tensors and their gradients, packed into flat buffers (design.md §4.7).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tensor/random.hpp"
+#include "tensor/tensor.hpp"
+
+namespace skytape {
+
+/// Fills a fresh f64 CPU tensor of the parameter's shape from a random sequence of its own.
+using Initialiser = std::function<Tensor(const Shape& shape, const Random& random)>;
+[[nodiscard]] Initialiser constant_init(double value);
+[[nodiscard]] Initialiser normal_init(double standard_deviation);  // mean 0
+[[nodiscard]] Initialiser uniform_init(double bound);              // in (-bound, bound]
+
+/// A tensor that outlives tapes, and its gradient: views into the store's flat buffers.
+struct Parameter {
+  std::string name;  // as in the papers' PyTorch model, e.g. "model.transformer_0.mha.W_q.weight"
+  Shape shape;
+  Initialiser initialise;
+  bool trainable = true;  // false: a constant buffer, in the checkpoint but not in the optimiser
+  bool has_gradient = false;  // set when a backward pass reached it; the optimiser skips the others
+  Tensor value;
+  Tensor grad;
+  std::int64_t offset = 0;  // of its first element in the flat buffers
+};
+
+/// All parameters of a model. First every module declares its own with add(), then pack() allocates
+/// the flat buffers and initialises every value from the seed and the parameter's name, so that
+/// adding a parameter changes no other's start.
+class ParameterStore {
+ public:
+  ParameterStore() = default;
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  /// Declares a parameter; the reference stays valid. Throws if the name exists or after pack().
+  Parameter& add(const std::string& name, const Shape& shape, Initialiser initialise,
+                 bool trainable = true);
+  /// The parameter of that name if it exists already (layers may share one), else nullptr.
+  [[nodiscard]] Parameter* find(const std::string& name);
+
+  void pack(DType dtype, Device device, std::uint64_t seed);
+  [[nodiscard]] bool packed() const { return values_.defined(); }
+
+  [[nodiscard]] std::deque<Parameter>& parameters() { return parameters_; }
+  [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
+  [[nodiscard]] Tensor& values() {
+    return values_;
+  }  // flat, trainable first; each start 64-byte aligned
+  [[nodiscard]] Tensor& gradients() { return gradients_; }  // flat, same offsets (trainable part)
+  [[nodiscard]] std::int64_t trainable_size() const { return trainable_size_; }  // flat elements
+  [[nodiscard]] std::int64_t parameter_count() const;  // trainable scalars, padding not counted
+  void zero_gradients();  // zeroes the flat gradient and every has_gradient flag
+
+ private:
+  std::deque<Parameter> parameters_;
+  Tensor values_, gradients_;
+  std::int64_t trainable_size_ = 0;
+};
+
+}  // namespace skytape

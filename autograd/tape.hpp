@@ -1,0 +1,113 @@
+// The tape: nodes in creation order, which is a topological order; backward walks it from the back.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "autograd/parameter.hpp"
+#include "tensor/tensor.hpp"
+
+namespace skytape {
+
+class Tape;
+
+/// A value on a tape; copying is free.
+class Var {
+ public:
+  Var() = default;
+  [[nodiscard]] const Tensor& value() const;
+  [[nodiscard]] const Shape& shape() const { return value().shape(); }
+  [[nodiscard]] std::int64_t size(int axis) const { return value().size(axis); }
+  [[nodiscard]] bool needs_grad() const;
+  [[nodiscard]] bool defined() const { return tape_ != nullptr; }
+  [[nodiscard]] Tape& tape() const;
+
+ private:
+  friend class Tape;
+  Var(Tape* tape, int index) : tape_(tape), index_(index) {}
+  Tape* tape_ = nullptr;
+  int index_ = -1;
+};
+
+/// What a backward function writes into: fresh gradients, one per input; the tape accumulates.
+class Grads {
+ public:
+  /// Adds a gradient for input i, in the input's shape. An undefined tensor means zero.
+  void add(int i, Tensor gradient);
+  /// False when input i needs no gradient: guards costly terms.
+  [[nodiscard]] bool needs(int i) const;
+
+ private:
+  friend class Tape;
+  Grads(Tape& tape, int node) : tape_(tape), node_(node) {}
+  Tape& tape_;
+  int node_;
+};
+
+using Backward = std::function<void(const Tensor& dy, Grads& g)>;
+
+class Tape {
+ public:
+  enum class Mode { train, eval };  // eval records no backward
+  explicit Tape(Mode mode = Mode::train) : mode_(mode) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  [[nodiscard]] Mode mode() const { return mode_; }
+
+  /// A leaf whose gradient goes to the parameter's own buffer (added to what is there).
+  [[nodiscard]] Var use(Parameter& parameter);
+  /// A leaf that receives a gradient, read with grad() after backward.
+  [[nodiscard]] Var input(Tensor value);
+  /// A leaf that receives none.
+  [[nodiscard]] Var constant(Tensor value);
+
+  /// Appends a node: its inputs, its value, and how dLoss/dvalue becomes gradients of the inputs.
+  /// The closure is dropped when no input needs a gradient.
+  [[nodiscard]] Var record(const char* name, std::span<const Var> inputs, Tensor value,
+                           Backward backward);
+
+  /// Seeds dLoss/dvalue at `output` (ones if absent; output is then a scalar) and walks back.
+  /// Runs once per tape: nodes release what they saved as they are consumed.
+  void backward(Var output, Tensor seed = {});
+
+  /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.
+  [[nodiscard]] Tensor grad(Var v) const;
+
+  /// Names the first op whose output (forward) or gradient (backward) is not finite, by throwing
+  /// NonFiniteError. Reads back from the device after each op: for finding faults, not for speed.
+  void check_finite(bool on) { check_finite_ = on; }
+
+  /// Name of every node in order, leaves as "leaf".
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  friend class Var;
+  friend class Grads;
+  struct Node {
+    const char* name = "leaf";
+    std::vector<int> inputs;
+    Tensor value;
+    Tensor gradient;
+    Backward backward;
+    Parameter* parameter = nullptr;
+    bool needs_grad = false;
+    bool is_input = false;
+  };
+  Var append(Node node);
+  void accumulate(int node, Tensor gradient);
+
+  std::vector<Node> nodes_;
+  Mode mode_;
+  bool check_finite_ = false;
+  bool consumed_ = false;
+};
+
+/// Records on the tape of the first input that has one (see Tape::record).
+[[nodiscard]] Var record(const char* name, std::initializer_list<Var> inputs, Tensor value,
+                         Backward backward);
+
+}  // namespace skytape

@@ -1,0 +1,152 @@
+// CUDA only (included by nvcc): checks, the device's stream, teams and launchers.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "tensor/error.hpp"
+
+namespace skytape::cuda {
+
+/// Throws with the call, the place and the reason when a CUDA runtime call failed.
+inline void check(cudaError_t status, const char* call, const char* file, int line) {
+  if (status != cudaSuccess) {
+    throw Error(join(call, " failed at ", file, ":", line, ": ", cudaGetErrorString(status)));
+  }
+}
+inline void check(cublasStatus_t status, const char* call, const char* file, int line) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw Error(join(call, " failed at ", file, ":", line, ": ", cublasGetStatusString(status)));
+  }
+}
+#define CUDA_CHECK(call) ::skytape::cuda::check((call), #call, __FILE__, __LINE__)
+
+/// The one stream that everything runs on, and cuBLAS bound to it.
+cudaStream_t stream();
+cublasHandle_t cublas();
+
+inline constexpr int kWarp = 32;
+inline constexpr int kBlock = 256;
+
+/// One warp owns the row.
+struct Warp {
+  int lane;
+  template <class F> __device__ void each(std::int64_t n, const F& f) const {
+    for (std::int64_t i = lane; i < n; i += kWarp) f(i);
+    __syncwarp();
+  }
+  template <class F> __device__ auto sum(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T s = 0;
+    for (std::int64_t i = lane; i < n; i += kWarp) s += f(i);
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      s += __shfl_xor_sync(0xffffffffu, s, offset);
+    }
+    return s;
+  }
+  template <class F> __device__ auto max(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T best = -std::numeric_limits<T>::infinity();
+    for (std::int64_t i = lane; i < n; i += kWarp) {
+      const T value = f(i);
+      best = value > best ? value : best;
+    }
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      const T other = __shfl_xor_sync(0xffffffffu, best, offset);
+      best = other > best ? other : best;
+    }
+    return best;
+  }
+  __device__ bool leader() const { return lane == 0; }
+};
+
+/// One block of kBlock threads owns the row; partial results meet in shared memory.
+struct Block {
+  double* shared;  // [kBlock / kWarp + 1]
+  template <class F> __device__ void each(std::int64_t n, const F& f) const {
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) f(i);
+    __syncthreads();
+  }
+  template <class F> __device__ auto sum(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T s = 0;
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) s += f(i);
+    return combine(s, [](T a, T b) { return a + b; });
+  }
+  template <class F> __device__ auto max(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T best = -std::numeric_limits<T>::infinity();
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) {
+      const T value = f(i);
+      best = value > best ? value : best;
+    }
+    return combine(best, [](T a, T b) { return a > b ? a : b; });
+  }
+  __device__ bool leader() const { return threadIdx.x == 0; }
+
+ private:
+  template <class T, class Op> __device__ T combine(T value, const Op& op) const {
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    }
+    T* partial = reinterpret_cast<T*>(shared);
+    if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
+    __syncthreads();
+    T total = partial[0];
+    for (int w = 1; w < kBlock / kWarp; ++w) total = op(total, partial[w]);
+    __syncthreads();  // the next reduction reuses `shared`
+    return total;
+  }
+};
+
+template <class F> __global__ void map_kernel(std::int64_t n, F f) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += stride) {
+    f(i);
+  }
+}
+template <class F> __global__ void warp_rows_kernel(std::int64_t count, F f) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * (kBlock / kWarp);
+  for (std::int64_t row =
+           static_cast<std::int64_t>(blockIdx.x) * (kBlock / kWarp) + threadIdx.x / kWarp;
+       row < count; row += stride) {
+    f(row, Warp{static_cast<int>(threadIdx.x % kWarp)});
+  }
+}
+template <class F> __global__ void block_rows_kernel(std::int64_t count, F f) {
+  __shared__ double shared[kBlock / kWarp + 1];
+  for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{shared});
+}
+
+inline constexpr std::int64_t kMaxGrid = 1 << 20;    // blocks; kernels loop beyond it
+inline constexpr std::int64_t kWarpRowWidth = 1024;  // wider rows get a whole block
+
+inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
+  return static_cast<unsigned>(
+      std::min<std::int64_t>((work + per_block - 1) / per_block, kMaxGrid));
+}
+
+/// f(i) for i in [0, n).
+template <class F> void map(std::int64_t n, const F& f) {
+  if (n == 0) return;
+  map_kernel<<<grid_for(n, kBlock), kBlock, 0, stream()>>>(n, f);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+/// f(row, team) for row in [0, count); `width` entries a row decide between warp and block.
+template <class F> void rows(std::int64_t count, std::int64_t width, const F& f) {
+  if (count == 0) return;
+  if (width <= kWarpRowWidth) {
+    warp_rows_kernel<<<grid_for(count, kBlock / kWarp), kBlock, 0, stream()>>>(count, f);
+  } else {
+    block_rows_kernel<<<grid_for(count, 1), kBlock, 0, stream()>>>(count, f);
+  }
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace skytape::cuda
