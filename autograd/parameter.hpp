@@ -11,6 +11,9 @@
 
 namespace skytape {
 
+/// Each parameter starts at a multiple of so many bytes in the flat buffers.
+inline constexpr std::int64_t kParameterAlignment = 64;
+
 /// Fills a fresh f64 CPU tensor of the parameter's shape from a random sequence of its own.
 using Initialiser = std::function<Tensor(const Shape& shape, const Random& random)>;
 [[nodiscard]] Initialiser constant_init(double value);

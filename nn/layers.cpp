@@ -1,0 +1,44 @@
+#include "nn/layers.hpp"
+
+#include <cmath>
+
+namespace skytape::nn {
+
+Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out) {
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  weight = &store.add(name + ".weight", {out, in}, uniform_init(bound));
+  bias = &store.add(name + ".bias", {out}, uniform_init(bound));
+}
+
+Var Linear::operator()(Var x) const {
+  return linear(x, x.tape().use(*weight), x.tape().use(*bias));
+}
+
+Var Linear::without_bias(Var x) const { return linear(x, x.tape().use(*weight), Var()); }
+
+LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width) {
+  weight = &store.add(name + ".weight", {width}, constant_init(1));
+  bias = &store.add(name + ".bias", {width}, constant_init(0));
+}
+
+Var LayerNorm::operator()(Var x) const {
+  return layer_norm(x, x.tape().use(*weight), x.tape().use(*bias));
+}
+
+Embedding::Embedding(ParameterStore& store, const std::string& name, std::int64_t vocabulary,
+                     std::int64_t nominal_length, std::int64_t width) {
+  tokens = &store.add(name + ".word_embeddings.weight", {vocabulary, width}, normal_init(0.02));
+  positions =
+      &store.add(name + ".position_embeddings.weight", {nominal_length, width}, normal_init(0.02));
+}
+
+Var Embedding::operator()(Tape& tape, const Tensor& ids) const {
+  const std::int64_t n = ids.size(1);
+  ENSURE(n <= positions->shape[0], "embedding: ", n, " positions, but the table has ",
+         positions->shape[0]);
+  const Var word = embedding(tape.use(*tokens), ids);       // [B, N, E]
+  const Var place = narrow(tape.use(*positions), 0, 0, n);  // [N, E]
+  return word + place;
+}
+
+}  // namespace skytape::nn

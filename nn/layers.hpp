@@ -1,0 +1,41 @@
+// Layers: parameters and the one line that applies them. E width, F feed-forward width.
+#pragma once
+
+#include <string>
+
+#include "autograd/ops.hpp"
+#include "autograd/parameter.hpp"
+
+namespace skytape::nn {
+
+/// y = x Wᵀ + b. Starts as PyTorch's Linear: weight and bias uniform in ±1/√in.
+struct Linear {
+  Parameter* weight;  // [out, in]
+  Parameter* bias;    // [out]
+
+  Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out);
+  [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
+  [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
+};
+
+/// Layer norm over the last axis; weight 1, bias 0 at the start.
+struct LayerNorm {
+  Parameter* weight;  // [E]
+  Parameter* bias;    // [E]
+
+  LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width);
+  [[nodiscard]] Var operator()(Var x) const;
+};
+
+/// Token plus learned position embedding; both start as N(0, 0.02²), as in the papers' code. The
+/// padding id 0 has an ordinary trainable vector.
+struct Embedding {
+  Parameter* tokens;     // [V, E]
+  Parameter* positions;  // [nominal length, E]
+
+  Embedding(ParameterStore& store, const std::string& name, std::int64_t vocabulary,
+            std::int64_t nominal_length, std::int64_t width);
+  [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids) const;  ///< i32[B, N] -> [B, N, E]
+};
+
+}  // namespace skytape::nn

@@ -1,0 +1,138 @@
+#include "nn/model.hpp"
+
+#include "attention/registry.hpp"
+
+namespace skytape::nn {
+namespace {
+
+/// Places that draw random numbers: the embedding, the layers, and within a layer the rest.
+enum class Place : std::uint64_t {
+  embedding = 1,
+  layers,
+  attention,
+  attention_output,
+  mlp_hidden,
+  mlp_output
+};
+
+Random at(const Random& random, Place place) {
+  return random.fork(static_cast<std::uint64_t>(place));
+}
+
+/// The random sequence of a tower, training and evaluation apart.
+Random tower_random(const StepContext& step, int tower) {
+  const Purpose mode = step.training ? Purpose::train : Purpose::evaluate;
+  return fork(step.random, mode).fork(static_cast<std::uint64_t>(tower));
+}
+
+std::string layer_name(int layer) { return "model.transformer_" + std::to_string(layer); }
+
+}  // namespace
+
+MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string& name,
+                                       const ModelConfig& config, int layer)
+    : heads_(config.heads),
+      head_width_(config.head_width),
+      query_(store, name + ".W_q", config.width, config.heads * config.head_width),
+      key_(store, name + ".W_k", config.width, config.heads * config.head_width),
+      value_(store, name + ".W_v", config.width, config.heads * config.head_width),
+      output_(store, name + ".ff", config.heads * config.head_width, config.width) {
+  const attention::Spec& spec = attention::find(config.attention);
+  shared_qk_ = spec.shared_qk;
+  const attention::Build build{
+      layer, config.heads, config.head_width, config.nominal_length, name + ".attn.", &store};
+  method_ = spec.make(build, config.attention_options);
+}
+
+Var MultiHeadAttention::split_heads(Var x) const {
+  return swap_middle(reshape(x, {x.size(0), x.size(1), heads_, head_width_}));
+}
+
+Var MultiHeadAttention::operator()(Var x, const Tensor& mask, const attention::Call& call) const {
+  // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
+  const Var q = split_heads(shared_qk_ ? query_.without_bias(x) : query_(x));  // [B, H, N, D]
+  const Var k = shared_qk_ ? Var() : split_heads(key_(x));                     // [B, H, N, D]
+  const Var v = split_heads(shared_qk_ ? value_.without_bias(x) : value_(x));  // [B, H, N, D]
+  const Var out = attention::apply(*method_, q, k, v, mask, call);             // [B, H, N, D]
+  return output_(reshape(swap_middle(out), {x.size(0), x.size(1), heads_ * head_width_}));
+}
+
+EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
+                           const ModelConfig& config, int layer)
+    : norm1_(store, name + ".norm1", config.width),
+      attention_(store, name + ".mha", config, layer),
+      norm2_(store, name + ".norm2", config.width),
+      mlp_in_(store, name + ".mlpblock.0", config.width, config.ff_width),
+      mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width) {}
+
+Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& call,
+                             const Dropout& dropout) const {
+  const auto dropout_at = [&](Place place) {
+    Dropout d = dropout;
+    d.random = at(dropout.random, place);
+    return d;
+  };
+  x = add_dropout(x, attention_(norm1_(x), mask, call),
+                  dropout_at(Place::attention_output));  // [B, N, E]
+  const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(norm2_(x)), x.tape().use(*mlp_in_.bias),
+                                       dropout_at(Place::mlp_hidden));  // [B, N, F]
+  return add_dropout(x, mlp_out_(hidden), dropout_at(Place::mlp_output));
+}
+
+Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed)
+    : config_(config) {
+  ENSURE(config.towers >= 1 && config.towers <= kMaxTowers, "model: towers must be 1 or ",
+         kMaxTowers, ", got ", config.towers);
+  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", config.vocabulary,
+                                           config.nominal_length, config.width);
+  layers_.reserve(static_cast<std::size_t>(config.layers));
+  for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
+  norm_ = std::make_unique<LayerNorm>(store_, "model.norm", config.width);
+  const std::int64_t features = config.towers == 1 ? config.width : 4 * config.width;
+  // The spelling is that of the papers' checkpoints.
+  head_in_ =
+      std::make_unique<Linear>(store_, "seq_classifer.mlpblock.0", features, config.ff_width);
+  head_out_ =
+      std::make_unique<Linear>(store_, "seq_classifer.mlpblock.2", config.ff_width, config.classes);
+  store_.pack(dtype, device, seed);
+}
+
+Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
+  const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];  // [B, N]
+  const Random random = tower_random(step, tower);
+  Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
+                  step.first_example, config_.nominal_length};
+
+  Var x = (*embedding_)(tape, input.ids[static_cast<std::size_t>(tower)]);  // [B, N, E]
+  x = skytape::dropout(x, dropout);
+  for (int l = 0; l < config_.layers; ++l) {
+    const Random layer_random = at(random, Place::layers).fork(static_cast<std::uint64_t>(l));
+    attention::Call call;
+    call.training = step.training;
+    call.random = at(layer_random, Place::attention);
+    call.first_example = step.first_example;
+    call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(tower)];
+    if (!step.injected.empty()) call.injected = &step.injected[static_cast<std::size_t>(l)];
+    dropout.random = layer_random;
+    x = layers_[static_cast<std::size_t>(l)](x, mask, call, dropout);
+  }
+  return mask_rows((*norm_)(x), mask);
+}
+
+Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) const {
+  // The mean is over all nominal positions, as in the papers' code, not over the real tokens.
+  const auto pooled = [&](int tower) {
+    return affine(sum(encode(tape, input, tower, step), 1),
+                  1.0 / config_.nominal_length);  // [B, E]
+  };
+  Var features = pooled(0);
+  if (config_.towers == 2) {
+    const Var a = features;
+    const Var b = pooled(1);
+    const std::array<Var, 4> parts = {a, b, a * b, a - b};
+    features = concat(parts, 1);  // [B, 4 E]
+  }
+  return (*head_out_)(relu((*head_in_)(features)));
+}
+
+}  // namespace skytape::nn

@@ -1,0 +1,112 @@
+// The classifier of the papers: embedding, pre-norm encoder layers with any attention method, mean
+// pooling, and a two-layer head (attention.md 17). One or two towers (Retrieval).
+//
+// B batch, N positions of this batch, E width, H heads, D head width, F feed-forward width, C
+// classes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/method.hpp"
+#include "nn/layers.hpp"
+
+namespace skytape::nn {
+
+inline constexpr int kMaxTowers = 2;
+
+struct ModelConfig {
+  std::string attention = "skyformer";
+  attention::OptionValues attention_options;
+  std::int64_t vocabulary = 32;
+  std::int64_t classes = 10;
+  std::int64_t nominal_length = 2048;  // positions before trimming; the mean divides by it
+  int towers = 1;                      // 2: both documents through one encoder
+  int layers = 2;
+  std::int64_t width = 64;       // E
+  std::int64_t ff_width = 128;   // F, also the head's hidden width
+  std::int64_t heads = 2;        // H
+  std::int64_t head_width = 32;  // D
+  double dropout = 0.1;          // embedding, attention output, both places of the MLP
+};
+
+/// The tensors of one batch on the model's device.
+struct ModelInput {
+  std::array<Tensor, kMaxTowers> ids;   // i32[B, N]
+  std::array<Tensor, kMaxTowers> mask;  // [B, N], 1 = token, 0 = padding
+};
+
+/// What changes from step to step besides the batch.
+struct StepContext {
+  bool training = false;
+  Random random;                   // of the run; its step number says which step this is
+  std::int64_t first_example = 0;  // index of the chunk's first example in the full batch
+  std::array<std::int64_t, kMaxTowers> fewest_tokens = {-1, -1};  // see attention::Call
+  /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.
+  std::vector<attention::Draws> injected;
+};
+
+/// Multi-head attention around a method: three projections, heads apart, method, heads together,
+/// output projection.
+class MultiHeadAttention {
+ public:
+  MultiHeadAttention(ParameterStore& store, const std::string& name, const ModelConfig& config,
+                     int layer);
+  /// x: [B, N, E], mask: [B, N] -> [B, N, E].
+  [[nodiscard]] Var operator()(Var x, const Tensor& mask, const attention::Call& call) const;
+  [[nodiscard]] const attention::Method& method() const { return *method_; }
+
+ private:
+  [[nodiscard]] Var split_heads(Var x) const;  // [B, N, H D] -> [B, H, N, D]
+
+  std::int64_t heads_, head_width_;
+  Linear query_, key_, value_, output_;
+  bool shared_qk_;
+  std::unique_ptr<attention::Method> method_;
+};
+
+/// X <- X + drop(Attn(LN₁ X));  X <- X + drop(W₂ drop(GELU(W₁ LN₂ X))).
+class EncoderLayer {
+ public:
+  EncoderLayer(ParameterStore& store, const std::string& name, const ModelConfig& config,
+               int layer);
+  [[nodiscard]] Var operator()(Var x, const Tensor& mask, const attention::Call& call,
+                               const Dropout& dropout) const;
+  [[nodiscard]] const attention::Method& method() const { return attention_.method(); }
+
+ private:
+  LayerNorm norm1_;
+  MultiHeadAttention attention_;
+  LayerNorm norm2_;
+  Linear mlp_in_, mlp_out_;
+};
+
+class Model {
+ public:
+  /// Builds the layers and packs their parameters. UsageError for an unknown method or option.
+  Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed);
+
+  /// Class scores [B, C].
+  [[nodiscard]] Var logits(Tape& tape, const ModelInput& input, const StepContext& step) const;
+
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] ParameterStore& parameters() { return store_; }
+  [[nodiscard]] const ParameterStore& parameters() const { return store_; }
+  [[nodiscard]] const EncoderLayer& layer(int index) const { return layers_[index]; }
+  /// Embedding after the encoder and its final norm, padded rows zero: [B, N, E].
+  [[nodiscard]] Var encode(Tape& tape, const ModelInput& input, int tower,
+                           const StepContext& step) const;
+
+ private:
+  ModelConfig config_;
+  ParameterStore store_;
+  std::unique_ptr<Embedding> embedding_;
+  std::vector<EncoderLayer> layers_;
+  std::unique_ptr<LayerNorm> norm_;
+  std::unique_ptr<Linear> head_in_, head_out_;
+};
+
+}  // namespace skytape::nn

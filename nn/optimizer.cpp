@@ -1,0 +1,76 @@
+#include "nn/optimizer.hpp"
+
+#include <array>
+#include <cmath>
+
+#include "tensor/optimizer.hpp"
+
+namespace skytape::nn {
+namespace {
+
+constexpr double kStartDivisor = 25;   // max_lr / start
+constexpr double kFinalDivisor = 1e4;  // start / end
+constexpr double kBeta1Slow = 0.95;    // at both ends of the cycle
+constexpr double kBeta1Fast = 0.85;    // at the highest rate
+
+/// Piecewise linear: start at step 0, peak at warmup - 1, end at steps - 1.
+double two_phases(const OneCycle& cycle, std::int64_t step, double start, double peak, double end) {
+  const auto peak_step = static_cast<double>(cycle.warmup - 1);
+  const auto last_step = static_cast<double>(cycle.steps - 1);
+  const auto k = static_cast<double>(step);
+  if (k <= peak_step) return start + (peak - start) * (k / peak_step);
+  if (k >= last_step) return end;
+  return peak + (end - peak) * ((k - peak_step) / (last_step - peak_step));
+}
+
+}  // namespace
+
+double OneCycle::lr(std::int64_t step) const {
+  const double start = max_lr / kStartDivisor;
+  return two_phases(*this, step, start, max_lr, start / kFinalDivisor);
+}
+
+double OneCycle::beta1(std::int64_t step) const {
+  return two_phases(*this, step, kBeta1Slow, kBeta1Fast, kBeta1Slow);
+}
+
+AdamW::AdamW(ParameterStore& store, const AdamWConfig& config, const OneCycle& schedule)
+    : store_(store), config_(config), schedule_(schedule) {
+  ENSURE(store.packed(), "AdamW: the parameter store is not packed yet");
+  ENSURE(schedule.warmup >= 2, "OneCycle: warmup must be at least 2 steps, got ", schedule.warmup);
+  m_ = zeros_like(store.values());
+  v_ = zeros_like(store.values());
+  hyper_ = Tensor::zeros({4}, DType::f64, store.values().device());
+}
+
+void AdamW::step() {
+  const double beta1 = schedule_.beta1(steps_done_);
+  const auto t = static_cast<double>(steps_done_ + 1);
+  const std::array<double, 4> hyper = {schedule_.lr(steps_done_), beta1, 1 - std::pow(beta1, t),
+                                       std::sqrt(1 - std::pow(config_.beta2, t))};
+  hyper_.copy_from(Tensor::from(std::span<const double>(hyper), {4}, DType::f64, Device::cpu));
+
+  // Neighbouring parameters with a gradient are updated in one go; only alignment lies between
+  // them.
+  const std::int64_t alignment =
+      kParameterAlignment / static_cast<std::int64_t>(size_of(m_.dtype()));
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  const auto update = [&] {
+    if (begin == end) return;
+    tensor::adamw_step(store_.values(), store_.gradients(), m_, v_, begin, end, hyper_,
+                       config_.clip_value, config_.weight_decay, config_.beta2, config_.epsilon);
+  };
+  for (const Parameter& p : store_.parameters()) {
+    if (!p.trainable || !p.has_gradient) continue;
+    if (p.offset - end >= alignment) {
+      update();
+      begin = p.offset;
+    }
+    end = p.offset + p.shape.numel();
+  }
+  update();
+  ++steps_done_;
+}
+
+}  // namespace skytape::nn
