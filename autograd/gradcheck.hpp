@@ -19,29 +19,31 @@ struct GradcheckOptions {
   std::int64_t all_coordinates_below = 500;  // larger inputs: random directions instead
   int directions = 16;
   std::uint64_t seed = 1;  // of the cotangent and the directions
-  /// Called around every evaluation if set: returns a fingerprint of the discrete choices (top-k,
-  /// buckets) made. Coordinates where a step changes it are skipped and counted.
+  /// Called after every evaluation if set: returns a fingerprint of the discrete choices (top-k,
+  /// buckets) it made. Coordinates where a step changes it are skipped and counted.
   std::function<std::uint64_t()> discrete_choices;
 };
 
-/// The worst coordinate of one input.
+/// The worst coordinate of one input, and how many were looked at.
 struct GradcheckEntry {
   std::string input;
-  std::int64_t index = 0;  // flat index; -1: a random direction
+  std::int64_t index = 0;  // flat index; -1: a random direction, with slopes along it
   double analytic = 0, numeric = 0, error = 0;
   std::int64_t checked = 0, skipped = 0;
 };
 
 struct GradcheckReport {
-  std::vector<GradcheckEntry> inputs;
-  double worst = 0;
-  bool passed = false;
+  std::vector<GradcheckEntry> inputs;  // then the parameters
+  double worst = 0;                    // infinite where a number is NaN
+  double tolerance = 0;
+  bool passed = false;  // worst <= tolerance, and no input had all its coordinates skipped
   [[nodiscard]] std::string to_string() const;  ///< a table: input, index, analytic, numeric, error
 };
 
 /// Checks d<f(inputs), C>/dinputs for a random cotangent C. Inputs are f64 on the CPU and are
 /// restored afterwards; `names` label them in the report (input0, input1, … if empty). Parameters
-/// are checked as well: each is perturbed in place.
+/// (f64, CPU, packed) are checked as well: each is perturbed in place, its gradient left as it was.
+/// Throws when f gives two values for the same inputs: fix its random draws first.
 [[nodiscard]] GradcheckReport gradcheck(const Function& f, std::vector<Tensor> inputs,
                                         const GradcheckOptions& options = {},
                                         std::vector<std::string> names = {},

@@ -27,9 +27,9 @@ struct Parameter {
   Initialiser initialise;
   bool trainable = true;  // false: a constant buffer, in the checkpoint but not in the optimiser
   bool has_gradient = false;  // set when a backward pass reached it; the optimiser skips the others
-  Tensor value;
-  Tensor grad;
-  std::int64_t offset = 0;  // of its first element in the flat buffers
+  Tensor value;               // [shape]
+  Tensor grad;                // [shape]; undefined for a constant buffer
+  std::int64_t offset = 0;    // of its first element in the flat buffers
 };
 
 /// All parameters of a model. First every module declares its own with add(), then pack() allocates
@@ -47,15 +47,17 @@ class ParameterStore {
   /// The parameter of that name if it exists already (layers may share one), else nullptr.
   [[nodiscard]] Parameter* find(const std::string& name);
 
+  /// Allocates values and gradients and draws every start value (in f64 on the CPU, then
+  /// converted: all dtypes and devices start equal). dtype is f32 or f64; runs once.
   void pack(DType dtype, Device device, std::uint64_t seed);
   [[nodiscard]] bool packed() const { return values_.defined(); }
 
   [[nodiscard]] std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
-  [[nodiscard]] Tensor& values() {
-    return values_;
-  }  // flat, trainable first; each start 64-byte aligned
-  [[nodiscard]] Tensor& gradients() { return gradients_; }  // flat, same offsets (trainable part)
+  /// All values, flat: trainable parameters first, each start 64-byte aligned, zeros between.
+  [[nodiscard]] Tensor& values() { return values_; }
+  /// All gradients, flat: the trainable part, at the offsets of the values.
+  [[nodiscard]] Tensor& gradients() { return gradients_; }
   [[nodiscard]] std::int64_t trainable_size() const { return trainable_size_; }  // flat elements
   [[nodiscard]] std::int64_t parameter_count() const;  // trainable scalars, padding not counted
   void zero_gradients();  // zeroes the flat gradient and every has_gradient flag

@@ -1,6 +1,7 @@
 // The tape: nodes in creation order, which is a topological order; backward walks it from the back.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <initializer_list>
 #include <span>
@@ -14,10 +15,13 @@ namespace skytape {
 
 class Tape;
 
-/// A value on a tape; copying is free.
+/// A value on a tape; copying is free. A default-made Var is undefined and stands for an absent
+/// input.
 class Var {
  public:
   Var() = default;
+  /// Stays valid while the tape grows. Backward releases the values of ops it has passed: read
+  /// them before; those of leaves and of the output remain.
   [[nodiscard]] const Tensor& value() const;
   [[nodiscard]] const Shape& shape() const { return value().shape(); }
   [[nodiscard]] std::int64_t size(int axis) const { return value().size(axis); }
@@ -35,9 +39,10 @@ class Var {
 /// What a backward function writes into: fresh gradients, one per input; the tape accumulates.
 class Grads {
  public:
-  /// Adds a gradient for input i, in the input's shape. An undefined tensor means zero.
+  /// Adds a gradient for input i, in the input's shape, dtype and device. An undefined tensor means
+  /// zero. The tape never writes into it, so one tensor may be given to several inputs.
   void add(int i, Tensor gradient);
-  /// False when input i needs no gradient: guards costly terms.
+  /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
 
  private:
@@ -66,12 +71,15 @@ class Tape {
   [[nodiscard]] Var constant(Tensor value);
 
   /// Appends a node: its inputs, its value, and how dLoss/dvalue becomes gradients of the inputs.
-  /// The closure is dropped when no input needs a gradient.
+  /// `name` must outlive the tape (a literal). Inputs may be undefined (absent); the others are on
+  /// this tape, with the value's dtype and device. The closure is dropped when no input needs a
+  /// gradient.
   [[nodiscard]] Var record(const char* name, std::span<const Var> inputs, Tensor value,
                            Backward backward);
 
-  /// Seeds dLoss/dvalue at `output` (ones if absent; output is then a scalar) and walks back.
-  /// Runs once per tape: nodes release what they saved as they are consumed.
+  /// Seeds dLoss/dvalue at `output` (one if absent; output is then a single element) and walks
+  /// back. Runs once per tape: nodes release what they saved, and their values, as they are
+  /// consumed.
   void backward(Var output, Tensor seed = {});
 
   /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.
@@ -89,24 +97,27 @@ class Tape {
   friend class Grads;
   struct Node {
     const char* name = "leaf";
-    std::vector<int> inputs;
+    std::vector<int> inputs;  // indices of earlier nodes; -1: absent
     Tensor value;
-    Tensor gradient;
+    Tensor gradient;  // dLoss/dvalue as far as the walk has come
     Backward backward;
     Parameter* parameter = nullptr;
     bool needs_grad = false;
     bool is_input = false;
+    bool gradient_is_ours = false;  // a sum the tape made: nobody else reads it, add in place
   };
   Var append(Node node);
-  void accumulate(int node, Tensor gradient);
+  [[nodiscard]] const Node& node_of(const char* caller, Var v) const;
+  void accumulate(Node& node, Tensor gradient);
+  void consume(Node& node, int index);
 
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;  // a deque: references to values survive appending
   Mode mode_;
   bool check_finite_ = false;
   bool consumed_ = false;
 };
 
-/// Records on the tape of the first input that has one (see Tape::record).
+/// Records on the tape of the first defined input (see Tape::record).
 [[nodiscard]] Var record(const char* name, std::initializer_list<Var> inputs, Tensor value,
                          Backward backward);
 

@@ -1,0 +1,118 @@
+#include "autograd/parameter.hpp"
+
+#include <string_view>
+#include <utility>
+
+#include "tensor/elementwise.hpp"
+
+namespace skytape {
+
+Initialiser constant_init(double value) {
+  return [value](const Shape& shape, const Random&) {
+    return Tensor::full(shape, value, DType::f64, Device::cpu);
+  };
+}
+
+Initialiser normal_init(double standard_deviation) {
+  return [standard_deviation](const Shape& shape, const Random& random) {
+    return tensor::affine(tensor::normal(shape, random, DType::f64, Device::cpu),
+                          standard_deviation);
+  };
+}
+
+Initialiser uniform_init(double bound) {
+  return [bound](const Shape& shape, const Random& random) {
+    return tensor::affine(tensor::uniform(shape, random, DType::f64, Device::cpu), 2 * bound,
+                          -bound);
+  };
+}
+
+namespace {
+
+/// FNV-1a, 64 bits: the same name gives the same key on every machine and in every model.
+std::uint64_t hash(std::string_view text) {
+  std::uint64_t h = 0xcbf29ce484222325;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return h;
+}
+
+/// First flat element at or after `end` that lies on a 64-byte boundary: a cache line, the widest
+/// vector.
+std::int64_t align(std::int64_t end, DType dtype) {
+  const auto line = static_cast<std::int64_t>(64 / size_of(dtype));  // elements
+  return (end + line - 1) / line * line;
+}
+
+void initialise(Parameter& parameter, const Random& random) {
+  const Tensor start = parameter.initialise(parameter.shape, random.fork(hash(parameter.name)));
+  ENSURE(start.defined() && start.shape() == parameter.shape && start.dtype() == DType::f64 &&
+             start.device() == Device::cpu,
+         "ParameterStore::pack: the initialiser of ", parameter.name, " must return f64",
+         parameter.shape, "@cpu, got ", start);
+  parameter.value.copy_from(start.to(parameter.value.dtype()).to(parameter.value.device()));
+}
+
+}  // namespace
+
+Parameter& ParameterStore::add(const std::string& name, const Shape& shape, Initialiser initialise,
+                               bool trainable) {
+  ENSURE(!packed(), "ParameterStore::add: ", name, " comes after pack()");
+  ENSURE(!name.empty() && find(name) == nullptr, "ParameterStore::add: the name '", name,
+         "' is empty or taken");
+  ENSURE(initialise != nullptr, "ParameterStore::add: ", name, " has no initialiser");
+  Parameter& parameter = parameters_.emplace_back();
+  parameter.name = name;
+  parameter.shape = shape;
+  parameter.initialise = std::move(initialise);
+  parameter.trainable = trainable;
+  return parameter;
+}
+
+Parameter* ParameterStore::find(const std::string& name) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.name == name) return &parameter;
+  }
+  return nullptr;
+}
+
+void ParameterStore::pack(DType dtype, Device device, std::uint64_t seed) {
+  ENSURE(!packed(), "ParameterStore::pack: called twice");
+  ENSURE(dtype != DType::i32, "ParameterStore::pack: expected f32 or f64, got i32");
+  std::int64_t size = 0;  // flat elements so far
+  for (const bool trainable : {true, false}) {
+    for (Parameter& parameter : parameters_) {
+      if (parameter.trainable != trainable) continue;
+      parameter.offset = size;
+      size = align(size + parameter.shape.numel(), dtype);
+    }
+    if (trainable) trainable_size_ = size;
+  }
+  values_ = Tensor::zeros({size}, dtype, device);
+  gradients_ = Tensor::zeros({trainable_size_}, dtype, device);
+
+  const Random random = fork(Random{seed, {}}, Purpose::initialise);
+  for (Parameter& parameter : parameters_) {
+    const std::int64_t end = parameter.offset + parameter.shape.numel();
+    parameter.value = values_.slice(parameter.offset, end).reshape(parameter.shape);
+    if (parameter.trainable) {
+      parameter.grad = gradients_.slice(parameter.offset, end).reshape(parameter.shape);
+    }
+    initialise(parameter, random);
+  }
+}
+
+std::int64_t ParameterStore::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.trainable) count += parameter.shape.numel();
+  }
+  return count;
+}
+
+void ParameterStore::zero_gradients() {
+  ENSURE(packed(), "ParameterStore::zero_gradients: pack() comes first");
+  gradients_.fill(0);
+  for (Parameter& parameter : parameters_) parameter.has_gradient = false;
+}
+
+}  // namespace skytape

@@ -1,0 +1,205 @@
+#include "autograd/tape.hpp"
+
+#include <utility>
+
+#include "tensor/elementwise.hpp"
+
+namespace skytape {
+
+// ---- Var
+// -----------------------------------------------------------------------------------------
+
+Tape& Var::tape() const {
+  ENSURE(defined(), "Var: undefined; Tape::use, input, constant and ops make defined ones");
+  return *tape_;
+}
+
+const Tensor& Var::value() const {
+  const Tape::Node& node = tape().nodes_[static_cast<std::size_t>(index_)];
+  ENSURE(node.value.defined(), node.name,
+         ": its value was released by Tape::backward; read it before");
+  return node.value;
+}
+
+bool Var::needs_grad() const {
+  return defined() && tape_->nodes_[static_cast<std::size_t>(index_)].needs_grad;
+}
+
+// ---- leaves and nodes
+// ----------------------------------------------------------------------------
+
+namespace {
+
+void require_float(const char* caller, const Tensor& t) {
+  ENSURE(t.defined() && t.dtype() != DType::i32, caller, ": expected a f32 or f64 tensor, got ", t);
+}
+
+}  // namespace
+
+Var Tape::append(Node node) {
+  nodes_.push_back(std::move(node));
+  return Var(this, static_cast<int>(nodes_.size()) - 1);
+}
+
+Var Tape::use(Parameter& parameter) {
+  ENSURE(parameter.value.defined(), "Tape::use: parameter ", parameter.name,
+         " has no value yet; ParameterStore::pack comes first");
+  if (check_finite_ && !tensor::all_finite(parameter.value)) {
+    throw NonFiniteError(
+        join("parameter ", parameter.name, ": value ", parameter.value, " is not finite"));
+  }
+  Node leaf;
+  leaf.value = parameter.value;
+  leaf.needs_grad = mode_ == Mode::train && parameter.trainable;
+  leaf.parameter = leaf.needs_grad ? &parameter : nullptr;
+  return append(std::move(leaf));
+}
+
+Var Tape::input(Tensor value) {
+  require_float("Tape::input", value);
+  Node leaf;
+  leaf.value = std::move(value);
+  leaf.needs_grad = mode_ == Mode::train;
+  leaf.is_input = true;
+  return append(std::move(leaf));
+}
+
+Var Tape::constant(Tensor value) {
+  require_float("Tape::constant", value);
+  Node leaf;
+  leaf.value = std::move(value);
+  return append(std::move(leaf));
+}
+
+Var Tape::record(const char* name, std::span<const Var> inputs, Tensor value, Backward backward) {
+  require_float(name, value);
+  Node node;
+  node.name = name;
+  node.inputs.reserve(inputs.size());
+  for (const Var& input : inputs) {
+    node.inputs.push_back(input.index_);
+    if (!input.defined()) continue;
+    ENSURE(input.tape_ == this, name, ": input ", node.inputs.size() - 1,
+           " is on another tape than the first");
+    const Tensor& x = input.value();
+    ENSURE(x.dtype() == value.dtype() && x.device() == value.device(), name,
+           ": dtype or device of input ", node.inputs.size() - 1, " differs from the result's: ", x,
+           ", ", value);
+    node.needs_grad = node.needs_grad || input.needs_grad();
+  }
+  if (check_finite_ && !tensor::all_finite(value)) {
+    throw NonFiniteError(
+        join(name, ": output ", value, " is not finite (node ", nodes_.size(), ")"));
+  }
+  node.value = std::move(value);
+  if (node.needs_grad) node.backward = std::move(backward);
+  return append(std::move(node));
+}
+
+Var record(const char* name, std::initializer_list<Var> inputs, Tensor value, Backward backward) {
+  for (const Var& input : inputs) {
+    if (!input.defined()) continue;
+    return input.tape().record(name, std::span<const Var>(inputs.begin(), inputs.size()),
+                               std::move(value), std::move(backward));
+  }
+  throw Error(join(name, ": every input is undefined"));
+}
+
+// ---- backward
+// ------------------------------------------------------------------------------------
+
+bool Grads::needs(int i) const {
+  const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
+  ENSURE(i >= 0 && i < static_cast<int>(node.inputs.size()), node.name,
+         ": backward asks for input ", i, " of ", node.inputs.size());
+  const int input = node.inputs[static_cast<std::size_t>(i)];
+  return input >= 0 && tape_.nodes_[static_cast<std::size_t>(input)].needs_grad;
+}
+
+void Grads::add(int i, Tensor gradient) {
+  if (!needs(i) || !gradient.defined()) return;
+  const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
+  const int input_index = node.inputs[static_cast<std::size_t>(i)];
+  Tape::Node& input = tape_.nodes_[static_cast<std::size_t>(input_index)];
+  ENSURE(gradient.shape() == input.value.shape() && gradient.dtype() == input.value.dtype() &&
+             gradient.device() == input.value.device(),
+         node.name, ": gradient of input ", i, " is ", gradient, ", the input is ", input.value);
+  if (tape_.check_finite_ && !tensor::all_finite(gradient)) {
+    throw NonFiniteError(join(node.name, ": gradient ", gradient, " of input ", i,
+                              " is not finite (node ", node_, ")"));
+  }
+  tape_.accumulate(input, std::move(gradient));
+}
+
+// The first gradient is kept as it comes, without a copy. It may be shared (a + b hands dy to both
+// inputs, reshape hands on a view), so the second one makes a fresh sum; only that is added to in
+// place.
+void Tape::accumulate(Node& node, Tensor gradient) {
+  if (node.parameter != nullptr) {
+    tensor::accumulate(node.parameter->grad, gradient);
+    node.parameter->has_gradient = true;
+  } else if (!node.gradient.defined()) {
+    node.gradient = std::move(gradient);
+  } else if (!node.gradient_is_ours) {
+    node.gradient = tensor::add(node.gradient, gradient);
+    node.gradient_is_ours = true;
+  } else {
+    tensor::accumulate(node.gradient, gradient);
+  }
+}
+
+void Tape::consume(Node& node, int index) {
+  const Backward backward = std::exchange(node.backward, nullptr);
+  const Tensor dy = std::exchange(node.gradient, Tensor());
+  node.value = Tensor();
+  if (!dy.defined() || !backward) return;
+  Grads grads(*this, index);
+  backward(dy, grads);
+}
+
+const Tape::Node& Tape::node_of(const char* caller, Var v) const {
+  ENSURE(v.defined(), caller, ": the Var is undefined");
+  ENSURE(v.tape_ == this, caller, ": the Var is on another tape");
+  return nodes_[static_cast<std::size_t>(v.index_)];
+}
+
+void Tape::backward(Var output, Tensor seed) {
+  const Node& last = node_of("Tape::backward", output);
+  ENSURE(mode_ == Mode::train, "Tape::backward: this tape is in eval mode and recorded nothing");
+  ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
+  ENSURE(last.needs_grad, "Tape::backward: output '", last.name, "' ", last.value,
+         " depends on no parameter or input");
+  if (!seed.defined()) {
+    ENSURE(last.value.numel() == 1,
+           "Tape::backward: without a seed the output must be one element, ", "got ", last.value);
+    seed = Tensor::full(last.value.shape(), 1, last.value.dtype(), last.value.device());
+  }
+  ENSURE(seed.shape() == last.value.shape() && seed.dtype() == last.value.dtype() &&
+             seed.device() == last.value.device(),
+         "Tape::backward: seed ", seed, " for output ", last.value);
+  consumed_ = true;
+  const Tensor result = last.value;
+  accumulate(nodes_[static_cast<std::size_t>(output.index_)], std::move(seed));
+  for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
+    Node& node = nodes_[static_cast<std::size_t>(i)];
+    if (!node.inputs.empty()) consume(node, i);  // leaves keep their value and gradient
+  }
+  nodes_[static_cast<std::size_t>(output.index_)].value = result;
+}
+
+Tensor Tape::grad(Var v) const {
+  const Node& node = node_of("Tape::grad", v);
+  ENSURE(node.is_input,
+         "Tape::grad: only leaves made by Tape::input keep their gradient, this is '", node.name,
+         "'");
+  return node.gradient;
+}
+
+std::vector<std::string> Tape::names() const {
+  std::vector<std::string> names;
+  names.reserve(nodes_.size());
+  for (const Node& node : nodes_) names.emplace_back(node.name);
+  return names;
+}
+
+}  // namespace skytape
