@@ -13,6 +13,7 @@ NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard $(CUDA_HOME)/b
 SHELL     := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
+.DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
 ifeq ($(CUDA),auto)
   WITH_CUDA := $(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1))
@@ -20,7 +21,14 @@ else
   WITH_CUDA := $(filter 1,$(CUDA))
 endif
 CUDA_ROOT := $(if $(WITH_CUDA),$(abspath $(dir $(realpath $(NVCC)))..))
-has = $(shell echo '\#include <$(1)>' | $(CXX) $(CPPFLAGS) -E -x c++ - >/dev/null 2>&1 && echo 1)
+# What is installed, written once by the dependency check (which installs what is missing where it
+# may); make reads it again when it changes. `make clean` forgets it.
+GOALS := $(or $(MAKECMDGOALS),all)
+ifneq ($(filter-out help doctor clean format format-check,$(GOALS)),)
+include build/dependencies.mk
+endif
+build/dependencies.mk: train/scripts/dependencies.sh
+	@mkdir -p build; CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' $< --install > $@
 
 # ---- flags -----------------------------------------------------------------------------------
 OPTIMISE_release := -O3 -DNDEBUG
@@ -29,19 +37,16 @@ OPTIMISE_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=un
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(if $(filter 1,$(PORTABLE)),-march=x86-64-v3,-march=native -mprefer-vector-width=512))
 WARNINGS := -Wall -Wextra -Wshadow $(if $(filter 1,$(WERROR)),-Werror)
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
-OPTIONAL := $(foreach h,DNNL:dnnl.h PNG:png.h ARCHIVE:archive.h CURL:curl/curl.h,\
-  $(if $(call has,$(lastword $(subst :, ,$h))),$(firstword $(subst :, ,$h))))
 DEFINES  := $(OPTIONAL:%=-DSKYTAPE_HAVE_%) $(if $(WITH_CUDA),-DSKYTAPE_CUDA)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math \
-  $(WARNINGS) $(DEFINES) -I. $(if $(wildcard /usr/include/eigen3),-isystem /usr/include/eigen3) $(CPPFLAGS) $(CXXFLAGS)
+  $(WARNINGS) $(DEFINES) -I. $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
   -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz -l:libfmt.a \
-  $(if $(WITH_CUDA),-L$(CUDA_ROOT)/lib64 -Wl$(comma)-rpath$(comma)$(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
-comma := ,
+  $(if $(WITH_CUDA),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
 
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
@@ -56,9 +61,13 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 all: build/skytape build/libskytape.a ## build what this machine can build
 
 # ---- rules -----------------------------------------------------------------------------------
+# Stamps that change only when their text does: other flags rebuild everything, another revision
+# rebuilds the one file that prints it.
+stamp = mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
 $B/flags: FORCE
-	@mkdir -p $(@D); echo '$(CXX) $(ALL_CXXFLAGS) | $(NVCC) $(ALL_NVCCFLAGS)' | cmp -s - $@ || \
-	  echo '$(CXX) $(ALL_CXXFLAGS) | $(NVCC) $(ALL_NVCCFLAGS)' > $@
+	@$(call stamp,$(CXX) $(ALL_CXXFLAGS) | $(NVCC) $(ALL_NVCCFLAGS))
+$B/revision: FORCE
+	@$(call stamp,$(REVISION))
 $B/%.cpp.o: %.cpp $B/flags
 	@mkdir -p $(@D); echo "  c++   $<"
 	@$(CXX) $(ALL_CXXFLAGS) -MMD -MP -c $< -o $@
@@ -75,5 +84,57 @@ build/skytape: $B/skytape FORCE
 	@ln -sfn $(B:build/%=%)/skytape $@
 build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
--include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d)
+$B/train/version.cpp.o: $B/revision
+$B/train/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
+-include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
+
+# ---- programs --------------------------------------------------------------------------------
+# Variables a user sets, as flags of the program.
+TASK ?= listops
+flag = $(if $($(1)),--$(2) $($(1)))
+RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call flag,DEVICE,device) \
+  $(call flag,STEPS,steps) $(call flag,SEED,seed) $(call flag,THREADS,threads) $(call flag,BATCH,batch) \
+  $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
+  $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
+
+.PHONY: train data gradcheck goldens bench test check format format-check install doctor help clean FORCE
+train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= OUT= RESUME=1
+	build/skytape train --task $(TASK) $(RUN_FLAGS)
+data: all ## prepare a task's data: TASK= FROM=folder-or-archive EXPORT=folder
+	build/skytape data --task $(TASK) $(call flag,FROM,from) $(call flag,EXPORT,export) $(ARGS)
+gradcheck: all ## check gradients of attention methods: ATTENTION=name|all
+	build/skytape gradcheck --attention $(or $(ATTENTION),all) $(ARGS)
+goldens: all ## compare with reference vectors: GOLDENS=folder
+	build/skytape goldens --dir $(or $(GOLDENS),tests/goldens) $(ARGS)
+bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
+	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
+	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)
+
+# ---- tests -----------------------------------------------------------------------------------
+test: all $B/skytape_tests ## run every test that can run here
+	@B=$B train/scripts/test.sh $(ARGS)
+check: format-check ## formatting and clang-tidy
+	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
+FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*/*.cpp)
+format: ## format all sources
+	clang-format -i $(FORMATTED)
+format-check:
+	clang-format --dry-run -Werror $(FORMATTED)
+
+# ---- help ------------------------------------------------------------------------------------
+PREFIX ?= /usr/local
+install: all ## install program, library and headers: PREFIX=/usr/local
+	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
+	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
+	for h in $(wildcard $(DIRS:%=%/*.hpp)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
+	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
+	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
+	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/skytape.pc
+doctor: ## say what this machine has, what is missing and what to install
+	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+clean: ## forget everything that was built
+	rm -rf build

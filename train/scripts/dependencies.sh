@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# What the build needs, what is here, and how to get the rest.
+#   dependencies.sh --install   install what is missing where that is allowed; print make variables
+#   dependencies.sh --report    print a table (make doctor)
+# Exit code 1: the CPU build cannot work.
+set -eu
+
+CXX=${CXX:-g++}
+CPPFLAGS=${CPPFLAGS:-}
+eigen_flags=
+for dir in /usr/include/eigen3 /usr/local/include/eigen3; do
+  [ -d "$dir" ] && eigen_flags="-isystem $dir" && break
+done
+
+# need | header | Debian package | make name | what is lost without it (empty: required)
+needs() {
+  cat <<'TABLE'
+text formatting|fmt/format.h|libfmt-dev||
+dense linear algebra|Eigen/Dense|libeigen3-dev||
+command line|CLI/CLI.hpp|libcli11-dev||
+JSON|nlohmann/json.hpp|nlohmann-json3-dev||
+gzip|zlib.h|zlib1g-dev||
+tests|doctest/doctest.h|doctest-dev||
+Philox reference of the tests|Random123/philox.h|librandom123-dev||
+fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|products fall back to Eigen: about half the speed
+PNG images|png.h|libpng-dev|PNG|no Pathfinder from PNG folders
+archives|archive.h|libarchive-dev|ARCHIVE|no reading of .tar.gz releases
+TABLE
+}
+
+have_compiler() { echo 'int main(){}' | "$CXX" -std=c++20 -fopenmp -x c++ - -o /dev/null 2>/dev/null; }
+have_header() {
+  # shellcheck disable=SC2086  # flags are lists
+  echo "#include <$1>" | "$CXX" -std=c++20 $CPPFLAGS $eigen_flags -E -x c++ - >/dev/null 2>&1
+}
+
+missing_required=() missing_optional=()
+look() {
+  missing_required=() missing_optional=()
+  have_compiler || missing_required+=(g++)
+  while IFS='|' read -r _ header package name _; do
+    have_header "$header" && continue
+    if [ -n "$name" ]; then missing_optional+=("$package"); else missing_required+=("$package"); fi
+  done < <(needs)
+}
+
+install_missing() {
+  local sudo=
+  [ -z "${SKYTAPE_NO_INSTALL:-}" ] && command -v apt-get >/dev/null || return 1
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || return 1
+    sudo='sudo -n'
+  fi
+  echo "Installing what is missing: $*" >&2
+  # shellcheck disable=SC2086
+  { $sudo apt-get update -q && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -q -y --no-install-recommends "$@"; } >&2
+}
+
+report() {
+  local width=34
+  row() { printf "  %-${width}s %-10s %s\n" "$1" "$2" "$3"; }
+  if have_compiler; then row "C++20 compiler with OpenMP" found "$("$CXX" --version | head -1)"
+  else row "C++20 compiler with OpenMP" MISSING "apt-get install g++ (12 or newer)"; fi
+  while IFS='|' read -r need header package name lost; do
+    if have_header "$header"; then row "$need" found "$package"
+    elif [ -n "$name" ]; then row "$need" absent "apt-get install $package ($lost)"
+    else row "$need" MISSING "apt-get install $package"; fi
+  done < <(needs)
+  if [ -n "${NVCC:-}" ]; then row "CUDA compiler" found "$("$NVCC" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
+    local root; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
+    for lib in cublas curand; do
+      if [ -e "$root/lib64/lib$lib.so" ]; then row "$lib" found "$root/lib64"; else row "$lib" absent "part of the CUDA toolkit"; fi
+    done
+  else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi
+  if nvidia-smi -L >/dev/null 2>&1; then row "GPU" found "$(nvidia-smi -L | head -1)"
+  else row "GPU" absent "everything runs on the CPU"; fi
+  for tool in "clang-format|make check" "clang-tidy|make check" "gnuplot|plots of make report"; do
+    if command -v "${tool%%|*}" >/dev/null; then row "${tool%%|*}" found ""; else row "${tool%%|*}" absent "${tool##*|}"; fi
+  done
+}
+
+look
+case "${1:-}" in
+  --report)
+    report
+    [ ${#missing_required[@]} -eq 0 ] || { echo "The build needs: apt-get install ${missing_required[*]}"; exit 1; }
+    ;;
+  --install)
+    if [ $((${#missing_required[@]} + ${#missing_optional[@]})) -gt 0 ]; then
+      install_missing "${missing_required[@]}" "${missing_optional[@]}" || true
+      eigen_dir=/usr/include/eigen3
+      [ -d $eigen_dir ] && eigen_flags="-isystem $eigen_dir"
+      look
+    fi
+    if [ ${#missing_required[@]} -gt 0 ]; then
+      echo "skytape: missing: ${missing_required[*]}. Install with:" >&2
+      echo "  sudo apt-get install ${missing_required[*]} ${missing_optional[*]}" >&2
+      exit 1
+    fi
+    [ ${#missing_optional[@]} -eq 0 ] || echo "skytape: building without ${missing_optional[*]} (make doctor says what is lost)" >&2
+    have=
+    while IFS='|' read -r _ header _ name _; do
+      if [ -n "$name" ] && have_header "$header"; then have="$have $name"; fi
+    done < <(needs)
+    echo "OPTIONAL :=$have"
+    echo "EIGEN_FLAGS := $eigen_flags"
+    ;;
+  *) echo "usage: dependencies.sh --install | --report" >&2; exit 2 ;;
+esac
