@@ -13,14 +13,19 @@ struct Dropout {
   double rate = 0;  // share dropped, in [0, 1); 0: the op is the identity and draws nothing
   Random random;
   std::int64_t first_example = 0;
-  std::int64_t nominal_length = 0;
+  std::int64_t nominal_length = 0;  // 0: the tensor's own N
 };
 
 namespace tensor {
 
-/// The rate is rounded to 1/65536: 16 bits decide about an element.
-inline constexpr int kDropoutChunk =
-    128;  // elements served by 16 Philox counters (see dropout_bits)
+/// Elements that share 16 Philox counters (philox.hpp).
+inline constexpr int kDropoutChunk = 128;
+
+/// 16 bits decide about an element: it is dropped when they are < the threshold, rate * 65536
+/// rounded, at most 65535. Throws, naming `op`, unless 0 <= rate < 1.
+[[nodiscard]] std::uint32_t dropout_threshold(const char* op, double rate);
+/// Factor of kept elements: 1 / (1 - threshold / 65536).
+[[nodiscard]] double dropout_scale(std::uint32_t threshold);
 
 /// y = x keep / (1 - rate); also its own backward. x: [B, N, C].
 [[nodiscard]] Tensor dropout(const Tensor& x, const Dropout& options);

@@ -34,5 +34,9 @@ namespace tensor {
 [[nodiscard]] Tensor normal(const Shape& shape, const Random& random, DType dtype, Device device,
                             std::int64_t first = 0);
 
+/// Where kernels on `device` read the step; null for an undefined step (0). Throws, naming `op`,
+/// unless random.step is undefined or i32[1] on that device.
+[[nodiscard]] const std::int32_t* step_data(const char* op, const Random& random, Device device);
+
 }  // namespace tensor
 }  // namespace skytape

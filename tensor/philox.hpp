@@ -1,0 +1,129 @@
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and the
+// dropout bits made from it. One definition for CPU and GPU, so both draw the same words.
+//
+// Mapping (cuRAND's): key = seed; counter = (number / 4, subsequence), 64 bits each, low word
+// first; word number % 4 of the result. Here the seed is Random::key and the subsequence is the
+// step.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/launch.hpp"
+
+namespace skytape::philox {
+
+/// The four words of one counter.
+struct Words {
+  std::uint32_t w[4];
+};
+
+/// One round; `key` is bumped by the Weyl constants between rounds by `draw`.
+HD inline Words round(const Words& c, std::uint32_t key_low, std::uint32_t key_high) {
+  const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c.w[0];
+  const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c.w[2];
+  return {{static_cast<std::uint32_t>(p1 >> 32) ^ c.w[1] ^ key_low, static_cast<std::uint32_t>(p1),
+           static_cast<std::uint32_t>(p0 >> 32) ^ c.w[3] ^ key_high,
+           static_cast<std::uint32_t>(p0)}};
+}
+
+/// Four random words for a counter of a subsequence.
+HD inline Words draw(std::uint64_t key, std::uint64_t counter, std::uint64_t subsequence) {
+  Words c{{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
+           static_cast<std::uint32_t>(subsequence), static_cast<std::uint32_t>(subsequence >> 32)}};
+  std::uint32_t low = static_cast<std::uint32_t>(key);
+  std::uint32_t high = static_cast<std::uint32_t>(key >> 32);
+#pragma GCC unroll 10
+  for (int i = 0; i < 10; ++i) {
+    c = round(c, low, high);
+    low += 0x9E3779B9u;
+    high += 0xBB67AE85u;
+  }
+  return c;
+}
+
+/// A word as cuRAND's uniform in (0, 1]: x 2^-32 + 2^-33, rounded to f32.
+HD inline float uniform(std::uint32_t word) {
+  return static_cast<float>(word) * 0x1p-32f + 0x1p-33f;
+}
+
+/// The step that kernels read: `step` points to device memory and may be null (step 0).
+HD inline std::uint64_t step_of(const std::int32_t* step) {
+  return step == nullptr ? 0 : static_cast<std::uint64_t>(*step);
+}
+
+// ---- dropout: 16 bits per element ------------------------------------------------------------
+// 16 counters serve a chunk of 128 consecutive elements: half h of word k of counter 16 chunk + j
+// decides about element (2 k + h) 16 + j of the chunk. So 16 counters in the lanes of a vector
+// store contiguous runs of 16 elements. An element is dropped when its bits are < threshold.
+
+inline constexpr int kChunk = 128;  // elements
+inline constexpr int kLanes = 16;   // counters
+
+/// The 16 bits of one element. Regenerates four words: for whole chunks prefer each_bits.
+HD inline std::uint32_t dropout_bits(std::uint64_t key, std::uint64_t step, std::int64_t element) {
+  const std::uint64_t chunk = static_cast<std::uint64_t>(element) / kChunk;
+  const int position = static_cast<int>(element % kChunk);
+  const int run = position / kLanes;  // 2 k + h
+  const Words words = draw(key, chunk * kLanes + position % kLanes, step);
+  return (words.w[run / 2] >> (16 * (run % 2))) & 0xffffu;
+}
+
+/// f(position, bits) for every position in [0, 128) of a chunk, shared out over a team.
+template <class Team, class F> HD void each_bits(const Team& team, std::uint64_t key,
+                                                 std::uint64_t step, std::int64_t chunk,
+                                                 const F& f) {
+  team.each(kChunk, [&](std::int64_t position) {
+    f(position, dropout_bits(key, step, chunk * kChunk + position));
+  });
+}
+
+#ifdef __CUDACC__
+/// Warp: the lanes 16 h + j draw counter j and decide about elements 32 k + lane: full cache lines.
+template <class F> __device__ void each_bits(const cuda::Warp& warp, std::uint64_t key,
+                                             std::uint64_t step, std::int64_t chunk, const F& f) {
+  const Words words =
+      draw(key, static_cast<std::uint64_t>(chunk) * kLanes + warp.lane % kLanes, step);
+  const int shift = 16 * (warp.lane / kLanes);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    f(std::int64_t{k * cuda::kWarp + warp.lane}, (words.w[k] >> shift) & 0xffffu);
+  }
+  __syncwarp();
+}
+#else
+/// CPU: the 16 counters fill the lanes of a vector.
+template <class F> void each_bits(const cpu::Team&, std::uint64_t key, std::uint64_t step,
+                                  std::int64_t chunk, const F& f) {
+  const std::uint64_t first = static_cast<std::uint64_t>(chunk) * kLanes;
+#pragma omp simd simdlen(kLanes)
+  for (int j = 0; j < kLanes; ++j) {
+    // 16 chunk + j never carries into the high word, which keeps the lanes 32 bits wide.
+    const Words words = draw(
+        key, (first & ~std::uint64_t{0xffffffffu}) | (static_cast<std::uint32_t>(first) + j), step);
+    f(std::int64_t{j}, words.w[0] & 0xffffu);
+    f(std::int64_t{j + 16}, words.w[0] >> 16);
+    f(std::int64_t{j + 32}, words.w[1] & 0xffffu);
+    f(std::int64_t{j + 48}, words.w[1] >> 16);
+    f(std::int64_t{j + 64}, words.w[2] & 0xffffu);
+    f(std::int64_t{j + 80}, words.w[2] >> 16);
+    f(std::int64_t{j + 96}, words.w[3] & 0xffffu);
+    f(std::int64_t{j + 112}, words.w[3] >> 16);
+  }
+}
+
+/// CPU, for tiled kernels: the factors (0 or scale) of the elements of whole chunks, first_chunk
+/// onwards, into out[count_chunks * 128]. Serial.
+template <class T> void keep_factors(std::uint64_t key, std::uint64_t step,
+                                     std::int64_t first_chunk, std::int64_t count_chunks,
+                                     std::uint32_t threshold, T scale, T* out) {
+  for (std::int64_t c = 0; c < count_chunks; ++c) {
+    T* const chunk_out = out + c * kChunk;
+    each_bits(cpu::Team{}, key, step, first_chunk + c,
+              [=](std::int64_t position, std::uint32_t bits) {
+                chunk_out[position] = bits >= threshold ? scale : T(0);
+              });
+  }
+}
+#endif
+
+}  // namespace skytape::philox
