@@ -1,0 +1,176 @@
+#include "nn/model.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "autograd/gradcheck.hpp"
+#include "autograd/ops.hpp"
+#include "nn/optimizer.hpp"
+
+using namespace skytape;
+
+namespace {
+
+constexpr std::int64_t kVocabulary = 11;
+
+nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
+  nn::ModelConfig config;
+  config.attention = attention;
+  config.vocabulary = kVocabulary;
+  config.classes = 3;
+  config.nominal_length = 24;
+  config.towers = towers;
+  config.layers = 2;
+  config.width = 8;
+  config.ff_width = 12;
+  config.heads = 2;
+  config.head_width = 4;
+  return config;
+}
+
+/// Ids 1..10 of the given lengths, padded with 0 to `width`.
+nn::ModelInput make_input(const std::vector<std::int64_t>& lengths, std::int64_t width, DType dtype,
+                          int towers = 1) {
+  nn::ModelInput input;
+  const auto batch = static_cast<std::int64_t>(lengths.size());
+  for (int tower = 0; tower < towers; ++tower) {
+    std::vector<std::int32_t> ids;
+    std::vector<double> mask;
+    for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t i = 0; i < width; ++i) {
+        const bool real = i < lengths[static_cast<std::size_t>(b)];
+        ids.push_back(real ? 1 + static_cast<std::int32_t>((7 * i + 3 * b + tower) % 10) : 0);
+        mask.push_back(real ? 1 : 0);
+      }
+    }
+    input.ids[static_cast<std::size_t>(tower)] =
+        Tensor::from(ids, {batch, width}, DType::i32, Device::cpu);
+    input.mask[static_cast<std::size_t>(tower)] =
+        Tensor::from(mask, {batch, width}, dtype, Device::cpu);
+  }
+  return input;
+}
+
+std::vector<double> logits_of(const nn::Model& model, const nn::ModelInput& input,
+                              const nn::StepContext& step) {
+  Tape tape(Tape::Mode::eval);
+  return model.logits(tape, input, step).value().to_vector();
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+nn::StepContext training_step() {
+  nn::StepContext step;
+  step.training = true;
+  step.random.key = 5;
+  return step;
+}
+
+}  // namespace
+
+TEST_CASE("parameters carry the names and shapes of the papers' checkpoints") {
+  nn::Model model(small_config("softmax"), DType::f32, Device::cpu, 1);
+  const auto shape_of = [&](const char* name) {
+    const Parameter* p = model.parameters().find(name);
+    REQUIRE_MESSAGE(p != nullptr, name);
+    return p->shape;
+  };
+  CHECK(shape_of("model.embeddings.word_embeddings.weight") == Shape{11, 8});
+  CHECK(shape_of("model.embeddings.position_embeddings.weight") == Shape{24, 8});
+  CHECK(shape_of("model.transformer_1.mha.W_k.weight") == Shape{8, 8});
+  CHECK(shape_of("model.transformer_0.mlpblock.3.bias") == Shape{8});
+  CHECK(shape_of("seq_classifer.mlpblock.2.weight") == Shape{3, 12});
+}
+
+TEST_CASE("a trimmed batch gives the padded batch's logits, dropout included") {
+  for (const char* attention : {"softmax", "kernelized", "skyformer", "vmean"}) {
+    CAPTURE(attention);
+    const nn::Model model(small_config(attention), DType::f64, Device::cpu, 3);
+    const std::vector<std::int64_t> lengths = {13, 9};
+    for (const bool training : {false, true}) {
+      nn::StepContext step = training_step();
+      step.training = training;
+      CHECK(largest_difference(logits_of(model, make_input(lengths, 24, DType::f64), step),
+                               logits_of(model, make_input(lengths, 16, DType::f64), step)) <
+            1e-12);
+    }
+  }
+}
+
+TEST_CASE("splitting a batch changes no dropout mask: the chunks give the batch's logits") {
+  const nn::Model model(small_config("skyformer"), DType::f64, Device::cpu, 3);
+  nn::StepContext step = training_step();
+  const std::vector<double> whole = logits_of(model, make_input({13, 9}, 16, DType::f64), step);
+  nn::ModelInput second = make_input({13, 9}, 16, DType::f64);
+  second.ids[0] = second.ids[0].slice(1, 2);
+  second.mask[0] = second.mask[0].slice(1, 2);
+  step.first_example = 1;
+  const std::vector<double> chunk = logits_of(model, second, step);
+  CHECK(largest_difference({whole.begin() + 3, whole.end()}, chunk) < 1e-12);
+}
+
+TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {
+  const nn::Model model(small_config("softmax"), DType::f64, Device::cpu, 3);
+  const nn::ModelInput input = make_input({13, 9}, 16, DType::f64);
+  nn::StepContext step = training_step();
+  const auto at = [&](std::int32_t number) {
+    step.random.step =
+        Tensor::from(std::vector<std::int32_t>{number}, {1}, DType::i32, Device::cpu);
+    return logits_of(model, input, step);
+  };
+  CHECK(at(1) == at(1));
+  CHECK(at(1) != at(2));
+}
+
+TEST_CASE("the whole model's gradients pass gradcheck, one and two towers") {
+  for (const int towers : {1, 2}) {
+    for (const char* attention : {"softmax", "kernelized", "skyformer", "vmean"}) {
+      CAPTURE(attention);
+      CAPTURE(towers);
+      nn::Model model(small_config(attention, towers), DType::f64, Device::cpu, 3);
+      const nn::ModelInput input = make_input({13, 9}, 16, DType::f64, towers);
+      const Tensor labels =
+          Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
+      std::vector<Parameter*> parameters;
+      for (Parameter& p : model.parameters().parameters()) {
+        if (p.trainable) parameters.push_back(&p);
+      }
+      GradcheckOptions options;
+      options.all_coordinates_below = 1;  // directions only: there are many parameters
+      options.directions = 2;
+      const GradcheckReport report = gradcheck(
+          [&](Tape& tape, std::span<const Var>) {
+            return cross_entropy(model.logits(tape, input, training_step()), labels);
+          },
+          {}, options, {}, parameters);
+      CHECK_MESSAGE(report.passed, report.to_string());
+    }
+  }
+}
+
+TEST_CASE("a few steps of AdamW lower the loss") {
+  nn::Model model(small_config("softmax"), DType::f32, Device::cpu, 3);
+  const nn::ModelInput input = make_input({13, 9}, 16, DType::f32);
+  const Tensor labels = Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
+  nn::AdamW optimizer(model.parameters(), {}, {1e-2, 20, 2});
+  double first = 0, last = 0;
+  for (int step = 0; step < 10; ++step) {
+    model.parameters().zero_gradients();
+    Tape tape;
+    nn::StepContext context;  // no dropout
+    const Var loss = cross_entropy(model.logits(tape, input, context), labels);
+    last = loss.value().item();
+    if (step == 0) first = last;
+    tape.backward(loss);
+    optimizer.step();
+  }
+  CHECK(last < 0.5 * first);
+}

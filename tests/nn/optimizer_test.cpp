@@ -1,0 +1,79 @@
+#include "nn/optimizer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "autograd/ops.hpp"
+
+using namespace skytape;
+
+TEST_CASE("OneCycle passes through the values of the golden schedule") {
+  // attention.md 17: T = 6, w = 2, max 5e-3; the third value is 3.750005e-3.
+  const nn::OneCycle cycle{5e-3, 6, 2};
+  CHECK(cycle.lr(0) == doctest::Approx(2e-4).epsilon(1e-12));
+  CHECK(cycle.lr(1) == doctest::Approx(5e-3).epsilon(1e-12));
+  CHECK(cycle.lr(2) == doctest::Approx(3.750005e-3).epsilon(1e-12));
+  CHECK(cycle.beta1(0) == doctest::Approx(0.95));
+  CHECK(cycle.beta1(1) == doctest::Approx(0.85));
+  CHECK(cycle.beta1(2) == doctest::Approx(0.875));
+}
+
+TEST_CASE("OneCycle ends at max/25/1e4 and stays there") {
+  const nn::OneCycle cycle{1e-4, 1000, 100};
+  CHECK(cycle.lr(999) == doctest::Approx(1e-4 / 25 / 1e4));
+  CHECK(cycle.lr(5000) == doctest::Approx(1e-4 / 25 / 1e4));
+  CHECK(cycle.beta1(999) == doctest::Approx(0.95));
+}
+
+TEST_CASE("OneCycle of a run that is all warm-up never divides by zero") {
+  const nn::OneCycle cycle{1e-3, 2, 2};
+  CHECK(cycle.lr(0) == doctest::Approx(1e-3 / 25));
+  CHECK(cycle.lr(1) == doctest::Approx(1e-3));
+  CHECK(cycle.lr(2) == doctest::Approx(1e-3 / 25 / 1e4));
+}
+
+namespace {
+
+/// One Adam update of a scalar, as attention.md 17 writes it.
+double adamw_scalar(double theta, double gradient, double& m, double& v, double lr, double beta1,
+                    int t, const nn::AdamWConfig& config) {
+  if (config.clip_value > 0) {
+    gradient = std::min(std::max(gradient, -config.clip_value), config.clip_value);
+  }
+  theta *= 1 - lr * config.weight_decay;
+  m = beta1 * m + (1 - beta1) * gradient;
+  v = config.beta2 * v + (1 - config.beta2) * gradient * gradient;
+  return theta - lr / (1 - std::pow(beta1, t)) * m /
+                     (std::sqrt(v) / std::sqrt(1 - std::pow(config.beta2, t)) + config.epsilon);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "AdamW follows the scalar formula, clips, decays, and leaves untouched parameters alone") {
+  ParameterStore store;
+  Parameter& a = store.add("a", {3}, constant_init(0.5));
+  Parameter& untouched = store.add("untouched", {5}, constant_init(2));
+  Parameter& b = store.add("b", {2}, constant_init(-1));
+  store.pack(DType::f64, Device::cpu, 1);
+  const nn::AdamWConfig config{0.999, 1e-6, 0.01, 1.0};
+  const nn::OneCycle schedule{5e-3, 6, 2};
+  nn::AdamW optimizer(store, config, schedule);
+
+  double theta = 0.5, m = 0, v = 0;
+  for (int t = 1; t <= 3; ++t) {
+    store.zero_gradients();
+    a.grad.fill(3.0 * t);  // beyond the clip
+    b.grad.fill(-0.25);
+    a.has_gradient = b.has_gradient = true;
+    theta =
+        adamw_scalar(theta, 3.0 * t, m, v, schedule.lr(t - 1), schedule.beta1(t - 1), t, config);
+    optimizer.step();
+    CHECK(a.value.to_vector()[1] == doctest::Approx(theta).epsilon(1e-13));
+  }
+  CHECK(untouched.value.to_vector() == std::vector<double>(5, 2.0));
+  CHECK(b.value.to_vector()[0] != doctest::Approx(-1));
+  CHECK(optimizer.steps_done() == 3);
+}
