@@ -23,12 +23,13 @@ constexpr uint32_t kVersion = 1;
 constexpr uint64_t kBlock = 1 << 20;  // bytes that are checksummed together
 
 uint64_t header_checksum(const CacheHeader& header) {
-  return checksum({reinterpret_cast<const uint8_t*>(&header), offsetof(CacheHeader, header_checksum)});
+  return checksum(
+      {reinterpret_cast<const uint8_t*>(&header), offsetof(CacheHeader, header_checksum)});
 }
 
 uint64_t combine(std::span<const uint64_t> block_checksums) {
-  return checksum({reinterpret_cast<const uint8_t*>(block_checksums.data()),
-                   block_checksums.size_bytes()});
+  return checksum(
+      {reinterpret_cast<const uint8_t*>(block_checksums.data()), block_checksums.size_bytes()});
 }
 
 /// Checksum of the content, its blocks spread over all threads.
@@ -52,12 +53,6 @@ uint64_t content_checksum(std::span<const uint8_t> content) {
   throw Error(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(code)));
 }
 
-template <size_t N> void set_text(char (&field)[N], std::string_view text) {
-  ENSURE(text.size() < N, "cache: name '", text, "' is longer than ", N - 1, " characters");
-  std::memset(field, 0, N);
-  std::memcpy(field, text.data(), text.size());
-}
-
 template <class T> std::span<const uint8_t> bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const uint8_t*>(values.data()), values.size() * sizeof(T)};
 }
@@ -67,6 +62,7 @@ bool plausible(const CacheHeader& h) {
   constexpr uint64_t kMany = uint64_t{1} << 40;
   if (h.examples > kMany || h.documents > kMany || h.tokens > kMany) return false;
   if (h.token_bytes != 1 || h.towers < 1 || h.towers > 2 || h.classes < 1) return false;
+  if (h.task[31] || h.name[31] || h.split[15]) return false;  // texts end inside their fields
   const auto aligned = [](uint64_t at) { return at % 8 == 0; };
   return aligned(h.begins_at) && aligned(h.examples_at) && aligned(h.labels_at) &&
          sizeof(CacheHeader) + h.tokens <= h.begins_at &&
@@ -76,7 +72,8 @@ bool plausible(const CacheHeader& h) {
 }
 
 void check_header(const CacheHeader& header, const std::filesystem::path& path) {
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) broken(path, "not a skytape data file");
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    broken(path, "not a skytape data file");
   if (header.version != kVersion) {
     broken(path, fmt::format("format version {}, expected {}", header.version, kVersion));
   }

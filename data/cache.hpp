@@ -44,7 +44,7 @@ struct CacheHeader {
   uint64_t file_bytes;
   uint64_t content_checksum;
   uint64_t provenance_checksum;
-  uint64_t unused[3];
+  uint64_t unused[6];
   uint64_t header_checksum;  // over everything above
 };
 static_assert(sizeof(CacheHeader) == 256);
@@ -115,7 +115,7 @@ class CacheWriter {
   std::vector<uint64_t> begins_{0};
   std::vector<uint32_t> documents_;
   std::vector<int32_t> labels_;
-  std::vector<uint8_t> block_;            // content not yet written
+  std::vector<uint8_t> block_;  // content not yet written
   std::vector<uint64_t> block_checksums_;
   CacheHeader header_{};
 };

@@ -26,8 +26,8 @@ struct PrepareOptions {
 
 /// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache
 /// is kept unless `from` or `force` is given. Several processes may call it at the same time.
-/// UsageError: `from` missing for a task that cannot be generated. DataError: bad source files.
-/// Error: the disk is full.
+/// DataError: bad source files, or no `from` for a task that cannot be generated. Error: the disk
+/// is full.
 void prepare(const TaskInfo& task, const std::filesystem::path& root,
              const PrepareOptions& options = {});
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,7 @@ struct TaskInfo {
   std::string_view description;
   std::string_view source;                          // official address
   void (*build)(const PrepareOptions&, CacheSet&);  // reads or generates all splits
+  void (*export_files)(const std::filesystem::path& root, const std::filesystem::path& dir);
 };
 
 /// Every task, in the order of the papers' tables.

@@ -1,0 +1,184 @@
+#include "data/batches.hpp"
+
+#include <algorithm>
+
+#include "data/random.hpp"
+#include "tensor/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+/// Tokens of a sequence that a batch shows: after dropping and cutting.
+int64_t shown_length(std::span<const uint8_t> tokens, const BatchOptions& options) {
+  auto length = static_cast<int64_t>(tokens.size());
+  if (options.drop_token >= 0) {
+    length -= std::count(tokens.begin(), tokens.end(), static_cast<uint8_t>(options.drop_token));
+  }
+  const int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
+  return std::min({length, most, options.nominal_length});
+}
+
+/// Writes `length` ids and the mask of one row, then padding up to `width`. Returns the ones.
+int32_t fill_row(std::span<const uint8_t> tokens, int64_t length, int64_t width, int offset,
+                 const BatchOptions& options, int32_t* ids, float* mask) {
+  if (options.drop_token < 0) {
+    for (int64_t j = 0; j < length; ++j) ids[j] = tokens[j] + offset;
+  } else {
+    const uint8_t* at = tokens.data();
+    for (int64_t j = 0; j < length; ++at) {
+      if (*at != options.drop_token) ids[j++] = *at + offset;
+    }
+  }
+  std::fill(ids + length, ids + width, 0);
+  std::fill(mask + length, mask + width, 0.0f);
+  if (options.mask == MaskRule::length) {
+    std::fill(mask, mask + length, 1.0f);
+    return static_cast<int32_t>(length);
+  }
+  int32_t ones = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    mask[j] = ids[j] != 0 ? 1.0f : 0.0f;
+    ones += ids[j] != 0;
+  }
+  return ones;
+}
+
+void validate(const Dataset& data, const BatchOptions& options) {
+  ENSURE(data.size() > 0, "batches: the split has no example");
+  ENSURE(options.batch > 0, "batches: batch is ", options.batch, ", expected at least 1");
+  ENSURE(options.nominal_length > 0, "batches: nominal_length is ", options.nominal_length,
+         ", expected at least 1");
+  ENSURE(options.round_to > 0, "batches: round_to is ", options.round_to, ", expected at least 1");
+  ENSURE(options.window > 0, "batches: window is ", options.window, ", expected at least 1");
+}
+
+}  // namespace
+
+void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchOptions& options,
+             Batch& batch) {
+  batch.size = static_cast<int64_t>(rows.size());
+  batch.nominal_length = options.nominal_length;
+  batch.towers = data.towers();
+  batch.real_tokens = 0;
+  batch.labels.resize(rows.size());
+  int64_t longest = 1;
+  for (int tower = 0; tower < batch.towers; ++tower) {
+    batch.lengths[tower].resize(rows.size());
+    for (size_t b = 0; b < rows.size(); ++b) {
+      const int64_t length = shown_length(data.tokens(rows[b], tower), options);
+      batch.lengths[tower][b] = static_cast<int32_t>(length);
+      longest = std::max(longest, length);
+    }
+  }
+  const int64_t rounded = (longest + options.round_to - 1) / options.round_to * options.round_to;
+  batch.width = options.trim ? std::min(rounded, options.nominal_length) : options.nominal_length;
+  for (size_t b = 0; b < rows.size(); ++b) batch.labels[b] = data.label(rows[b]);
+  for (int tower = 0; tower < batch.towers; ++tower) {
+    // Room for the widest batch at once: no allocation in later steps.
+    batch.ids[tower].reserve(std::max(batch.size, options.batch) * options.nominal_length);
+    batch.mask[tower].reserve(std::max(batch.size, options.batch) * options.nominal_length);
+    batch.ids[tower].resize(batch.size * batch.width);
+    batch.mask[tower].resize(batch.size * batch.width);
+    batch.unmasked[tower].resize(rows.size());
+    for (size_t b = 0; b < rows.size(); ++b) {
+      const int32_t ones =
+          fill_row(data.tokens(rows[b], tower), batch.lengths[tower][b], batch.width,
+                   data.token_offset(), options, batch.ids[tower].data() + b * batch.width,
+                   batch.mask[tower].data() + b * batch.width);
+      batch.unmasked[tower][b] = ones;
+      batch.real_tokens += ones;
+    }
+  }
+}
+
+// ---- training ----------------------------------------------------------------------------------
+
+BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start)
+    : data_(std::move(data)), options_(options), cursor_(start) {
+  validate(data_, options_);
+  ENSURE(start.epoch >= 0 && start.position >= 0 && start.position < data_.size(),
+         "BatchStream: cursor {", start.epoch, ", ", start.position, "} of a split of ",
+         data_.size(), " examples");
+  rows_.resize(options_.batch);
+}
+
+void BatchStream::next(Batch& batch) {
+  for (int64_t& row : rows_) {
+    row = row_at_cursor();
+    if (++cursor_.position == data_.size()) cursor_ = {cursor_.epoch + 1, 0};
+  }
+  collate(data_, rows_, options_, batch);
+  batch.after = cursor_;
+}
+
+int64_t BatchStream::row_at_cursor() {
+  const int64_t n = data_.size(), at = cursor_.position;
+  if (!options_.group_by_length) {
+    const Permutation order(n, options_.seed, cursor_.epoch);
+    return static_cast<int64_t>(order(at));
+  }
+  const bool inside = window_epoch_ == cursor_.epoch && at >= window_begin_ &&
+                      at < window_begin_ + static_cast<int64_t>(window_rows_.size());
+  if (!inside) {
+    // Batches run on across epoch ends, so an epoch begins with the rest of a batch ("head").
+    const int64_t b = options_.batch, span = options_.window * b;
+    const int64_t head = (b - cursor_.epoch * n % b) % b;
+    const int64_t window = at < head ? 0 : (at - head) / span;
+    order_window(cursor_.epoch, window == 0 ? 0 : head + window * span,
+                 std::min(n, head + (window + 1) * span));
+  }
+  return window_rows_[at - window_begin_];
+}
+
+void BatchStream::order_window(int64_t epoch, int64_t begin, int64_t end) {
+  const int64_t n = data_.size(), b = options_.batch;
+  const Permutation order(n, options_.seed, epoch);
+  scratch_.clear();  // length << 32 | row: sorted by length, ties by row
+  for (int64_t at = begin; at < end; ++at) {
+    const auto row = static_cast<int64_t>(order(at));
+    int64_t length = 0;
+    for (int tower = 0; tower < data_.towers(); ++tower) {
+      length = std::max(length, shown_length(data_.tokens(row, tower), options_));
+    }
+    scratch_.push_back(length << 32 | row);
+  }
+  std::sort(scratch_.begin(), scratch_.end());
+  // The incomplete batches at the two ends of an epoch are shared with its neighbours; both take
+  // the shortest examples, so that they fit together. Full batches come in a shuffled order.
+  const int64_t count = end - begin;
+  const int64_t head = begin == 0 ? std::min(count, (b - epoch * n % b) % b) : 0;
+  const int64_t tail = (count - head) % b, full = (count - head) / b;
+  window_rows_.resize(count);
+  const auto place = [&](int64_t to, int64_t from, int64_t many) {
+    for (int64_t i = 0; i < many; ++i) window_rows_[to + i] = scratch_[from + i] & 0xffffffff;
+  };
+  place(0, 0, head);
+  place(count - tail, head, tail);
+  const Permutation shuffled(full, mix64(options_.seed) + epoch, begin);
+  for (int64_t i = 0; i < full; ++i) {
+    place(head + static_cast<int64_t>(shuffled(i)) * b, head + tail + i * b, b);
+  }
+  window_epoch_ = epoch;
+  window_begin_ = begin;
+}
+
+// ---- evaluation --------------------------------------------------------------------------------
+
+BatchPass::BatchPass(Dataset data, const BatchOptions& options, int64_t examples)
+    : data_(std::move(data)), options_(options), end_(data_.size()) {
+  validate(data_, options_);
+  if (examples > 0) end_ = std::min(end_, examples);
+}
+
+bool BatchPass::next(Batch& batch) {
+  if (position_ == end_) return false;
+  rows_.clear();
+  while (position_ < end_ && static_cast<int64_t>(rows_.size()) < options_.batch) {
+    rows_.push_back(position_++);
+  }
+  collate(data_, rows_, options_, batch);
+  batch.after = {0, position_};
+  return true;
+}
+
+}  // namespace skytape::data

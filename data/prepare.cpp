@@ -1,0 +1,154 @@
+#include "data/prepare.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/cache.hpp"
+#include "tensor/error.hpp"
+#include "tensor/suggest.hpp"
+
+namespace skytape::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Cache files of a task; dev may be a part of train.
+std::vector<std::string> stored_splits(const TaskInfo& task) {
+  if (task.held_out > 0) return {"train", "test"};
+  return {"train", "dev", "test"};
+}
+
+fs::path folder_of(const TaskInfo& task, const fs::path& root) { return root / task.name; }
+
+std::string how_to_prepare(const TaskInfo& task) {
+  if (task.generable) return fmt::format("type: make data TASK={}", task.name);
+  return fmt::format("get it from {} and type: make data TASK={} FROM=<folder or archive>",
+                     task.source, task.name);
+}
+
+/// A stored split, checked for belonging to this task and to one preparation with its siblings.
+Dataset open_stored(const TaskInfo& task, const fs::path& root, const std::string& split) {
+  const fs::path path = cache_path(folder_of(task, root), split);
+  if (!fs::exists(path)) {
+    throw DataError(fmt::format("{}: not prepared ({} is missing); {}", task.name, path.string(),
+                                how_to_prepare(task)));
+  }
+  auto file = CacheFile::open(path);
+  const CacheHeader& header = file->header();
+  if (task.name != header.task || split != header.split) {
+    throw DataError(fmt::format("{}: holds split {} of task {}, expected {} of {}", path.string(),
+                                header.split, header.task, split, task.name));
+  }
+  if (!is_prepared(task, root)) {
+    throw DataError(fmt::format("{}: the splits there are not of one preparation; {}",
+                                folder_of(task, root).string(), how_to_prepare(task)));
+  }
+  return Dataset(std::move(file));
+}
+
+SplitFacts facts_of(std::string split, const Dataset& data) {
+  SplitFacts facts;
+  facts.split = std::move(split);
+  facts.examples = data.size();
+  facts.label_counts.resize(data.classes());
+  facts.fingerprint = data.fingerprint();
+  for (int64_t i = 0; i < data.size(); ++i) {
+    ++facts.label_counts[data.label(i)];
+    for (int tower = 0; tower < data.towers(); ++tower) {
+      const int64_t length = data.length(i, tower);
+      facts.tokens += length;
+      facts.max_length = std::max(facts.max_length, length);
+      facts.min_length = i + tower == 0 ? length : std::min(facts.min_length, length);
+    }
+  }
+  const int64_t sequences = std::max<int64_t>(1, data.size() * data.towers());
+  facts.mean_length = static_cast<double>(facts.tokens) / static_cast<double>(sequences);
+  return facts;
+}
+
+}  // namespace
+
+void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& options) {
+  const bool keep = options.from.empty() && !options.force;
+  if (keep && is_prepared(task, root)) return;
+  if (options.from.empty() && !task.generable) {
+    throw DataError(fmt::format("{}: cannot be generated; {}", task.name, how_to_prepare(task)));
+  }
+  if (!options.from.empty() && !fs::exists(options.from)) {
+    throw DataError(fmt::format("{}: {} does not exist", task.name, options.from.string()));
+  }
+  CacheSet set(task.name, folder_of(task, root), task.towers, task.token_offset);
+  if (keep && is_prepared(task, root)) return;  // another process did it while we waited
+  set.classes = task.classes;
+  task.build(options, set);
+  for (const std::string& split : stored_splits(task)) {
+    if (set.split(split).examples() == 0) {
+      throw DataError(fmt::format("{}: no example for split {} in {}", task.name, split,
+                                  options.from.string()));
+    }
+  }
+  set.commit();
+}
+
+bool is_prepared(const TaskInfo& task, const fs::path& root) {
+  uint64_t set = 0;
+  bool first = true;
+  for (const std::string& split : stored_splits(task)) {
+    const fs::path path = cache_path(folder_of(task, root), split);
+    if (!fs::exists(path)) return false;
+    const uint64_t here = CacheFile::read_header(path).set;
+    if (!first && here != set) return false;
+    set = here;
+    first = false;
+  }
+  return true;
+}
+
+Dataset open(const TaskInfo& task, const fs::path& root, std::string_view split, DevRule dev) {
+  const std::vector<std::string> known = {"train", "dev", "test"};
+  if (std::find(known.begin(), known.end(), split) == known.end()) {
+    throw UsageError(unknown_name("split", split, known));
+  }
+  if (task.held_out == 0 || split == "test") return open_stored(task, root, std::string(split));
+  if (dev == DevRule::test) return open_stored(task, root, split == "dev" ? "test" : "train");
+  const Dataset train = open_stored(task, root, "train");
+  const auto held_out =
+      static_cast<int64_t>(static_cast<double>(train.size()) * task.held_out + 0.5);
+  const int64_t rest = train.size() - held_out;
+  return split == "dev" ? train.slice(rest, held_out) : train.slice(0, rest);
+}
+
+void export_official(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
+  if (!task.export_files) {
+    throw UsageError(fmt::format("{}: its files are not ours to write; the official ones are at {}",
+                                 task.name, task.source));
+  }
+  task.export_files(root, dir);
+}
+
+Description describe(const TaskInfo& task, const fs::path& root) {
+  Description description;
+  description.task = task.name;
+  for (const char* const split : {"train", "dev", "test"}) {
+    const Dataset data = open(task, root, split);
+    description.splits.push_back(facts_of(split, data));
+    description.name = data.name();
+    description.provenance = data.provenance();
+  }
+  return description;
+}
+
+std::string to_text(const Description& description) {
+  std::string text = fmt::format("{}: results are called {}\n", description.task, description.name);
+  text += fmt::format("{:<6} {:>9} {:>8} {:>6} {:>6}  {:<16}  {}\n", "split", "examples", "mean",
+                      "min", "max", "fingerprint", "labels");
+  for (const SplitFacts& split : description.splits) {
+    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {}  {}\n", split.split, split.examples,
+                        split.mean_length, split.min_length, split.max_length, split.fingerprint,
+                        fmt::join(split.label_counts, " "));
+  }
+  return text + "provenance " + description.provenance + "\n";
+}
+
+}  // namespace skytape::data

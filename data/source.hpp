@@ -1,0 +1,79 @@
+// Reading what users have: folders, plain or gzip'd files, tar and zip archives; line by line or in
+// whole. Every error names the file and the place in it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace skytape::data {
+
+/// A file's bytes, in order. Unpacking happens behind it.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  /// Fills `buffer` from the front and returns the number of bytes; 0 at the end only. DataError if
+  /// the file is truncated or broken.
+  virtual size_t read(std::span<uint8_t> buffer) = 0;
+};
+
+/// Opens a plain or gzip'd file; the bytes are the unpacked ones. DataError if it is not there.
+[[nodiscard]] std::unique_ptr<ByteStream> open_file(const std::filesystem::path& path);
+
+/// Bytes in memory, which must outlive the stream.
+[[nodiscard]] std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes);
+
+/// The whole rest of a stream; DataError naming `name` beyond `limit` bytes.
+[[nodiscard]] std::vector<uint8_t> read_all(ByteStream& stream, const std::string& name,
+                                            size_t limit);
+
+/// Cuts a stream into lines at LF; a CR before it is dropped.
+class LineReader {
+ public:
+  /// A line beyond `max_line` bytes is a DataError: memory stays bounded whatever the file is.
+  LineReader(ByteStream& stream, std::string name, size_t max_line);
+
+  /// False at the end; the last line need not end in LF. The view holds until the next call.
+  bool next(std::string_view& line);
+
+  [[nodiscard]] int64_t line_number() const { return line_number_; }  // of the last line, from 1
+  /// Throws DataError `file:line: what`.
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  ByteStream& stream_;
+  std::string name_;
+  size_t max_line_;
+  std::vector<uint8_t> buffer_;
+  size_t begin_ = 0, end_ = 0;  // unread part of the buffer
+  bool exhausted_ = false;
+  int64_t line_number_ = 0;
+};
+
+/// A file found in a SourceTree.
+struct SourceFile {
+  std::string path;   // inside the tree, '/' between the parts, a final ".gz" removed
+  std::string shown;  // for messages: where it lies
+};
+
+/// Visits the files below a folder, or the entries of an archive (tar, zip, any compression), or
+/// one file, in the order found: folders sorted by name, archives front to back. Nothing is ever
+/// unpacked to the disk. DataError if `root` is missing or an archive is broken, or has an entry
+/// that climbs out of the folder ("../", "/…").
+void visit_files(const std::filesystem::path& root,
+                 const std::function<bool(const SourceFile&)>& wanted,
+                 const std::function<void(const SourceFile&, ByteStream&)>& visit);
+
+/// Last part of a path; its parts from the back: parent(path) is the folder's own name.
+[[nodiscard]] std::string_view leaf(std::string_view path);
+[[nodiscard]] std::string_view parent(std::string_view path);
+
+/// Cut for a message: the first `most` bytes, control and non-ASCII bytes as '?'.
+[[nodiscard]] std::string printable(std::string_view text, size_t most = 40);
+
+}  // namespace skytape::data

@@ -1,0 +1,97 @@
+#include "data/loader.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+
+#include "tests/data/made_up.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::made_up;
+
+namespace {
+
+BatchOptions options_of(int64_t batch) {
+  BatchOptions options;
+  options.batch = batch;
+  options.nominal_length = 64;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("the loader hands out what direct iteration gives, with the same cursors") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9, 3, 40, 22, 1, 60}));
+  for (const int ahead : {1, 2, 5}) {
+    BatchStream direct(data, options_of(3));
+    Loader loader(BatchStream(data, options_of(3)), ahead);
+    Batch expected;
+    for (int i = 0; i < 30; ++i) {
+      direct.next(expected);
+      const Batch* batch = loader.next();
+      REQUIRE(batch);
+      CHECK(batch->ids == expected.ids);
+      CHECK(batch->labels == expected.labels);
+      CHECK(batch->after == expected.after);
+    }
+    CHECK(loader.waited_seconds() >= 0);
+  }
+}
+
+TEST_CASE("the loader ends with the pass and stays ended") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9, 3}));
+  Loader loader(BatchPass(data, options_of(2)));
+  CHECK(loader.next()->size == 2);
+  CHECK(loader.next()->size == 1);
+  CHECK(loader.next() == nullptr);
+  CHECK(loader.next() == nullptr);
+}
+
+TEST_CASE("an exception of the producer reaches the consumer after the good batches") {
+  int made = 0;
+  Loader loader([&made](Batch& batch) {
+    if (made == 2) throw DataError("broken");
+    batch.size = ++made;
+    return true;
+  });
+  CHECK(loader.next()->size == 1);
+  CHECK(loader.next()->size == 2);
+  CHECK_THROWS_AS((void)loader.next(), DataError);
+  CHECK_THROWS_AS((void)loader.next(), DataError);
+}
+
+TEST_CASE("the loader never runs further ahead than asked, and stops when it is dropped") {
+  std::atomic<int> made = 0;
+  {
+    Loader loader(
+        [&made](Batch&) {
+          ++made;
+          return true;
+        },
+        2);
+    for (int taken = 1; taken <= 20; ++taken) {
+      REQUIRE(loader.next());
+      CHECK(made <= taken + 2);
+    }
+  }
+  const int after = made;
+  CHECK(after <= 22);
+}
+
+TEST_CASE("a batch in the consumer's hands is not overwritten") {
+  int made = 0;
+  Loader loader(
+      [&made](Batch& batch) {
+        batch.size = ++made;
+        return true;
+      },
+      1);
+  for (int i = 1; i <= 50; ++i) {
+    const Batch* batch = loader.next();
+    std::this_thread::yield();
+    CHECK(batch->size == i);
+  }
+}
