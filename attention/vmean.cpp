@@ -30,8 +30,9 @@ class VMean final : public Method {
   }
 
   // ---- derivation ------------------------------------------------------------------------------
-  //   w_j = mask_j / sum_j mask_j (1) O_i = sum_j w_j V_j     for every i (2) dV_j = w_j sum_i G_i
-  //   from (2)
+  //   w_j  = mask_j / sum_j mask_j                 (1)
+  //   O_i  = sum_j w_j V_j     for every i         (2)
+  //   dV_j = w_j sum_i G_i                         from (2)
 
   struct Saved {
     Tensor weights;  // w, [B, N]
