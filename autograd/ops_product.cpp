@@ -38,13 +38,14 @@ Var linear(Var x, Var weight, Var bias) {
   const Tensor w = weight.value();  // [out, in]
   ENSURE(w.rank() == 2 && x.shape().rank() >= 1 && x.size(-1) == w.size(1),
          "linear: expected x [..., in], weight [out, in], got ", x.value(), ", ", w);
+  require_same_kind("linear", {&x.value(), &w});
   const Shape shape = x.shape().with(-1, w.size(0));  // [..., out]
   const Tensor xm = as_matrix(x.value());             // [rows, in]
   Tensor y;                                           // [rows, out]
   if (bias.defined()) {
     ENSURE(bias.shape() == Shape({w.size(0)}), "linear: expected bias [", w.size(0), "], got ",
            bias.value());
-    require_same_kind("linear", {&xm, &w, &bias.value()});
+    require_same_kind("linear", {&w, &bias.value()});
     y = tensor::expand(bias.value(), {xm.size(0), w.size(0)});
     tensor::gemm(xm, Op::none, w, Op::transpose, y, 1, 1);  // onto the bias: one pass less
   } else {

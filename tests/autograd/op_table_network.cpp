@@ -1,0 +1,142 @@
+// Rows of the op table: picking rows, and pieces of a network.
+#include "autograd/ops.hpp"
+#include "tensor/elementwise.hpp"
+#include "tests/autograd/op_samples.hpp"
+
+namespace skytape::test::op {
+
+Rows index_rows() {
+  const auto pick = [](const Tensor& index) -> Function {
+    return [=](Tape&, Vars v) { return gather_rows(v[0], beside(v[0], index)); };
+  };
+  const auto place = [](const Tensor& index, std::int64_t n) -> Function {
+    return [=](Tape&, Vars v) { return scatter_rows(v[0], beside(v[0], index), n); };
+  };
+  const auto look_up = [](const Tensor& ids) -> Function {
+    return [=](Tape&, Vars v) { return embedding(v[0], beside(v[0], ids)); };
+  };
+  const Tensor repeated = integers({2, 0, 2, 4}, {4});              // [d], an index twice
+  const Tensor per_batch = integers({2, 0, 1, 3, 3, 3}, {2, 3});    // [B, d]
+  const Tensor per_head = integers({0, 1, 2, 2, 1, 1}, {2, 1, 3});  // [B, H, d]
+  const Tensor wrong = integers({0, 5}, {2});
+  return {{"gather_rows",
+           {{"repeated", {normal({5, 3}, 131)}, pick(repeated)},
+            {"per batch", {normal({2, 3, 4, 5}, 132)}, pick(per_batch)},
+            {"per head", {normal({2, 1, 3, 2}, 133)}, pick(per_head)},
+            {"one list", {normal({2, 3, 5, 2}, 134)}, pick(repeated)},
+            {"none", {normal({5, 3}, 135)}, pick(integers({}, {0}))}},
+           {{"gather_rows: ",
+             [wrong](Tape& t) {
+               return gather_rows(zeros(t, {5, 3}), wrong);
+             }},
+            {"gather_rows: ",
+             [per_batch](Tape& t) {
+               return gather_rows(zeros(t, {3, 5, 3}), per_batch);
+             }}}},
+          {"scatter_rows",
+           {{"repeated", {normal({4, 3}, 136)}, place(repeated, 5)},
+            {"per batch", {normal({2, 3, 3, 5}, 137)}, place(per_batch, 4)},
+            {"per head", {normal({2, 1, 3, 2}, 138)}, place(per_head, 3)},
+            {"none", {normal({0, 3}, 139)}, place(integers({}, {0}), 5)}},
+           {{"scatter_rows: ", [wrong](Tape& t) { return scatter_rows(zeros(t, {2}), wrong, 5); }},
+            {"scatter_add_rows: ",
+             [wrong](Tape& t) {
+               return scatter_rows(zeros(t, {2, 3}), wrong, 5);
+             }}}},
+          {"embedding",
+           {{"repeated", {normal({5, 3}, 140)}, look_up(integers({4, 0, 4, 4, 1, 0}, {2, 3}))},
+            {"long", {normal({7, 2}, 141)}, look_up(scrambled_ids(3001, 7))},
+            {"none", {normal({5, 3}, 142)}, look_up(integers({}, {0}))}},
+           {{"embedding: ",
+             [](Tape& t) {
+               return embedding(zeros(t, {5, 3}), integers({5}, {1}));
+             }},
+            {"embedding: ", [](Tape& t) {
+               return embedding(zeros(t, {5, 3}), integers({-1}, {1}));
+             }}}}};
+}
+
+Rows network_rows() {
+  const Function norm = [](Tape&, Vars v) { return layer_norm(v[0], v[1], v[2]); };
+  const auto drop = [](double rate) -> Function {
+    return [=](Tape&, Vars v) { return dropout(v[0], dropping(rate)); };
+  };
+  const auto add_drop = [](double rate) -> Function {
+    return [=](Tape&, Vars v) { return add_dropout(v[0], v[1], dropping(rate)); };
+  };
+  const auto gelu_drop = [](double rate) -> Function {
+    return [=](Tape&, Vars v) { return bias_gelu_dropout(v[0], v[1], dropping(rate)); };
+  };
+  const auto loss = [](const Tensor& labels) -> Function {
+    return [=](Tape&, Vars v) { return cross_entropy(v[0], beside(v[0], labels)); };
+  };
+  const auto hide = [](const Tensor& m, double scale) -> Function {
+    return [=](Tape&, Vars v) { return mask_rows(v[0], beside(v[0], m), scale); };
+  };
+  return {{"layer_norm",
+           {{"odd", {normal({2, 3, 7}, 151), normal({7}, 152), normal({7}, 153)}, norm},
+            {"one row", {normal({5}, 154), normal({5}, 155), normal({5}, 156)}, norm},
+            {"long", {normal({523, 5}, 157), normal({5}, 158), normal({5}, 159)}, norm},
+            {"no rows", {normal({0, 5}, 160), normal({5}, 161), normal({5}, 162)}, norm}},
+           {{"layer_norm: ",
+             [](Tape& t) {
+               return layer_norm(zeros(t, {2, 3}), zeros(t, {4}), zeros(t, {3}));
+             }}}},
+          {"dropout",
+           {{"odd", {normal({2, 5, 3}, 163)}, drop(0.3)},
+            {"over several chunks", {normal({1, 131, 3}, 164)}, drop(0.5)},
+            {"rate 0", {normal({2, 5, 3}, 165)}, drop(0)},
+            {"empty", {normal({0, 5, 3}, 166)}, drop(0.3)}},
+           {{"dropout: ",
+             [](Tape& t) {
+               return dropout(zeros(t, {1, 2, 3}), dropping(1));
+             }}}},
+          {"add_dropout",
+           {{"odd", {normal({2, 5, 3}, 167), normal({2, 5, 3}, 168)}, add_drop(0.3)},
+            {"rate 0", {normal({2, 5, 3}, 169), normal({2, 5, 3}, 170)}, add_drop(0)},
+            {"empty", {normal({2, 0, 3}, 171), normal({2, 0, 3}, 172)}, add_drop(0.3)}},
+           {{"add_dropout: ",
+             [](Tape& t) {
+               return add_dropout(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 4}), dropping(0.1));
+             }}}},
+          {"bias_gelu_dropout",
+           {{"odd", {normal({2, 5, 3}, 173), normal({3}, 174)}, gelu_drop(0.3)},
+            {"long", {normal({2, 131, 5}, 175), normal({5}, 176)}, gelu_drop(0.5)},
+            {"rate 0", {normal({2, 5, 3}, 177), normal({3}, 178)}, gelu_drop(0)},
+            {"empty", {normal({2, 0, 3}, 179), normal({3}, 180)}, gelu_drop(0.3)}},
+           {{"bias_gelu_dropout: ",
+             [](Tape& t) {
+               return bias_gelu_dropout(zeros(t, {1, 2, 3}), zeros(t, {4}), dropping(0.1));
+             }}}},
+          {"cross_entropy",
+           {{"odd", {normal({3, 5}, 181)}, loss(integers({4, 0, 2}, {3}))},
+            {"one class", {normal({2, 1}, 182)}, loss(integers({0, 0}, {2}))},
+            {"large values",
+             {tensor::affine(normal({2, 3}, 183), 3, 500)},
+             loss(integers({2, 1}, {2}))}},
+           {{"cross_entropy: ",
+             [](Tape& t) {
+               return cross_entropy(zeros(t, {2, 3}), integers({0}, {1}));
+             }},
+            {"cross_entropy: ",
+             [](Tape& t) {
+               return cross_entropy(zeros(t, {1, 3}), integers({3}, {1}));
+             }},
+            {"cross_entropy: ",
+             [](Tape& t) {
+               return cross_entropy(zeros(t, {0, 3}), integers({}, {0}));
+             }}}},
+          {"mask_rows",
+           {{"heads", {normal({2, 3, 5, 2}, 184)}, hide(mask(5, {5, 3}), 0.25)},
+            {"no heads", {normal({2, 5, 3}, 185)}, hide(mask(5, {0, 4}), 1)},
+            {"empty", {normal({0, 5, 3}, 186)}, hide(mask(5, {}), 1)}},
+           {{"mask_rows: ",
+             [](Tape& t) {
+               return mask_rows(zeros(t, {2, 3}), mask(3, {1, 2}));
+             }},
+            {"mask_rows: ", [](Tape& t) {
+               return mask_rows(zeros(t, {2, 4, 3}), mask(3, {1, 2}));
+             }}}}};
+}
+
+}  // namespace skytape::test::op

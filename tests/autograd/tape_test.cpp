@@ -1,0 +1,350 @@
+#include "autograd/tape.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/ops.hpp"
+#include "tensor/elementwise.hpp"
+
+using namespace skytape;
+
+namespace {
+
+Tensor f64(const std::vector<double>& values, const Shape& shape) {
+  return Tensor::from(values, shape, DType::f64, Device::cpu);
+}
+
+Tensor f64(const std::vector<double>& values) {
+  return f64(values, {static_cast<std::int64_t>(values.size())});
+}
+
+using Values = std::vector<double>;
+
+/// y = x with a closure that holds `saved` and runs `then`.
+Var watched(Var x, const std::shared_ptr<int>& saved, const std::function<void()>& then = {}) {
+  return record("watched", {x}, x.value(), [saved, then](const Tensor& dy, Grads& g) {
+    if (then) then();
+    g.add(0, dy);
+  });
+}
+
+ParameterStore& packed(ParameterStore& store) {
+  store.pack(DType::f64, Device::cpu, 1);
+  return store;
+}
+
+/// The text of the Error that f throws.
+template <class F> std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing thrown";
+}
+
+#define CHECK_MESSAGE_HAS(expression, part)                             \
+  do {                                                                  \
+    const std::string text = message([&] { (void)(expression); });      \
+    CHECK_MESSAGE(text.find(part) != std::string::npos, "got: ", text); \
+  } while (false)
+
+}  // namespace
+
+// ---- accumulation
+// --------------------------------------------------------------------------------
+
+TEST_CASE("gradients of a value that is used several times add up") {
+  Tape tape;
+  const Var x = tape.input(f64({2, -3}));
+  tape.backward(sum_all(x * x + x + square(x)));  // d/dx = 2x + 1 + 2x
+  CHECK(tape.grad(x).to_vector() == Values{9, -11});
+}
+
+TEST_CASE("a gradient that is shared between inputs is never written into") {
+  Tape tape;
+  const Var a = tape.input(f64({1, 1})), b = tape.input(f64({1, 1}));
+  const Var c = sum_all(affine(b, 5)), d = sum_all(affine(b, 3)), e = sum_all(affine(a, 2));
+  const Var f = sum_all(a + b);  // walked first: hands one tensor to a and to b
+  tape.backward(c + d + e + f);
+  CHECK(tape.grad(a).to_vector() == Values{3, 3});
+  CHECK(tape.grad(b).to_vector() == Values{9, 9});
+}
+
+TEST_CASE("an op may hand the same tensor to both of its uses of one input") {
+  Tape tape;
+  const Var x = tape.input(f64({1, 2}));
+  tape.backward(sum_all(x + x));
+  CHECK(tape.grad(x).to_vector() == Values{2, 2});
+}
+
+TEST_CASE("the seed is only read") {
+  const Tensor seed = f64({10, 20});
+  Tape tape;
+  const Var x = tape.input(f64({1, 2}));
+  const Var y = reshape(x, {1, 2});  // its gradient is a view of the seed
+  const Var z = reshape(y, {2});
+  (void)(x + x);  // unreached
+  tape.backward(z, seed);
+  CHECK(tape.grad(x).to_vector() == Values{10, 20});
+  CHECK(seed.to_vector() == Values{10, 20});
+
+  Tape again;
+  const Var v = again.input(f64({1, 2}));
+  again.backward(v + affine(v, 2) + affine(v, 3), seed);
+  CHECK(again.grad(v).to_vector() == Values{60, 120});
+  CHECK(seed.to_vector() == Values{10, 20});
+}
+
+TEST_CASE("the first gradient is kept without a copy") {
+  const Tensor seed = f64({1, 2});
+  Tape tape;
+  const Var x = tape.input(f64({3, 4}));
+  tape.backward(watched(x, nullptr), seed);
+  CHECK(tape.grad(x).raw() == seed.raw());
+}
+
+TEST_CASE("an undefined gradient means zero") {
+  Tape tape;
+  const Var x = tape.input(f64({1}));
+  const Var y =
+      record("nothing", {x}, x.value(), [](const Tensor&, Grads& g) { g.add(0, Tensor()); });
+  tape.backward(y);
+  CHECK_FALSE(tape.grad(x).defined());
+}
+
+TEST_CASE("a parameter that is used twice receives both gradients") {
+  ParameterStore store;
+  Parameter& p = store.add("p", {2}, constant_init(3));
+  packed(store);
+  Tape tape;
+  tape.backward(sum_all(tape.use(p) * tape.use(p)));
+  CHECK(p.grad.to_vector() == Values{6, 6});
+  CHECK(p.has_gradient);
+}
+
+TEST_CASE("a parameter's gradient adds up over tapes until it is zeroed") {
+  ParameterStore store;
+  Parameter& p = store.add("p", {2}, constant_init(3));
+  Parameter& unused = store.add("unused", {2}, constant_init(3));
+  packed(store);
+  for (int step = 0; step < 3; ++step) {
+    Tape tape;
+    tape.backward(sum_all(square(tape.use(p))), f64({0.5}, {}));
+  }
+  CHECK(p.grad.to_vector() == Values{9, 9});
+  CHECK_FALSE(unused.has_gradient);
+  store.zero_gradients();
+  CHECK(p.grad.to_vector() == Values{0, 0});
+  CHECK_FALSE(p.has_gradient);
+}
+
+TEST_CASE("a constant buffer and a constant receive no gradient and stop the walk") {
+  ParameterStore store;
+  Parameter& buffer = store.add("buffer", {2}, constant_init(3), false);
+  packed(store);
+  Tape tape;
+  const Var x = tape.input(f64({1, 2}));
+  const Var b = tape.use(buffer), c = tape.constant(f64({5, 7}));
+  CHECK_FALSE(b.needs_grad());
+  CHECK_FALSE((b * c).needs_grad());
+  bool asked = false;
+  const Var y = record("ask", {x, b, Var()}, x.value(), [&](const Tensor& dy, Grads& g) {
+    asked = g.needs(0) && !g.needs(1) && !g.needs(2);
+    g.add(0, dy);
+    g.add(1, dy);  // not needed: dropped
+    g.add(2, dy);  // absent: dropped
+  });
+  tape.backward(sum_all(y * c));
+  CHECK(asked);
+  CHECK(tape.grad(x).to_vector() == Values{5, 7});
+}
+
+TEST_CASE("an input leaf may be the output") {
+  Tape tape;
+  const Var x = tape.input(f64({4}));
+  tape.backward(x);
+  CHECK(tape.grad(x).to_vector() == Values{1});
+}
+
+// ---- memory
+// --------------------------------------------------------------------------------------
+
+TEST_CASE("nodes release what they saved as they are consumed") {
+  Tape tape;
+  auto first = std::make_shared<int>(), second = std::make_shared<int>();
+  const std::weak_ptr<int> first_saved = first, second_saved = second;
+  bool second_gone = false, first_held = false;
+  const Var x = tape.input(f64({1}));
+  const Var y = watched(x, first, [&] {
+    second_gone = second_saved.expired();
+    first_held = !first_saved.expired();
+  });
+  const Var z = watched(y, second);
+  first.reset();
+  second.reset();
+  CHECK_FALSE(first_saved.expired());
+  tape.backward(z);
+  CHECK(second_gone);
+  CHECK(first_held);
+  CHECK(first_saved.expired());
+}
+
+TEST_CASE("nodes that the output does not depend on release their closures unused") {
+  Tape tape;
+  auto saved = std::make_shared<int>();
+  const std::weak_ptr<int> watch = saved;
+  bool ran = false;
+  const Var x = tape.input(f64({1}));
+  (void)watched(x, saved, [&] { ran = true; });
+  saved.reset();
+  tape.backward(affine(x, 2));
+  CHECK(watch.expired());
+  CHECK_FALSE(ran);
+}
+
+TEST_CASE("backward releases values between leaves and output, and says so when they are read") {
+  Tape tape;
+  const Var x = tape.input(f64({1, 2}));
+  const Var y = exp(x);
+  const Var z = sum_all(y);
+  tape.backward(z);
+  CHECK(x.value().numel() == 2);
+  CHECK(z.value().numel() == 1);
+  CHECK_MESSAGE_HAS(y.value(), "exp: its value was released by Tape::backward");
+}
+
+TEST_CASE("references to values survive a growing tape") {
+  Tape tape;
+  const Var x = tape.input(f64({1}));
+  const Tensor* const before = &x.value();
+  Var y = x;
+  for (int i = 0; i < 1000; ++i) y = affine(y, 1, 1);
+  CHECK(&x.value() == before);
+  CHECK(y.value().item() == 1001);
+}
+
+// ---- modes
+// ---------------------------------------------------------------------------------------
+
+TEST_CASE("eval mode computes the same values and records no backward") {
+  Tape tape(Tape::Mode::eval);
+  auto saved = std::make_shared<int>();
+  const std::weak_ptr<int> watch = saved;
+  ParameterStore store;
+  Parameter& p = store.add("p", {}, constant_init(3));
+  packed(store);
+  const Var x = tape.input(f64({2}, {}));
+  const Var y = watched(x * tape.use(p), saved);
+  saved.reset();
+  CHECK(watch.expired());
+  CHECK(y.value().item() == 6);
+  CHECK_FALSE(y.needs_grad());
+  CHECK_MESSAGE_HAS(tape.backward(y), "eval mode");
+}
+
+TEST_CASE("names lists every node in order") {
+  Tape tape;
+  const Var x = tape.input(f64({1, 2}));
+  (void)sum_all(exp(x) * x);
+  CHECK(tape.names() == std::vector<std::string>{"leaf", "exp", "multiply", "sum_all"});
+}
+
+TEST_CASE("check_finite names the first op whose output is not finite") {
+  Tape tape;
+  tape.check_finite(true);
+  const Var x = tape.input(f64({-1, 0}));
+  const Var y = square(x);
+  CHECK_THROWS_AS((void)log(y), NonFiniteError);
+  CHECK_MESSAGE_HAS(log(y), "log: output f64[2]@cpu is not finite");
+  tape.check_finite(false);
+  CHECK_NOTHROW((void)log(y));
+}
+
+TEST_CASE("check_finite names the first op whose gradient is not finite") {
+  Tape tape;
+  tape.check_finite(true);
+  const Var x = tape.input(f64({1, 0}));
+  const Var y = affine(sqrt(affine(x, 2)), 3);  // finite, but its slope at zero is not
+  CHECK_MESSAGE_HAS(tape.backward(sum_all(y)), "sqrt: gradient f64[2]@cpu of input 0");
+}
+
+TEST_CASE("check_finite names a parameter that is not finite") {
+  ParameterStore store;
+  Parameter& p = store.add("layer.weight", {2}, constant_init(1));
+  packed(store);
+  p.value.data<double>()[1] = std::nan("");
+  Tape tape;
+  tape.check_finite(true);
+  CHECK_MESSAGE_HAS(tape.use(p), "parameter layer.weight");
+}
+
+// ---- errors
+// --------------------------------------------------------------------------------------
+
+TEST_CASE("operands on different tapes are refused by op name") {
+  Tape one, other;
+  const Var a = one.input(f64({1})), b = other.input(f64({1}));
+  CHECK_MESSAGE_HAS(a + b, "add: input 1 is on another tape");
+  CHECK_MESSAGE_HAS(one.backward(b), "another tape");
+  CHECK_MESSAGE_HAS(one.grad(b), "another tape");
+}
+
+TEST_CASE("operands of mixed dtype are refused by op name") {
+  Tape tape;
+  const Var a = tape.input(f64({1})), b = tape.input(f64({1}).to(DType::f32));
+  CHECK_MESSAGE_HAS(a * b, "multiply: ");
+  CHECK_MESSAGE_HAS(record("own", {a, b}, a.value(), {}), "own: dtype or device of input 1");
+}
+
+TEST_CASE("leaves are floating point") {
+  Tape tape;
+  const Tensor ids = Tensor::zeros({2}, DType::i32, Device::cpu);
+  CHECK_MESSAGE_HAS(tape.input(ids), "Tape::input: expected a f32 or f64 tensor, got i32[2]@cpu");
+  CHECK_MESSAGE_HAS(tape.constant(ids), "Tape::constant: ");
+  CHECK_MESSAGE_HAS(tape.input(Tensor()), "undefined tensor");
+  ParameterStore store;
+  CHECK_MESSAGE_HAS(tape.use(store.add("late", {1}, constant_init(0))), "parameter late");
+}
+
+TEST_CASE("an undefined Var is refused") {
+  Tape tape;
+  CHECK_MESSAGE_HAS(Var().value(), "undefined");
+  CHECK_MESSAGE_HAS(tape.backward(Var()), "undefined");
+  CHECK_MESSAGE_HAS(record("own", {Var(), Var()}, f64({1}), {}), "own: every input is undefined");
+  CHECK_FALSE(Var().needs_grad());
+}
+
+TEST_CASE("a gradient of the wrong shape is refused by op and input") {
+  Tape tape;
+  const Var x = tape.input(f64({1, 2}));
+  const Var y = record("wrong", {x}, x.value(), [](const Tensor&, Grads& g) {
+    g.add(0, f64({1, 2, 3}));
+  });
+  CHECK_MESSAGE_HAS(tape.backward(sum_all(y)),
+                    "wrong: gradient of input 0 is f64[3]@cpu, the input is f64[2]@cpu");
+}
+
+TEST_CASE("a gradient for an input that the op does not have is refused") {
+  Tape tape;
+  const Var x = tape.input(f64({1}));
+  const Var y = record("wrong", {x}, x.value(), [](const Tensor& dy, Grads& g) { g.add(1, dy); });
+  CHECK_MESSAGE_HAS(tape.backward(y), "wrong: backward asks for input 1 of 1");
+}
+
+TEST_CASE("backward says why it cannot start") {
+  Tape tape;
+  const Var x = tape.input(f64({1, 2})), c = tape.constant(f64({1}));
+  const Var y = exp(x);
+  CHECK_MESSAGE_HAS(tape.backward(y), "one element, got f64[2]@cpu");
+  CHECK_MESSAGE_HAS(tape.backward(y, f64({1})), "seed f64[1]@cpu for output f64[2]@cpu");
+  CHECK_MESSAGE_HAS(tape.backward(y, y.value().to(DType::f32)), "seed f32[2]@cpu");
+  CHECK_MESSAGE_HAS(tape.backward(c), "depends on no parameter or input");
+  CHECK_MESSAGE_HAS(tape.grad(y), "this is 'exp'");
+  tape.backward(sum_all(y));
+  CHECK_MESSAGE_HAS(tape.backward(sum_all(x)), "once per tape");
+}
