@@ -1,0 +1,206 @@
+#include "tests/attention/variants_support.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/elementwise.hpp"
+#include "tensor/layout.hpp"
+
+namespace skytape::test {
+namespace {
+
+constexpr std::uint64_t kKey = 0x5ca1ab1e;
+
+std::int64_t nominal_of(const Sizes& sizes) { return sizes.nominal == 0 ? sizes.n : sizes.nominal; }
+
+/// 1 = real token. Example 0 is whole, 1 is padded at the end, 2 has holes, then again.
+Tensor make_mask(const Sizes& sizes, Padding padding) {
+  std::vector<double> mask;
+  for (std::int64_t b = 0; b < sizes.batch; ++b) {
+    for (std::int64_t i = 0; i < sizes.n; ++i) {
+      bool real = padding != Padding::all;
+      if (padding == Padding::mixed && b % 3 == 1) real = i < (2 * sizes.n + 2) / 3;
+      if (padding == Padding::mixed && b % 3 == 2) real = i % 4 != 0 && i % 11 != 5;
+      mask.push_back(real ? 1 : 0);
+    }
+  }
+  return Tensor::from(mask, {sizes.batch, sizes.n}, DType::f64, Device::cpu);
+}
+
+void zero_if_missing(Outcome& outcome, const std::string& name, const Tensor& gradient,
+                     const Tensor& like) {
+  outcome.emplace_back(name, gradient.defined() ? gradient.clone() : zeros_like(like));
+}
+
+Outcome differentiate(const Layer& layer, const Problem& p, const Call& call, bool reference) {
+  layer.store->zero_gradients();
+  Tape tape;
+  const Var q = tape.input(p.in.q);
+  const Var k = p.in.k.defined() ? tape.input(p.in.k) : Var();
+  const Var v = tape.input(p.in.v);
+  const Var out = reference ? layer.method->reference(q, k, v, p.in.mask, *call.injected, call)
+                            : attention::apply(*layer.method, q, k, v, p.in.mask, call);
+  Outcome outcome{{"out", out.value()}};
+  tape.backward(out, p.dout);
+  zero_if_missing(outcome, "dq", tape.grad(q), p.in.q);
+  if (k.defined()) zero_if_missing(outcome, "dk", tape.grad(k), p.in.k);
+  zero_if_missing(outcome, "dv", tape.grad(v), p.in.v);
+  for (const Parameter* parameter : layer.method->parameters()) {
+    outcome.emplace_back("d" + parameter->name, parameter->grad.clone());
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Layer make_layer(const Spec& spec, const OptionValues& options, const Sizes& sizes, DType dtype,
+                 Device device) {
+  Layer layer{std::make_unique<ParameterStore>(), nullptr};
+  attention::Build build;
+  build.heads = sizes.heads;
+  build.head_width = sizes.width;
+  build.nominal_length = nominal_of(sizes);
+  build.prefix = "attn.";
+  build.store = layer.store.get();
+  layer.method = spec.make(build, options);
+  layer.store->pack(dtype, device, 3);
+  return layer;
+}
+
+bool serves(const Spec& spec, const OptionValues& options, const Sizes& sizes) {
+  try {
+    (void)make_layer(spec, options, sizes, DType::f64);
+    return true;
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
+Problem make_problem(const Spec& spec, const Sizes& sizes, Padding padding, std::uint64_t seed) {
+  const Shape shape{sizes.batch, sizes.heads, sizes.n, sizes.width};
+  const Random random{seed, {}};
+  const auto numbers = [&](std::uint64_t which) {
+    return tensor::normal(shape, random.fork(which), DType::f64, Device::cpu);
+  };
+  Problem p{{numbers(1), spec.shared_qk ? Tensor() : numbers(2), numbers(3), {}}, numbers(4)};
+  p.in.mask = make_mask(sizes, padding);
+  return p;
+}
+
+Problem convert(const Problem& p, DType dtype, Device device) {
+  const auto move = [&](const Tensor& t) { return t.defined() ? t.to(dtype).to(device) : t; };
+  return {{move(p.in.q), move(p.in.k), move(p.in.v), move(p.in.mask)}, move(p.dout)};
+}
+
+Draws convert(const Draws& draws, DType dtype, Device device) {
+  Draws converted;
+  for (const auto& [name, value] : draws.all()) {
+    const Tensor typed = value.dtype() == DType::i32 ? value : value.to(dtype);
+    converted.set(name, typed.to(device));
+  }
+  return converted;
+}
+
+Call training_call(const Inputs& in) {
+  Call call;
+  call.training = true;
+  call.random.key = kKey;
+  call.fewest_tokens = in.mask.size(1);
+  const std::vector<double> mask = in.mask.to_vector();
+  for (std::int64_t b = 0; b < in.mask.size(0); ++b) {
+    const auto row = mask.begin() + b * in.mask.size(1);
+    const auto tokens = std::count(row, row + in.mask.size(1), 1.0);
+    call.fewest_tokens = std::min<std::int64_t>(call.fewest_tokens, tokens);
+  }
+  return call;
+}
+
+const Tensor& at(const Outcome& outcome, const std::string& name) {
+  for (const auto& [known, tensor] : outcome) {
+    if (known == name) return tensor;
+  }
+  throw Error("test: no array " + name);
+}
+
+Outcome run(const Layer& layer, const Problem& problem, const Call& call) {
+  return differentiate(layer, problem, call, false);
+}
+Outcome run_reference(const Layer& layer, const Problem& problem, const Call& call) {
+  return differentiate(layer, problem, call, true);
+}
+
+double norm(const Tensor& x) {
+  double sum = 0;
+  for (const double value : x.to_vector()) sum += value * value;
+  return std::sqrt(sum);
+}
+
+double distance(const Tensor& x, const Tensor& y) {
+  ENSURE(x.shape() == y.shape(), "test: shapes differ: ", x, ", ", y);
+  const std::vector<double> a = x.to_vector(), b = y.to_vector();
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);  // NaN if anything is, and no comparison with NaN passes
+}
+
+double smallest_scale(const Outcome& outcome) {
+  double largest = 0;
+  for (const auto& [name, tensor] : outcome) {
+    if (name != "out") largest = std::max(largest, norm(tensor));
+  }
+  return 1e-3 * largest;
+}
+
+Worst compare(const Outcome& x, const Outcome& y) {
+  ENSURE(x.size() == y.size(), "test: ", x.size(), " arrays against ", y.size());
+  const double scale = smallest_scale(y);
+  Worst worst;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto& [name, expected] = y[i];
+    const double divisor = std::max({norm(expected), name == "out" ? 0 : scale, 1e-300});
+    const double error = distance(x[i].second, expected) / divisor;
+    if (!(error <= worst.error)) worst = {error, name};
+  }
+  return worst;
+}
+
+Problem narrow(const Problem& p, std::int64_t length) {
+  const auto cut = [&](const Tensor& t, int axis) {
+    return t.defined() ? tensor::narrow(t, axis, 0, length) : t;
+  };
+  return {{cut(p.in.q, 2), cut(p.in.k, 2), cut(p.in.v, 2), cut(p.in.mask, 1)}, cut(p.dout, 2)};
+}
+
+Outcome narrow(const Outcome& outcome, std::int64_t length) {
+  Outcome result;
+  for (const auto& [name, tensor] : outcome) {
+    const bool of_tokens = name == "out" || name == "dq" || name == "dk" || name == "dv";
+    result.emplace_back(name, of_tokens ? tensor::narrow(tensor, 2, 0, length) : tensor);
+  }
+  return result;
+}
+
+Problem example(const Problem& p, std::int64_t index) { return permute(p, {index}); }
+
+Tensor permute(const Tensor& x, const std::vector<std::int64_t>& order) {
+  if (!x.defined()) return x;
+  std::vector<Tensor> parts;
+  for (const std::int64_t index : order) parts.push_back(x.slice(index, index + 1));
+  return tensor::concat(parts, 0);
+}
+
+Problem permute(const Problem& p, const std::vector<std::int64_t>& order) {
+  return {{permute(p.in.q, order), permute(p.in.k, order), permute(p.in.v, order),
+           permute(p.in.mask, order)},
+          permute(p.dout, order)};
+}
+
+std::string describe(const Spec& spec, const OptionValues& options) {
+  std::string text = spec.name + " {";
+  for (const auto& [key, value] : options) {
+    text += (text.back() == '{' ? "" : ", ") + key + "=" + value;
+  }
+  return text + "}";
+}
+
+}  // namespace skytape::test

@@ -1,0 +1,88 @@
+// Problems for the loop over the registry: inputs, masks, draws, and what a method makes of them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/registry.hpp"
+
+namespace skytape::test {
+
+using attention::Call;
+using attention::Draws;
+using attention::Inputs;
+using attention::Method;
+using attention::OptionValues;
+using attention::Spec;
+
+/// Sizes of a problem; nominal 0 means that nothing is trimmed (= n).
+struct Sizes {
+  std::int64_t batch = 3, heads = 2, n = 37, width = 8, nominal = 0;
+};
+
+/// How the examples of a batch are padded: 0 not at all, 1 at the end, 2 with holes, and so on.
+enum class Padding { none, mixed, all };
+
+/// A method with packed parameters.
+struct Layer {
+  std::unique_ptr<ParameterStore> store;
+  std::unique_ptr<Method> method;
+};
+[[nodiscard]] Layer make_layer(const Spec& spec, const OptionValues& options, const Sizes& sizes,
+                               DType dtype, Device device = Device::cpu);
+
+/// False when the factory refuses these options at this length (UsageError): some methods need
+/// lengths that are multiples of something.
+[[nodiscard]] bool serves(const Spec& spec, const OptionValues& options, const Sizes& sizes);
+
+struct Problem {
+  Inputs in;    // q, k, v: [B, H, N, D], mask: [B, N]; k undefined for shared queries and keys
+  Tensor dout;  // [B, H, N, D]
+};
+/// Normal q, k, v and dout, f64 on the CPU. Different seeds, different numbers.
+[[nodiscard]] Problem make_problem(const Spec& spec, const Sizes& sizes, Padding padding,
+                                   std::uint64_t seed = 1);
+/// The same numbers elsewhere; integers keep their type.
+[[nodiscard]] Problem convert(const Problem& problem, DType dtype, Device device = Device::cpu);
+[[nodiscard]] Draws convert(const Draws& draws, DType dtype, Device device = Device::cpu);
+
+/// A training call with a fixed key; fewest_tokens counted from the mask.
+[[nodiscard]] Call training_call(const Inputs& in);
+
+/// Output and gradients by name: out, dq, dk, dv, then parameters. Undefined gradients are zeros.
+using Outcome = std::vector<std::pair<std::string, Tensor>>;
+[[nodiscard]] const Tensor& at(const Outcome& outcome, const std::string& name);
+
+/// Runs a method through the tape.
+[[nodiscard]] Outcome run(const Layer& layer, const Problem& problem, const Call& call);
+/// Runs its reference; call.injected must hold every draw.
+[[nodiscard]] Outcome run_reference(const Layer& layer, const Problem& problem, const Call& call);
+
+/// Frobenius norm, and norm of a difference, in f64 on the host.
+[[nodiscard]] double norm(const Tensor& x);
+[[nodiscard]] double distance(const Tensor& x, const Tensor& y);
+
+/// Largest ||x - y|| / max(||y||, 1e-3 * largest norm of a gradient) over all arrays, with its
+/// name: arrays that are zero in theory are measured against the others.
+struct Worst {
+  double error = 0;
+  std::string name;
+};
+[[nodiscard]] Worst compare(const Outcome& x, const Outcome& y);
+
+/// Norm below which an array of this outcome counts as zero (see compare).
+[[nodiscard]] double smallest_scale(const Outcome& outcome);
+
+/// x with entries [begin, end) of an axis.
+[[nodiscard]] Problem narrow(const Problem& problem, std::int64_t length);  // of N
+[[nodiscard]] Problem example(const Problem& problem, std::int64_t index);  // of B
+[[nodiscard]] Problem permute(const Problem& problem, const std::vector<std::int64_t>& order);
+[[nodiscard]] Tensor permute(const Tensor& x, const std::vector<std::int64_t>& order);
+[[nodiscard]] Outcome narrow(const Outcome& outcome, std::int64_t length);
+
+/// "linformer {features=16}" for messages.
+[[nodiscard]] std::string describe(const Spec& spec, const OptionValues& options);
+
+}  // namespace skytape::test

@@ -1,0 +1,383 @@
+// Properties of every attention method: a loop over the registry. A new method is served without an
+// edit here.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "autograd/gradcheck.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/elementwise.hpp"
+#include "tests/attention/variants_support.hpp"
+
+namespace skytape::test {
+namespace {
+
+// No multiple of anything; a power of two; longer than a tile, even and odd.
+constexpr std::int64_t kLengths[] = {37, 64, 256, 300};
+constexpr std::int64_t kExactLength = 64;  // N = 64, D = 8, H = 2: where Spec::exact must hold
+
+/// Calls f for every method and each of its sample settings.
+void each_sample(const std::function<void(const Spec&, const OptionValues&)>& f) {
+  for (const Spec& spec : attention::registry()) {
+    REQUIRE_MESSAGE(!spec.samples.empty(), spec.name, " has no sample settings");
+    for (const OptionValues& options : spec.samples) {
+      INFO(describe(spec, options));
+      f(spec, options);
+    }
+  }
+}
+
+/// The first of kLengths that the method serves.
+Sizes first_served(const Spec& spec, const OptionValues& options, Sizes sizes = {}) {
+  for (const std::int64_t n : kLengths) {
+    sizes.n = n;
+    if (serves(spec, options, sizes)) return sizes;
+  }
+  FAIL(describe(spec, options) << " serves none of the test lengths");
+  return sizes;
+}
+
+/// All draws of a call, made in f64 so that every dtype sees the same.
+Draws draw(const Layer& layer, const Problem& problem, const Call& call) {
+  return layer.method->draw(problem.in, call);
+}
+
+bool all_finite(const Outcome& outcome) {
+  for (const auto& [name, tensor] : outcome) {
+    if (!tensor::all_finite(tensor)) return false;
+  }
+  return true;
+}
+
+/// dout with zeros at padded positions, as the model's masks produce it.
+Problem without_padded_cotangent(Problem p) {
+  p.dout = tensor::mask_rows(p.dout, p.in.mask);
+  return p;
+}
+
+/// Adds noise to q, k and v of padded positions.
+Problem disturb_padding(const Problem& p, const Problem& noise) {
+  const Tensor padded = tensor::affine(p.in.mask, -1, 1);  // [B, N]
+  const auto disturb = [&](const Tensor& x, const Tensor& y) {
+    return x.defined() ? tensor::add(x, tensor::mask_rows(y, padded)) : x;
+  };
+  return {{disturb(p.in.q, noise.in.q), disturb(p.in.k, noise.in.k), disturb(p.in.v, noise.in.v),
+           p.in.mask},
+          p.dout};
+}
+
+/// Norm of the rows of padded positions.
+double norm_at_padding(const Tensor& x, const Tensor& mask) {
+  return norm(tensor::mask_rows(x, tensor::affine(mask, -1, 1)));
+}
+
+}  // namespace
+
+TEST_CASE("every method equals its reference in f64, forward and backward") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    int served = 0;
+    for (const std::int64_t n : kLengths) {
+      Sizes sizes;
+      sizes.n = n;
+      if (!serves(spec, options, sizes)) continue;
+      ++served;
+      const Layer layer = make_layer(spec, options, sizes, DType::f64);
+      const Problem problem = make_problem(spec, sizes, Padding::mixed);
+      Call call = training_call(problem.in);
+      const Draws draws = draw(layer, problem, call);
+      call.injected = &draws;
+      const Worst worst = compare(run(layer, problem, call), run_reference(layer, problem, call));
+      INFO("N = ", n, ", worst in ", worst.name);
+      CHECK(worst.error <= 1e-10);
+    }
+    CHECK_MESSAGE(served > 0, "serves none of the test lengths");
+  });
+}
+
+TEST_CASE("f32 errors are at most three times those of the f32 reference") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer exact = make_layer(spec, options, sizes, DType::f64);
+    const Layer rough = make_layer(spec, options, sizes, DType::f32);
+    const Problem p64 = make_problem(spec, sizes, Padding::mixed);
+    const Problem p32 = convert(p64, DType::f32);
+    const Problem rounded = convert(p32, DType::f64);  // all three see the same numbers
+    Call call = training_call(p64.in);
+    const Draws draws64 = draw(exact, rounded, call);
+    const Draws draws32 = convert(draws64, DType::f32);
+    call.injected = &draws64;
+    const Outcome truth = run_reference(exact, rounded, call);
+    call.injected = &draws32;
+    const Outcome plain = run_reference(rough, p32, call);
+    const Outcome ours = run(rough, p32, call);
+    const double scale = smallest_scale(truth);
+    for (const auto& [name, expected] : truth) {
+      INFO(name);
+      const double floor = 5e-7 * std::max(norm(expected), name == "out" ? 0 : scale);
+      CHECK(distance(at(ours, name).to(DType::f64), expected) <=
+            3 * distance(at(plain, name).to(DType::f64), expected) + floor);
+    }
+  });
+}
+
+TEST_CASE("every method passes gradcheck with a random cotangent") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options, {.batch = 1, .heads = 2, .width = 4});
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    Problem problem = make_problem(spec, {3, 2, sizes.n, 4}, Padding::mixed);
+    problem = example(problem, 2);  // the one with holes
+    Call call = training_call(problem.in);
+    const Draws draws = draw(layer, problem, call);
+    call.injected = &draws;
+    const Function f = [&](Tape&, std::span<const Var> x) {
+      return attention::apply(*layer.method, x[0], spec.shared_qk ? Var() : x[1], x[x.size() - 1],
+                              problem.in.mask, call);
+    };
+    std::vector<Tensor> inputs = {problem.in.q};
+    if (!spec.shared_qk) inputs.push_back(problem.in.k);
+    inputs.push_back(problem.in.v);
+    const std::vector<Parameter*> parameters = layer.method->parameters();
+    const GradcheckReport report = gradcheck(f, inputs, {}, {}, parameters);
+    CHECK_MESSAGE(report.passed, report.to_string());
+  });
+}
+
+TEST_CASE("a method equals another one where its Spec says so") {
+  for (const Spec& spec : attention::registry()) {
+    for (const attention::Exact& exact : spec.exact) {
+      INFO(spec.name, " equals ", exact.equals, " when ", exact.when);
+      const Sizes sizes{.batch = 2, .heads = 2, .n = kExactLength, .width = 8};
+      const Layer layer = make_layer(spec, exact.options, sizes, DType::f64);
+      const Spec& other = attention::find(exact.equals);
+      const Layer truth = make_layer(other, {}, sizes, DType::f64);
+      const Problem problem = make_problem(spec, sizes, Padding::none);
+      Call call = training_call(problem.in);
+      call.training = false;
+      const Outcome expected = run(truth, problem, call);
+      Draws draws = draw(layer, problem, call);
+      if (exact.draws) {
+        const Draws special = exact.draws(problem.in);
+        for (const auto& [name, value] : special.all()) draws.set(name, value);
+      }
+      call.injected = &draws;
+      Outcome ours = run(layer, problem, call);
+      ours.resize(expected.size());  // parameters of this method have no counterpart
+      const Worst worst = compare(ours, expected);
+      INFO("worst in ", worst.name);
+      CHECK(worst.error <= exact.tolerance);
+    }
+  }
+}
+
+TEST_CASE("padded positions have no influence and no gradient") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    if (spec.reads_padding) return;
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = without_padded_cotangent(make_problem(spec, sizes, Padding::mixed));
+    Call call = training_call(problem.in);
+    const Draws draws = draw(layer, problem, call);
+    call.injected = &draws;
+    const Outcome calm = run(layer, problem, call);
+    const Problem noise = make_problem(spec, sizes, Padding::mixed, 77);
+    const Outcome disturbed = run(layer, disturb_padding(problem, noise), call);
+    for (const auto& [name, tensor] : calm) {
+      INFO(name);
+      const bool of_tokens = tensor.rank() == 4 && tensor.shape() == problem.in.q.shape();
+      const Tensor a = of_tokens ? tensor::mask_rows(tensor, problem.in.mask) : tensor;
+      const Tensor b =
+          of_tokens ? tensor::mask_rows(at(disturbed, name), problem.in.mask) : at(disturbed, name);
+      CHECK(distance(a, b) <= 1e-10 * norm(a));
+      if (name != "out" && of_tokens) CHECK(norm_at_padding(tensor, problem.in.mask) == 0);
+    }
+  });
+}
+
+TEST_CASE("padded keys have no gradient even where padded queries have one") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    if (spec.reads_padding || spec.shared_qk) return;
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const Outcome outcome = run(layer, problem, training_call(problem.in));
+    CHECK(norm_at_padding(at(outcome, "dk"), problem.in.mask) == 0);
+    CHECK(norm_at_padding(at(outcome, "dv"), problem.in.mask) == 0);
+  });
+}
+
+TEST_CASE("a batch without any real token stays finite") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Layer layer = make_layer(spec, options, sizes, dtype);
+      const Problem problem = convert(make_problem(spec, sizes, Padding::all), dtype);
+      CHECK(all_finite(run(layer, problem, training_call(problem.in))));
+    }
+  });
+}
+
+TEST_CASE("an example alone gives what it gives in its batch") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    if (!spec.per_example) return;
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    Call call = training_call(problem.in);
+    const Outcome whole = run(layer, problem, call);
+    for (std::int64_t b = 0; b < sizes.batch; ++b) {
+      call.first_example = b;
+      const Outcome alone = run(layer, example(problem, b), call);
+      for (const char* name : {"out", "dq", "dv"}) {
+        INFO("example ", b, ", ", name);
+        const Tensor expected = permute(at(whole, name), {b});
+        CHECK(distance(at(alone, name), expected) <= 1e-10 * norm(expected));
+      }
+    }
+  });
+}
+
+TEST_CASE("permuting the batch permutes the result") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    if (!spec.per_example) return;
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const std::vector<std::int64_t> order = {2, 0, 1};
+    Call call = training_call(problem.in);
+    call.training = false;
+    const Draws draws = draw(layer, problem, call);
+    Draws permuted;  // arrays with a batch axis move with their examples
+    for (const auto& [name, value] : draws.all()) {
+      const bool batched = value.rank() > 1 && value.size(0) == sizes.batch;
+      permuted.set(name, batched ? permute(value, order) : value);
+    }
+    call.injected = &draws;
+    const Outcome straight = run(layer, problem, call);
+    call.injected = &permuted;
+    const Outcome moved = run(layer, permute(problem, order), call);
+    for (const char* name : {"out", "dq", "dv"}) {
+      INFO(name);
+      const Tensor expected = permute(at(straight, name), order);
+      CHECK(distance(at(moved, name), expected) <= 1e-10 * norm(expected));
+    }
+  });
+}
+
+TEST_CASE("a trimmed batch gives what the padded one gives") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    if (spec.reads_padding) return;
+    Sizes sizes = first_served(spec, options, {.batch = 2});
+    sizes.nominal = sizes.n;
+    const std::int64_t kept = sizes.n - sizes.n / 4;
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    Problem padded = make_problem(spec, sizes, Padding::none);
+    std::vector<double> mask;
+    for (std::int64_t e = 0; e < 2 * sizes.n; ++e) {
+      mask.push_back(e % sizes.n < kept - (e < sizes.n ? 0 : 5) ? 1 : 0);
+    }
+    padded.in.mask = Tensor::from(mask, {2, sizes.n}, DType::f64, Device::cpu);
+    padded = without_padded_cotangent(padded);
+    const Call call = training_call(padded.in);
+    const Problem trimmed = narrow(padded, kept);
+    const Outcome whole = narrow(run(layer, padded, call), kept);
+    const Outcome cut = run(layer, trimmed, call);
+    for (const auto& [name, expected] : whole) {
+      INFO(name);
+      const bool of_tokens = expected.rank() == 4 && expected.size(2) == kept;
+      const Tensor a =
+          of_tokens ? tensor::mask_rows(at(cut, name), trimmed.in.mask) : at(cut, name);
+      const Tensor b = of_tokens ? tensor::mask_rows(expected, trimmed.in.mask) : expected;
+      CHECK(distance(a, b) <= 1e-10 * norm(b));
+    }
+  });
+}
+
+TEST_CASE("evaluating twice gives the same bits") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f32);
+    const Problem problem = convert(make_problem(spec, sizes, Padding::mixed), DType::f32);
+    const Call call = training_call(problem.in);
+    const Outcome first = run(layer, problem, call), second = run(layer, problem, call);
+    for (const auto& [name, tensor] : first) {
+      INFO(name);
+      CHECK(tensor.to_vector() == at(second, name).to_vector());
+    }
+  });
+}
+
+TEST_CASE("CUDA agrees with the CPU") {
+  if (!cuda_available()) {
+    MESSAGE("skipped: no CUDA device");
+    return;
+  }
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const Layer host = make_layer(spec, options, sizes, DType::f64);
+    Call call = training_call(problem.in);
+    const Draws draws = draw(host, problem, call);
+    call.injected = &draws;
+    const Outcome expected = run(host, problem, call);
+    const std::pair<DType, double> limits[] = {{DType::f64, 1e-9}, {DType::f32, 1e-4}};
+    for (const auto& [dtype, limit] : limits) {
+      const Layer device = make_layer(spec, options, sizes, dtype, Device::cuda);
+      const Draws moved = convert(draws, dtype, Device::cuda);
+      call.injected = &moved;
+      Outcome ours = run(device, convert(problem, dtype, Device::cuda), call);
+      for (auto& [name, tensor] : ours) tensor = tensor.to(Device::cpu).to(DType::f64);
+      const Worst worst = compare(ours, expected);
+      INFO(name(dtype), ", worst in ", worst.name);
+      CHECK(worst.error <= limit);
+    }
+  });
+}
+
+namespace {
+
+/// Another method with a small error in dk: what the checks above must notice.
+class WrongBackward final : public Method {
+ public:
+  explicit WrongBackward(std::unique_ptr<Method> right) : right_(std::move(right)) {}
+  [[nodiscard]] attention::Result forward(const Inputs& in, const Draws& draws,
+                                          const Call& call) const override {
+    attention::Result result = right_->forward(in, draws, call);
+    return {result.out, [backward = result.backward](const Tensor& dout) {
+              attention::Gradients g = backward(dout);
+              g.dk = tensor::affine(g.dk, 1.001);
+              return g;
+            }};
+  }
+  [[nodiscard]] Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+                              const Call& call) const override {
+    return right_->reference(q, k, v, mask, draws, call);
+  }
+
+ private:
+  std::unique_ptr<Method> right_;
+};
+
+}  // namespace
+
+TEST_CASE("a wrong backward fails the comparison with the reference and gradcheck") {
+  const Spec& spec = attention::find("softmax");
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 9, .width = 3};
+  Layer layer = make_layer(spec, {}, sizes, DType::f64);
+  layer.method = std::make_unique<WrongBackward>(std::move(layer.method));
+  const Problem problem = make_problem(spec, sizes, Padding::mixed);
+  Call call = training_call(problem.in);
+  const Draws none;
+  call.injected = &none;
+  const Worst worst = compare(run(layer, problem, call), run_reference(layer, problem, call));
+  CHECK(worst.error > 1e-4);
+  CHECK(worst.name == "dk");
+  const GradcheckReport report = gradcheck(
+      [&](Tape&, std::span<const Var> x) {
+        return attention::apply(*layer.method, x[0], x[1], x[2], problem.in.mask, call);
+      },
+      {problem.in.q, problem.in.k, problem.in.v});
+  CHECK(!report.passed);
+}
+
+}  // namespace skytape::test
