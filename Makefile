@@ -35,7 +35,8 @@ OPTIMISE_release := -O3 -DNDEBUG
 OPTIMISE_debug   := -O0 -g
 OPTIMISE_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(if $(filter 1,$(PORTABLE)),-march=x86-64-v3,-march=native -mprefer-vector-width=512))
-WARNINGS := -Wall -Wextra -Wshadow $(if $(filter 1,$(WERROR)),-Werror)
+# -Wno-restrict: g++ 12 warns about its own std::string operator+ (GCC bug 105651).
+WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Werror)
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 DEFINES  := $(OPTIONAL:%=-DSKYTAPE_HAVE_%) $(if $(WITH_CUDA),-DSKYTAPE_CUDA)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
