@@ -103,7 +103,7 @@ Rows layout_rows() {
         {"last axis", {normal({2, 3}, 115), normal({2, 1}, 116), normal({2, 5}, 117)}, join_at(-1)},
         {"one part", {normal({2, 3}, 118)}, join_at(1)},
         {"an empty part", {normal({2, 0}, 119), normal({2, 3}, 120)}, join_at(1)}},
-       {{"concat: ",
+       {{"f64[3, 3]@cpu",
          [](Tape& t) {
            const std::vector<Var> parts = {zeros(t, {2, 3}), zeros(t, {3, 3})};
            return concat(parts, 1);

@@ -15,6 +15,8 @@
 #include "autograd/ops.hpp"
 #include "tensor/random.hpp"
 #include "tests/autograd/op_table.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
 
 using namespace skytape;
 using test::OpRow;
@@ -75,16 +77,6 @@ template <class F> void for_each_sample(F&& f) {
   }
 }
 
-/// The text of the Error that f throws.
-template <class F> std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
-
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -137,6 +129,40 @@ TEST_CASE("every op's f32 result is the f64 result to rounding") {
   });
 }
 
+TEST_CASE("every op's CUDA result is as close to f64 as the CPU's") {
+  if (!test::cuda_or_skip()) return;
+  const double floor = 64 * 5.96e-8;
+  for_each_sample([&](const OpRow&, const Sample& sample) {
+    const Results exact = run(sample, DType::f64, Device::cpu);
+    CHECK(distance(run(sample, DType::f64, Device::cuda), exact) <= 1e-12);
+    const double allowed = 3 * distance(run(sample, DType::f32, Device::cpu), exact) + floor;
+    CHECK(distance(run(sample, DType::f32, Device::cuda), exact) <= allowed);
+  });
+}
+
+TEST_CASE("every op repeats bit for bit on CUDA") {
+  if (!test::cuda_or_skip()) return;
+  for_each_sample([](const OpRow&, const Sample& sample) {
+    const Results once = run(sample, DType::f32, Device::cuda);
+    CHECK(distance(run(sample, DType::f32, Device::cuda), once) == 0);
+  });
+}
+
+TEST_CASE("every op refuses operands on two devices, by its name") {
+  if (!test::cuda_or_skip()) return;
+  for_each_sample([](const OpRow& row, const Sample& sample) {
+    if (sample.inputs.size() < 2) return;
+    Tape tape;
+    std::vector<Var> mixed;
+    for (const Tensor& x : sample.inputs) {
+      const bool last = mixed.size() + 1 == sample.inputs.size();
+      mixed.push_back(tape.input(last ? x.to(Device::cuda) : x));
+    }
+    const std::string text = test::error_text([&] { (void)sample.call(tape, mixed); });
+    CHECK_MESSAGE((contains(text, row.name) && contains(text, "@cuda")), "got: ", text);
+  });
+}
+
 TEST_CASE("every op repeats bit for bit, whatever the number of threads") {
   const int threads = omp_get_max_threads();
   for_each_sample([](const OpRow&, const Sample& sample) {
@@ -176,7 +202,7 @@ TEST_CASE("every op refuses bad inputs with a text that says what came") {
     CHECK_MESSAGE(!row.bad.empty(), row.name, " has no bad input");
     for (const test::BadUse& bad : row.bad) {
       Tape tape;
-      const std::string text = message([&] { (void)bad.call(tape); });
+      const std::string text = test::error_text([&] { (void)bad.call(tape); });
       CHECK_MESSAGE(contains(text, bad.expected), row.name, ": expected '", bad.expected,
                     "', got: ", text);
     }
@@ -193,9 +219,9 @@ TEST_CASE("every op refuses operands of mixed dtype or of two tapes, by its name
       mixed.push_back(tape.input(last ? x.to(DType::f32) : x));
       strangers.push_back((last ? other : tape).input(x));
     }
-    const std::string dtypes = message([&] { (void)sample.call(tape, mixed); });
+    const std::string dtypes = test::error_text([&] { (void)sample.call(tape, mixed); });
     CHECK_MESSAGE((contains(dtypes, row.name) && contains(dtypes, "f32")), "got: ", dtypes);
-    const std::string tapes = message([&] { (void)sample.call(tape, strangers); });
+    const std::string tapes = test::error_text([&] { (void)sample.call(tape, strangers); });
     CHECK_MESSAGE((contains(tapes, row.name) && contains(tapes, "tape")), "got: ", tapes);
   });
 }

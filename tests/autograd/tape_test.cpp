@@ -9,6 +9,7 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/elementwise.hpp"
+#include "tests/support/close.hpp"
 
 using namespace skytape;
 
@@ -37,20 +38,10 @@ ParameterStore& packed(ParameterStore& store) {
   return store;
 }
 
-/// The text of the Error that f throws.
-template <class F> std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing thrown";
-}
-
-#define CHECK_MESSAGE_HAS(expression, part)                             \
-  do {                                                                  \
-    const std::string text = message([&] { (void)(expression); });      \
-    CHECK_MESSAGE(text.find(part) != std::string::npos, "got: ", text); \
+#define CHECK_MESSAGE_HAS(expression, part)                                 \
+  do {                                                                      \
+    const std::string text = test::error_text([&] { (void)(expression); }); \
+    CHECK_MESSAGE(text.find(part) != std::string::npos, "got: ", text);     \
   } while (false)
 
 }  // namespace

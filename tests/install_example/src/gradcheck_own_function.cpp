@@ -1,6 +1,5 @@
-// Checks the derivative of a function of your own. Build it against an installed skytape:
-//   g++ -std=c++20 -fopenmp -IPREFIX/include/skytape gradcheck_own_function.cpp -LPREFIX/lib
-//   -lskytape
+// Checks the derivative of a function of your own. Built against an installed skytape with
+// -IPREFIX/include/skytape, -LPREFIX/lib -lskytape and the libraries that skytape uses.
 #include <iostream>
 
 #include "autograd/gradcheck.hpp"
