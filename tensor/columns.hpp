@@ -92,7 +92,8 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
   static_assert(K <= kColumnGroups);
   const std::int64_t tasks = outer * chunks * ((inner + kColumnLanes - 1) / kColumnLanes);
   if (tasks == 0) return;
-  column_chunks_kernel<K><<<grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups), 0, stream()> > >(
+  const auto kernel = column_chunks_kernel<K, T, F>;
+  kernel<<<grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups), 0, stream()>>>(
       outer, n, inner, chunks, chunk, f, partial);
   CUDA_CHECK(cudaGetLastError());
 }

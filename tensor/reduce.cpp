@@ -32,7 +32,8 @@ Tensor sum_view(const AxisView& view, const Tensor& x, const Shape& shape) {
 
 Tensor sum(const Tensor& x, int axis) {
   require_float("sum", x);
-  return sum_view(view_axis("sum", x, axis), x, x.shape().without(axis));
+  const AxisView view = view_axis("sum", x, axis);
+  return sum_view(view, x, x.shape().without(axis));
 }
 
 Tensor sum_all(const Tensor& x) {

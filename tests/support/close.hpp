@@ -1,0 +1,37 @@
+// Closeness of results, and random inputs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.hpp"
+
+namespace skytape::test {
+
+/// Largest |a - b| / (1 + |b|) over all entries; equal infinities and NaN in both count as 0, and
+/// infinity comes back where one side alone is not finite or the numbers of entries differ.
+[[nodiscard]] double relative_error(const std::vector<double>& a, const std::vector<double>& b);
+[[nodiscard]] double relative_error(const Tensor& a, const std::vector<double>& b);
+/// The same for tensors of any dtype and device; infinity when the shapes differ.
+[[nodiscard]] double relative_error(const Tensor& a, const Tensor& b);
+
+/// What a single kernel may lose: a few roundings of its dtype.
+[[nodiscard]] double rounding(DType dtype);
+
+/// Uniform entries in [low, high), the same on every platform, rounded to dtype.
+[[nodiscard]] Tensor random_tensor(const Shape& shape, DType dtype = DType::f64,
+                                   Device device = Device::cpu, std::uint64_t seed = 1,
+                                   double low = -2, double high = 2);
+
+/// Text of the Error that f throws; empty when it throws none.
+template <class F> [[nodiscard]] std::string error_text(const F& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace skytape::test
