@@ -35,7 +35,7 @@ Var matmul(Var a, Var b, Op op_a, Op op_b) {
 }
 
 Var linear(Var x, Var weight, Var bias) {
-  const Tensor w = weight.value();  // [out, in]
+  const Tensor& w = weight.value();  // [out, in]
   ENSURE(w.rank() == 2 && x.shape().rank() >= 1 && x.size(-1) == w.size(1),
          "linear: expected x [..., in], weight [out, in], got ", x.value(), ", ", w);
   require_same_kind("linear", {&x.value(), &w});
