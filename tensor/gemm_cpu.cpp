@@ -103,26 +103,25 @@ template <class T> struct SerialProduct {
 
 /// How a product is cut into tasks; a function of its sizes only.
 struct Cut {
-  std::int64_t tile_m, tile_n, chunk_k;     // sizes of one task
-  std::int64_t tiles_m, tiles_n, chunks_k;  // counts
+  std::int64_t tile_m, tile_n, chunk_k;                 // sizes of one task
+  std::int64_t tiles_m = 1, tiles_n = 1, chunks_k = 1;  // counts
 
   explicit Cut(const GemmPlan& p) : tile_m(p.m), tile_n(p.n), chunk_k(p.k) {
-    constexpr std::int64_t kTile = 256, kChunk = 1024;
-    constexpr std::int64_t kEnough = 16;  // tasks that keep any number of threads we expect busy
-    if (p.batch < kEnough) {
-      tile_m = std::min(tile_m, kTile);
-      tile_n = std::min(tile_n, kTile);
-      count(p);
-      // Weight gradients: a small result from thousands of rows. Only there is k cut.
-      if (p.batch * tiles_m * tiles_n < kEnough && p.k >= 2 * kChunk) chunk_k = kChunk;
+    constexpr std::int64_t kTasks = 32;      // enough to balance the threads that we expect
+    constexpr std::int64_t kWork = 1 << 20;  // multiply-adds, some 10 us: not worth cutting
+    constexpr std::int64_t kTile = 64, kChunk = 1024;
+    // Weight gradients: a small result from thousands of rows. Only these are cut along k.
+    if (p.batch == 1 && p.k >= 2 * kChunk && p.k > 4 * std::max(p.m, p.n)) {
+      chunk_k = std::max(kChunk, (p.k + kTasks - 1) / kTasks);
+      chunks_k = (p.k + chunk_k - 1) / chunk_k;
     }
-    count(p);
-  }
-
-  void count(const GemmPlan& p) {
-    tiles_m = (p.m + tile_m - 1) / tile_m;
-    tiles_n = (p.n + tile_n - 1) / tile_n;
-    chunks_k = p.k == 0 ? 1 : (p.k + chunk_k - 1) / chunk_k;
+    while (p.batch * tiles_m * tiles_n * chunks_k < kTasks && tile_m * tile_n * chunk_k > kWork &&
+           std::max(tile_m, tile_n) > kTile) {
+      std::int64_t& longer = tile_m >= tile_n ? tile_m : tile_n;
+      longer = std::max(kTile, (longer / 2 + 15) / 16 * 16);  // whole vectors
+      tiles_m = (p.m + tile_m - 1) / tile_m;
+      tiles_n = (p.n + tile_n - 1) / tile_n;
+    }
   }
 };
 
@@ -155,7 +154,7 @@ template <class T> struct Task {
   }
 };
 
-constexpr double kParallelWork = 1 << 17;  // multiply-adds below which one thread is faster
+constexpr double kParallelWork = 1 << 18;  // multiply-adds below which one thread is faster
 
 template <class T> void run_tiles(const Task<T>& task, T* c) {
   const GemmPlan& p = task.p;

@@ -70,8 +70,15 @@ struct Team {
 inline constexpr std::int64_t kParallelWork = 1 << 14;  // elements below which one thread is faster
 
 template <class F> void map(std::int64_t n, const F& f) {
-#pragma omp parallel for simd schedule(static) if (n > kParallelWork)
-  for (std::int64_t i = 0; i < n; ++i) f(i);
+  // Blocks of whole vectors: scalar and vector exponentials differ in the last bit, so where the
+  // scalar rest lies must not depend on the number of threads.
+  constexpr std::int64_t kBlock = 4096;
+#pragma omp parallel for schedule(static) if (n > kParallelWork)
+  for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+    const std::int64_t end = begin + kBlock < n ? begin + kBlock : n;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) f(i);
+  }
 }
 template <class F> void rows(std::int64_t count, std::int64_t width, const F& f) {
 #pragma omp parallel for schedule(static) if (count * width > kParallelWork)

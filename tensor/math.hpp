@@ -25,9 +25,12 @@ SKYTAPE_SIMD_CLONE double log(double) noexcept;
 SKYTAPE_SIMD_CLONE float erff(float) noexcept;
 SKYTAPE_SIMD_CLONE double erf(double) noexcept;
 SKYTAPE_SIMD_CLONE float sinf(float) noexcept;
-SKYTAPE_SIMD_CLONE float cosf(float) noexcept;
+// libm's cosf under another name: g++ would merge sinf and cosf of one angle into a scalar sincosf.
+SKYTAPE_SIMD_CLONE float skytape_cosf(float) noexcept __asm__("cosf");
 }
 #undef SKYTAPE_SIMD_CLONE
+#else
+#define skytape_cosf cosf
 #endif
 
 namespace skytape::math {
@@ -40,7 +43,7 @@ HD inline float erf(float x) { return ::erff(x); }
 HD inline double erf(double x) { return ::erf(x); }
 HD inline float sin(float x) { return ::sinf(x); }
 HD inline double sin(double x) { return ::sin(x); }
-HD inline float cos(float x) { return ::cosf(x); }
+HD inline float cos(float x) { return ::skytape_cosf(x); }
 HD inline double cos(double x) { return ::cos(x); }
 HD inline float sqrt(float x) { return ::sqrtf(x); }
 HD inline double sqrt(double x) { return ::sqrt(x); }

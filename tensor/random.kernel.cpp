@@ -1,4 +1,4 @@
-// Uniform and normal numbers: one counter gives four of them.
+// Uniform and normal numbers: a counter gives four of them, a team draws 128.
 #include "tensor/random.hpp"
 
 #include "tensor/launch.hpp"
@@ -7,24 +7,25 @@
 namespace skytape::tensor {
 namespace {
 
-/// Numbers [4 counter, 4 counter + 4) of the sequence, those that fall into out: [n].
-template <class T, class Transform> struct Draw {
+constexpr std::int64_t kCounters = 32;            // per team: whole vectors, a warp
+constexpr std::int64_t kNumbers = 4 * kCounters;  // of a block
+
+/// Numbers [128 b, 128 (b + 1)) of the sequence for block b = first_block + row.
+template <class T, class Transform> struct DrawBlock {
   std::uint64_t key;
   const std::int32_t* step;
-  std::int64_t first;  // number of out[0]
-  T* out;              // [n]
-  std::int64_t n;
+  std::int64_t first_block;
+  T* out;  // [blocks, 128]
 
-  HD void operator()(std::int64_t i) const {
-    const std::int64_t counter = first / 4 + i;
-    const philox::Words words =
-        philox::draw(key, static_cast<std::uint64_t>(counter), philox::step_of(step));
-    float numbers[4];
-    Transform()(words, numbers);
-    const std::int64_t begin = counter * 4 - first;
-    for (int k = 0; k < 4; ++k) {
-      if (begin + k >= 0 && begin + k < n) out[begin + k] = static_cast<T>(numbers[k]);
-    }
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const std::uint64_t subsequence = philox::step_of(step);
+    const std::int64_t counter = (first_block + row) * kCounters;
+    T* const to = out + row * kNumbers;
+    team.each(kCounters, [=, this](std::int64_t i) {
+      float numbers[4];
+      Transform()(philox::draw(key, static_cast<std::uint64_t>(counter + i), subsequence), numbers);
+      for (int k = 0; k < 4; ++k) to[4 * i + k] = static_cast<T>(numbers[k]);
+    });
   }
 };
 
@@ -48,14 +49,24 @@ struct ToNormal {
   }
 };
 
+/// Draws whole blocks, if need be beside `out`, so that a number never depends on how many others
+/// are drawn with it: vector and scalar logarithms differ in the last bit.
 template <class Transform> void draw_into(const Random& random, std::int64_t first, Tensor& out) {
-  const std::int64_t n = out.numel();
-  if (n == 0) return;
-  const std::int64_t counters = (first + n - 1) / 4 - first / 4 + 1;
+  const std::int64_t end = first + out.numel();
+  if (end == first) return;
+  const std::int64_t first_block = first / kNumbers;
+  const std::int64_t blocks = (end + kNumbers - 1) / kNumbers - first_block;
+  const bool direct = first % kNumbers == 0 && end % kNumbers == 0;
+  const Tensor target =
+      direct ? out : Tensor::empty({blocks * kNumbers}, out.dtype(), out.device());
   const std::int32_t* step = random.step.defined() ? random.step.data<std::int32_t>() : nullptr;
   dispatch_float(out.dtype(), [&]<class T>() {
-    map(counters, Draw<T, Transform>{random.key, step, first, out.data<T>(), n});
+    rows(blocks, kNumbers,
+         DrawBlock<T, Transform>{random.key, step, first_block, target.data<T>()});
   });
+  if (direct) return;
+  const std::int64_t skip = first - first_block * kNumbers;
+  out.reshape({out.numel()}).copy_from(target.slice(skip, skip + out.numel()));
 }
 
 }  // namespace
