@@ -149,21 +149,28 @@ inline void draw_lanes(std::uint64_t key, std::uint64_t first, std::uint64_t sub
 #endif
 }
 
-/// CPU: the 16 counters fill the lanes of a vector.
+/// CPU: the 16 counters fill the lanes of a vector. The bits wait in an array, because f may call
+/// functions (erf) that keep the compiler from vectorising a loop which also draws.
 template <class F> void each_bits(const cpu::Team&, std::uint64_t key, std::uint64_t step,
                                   std::int64_t chunk, const F& f) {
-  const F g = f;  // a copy, whose fields the compiler can keep in registers
-  std::uint32_t words[4][kLanes];
-  draw_lanes(key, static_cast<std::uint64_t>(chunk) * kLanes, step, words);
+  const std::uint64_t first = static_cast<std::uint64_t>(chunk) * kLanes;
+  const std::uint64_t high = first & ~std::uint64_t{0xffffffffu};
+  const auto low = static_cast<std::uint32_t>(first);  // low + j never carries: 16 divides first
   std::uint32_t bits[kChunk];
-  for (int k = 0; k < 4; ++k) {
-    for (int j = 0; j < kLanes; ++j) {
-      bits[2 * k * kLanes + j] = words[k][j] & 0xffffu;
-      bits[(2 * k + 1) * kLanes + j] = words[k][j] >> 16;
-    }
+#pragma omp simd simdlen(kLanes)
+  for (int j = 0; j < kLanes; ++j) {
+    const Words words = draw(key, high | (low + static_cast<std::uint32_t>(j)), step);
+    bits[j] = words.w[0] & 0xffffu;
+    bits[j + 16] = words.w[0] >> 16;
+    bits[j + 32] = words.w[1] & 0xffffu;
+    bits[j + 48] = words.w[1] >> 16;
+    bits[j + 64] = words.w[2] & 0xffffu;
+    bits[j + 80] = words.w[2] >> 16;
+    bits[j + 96] = words.w[3] & 0xffffu;
+    bits[j + 112] = words.w[3] >> 16;
   }
 #pragma omp simd
-  for (std::int64_t position = 0; position < kChunk; ++position) g(position, bits[position]);
+  for (std::int64_t position = 0; position < kChunk; ++position) f(position, bits[position]);
 }
 
 /// CPU, for tiled kernels: the factors (0 or scale) of the elements of whole chunks, first_chunk
