@@ -1,0 +1,98 @@
+#include "train/cli.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "attention/registry.hpp"
+#include "tensor/error.hpp"
+#include "train/version.hpp"
+
+namespace skytape::train {
+
+void RunFlags::declare(CLI::App& app) {
+  app.add_option("--task", task, "task: `skytape info tasks` lists them")->capture_default_str();
+  app.add_option("--attention", attention, "method: `skytape info attention` lists them")
+      ->capture_default_str();
+  app.add_option("--recipe", recipe, "skytape, skyformer or skeinformer")->capture_default_str();
+  app.add_option("--seed", seed, "of start values, order and draws")->capture_default_str();
+  app.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
+  app.add_option("--threads", threads, "CPU threads; 0: all cores")->capture_default_str();
+  app.add_option("--data", data, "folder of prepared data sets")->capture_default_str();
+  app.add_option("--steps", steps, "length of the run and of its schedule");
+  app.add_option("--batch", batch, "examples per step");
+  app.add_option("--features", features, "landmarks, projected length or random features");
+  app.add_option("--precision", precision, "of matrix products: fp32, tf32 or bf16");
+  app.add_option("--set", set, "key=value: any recipe key, or <method>.<option>")
+      ->allow_extra_args(false);
+}
+
+Choices RunFlags::choices() const {
+  set_threads(threads);
+  Choices c;
+  c.task = task;
+  c.attention = attention;
+  c.recipe = recipe;
+  c.seed = seed;
+  c.device = parse_device(device);
+  c.data_root = data;
+  for (const std::string& entry : set) {
+    const std::size_t equals = entry.find('=');
+    if (equals == entry.npos || equals == 0) {
+      throw UsageError(fmt::format("--set: expected key=value, got '{}'", entry));
+    }
+    c.values.push_back({entry.substr(0, equals), entry.substr(equals + 1), "--set"});
+  }
+  const auto flag = [&](const char* key, const std::string& value) {
+    if (!value.empty()) c.values.push_back({key, value, fmt::format("--{}", key)});
+  };
+  flag("steps", steps);
+  flag("batch", batch);
+  flag("features", features);
+  flag("precision", precision);
+  return c;
+}
+
+std::vector<std::string> split_list(const std::string& flag, const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) {
+      throw UsageError(fmt::format("{}: expected a list a,b,c, got '{}'", flag, text));
+    }
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::vector<std::int64_t> number_list(const std::string& flag, const std::string& text,
+                                      std::int64_t low, std::int64_t high) {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& part : split_list(flag, text)) {
+    std::int64_t number = 0;
+    const char* end = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data(), end, number);
+    if (error != std::errc{} || stop != end || number < low || number > high) {
+      throw UsageError(
+          fmt::format("{}: expected numbers in {}..{}, got '{}'", flag, low, high, part));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<std::string> method_list(const std::string& text) {
+  std::vector<std::string> names;
+  if (text == "all") {
+    for (const attention::Spec& spec : attention::registry()) names.push_back(spec.name);
+    return names;
+  }
+  for (const std::string& name : split_list("--attention", text)) {
+    names.push_back(attention::find(name).name);
+  }
+  return names;
+}
+
+}  // namespace skytape::train

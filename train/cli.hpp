@@ -1,0 +1,47 @@
+// The command line: each subcommand declares its flags and what it runs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/run_config.hpp"
+
+namespace skytape::train {
+
+/// Adds the subcommand to `app`. Its callback sets `exit_code` or throws.
+void add_train(CLI::App& app, int& exit_code);
+void add_eval(CLI::App& app, int& exit_code);
+void add_predict(CLI::App& app, int& exit_code);
+void add_data(CLI::App& app, int& exit_code);
+void add_gradcheck(CLI::App& app, int& exit_code);
+void add_goldens(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_info(CLI::App& app, int& exit_code);
+
+/// Flags that choose a run, as `train` and `eval --weights` share them.
+struct RunFlags {
+  std::string task = "listops", attention = "skyformer", recipe = "skytape", device = "auto";
+  std::string data = "datasets";
+  std::uint64_t seed = 42;
+  int threads = 0;
+  std::vector<std::string> set;  // "key=value"
+  std::string steps, batch, features, precision;
+
+  void declare(CLI::App& app);
+  /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
+  /// malformed --set or an unknown device.
+  [[nodiscard]] Choices choices() const;
+};
+
+/// "a,b,c" as a list; empty parts are a UsageError naming `flag`.
+[[nodiscard]] std::vector<std::string> split_list(const std::string& flag, const std::string& text);
+/// The same for natural numbers in [low, high].
+[[nodiscard]] std::vector<std::int64_t> number_list(const std::string& flag,
+                                                    const std::string& text, std::int64_t low,
+                                                    std::int64_t high);
+/// Names of attention methods: a list, or all of the registry for "all". UsageError if unknown.
+[[nodiscard]] std::vector<std::string> method_list(const std::string& text);
+
+}  // namespace skytape::train

@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "data/output.hpp"
+#include "tensor/error.hpp"
+#include "tensor/gemm.hpp"
+#include "train/bench.hpp"
+#include "train/cli.hpp"
+#include "train/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
+
+struct BenchFlags {
+  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file;
+  std::int64_t batch = 4, features = 128, steps = 10;
+  int threads = 0;
+  bool forward = false;
+};
+
+/// A number or a dash.
+std::string cell(const json& value, int digits) {
+  return value.is_null() ? "-" : fmt::format("{:.{}f}", value.get<double>(), digits);
+}
+
+std::string megabytes(const json& bytes) {
+  return fmt::format("{:.1f}", 1e-6 * bytes.get<double>());
+}
+
+void print_header() {
+  fmt::print("{:<16} {:>6} {:>5} {:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>9} {:>6}\n",
+             "attention", "n", "batch", "features", "step ms", "min ms", "fwd ms", "attn fwd",
+             "attn f+b", "peak MB", "rss MB", "GFLOP/s", "share");
+}
+
+void print_row(const json& r) {
+  fmt::print("{:<16} {:>6} {:>5} {:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>9} {:>6}\n",
+             r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
+             r["batch"].get<std::int64_t>(), cell(r["features"], 0), cell(r["step_ms_median"], 1),
+             cell(r["step_ms_min"], 1), cell(r["forward_ms_median"], 1),
+             cell(r["attention_forward_ms_median"], 1),
+             cell(r["attention_forward_backward_ms_median"], 1), megabytes(r["peak_bytes"]),
+             megabytes(r["rss_bytes"]), cell(r["gflops"], 1), cell(r["gemm_share"], 2));
+  std::fflush(stdout);
+}
+
+int run(const BenchFlags& flags) {
+  set_threads(flags.threads);
+  BenchCase c;
+  c.device = parse_device(flags.device);
+  c.precision = flags.precision;
+  c.batch = flags.batch;
+  c.features = flags.features;
+  c.steps = flags.steps;
+  c.forward_only = flags.forward;
+  const std::vector<std::string> methods = method_list(flags.attention);
+  const std::vector<std::int64_t> lengths =
+      number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
+
+  json machine = machine_facts();
+  const double gemm = tensor::measure_gemm_gflops(c.device);
+  machine["gemm_gflops"] = gemm;
+  machine["copy_gbs"] = tensor::measure_copy_gbs(c.device);
+  fmt::print("{}, {} threads, device {}, {}: gemm {:.0f} GFLOP/s, copy {:.1f} GB/s, revision {}\n",
+             machine["cpu"].get<std::string>(), thread_count(), name(c.device), c.precision, gemm,
+             machine["copy_gbs"].get<double>(), revision());
+  print_header();
+  json results = json::array();
+  for (const std::string& method : methods) {
+    for (const std::int64_t n : lengths) {
+      c.attention = method;
+      c.n = n;
+      results.push_back(to_json(c, run_bench(c), gemm));
+      print_row(results.back());
+    }
+  }
+  if (!flags.json_file.empty()) {
+    data::OutputFile file(flags.json_file);
+    file.write(json{{"machine", machine}, {"results", results}}.dump(2) + "\n");
+    file.commit();
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("bench", "time training steps and the attention alone");
+  const auto flags = std::make_shared<BenchFlags>();
+  command->add_option("--attention", flags->attention, "methods a,b,… or all")
+      ->capture_default_str();
+  command->add_option("--n", flags->n, "lengths a,b,… or all")->capture_default_str();
+  command->add_option("--batch", flags->batch, "examples per step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--features", flags->features, "where a method has them")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--steps", flags->steps, "timed repetitions")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_option("--device", flags->device, "auto, cpu or cuda")->capture_default_str();
+  command->add_option("--precision", flags->precision, "fp32, tf32 or bf16")->capture_default_str();
+  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
+      ->capture_default_str();
+  command->add_flag("--forward", flags->forward, "forward passes only");
+  command->add_option("--json", flags->json_file, "write machine and results there");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,36 @@
+// Accuracy and loss of a model over a split, weighted by examples.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "data/batches.hpp"
+#include "data/dataset.hpp"
+#include "nn/model.hpp"
+
+namespace skytape::train {
+
+struct Evaluation {
+  double loss = 0;      // mean cross entropy
+  double accuracy = 0;  // share of examples
+  std::int64_t examples = 0;
+  double seconds = 0;
+  double waited_seconds = 0;  // for the loader
+  bool interrupted = false;   // `stop` said so: the figures are of the examples so far
+};
+
+struct EvaluateOptions {
+  std::int64_t examples = 0;  // the first so many; 0: all
+  std::uint64_t seed = 42;    // of the methods' draws
+  /// Asked after each batch; true ends the pass early.
+  std::function<bool()> stop;
+  /// Called after each batch with the examples done and to do.
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
+};
+
+/// One pass over `split` in file order, `batches.batch` examples at a time. Draws come from the
+/// evaluation's own key at step 0: evaluating twice gives the same bits.
+[[nodiscard]] Evaluation evaluate(const nn::Model& model, const data::Dataset& split,
+                                  data::BatchOptions batches, const EvaluateOptions& options);
+
+}  // namespace skytape::train

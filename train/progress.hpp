@@ -1,0 +1,52 @@
+// What a person sees while a run goes: a bar on a terminal, plain lines in a pipe. All on stderr.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace skytape::train {
+
+/// A log point of the training loop.
+struct LogPoint {
+  std::int64_t step = 0, steps = 0;
+  double loss = 0, accuracy = 0, lr = 0;
+  double steps_per_second = 0, tokens_per_second = 0;
+  double seconds_left = 0;
+};
+
+class Progress {
+ public:
+  /// Looks whether stderr is a terminal; NO_COLOR in the environment takes colours away.
+  Progress();
+  Progress(bool terminal, bool colour) : terminal_(terminal), colour_(colour) {}
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// A line of text of its own.
+  void line(std::string_view text);
+  /// The figures of a log point: a line, and on a terminal the bar below it.
+  void log(const LogPoint& point);
+  /// Moves the bar; nothing in a pipe. At most ten times a second.
+  void at(std::string_view what, std::int64_t done, std::int64_t total);
+
+ private:
+  void clear_bar();
+
+  bool terminal_, colour_;
+  bool bar_shown_ = false;
+  std::chrono::steady_clock::time_point drawn_;
+};
+
+/// "step 500/50000  loss 2.1203  accuracy 17.50 %  lr 2.0e-05  3.21 steps/s  …  4.3 h left".
+[[nodiscard]] std::string to_text(const LogPoint& point);
+
+/// "35 s", "12 min", "4.3 h".
+[[nodiscard]] std::string duration_text(double seconds);
+
+/// "1,234,567".
+[[nodiscard]] std::string grouped(std::int64_t count);
+
+}  // namespace skytape::train

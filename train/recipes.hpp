@@ -1,0 +1,63 @@
+// Recipes: everything that decides a number besides seed and method, as tables of key -> value with
+// the origin of each. Rows follow attention.md 16 (hyper-parameters) and 18 (discrepancies).
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace skytape::train {
+
+enum class KeyKind { integer, real, flag, choice };
+
+/// One recipe key: what it is and which values are legal.
+struct KeyInfo {
+  std::string_view key;
+  KeyKind kind;
+  double low = 0, high = 0;       // legal range of a number, both ends included
+  std::string_view choices = {};  // "a|b|c" of a choice
+  std::string_view meaning = {};
+};
+
+/// All recipe keys in the order in which they are printed.
+[[nodiscard]] std::span<const KeyInfo> recipe_keys();
+
+/// The key of that name or nullptr.
+[[nodiscard]] const KeyInfo* find_key(std::string_view key);
+
+/// "1..65536", "0|1", "nonzero|length".
+[[nodiscard]] std::string range_of(const KeyInfo& key);
+
+struct RecipeInfo {
+  std::string_view name;
+  std::string_view idea;
+};
+[[nodiscard]] std::span<const RecipeInfo> recipes();
+
+/// An effective value and who said so: "recipe", "task row", "method row", "--set", a flag.
+struct Setting {
+  std::string key, value, origin;
+};
+
+/// What a recipe says about a task and a method: recipe keys first, then `<method>.<option>`. The
+/// last of equal keys counts. UsageError for an unknown recipe (suggests the nearest).
+[[nodiscard]] std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view task,
+                                                   std::string_view method);
+
+/// A method option that the papers' code sets other than the default (attention.md 18).
+struct PaperOption {
+  std::string_view methods;  // a name, or a family "skein*"
+  std::string_view option, value;
+};
+[[nodiscard]] std::span<const PaperOption> paper_options();
+[[nodiscard]] bool matches(const PaperOption& row, std::string_view method);
+
+/// Accuracy that needs no attention at all (data.md 0); negative: not known.
+struct Floor {
+  double accuracy = -1;
+  std::string_view what = {};
+};
+[[nodiscard]] Floor trivial_floor(std::string_view task);
+
+}  // namespace skytape::train

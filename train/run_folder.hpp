@@ -1,0 +1,65 @@
+// A run's folder: config.json, metrics.jsonl, a TensorBoard event file, last.safetensors,
+// best.safetensors, result.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace skytape::train {
+
+/// Appends whole lines or records to a file. Error naming it when the disk is full; what was there
+/// before stays as it was.
+class AppendFile {
+ public:
+  AppendFile() = default;
+  explicit AppendFile(const std::filesystem::path& path);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+  AppendFile& operator=(AppendFile&& other) noexcept;
+
+  void append(std::string_view bytes);
+
+ private:
+  std::filesystem::path path_;
+  int file_ = -1;
+};
+
+class RunFolder {
+ public:
+  enum class Existing { refuse, resume, replace };
+
+  /// Creates the folder. UsageError if it holds a run and `existing` is refuse; replace removes the
+  /// files of the run there, and no others.
+  RunFolder(std::filesystem::path path, Existing existing);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::filesystem::path last() const { return path_ / "last.safetensors"; }
+  [[nodiscard]] std::filesystem::path best() const { return path_ / "best.safetensors"; }
+  [[nodiscard]] std::filesystem::path config() const { return path_ / "config.json"; }
+  [[nodiscard]] std::filesystem::path result() const { return path_ / "result.json"; }
+  [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
+
+  /// Starts the metrics at `step`: lines of later steps, and final ones, are cut off; the event
+  /// file is written anew from the rest.
+  void start_metrics(std::int64_t step);
+
+  /// One object for metrics.jsonl: "kind" (train, eval, final), "step", numbers. Adds "time" and
+  /// mirrors every number to TensorBoard as "<kind or split>/<key>".
+  void add_metric(nlohmann::json metric);
+
+  /// Writes `json` to a file of the folder, whole or not at all.
+  void write_json(const std::filesystem::path& path, const nlohmann::json& json) const;
+
+ private:
+  std::filesystem::path path_;
+  AppendFile metrics_, events_;
+};
+
+/// Parses a JSON file. DataError naming it if it is missing or broken.
+[[nodiscard]] nlohmann::json read_json(const std::filesystem::path& path);
+
+}  // namespace skytape::train

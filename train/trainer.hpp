@@ -1,0 +1,72 @@
+// One optimiser step: upload, forward and backward of each chunk, update. Nothing in a step waits
+// for the device; loss and accuracy accumulate there and are read at log points only.
+#pragma once
+
+#include <cstdint>
+
+#include "data/batches.hpp"
+#include "nn/model.hpp"
+#include "nn/optimizer.hpp"
+
+namespace skytape::train {
+
+/// A chunk of a batch on the model's device.
+struct Feed {
+  nn::ModelInput input;
+  Tensor labels;  // i32[B]
+};
+
+/// Uploads examples [begin, end) of a host batch.
+[[nodiscard]] Feed upload(const data::Batch& batch, std::int64_t begin, std::int64_t end,
+                          Device device);
+
+/// Smallest number of unmasked tokens of an example, per tower: counted on the host, so that
+/// methods need not ask the device.
+[[nodiscard]] std::array<std::int64_t, nn::kMaxTowers> fewest_tokens(const data::Batch& batch);
+
+/// Means since the last reading.
+struct TrainFigures {
+  double loss = 0;
+  double accuracy = 0;
+  std::int64_t steps = 0;
+};
+
+/// Gradients and updates of a model. `accumulate` chunks make up a batch: each chunk's mean loss
+/// counts with the chunk's share of the batch, so the gradient is that of the whole batch.
+class Trainer {
+ public:
+  Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
+          std::uint64_t seed, std::int64_t accumulate);
+
+  /// One optimiser step on one batch.
+  void step(const data::Batch& batch);
+
+  /// Means over the steps since the last call, read from the device; then counts anew.
+  [[nodiscard]] TrainFigures take_figures();
+  /// True while the figures since the last reading are finite. Waits for the device.
+  [[nodiscard]] bool figures_finite() const;
+
+  /// Every op checks its output and gradient, and the first bad one throws NonFiniteError.
+  void check_finite(bool on) { check_finite_ = on; }
+
+  [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
+  /// Sums behind the figures, f32[2] (loss, correct share), and the steps they cover: part of a
+  /// checkpoint, so that a resumed run logs the same means.
+  [[nodiscard]] Tensor& sums() { return sums_; }
+  [[nodiscard]] std::int64_t summed_steps() const { return summed_steps_; }
+  void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
+
+ private:
+  void chunk(const data::Batch& batch, std::int64_t begin, std::int64_t end,
+             const nn::StepContext& context);
+
+  nn::Model& model_;
+  nn::AdamW optimizer_;
+  Random random_;  // of the run; its step lives on the device
+  std::int64_t accumulate_;
+  Tensor sums_;  // f32[2]
+  std::int64_t summed_steps_ = 0;
+  bool check_finite_ = false;
+};
+
+}  // namespace skytape::train

@@ -1,0 +1,103 @@
+#include "train/version.hpp"
+
+#include <fmt/format.h>
+#include <omp.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "tensor/error.hpp"
+#include "tensor/suggest.hpp"
+
+#ifndef SKYTAPE_REVISION
+#define SKYTAPE_REVISION "unknown"
+#endif
+
+namespace skytape::train {
+namespace {
+
+#ifdef SKYTAPE_HAVE_DNNL
+constexpr const char* kGemm = "oneDNN";
+#else
+constexpr const char* kGemm = "Eigen";
+#endif
+
+#ifdef __OPTIMIZE__
+constexpr const char* kOptimised = "optimised";
+#else
+constexpr const char* kOptimised = "not optimised";
+#endif
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string system_name() {
+  utsname names{};
+  if (::uname(&names) != 0) return "unknown";
+  return fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+}
+
+}  // namespace
+
+std::string revision() { return SKYTAPE_REVISION; }
+
+std::string build_facts() {
+  return fmt::format("skytape {}\ncompiler  g++ {}, {}\nf32 gemm  {} on the CPU{}\nCUDA      {}\n",
+                     revision(), __VERSION__, kOptimised, kGemm,
+                     kHaveCuda ? ", cuBLAS on the GPU" : "",
+                     kHaveCuda ? "built in" : "not built in (make CUDA=1)");
+}
+
+nlohmann::json machine_facts() {
+  const auto pages = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+  return {{"cpu", cpu_name()},         {"cores", std::thread::hardware_concurrency()},
+          {"threads", thread_count()}, {"memory_bytes", pages * page},
+          {"system", system_name()},   {"gemm", kGemm},
+          {"compiler", __VERSION__},   {"revision", revision()}};
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  std::int64_t total = 0;
+  std::int64_t resident = 0;  // pages
+  in >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+Device parse_device(const std::string& name) {
+  if (name == "cpu") return Device::cpu;
+  if (name == "auto") return cuda_available() ? Device::cuda : Device::cpu;
+  if (name != "cuda") throw UsageError(unknown_name("device", name, {"auto", "cpu", "cuda"}));
+  if (!kHaveCuda)
+    throw UsageError("device cuda: this program was built without CUDA (make CUDA=1)");
+  if (!cuda_available()) throw UsageError("device cuda: no GPU answers on this machine");
+  return Device::cuda;
+}
+
+void set_threads(int threads) {
+  if (threads < 0 || threads > 4096) {
+    throw UsageError(fmt::format("--threads: expected 0..4096 (0: all cores), got {}", threads));
+  }
+  if (threads > 0) omp_set_num_threads(threads);
+}
+
+int thread_count() { return omp_get_max_threads(); }
+
+}  // namespace skytape::train

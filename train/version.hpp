@@ -1,0 +1,33 @@
+// Facts about this build and this machine, for --version, config.json, result.json and the bench.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tensor/device.hpp"
+
+namespace skytape::train {
+
+/// The source revision, "unknown" outside a repository.
+[[nodiscard]] std::string revision();
+
+/// Several lines: revision, compiler, libraries, CUDA.
+[[nodiscard]] std::string build_facts();
+
+/// {"cpu", "cores", "threads", "memory_bytes", "system", "revision", "build"}.
+[[nodiscard]] nlohmann::json machine_facts();
+
+/// Resident memory of this process, bytes: now, and the most so far.
+[[nodiscard]] std::int64_t resident_bytes();
+[[nodiscard]] std::int64_t peak_resident_bytes();
+
+/// "auto" is cuda where a GPU answers, else cpu. UsageError for other names, Error for a device
+/// that is not there.
+[[nodiscard]] Device parse_device(const std::string& name);
+
+/// OpenMP's threads from now on; 0: all cores. UsageError beyond 4096 or below 0.
+void set_threads(int threads);
+[[nodiscard]] int thread_count();
+
+}  // namespace skytape::train
