@@ -49,12 +49,13 @@ Tensor draw_landmarks(const LandmarkDraw& draw, const Tensor& mask, const Call& 
 }
 
 Tensor landmark_index(const Tensor& table, const Tensor& q) {
-  const bool per_head = table.rank() == 4;
-  ENSURE(table.rank() == 3 || per_head, "landmarks: expected a table i32 [B, A, L] or [B, H, A, L]",
-         ", got ", table);
-  const std::int64_t slots = table.size(-2) * table.size(-1);
-  Tensor index = per_head ? table.reshape({table.size(0), table.size(1), slots})
-                          : table.reshape({table.size(0), slots});
+  ENSURE(table.rank() >= 2 && table.rank() <= 4,
+         "landmarks: expected a table i32 [B, L], [B, A, L] or [B, H, A, L], got ", table);
+  Tensor index = table;  // [B, L] as it is
+  if (table.rank() > 2) {
+    index = table.reshape(
+        table.shape().first(table.rank() - 2).append(table.size(-2) * table.size(-1)));
+  }
   require_index("landmarks", index, q);
   if (index.device() == Device::cpu) {
     const std::int32_t *begin = index.data<std::int32_t>(), *end = begin + index.numel();

@@ -29,8 +29,9 @@ struct LandmarkDraw {
 /// example without real tokens gets row 0 (and N): a zero vector, once masked.
 [[nodiscard]] Tensor draw_landmarks(const LandmarkDraw& draw, const Tensor& mask, const Call& call);
 
-/// A table of landmarks as gather_landmarks takes it: i32 [B, A, L] or [B, H, A, L] -> [B, A L] or
-/// [B, H, A L]. Throws unless it fits q [B, H, N, D] and, on the CPU, lies in [0, 2 N).
+/// A table of landmarks as gather_landmarks takes it: i32 [B, L], [B, A, L] or [B, H, A, L] ->
+/// [B, L], [B, A L] or [B, H, A L]. Throws unless it fits q [B, H, N, D] and, on the CPU, lies in
+/// [0, 2 N).
 [[nodiscard]] Tensor landmark_index(const Tensor& table, const Tensor& q);
 
 /// Rows of the stack of q and k [B, H, N, D] at index [B, L] (shared by heads) or [B, H, L]:
