@@ -120,7 +120,8 @@ TEST_CASE("trimming a batch or splitting it changes no mask") {
 
 TEST_CASE("the dropout fusions multiply by the factors") {
   for (const Shape& shape : kShapes) {
-    const Dropout o{0.25, {kKey, step_tensor(3)}, 1, shape[1] + 2};
+    const Random random{kKey, step_tensor(3)};
+    const Dropout o{0.25, random, 1, shape[1] + 2};
     const std::vector<double> keep = naive_factors(shape, o, 3);
     for (const DType dtype : {DType::f32, DType::f64}) {
       const double tolerance = dtype == DType::f32 ? 2e-6 : 1e-14;
