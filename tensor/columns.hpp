@@ -28,13 +28,14 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
     const std::int64_t left = task % stripes * kStripe;
     const std::int64_t width = std::min(kStripe, inner - left);
     const std::int64_t end = std::min(n, (c + 1) * chunk);
+    const F entry = f;  // a local copy: its pointers stay in registers
     double total[K][kStripe] = {};
     for (std::int64_t begin = c * chunk; begin < end; begin += kBlock) {
       for (int k = 0; k < K; ++k) {  // the block's rows stay in cache for the next k
         T sum[kStripe] = {};
         for (std::int64_t i = begin; i < std::min(begin + kBlock, end); ++i) {
 #pragma omp simd
-          for (std::int64_t j = 0; j < width; ++j) sum[j] += f(k, o, i, left + j);
+          for (std::int64_t j = 0; j < width; ++j) sum[j] += entry(k, o, i, left + j);
         }
 #pragma omp simd
         for (std::int64_t j = 0; j < width; ++j) total[k][j] += sum[j];
@@ -104,16 +105,17 @@ inline constexpr Device kBackendDevice = Device::cuda;
 #endif
 
 /// The sums of one chunk when inner = 1: a row for a team.
-template <class T, class F> struct RowChunk {
+template <int K, class T, class F> struct RowChunk {
   F f;
   T* partial;  // [K, outer, chunks]
   std::int64_t outer, n, chunks, chunk;
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
-    const std::int64_t c = row % chunks, o = row / chunks % outer;
-    const int k = static_cast<int>(row / chunks / outer);
+    const std::int64_t line = chunks == 1 ? row : row / chunks, c = row - line * chunks;
+    const int k = K == 1 ? 0 : static_cast<int>(line / outer);
+    const std::int64_t o = line - k * outer;
     const std::int64_t begin = c * chunk;
     const T sum = team.sum(math::min(chunk, n - begin),
-                           [&](std::int64_t i) { return T(f(k, o, begin + i, 0)); });
+                           [=, entry = f](std::int64_t i) { return entry(k, o, begin + i); });
     if (team.leader()) partial[row] = sum;
   }
 };
@@ -125,9 +127,11 @@ template <class T> struct PartialEntry {
   HD T operator()(int, std::int64_t o, std::int64_t i, std::int64_t j) const {
     return partial[(o * n + i) * inner + j];
   }
+  HD T operator()(int, std::int64_t o, std::int64_t i) const { return partial[o * n + i]; }
 };
 
-/// out[k, o, j] = sum over i < n of f(k, o, i, j), for k < K, o < outer, j < inner.
+/// out[k, o, j] = sum over i < n of f(k, o, i, j), for k < K, o < outer, j < inner. Where inner is 1
+/// it calls f(k, o, i) instead, so that the compiler sees a contiguous row.
 template <int K, class T, class F>
 void columns(std::int64_t outer, std::int64_t n, std::int64_t inner, const F& f, T* out) {
   if (outer * inner == 0) return;
@@ -137,7 +141,7 @@ void columns(std::int64_t outer, std::int64_t n, std::int64_t inner, const F& f,
   if (chunks > 1) partial = Tensor::empty({K, outer, chunks, inner}, kDTypeOf<T>, kBackendDevice);
   T* const to = chunks > 1 ? partial.data<T>() : out;
   if (inner == 1) {
-    rows(K * outer * chunks, std::min(n, chunk), RowChunk<T, F>{f, to, outer, n, chunks, chunk});
+    rows(K * outer * chunks, std::min(n, chunk), RowChunk<K, T, F>{f, to, outer, n, chunks, chunk});
   } else {
     column_chunks<K>(outer, n, inner, chunks, chunk, f, to);
   }

@@ -71,6 +71,7 @@ template <class T> struct ParameterEntry {
     const T g = dy[i * e + j];
     return k == 0 ? g * ((x[i * e + j] - mean[i]) * inv_std[i]) : g;
   }
+  HD T operator()(int k, std::int64_t o, std::int64_t i) const { return (*this)(k, o, i, 0); }
 };
 
 }  // namespace
