@@ -48,8 +48,9 @@ struct TiledForward {
 };
 
 /// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D]; mask: [B,
-/// M] of 0 and 1. v may be undefined: then only lse is computed (softmax). Without any real key a
-/// softmax row is zero and its lse -inf.
+/// M] of 0 and 1, or any number that is not negative: how many times a key counts. v may be
+/// undefined: then only lse is computed (softmax). Without any real key a softmax row is zero and
+/// its lse -inf.
 [[nodiscard]] TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& mask, const TiledOptions& options);
 
