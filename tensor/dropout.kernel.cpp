@@ -27,7 +27,7 @@ template <class T, class Entry> struct Chunks {
     if (begin <= 0 && philox::kChunk <= end) {
       walk(team, chunk, f);
     } else {
-      walk(team, chunk, [&](std::int64_t position, T factor) {
+      walk(team, chunk, [=](std::int64_t position, T factor) {
         if (begin <= position && position < end) f(position, factor);
       });
     }
@@ -38,10 +38,10 @@ template <class T, class Entry> struct Chunks {
     const std::uint32_t threshold = plan.threshold;
     const T scale = static_cast<T>(plan.scale);
     if (threshold == 0) {
-      team.each(philox::kChunk, [&](std::int64_t position) { f(position, T(1)); });
+      team.each(philox::kChunk, [=](std::int64_t position) { f(position, T(1)); });
     } else {
       philox::each_bits(team, plan.key, philox::step_of(plan.step), chunk,
-                        [&](std::int64_t position, std::uint32_t bits) {
+                        [=](std::int64_t position, std::uint32_t bits) {
                           f(position, bits >= threshold ? scale : T(0));
                         });
     }

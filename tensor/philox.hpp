@@ -169,8 +169,9 @@ template <class F> void each_bits(const cpu::Team&, std::uint64_t key, std::uint
     bits[j + 96] = words.w[3] & 0xffffu;
     bits[j + 112] = words.w[3] >> 16;
   }
+  const F local = f;  // through the reference, captured pointers would be reloaded
 #pragma omp simd
-  for (std::int64_t position = 0; position < kChunk; ++position) f(position, bits[position]);
+  for (std::int64_t position = 0; position < kChunk; ++position) local(position, bits[position]);
 }
 
 /// CPU, for tiled kernels: the factors (0 or scale) of the elements of whole chunks, first_chunk
