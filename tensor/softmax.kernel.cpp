@@ -21,7 +21,8 @@ template <class T> struct SoftmaxRow {
     const T* const from = x + row * n;
     T* const to = y + row * n;
     const T shift = row_shift(from, n, team);
-    const T total = team.sum(n, [=](std::int64_t i) { return to[i] = math::exp(from[i] - shift); });
+    team.each(n, [=](std::int64_t i) { to[i] = math::exp(from[i] - shift); });
+    const T total = team.sum(n, [=](std::int64_t i) { return to[i]; });
     const T scale = total == T(0) ? T(0) : T(1) / total;
     team.each(n, [=](std::int64_t i) { to[i] *= scale; });
   }
