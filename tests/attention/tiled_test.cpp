@@ -73,7 +73,7 @@ TEST_CASE("tiled attention equals the composition for any numbers of queries and
     std::int64_t batch, n, m, d;
   };
   for (const Row& r : {Row{1, 1, 1, 1}, Row{2, 130, 257, 3}, Row{3, 5, 700, 16}, Row{1, 300, 2, 40},
-                       Row{2, 128, 256, 33}}) {
+                       Row{2, 128, 256, 33}, Row{1, 20, 70, 100}}) {
     for (const Score score : {Score::softmax, Score::gaussian}) {
       for (const double rate : {0.0, 0.25}) {
         INFO("N ", r.n, ", M ", r.m, ", D ", r.d, ", rate ", rate);
