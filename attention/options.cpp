@@ -49,6 +49,11 @@ struct Assign {
     *field = text == "1" || text == "true";
   }
   void operator()(std::string* field) const {
+    if (option.choices.empty()) {
+      (void)parse_list(method + "." + option.key, text);
+      *field = text;
+      return;
+    }
     for (const std::string& choice : option.choices) {
       if (choice == text) {
         *field = text;
@@ -75,6 +80,9 @@ Option Option::choice(std::string key, std::string& field, std::vector<std::stri
                       std::string meaning) {
   return {std::move(key), &field, std::move(meaning), 0, 0, std::move(choices)};
 }
+Option Option::list(std::string key, std::string& field, std::string meaning) {
+  return {std::move(key), &field, std::move(meaning), 0, 0, {}};
+}
 
 std::string Option::text() const {
   if (const auto* i = std::get_if<std::int64_t*>(&value)) return std::to_string(**i);
@@ -90,6 +98,7 @@ std::string Option::range() const {
     for (const std::string& choice : choices) text += (text.empty() ? "" : "|") + choice;
     return text;
   }
+  if (std::holds_alternative<std::string*>(value)) return "numbers joined by ':'";
   return short_number(low) + ".." + short_number(high);
 }
 
@@ -99,6 +108,20 @@ std::vector<OptionInfo> describe(const std::vector<Option>& options) {
     infos.push_back({option.key, option.text(), option.range(), option.meaning});
   }
   return infos;
+}
+
+std::vector<std::int64_t> parse_list(const std::string& key, const std::string& text) {
+  std::vector<std::int64_t> numbers;
+  std::istringstream entries(text);
+  for (std::string entry; std::getline(entries, entry, ':');) {
+    std::int64_t number = 0;
+    if (!parse(entry, number) || number < 1) {
+      throw UsageError(
+          join(key, ": expected positive whole numbers joined by ':', got '", text, "'"));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
 }
 
 void assign(const std::string& method, const std::vector<Option>& options,

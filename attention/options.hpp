@@ -19,7 +19,7 @@ struct Option {
   std::variant<std::int64_t*, double*, bool*, std::string*> value;
   std::string meaning;
   double low = 0, high = 0;          // legal range of a number, both ends included
-  std::vector<std::string> choices;  // legal values of a string
+  std::vector<std::string> choices;  // legal values of a string; empty: any text
 
   static Option integer(std::string key, std::int64_t& field, double low, double high,
                         std::string meaning);
@@ -27,6 +27,7 @@ struct Option {
   static Option flag(std::string key, bool& field, std::string meaning);
   static Option choice(std::string key, std::string& field, std::vector<std::string> choices,
                        std::string meaning);
+  static Option list(std::string key, std::string& field, std::string meaning);  ///< see parse_list
 
   [[nodiscard]] std::string text() const;   ///< current value as text
   [[nodiscard]] std::string range() const;  ///< "1..4096", "original|per_matrix", "0|1"
@@ -37,6 +38,10 @@ struct OptionInfo {
   std::string key, default_text, range, meaning;
 };
 [[nodiscard]] std::vector<OptionInfo> describe(const std::vector<Option>& options);
+
+/// "64:128" -> {64, 128}; empty text -> {}. Throws UsageError naming `key` unless every entry is a
+/// positive whole number.
+[[nodiscard]] std::vector<std::int64_t> parse_list(const std::string& key, const std::string& text);
 
 /// Sets the fields named in `values`. Throws UsageError on an unknown key (suggesting the nearest),
 /// text that is no number, or a value out of range; `method` names the owner in the message.
