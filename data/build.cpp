@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "tensor/error.hpp"
 
@@ -25,34 +26,48 @@ nlohmann::json HashedStream::finish(std::string_view file) {
   return {{"file", file}, {"bytes", bytes_}, {"sha256", digest_.hex()}};
 }
 
-std::optional<std::string> choose_folder(const std::filesystem::path& root,
-                                         const std::vector<std::string>& names) {
+std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
+                                       const std::vector<std::string>& names) {
   if (!std::filesystem::is_directory(root)) return {};
-  std::map<std::string, int> found;  // folder -> how many of the names it holds
+  std::map<std::string, FoundFolder> found;
   visit_files(
       root,
       [&](const SourceFile& file) {
         const std::string_view name = leaf(file.path);
         if (std::find(names.begin(), names.end(), name) != names.end()) {
-          ++found[file.path.substr(0, file.path.size() - name.size())];
+          FoundFolder& folder = found[file.path.substr(0, file.path.size() - name.size())];
+          ++folder.files;
+          folder.bytes += std::filesystem::file_size(file.shown);
         }
         return false;
       },
       [](const SourceFile&, ByteStream&) {});
-  const auto depth = [](const std::string& path) {
-    return std::count(path.begin(), path.end(), '/');
-  };
-  const auto best = std::max_element(found.begin(), found.end(), [&](const auto& a, const auto& b) {
-    if (a.second != b.second) return a.second < b.second;
-    return depth(a.first) > depth(b.first);
-  });
-  return best == found.end() ? std::string() : best->first;
+  FoundFolder best;
+  for (auto& [path, folder] : found) {
+    folder.path = path;
+    if (std::pair(folder.files, folder.bytes) > std::pair(best.files, best.bytes)) best = folder;
+  }
+  return best;
+}
+
+const std::vector<std::string>& find_form(const std::filesystem::path& root,
+                                          const std::vector<std::vector<std::string>>& forms) {
+  size_t best = 0;
+  std::tuple<bool, uint64_t> most{false, 0};
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const auto found = find_folder(root, forms[i]);
+    if (!found) return forms[0];
+    const std::tuple<bool, uint64_t> here{found->files == forms[i].size(), found->bytes};
+    if (here > most) most = here, best = i;
+  }
+  return forms[best];
 }
 
 nlohmann::json read_named_files(
     const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
     const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read) {
-  std::optional<std::string> folder = choose_folder(options.from, names);
+  std::optional<std::string> folder;
+  if (const auto found = find_folder(options.from, names)) folder = found->path;
   std::set<std::string, std::less<>> missing(names.begin(), names.end());
   nlohmann::json sources = nlohmann::json::array();
   visit_files(

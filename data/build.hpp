@@ -29,10 +29,22 @@ class HashedStream : public ByteStream {
   uint64_t bytes_ = 0;
 };
 
-/// The folder below `root` (inside-the-tree path, "" = root itself) that holds most of `names`; the
-/// shallowest of equals. Nothing for an archive: it is read once, so the first folder found counts.
-[[nodiscard]] std::optional<std::string> choose_folder(const std::filesystem::path& root,
-                                                       const std::vector<std::string>& names);
+/// A folder of a source tree, with the part of a list of files that it holds.
+struct FoundFolder {
+  std::string path;  // inside the tree, "" or ending in '/'
+  size_t files = 0;
+  uint64_t bytes = 0;
+};
+
+/// The folder at any depth of `root` that holds most of `names`; of equals, the one with most
+/// bytes. Nothing for an archive, which is read only once: there the first folder found counts.
+[[nodiscard]] std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
+                                                     const std::vector<std::string>& names);
+
+/// Which of several sets of file names `root` holds: the most complete, then the largest, one. The
+/// first for an archive.
+[[nodiscard]] const std::vector<std::string>& find_form(
+    const std::filesystem::path& root, const std::vector<std::vector<std::string>>& forms);
 
 /// Reads each of `names` once, from one folder at any depth of `root`; returns the provenance of
 /// the files. Names not found are a DataError that lists them, with the official address.

@@ -24,6 +24,7 @@ class CacheSet;
 class CacheWriter;
 class Dataset;
 struct PrepareOptions;
+struct TaskInfo;
 
 inline constexpr uint8_t kListOpsDigit0 = 1;  // .. 10 = digit 9
 inline constexpr uint8_t kListOpsMin = 11;
@@ -55,12 +56,13 @@ void read_listops(ByteStream& stream, const std::string& name, CacheWriter& out,
                   const std::function<void(std::string_view)>& warn);
 
 /// Generates, or reads `basic_{train,val,test}.tsv` below `options.from`.
-void build_listops(const PrepareOptions& options, CacheSet& set);
+void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
 /// Writes one split as an official TSV file.
 void write_listops(const Dataset& split, const std::filesystem::path& path);
 
 /// Writes `basic_{train,val,test}.tsv` of the prepared set into `dir`.
-void export_listops(const std::filesystem::path& root, const std::filesystem::path& dir);
+void export_listops(const TaskInfo& task, const std::filesystem::path& root,
+                    const std::filesystem::path& dir);
 
 }  // namespace skytape::data

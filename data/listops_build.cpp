@@ -114,22 +114,21 @@ void read_listops(ByteStream& stream, const std::string& name, CacheWriter& out,
   }
 }
 
-void build_listops(const PrepareOptions& options, CacheSet& set) {
+void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   set.classes = 10;
   if (options.from.empty()) return generate(options, set);
   const std::vector<std::string> names = {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"};
-  const auto sources =
-      read_named_files(find_task("listops"), options, names,
-                       [&](std::string_view name, const SourceFile& file, ByteStream& stream) {
-                         const bool train = name == names[0], dev = name == names[1];
-                         CacheWriter& out = set.split(train ? "train" : dev ? "dev" : "test");
-                         read_listops(stream, file.shown, out, options.warn);
-                         const int64_t official = train ? kTrain : dev ? kDev : kTest;
-                         if (out.examples() != official) {
-                           warn(options, fmt::format("{}: {} examples, the official file has {}",
-                                                     file.shown, out.examples(), official));
-                         }
-                       });
+  const auto sources = read_named_files(
+      task, options, names, [&](std::string_view name, const SourceFile& file, ByteStream& stream) {
+        const bool train = name == names[0], dev = name == names[1];
+        CacheWriter& out = set.split(train ? "train" : dev ? "dev" : "test");
+        read_listops(stream, file.shown, out, options.warn);
+        const int64_t official = train ? kTrain : dev ? kDev : kTest;
+        if (out.examples() != official) {
+          warn(options, fmt::format("{}: {} examples, the official file has {}", file.shown,
+                                    out.examples(), official));
+        }
+      });
   set.provenance = nlohmann::json{{"how", "read"}, {"sources", sources}}.dump();
 }
 
@@ -142,9 +141,9 @@ void write_listops(const Dataset& split, const std::filesystem::path& path) {
   file.commit();
 }
 
-void export_listops(const std::filesystem::path& root, const std::filesystem::path& dir) {
+void export_listops(const TaskInfo& task, const std::filesystem::path& root,
+                    const std::filesystem::path& dir) {
   std::filesystem::create_directories(dir);
-  const TaskInfo& task = find_task("listops");
   for (const auto& [split, name] :
        {std::pair("train", "basic_train.tsv"), std::pair("dev", "basic_val.tsv"),
         std::pair("test", "basic_test.tsv")}) {

@@ -81,7 +81,7 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
   CacheSet set(task.name, folder_of(task, root), task.towers, task.token_offset);
   if (keep && is_prepared(task, root)) return;  // another process did it while we waited
   set.classes = task.classes;
-  task.build(options, set);
+  task.build(task, options, set);
   for (const std::string& split : stored_splits(task)) {
     if (set.split(split).examples() == 0) {
       throw DataError(fmt::format("{}: no example for split {} in {}", task.name, split,
@@ -124,7 +124,7 @@ void export_official(const TaskInfo& task, const fs::path& root, const fs::path&
     throw UsageError(fmt::format("{}: its files are not ours to write; the official ones are at {}",
                                  task.name, task.source));
   }
-  task.export_files(root, dir);
+  task.export_files(task, root, dir);
 }
 
 Description describe(const TaskInfo& task, const fs::path& root) {

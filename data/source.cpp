@@ -88,16 +88,40 @@ bool is_archive(const fs::path& path) {
   return got == head.size() && std::memcmp(head.data() + 257, "ustar", 5) == 0;
 }
 
+/// Compares texts with runs of digits as numbers: sample_9 comes before sample_10.
+bool natural_less(const std::string& a, const std::string& b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!digit(a[i]) || !digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+      continue;
+    }
+    const auto number = [&digit](const std::string& text, size_t& at) {
+      while (at + 1 < text.size() && text[at] == '0' && digit(text[at + 1])) ++at;
+      const size_t begin = at;
+      while (at < text.size() && digit(text[at])) ++at;
+      return std::string_view(text).substr(begin, at - begin);
+    };
+    const std::string_view x = number(a, i), y = number(b, j);
+    if (x != y) return std::pair(x.size(), x) < std::pair(y.size(), y);
+  }
+  if (i < a.size() || j < b.size()) return a.size() - i < b.size() - j;
+  return a < b;  // differ in leading zeros only
+}
+
 void visit_folder(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,
                   const std::function<void(const SourceFile&, ByteStream&)>& visit) {
-  std::map<std::string, fs::path> found;  // sorted: directory order differs between machines
+  // Sorted, numbers by value: the order of a directory differs between machines.
+  std::map<std::string, fs::path, decltype(&natural_less)> found(natural_less);
   constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
   for (auto at = fs::recursive_directory_iterator(root, kOptions);
        at != fs::recursive_directory_iterator(); ++at) {
     constexpr int kDeepest = 32;  // stops at a link that points to its own parent
     if (at.depth() >= kDeepest) at.disable_recursion_pending();
     if (!at->is_regular_file()) continue;
-    std::string path = fs::relative(at->path(), root).generic_string();
+    std::string path = at->path().lexically_relative(root).generic_string();
     found.emplace(without_gz(std::move(path)), at->path());
   }
   for (const auto& [path, where] : found) {
@@ -159,7 +183,7 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
       throw DataError(fmt::format("{}: entry '{}' points outside the archive", root.string(),
                                   printable(path, 80)));
     }
-    const SourceFile file{path, root.string() + ":" + printable(path, 200)};
+    const SourceFile file{path, root.string() + ":/" + printable(path, 200)};
     if (!wanted(file)) continue;
     EntryStream stream(handle.get(), file.shown);
     visit(file, stream);

@@ -1,6 +1,10 @@
 #include "data/task.hpp"
 
+#include "data/image.hpp"
 #include "data/listops.hpp"
+#include "data/pathfinder_files.hpp"
+#include "data/retrieval.hpp"
+#include "data/text.hpp"
 #include "tensor/error.hpp"
 #include "tensor/suggest.hpp"
 
@@ -8,6 +12,48 @@ namespace skytape::data {
 namespace {
 
 constexpr std::string_view kLra = "https://storage.googleapis.com/long-range-arena/lra_release.gz";
+constexpr std::string_view kImdb =
+    "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz";
+constexpr std::string_view kCifar = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+
+/// A Pathfinder set: 2 classes of square images, generated at need.
+constexpr TaskInfo pathfinder(std::string_view name, int64_t pixels, bool benchmark,
+                              std::string_view description) {
+  return {.name = name,
+          .classes = 2,
+          .vocabulary = 512,
+          .max_length = pixels,
+          .nominal_length = pixels,
+          .towers = 1,
+          .token_offset = 0,
+          .mask = MaskRule::length,
+          .generable = true,
+          .benchmark = benchmark,
+          .held_out = 0,
+          .description = description,
+          .source = kLra,
+          .build = build_pathfinder,
+          .export_files = export_pathfinder};
+}
+
+/// Pairs of papers; the two names differ in where their caches lie.
+constexpr TaskInfo retrieval(std::string_view name, bool benchmark, std::string_view description) {
+  return {.name = name,
+          .classes = 2,
+          .vocabulary = 512,
+          .max_length = 4000,
+          .nominal_length = 4096,
+          .towers = 2,
+          .token_offset = 1,
+          .mask = MaskRule::length,
+          .generable = false,
+          .benchmark = benchmark,
+          .held_out = 0,
+          .description = description,
+          .source = kLra,
+          .build = build_retrieval,
+          .export_files = nullptr};
+}
 
 constexpr TaskInfo kTasks[] = {
     {.name = "listops",
@@ -19,11 +65,65 @@ constexpr TaskInfo kTasks[] = {
      .token_offset = 0,
      .mask = MaskRule::length,
      .generable = true,
+     .benchmark = true,
      .held_out = 0,
      .description = "value of a nested expression of list operations",
      .source = kLra,
      .build = build_listops,
      .export_files = export_listops},
+    {.name = "text",
+     .classes = 2,
+     .vocabulary = 512,
+     .max_length = 4000,
+     .nominal_length = 4096,
+     .towers = 1,
+     .token_offset = 1,
+     .mask = MaskRule::length,
+     .generable = false,
+     .benchmark = true,
+     .held_out = 0.1,
+     .description = "is a movie review positive? byte by byte (IMDb)",
+     .source = kImdb,
+     .build = build_text,
+     .export_files = nullptr},
+    retrieval("retrieval", true, "does one paper cite the other? byte by byte (AAN)"),
+    pathfinder("pathfinder", 1024, true, "do two dots lie on one dashed curve? 32x32 pixels"),
+    pathfinder("pathx", 16384, true, "the same, 128x128 pixels"),
+    {.name = "image",
+     .classes = 10,
+     .vocabulary = 256,
+     .max_length = 1024,
+     .nominal_length = 1024,
+     .towers = 1,
+     .token_offset = 0,
+     .mask = MaskRule::length,
+     .generable = false,
+     .benchmark = true,
+     .held_out = 0,
+     .description = "what does a gray 32x32 picture show? (CIFAR-10)",
+     .source = kCifar,
+     .build = build_image,
+     .export_files = nullptr},
+    retrieval("retrieval-substitute", false, "retrieval on papers that are not the official set"),
+    pathfinder("pathfinder-easy", 1024, false, "pathfinder with 6 dashes per curve"),
+    pathfinder("pathfinder-intermediate", 1024, false, "pathfinder with 9 dashes per curve"),
+    pathfinder("pathx-easy", 16384, false, "pathx with 6 dashes per curve"),
+    pathfinder("pathx-intermediate", 16384, false, "pathx with 9 dashes per curve"),
+    {.name = "tsv",
+     .classes = 0,
+     .vocabulary = 512,
+     .max_length = 2048,
+     .nominal_length = 2048,
+     .towers = 1,
+     .token_offset = 1,
+     .mask = MaskRule::length,
+     .generable = false,
+     .benchmark = false,
+     .held_out = 0,
+     .description = "your own lines label<TAB>text, byte by byte",
+     .source = "your own file",
+     .build = build_tsv,
+     .export_files = nullptr},
 };
 
 }  // namespace

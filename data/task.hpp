@@ -33,11 +33,15 @@ struct TaskInfo {
   int token_offset;        // id = stored byte + offset: 1 keeps id 0 free for padding
   MaskRule mask;           // default rule
   bool generable;          // prepare() needs no source files
+  bool benchmark;          // a column of the benchmark, not a variant or own data
   double held_out;         // share of train that serves as dev; 0: the task has its own dev split
   std::string_view description;
-  std::string_view source;                          // official address
-  void (*build)(const PrepareOptions&, CacheSet&);  // reads or generates all splits
-  void (*export_files)(const std::filesystem::path& root, const std::filesystem::path& dir);
+  std::string_view source;  // official address
+  // Reads or generates all splits.
+  void (*build)(const TaskInfo&, const PrepareOptions&, CacheSet&);
+  // Writes the official files; null where they are not ours to write.
+  void (*export_files)(const TaskInfo&, const std::filesystem::path& root,
+                       const std::filesystem::path& dir);
 };
 
 /// Every task, in the order of the papers' tables.
