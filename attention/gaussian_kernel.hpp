@@ -4,7 +4,9 @@
 //   exponential   C_ij = exp(x_i.w_j), the kernel of softmax before normalisation
 //
 // The exponent is one expression, for the Gaussian never positive beyond rounding. C is recomputed
-// wherever it is needed: for D = 32 that is cheaper than writing it and reading it back.
+// wherever it is needed: for D = 32 that is cheaper than writing it and reading it back. On the CPU
+// it is made in tiles of rows that stay in a core's cache, on the GPU as one array that lives as
+// long as the call (with its gradient, 2 N L per head in backward).
 //
 // Letters: B batch, H heads, N rows, L landmarks, D width of rows, P width of what C multiplies.
 #pragma once

@@ -1,5 +1,6 @@
 // The iterative inverse on the CPU: one task per matrix, whose dozen L x L blocks stay in a core's
-// cache from the first step to the last.
+// cache from the first step to the last. A few large matrices are left to the library products,
+// which cut each into tiles; the choice depends on sizes alone, as results must.
 #include <algorithm>
 
 #include "attention/iterative_inverse_steps.hpp"
@@ -7,6 +8,9 @@
 
 namespace skytape::attention {
 namespace {
+
+/// Fewer tasks than cores, and blocks of 1 MiB and more that no cache keeps.
+bool few_and_large(const Tensor& m) { return m.size(0) < 4 && m.size(1) >= 512; }
 
 /// Matrices [size, size] in memory, worked on by the calling thread alone.
 template <class T> struct SerialAlgebra {
@@ -94,11 +98,13 @@ template <class T> void run_backward(const Tensor& m, const std::vector<Tensor>&
 }  // namespace
 
 void inverse_steps_on(Cpu, const Tensor& m, std::vector<Tensor>& iterates) {
+  if (few_and_large(m)) return inverse_steps_batched(m, iterates);
   dispatch_float(m.dtype(), [&]<class T>() { run_steps<T>(m, iterates); });
 }
 
 void inverse_steps_backward_on(Cpu, const Tensor& m, const std::vector<Tensor>& iterates,
                                const Tensor& dz, Tensor& dm, Tensor& dstart) {
+  if (few_and_large(m)) return inverse_steps_backward_batched(m, iterates, dz, dm, dstart);
   dispatch_float(m.dtype(), [&]<class T>() { run_backward<T>(m, iterates, dz, dm, dstart); });
 }
 

@@ -254,7 +254,7 @@ Spec nystrom_spec() {
   spec.paper = "Nystromformer (Xiong et al. 2021), eq. 13";
   spec.idea = "softmax attention through means of consecutive queries and keys";
   spec.cost = "4 N L D + L^2 D + 24 L^3";
-  spec.memory = "2 N D + 9 L^2";
+  spec.memory = "2 N D + 8 L^2";
   spec.exact = {{"landmarks = N", "softmax", {{"features", "64"}}, {}, 1e-10}};
   // Means of rows make A nearly singular, so implicit and constant_init, which need a converged
   // inverse to have a derivative to compare with, are tested with Skyformer and on their own.

@@ -8,13 +8,14 @@
 //
 //   time     forward 4 N L D + L^2 D + 4 T L^3 multiply-adds per head; backward 10 N L D + 11 T L^3
 //   memory   saved: scaled queries, keys and values, O(T L^2) of the inverse; kernel matrices
-//            between rows and landmarks are made again in tiles, in forward (once) and backward
+//            between rows and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
-// Deviations. From the paper: landmarks are half queries and half keys, among real tokens
-// (landmarks = uniform draws from all of them). From its code: keys are projected before they meet
-// the inverse, which spares N L^2; scale, landmarks and inverse_start default to the sensible ones
-// of each pair, and official, 32^(-1/4) and original give the code's. Padded queries get an output
-// (of a zero vector), as there. Without any real token the output is zero.
+// Deviations. From the paper: landmarks are half queries and half keys (landmarks = uniform draws
+// from both alike), always among real tokens. From its code: keys are projected before they meet
+// the inverse, which spares N L^2; landmarks are drawn anew for every example and head, scale is
+// D^(-1/4) and the inverse starts from each matrix's own norm (landmarks = official, scale =
+// 32^(-1/4) = 0.42044820762685725 and inverse_start = original give the code's). Padded queries get
+// the output of a zero vector, as there. Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
 // L landmarks of a set (features), T steps of the inverse.

@@ -181,6 +181,20 @@ TEST_CASE("one matrix at a time and the whole batch at once give the same steps 
   }
 }
 
+TEST_CASE("a large matrix alone gives what it gives among others") {
+  const Tensor one = softmax_matrices({1, 512, 512}, DType::f32);  // cut into tiles
+  Tensor four = Tensor::empty({4, 512, 512}, DType::f32, Device::cpu);
+  for (std::int64_t g = 0; g < 4; ++g) {  // one task each
+    Tensor copy = four[g];
+    copy.copy_from(one[0]);
+  }
+  const InverseConfig config = config_of("per_matrix", "unrolled", false, 1);
+  const Tensor dz = random_tensor(four.shape(), DType::f32, Device::cpu, 5, -0.1, 0.1);
+  CHECK(relative_error(inverse(one, config)[0], inverse(four, config)[3]) < 1e-5);
+  CHECK(relative_error(gradient(one, config, dz.slice(0, 1))[0], gradient(four, config, dz)[0]) <
+        1e-4);
+}
+
 TEST_CASE("the iterative inverse refuses what is no batch of square matrices") {
   const Tensor wide = random_tensor({2, 3, 4});
   CHECK(error_text([&] { (void)inverse(wide, {}); }).find("expected square matrices") !=
