@@ -45,13 +45,19 @@ Outcome differentiate(const Layer& layer, const Problem& p, const Call& call, bo
   zero_if_missing(outcome, "dq", tape.grad(q), p.in.q);
   if (k.defined()) zero_if_missing(outcome, "dk", tape.grad(k), p.in.k);
   zero_if_missing(outcome, "dv", tape.grad(v), p.in.v);
-  for (const Parameter* parameter : layer.method->parameters()) {
+  for (const Parameter* parameter : layer.trainable()) {
     outcome.emplace_back("d" + parameter->name, parameter->grad.clone());
   }
   return outcome;
 }
 
 }  // namespace
+
+std::vector<Parameter*> Layer::trainable() const {
+  std::vector<Parameter*> parameters = method->parameters();
+  std::erase_if(parameters, [](const Parameter* p) { return !p->trainable; });
+  return parameters;
+}
 
 Layer make_layer(const Spec& spec, const OptionValues& options, const Sizes& sizes, DType dtype,
                  Device device) {

@@ -29,6 +29,7 @@ enum class Padding { none, mixed, all };
 struct Layer {
   std::unique_ptr<ParameterStore> store;
   std::unique_ptr<Method> method;
+  [[nodiscard]] std::vector<Parameter*> trainable() const;  // without frozen ones
 };
 [[nodiscard]] Layer make_layer(const Spec& spec, const OptionValues& options, const Sizes& sizes,
                                DType dtype, Device device = Device::cpu);
