@@ -60,8 +60,11 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
 
 }  // namespace
 
-void set_lists(BlockPattern& pattern, const std::vector<std::vector<std::int32_t>>& lists,
-               Device device) {
+BlockPattern BlockLists::pattern(std::int64_t key, Device device,
+                                 const std::function<Lists()>& make) const {
+  BlockPattern& pattern = known_[{key, device}];
+  if (pattern.begin.defined()) return pattern;
+  const Lists lists = make();
   std::vector<std::int32_t> begin = {0}, row, entries;
   for (std::size_t i = 0; i < lists.size(); ++i) {
     row.insert(row.end(), lists[i].size(), static_cast<std::int32_t>(i));
@@ -70,9 +73,10 @@ void set_lists(BlockPattern& pattern, const std::vector<std::vector<std::int32_t
   }
   const auto total = static_cast<std::int64_t>(entries.size());
   pattern.row_blocks = static_cast<std::int64_t>(lists.size());
-  pattern.begin = Tensor::from(begin, {pattern.row_blocks + 1}, DType::i32, device);
   pattern.row = Tensor::from(row, {total}, DType::i32, device);
   pattern.entries = Tensor::from(entries, {1, total}, DType::i32, device);
+  pattern.begin = Tensor::from(begin, {pattern.row_blocks + 1}, DType::i32, device);
+  return pattern;
 }
 
 BlockForward block_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,

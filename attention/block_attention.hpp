@@ -8,6 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "tensor/tensor.hpp"
@@ -31,9 +34,19 @@ struct BlockPattern {
 /// Score of a query for its own key where it shall count only if there is no other key.
 inline constexpr double kSelfScore = -1e5;
 
-/// Lists of static patterns: begin and row of `lists` (one for each query block), as i32 tensors.
-void set_lists(BlockPattern& pattern, const std::vector<std::vector<std::int32_t>>& lists,
-               Device device);
+/// Lists that shapes alone decide, one for each query block, uploaded at their first use: a step that
+/// is repeated copies nothing to the device.
+class BlockLists {
+ public:
+  using Lists = std::vector<std::vector<std::int32_t>>;
+  /// A pattern with row_blocks, begin, row and entries [1, total] on `device`; `make` is called the
+  /// first time that a key comes.
+  [[nodiscard]] BlockPattern pattern(std::int64_t key, Device device,
+                                     const std::function<Lists()>& make) const;
+
+ private:
+  mutable std::map<std::pair<std::int64_t, Device>, BlockPattern> known_;
+};
 
 struct BlockForward {
   Tensor out;  // [B, H, P, D] by slots; [B, H, N, D] without a table

@@ -61,6 +61,14 @@ std::vector<std::int64_t> bucket_factors(const Config& config, std::int64_t nomi
   return {std::int64_t{1} << (power / 2), std::int64_t{1} << (power - power / 2)};
 }
 
+/// Each chunk lists the one before it, in a circle, and itself.
+BlockLists::Lists chunk_lists(std::int32_t chunks) {
+  if (chunks == 1) return {{0}};
+  BlockLists::Lists lists;
+  for (std::int32_t i = 0; i < chunks; ++i) lists.push_back({(i + chunks - 1) % chunks, i});
+  return lists;
+}
+
 class Reformer final : public Method {
  public:
   Reformer(const Build& build, const Config& config)
@@ -173,20 +181,13 @@ class Reformer final : public Method {
   /// Step (2). A draw "buckets" i32[B, H, R N] replaces hashing.
   [[nodiscard]] BlockPattern pattern(const Tensor& q, const Tensor& mask,
                                      const Draws& draws) const {
-    BlockPattern p;
+    const std::int64_t n = q.size(2);
+    const std::int64_t per_round = (length(n) + config_.chunk - 1) / config_.chunk;  // chunks
+    const auto chunks = static_cast<std::int32_t>(dense(n) ? 1 : config_.hashes * per_round);
+    BlockPattern p = lists_.pattern(chunks, q.device(), [=] { return chunk_lists(chunks); });
     p.block = config_.chunk;
     p.avoid_self = true;
-    const std::int64_t n = q.size(2);
-    if (dense(n)) {
-      set_lists(p, {{0}}, q.device());
-      return p;
-    }
-    const std::int64_t per_round = (length(n) + p.block - 1) / p.block;  // chunks
-    const auto chunks = static_cast<std::int32_t>(config_.hashes * per_round);
-    std::vector<std::vector<std::int32_t>> lists;
-    for (std::int32_t i = 0; i < chunks; ++i) lists.push_back({(i + chunks - 1) % chunks, i});
-    set_lists(p, lists, q.device());
-
+    if (dense(n)) return p;
     const SortedSlots slots = sort_slots(sort_keys(q, mask, draws), per_round * p.block);
     p.token = slots.token;
     p.slot = slots.slot;
@@ -253,6 +254,7 @@ class Reformer final : public Method {
   Config config_;
   std::int64_t nominal_length_;
   std::vector<std::int64_t> factors_;
+  BlockLists lists_;  // by the number of chunks
 };
 
 }  // namespace
