@@ -3,16 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "attention/iterative_inverse.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
-#include "train/npy.hpp"
+#include "train/golden_case.hpp"
 
 namespace skytape {
 namespace {
@@ -20,141 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using attention::Draws;
 using attention::OptionValues;
-using nlohmann::json;
 using Status = GoldenRow::Status;
-
-// ---- a case on disk --------------------------------------------------------------------------
-
-struct Case {
-  fs::path path;       // of its folder
-  std::string folder;  // last two components, for people
-  std::string variant;
-  OptionValues options;
-  std::map<std::string, NpyArray> arrays;
-
-  [[nodiscard]] bool has(const std::string& name) const { return arrays.count(name) > 0; }
-  [[nodiscard]] const NpyArray& get(const std::string& name) const {
-    const auto found = arrays.find(name);
-    if (found == arrays.end()) {
-      throw DataError(join((path / "meta.json").string(), ": no array '", name, "'"));
-    }
-    return found->second;
-  }
-};
-
-/// An option's value as a user would type it.
-std::string option_text(const json& value) {
-  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
-  if (value.is_string()) return value.get<std::string>();
-  return value.dump();  // numbers, with every digit
-}
-
-Case read_case(const fs::path& folder) {
-  const fs::path file = folder / "meta.json";
-  Case c;
-  c.path = folder;
-  c.folder = (folder.parent_path().filename() / folder.filename()).string();
-  try {
-    std::ifstream stream(file);
-    if (!stream) throw DataError(join(file.string(), ": cannot be read"));
-    const json meta = json::parse(stream);
-    c.variant = meta.at("variant").get<std::string>();
-    for (const auto& [key, value] : meta.at("options").items()) {
-      if (!value.is_null()) c.options[key] = option_text(value);  // null: the method's own choice
-    }
-    for (const json& array : meta.at("arrays")) {
-      const fs::path name = array.at("file").get<std::string>();
-      if (name.has_parent_path()) {
-        throw DataError(join(file.string(), ": array file ", name, " must lie beside it"));
-      }
-      NpyArray values = read_npy(folder / name);
-      if (values.shape != array.at("shape").get<std::vector<std::int64_t>>()) {
-        throw DataError(join((folder / name).string(), ": shape differs from meta.json's"));
-      }
-      c.arrays[array.at("name").get<std::string>()] = std::move(values);
-    }
-  } catch (const json::exception& problem) {
-    throw DataError(join(file.string(), ": ", problem.what()));
-  }
-  return c;
-}
-
-// ---- comparing -------------------------------------------------------------------------------
-
-double norm(const std::vector<double>& x) {
-  double sum = 0;
-  for (const double value : x) sum += value * value;
-  return std::sqrt(sum);
-}
-
-/// Limits of goldens/README.md.
-double limit_for(const std::string& variant, DType dtype, bool gradient) {
-  const bool nystrom = variant.starts_with("nystrom");
-  if (dtype == DType::f64) return nystrom ? 1e-9 : 1e-10;
-  if (nystrom || variant == "performer") return 1e-4;
-  return gradient ? 5e-5 : 1e-5;
-}
-
-/// Collects the rows of one case in one dtype.
-class Comparison {
- public:
-  Comparison(const Case& c, DType dtype, std::vector<GoldenRow>& rows)
-      : case_(c), dtype_(dtype), rows_(rows) {
-    for (const auto& [name, array] : c.arrays) {
-      if (name.starts_with("d") && name != "dout" && !array.integer) {
-        largest_gradient_ = std::max(largest_gradient_, norm(array.reals));
-      }
-    }
-  }
-
-  /// Compares with array `name`; an undefined tensor means zeros.
-  void check(const std::string& name, const Tensor& ours) {
-    const std::vector<double>& golden = case_.get(name).reals;
-    const bool gradient = name != "out" && name != "Z" && name != "out_heads";
-    GoldenRow row = start(name);
-    row.limit = limit_for(case_.variant, dtype_, gradient);
-    std::vector<double> difference(golden.size(), 0.0);
-    if (ours.defined()) difference = ours.to_vector();
-    if (difference.size() != golden.size()) {
-      row.status = Status::failed;
-      row.note = join("sizes differ: ", ours);
-      rows_.push_back(std::move(row));
-      return;
-    }
-    const double size = norm(difference);
-    for (std::size_t i = 0; i < golden.size(); ++i) difference[i] -= golden[i];
-    const double expected = norm(golden);
-    // Zero in theory: the stored values are rounding noise, so measure ours against the other
-    // gradients.
-    const bool zero = gradient && expected <= 1e-12 * largest_gradient_;
-    row.error = zero ? size / std::max(largest_gradient_, 1e-300)
-                     : norm(difference) / (expected > 0 ? expected : 1.0);
-    row.status = row.error <= row.limit ? Status::passed : Status::failed;  // NaN fails
-    rows_.push_back(std::move(row));
-  }
-
-  void note(Status status, const std::string& text) {
-    GoldenRow row = start("");
-    row.status = status;
-    row.note = text;
-    rows_.push_back(std::move(row));
-  }
-
- private:
-  [[nodiscard]] GoldenRow start(const std::string& name) const {
-    GoldenRow row;
-    row.variant = case_.variant;
-    row.folder = case_.folder;
-    row.array = name;
-    row.dtype = dtype_;
-    return row;
-  }
-
-  const Case& case_;
-  DType dtype_;
-  std::vector<GoldenRow>& rows_;
-  double largest_gradient_ = 0;
-};
 
 // ---- attention methods -----------------------------------------------------------------------
 
@@ -171,7 +34,7 @@ Tensor unpack_keep(const NpyArray& packed, const Shape& q, DType dtype) {
 }
 
 /// Every rand_* array under its own name; integers as i32.
-Draws injected_draws(const Case& c, const Shape& q, DType dtype, Device device) {
+Draws injected_draws(const GoldenCase& c, const Shape& q, DType dtype, Device device) {
   Draws draws;
   for (const auto& [name, array] : c.arrays) {
     if (!name.starts_with("rand_")) continue;
@@ -202,7 +65,7 @@ struct Names {
 
 /// Runs the method with the given options; `rename` maps "dq" to the array to compare with (empty:
 /// none).
-void run_method(const attention::Spec& spec, const Case& c, const OptionValues& options,
+void run_method(const attention::Spec& spec, const GoldenCase& c, const OptionValues& options,
                 DType dtype, Device device, Comparison& comparison,
                 const std::function<std::string(const std::string&)>& rename) {
   const bool shared = c.has("qk");
@@ -260,7 +123,7 @@ const Alternative kAlternatives[] = {
     {"", "_detached_stabiliser", "detach_stabiliser", "1"},
 };
 
-void run_attention(const attention::Spec& spec, const Case& c, DType dtype, Device device,
+void run_attention(const attention::Spec& spec, const GoldenCase& c, DType dtype, Device device,
                    Comparison& comparison) {
   if (!c.has("mask")) {
     comparison.note(Status::not_implemented, "tables only: nothing to compute");
@@ -288,7 +151,7 @@ void run_attention(const attention::Spec& spec, const Case& c, DType dtype, Devi
 
 // ---- variants that are no attention method ---------------------------------------------------
 
-void run_inverse(const Case& c, DType dtype, Device device, Comparison& comparison) {
+void run_inverse(const GoldenCase& c, DType dtype, Device device, Comparison& comparison) {
   const Tensor m = c.get("M").tensor(dtype).to(device);    // [B, H, L, L]
   const Tensor dz = c.get("dZ").tensor(dtype).to(device);  // [B, H, L, L]
   const auto gradient = [&](const OptionValues& more, Tensor* z) {
@@ -311,14 +174,15 @@ void run_inverse(const Case& c, DType dtype, Device device, Comparison& comparis
   }
 }
 
-using Runner = void (*)(const Case&, DType, Device, Comparison&);
+using Runner = void (*)(const GoldenCase&, DType, Device, Comparison&);
 /// Variants with a runner of their own; all others are looked up among the attention methods.
 const std::map<std::string, Runner>& special_runners() {
-  static const std::map<std::string, Runner> runners = {{"iterative_inverse", run_inverse}};
+  static const std::map<std::string, Runner> runners = {{"iterative_inverse", run_inverse},
+                                                        {"model", run_golden_model}};
   return runners;
 }
 
-void run_case(const Case& c, DType dtype, Device device, std::vector<GoldenRow>& rows) {
+void run_case(const GoldenCase& c, DType dtype, Device device, std::vector<GoldenRow>& rows) {
   Comparison comparison(c, dtype, rows);
   try {
     const auto special = special_runners().find(c.variant);
@@ -356,7 +220,7 @@ std::vector<GoldenRow> run_goldens(const fs::path& directory, Device device) {
   for (const fs::path& variant : folders_in(directory)) {
     for (const fs::path& folder : folders_in(variant)) {
       if (!fs::exists(folder / "meta.json")) continue;
-      const Case c = read_case(folder);
+      const GoldenCase c = read_golden_case(folder);
       for (const DType dtype : {DType::f64, DType::f32}) run_case(c, dtype, device, rows);
     }
   }
