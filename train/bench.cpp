@@ -178,7 +178,7 @@ std::optional<AttentionCost> attention_cost(std::string_view method, double n, d
     return AttentionCost{2 * n * n * p, 5 * n * n * p};  // the tiles are computed again
   }
   if (method == "vmean") return AttentionCost{n * p, n * p};
-  if (method == "skyformer" || method == "nystrom") {
+  if (method == "skyformer" || method.starts_with("nystrom")) {
     const double inverse = 4 * kInverseSteps * d * d * d;
     return twice(4 * n * d * p + d * d * p + inverse);
   }

@@ -191,16 +191,17 @@ constexpr FloorRow kFloors[] = {
     {"text", {0.662, "logistic regression on byte frequencies"}},
     {"image", {0.287, "softmax regression on the raw pixels"}},
     {"pathfinder", {0.5, "always the same answer"}},
-    {"pathx", {0.5, "always the same answer"}},
     {"retrieval", {0.5, "always the same answer"}},
 };
 
-/// Tasks without rows of their own train like another one.
-std::string_view rows_for(std::string_view task) {
-  if (task == "pathx") return "pathfinder";
-  if (task == "tsv") return "text";
-  return task;
+/// Variants of a benchmark's task (easier pictures, substitute data) belong to it.
+std::string_view family(std::string_view task) {
+  if (task.starts_with("pathx") || task.starts_with("pathfinder")) return "pathfinder";
+  return task.starts_with("retrieval") ? "retrieval" : task;
 }
+
+/// The task whose rows a task trains by: own data (tsv) are texts.
+std::string_view rows_for(std::string_view task) { return task == "tsv" ? "text" : family(task); }
 
 template <class AnyRow> std::string_view column(const AnyRow& row, std::string_view recipe) {
   if (recipe == "skyformer") return row.skyformer;
@@ -274,7 +275,7 @@ bool matches(const PaperOption& row, std::string_view method) {
 
 Floor trivial_floor(std::string_view task) {
   for (const FloorRow& row : kFloors) {
-    if (row.task == task) return row.floor;
+    if (row.task == family(task)) return row.floor;
   }
   return {};
 }

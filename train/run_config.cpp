@@ -40,7 +40,9 @@ std::string no_effect(std::string_view key, const data::TaskInfo& task,
     return fmt::format("{} has no such option", method.name);
   }
   if (key == "drop_close" && task.name != "listops") return "only listops has `]`";
-  if (key == "text.dev" && task.name != "text") return "only text has no dev split of its own";
+  if (key == "text.dev" && task.held_out == 0) {
+    return fmt::format("{} has a dev split of its own", task.name);
+  }
   if (key == "mask" && !is_image(task)) {
     return fmt::format("both rules agree on {}, where id 0 is padding only", task.name);
   }
@@ -96,7 +98,7 @@ class Resolver {
     std::vector<Setting> all;
     for (const KeyInfo& key : recipe_keys()) {
       if (!no_effect(key.key, task_, method_).empty()) continue;
-      all.push_back(effective(std::string(key.key), {}));
+      all.push_back(effective(std::string(key.key), std::nullopt));
       check_value(key, all.back().value);
     }
     for (const attention::OptionInfo& option : method_.options) {
@@ -107,11 +109,12 @@ class Resolver {
   }
 
  private:
-  Setting effective(const std::string& key, const std::string& fallback) const {
+  [[nodiscard]] Setting effective(const std::string& key,
+                                  const std::optional<std::string>& fallback) const {
     if (const auto user = user_.find(key); user != user_.end()) return user->second;
     if (const auto row = recipe_.find(key); row != recipe_.end()) return row->second;
-    ENSURE(!fallback.empty(), "recipes: no value for ", key, " of task ", task_.name);
-    return {key, fallback, "default of " + method_.name};
+    ENSURE(fallback.has_value(), "recipes: no value for ", key, " of task ", task_.name);
+    return {key, *fallback, "default of " + method_.name};
   }
 
   void choose(const Choice& choice) {
@@ -219,10 +222,13 @@ void fill_batches(RunConfig& c, const Values& values) {
 void fill_model(RunConfig& c, const Values& values) {
   nn::ModelConfig& m = c.model;
   m.attention = c.method->name;
-  for (const Setting& s : c.settings) {
-    const std::string prefix = m.attention + ".";
-    if (is_shared(s.key)) m.attention_options[s.key] = s.value;
-    if (s.key.starts_with(prefix)) m.attention_options[s.key.substr(prefix.size())] = s.value;
+  // Defaults are left to the method: some are empty, which is no value that a user could set.
+  for (const attention::OptionInfo& option : c.method->options) {
+    const Setting* s =
+        values.find(is_shared(option.key) ? option.key : m.attention + "." + option.key);
+    if (s != nullptr && s->value != option.default_text) {
+      m.attention_options[option.key] = s->value;
+    }
   }
   m.vocabulary = c.task->vocabulary;
   m.classes = c.task->classes;

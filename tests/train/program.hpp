@@ -1,0 +1,45 @@
+// Runs the program itself, as a user would. SKYTAPE_PROGRAM says where it is.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace skytape::test {
+
+/// True when SKYTAPE_PROGRAM names a program; otherwise says aloud that the case is skipped.
+[[nodiscard]] bool program_or_skip();
+
+struct Finished {
+  int code = 0;  // exit code, or 128 + signal
+  std::string out, err;
+};
+
+/// A running program; its output goes to files in `scratch`.
+class Program {
+ public:
+  /// `largest_file` > 0 limits the size of any file that it writes, in bytes: a stand-in for a full
+  /// disk.
+  Program(const std::filesystem::path& scratch, const std::vector<std::string>& arguments,
+          std::uint64_t largest_file = 0);
+
+  void kill(int signal) const;
+  [[nodiscard]] bool running();
+  /// Waits for its end.
+  Finished wait();
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t process_;
+  bool reaped_ = false;
+  int status_ = 0;
+};
+
+/// Starts and waits.
+[[nodiscard]] Finished run_program(const std::filesystem::path& scratch,
+                                   const std::vector<std::string>& arguments,
+                                   std::uint64_t largest_file = 0);
+
+}  // namespace skytape::test
