@@ -1,4 +1,6 @@
 // Kernels of locality-sensitive hashing: key lengths, buckets, slots, and the sum over rounds.
+#include <limits>
+
 #include "attention/lsh_plan.hpp"
 #include "tensor/launch.hpp"
 
@@ -47,13 +49,19 @@ template <class T> struct NegativeBucket {
 
   /// Position of the largest of [y, -y], the first on ties.
   HD static std::int64_t largest(const T* y, std::int64_t half) {
-    std::int64_t best = 0;
-    for (std::int64_t i = 1; i < 2 * half; ++i) {
-      const T a = best < half ? y[best] : -y[best - half];
-      const T b = i < half ? y[i] : -y[i - half];
-      if (b > a) best = i;
+    std::int64_t at_top = 0, at_bottom = 0;
+    T top = y[0], bottom = y[0];
+    for (std::int64_t i = 1; i < half; ++i) {
+      if (y[i] > top) {
+        top = y[i];
+        at_top = i;
+      }
+      if (y[i] < bottom) {
+        bottom = y[i];
+        at_bottom = i;
+      }
     }
-    return best;
+    return top >= -bottom ? at_top : half + at_bottom;
   }
   HD void operator()(std::int64_t e) const {
     const std::int64_t i = e % length, r = e / length % rounds, group = e / (length * rounds);
@@ -82,26 +90,32 @@ struct PlaceSlot {
   }
 };
 
-/// Where the rounds of one token lie, and their weights.
+/// The rounds of all tokens.
 template <class T> struct Rounds {
   const T* out;              // [B, H, P, D]
   const T* lse;              // [B, H, P]
   const std::int32_t* slot;  // [B, H, R, N]
   std::int64_t rounds, length, slots, width;
+};
 
-  HD std::int64_t at(std::int64_t row, std::int64_t r) const {  // row of `out`
-    const std::int64_t group = row / length;
-    return group * slots + slot[(group * rounds + r) * length + row % length];
-  }
-  /// w = softmax of the rounds' log-sum-exps.
-  HD void weights(std::int64_t row, T* w) const {
-    T largest = lse[at(row, 0)], total = 0;
-    for (std::int64_t r = 1; r < rounds; ++r) largest = math::max(largest, lse[at(row, r)]);
-    for (std::int64_t r = 0; r < rounds; ++r) {
-      w[r] = math::exp(lse[at(row, r)] - largest);
-      total += w[r];
+/// Where the rounds of one token lie in `out`, and their weights: softmax of log-sum-exps.
+template <class T> struct TokenRounds {
+  std::int64_t at[kMaxRounds];  // rows of `out`
+  T weight[kMaxRounds];
+
+  HD TokenRounds(const Rounds<T>& in, std::int64_t row) {
+    const std::int64_t group = row / in.length;
+    const std::int32_t* const slot = in.slot + group * (in.rounds - 1) * in.length + row;
+    T largest = -std::numeric_limits<T>::infinity(), total = 0;
+    for (std::int64_t r = 0; r < in.rounds; ++r) {
+      at[r] = group * in.slots + slot[r * in.length];
+      largest = math::max(largest, in.lse[at[r]]);
     }
-    for (std::int64_t r = 0; r < rounds; ++r) w[r] /= total;
+    for (std::int64_t r = 0; r < in.rounds; ++r) {
+      weight[r] = math::exp(in.lse[at[r]] - largest);
+      total += weight[r];
+    }
+    for (std::int64_t r = 0; r < in.rounds; ++r) weight[r] /= total;
   }
 };
 
@@ -109,13 +123,12 @@ template <class T> struct CombineRounds {
   Rounds<T> in;
   T* y;  // [B, H, N, D]
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
-    T w[kMaxRounds];
-    in.weights(row, w);
+    const TokenRounds<T> token(in, row);
     T* const to = y + row * in.width;
-    team.each(in.width, [&](std::int64_t c) { to[c] = T(0); });
     for (std::int64_t r = 0; r < in.rounds; ++r) {
-      const T* const from = in.out + in.at(row, r) * in.width;
-      team.each(in.width, [&](std::int64_t c) { to[c] += w[r] * from[c]; });
+      const T w = token.weight[r];
+      const T* const from = in.out + token.at[r] * in.width;
+      team.each(in.width, [&](std::int64_t c) { to[c] = (r == 0 ? T(0) : to[c]) + w * from[c]; });
     }
   }
 };
@@ -125,19 +138,20 @@ template <class T> struct CombineRoundsBackward {
   const T* dy;     // [B, H, N, D]
   T *dout, *dlse;  // [B, H, P, D], [B, H, P]
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
-    T w[kMaxRounds], gain[kMaxRounds];
-    in.weights(row, w);
+    const TokenRounds<T> token(in, row);
+    T gain[kMaxRounds];
     const T* const g = dy + row * in.width;
     T mean = 0;
     for (std::int64_t r = 0; r < in.rounds; ++r) {
-      const T* const o = in.out + in.at(row, r) * in.width;
+      const T* const o = in.out + token.at[r] * in.width;
       gain[r] = team.sum(in.width, [&](std::int64_t c) { return g[c] * o[c]; });
-      mean += w[r] * gain[r];
+      mean += token.weight[r] * gain[r];
     }
     for (std::int64_t r = 0; r < in.rounds; ++r) {
-      const std::int64_t at = in.at(row, r);
-      team.each(in.width, [&](std::int64_t c) { dout[at * in.width + c] = w[r] * g[c]; });
-      if (team.leader()) dlse[at] = w[r] * (gain[r] - mean);
+      const T w = token.weight[r];
+      T* const to = dout + token.at[r] * in.width;
+      team.each(in.width, [&](std::int64_t c) { to[c] = w * g[c]; });
+      if (team.leader()) dlse[token.at[r]] = w * (gain[r] - mean);
     }
   }
 };

@@ -1,8 +1,10 @@
 #include "attention/sampling.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
-#include <numeric>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "attention/sampling_plan.hpp"
@@ -27,19 +29,27 @@ Tensor index_like(const Tensor& values, std::int64_t k) {
   return Tensor::empty(values.shape().with(values.rank() - 1, k), DType::i32, values.device());
 }
 
-/// One row: order becomes the positions of the k largest values, in descending order.
+/// A number whose ascending order is the descending order of x; NaN counts as -inf, -0 as 0.
+template <class T> auto descending_key(T x) {
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
+  const T value = x == x ? x + T(0) : -std::numeric_limits<T>::infinity();
+  const Bits bits = std::bit_cast<Bits>(value);
+  return (bits & kSign) != 0 ? bits : static_cast<Bits>(~(bits | kSign));
+}
+
+/// Value and position as one sortable entry.
+template <class T> using Entry = std::pair<decltype(descending_key(T{})), std::int32_t>;
+
 template <class T> void top_k_row(const T* values, std::int64_t n, std::int64_t k,
-                                  std::vector<std::int32_t>& order, std::int32_t* out) {
-  const auto rank = [](T x) { return x == x ? x : -std::numeric_limits<T>::infinity(); };
-  const auto before = [&](std::int32_t i, std::int32_t j) {
-    const T a = rank(values[i]), b = rank(values[j]);
-    return a > b || (a == b && i < j);
-  };
-  order.resize(static_cast<std::size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  if (k < n) std::nth_element(order.begin(), order.begin() + k, order.end(), before);
-  std::sort(order.begin(), order.begin() + k, before);
-  std::copy_n(order.begin(), k, out);
+                                  std::vector<Entry<T>>& entries, std::int32_t* out) {
+  entries.resize(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) {
+    entries[i] = {descending_key(values[i]), static_cast<std::int32_t>(i)};
+  }
+  if (k < n) std::nth_element(entries.begin(), entries.begin() + k, entries.end());
+  std::sort(entries.begin(), entries.begin() + k);
+  for (std::int64_t i = 0; i < k; ++i) out[i] = entries[i].second;
 }
 
 }  // namespace
@@ -51,10 +61,10 @@ void top_k_on(Cpu, const Tensor& values, Tensor& index) {
     const T* const in = values.data<T>();  // [rows, n]
 #pragma omp parallel if (count > 1)
     {
-      std::vector<std::int32_t> order;
+      std::vector<Entry<T>> entries;
 #pragma omp for schedule(static)
       for (std::int64_t row = 0; row < count; ++row) {
-        top_k_row(in + row * n, n, k, order, out + row * k);
+        top_k_row(in + row * n, n, k, entries, out + row * k);
       }
     }
   });
