@@ -34,8 +34,8 @@ struct BlockPattern {
 /// Score of a query for its own key where it shall count only if there is no other key.
 inline constexpr double kSelfScore = -1e5;
 
-/// Lists that shapes alone decide, one for each query block, uploaded at their first use: a step that
-/// is repeated copies nothing to the device.
+/// Lists that shapes alone decide, one for each query block, uploaded at their first use: a step
+/// that is repeated copies nothing to the device. Not for several threads at a time.
 class BlockLists {
  public:
   using Lists = std::vector<std::vector<std::int32_t>>;

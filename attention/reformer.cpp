@@ -14,11 +14,11 @@
 // A token counts for itself only if it meets no other. Up to c tokens attend densely, unhashed.
 // Deviations: N need not be a multiple of c, and a batch that was trimmed to N tokens keeps the
 // chunks of the nominal length; the missing slots hold no token. Padded keys have weight zero
-// rather than exp(-1e9), which is the same since a chunk contains the query itself; so a padded token
-// that meets no real one gets its own value, and so do all where there is no real token.
+// rather than exp(-1e9), which is the same since a chunk contains the query itself; so a padded
+// token that meets no real one gets its own value, and so do all where there is no real token.
 //
-// Shapes: B batch, H heads, N tokens, D head width, R rounds, c rows of a chunk, P = R ceil(n / c) c
-// slots for n nominal tokens, W = half the buckets (or half the sum of their two factors).
+// Shapes: B batch, H heads, N tokens, D head width, R rounds, c rows of a chunk, P = R ceil(n / c)
+// c slots for n nominal tokens, W = half the buckets (or half the sum of their two factors).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -48,7 +48,7 @@ struct Config {
   }
 };
 
-/// One or two factors whose product is the number of buckets: a large number is hashed in two parts.
+/// One or two factors whose product is the number of buckets: many are hashed in two parts.
 std::vector<std::int64_t> bucket_factors(const Config& config, std::int64_t nominal_length) {
   if (config.buckets > 0) return {config.buckets};
   int power = 0;

@@ -1,9 +1,9 @@
 // Slots of Skeinformer: which rows are pilots, which columns are sampled, and the numbers per
 // example that follow from it.
 //
-// Letters: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a fixed
-// size; a slot that an example does not use holds -1. How many it uses is decided on the device, so
-// no shape depends on data and nothing is read back.
+// Letters: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a
+// fixed size; a slot that an example does not use holds -1. How many it uses is decided on the
+// device, so no shape depends on data and nothing is read back.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,8 @@ struct ColumnSlots {
 /// columns: i32[B, H, S] of columns in [0, N) or -1, mask: [B, N].
 [[nodiscard]] ColumnSlots column_slots(const Tensor& columns, const Tensor& mask);
 
-/// 1 / (d p_c) for the sampled columns c: [B, H, S]; 0 where unused or never drawn. prob: [B, H, N].
+/// 1 / (d p_c) for the sampled columns c: [B, H, S]; 0 where unused or never drawn. prob: [B, H,
+/// N].
 [[nodiscard]] Tensor importance(const ColumnSlots& slots, const Tensor& prob);
 
 /// exp(a - b), 0 where a is -inf. Same shapes.

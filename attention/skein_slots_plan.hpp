@@ -11,14 +11,19 @@ struct PilotPlan {
   const std::int32_t* step = nullptr;  // on the tensors' device; null: step 0
 };
 
-// clang-format off
-void slots_in_use_on(Cpu, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens, Tensor& used);
-void slots_in_use_on(Cuda, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens, Tensor& used);
-void draw_pilots_on(Cpu, const PilotPlan& plan, const Tensor& tokens, const Tensor& used, Tensor& pilots);
-void draw_pilots_on(Cuda, const PilotPlan& plan, const Tensor& tokens, const Tensor& used, Tensor& pilots);
+void slots_in_use_on(Cpu, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens,
+                     Tensor& used);
+void slots_in_use_on(Cuda, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens,
+                     Tensor& used);
+void draw_pilots_on(Cpu, const PilotPlan& plan, const Tensor& tokens, const Tensor& used,
+                    Tensor& pilots);
+void draw_pilots_on(Cuda, const PilotPlan& plan, const Tensor& tokens, const Tensor& used,
+                    Tensor& pilots);
 /// scores: [B, H, N, S] = K Q_J^T, lse: [B, H, S] of the scaled scores.
-void column_weights_on(Cpu, const Tensor& scores, const Tensor& lse, const Tensor& pilots, const Tensor& v, const Tensor& mask, double scale, Tensor& weights);
-void column_weights_on(Cuda, const Tensor& scores, const Tensor& lse, const Tensor& pilots, const Tensor& v, const Tensor& mask, double scale, Tensor& weights);
+void column_weights_on(Cpu, const Tensor& scores, const Tensor& lse, const Tensor& pilots,
+                       const Tensor& v, const Tensor& mask, double scale, Tensor& weights);
+void column_weights_on(Cuda, const Tensor& scores, const Tensor& lse, const Tensor& pilots,
+                       const Tensor& v, const Tensor& mask, double scale, Tensor& weights);
 void limit_slots_on(Cpu, const Tensor& columns, const Tensor& used, Tensor& limited);
 void limit_slots_on(Cuda, const Tensor& columns, const Tensor& used, Tensor& limited);
 void normalise_on(Cpu, const Tensor& weights, Tensor& prob);
@@ -31,6 +36,5 @@ void importance_on(Cpu, const ColumnSlots& slots, const Tensor& prob, Tensor& fa
 void importance_on(Cuda, const ColumnSlots& slots, const Tensor& prob, Tensor& factors);
 void exp_difference_on(Cpu, const Tensor& a, const Tensor& b, Tensor& y);
 void exp_difference_on(Cuda, const Tensor& a, const Tensor& b, Tensor& y);
-// clang-format on
 
 }  // namespace skytape::attention
