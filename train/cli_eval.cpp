@@ -56,9 +56,9 @@ int run(const EvalFlags& flags) {
     progress.at(flags.split, done, total);
   };
   const Evaluation e = evaluate(*saved.model, split, batches, options);
-  fmt::print("{} {}: {} accuracy {:.2f} %, loss {:.5f} over {}{} examples{}\n",
-             saved.config.task->name, saved.config.method->name, flags.split, 100 * e.accuracy,
-             e.loss, e.examples < split.size() ? "the first " : "", e.examples,
+  fmt::print("{} {}: {} accuracy {:.2f} %, loss {:.5f} over {}{} examples{}\n", split.name(),
+             saved.config.method->name, flags.split, 100 * e.accuracy, e.loss,
+             e.examples < split.size() ? "the first " : "", e.examples,
              saved.step < 0 ? "" : fmt::format(" (weights of step {})", saved.step));
   return 0;
 }

@@ -318,7 +318,7 @@ class Run {
     }
     const json result = result_json(config_, json_, outcome);
     folder_.write_json(folder_.result(), result);
-    print_result(config_, outcome, folder_.result());
+    print_result(config_, splits_.test.name(), outcome, folder_.result());
     const std::string warning = floor_warning(config_, outcome.test);
     if (!warning.empty()) progress_.line(warning);
     return 0;

@@ -14,7 +14,7 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
   const double seconds = std::max(o.state.train_seconds, 1e-9);
   const auto precision = std::find_if(config.settings.begin(), config.settings.end(),
                                       [](const Setting& s) { return s.key == "precision"; });
-  return {{"task", config.task->name},
+  return {{"task", full_config.at("data").at("name")},  // substitute data are called so
           {"attention", config.method->name},
           {"recipe", config.recipe},
           {"seed", config.seed},
@@ -44,13 +44,14 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
           {"machine", full_config.at("machine")}};
 }
 
-void print_result(const RunConfig& config, const Outcome& o, const std::filesystem::path& file) {
+void print_result(const RunConfig& config, std::string_view task, const Outcome& o,
+                  const std::filesystem::path& file) {
   const double seconds = std::max(o.state.train_seconds, 1e-9);
   fmt::print(
       "{} {}: dev accuracy {:.2f} %, test accuracy {:.2f} % (weights of step {} of {})\n"
       "trained {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB; {}\n",
-      config.task->name, config.method->name, 100 * o.dev.accuracy, 100 * o.test.accuracy,
-      o.selected_step, o.state.step, duration_text(o.state.train_seconds),
+      task, config.method->name, 100 * o.dev.accuracy, 100 * o.test.accuracy, o.selected_step,
+      o.state.step, duration_text(o.state.train_seconds),
       static_cast<double>(o.state.step) / seconds,
       grouped(static_cast<std::int64_t>(static_cast<double>(o.state.tokens) / seconds)),
       static_cast<double>(o.peak_bytes) * 1e-6, file.string());

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "train/checkpoint.hpp"
 #include "train/evaluate.hpp"
@@ -24,8 +25,8 @@ struct Outcome {
 [[nodiscard]] nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_config,
                                          const Outcome& outcome);
 
-/// The figures on stdout.
-void print_result(const RunConfig& config, const Outcome& outcome,
+/// The figures on stdout; `task` is what the data are called.
+void print_result(const RunConfig& config, std::string_view task, const Outcome& outcome,
                   const std::filesystem::path& file);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.
