@@ -25,7 +25,7 @@ struct Dash {
   int half = 0;                  // the stamp reaches from -half to half
   std::vector<float> ink;        // [2 half + 1, 2 half + 1], full contrast
   std::vector<float> mask;       // the same, grown by the margin: what it occupies
-  std::vector<Point> footprint;  // offsets at which the mask is 1
+  std::vector<Point> footprint;  // offsets that must be free for it to start here
 };
 
 Dash render_dash(const PathfinderParameters& p, int margin, double angle) {
@@ -39,11 +39,15 @@ Dash render_dash(const PathfinderParameters& p, int margin, double angle) {
   const Raster mask = shrink(dilate(canvas, disc(margin * p.antialias)), 2 * half + 1);
   Dash dash;
   dash.half = half;
+  const int reach = p.dash_length + margin;
   for (const uint8_t pixel : ink.pixels) dash.ink.push_back(static_cast<float>(pixel) / 255);
   for (const uint8_t pixel : mask.pixels) dash.mask.push_back(static_cast<float>(pixel) / 255);
   for (int y = -half; y <= half; ++y) {
     for (int x = -half; x <= half; ++x) {
-      if (mask.at({y + half, x + half}) == 255) dash.footprint.push_back({y, x});
+      // The official program renders this mask one pixel off its centre and cuts it to a smaller
+      // square; its images show it: their middle rows lie half a pixel higher.
+      const bool kept = std::abs(y + 1) <= reach && std::abs(x + 1) <= reach;
+      if (kept && mask.at({y + half, x + half}) == 255) dash.footprint.push_back({y + 1, x + 1});
     }
   }
   return dash;
@@ -91,8 +95,7 @@ class PathfinderGenerator::Scene {
         stream_(stream),
         side_(p.side),
         ink_(static_cast<size_t>(side_) * side_),
-        occupied_(ink_.size()),
-        blocked_(ink_.size()) {}
+        occupied_(ink_.size()) {}
 
   struct Curve {
     Point pivot;                 // the next pivot lies dash_length + 2 margin ahead
@@ -220,29 +223,41 @@ class PathfinderGenerator::Scene {
     return true;
   }
 
-  /// A random pixel at which the dash's footprint touches nothing; none if too few are free.
+  /// A random pixel inside the border band at which the dash's footprint touches neither the band
+  /// nor a taken pixel; none if too little of the window is free.
   std::optional<Point> free_place(const Dash& dash, int border, double least_share) {
-    taken_.resize(ink_.size());
-    for (int y = 0; y < side_; ++y) {
-      for (int x = 0; x < side_; ++x) {
-        taken_[index({y, x})] = occupied_[index({y, x})] > kFree || in_border({y, x}, border);
-      }
+    const auto is_free = [](float occupancy) { return occupancy <= kFree; };
+    const auto share =
+        static_cast<double>(std::count_if(occupied_.begin(), occupied_.end(), is_free)) /
+        static_cast<double>(ink_.size());
+    if (share < least_share) return {};
+    const int inner = side_ - 2 * border;
+    taken_.resize(static_cast<size_t>(inner) * inner);
+    blocked_.assign(taken_.size(), uint8_t{0});
+    for (int y = 0; y < inner; ++y) {
+      const float* const row = occupied_.data() + index({y + border, border});
+      for (int x = 0; x < inner; ++x) taken_[static_cast<size_t>(y) * inner + x] = !is_free(row[x]);
     }
-    std::fill(blocked_.begin(), blocked_.end(), uint8_t{0});
     for (const Point& offset : dash.footprint) {
-      const int begin = std::max(0, -offset.x), end = std::min(side_, side_ - offset.x);
-      for (int y = std::max(0, -offset.y); y < std::min(side_, side_ - offset.y); ++y) {
-        uint8_t* const to = blocked_.data() + index({y, 0});
-        const uint8_t* const from = taken_.data() + index({y + offset.y, 0}) + offset.x;
+      const int begin = std::clamp(-offset.x, 0, inner),
+                end = std::clamp(inner - offset.x, 0, inner);
+      for (int y = 0; y < inner; ++y) {
+        uint8_t* const to = blocked_.data() + static_cast<size_t>(y) * inner;
+        const bool outside = y + offset.y < 0 || y + offset.y >= inner;
+        std::fill(to, to + (outside ? inner : begin), uint8_t{1});
+        std::fill(to + end, to + inner, uint8_t{1});
+        if (outside) continue;
+        const uint8_t* const from =
+            taken_.data() + static_cast<ptrdiff_t>(y + offset.y) * inner + offset.x;
         for (int x = begin; x < end; ++x) to[x] |= from[x];
       }
     }
     const auto free = static_cast<uint32_t>(std::count(blocked_.begin(), blocked_.end(), 0));
-    if (free == 0 || free < least_share * static_cast<double>(blocked_.size())) return {};
+    if (free == 0) return {};
     uint32_t rank = stream_.below(free);
     for (size_t i = 0;; ++i) {
       if (blocked_[i] == 0 && rank-- == 0) {
-        return Point{static_cast<int>(i) / side_, static_cast<int>(i) % side_};
+        return Point{static_cast<int>(i) / inner + border, static_cast<int>(i) % inner + border};
       }
     }
   }
@@ -326,8 +341,8 @@ class PathfinderGenerator::Scene {
   int side_;
   std::vector<float> ink_;        // [side, side]
   std::vector<float> occupied_;   // [side, side], 0 free .. 1 taken
-  std::vector<uint8_t> blocked_;  // [side, side], scratch of free_place
-  std::vector<uint8_t> taken_;    // [side, side], likewise
+  std::vector<uint8_t> blocked_;  // [inner, inner], scratch of free_place
+  std::vector<uint8_t> taken_;    // [inner, inner], likewise
   std::vector<const Head*> choices_;
   std::vector<double> cumulated_;
 };

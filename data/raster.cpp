@@ -89,14 +89,15 @@ void draw_line(Raster& raster, Point from, Point to, int width, uint8_t value) {
     for (int x = 0; x < raster.side; ++x) {
       bool left = true, right = true;
       for (int i = 0; i < 4; ++i) {
-        const int64_t side = side_of(corner[i], corner[(i + 1) % 4], {y, x});
-        left &= side >= 0;
-        right &= side <= 0;
+        const Point a = corner[i], b = corner[(i + 1) % 4];
+        const int64_t side = side_of(a, b, {y, x});
+        const int64_t reach = std::abs(b.y - a.y);  // half a pixel in x, as scan lines round
+        left &= 2 * side >= -reach;
+        right &= 2 * side <= reach;
       }
       if (left || right) raster.at({y, x}) = value;
     }
   }
-  for (int i = 0; i < 4; ++i) thin_line(raster, corner[i], corner[(i + 1) % 4], value);
 }
 
 std::vector<Point> disc(int radius) {
