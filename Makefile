@@ -99,7 +99,7 @@ RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call f
   $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
   $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
 
-.PHONY: train data gradcheck goldens bench test check format format-check install doctor help clean FORCE
+.PHONY: train data gradcheck goldens bench test check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= OUT= RESUME=1
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive EXPORT=folder
@@ -118,6 +118,10 @@ test: all $B/skytape_tests ## run every test that can run here
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*/*.cpp)
+readme: all ## write the table of attention methods into README.md
+	train/scripts/readme.sh
+readme-check: all
+	train/scripts/readme.sh --check
 format: ## format all sources
 	clang-format -i $(FORMATTED)
 format-check:

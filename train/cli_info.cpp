@@ -20,16 +20,66 @@ void print_build() {
   fmt::print("devices   cpu{}\n", cuda_available() ? ", cuda" : "");
 }
 
+/// Trainable parameters of one layer at the LRA sizes, e.g. "E [128, 2048]"; "none".
+std::string parameters_of(const attention::Spec& spec) {
+  ParameterStore store;
+  attention::Build build;
+  build.nominal_length = 2048;
+  build.prefix = "";
+  build.store = &store;
+  const auto method = spec.make(build, {});
+  std::string text;
+  for (const Parameter* p : method->parameters()) {
+    text += join(text.empty() ? "" : ", ", p->name, " ", p->shape);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string exact_of(const attention::Spec& spec) {
+  std::string text;
+  for (const attention::Exact& exact : spec.exact) {
+    text += (text.empty() ? "" : "; ") + fmt::format("{}: {}", exact.equals, exact.when);
+  }
+  return text.empty() ? "never" : text;
+}
+
+/// random, reads padding, couples the batch, shares queries and keys.
+std::string traits_of(const attention::Spec& spec) {
+  std::string text = spec.random ? "random" : "deterministic";
+  if (spec.reads_padding) text += ", reads padding";
+  if (!spec.per_example) text += ", couples the batch";
+  if (spec.shared_qk) text += ", queries are the keys";
+  return text;
+}
+
 void print_methods() {
   for (const attention::Spec& spec : attention::registry()) {
     fmt::print("{:<16} {} [{}]\n", spec.name, spec.idea, spec.paper);
-    fmt::print("{:<16} cost {}; memory {}{}{}{}\n", "", spec.cost, spec.memory,
-               spec.random ? "; random" : "", spec.reads_padding ? "; reads padding" : "",
-               spec.per_example ? "" : "; couples the batch");
+    fmt::print("{:<16} cost {}; memory {}; parameters {}\n", "", spec.cost, spec.memory,
+               parameters_of(spec));
+    fmt::print("{:<16} {}; exact: {}\n", "", traits_of(spec), exact_of(spec));
     for (const attention::OptionInfo& option : spec.options) {
       fmt::print("    {:<28} {:<12} {:<24} {}\n", spec.name + "." + option.key, option.default_text,
                  option.range, option.meaning);
     }
+  }
+}
+
+/// The same as a Markdown table, for the README.
+void print_methods_markdown() {
+  fmt::print(
+      "| name | idea | paper | forward cost per head | memory | parameters | traits | exact when | "
+      "options |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|---|\n");
+  for (const attention::Spec& spec : attention::registry()) {
+    std::string options;
+    for (const attention::OptionInfo& option : spec.options) {
+      options +=
+          fmt::format("{}`{}={}`", options.empty() ? "" : " ", option.key, option.default_text);
+    }
+    fmt::print("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n", spec.name, spec.idea,
+               spec.paper, spec.cost, spec.memory, parameters_of(spec), traits_of(spec),
+               exact_of(spec), options);
   }
 }
 
@@ -51,11 +101,14 @@ void print_tasks() {
   }
 }
 
-int run(const std::string& what) {
+int run(const std::string& what, bool markdown) {
+  if (markdown && what != "attention") {
+    throw UsageError("info: --markdown is for the topic attention");
+  }
   if (what.empty() || what == "build") {
     print_build();
   } else if (what == "attention") {
-    print_methods();
+    markdown ? print_methods_markdown() : print_methods();
   } else if (what == "recipes") {
     print_recipes();
   } else if (what == "tasks") {
@@ -72,7 +125,9 @@ void add_info(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("info", "facts: build, attention, recipes or tasks");
   const auto what = std::make_shared<std::string>();
   command->add_option("topic", *what, "build (default), attention, recipes or tasks");
-  command->callback([what, &exit_code] { exit_code = run(*what); });
+  const auto markdown = std::make_shared<bool>(false);
+  command->add_flag("--markdown", *markdown, "print the table of attention methods as Markdown");
+  command->callback([what, markdown, &exit_code] { exit_code = run(*what, *markdown); });
 }
 
 }  // namespace skytape::train
