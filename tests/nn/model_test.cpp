@@ -160,9 +160,10 @@ TEST_CASE("a few steps of AdamW lower the loss") {
   nn::Model model(small_config("softmax"), DType::f32, Device::cpu, 3);
   const nn::ModelInput input = make_input({13, 9}, 16, DType::f32);
   const Tensor labels = Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
-  nn::AdamW optimizer(model.parameters(), {}, {1e-2, 20, 2});
+  constexpr int kSteps = 40;
+  nn::AdamW optimizer(model.parameters(), {}, {1e-2, kSteps, 2});
   double first = 0, last = 0;
-  for (int step = 0; step < 10; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     model.parameters().zero_gradients();
     Tape tape;
     nn::StepContext context;  // no dropout
