@@ -19,6 +19,7 @@ constexpr std::int64_t kVocabulary = 11;
 nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
   nn::ModelConfig config;
   config.attention = attention;
+  if (attention == "skyformer") config.attention_options = {{"features", "6"}};
   config.vocabulary = kVocabulary;
   config.classes = 3;
   config.nominal_length = 24;
