@@ -8,6 +8,7 @@
 
 // g++ 12 takes the "undefined" operands inside its own AVX-512 intrinsics for uninitialised reads.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #include <Eigen/Core>
 
 #include "tensor/gemm_plan.hpp"
