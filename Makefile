@@ -99,7 +99,7 @@ RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call f
   $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
   $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
 
-.PHONY: train data gradcheck goldens bench test check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train data gradcheck goldens bench test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= OUT= RESUME=1
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive EXPORT=folder
@@ -115,6 +115,11 @@ bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
 	@B=$B train/scripts/test.sh $(ARGS)
+gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CUDA=1 OUT= PEER= GOLDENS=
+	@B=$B OUT=$(or $(OUT),runs/gpu-check) PEER=$(PEER) GOLDENS=$(or $(GOLDENS),tests/goldens) train/scripts/gpu_check.sh
+FUZZ_SECONDS ?= 60
+fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
+	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*/*.cpp)
