@@ -177,7 +177,7 @@ class Performer final : public Method {
     const Tensor dt = with_total(of_queries.dy, ds);                             // (4)
     FormGradients of_keys = features_backward(s.keys, s.u, dt, Want::du);        // (3)
     const Tensor du = with_total(of_keys.du, dt);                                // (3)
-    if (!config_.detach_stabiliser) {
+    if (!config_.detach_stabiliser && config_.epsilon > 0) {  // without eps they change nothing
       const Tensor da = tensor::row_dot(ds, tensor::expand(row_total(s.t), ds.shape()));  // (4)
       add_maxima_backward(s.queries.w, s.query_maxima, tensor::affine(da, config_.epsilon),
                           of_queries.dx);  // (2)
