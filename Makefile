@@ -100,7 +100,8 @@ RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call f
   $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
 
 .PHONY: train data gradcheck goldens bench test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
-train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= OUT= RESUME=1
+train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= FROM= OUT= RESUME=1
+	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive EXPORT=folder
 	build/skytape data --task $(TASK) $(call flag,FROM,from) $(call flag,EXPORT,export) $(ARGS)
