@@ -28,6 +28,8 @@ struct InverseConfig {
   std::string backward = "unrolled";  // "implicit": of the exact inverse, right where converged
   bool constant_init = false;         // c is a constant to the derivative (papers' code: no)
 
+  [[nodiscard]] bool couples_batch() const { return start == "original"; }
+
   /// inverse_steps, inverse_start, inverse_backward, constant_init.
   [[nodiscard]] std::vector<Option> options();
 };

@@ -79,6 +79,10 @@ class Method {
   /// Trainable parameters of this layer (often none).
   [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
 
+  /// True where the examples of a batch enter each other's results in more than
+  /// Call::fewest_tokens: such a batch must be computed at once.
+  [[nodiscard]] virtual bool couples_batch() const { return false; }
+
   /// Draws every random array of a call that is stored rather than regenerated.
   [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
 

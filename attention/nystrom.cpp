@@ -64,6 +64,8 @@ class Nystrom final : public Method {
                               {build.heads, 1, config_.conv_kernel, 1}, uniform_init(bound));
   }
 
+  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+
   std::vector<Parameter*> parameters() const override {
     if (conv_ == nullptr) return {};
     return {conv_};

@@ -61,6 +61,8 @@ class NystromSm final : public Method {
  public:
   NystromSm(const Build& build, const Config& config) : config_(config), heads_(build.heads) {}
 
+  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
     const LandmarkDraw how{config_.landmarks, 1, config_.features, heads_};

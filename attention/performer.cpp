@@ -73,6 +73,8 @@ class Performer final : public Method {
                                     {config.features, build.head_width}, draw, false);
   }
 
+  bool couples_batch() const override { return config_.official(); }
+
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
     if (config_.redraw == 0) return draws;

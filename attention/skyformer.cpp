@@ -90,6 +90,8 @@ class Skyformer final : public Method {
  public:
   Skyformer(const Build& build, const Config& config) : config_(config), heads_(build.heads) {}
 
+  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
     const LandmarkDraw how{config_.landmarks, config_.accumulation, config_.features, heads_};

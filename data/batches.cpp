@@ -54,6 +54,20 @@ void validate(const Dataset& data, const BatchOptions& options) {
 
 }  // namespace
 
+int64_t Batch::longest(int64_t b) const {
+  int64_t most = 0;
+  for (int tower = 0; tower < towers; ++tower) {
+    most = std::max<int64_t>(most, lengths[tower][b]);
+  }
+  return most;
+}
+
+int64_t Batch::trimmed(int64_t length) const {
+  if (round_to == 0) return width;
+  const int64_t steps = (std::max<int64_t>(1, length) + round_to - 1) / round_to;
+  return std::min(steps * round_to, width);
+}
+
 void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchOptions& options,
              Batch& batch) {
   batch.size = static_cast<int64_t>(rows.size());
@@ -61,6 +75,8 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   batch.towers = data.towers();
   batch.real_tokens = 0;
   batch.labels.resize(rows.size());
+  batch.round_to = options.trim ? options.round_to : 0;
+  batch.width = options.nominal_length;
   int64_t longest = 1;
   for (int tower = 0; tower < batch.towers; ++tower) {
     batch.lengths[tower].resize(rows.size());
@@ -70,8 +86,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
       longest = std::max(longest, length);
     }
   }
-  const int64_t rounded = (longest + options.round_to - 1) / options.round_to * options.round_to;
-  batch.width = options.trim ? std::min(rounded, options.nominal_length) : options.nominal_length;
+  batch.width = batch.trimmed(longest);
   for (size_t b = 0; b < rows.size(); ++b) batch.labels[b] = data.label(rows[b]);
   for (int tower = 0; tower < batch.towers; ++tower) {
     // Room for the widest batch at once: no allocation in later steps.

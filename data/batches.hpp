@@ -27,6 +27,7 @@ struct Cursor {
 struct Batch {
   int64_t size = 0;            // B, examples
   int64_t width = 0;           // n, trimmed positions, the same in both towers
+  int64_t round_to = 0;        // trimmed widths are multiples of it; 0: not trimmed
   int64_t nominal_length = 0;  // length that positions, means and projections refer to
   int towers = 1;
   std::array<std::vector<int32_t>, kMaxTowers> ids;       // [B, n], 0 behind the end
@@ -36,6 +37,11 @@ struct Batch {
   std::vector<int32_t> labels;                            // [B]
   int64_t real_tokens = 0;                                // ones in all masks
   Cursor after;  // cursor of the stream once this batch is consumed: what a checkpoint stores
+
+  /// Tokens of example b before padding, of its longer tower.
+  [[nodiscard]] int64_t longest(int64_t b) const;
+  /// Width of a batch whose longest example has `length` tokens; `width` where nothing is trimmed.
+  [[nodiscard]] int64_t trimmed(int64_t length) const;
 };
 
 struct BatchOptions {

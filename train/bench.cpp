@@ -85,7 +85,7 @@ Timing time_forward(const BenchCase& c, const nn::Model& model, const data::Batc
   context.random = {kSeed, {}};
   context.fewest_tokens = fewest_tokens(batch);
   return time(c, [&] {
-    const Feed feed = upload(batch, 0, batch.size, c.device);
+    const Feed feed = upload(batch, whole(batch), c.device);
     Tape tape(Tape::Mode::eval);
     (void)model.logits(tape, feed.input, context);
   });
@@ -156,7 +156,7 @@ BenchResult run_bench(const BenchCase& c) {
     nn::Model model(config.model, DType::f32, c.device, kSeed);
     const data::Batch batch = make_batch(c, config.model.classes);
     if (!c.forward_only) {
-      Trainer trainer(model, config.adamw, config.schedule, kSeed, 1);
+      Trainer trainer(model, config.adamw, config.schedule, kSeed, config.chunk_limits());
       result.step = time(c, [&] { trainer.step(batch); });
       result.peak_bytes = memory_stats(c.device).peak_bytes;
     }

@@ -52,6 +52,7 @@ int run(const EvalFlags& flags) {
   EvaluateOptions options;
   options.examples = flags.examples;
   options.seed = saved.config.seed;
+  options.positions = saved.config.chunk_limits().positions;
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.at(flags.split, done, total);
   };

@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "tensor/error.hpp"
+#include "train/chunks.hpp"
 #include "train/cli.hpp"
 #include "train/saved_model.hpp"
 #include "train/tokenise.hpp"
-#include "train/trainer.hpp"
 #include "train/version.hpp"
 
 namespace skytape::train {
@@ -24,7 +24,7 @@ struct PredictFlags {
 void print_labels(const SavedModel& saved, const std::vector<Tokens>& examples,
                   std::int64_t first_example) {
   const data::Batch batch = pad(examples, saved.config.batches);
-  const Feed feed = upload(batch, 0, batch.size, saved.config.device);
+  const Feed feed = upload(batch, whole(batch), saved.config.device);
   nn::StepContext context;
   context.random = {saved.config.seed, {}};
   context.first_example = first_example;

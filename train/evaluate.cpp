@@ -8,19 +8,15 @@
 #include "tensor/elementwise.hpp"
 #include "tensor/reduce.hpp"
 #include "tensor/softmax.hpp"
-#include "train/trainer.hpp"
+#include "train/chunks.hpp"
 
 namespace skytape::train {
 namespace {
 
-/// Adds the batch's summed loss and number of correct answers to `sums`, f32[2].
-void add_batch(const nn::Model& model, const data::Batch& batch, std::int64_t first_example,
-               std::uint64_t seed, Tensor& sums) {
-  const Feed feed = upload(batch, 0, batch.size, sums.device());
-  nn::StepContext context;
-  context.random = {seed, {}};
-  context.first_example = first_example;
-  context.fewest_tokens = fewest_tokens(batch);
+/// Adds the chunk's summed loss and number of correct answers to `sums`, f32[2].
+void add_chunk(const nn::Model& model, const data::Batch& batch, const Chunk& chunk,
+               const nn::StepContext& context, Tensor& sums) {
+  const Feed feed = upload(batch, chunk, sums.device());
 
   Tape tape(Tape::Mode::eval);
   const Tensor logits = model.logits(tape, feed.input, context).value();   // [B, C]
@@ -48,7 +44,13 @@ Evaluation evaluate(const nn::Model& model, const data::Dataset& split, data::Ba
       Tensor::zeros({2}, DType::f32, model.parameters().parameters().front().value.device());
   Evaluation result;
   while (const data::Batch* batch = loader.next()) {
-    add_batch(model, *batch, result.examples, options.seed, sums);
+    nn::StepContext context;
+    context.random = {options.seed, {}};
+    context.fewest_tokens = fewest_tokens(*batch);
+    for (const Chunk& chunk : chunks_of(*batch, {1, options.positions})) {
+      context.first_example = result.examples + chunk.first;
+      add_chunk(model, *batch, chunk, context, sums);
+    }
     result.examples += batch->size;
     if (options.progress) options.progress(result.examples, total);
     if (options.stop && options.stop()) {

@@ -20,15 +20,16 @@ struct Evaluation {
 };
 
 struct EvaluateOptions {
-  std::int64_t examples = 0;  // the first so many; 0: all
-  std::uint64_t seed = 42;    // of the methods' draws
+  std::int64_t examples = 0;   // the first so many; 0: all
+  std::uint64_t seed = 42;     // of the methods' draws
+  std::int64_t positions = 0;  // of a chunk, see ChunkLimits; 0: whole batches
   /// Asked after each batch; true ends the pass early.
   std::function<bool()> stop;
   /// Called after each batch with the examples done and to do.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// One pass over `split` in file order, `batches.batch` examples at a time. Draws come from the
+/// One pass over `split`, batches of `batches.batch` examples in file order. Draws come from the
 /// evaluation's own key at step 0: evaluating twice gives the same bits.
 [[nodiscard]] Evaluation evaluate(const nn::Model& model, const data::Dataset& split,
                                   data::BatchOptions batches, const EvaluateOptions& options);

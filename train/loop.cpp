@@ -55,7 +55,7 @@ class Run {
         json_(full_config(config, splits_)),
         folder_(open_folder()),
         model_(model_config(config, splits_), DType::f32, config.device, config.seed),
-        trainer_(model_, config.adamw, config.schedule, config.seed, config.accumulate) {
+        trainer_(model_, config.adamw, config.schedule, config.seed, config.chunk_limits()) {
     trainer_.check_finite(options.check_finite);
     restore();
   }
@@ -141,17 +141,24 @@ class Run {
         config_.device == Device::cpu ? fmt::format(" ({} threads)", thread_count()) : "",
         grouped(model_.parameters().parameter_count())));
     progress_.line(
-        fmt::format("{} steps of {} examples (at most {} tokens) in {} chunk{}, warm-up {}, dev "
-                    "every {} steps; "
-                    "{}",
-                    grouped(config_.steps()), config_.batches.batch, grouped(most),
-                    config_.accumulate, config_.accumulate == 1 ? "" : "s", config_.schedule.warmup,
-                    config_.eval_every, folder_.path().string()));
+        fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
+                    "steps; {}",
+                    grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
+                    config_.schedule.warmup, config_.eval_every, folder_.path().string()));
     for (const Setting& s : config_.settings) {
       if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
         progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
       }
     }
+  }
+
+  [[nodiscard]] std::string how_computed() const {
+    const ChunkLimits limits = config_.chunk_limits();
+    if (limits.positions > 0) {
+      return fmt::format("computed {} positions at a time", grouped(limits.positions));
+    }
+    return limits.accumulate == 1 ? "computed at once"
+                                  : fmt::format("computed in {} chunks", limits.accumulate);
   }
 
   [[nodiscard]] bool evaluation_due() const {
@@ -236,6 +243,7 @@ class Run {
     EvaluateOptions options;
     options.examples = examples;
     options.seed = config_.seed;
+    options.positions = config_.chunk_limits().positions;
     options.stop = [] { return signal_received() != 0; };
     options.progress = [&](std::int64_t done, std::int64_t total) {
       progress_.at(what, done, total);

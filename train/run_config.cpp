@@ -247,8 +247,10 @@ void fill_model(RunConfig& c, const Values& values) {
 
   // The method itself judges its options; the model that counts is built later.
   ParameterStore scratch;
-  (void)c.method->make({0, m.heads, m.head_width, m.nominal_length, "", &scratch},
-                       m.attention_options);
+  c.couples_batch =
+      c.method
+          ->make({0, m.heads, m.head_width, m.nominal_length, "", &scratch}, m.attention_options)
+          ->couples_batch();
 }
 
 Precision parse_precision(const std::string& name) {
@@ -288,6 +290,11 @@ void fill(RunConfig& c) {
 }
 
 }  // namespace
+
+ChunkLimits RunConfig::chunk_limits() const {
+  const bool at_once = device != Device::cpu || couples_batch;
+  return {accumulate, at_once ? 0 : cache_positions()};
+}
 
 RunConfig resolve(const Choices& choices) {
   RunConfig config;

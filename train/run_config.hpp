@@ -15,6 +15,7 @@
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
 #include "tensor/device.hpp"
+#include "train/chunks.hpp"
 #include "train/recipes.hpp"
 
 namespace skytape::train {
@@ -58,11 +59,15 @@ struct RunConfig {
   Precision precision = Precision::fp32;
   data::DevRule dev_rule = data::DevRule::held_out;
   data::BatchOptions batches;
-  nn::ModelConfig model;  // classes as the task says; the data may tell otherwise
+  nn::ModelConfig model;       // classes as the task says; the data may tell otherwise
+  bool couples_batch = false;  // the method with these options; see attention::Method
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
-  /// Examples that are computed at once: the batch over the accumulation, rounded up.
+  /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
   [[nodiscard]] std::int64_t chunk() const { return (batches.batch + accumulate - 1) / accumulate; }
+  /// How training splits a batch: whole on a GPU and where its examples are coupled, else in parts
+  /// that suit the caches.
+  [[nodiscard]] ChunkLimits chunk_limits() const;
 };
 
 /// Recipe, then task row, then method row, then what the user chose. UsageError for unknown names

@@ -1,7 +1,6 @@
 #include "train/trainer.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "autograd/ops.hpp"
 #include "tensor/elementwise.hpp"
@@ -10,42 +9,9 @@
 
 namespace skytape::train {
 
-Feed upload(const data::Batch& batch, std::int64_t begin, std::int64_t end, Device device) {
-  ENSURE(0 <= begin && begin < end && end <= batch.size, "upload: examples [", begin, ", ", end,
-         ") of a batch of ", batch.size);
-  const std::int64_t count = end - begin;
-  Feed feed;
-  for (int t = 0; t < batch.towers; ++t) {
-    const auto tower = static_cast<std::size_t>(t);
-    const auto from = static_cast<std::size_t>(begin * batch.width);
-    const auto size = static_cast<std::size_t>(count * batch.width);
-    const Shape shape{count, batch.width};
-    feed.input.ids[tower] =
-        Tensor::from(std::span<const std::int32_t>(batch.ids[tower]).subspan(from, size), shape,
-                     DType::i32, device);  // [B, N]
-    feed.input.mask[tower] =
-        Tensor::from(std::span<const float>(batch.mask[tower]).subspan(from, size), shape,
-                     DType::f32, device);  // [B, N]
-  }
-  feed.labels =
-      Tensor::from(std::span<const std::int32_t>(batch.labels)
-                       .subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(count)),
-                   {count}, DType::i32, device);
-  return feed;
-}
-
-std::array<std::int64_t, nn::kMaxTowers> fewest_tokens(const data::Batch& batch) {
-  std::array<std::int64_t, nn::kMaxTowers> fewest = {-1, -1};
-  for (int t = 0; t < batch.towers; ++t) {
-    const std::vector<std::int32_t>& counts = batch.unmasked[static_cast<std::size_t>(t)];
-    fewest[static_cast<std::size_t>(t)] = *std::min_element(counts.begin(), counts.end());
-  }
-  return fewest;
-}
-
 Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
-                 std::uint64_t seed, std::int64_t accumulate)
-    : model_(model), optimizer_(model.parameters(), adamw, schedule), accumulate_(accumulate) {
+                 std::uint64_t seed, const ChunkLimits& limits)
+    : model_(model), optimizer_(model.parameters(), adamw, schedule), limits_(limits) {
   const Device device = model.parameters().values().device();
   random_ = {seed, Tensor::zeros({1}, DType::i32, device)};
   sums_ = Tensor::zeros({2}, DType::f32, device);
@@ -59,27 +25,23 @@ void Trainer::step(const data::Batch& batch) {
   context.fewest_tokens = fewest_tokens(batch);
 
   model_.parameters().zero_gradients();
-  for (std::int64_t c = 0; c < accumulate_; ++c) {
-    const std::int64_t begin = batch.size * c / accumulate_;
-    const std::int64_t end = batch.size * (c + 1) / accumulate_;
-    context.first_example = begin;
-    if (begin < end) chunk(batch, begin, end, context);
-  }
+  for (const Chunk& chunk : chunks_of(batch, limits_)) add_chunk(batch, chunk, context);
   optimizer_.step();
   ++summed_steps_;
 }
 
-void Trainer::chunk(const data::Batch& batch, std::int64_t begin, std::int64_t end,
-                    const nn::StepContext& context) {
-  const Feed feed = upload(batch, begin, end, sums_.device());
-  const double share = static_cast<double>(end - begin) / static_cast<double>(batch.size);
+void Trainer::add_chunk(const data::Batch& batch, const Chunk& chunk, nn::StepContext& context) {
+  const Feed feed = upload(batch, chunk, sums_.device());
+  const auto examples = static_cast<std::int64_t>(chunk.rows.size());
+  const double share = static_cast<double>(examples) / static_cast<double>(batch.size);
+  context.first_example = chunk.first;
 
   Tape tape;
   tape.check_finite(check_finite_);
   const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
   const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
   Var loss = cross_entropy(logits, feed.labels);                        // scalar
-  if (end - begin != batch.size) loss = affine(loss, share);
+  if (examples != batch.size) loss = affine(loss, share);
   tape.backward(loss);
 
   Tensor loss_sum = sums_.slice(0, 1);

@@ -7,22 +7,9 @@
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
+#include "train/chunks.hpp"
 
 namespace skytape::train {
-
-/// A chunk of a batch on the model's device.
-struct Feed {
-  nn::ModelInput input;
-  Tensor labels;  // i32[B]
-};
-
-/// Uploads examples [begin, end) of a host batch.
-[[nodiscard]] Feed upload(const data::Batch& batch, std::int64_t begin, std::int64_t end,
-                          Device device);
-
-/// Smallest number of unmasked tokens of an example, per tower: counted on the host, so that
-/// methods need not ask the device.
-[[nodiscard]] std::array<std::int64_t, nn::kMaxTowers> fewest_tokens(const data::Batch& batch);
 
 /// Means since the last reading.
 struct TrainFigures {
@@ -31,12 +18,12 @@ struct TrainFigures {
   std::int64_t steps = 0;
 };
 
-/// Gradients and updates of a model. `accumulate` chunks make up a batch: each chunk's mean loss
-/// counts with the chunk's share of the batch, so the gradient is that of the whole batch.
+/// Gradients and updates of a model. A batch is computed in chunks: each chunk's mean loss counts
+/// with the chunk's share of the batch, so the gradient is that of the whole batch.
 class Trainer {
  public:
   Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
-          std::uint64_t seed, std::int64_t accumulate);
+          std::uint64_t seed, const ChunkLimits& limits);
 
   /// One optimiser step on one batch.
   void step(const data::Batch& batch);
@@ -57,13 +44,12 @@ class Trainer {
   void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
 
  private:
-  void chunk(const data::Batch& batch, std::int64_t begin, std::int64_t end,
-             const nn::StepContext& context);
+  void add_chunk(const data::Batch& batch, const Chunk& chunk, nn::StepContext& context);
 
   nn::Model& model_;
   nn::AdamW optimizer_;
   Random random_;  // of the run; its step lives on the device
-  std::int64_t accumulate_;
+  ChunkLimits limits_;
   Tensor sums_;  // f32[2]
   std::int64_t summed_steps_ = 0;
   bool check_finite_ = false;

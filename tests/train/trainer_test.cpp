@@ -50,9 +50,9 @@ data::Batch make_batch(const std::vector<int>& lengths) {
   return batch;
 }
 
-std::vector<double> gradients_after_step(std::int64_t chunks, const data::Batch& batch) {
+std::vector<double> gradients_after_step(const ChunkLimits& limits, const data::Batch& batch) {
   nn::Model model(small_model("softmax", 0.1), DType::f32, Device::cpu, 3);
-  Trainer trainer(model, {}, {1e-3, 10, 2}, 3, chunks);
+  Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
   trainer.step(batch);
   return model.parameters().gradients().to_vector();
 }
@@ -61,25 +61,54 @@ std::vector<double> gradients_after_step(std::int64_t chunks, const data::Batch&
 
 TEST_CASE("accumulating chunks gives the gradient of the large batch, dropout included") {
   const data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14});
-  const std::vector<double> whole = gradients_after_step(1, batch);
+  const std::vector<double> whole = gradients_after_step({}, batch);
   double norm = 0;
   for (const double g : whole) norm += g * g;
   REQUIRE(norm > 1e-4);
-  for (const std::int64_t chunks : {2, 3, 7}) {  // 2 and 3 split seven examples unevenly
-    const std::vector<double> parts = gradients_after_step(chunks, batch);
+  // 2 and 3 split seven examples unevenly; 40 positions hold one long or several short ones.
+  for (const ChunkLimits limits : {ChunkLimits{2}, {3}, {7}, {1, 40}, {2, 40}, {1, 1}}) {
+    const std::vector<double> parts = gradients_after_step(limits, batch);
     double difference = 0;
     for (std::size_t i = 0; i < whole.size(); ++i) {
       difference += (whole[i] - parts[i]) * (whole[i] - parts[i]);
     }
-    CAPTURE(chunks);
+    CAPTURE(limits.accumulate);
+    CAPTURE(limits.positions);
     CHECK(std::sqrt(difference / norm) < 1e-5);
   }
+}
+
+TEST_CASE("chunks hold each example once, sorted by length, as narrow as their longest") {
+  data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14});
+  batch.round_to = 8;
+  const std::vector<Chunk> chunks = chunks_of(batch, {1, 48});
+  std::vector<std::int64_t> rows, widths;
+  for (const Chunk& chunk : chunks) {
+    CHECK(chunk.first == std::ssize(rows));
+    CHECK((chunk.rows.size() == 1 || std::ssize(chunk.rows) * chunk.width <= 48));
+    rows.insert(rows.end(), chunk.rows.begin(), chunk.rows.end());
+    widths.push_back(chunk.width);
+  }
+  CHECK(rows == std::vector<std::int64_t>{2, 0, 6, 3, 5, 1, 4});
+  CHECK(widths == std::vector<std::int64_t>{32, 24, 16, 8});
+  CHECK(chunks_of(batch, {3}).size() == 3);
+  CHECK(chunks_of(batch, {}).size() == 1);
+  batch.round_to = 0;  // not trimmed
+  CHECK(chunks_of(batch, {1, 48}).size() == 7);
+  CHECK_THROWS_AS((void)chunks_of(batch, {8}), Error);
+
+  const Feed feed = upload(batch, {{6, 4}, 0, 16}, Device::cpu);
+  CHECK(feed.input.mask[0].shape() == Shape{2, 16});
+  double tokens = 0;
+  for (const double one : feed.input.mask[0].to_vector()) tokens += one;
+  CHECK(tokens == 19);
+  CHECK(feed.input.ids[0].to_vector()[16] == 6);  // first token of example 4
 }
 
 TEST_CASE("training lowers the loss and the figures are means since the last reading") {
   const data::Batch batch = make_batch({20, 7, 32, 11});
   nn::Model model(small_model("skyformer", 0), DType::f32, Device::cpu, 5);
-  Trainer trainer(model, {}, {3e-3, 60, 4}, 5, 2);
+  Trainer trainer(model, {}, {3e-3, 60, 4}, 5, {2});
   for (int i = 0; i < 5; ++i) trainer.step(batch);
   const TrainFigures early = trainer.take_figures();
   for (int i = 0; i < 50; ++i) trainer.step(batch);
@@ -121,7 +150,7 @@ TEST_CASE("a checkpoint brings back weights, moments, sums and state") {
   const auto path = folder.path() / "last.safetensors";
   const data::Batch batch = make_batch({20, 7, 32, 11});
   nn::Model model(small_model("softmax", 0.1), DType::f32, Device::cpu, 5);
-  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, 1);
+  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, {});
   for (int i = 0; i < 3; ++i) trainer.step(batch);
   RunState state;
   state.step = 3;
@@ -130,7 +159,7 @@ TEST_CASE("a checkpoint brings back weights, moments, sums and state") {
   save_checkpoint(path, model, trainer, state, {{"seed", 5}});
 
   nn::Model other(small_model("softmax", 0.1), DType::f32, Device::cpu, 6);
-  Trainer second(other, {}, {1e-3, 20, 4}, 5, 1);
+  Trainer second(other, {}, {1e-3, 20, 4}, 5, {});
   const SafetensorsFile file = read_safetensors(path);
   const CheckpointFacts facts = read_facts(file, path);
   CHECK(facts.state.cursor == state.cursor);
@@ -146,7 +175,7 @@ TEST_CASE("weights that are not finite are never written over good ones") {
   const Folder folder;
   const auto path = folder.path() / "last.safetensors";
   nn::Model model(small_model("softmax", 0), DType::f32, Device::cpu, 5);
-  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, 1);
+  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, {});
   save_checkpoint(path, model, trainer, {}, {});
   const std::string before = data::made_up::read_file(path);
   model.parameters().parameters().front().value.fill(std::nan(""));

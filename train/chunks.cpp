@@ -1,0 +1,89 @@
+#include "train/chunks.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "tensor/error.hpp"
+#include "train/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+// Measured on two cores: 2,048 to 8,192 positions a thread cost the same, 16,384 12 % more.
+constexpr std::int64_t kPositionsPerThread = 4096;
+
+/// Columns [0, width) of the chosen rows of a [B, N] host array.
+template <class T> Tensor upload_rows(const std::vector<T>& cells, std::int64_t columns,
+                                      const Chunk& chunk, DType dtype, Device device) {
+  std::vector<T> narrow;
+  narrow.reserve(chunk.rows.size() * static_cast<std::size_t>(chunk.width));
+  for (const std::int64_t row : chunk.rows) {
+    const auto begin = cells.begin() + row * columns;
+    narrow.insert(narrow.end(), begin, begin + chunk.width);
+  }
+  const Shape shape{static_cast<std::int64_t>(chunk.rows.size()), chunk.width};
+  return Tensor::from(std::span<const T>(narrow), shape, dtype, device);
+}
+
+}  // namespace
+
+std::int64_t cache_positions() { return kPositionsPerThread * thread_count(); }
+
+std::vector<Chunk> chunks_of(const data::Batch& batch, const ChunkLimits& limits) {
+  ENSURE(1 <= limits.accumulate && limits.accumulate <= batch.size, "chunks: ", limits.accumulate,
+         " chunks of a batch of ", batch.size);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(batch.size));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return batch.longest(a) > batch.longest(b);
+  });
+
+  const std::int64_t most = (batch.size + limits.accumulate - 1) / limits.accumulate;
+  std::vector<Chunk> chunks;
+  for (std::int64_t place = 0; place < batch.size; ++place) {
+    const std::int64_t row = order[static_cast<std::size_t>(place)];
+    const auto fits = [&](const Chunk& chunk) {
+      const auto size = static_cast<std::int64_t>(chunk.rows.size()) + 1;
+      const std::int64_t positions = size * chunk.width * batch.towers;
+      return size <= most && (limits.positions == 0 || positions <= limits.positions);
+    };
+    if (chunks.empty() || !fits(chunks.back())) {
+      chunks.push_back({{}, place, batch.trimmed(batch.longest(row))});
+    }
+    chunks.back().rows.push_back(row);
+  }
+  return chunks;
+}
+
+Chunk whole(const data::Batch& batch) {
+  Chunk chunk{std::vector<std::int64_t>(static_cast<std::size_t>(batch.size)), 0, batch.width};
+  std::iota(chunk.rows.begin(), chunk.rows.end(), 0);
+  return chunk;
+}
+
+Feed upload(const data::Batch& batch, const Chunk& chunk, Device device) {
+  Feed feed;
+  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
+    feed.input.ids[t] = upload_rows(batch.ids[t], batch.width, chunk, DType::i32, device);
+    feed.input.mask[t] = upload_rows(batch.mask[t], batch.width, chunk, DType::f32, device);
+  }
+  std::vector<std::int32_t> labels;
+  for (const std::int64_t row : chunk.rows) {
+    labels.push_back(batch.labels[static_cast<std::size_t>(row)]);
+  }
+  feed.labels =
+      Tensor::from(std::span<const std::int32_t>(labels), {std::ssize(labels)}, DType::i32, device);
+  return feed;
+}
+
+std::array<std::int64_t, nn::kMaxTowers> fewest_tokens(const data::Batch& batch) {
+  std::array<std::int64_t, nn::kMaxTowers> fewest = {-1, -1};
+  for (int t = 0; t < batch.towers; ++t) {
+    const std::vector<std::int32_t>& counts = batch.unmasked[static_cast<std::size_t>(t)];
+    fewest[static_cast<std::size_t>(t)] = *std::min_element(counts.begin(), counts.end());
+  }
+  return fewest;
+}
+
+}  // namespace skytape::train
