@@ -96,7 +96,10 @@ void Comparison::check(const std::string& name, const Tensor& ours) {
 }
 
 void Comparison::check(const std::string& name, std::vector<double> ours) {
-  const std::vector<double>& golden = case_.get(name).reals;
+  const NpyArray& array = case_.get(name);
+  const std::vector<double> golden =
+      array.integer ? std::vector<double>(array.integers.begin(), array.integers.end())
+                    : array.reals;
   GoldenRow row = start(name);
   row.limit = limit_for(case_.variant, name, dtype_);
   if (ours.size() != golden.size()) {
