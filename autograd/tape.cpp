@@ -6,8 +6,7 @@
 
 namespace skytape {
 
-// ---- Var
-// -----------------------------------------------------------------------------------------
+// ---- Var ---------------------------------------------------------------------------------------
 
 Tape& Var::tape() const {
   ENSURE(defined(), "Var: undefined; Tape::use, input, constant and ops make defined ones");
@@ -25,8 +24,7 @@ bool Var::needs_grad() const {
   return defined() && tape_->nodes_[static_cast<std::size_t>(index_)].needs_grad;
 }
 
-// ---- leaves and nodes
-// ----------------------------------------------------------------------------
+// ---- leaves and nodes --------------------------------------------------------------------------
 
 namespace {
 
@@ -91,6 +89,7 @@ Var Tape::record(const char* name, std::span<const Var> inputs, Tensor value, Ba
     throw NonFiniteError(
         join(name, ": output ", value, " is not finite (node ", nodes_.size(), ")"));
   }
+  if (seconds_ != nullptr) add_time(name, value.device());
   node.value = std::move(value);
   if (node.needs_grad) node.backward = std::move(backward);
   return append(std::move(node));
@@ -105,8 +104,7 @@ Var record(const char* name, std::initializer_list<Var> inputs, Tensor value, Ba
   throw Error(join(name, ": every input is undefined"));
 }
 
-// ---- backward
-// ------------------------------------------------------------------------------------
+// ---- backward ----------------------------------------------------------------------------------
 
 bool Grads::needs(int i) const {
   const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
@@ -155,6 +153,19 @@ void Tape::consume(Node& node, int index) {
   if (!dy.defined() || !backward) return;
   Grads grads(*this, index);
   backward(dy, grads);
+  if (seconds_ != nullptr) add_time(node.name, dy.device());
+}
+
+void Tape::time_ops(OpSeconds& seconds) {
+  seconds_ = &seconds;
+  timed_ = std::chrono::steady_clock::now();
+}
+
+void Tape::add_time(const char* name, Device device) {
+  synchronize(device);
+  const auto now = std::chrono::steady_clock::now();
+  (*seconds_)[name] += std::chrono::duration<double>(now - timed_).count();
+  timed_ = now;
 }
 
 const Tape::Node& Tape::node_of(const char* caller, Var v) const {

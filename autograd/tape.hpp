@@ -1,9 +1,11 @@
 // The tape: nodes in creation order, which is a topological order; backward walks it from the back.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +54,9 @@ class Grads {
   int node_;
 };
 
+/// Seconds by the op's name, forward and backward together.
+using OpSeconds = std::map<std::string, double>;
+
 using Backward = std::function<void(const Tensor& dy, Grads& g)>;
 
 class Tape {
@@ -89,6 +94,10 @@ class Tape {
   /// NonFiniteError. Reads back from the device after each op: for finding faults, not for speed.
   void check_finite(bool on) { check_finite_ = on; }
 
+  /// Adds the time of each op to `seconds` from now on. What passes between two ops counts to the
+  /// later one. Waits for the device after each op.
+  void time_ops(OpSeconds& seconds);
+
   /// Name of every node in order, leaves as "leaf".
   [[nodiscard]] std::vector<std::string> names() const;
 
@@ -110,11 +119,14 @@ class Tape {
   [[nodiscard]] const Node& node_of(const char* caller, Var v) const;
   void accumulate(Node& node, Tensor gradient);
   void consume(Node& node, int index);
+  void add_time(const char* name, Device device);
 
   std::deque<Node> nodes_;  // a deque: references to values survive appending
   Mode mode_;
   bool check_finite_ = false;
   bool consumed_ = false;
+  OpSeconds* seconds_ = nullptr;                 // where times are added; nullptr: none are taken
+  std::chrono::steady_clock::time_point timed_;  // up to here
 };
 
 /// Records on the tape of the first defined input (see Tape::record).

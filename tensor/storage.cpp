@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "tensor/device.hpp"
@@ -43,7 +44,7 @@ void* allocate_on(Cpu, std::size_t bytes) {
 }
 void free_on(Cpu, void* data) { std::free(data); }
 
-/// Free blocks by size class, and counts. The CUDA side caches in its stream-ordered pool instead,
+/// Free blocks by size, and counts. The CUDA side caches in its stream-ordered pool instead,
 /// which also works while a graph is captured.
 struct Allocator {
   std::mutex mutex;
@@ -57,19 +58,25 @@ Allocator& allocator(Device device) {
   return device == Device::cpu ? *cpu : *cuda;
 }
 
+/// Takes the smallest free block that holds `bytes`, if one of at most twice the size is there:
+/// batches of changing width then share their blocks. {nullptr, bytes} if not.
+std::pair<void*, std::size_t> take_free(Allocator& pool, std::size_t bytes) {
+  const std::lock_guard lock(pool.mutex);
+  for (auto at = pool.free_blocks.lower_bound(bytes);
+       at != pool.free_blocks.end() && at->first <= 2 * bytes; ++at) {
+    if (at->second.empty()) continue;
+    void* const block = at->second.back();
+    at->second.pop_back();
+    return {block, at->first};
+  }
+  return {nullptr, bytes};
+}
+
 }  // namespace
 
-Storage::Storage(std::size_t bytes, Device device)
-    : data_(nullptr), bytes_(size_class(bytes)), device_(device) {
+Storage::Storage(std::size_t bytes, Device device) : bytes_(size_class(bytes)), device_(device) {
   Allocator& pool = allocator(device);
-  {
-    const std::lock_guard lock(pool.mutex);
-    if (const auto found = pool.free_blocks.find(bytes_);
-        found != pool.free_blocks.end() && !found->second.empty()) {
-      data_ = found->second.back();
-      found->second.pop_back();
-    }
-  }
+  std::tie(data_, block_bytes_) = take_free(pool, bytes_);
   if (data_ == nullptr) {
     data_ = on_device(device, [&](auto tag) { return allocate_on(tag, bytes_); });
     const std::lock_guard lock(pool.mutex);
@@ -88,7 +95,7 @@ Storage::~Storage() {
   const std::lock_guard lock(pool.mutex);
   pool.stats.live_bytes -= static_cast<std::int64_t>(bytes_);
   if (device_ == Device::cpu && kCache) {
-    pool.free_blocks[bytes_].push_back(data_);
+    pool.free_blocks[block_bytes_].push_back(data_);
   } else {
     on_device(device_, [&](auto tag) { free_on(tag, data_); });
   }

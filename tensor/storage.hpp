@@ -23,7 +23,8 @@ class Storage {
 
  private:
   void* data_;
-  std::size_t bytes_;
+  std::size_t bytes_;        // asked for, rounded up: what the counts are of
+  std::size_t block_bytes_;  // of the block, which may have served a larger request before
   Device device_;
 };
 

@@ -26,18 +26,23 @@ void Trainer::step(const data::Batch& batch) {
 
   model_.parameters().zero_gradients();
   for (const Chunk& chunk : chunks_of(batch, limits_)) add_chunk(batch, chunk, context);
+  const Clock::time_point start = Clock::now();
   optimizer_.step();
+  add_time("optimiser", start);
   ++summed_steps_;
 }
 
 void Trainer::add_chunk(const data::Batch& batch, const Chunk& chunk, nn::StepContext& context) {
+  const Clock::time_point start = Clock::now();
   const Feed feed = upload(batch, chunk, sums_.device());
+  add_time("data", start);
   const auto examples = static_cast<std::int64_t>(chunk.rows.size());
   const double share = static_cast<double>(examples) / static_cast<double>(batch.size);
   context.first_example = chunk.first;
 
   Tape tape;
   tape.check_finite(check_finite_);
+  if (seconds_ != nullptr) tape.time_ops(*seconds_);
   const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
   const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
   Var loss = cross_entropy(logits, feed.labels);                        // scalar
@@ -49,6 +54,12 @@ void Trainer::add_chunk(const data::Batch& batch, const Chunk& chunk, nn::StepCo
   tensor::accumulate(loss_sum, loss.value().reshape({1}));
   tensor::accumulate(correct_sum, tensor::sum_all(correct).reshape({1}),
                      1.0 / static_cast<double>(batch.size));
+}
+
+void Trainer::add_time(const char* part, Clock::time_point start) {
+  if (seconds_ == nullptr) return;
+  synchronize(sums_.device());
+  (*seconds_)[part] += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 TrainFigures Trainer::take_figures() {

@@ -2,6 +2,7 @@
 // for the device; loss and accuracy accumulate there and are read at log points only.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "data/batches.hpp"
@@ -36,6 +37,10 @@ class Trainer {
   /// Every op checks its output and gradient, and the first bad one throws NonFiniteError.
   void check_finite(bool on) { check_finite_ = on; }
 
+  /// Adds the seconds of every op to `seconds`, and of the rest of a step under "optimiser" and
+  /// "data". nullptr: no longer.
+  void time_ops(OpSeconds* seconds) { seconds_ = seconds; }
+
   [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
   /// Sums behind the figures, f32[2] (loss, correct share), and the steps they cover: part of a
   /// checkpoint, so that a resumed run logs the same means.
@@ -44,6 +49,8 @@ class Trainer {
   void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  void add_time(const char* part, Clock::time_point start);
   void add_chunk(const data::Batch& batch, const Chunk& chunk, nn::StepContext& context);
 
   nn::Model& model_;
@@ -53,6 +60,7 @@ class Trainer {
   Tensor sums_;  // f32[2]
   std::int64_t summed_steps_ = 0;
   bool check_finite_ = false;
+  OpSeconds* seconds_ = nullptr;
 };
 
 }  // namespace skytape::train

@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "autograd/ops.hpp"
@@ -338,4 +340,20 @@ TEST_CASE("backward says why it cannot start") {
   CHECK_MESSAGE_HAS(tape.grad(y), "this is 'exp'");
   tape.backward(sum_all(y));
   CHECK_MESSAGE_HAS(tape.backward(sum_all(x)), "once per tape");
+}
+
+TEST_CASE("the time of an op is that of its forward and backward, under its name") {
+  Tape tape;
+  OpSeconds seconds;
+  tape.time_ops(seconds);
+  const auto rest = [] { std::this_thread::sleep_for(std::chrono::milliseconds(4)); };
+  const Var x = tape.input(f64({1, 2}));
+  rest();
+  const Var y = record("slow", {x}, x.value(), [&](const Tensor& dy, Grads& g) {
+    rest();
+    g.add(0, dy);
+  });
+  tape.backward(sum_all(y));
+  CHECK(seconds.size() == 2);  // and the sum
+  CHECK(seconds.at("slow") > 0.008);
 }

@@ -55,6 +55,24 @@ TEST_CASE("a block of a size seen before comes from the cache, until the cache i
   const Tensor t = Tensor::empty({12345}, DType::f32, Device::cpu);
   CHECK(memory_stats(Device::cpu).system_allocations == before + 1);
 }
+
+TEST_CASE(
+    "a smaller request takes a free block of up to twice its size, and counts its own bytes") {
+  release_cached_memory(Device::cpu);
+  { const Tensor t = Tensor::empty({20000}, DType::f32, Device::cpu); }
+  const MemoryStats before = memory_stats(Device::cpu);
+  {
+    const Tensor t = Tensor::empty({11000}, DType::f32, Device::cpu);
+    CHECK(memory_stats(Device::cpu).system_allocations == before.system_allocations);
+    CHECK(memory_stats(Device::cpu).live_bytes - before.live_bytes < 50000);
+  }
+  CHECK(memory_stats(Device::cpu).live_bytes == before.live_bytes);
+  // The block goes back with its whole size; one that is far too large is left alone.
+  { const Tensor t = Tensor::empty({20000}, DType::f32, Device::cpu); }
+  CHECK(memory_stats(Device::cpu).system_allocations == before.system_allocations);
+  const Tensor small = Tensor::empty({2000}, DType::f32, Device::cpu);
+  CHECK(memory_stats(Device::cpu).system_allocations == before.system_allocations + 1);
+}
 #endif
 
 TEST_CASE("a device that is not there is refused") {
