@@ -95,14 +95,20 @@ FORCE:
 TASK ?= listops
 flag = $(if $($(1)),--$(2) $($(1)))
 RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call flag,DEVICE,device) \
-  $(call flag,STEPS,steps) $(call flag,SEED,seed) $(call flag,THREADS,threads) $(call flag,BATCH,batch) \
+  $(call flag,STEPS,steps) $(call flag,SEED,seed) $(call flag,SEEDS,seeds) $(call flag,THREADS,threads) $(call flag,BATCH,batch) \
   $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
   $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
+LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call flag,LR,lr) $(call flag,BATCH,batch) \
+  $(call flag,SEED,seed) $(call flag,SEEDS,seeds) $(call flag,STEPS,steps) $(call flag,RECIPE,recipe) $(call flag,JOBS,jobs) \
+  $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
+  $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train data gradcheck goldens bench test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
-train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= FROM= OUT= RESUME=1
+.PHONY: train lra data gradcheck goldens bench test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
+lra: all ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128
+	build/skytape lra $(LRA_FLAGS)
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive EXPORT=folder
 	build/skytape data --task $(TASK) $(call flag,FROM,from) $(call flag,EXPORT,export) $(ARGS)
 gradcheck: all ## check gradients of attention methods: ATTENTION=name|all

@@ -19,6 +19,7 @@ void add_gradcheck(CLI::App& app, int& exit_code);
 void add_goldens(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
+void add_lra(CLI::App& app, int& exit_code);
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {

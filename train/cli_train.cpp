@@ -5,6 +5,7 @@
 #include "tensor/error.hpp"
 #include "train/cli.hpp"
 #include "train/loop.hpp"
+#include "train/seeds.hpp"
 
 namespace skytape::train {
 namespace {
@@ -13,11 +14,12 @@ struct TrainFlags {
   RunFlags run;
   std::string out;
   bool resume = false, force = false, print_config = false, check_finite = false;
-  std::int64_t stop_after = 0, log_every = 50;
+  std::int64_t seeds = 1, stop_after = 0, log_every = 50;
 };
 
 int run(const TrainFlags& flags) {
-  const RunConfig config = resolve(flags.run.choices());
+  const Choices choices = flags.run.choices();
+  const RunConfig config = resolve(choices);
   if (flags.print_config) {
     fmt::print("{}", to_text(config));
     return 0;
@@ -25,13 +27,18 @@ int run(const TrainFlags& flags) {
   if (flags.resume && flags.force)
     throw UsageError("train: --resume and --force exclude each other");
   TrainOptions options;
-  options.out = flags.out.empty() ? default_run_folder(config) : std::filesystem::path(flags.out);
   options.existing = flags.resume  ? RunFolder::Existing::resume
                      : flags.force ? RunFolder::Existing::replace
                                    : RunFolder::Existing::refuse;
   options.stop_after = flags.stop_after;
   options.log_every = flags.log_every;
   options.check_finite = flags.check_finite;
+  const std::filesystem::path runs = "runs";
+  if (flags.seeds > 1) {
+    options.out = flags.out.empty() ? runs : std::filesystem::path(flags.out);
+    return train_seeds(choices, flags.seeds, options);
+  }
+  options.out = flags.out.empty() ? runs / run_name(config) : std::filesystem::path(flags.out);
   return train(config, options);
 }
 
@@ -41,7 +48,14 @@ void add_train(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("train", "train a model and test it");
   const auto flags = std::make_shared<TrainFlags>();
   flags->run.declare(*command);
-  command->add_option("--out", flags->out, "run folder [runs/<task>-<attention>-<recipe>-s<seed>]");
+  command->add_option("--out", flags->out,
+                      "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
+                      "folder of the run folders [runs]");
+  command
+      ->add_option("--seeds", flags->seeds,
+                   "train so many seeds from --seed on, one after another, and sum them up")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000}))
+      ->capture_default_str();
   command->add_flag("--resume", flags->resume, "go on with the run in the folder, bit for bit");
   command->add_flag("--force", flags->force, "replace the run in the folder");
   command

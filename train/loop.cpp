@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <memory>
+#include <optional>
 
 #include "data/loader.hpp"
 #include "tensor/error.hpp"
@@ -57,10 +58,11 @@ class Run {
         model_(model_config(config, splits_), DType::f32, config.device, config.seed),
         trainer_(model_, config.adamw, config.schedule, config.seed, config.chunk_limits()) {
     trainer_.check_finite(options.check_finite);
-    restore();
+    if (!finished_before_) restore();
   }
 
   int go() {
+    if (finished_before_) return say_finished();
     announce();
     reset_peak_bytes(config_.device);
     data::Loader loader(data::BatchStream(splits_.train, config_.batches, state_.cursor));
@@ -85,6 +87,9 @@ class Run {
  private:
   RunFolder open_folder() {
     check_saved_configuration();
+    if (options_.existing == RunFolder::Existing::resume) {
+      finished_before_ = finished_result(options_.out, json_);
+    }
     return {options_.out, options_.existing};
   }
 
@@ -303,6 +308,12 @@ class Run {
     return signal == 0 ? 0 : 128 + signal;
   }
 
+  int say_finished() {
+    progress_.line(fmt::format("{}: finished before, not run again", folder_.path().string()));
+    print_result(*finished_before_, folder_.result());
+    return 0;
+  }
+
   /// Dev and test over whole splits with the selected weights.
   int finish() {
     const std::int64_t peak = memory_stats(config_.device).peak_bytes;
@@ -326,7 +337,7 @@ class Run {
     }
     const json result = result_json(config_, json_, outcome);
     folder_.write_json(folder_.result(), result);
-    print_result(config_, splits_.test.name(), outcome, folder_.result());
+    print_result(result, folder_.result());
     const std::string warning = floor_warning(config_, outcome.test);
     if (!warning.empty()) progress_.line(warning);
     return 0;
@@ -336,7 +347,8 @@ class Run {
   const TrainOptions& options_;
   Progress progress_;
   Splits splits_;
-  json json_;  // config.json
+  json json_;                            // config.json
+  std::optional<json> finished_before_;  // result.json of an earlier process
   RunFolder folder_;
   nn::Model model_;
   Trainer trainer_;

@@ -18,8 +18,8 @@ struct TrainOptions {
 };
 
 /// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns the exit
-/// code: 0, or 130 and 143 after SIGINT and SIGTERM. Throws NonFiniteError at the first log point
-/// whose loss is not finite.
+/// code: 0, or 130 and 143 after SIGINT and SIGTERM. A finished run is not resumed, its result is
+/// printed again. Throws NonFiniteError at the first log point whose loss is not finite.
 int train(const RunConfig& config, const TrainOptions& options);
 
 }  // namespace skytape::train

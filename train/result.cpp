@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "tensor/error.hpp"
 #include "train/progress.hpp"
+#include "train/run_folder.hpp"
 #include "train/version.hpp"
 
 namespace skytape::train {
@@ -44,17 +46,51 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
           {"machine", full_config.at("machine")}};
 }
 
-void print_result(const RunConfig& config, std::string_view task, const Outcome& o,
-                  const std::filesystem::path& file) {
-  const double seconds = std::max(o.state.train_seconds, 1e-9);
+nlohmann::json read_result(const std::filesystem::path& file) {
+  nlohmann::json result = read_json(file);
+  const auto lacks = [&](const char* key, const char* expected) {
+    throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), expected, key));
+  };
+  for (const char* key : {"task", "attention", "recipe"}) {
+    if (!result.contains(key) || !result[key].is_string()) lacks(key, "name");
+  }
+  for (const char* key : {"seed", "steps", "selected_step", "train_seconds", "steps_per_second",
+                          "tokens_per_second", "peak_bytes"}) {
+    if (!result.contains(key) || !result[key].is_number()) lacks(key, "number");
+  }
+  for (const char* key : {"dev_accuracy", "test_accuracy"}) {
+    const double share =
+        result.contains(key) && result[key].is_number() ? result[key].get<double>() : -1;
+    if (!(share >= 0 && share <= 1)) lacks(key, "share in 0..1");
+  }
+  for (const char* key : {"settings", "data"}) {
+    if (!result.contains(key) || !result[key].is_object()) lacks(key, "object");
+  }
+  return result;
+}
+
+std::optional<nlohmann::json> finished_result(const std::filesystem::path& folder,
+                                              const nlohmann::json& full_config) {
+  const auto config = folder / "config.json", result = folder / "result.json";
+  if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
+  try {
+    if (!first_difference(read_json(config), full_config).empty()) return {};
+    return read_result(result);
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+void print_result(const nlohmann::json& r, const std::filesystem::path& file) {
   fmt::print(
       "{} {}: dev accuracy {:.2f} %, test accuracy {:.2f} % (weights of step {} of {})\n"
       "trained {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB; {}\n",
-      task, config.method->name, 100 * o.dev.accuracy, 100 * o.test.accuracy, o.selected_step,
-      o.state.step, duration_text(o.state.train_seconds),
-      static_cast<double>(o.state.step) / seconds,
-      grouped(static_cast<std::int64_t>(static_cast<double>(o.state.tokens) / seconds)),
-      static_cast<double>(o.peak_bytes) * 1e-6, file.string());
+      r["task"].get<std::string>(), r["attention"].get<std::string>(),
+      100 * r["dev_accuracy"].get<double>(), 100 * r["test_accuracy"].get<double>(),
+      r["selected_step"].get<std::int64_t>(), r["steps"].get<std::int64_t>(),
+      duration_text(r["train_seconds"].get<double>()), r["steps_per_second"].get<double>(),
+      grouped(static_cast<std::int64_t>(r["tokens_per_second"].get<double>())),
+      1e-6 * r["peak_bytes"].get<double>(), file.string());
 }
 
 std::string floor_warning(const RunConfig& config, const Evaluation& test) {

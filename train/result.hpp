@@ -3,8 +3,8 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
-#include <string_view>
 
 #include "train/checkpoint.hpp"
 #include "train/evaluate.hpp"
@@ -25,9 +25,17 @@ struct Outcome {
 [[nodiscard]] nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_config,
                                          const Outcome& outcome);
 
-/// The figures on stdout; `task` is what the data are called.
-void print_result(const RunConfig& config, std::string_view task, const Outcome& outcome,
-                  const std::filesystem::path& file);
+/// A result.json. DataError naming the file if it is missing, broken, or lacks a figure.
+[[nodiscard]] nlohmann::json read_result(const std::filesystem::path& file);
+
+/// The result of a run folder that is finished under this configuration, of which task, attention,
+/// recipe, seed, settings and data count. Nothing if there is none, or a broken one: the run goes
+/// on from its checkpoint and writes it anew.
+[[nodiscard]] std::optional<nlohmann::json> finished_result(const std::filesystem::path& folder,
+                                                            const nlohmann::json& full_config);
+
+/// The figures of a result on stdout.
+void print_result(const nlohmann::json& result, const std::filesystem::path& file);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.
 [[nodiscard]] std::string floor_warning(const RunConfig& config, const Evaluation& test);

@@ -378,10 +378,9 @@ std::string to_text(const RunConfig& config) {
   return text;
 }
 
-std::filesystem::path default_run_folder(const RunConfig& config) {
-  return std::filesystem::path("runs") / fmt::format("{}-{}-{}-s{}", config.task->name,
-                                                     config.method->name, config.recipe,
-                                                     config.seed);
+std::string run_name(const RunConfig& config) {
+  return fmt::format("{}-{}-{}-s{}", config.task->name, config.method->name, config.recipe,
+                     config.seed);
 }
 
 }  // namespace skytape::train

@@ -88,7 +88,7 @@ struct RunConfig {
 /// A table of key, value, origin: what --print-config shows.
 [[nodiscard]] std::string to_text(const RunConfig& config);
 
-/// "runs/<task>-<attention>-<recipe>-s<seed>".
-[[nodiscard]] std::filesystem::path default_run_folder(const RunConfig& config);
+/// "<task>-<attention>-<recipe>-s<seed>": the folder's name below runs/.
+[[nodiscard]] std::string run_name(const RunConfig& config);
 
 }  // namespace skytape::train

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -105,20 +106,41 @@ void AppendFile::append(std::string_view bytes) {
 }
 
 RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
+  if (existing == Existing::refuse) refuse_existing(path_);
   std::error_code error;
-  const bool holds_run = fs::exists(config(), error) || fs::exists(last(), error);
-  if (holds_run && existing == Existing::refuse) {
-    throw UsageError(
-        fmt::format("{}: holds a run already; --resume goes on with it, --force "
-                    "replaces it (through make: RESUME=1, FORCE=1)",
-                    path_.string()));
-  }
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_)) {
     throw Error(fmt::format("{}: cannot create the run's folder: {}", path_.string(),
                             error ? error.message() : "a file of that name exists"));
   }
+  lock();
   clean(path_, existing == Existing::replace);
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void RunFolder::lock() {
+  lock_ = ::open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  const int problem = errno;
+  if (lock_ >= 0) ::close(lock_);  // the destructor does not run
+  if (lock_ >= 0 && problem == EWOULDBLOCK) {
+    throw UsageError(fmt::format("{}: another process trains there", path_.string()));
+  }
+  throw Error(fmt::format("{}: cannot lock it: {}", path_.string(), std::strerror(problem)));
+}
+
+void refuse_existing(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path / "config.json", error) && !fs::exists(path / "last.safetensors", error)) {
+    return;
+  }
+  throw UsageError(
+      fmt::format("{}: holds a run already; --resume goes on with it, --force "
+                  "replaces it (through make: RESUME=1, FORCE=1)",
+                  path.string()));
 }
 
 void RunFolder::start_metrics(std::int64_t step) {
@@ -158,7 +180,7 @@ json read_json(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
   json parsed = json::parse(in, nullptr, false);
-  if (parsed.is_discarded()) throw DataError(fmt::format("{}: not a JSON file", path.string()));
+  if (!parsed.is_object()) throw DataError(fmt::format("{}: not a JSON object", path.string()));
   return parsed;
 }
 

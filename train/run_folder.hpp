@@ -32,9 +32,13 @@ class RunFolder {
  public:
   enum class Existing { refuse, resume, replace };
 
-  /// Creates the folder. UsageError if it holds a run and `existing` is refuse; replace removes the
-  /// files of the run there, and no others.
+  /// Creates the folder and locks it while the object lives. UsageError if it holds a run and
+  /// `existing` is refuse, or if another process has it; replace removes the files of the run
+  /// there, and no others.
   RunFolder(std::filesystem::path path, Existing existing);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path last() const { return path_ / "last.safetensors"; }
@@ -55,11 +59,17 @@ class RunFolder {
   void write_json(const std::filesystem::path& path, const nlohmann::json& json) const;
 
  private:
+  void lock();
+
   std::filesystem::path path_;
+  int lock_ = -1;  // the file .lock
   AppendFile metrics_, events_;
 };
 
-/// Parses a JSON file. DataError naming it if it is missing or broken.
+/// UsageError if the folder holds a run: what Existing::refuse does.
+void refuse_existing(const std::filesystem::path& path);
+
+/// Parses a file that holds a JSON object. DataError naming it if it is missing or broken.
 [[nodiscard]] nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace skytape::train

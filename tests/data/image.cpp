@@ -8,6 +8,7 @@
 #include "data/digest.hpp"
 #include "data/source.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/data/official_files.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -18,18 +19,6 @@ namespace {
 std::string reading(const std::string& bytes, bool gray) {
   const auto stream = open_memory(as_bytes(bytes));
   return error_of<DataError>([&] { (void)read_images(*stream, "batch.bin", gray); });
-}
-
-/// Colour records whose pixels are all (label, 2 label, 3 label).
-std::string records(int count, int first_label) {
-  std::string bytes;
-  for (int i = 0; i < count; ++i) {
-    const int label = (first_label + i) % 10;
-    bytes += static_cast<char>(label);
-    for (int plane = 1; plane <= 3; ++plane)
-      bytes += std::string(1024, static_cast<char>(20 * label / plane));
-  }
-  return bytes;
 }
 
 }  // namespace
@@ -54,7 +43,7 @@ TEST_CASE("the order of the training images is that of the published index table
 }
 
 TEST_CASE("colour and gray records give the same images") {
-  const std::string colour = records(12, 3);
+  const std::string colour = image_records(12, 3);
   std::string gray;
   const auto stream = open_memory(as_bytes(colour));
   const ImageFile images = read_images(*stream, "x", false);
@@ -71,10 +60,10 @@ TEST_CASE("colour and gray records give the same images") {
 }
 
 TEST_CASE("a cut record or a label above 9 is refused with its place") {
-  CHECK(reading(records(2, 0), false).empty());
-  CHECK(reading(records(2, 0).substr(0, 4000), false) ==
+  CHECK(reading(image_records(2, 0), false).empty());
+  CHECK(reading(image_records(2, 0).substr(0, 4000), false) ==
         "batch.bin: ends inside record 1 (offset 3073): 927 bytes, expected 3073");
-  std::string wrong = records(2, 0);
+  std::string wrong = image_records(2, 0);
   wrong[3073] = 10;
   CHECK(reading(wrong, false) == "batch.bin: record 1 (offset 3073) has label 10, expected 0..9");
 }
@@ -83,14 +72,14 @@ TEST_CASE("six batches become 90 % train and 10 % dev in the order of their dige
   Folder folder;
   for (int i = 1; i <= 5; ++i) {
     folder.write("deep/er/cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin",
-                 records(20, i));
+                 image_records(20, i));
   }
   PrepareOptions options;
   options.from = folder.path();
   const TaskInfo& task = find_task("image");
   CHECK(error_of([&] { prepare(task, folder.path(), options); }).find("test_batch.bin missing") !=
         std::string::npos);
-  folder.write("deep/er/cifar-10-batches-bin/test_batch.bin", records(7, 0));
+  folder.write("deep/er/cifar-10-batches-bin/test_batch.bin", image_records(7, 0));
   prepare(task, folder.path(), options);
   const Dataset train = open(task, folder.path(), "train"), dev = open(task, folder.path(), "dev");
   CHECK(train.size() == 90);

@@ -1,7 +1,5 @@
 #include "data/text.hpp"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -9,47 +7,13 @@
 
 #include "data/source.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/data/official_files.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::made_up;
 
 namespace {
-
-/// A gzip'd tar with the given entries.
-void write_tar(const std::filesystem::path& path,
-               const std::vector<std::pair<std::string, std::string>>& files) {
-  archive* out = archive_write_new();
-  archive_write_add_filter_gzip(out);
-  archive_write_set_format_ustar(out);
-  REQUIRE(archive_write_open_filename(out, path.c_str()) == ARCHIVE_OK);
-  for (const auto& [name, bytes] : files) {
-    archive_entry* entry = archive_entry_new();
-    archive_entry_set_pathname(entry, name.c_str());
-    archive_entry_set_size(entry, static_cast<la_int64_t>(bytes.size()));
-    archive_entry_set_filetype(entry, AE_IFREG);
-    archive_entry_set_perm(entry, 0644);
-    archive_write_header(out, entry);
-    archive_write_data(out, bytes.data(), bytes.size());
-    archive_entry_free(entry);
-  }
-  archive_write_free(out);
-}
-
-std::vector<std::pair<std::string, std::string>> reviews() {
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const std::string split : {"train", "test"}) {
-    for (int id = 0; id < 20; ++id) {
-      const bool good = id % 2;
-      files.emplace_back("aclImdb/" + split + (good ? "/pos/" : "/neg/") + std::to_string(id) +
-                             (good ? "_8.txt" : "_2.txt"),
-                         split + " review number " + std::to_string(id) + "\xc3\xa9<br />");
-    }
-    files.emplace_back("aclImdb/" + split + "/labeledBow.feat", "not a review");
-  }
-  files.emplace_back("aclImdb/train/unsup/0_0.txt", "unlabelled");
-  return files;
-}
 
 std::string preparing(const TaskInfo& task, const std::filesystem::path& from,
                       const std::filesystem::path& root) {
@@ -67,7 +31,7 @@ std::string prints(const TaskInfo& task, const std::filesystem::path& root) {
 TEST_CASE("reviews read from a folder and from an archive in another order are the same set") {
   Folder folder;
   const TaskInfo& task = find_task("text");
-  auto files = reviews();
+  auto files = review_files(20);
   for (const auto& [name, bytes] : files) folder.write("tree/" + name, bytes);
   std::reverse(files.begin(), files.end());
   write_tar(folder.path() / "reviews.tar.gz", files);
@@ -84,7 +48,7 @@ TEST_CASE("reviews read from a folder and from an archive in another order are t
 TEST_CASE("the held-out dev set is disjoint from train, test-as-dev is the test set") {
   Folder folder;
   const TaskInfo& task = find_task("text");
-  for (const auto& [name, bytes] : reviews()) folder.write("tree/" + name, bytes);
+  for (const auto& [name, bytes] : review_files(20)) folder.write("tree/" + name, bytes);
   REQUIRE(preparing(task, folder.path() / "tree", folder.path()).empty());
   const Dataset train = open(task, folder.path(), "train"), dev = open(task, folder.path(), "dev");
   CHECK(train.size() == 18);
@@ -125,7 +89,7 @@ TEST_CASE("review names are understood and contradictions refused") {
 TEST_CASE("broken or hostile archives are refused by name") {
   Folder folder;
   const TaskInfo& task = find_task("text");
-  write_tar(folder.path() / "good.tar.gz", reviews());
+  write_tar(folder.path() / "good.tar.gz", review_files(20));
   const std::string good = read_file(folder.path() / "good.tar.gz");
   const auto root = folder.path() / "root";
   const auto text_of = [&](std::string_view bytes) {

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "train/safetensors.hpp"
+
 namespace skytape::test {
 namespace {
 
@@ -71,6 +73,17 @@ Finished Program::wait() {
 Finished run_program(const std::filesystem::path& scratch,
                      const std::vector<std::string>& arguments, std::uint64_t largest_file) {
   return Program(scratch, arguments, largest_file).wait();
+}
+
+bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const train::SafetensorsFile x = train::read_safetensors(a);
+  const train::SafetensorsFile y = train::read_safetensors(b);
+  if (x.tensors.size() != y.tensors.size()) return false;
+  for (const auto& [name, tensor] : x.tensors) {
+    const Tensor* other = y.find(name);
+    if (other == nullptr || other->to_vector() != tensor.to_vector()) return false;
+  }
+  return true;
 }
 
 }  // namespace skytape::test

@@ -42,4 +42,7 @@ class Program {
                                    const std::vector<std::string>& arguments,
                                    std::uint64_t largest_file = 0);
 
+/// Whether two checkpoints hold the same tensors, bit for bit.
+[[nodiscard]] bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b);
+
 }  // namespace skytape::test

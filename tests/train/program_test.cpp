@@ -65,18 +65,6 @@ struct Workshop {
   }
 };
 
-/// Whether two checkpoints hold the same tensors, bit for bit.
-bool same_tensors(const fs::path& a, const fs::path& b) {
-  const train::SafetensorsFile x = train::read_safetensors(a);
-  const train::SafetensorsFile y = train::read_safetensors(b);
-  if (x.tensors.size() != y.tensors.size()) return false;
-  for (const auto& [name, tensor] : x.tensors) {
-    const Tensor* other = y.find(name);
-    if (other == nullptr || other->to_vector() != tensor.to_vector()) return false;
-  }
-  return true;
-}
-
 /// metrics.jsonl without what a clock says.
 std::vector<nlohmann::json> metrics_of(const fs::path& run) {
   std::vector<nlohmann::json> lines;

@@ -27,20 +27,33 @@ std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
 TEST_CASE("a folder with a run is neither overwritten nor continued unless asked") {
   const Folder folder;
   const auto path = folder.path() / "run";
-  RunFolder first(path, RunFolder::Existing::refuse);
-  first.write_json(first.config(), {{"seed", 1}});
+  const auto config = path / "config.json";
+  RunFolder(path, RunFolder::Existing::refuse).write_json(config, {{"seed", 1}});
   const std::string text =
       error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::refuse); });
   CHECK(text.find("--resume") != std::string::npos);
   CHECK(text.find("--force") != std::string::npos);
-  CHECK(read_json(first.config()) == nlohmann::json{{"seed", 1}});
+  CHECK(read_json(config) == nlohmann::json{{"seed", 1}});
 
   folder.write("run/notes.txt", "mine");
   RunFolder(path, RunFolder::Existing::resume);
-  CHECK(std::filesystem::exists(first.config()));
+  CHECK(std::filesystem::exists(config));
   RunFolder(path, RunFolder::Existing::replace);
-  CHECK_FALSE(std::filesystem::exists(first.config()));
+  CHECK_FALSE(std::filesystem::exists(config));
   CHECK(read_file(path / "notes.txt") == "mine");  // not a file of the run
+}
+
+TEST_CASE("one process at a time has a run folder") {
+  const Folder folder;
+  const auto path = folder.path() / "run";
+  const auto error = [&] {
+    return error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::resume); });
+  };
+  {
+    const RunFolder first(path, RunFolder::Existing::refuse);
+    CHECK(error() == path.string() + ": another process trains there");
+  }
+  CHECK(error().empty());
 }
 
 TEST_CASE("metrics are cut back to the step of the checkpoint") {
