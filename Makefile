@@ -64,11 +64,12 @@ all: build/skytape build/libskytape.a ## build what this machine can build
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
-stamp = mkdir -p $(@D); echo '$(1)' | cmp -s - $@ || echo '$(1)' > $@
+COMPILERS = $(CXX) $(ALL_CXXFLAGS) | $(NVCC) $(ALL_NVCCFLAGS)
+stamp = mkdir -p $(@D); echo '$($(1))' | cmp -s - $@ || echo '$($(1))' > $@# of a variable
 $B/flags: FORCE
-	@$(call stamp,$(CXX) $(ALL_CXXFLAGS) | $(NVCC) $(ALL_NVCCFLAGS))
+	@$(call stamp,COMPILERS)
 $B/revision: FORCE
-	@$(call stamp,$(REVISION))
+	@$(call stamp,REVISION)
 $B/%.cpp.o: %.cpp $B/flags
 	@mkdir -p $(@D); echo "  c++   $<"
 	@$(CXX) $(ALL_CXXFLAGS) -MMD -MP -c $< -o $@
@@ -103,7 +104,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench race test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -118,6 +119,11 @@ goldens: all ## compare with reference vectors: GOLDENS=folder
 bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
 	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)
+PYTHON ?= python3
+race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu BATCH= OUT=
+	$(PYTHON) train/scripts/race.py --peer $(or $(PEER),$(error race: PEER=file says where torch_lra.py is)) \
+	  $(call flag,DEVICE,device) $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) \
+	  $(call flag,OUT,out) $(ARGS)
 
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here

@@ -1,0 +1,27 @@
+// What a training step spends its time on.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "autograd/tape.hpp"
+
+namespace skytape::train {
+
+/// Milliseconds of one step, forward and backward together.
+struct StepParts {
+  double attention = 0;  // the method itself, without the projections around it
+  double products = 0;   // projections, MLP with its GELU, head
+  double rest = 0;       // embedding, layer norm, dropout, residual sums, pooling, loss
+  double optimiser = 0;  // clipping and AdamW
+  double data = 0;       // copying the batch
+  [[nodiscard]] double total() const { return attention + products + rest + optimiser + data; }
+};
+
+/// Sorts the times of `steps` training steps (Trainer::time_ops) by op name.
+[[nodiscard]] StepParts step_parts(const OpSeconds& seconds, std::int64_t steps);
+
+/// {"attention": ms, …}.
+[[nodiscard]] nlohmann::json to_json(const StepParts& parts);
+
+}  // namespace skytape::train

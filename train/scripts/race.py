@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""make race: whole training steps of skytape beside the same model in PyTorch.
+
+Each method runs in a process of its own on either side, in alternation, `--rounds` times; the peer
+eager and compiled, of which the faster one counts. Writes race-<device>.md and .json to --out.
+Needs only the interpreter that has torch, and the peer's file, whose methods, arguments and output
+line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+# Peer's name -> ours. Both of the peer's softmax forms race against the one we have.
+METHODS = {
+    "softmax_plain": "softmax", "softmax_sdpa": "softmax", "vmean": "vmean",
+    "kernelized": "kernelized", "skyformer": "skyformer", "nystrom": "nystrom",
+    "linformer": "linformer", "performer": "performer", "skeinformer": "skeinformer",
+    "informer": "informer",
+}
+PEER_LINE = re.compile(r"([\d.]+) ms/step \(min ([\d.]+)\)\s+peak (\d+) MB")
+
+
+def run(command, env):
+    """Output and peak resident bytes of a command; exits with its error if it fails."""
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        text = out.read()
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}: exit {process.returncode}: {text[-300:]}")
+    return text, usage.ru_maxrss * 1024
+
+
+def peer_step(args, method, compiled, env):
+    """(ms, peak bytes) of one peer process, or None with the reason printed."""
+    command = [sys.executable, args.peer, "--attn", method, "--n", str(args.n), "--batch",
+               str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
+               "--threads", str(args.threads), "--device", args.device, "--amp", args.amp]
+    text, rss = run(command + (["--compile"] if compiled else []), env)
+    found = PEER_LINE.search(text)
+    if not found:
+        print(f"  {method}{' compiled' if compiled else ''}: {text.strip()[-200:]}", flush=True)
+        return None
+    peak = int(found[3]) * 2**20 if args.device == "cuda" else rss
+    return float(found[1]), peak
+
+
+def our_step(args, method, env):
+    """(ms, peak bytes, machine) of one skytape process."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        precision = {"none": "fp32", "bf16": "bf16"}[args.amp]
+        _, rss = run([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
+                      str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
+                      "--threads", str(args.threads), "--device", args.device, "--precision",
+                      precision, "--json", file.name], env)
+        report = json.loads(pathlib.Path(file.name).read_text())
+    row = report["results"][0]
+    peak = row["peak_bytes"] if args.device == "cuda" else rss
+    return row["step_ms_median"], peak, report["machine"]
+
+
+def race(args):
+    env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
+    rows, machine = [], {}
+    for peer_name in args.methods:
+        ours, eager, compiled = [], [], []
+        for _ in range(args.rounds):
+            ms, peak, machine = our_step(args, METHODS[peer_name], env)
+            ours.append((ms, peak))
+            eager.append(peer_step(args, peer_name, False, env))
+            if args.compile:
+                compiled.append(peer_step(args, peer_name, True, env))
+        rows.append(summary(peer_name, ours, eager, compiled))
+        print(markdown_row(rows[-1]), flush=True)
+    return rows, machine
+
+
+def median(runs):
+    """Median ms and largest peak of the rounds that gave a figure; None if none did."""
+    runs = [r for r in runs if r is not None]
+    if not runs:
+        return None
+    return statistics.median(r[0] for r in runs), max(r[1] for r in runs)
+
+
+def summary(peer_name, ours, eager, compiled):
+    forms = {name: median(runs) for name, runs in (("eager", eager), ("compiled", compiled))}
+    forms = {name: form for name, form in forms.items() if form}
+    row = {"peer": peer_name, "attention": METHODS[peer_name]}
+    row["skytape_ms"], row["skytape_bytes"] = median(ours)
+    for name in ("eager", "compiled"):
+        row[f"{name}_ms"] = forms[name][0] if name in forms else None
+    if forms:
+        best = min(forms, key=lambda name: forms[name][0])
+        row["best"] = best
+        row["time_ratio"] = forms[best][0] / row["skytape_ms"]
+        row["memory_ratio"] = forms[best][1] / row["skytape_bytes"]
+    return row
+
+
+def cell(value, digits=1):
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def markdown_row(row):
+    return (f"| {row['peer']} | {row['attention']} | {cell(row['skytape_ms'])} | "
+            f"{cell(row['eager_ms'])} | {cell(row['compiled_ms'])} | "
+            f"{cell(row.get('time_ratio'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
+            f"{cell(row.get('memory_ratio'), 2)} |")
+
+
+def report(args, rows, machine, torch):
+    ratios = [row["time_ratio"] for row in rows if row.get("time_ratio")]
+    mean = statistics.geometric_mean(ratios) if ratios else None
+    what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
+            f"{args.threads} threads, peer precision {args.amp}")
+    lines = [
+        f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
+        f"{machine.get('cpu')}, {what}; medians of {args.rounds} processes of {args.steps} steps "
+        f"each, in alternation. Own products {machine.get('gemm_gflops', 0):.0f} GFLOP/s, revision "
+        f"{machine.get('revision')}.", "",
+        "| peer's method | ours | skytape ms | eager ms | compiled ms | times faster | "
+        "skytape MB | times less memory |",
+        "|---|---|---:|---:|---:|---:|---:|---:|"]
+    lines += [markdown_row(row) for row in rows]
+    lines += ["", f"Geometric mean of the times: {cell(mean, 2)}. Memory is the peak "
+              + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
+    args.out.mkdir(parents=True, exist_ok=True)
+    stem = args.out / f"race-{args.device}"
+    stem.with_suffix(".md").write_text("\n".join(lines) + "\n")
+    stem.with_suffix(".json").write_text(json.dumps(
+        {"machine": machine, "torch": torch, "settings": what, "geometric_mean": mean,
+         "results": rows}, indent=2) + "\n")
+    print("\n".join(lines[-1:]))
+    print(f"wrote {stem}.md and .json")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peer", required=True, help="the peer's Python file")
+    parser.add_argument("--skytape", default="build/skytape")
+    parser.add_argument("--methods", default=",".join(METHODS), help="the peer's names a,b,…")
+    parser.add_argument("--n", type=int, default=2048)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--amp", choices=["none", "bf16"], default="none")
+    parser.add_argument("--no-compile", dest="compile", action="store_false")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
+    args = parser.parse_args()
+    args.methods = args.methods.split(",")
+    for name in args.methods:
+        if name not in METHODS:
+            parser.error(f"unknown method {name}; the peer has {', '.join(METHODS)}")
+    if not pathlib.Path(args.peer).exists():
+        sys.exit(f"race: {args.peer} is not there (PEER=…/torch_lra.py)")
+    version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"],
+                             capture_output=True, text=True, check=False)
+    if version.returncode != 0:
+        sys.exit(f"race: {sys.executable} has no torch; make a virtual environment outside this "
+                 "folder, pip install torch there, and give PYTHON=…/bin/python")
+    try:
+        rows, machine = race(args)
+    except RuntimeError as error:
+        sys.exit(f"race: {error}")
+    report(args, rows, machine, version.stdout.strip())
+
+
+if __name__ == "__main__":
+    main()
