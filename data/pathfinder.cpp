@@ -5,6 +5,7 @@
 #include <numbers>
 #include <optional>
 
+#include "data/pathfinder_dashes.hpp"
 #include "data/random.hpp"
 #include "data/raster.hpp"
 #include "tensor/error.hpp"
@@ -20,88 +21,26 @@ constexpr double kLeastFreeShare = 0.01;  // of the window, for the start of a d
 constexpr int kDashDraws = 3;
 constexpr int kDistractorAttempts = 5;
 
-/// One dash in one direction, rendered around its starting pixel.
-struct Dash {
-  int half = 0;                  // the stamp reaches from -half to half
-  std::vector<float> ink;        // [2 half + 1, 2 half + 1], full contrast
-  std::vector<float> mask;       // the same, grown by the margin: what it occupies
-  std::vector<Point> footprint;  // offsets that must be free for it to start here
-};
-
-Dash render_dash(const PathfinderParameters& p, int margin, double angle) {
-  const int thickness = static_cast<int>(std::ceil(p.dash_thickness));
-  const int half = p.dash_length + thickness + margin, fine = p.antialias * half;
-  Raster canvas(2 * fine + 1);
-  const Point centre{fine, fine};
-  draw_line(canvas, centre, move(centre, angle, p.dash_length * p.antialias),
-            static_cast<int>(p.dash_thickness * p.antialias), 255);
-  const Raster ink = shrink(canvas, 2 * half + 1);
-  const Raster mask = shrink(dilate(canvas, disc(margin * p.antialias)), 2 * half + 1);
-  Dash dash;
-  dash.half = half;
-  const int reach = p.dash_length + margin;
-  for (const uint8_t pixel : ink.pixels) dash.ink.push_back(static_cast<float>(pixel) / 255);
-  for (const uint8_t pixel : mask.pixels) dash.mask.push_back(static_cast<float>(pixel) / 255);
-  for (int y = -half; y <= half; ++y) {
-    for (int x = -half; x <= half; ++x) {
-      // The official program renders this mask one pixel off its centre and cuts it to a smaller
-      // square; its images show it: their middle rows lie half a pixel higher.
-      const bool kept = std::abs(y + 1) <= reach && std::abs(x + 1) <= reach;
-      if (kept && mask.at({y + half, x + half}) == 255) dash.footprint.push_back({y + 1, x + 1});
-    }
-  }
-  return dash;
-}
-
-/// A place where the next dash of a curve may end, relative to the curve's pivot.
-struct Head {
-  double exact_y, exact_x;  // before rounding: must lie inside the window
-  Point offset;
-  double angle;  // from the pivot to the rounded place
-  Dash dash;     // from there back towards the pivot
-};
-
 }  // namespace
-
-/// All dashes of one margin: by whole degrees for first dashes, by head for later ones.
-struct PathfinderGenerator::Dashes {
-  Dashes(const PathfinderParameters& p, int margin_) : margin(margin_), blur(disc(margin_)) {
-    for (int degree = -180; degree < 180; ++degree) {
-      first.push_back(render_dash(p, margin, degree * kPi / 180));
-    }
-    const double radius = p.dash_length + margin, step = 1 / radius;  // an arc of one pixel
-    for (int i = 0; i * step < 2 * kPi; ++i) {
-      const double y = radius * std::sin(i * step), x = radius * std::cos(i * step);
-      const Point offset{static_cast<int>(std::floor(y)), static_cast<int>(std::floor(x))};
-      const double angle = std::atan2(offset.y, offset.x);
-      heads.push_back({y, x, offset, angle, render_dash(p, margin, angle + kPi)});
-    }
-    std::stable_sort(heads.begin(), heads.end(),
-                     [](const Head& a, const Head& b) { return a.offset < b.offset; });
-  }
-
-  int margin;
-  std::vector<Point> blur;  // disc of the margin
-  std::vector<Dash> first;  // [360], degrees -180..179
-  std::vector<Head> heads;  // sorted by (y, x); neighbours may share an offset
-};
 
 /// One image in the making.
 class PathfinderGenerator::Scene {
  public:
-  Scene(const PathfinderParameters& p, const Dashes& dashes, Stream& stream)
+  Scene(const PathfinderParameters& p, const PathfinderDashes& dashes, Stream& stream)
       : p_(p),
         dashes_(dashes),
         stream_(stream),
         side_(p.side),
         ink_(static_cast<size_t>(side_) * side_),
-        occupied_(ink_.size()) {}
+        occupied_(ink_.size()),
+        taken_(ink_.size()),
+        blocked_(ink_.size()) {}
 
   struct Curve {
-    Point pivot;                 // the next pivot lies dash_length + 2 margin ahead
-    double angle = 0;            // of the last dash
-    Point origin, tip;           // tail of the first dash, head of the last
-    const Dash* last = nullptr;  // drawn, but not yet occupying
+    Point pivot;                           // the next pivot lies dash_length + 2 margin ahead
+    double angle = 0;                      // of the last dash
+    Point origin, tip;                     // tail of the first dash, head of the last
+    const PathfinderDash* last = nullptr;  // drawn, but not yet occupying
     Point last_at;
   };
 
@@ -192,7 +131,7 @@ class PathfinderGenerator::Scene {
   bool start(Curve& curve, int border, double least_free, double contrast) {
     for (int draw = 0; draw < kDashDraws; ++draw) {
       const int degree = static_cast<int>(stream_.below(360));
-      const Dash& dash = dashes_.first[degree];
+      const PathfinderDash& dash = dashes_.first[degree];
       const auto tail = free_place(dash, border, least_free);
       if (!tail) return false;
       if (place_first(curve, *tail, degree, contrast)) return true;
@@ -205,10 +144,10 @@ class PathfinderGenerator::Scene {
     for (int draw = 0; draw < kDashDraws; ++draw) {
       const double angle = stream_.below(360) * kPi / 180;
       const Point tail{
-          static_cast<int>(std::lround(origin.y + p_.seed_distance * std::sin(angle))),
-          static_cast<int>(std::lround(origin.x + p_.seed_distance * std::cos(angle)))};
+          static_cast<int>(std::nearbyint(origin.y + p_.seed_distance * std::sin(angle))),
+          static_cast<int>(std::nearbyint(origin.x + p_.seed_distance * std::cos(angle)))};
       const int degree = static_cast<int>(stream_.below(360));
-      if (inside(tail) && place_first(curve, tail, degree, contrast)) return true;
+      if (place_first(curve, tail, degree, contrast)) return true;
     }
     return false;
   }
@@ -216,49 +155,50 @@ class PathfinderGenerator::Scene {
   bool place_first(Curve& curve, Point tail, int degree, double contrast) {
     const double angle = (degree - 180) * kPi / 180;
     const Point head = move(tail, angle, p_.dash_length);
-    const Point pivot = move(head, angle + kPi, p_.dash_length + dashes_.margin);
+    const Point pivot = move(head, opposite(angle), p_.dash_length + dashes_.margin);
     if (!inside(head) || !inside(pivot)) return false;
     curve = {pivot, angle, tail, head, &dashes_.first[degree], tail};
     paint(curve, contrast);
     return true;
   }
 
-  /// A random pixel inside the border band at which the dash's footprint touches neither the band
-  /// nor a taken pixel; none if too little of the window is free.
-  std::optional<Point> free_place(const Dash& dash, int border, double least_share) {
+  /// A random pixel at which the dash's footprint touches neither the border band nor a taken
+  /// pixel; none if too little of the window is free.
+  std::optional<Point> free_place(const PathfinderDash& dash, int border, double least_share) {
+    if (!dash.starts_curves) return {};
     const auto is_free = [](float occupancy) { return occupancy <= kFree; };
     const auto share =
         static_cast<double>(std::count_if(occupied_.begin(), occupied_.end(), is_free)) /
         static_cast<double>(ink_.size());
     if (share < least_share) return {};
-    const int inner = side_ - 2 * border;
-    taken_.resize(static_cast<size_t>(inner) * inner);
-    blocked_.assign(taken_.size(), uint8_t{0});
-    for (int y = 0; y < inner; ++y) {
-      const float* const row = occupied_.data() + index({y + border, border});
-      for (int x = 0; x < inner; ++x) taken_[static_cast<size_t>(y) * inner + x] = !is_free(row[x]);
+    for (int y = 0; y < side_; ++y) {
+      uint8_t* const row = taken_.data() + index({y, 0});
+      const float* const occupied = occupied_.data() + index({y, 0});
+      const bool in_band = y < border || y >= side_ - border;
+      for (int x = 0; x < side_; ++x) row[x] = in_band || !is_free(occupied[x]);
+      std::fill(row, row + border, uint8_t{1});
+      std::fill(row + side_ - border, row + side_, uint8_t{1});
     }
-    for (const Point& offset : dash.footprint) {
-      const int begin = std::clamp(-offset.x, 0, inner),
-                end = std::clamp(inner - offset.x, 0, inner);
-      for (int y = 0; y < inner; ++y) {
-        uint8_t* const to = blocked_.data() + static_cast<size_t>(y) * inner;
-        const bool outside = y + offset.y < 0 || y + offset.y >= inner;
-        std::fill(to, to + (outside ? inner : begin), uint8_t{1});
-        std::fill(to + end, to + inner, uint8_t{1});
-        if (outside) continue;
-        const uint8_t* const from =
-            taken_.data() + static_cast<ptrdiff_t>(y + offset.y) * inner + offset.x;
-        for (int x = begin; x < end; ++x) to[x] |= from[x];
+    // Farther inside the band every footprint touches it.
+    const int begin = std::max(0, border - dash.half), end = side_ - begin;
+    std::fill(blocked_.begin(), blocked_.end(), uint8_t{0});
+    for (const Point& offset : dash.footprint) {  // outside the window nothing is taken
+      const int left = std::max(begin, -offset.x), right = std::min(end, side_ - offset.x);
+      for (int y = std::max(begin, -offset.y); y < std::min(end, side_ - offset.y); ++y) {
+        uint8_t* const to = blocked_.data() + index({y, 0});
+        const uint8_t* const from = taken_.data() + index({y + offset.y, 0}) + offset.x;
+        for (int x = left; x < right; ++x) to[x] |= from[x];
       }
     }
-    const auto free = static_cast<uint32_t>(std::count(blocked_.begin(), blocked_.end(), 0));
+    uint32_t free = 0;
+    for (int y = begin; y < end; ++y) {
+      const uint8_t* const row = blocked_.data() + index({y, 0});
+      free += static_cast<uint32_t>(std::count(row + begin, row + end, 0));
+    }
     if (free == 0) return {};
     uint32_t rank = stream_.below(free);
-    for (size_t i = 0;; ++i) {
-      if (blocked_[i] == 0 && rank-- == 0) {
-        return Point{static_cast<int>(i) / inner + border, static_cast<int>(i) % inner + border};
-      }
+    for (Point p{begin, begin};; p = p.x + 1 < end ? Point{p.y, p.x + 1} : Point{p.y + 1, begin}) {
+      if (blocked_[index(p)] == 0 && rank-- == 0) return p;
     }
   }
 
@@ -268,15 +208,16 @@ class PathfinderGenerator::Scene {
     cumulated_.clear();
     choices_.clear();
     double sum = 0;
-    const Head* before = nullptr;
-    for (const Head& head : dashes_.heads) {
+    const PathfinderHead* before = nullptr;
+    for (const PathfinderHead& head : dashes_.heads) {
       const double y = pivot.y + head.exact_y, x = pivot.x + head.exact_x;
       if (y < 0 || x < 0 || y >= side_ || x >= side_) continue;
       if (before && before->offset == head.offset) continue;  // two exact places, one pixel
       before = &head;
       const double gap = std::abs(head.angle - curve.angle);
       const double deviation = std::min(gap, 2 * kPi - gap);
-      const double straight = std::cos(std::min(p_.continuity * deviation, kPi / 2));
+      if (p_.continuity * deviation >= kPi / 2) continue;  // weight 0
+      const double straight = std::cos(p_.continuity * deviation);
       sum += straight * straight * (1 - nearby({pivot.y + head.offset.y, pivot.x + head.offset.x}));
       choices_.push_back(&head);
       cumulated_.push_back(sum);
@@ -286,7 +227,7 @@ class PathfinderGenerator::Scene {
       const double u = stream_.uniform() * sum;
       const size_t pick =
           std::upper_bound(cumulated_.begin(), cumulated_.end(), u) - cumulated_.begin();
-      const Head& head = *choices_[std::min(pick, choices_.size() - 1)];
+      const PathfinderHead& head = *choices_[std::min(pick, choices_.size() - 1)];
       const Point at{pivot.y + head.offset.y, pivot.x + head.offset.x};
       if (!fits(head.dash, at)) continue;
       occupy(curve);  // only now: the new dash may touch the one before it
@@ -308,7 +249,7 @@ class PathfinderGenerator::Scene {
   }
 
   /// Calls f(index in the window, index in the stamp) where the stamp lies inside the window.
-  template <class F> void over(const Dash& dash, Point at, F&& f) const {
+  template <class F> void over(const PathfinderDash& dash, Point at, F&& f) const {
     const int width = 2 * dash.half + 1;
     for (int y = std::max(0, at.y - dash.half); y <= std::min(side_ - 1, at.y + dash.half); ++y) {
       const size_t row = static_cast<size_t>(y - at.y + dash.half) * width;
@@ -318,16 +259,16 @@ class PathfinderGenerator::Scene {
     }
   }
 
-  [[nodiscard]] bool fits(const Dash& dash, Point at) const {
+  [[nodiscard]] bool fits(const PathfinderDash& dash, Point at) const {
     float most = 0;
     over(dash, at, [&](size_t i, size_t j) { most = std::max(most, occupied_[i] + dash.mask[j]); });
     return most < kOverlap;
   }
 
   void paint(const Curve& curve, double contrast) {
-    const auto full = static_cast<float>(contrast);
-    over(*curve.last, curve.last_at,
-         [&](size_t i, size_t j) { ink_[i] = std::max(ink_[i], full * curve.last->ink[j]); });
+    over(*curve.last, curve.last_at, [&](size_t i, size_t j) {
+      ink_[i] = std::max(ink_[i], static_cast<float>(curve.last->ink[j] / 255.0 * contrast));
+    });
   }
 
   void occupy(const Curve& curve) {
@@ -336,14 +277,14 @@ class PathfinderGenerator::Scene {
   }
 
   const PathfinderParameters& p_;
-  const Dashes& dashes_;
+  const PathfinderDashes& dashes_;
   Stream& stream_;
   int side_;
   std::vector<float> ink_;        // [side, side]
   std::vector<float> occupied_;   // [side, side], 0 free .. 1 taken
-  std::vector<uint8_t> blocked_;  // [inner, inner], scratch of free_place
-  std::vector<uint8_t> taken_;    // [inner, inner], likewise
-  std::vector<const Head*> choices_;
+  std::vector<uint8_t> taken_;    // [side, side], scratch of free_place
+  std::vector<uint8_t> blocked_;  // [side, side], likewise
+  std::vector<const PathfinderHead*> choices_;
   std::vector<double> cumulated_;
 };
 
@@ -372,7 +313,7 @@ PathfinderParameters pathfinder_parameters(int side, int contour_length) {
 PathfinderGenerator::PathfinderGenerator(const PathfinderParameters& parameters)
     : parameters_(parameters) {
   for (const int margin : parameters_.margins) {
-    dashes_.push_back(std::make_unique<const Dashes>(parameters_, margin));
+    dashes_.push_back(std::make_unique<const PathfinderDashes>(parameters_, margin));
   }
 }
 
@@ -384,7 +325,7 @@ void PathfinderGenerator::draw(uint64_t seed, uint64_t index, PathfinderImage& i
                                                                  << 40;
   Stream stream(seed, Purpose::pathfinder, set | index);
   image.label = static_cast<int>(stream.below(2));
-  const Dashes& dashes = *dashes_[stream.below(static_cast<uint32_t>(dashes_.size()))];
+  const PathfinderDashes& dashes = *dashes_[stream.below(static_cast<uint32_t>(dashes_.size()))];
   image.margin = dashes.margin;
   Scene scene(p, dashes, stream);
   Scene::Curve curves[2];

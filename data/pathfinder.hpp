@@ -31,6 +31,8 @@ struct PathfinderParameters {
 /// The benchmark's parameters for windows of 32 or 128 pixels.
 [[nodiscard]] PathfinderParameters pathfinder_parameters(int side, int contour_length);
 
+struct PathfinderDashes;
+
 struct PathfinderImage {
   std::vector<uint8_t> pixels;  // [side, side]; reaches from 0 to 255
   int label = 0;                // 1: the two dots lie on one curve
@@ -50,10 +52,9 @@ class PathfinderGenerator {
   [[nodiscard]] const PathfinderParameters& parameters() const { return parameters_; }
 
  private:
-  struct Dashes;
   class Scene;
   PathfinderParameters parameters_;
-  std::vector<std::unique_ptr<const Dashes>> dashes_;  // one per margin
+  std::vector<std::unique_ptr<const PathfinderDashes>> dashes_;  // one per margin
 };
 
 }  // namespace skytape::data

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <utility>
 
 namespace skytape::data {
 namespace {
@@ -34,9 +36,18 @@ std::array<Point, 4> corners(Point from, Point to, int width) {
           Point{to.y - off.y, to.x + off.x}, Point{from.y - off.y, from.x + off.x}};
 }
 
-/// Positive on one side of the line a-b, negative on the other.
-int64_t side_of(Point a, Point b, Point p) {
-  return int64_t{b.x - a.x} * (p.y - a.y) - int64_t{b.y - a.y} * (p.x - a.x);
+/// Leftmost and rightmost place at which the edges of a convex polygon cross row y; left > right if
+/// they do not. Horizontal edges add nothing: their neighbours end where they do.
+std::pair<double, double> crossings(std::span<const Point> corner, int y) {
+  double left = std::numeric_limits<double>::infinity(), right = -left;
+  for (size_t i = 0; i < corner.size(); ++i) {
+    const Point a = corner[i], b = corner[(i + 1) % corner.size()];
+    if (a.y == b.y || y < std::min(a.y, b.y) || y > std::max(a.y, b.y)) continue;
+    const double x = a.x + static_cast<double>(b.x - a.x) * (y - a.y) / (b.y - a.y);
+    left = std::min(left, x);
+    right = std::max(right, x);
+  }
+  return {left, right};
 }
 
 double lanczos3(double x) {
@@ -86,17 +97,11 @@ void draw_line(Raster& raster, Point from, Point to, int width, uint8_t value) {
   if (width <= 1 || from == to) return thin_line(raster, from, to, value);
   const auto corner = corners(from, to, width);
   for (int y = 0; y < raster.side; ++y) {
-    for (int x = 0; x < raster.side; ++x) {
-      bool left = true, right = true;
-      for (int i = 0; i < 4; ++i) {
-        const Point a = corner[i], b = corner[(i + 1) % 4];
-        const int64_t side = side_of(a, b, {y, x});
-        const int64_t reach = std::abs(b.y - a.y);  // half a pixel in x, as scan lines round
-        left &= 2 * side >= -reach;
-        right &= 2 * side <= reach;
-      }
-      if (left || right) raster.at({y, x}) = value;
-    }
+    const auto [left, right] = crossings(corner, y);
+    if (left > right) continue;
+    const int begin = static_cast<int>(std::floor(left + 0.5));  // halves round inwards
+    const int end = static_cast<int>(std::ceil(right - 0.5));
+    for (int x = begin; x <= end; ++x) put(raster, {y, x}, value);
   }
 }
 
@@ -123,12 +128,6 @@ Raster dilate(const Raster& raster, std::span<const Point> shape) {
     }
   }
   return grown;
-}
-
-void stretch(Raster& raster) {
-  const auto [low, high] = std::minmax_element(raster.pixels.begin(), raster.pixels.end());
-  const double floor = *low, scale = *high > *low ? 255.0 / (*high - *low) : 0;
-  for (uint8_t& pixel : raster.pixels) pixel = to_pixel((pixel - floor) * scale);
 }
 
 Raster shrink(const Raster& raster, int side) {

@@ -30,7 +30,8 @@ struct Raster {
 /// (ceil(p.y + distance sin angle), ceil(p.x + distance cos angle)): rounded up on both axes.
 [[nodiscard]] Point move(Point p, double angle, double distance);
 
-/// Integer Bresenham line, both ends included; a filled quadrilateral if `width` exceeds 1.
+/// Integer Bresenham line, both ends included; if `width` exceeds 1, a quadrilateral filled row by
+/// row, with places half a pixel off rounded inwards.
 void draw_line(Raster& raster, Point from, Point to, int width, uint8_t value);
 
 /// Offsets (dy, dx) with dy² + dx² <= radius².
@@ -38,9 +39,6 @@ void draw_line(Raster& raster, Point from, Point to, int width, uint8_t value);
 
 /// Largest pixel under the shape put on each pixel; outside the raster counts as nothing.
 [[nodiscard]] Raster dilate(const Raster& raster, std::span<const Point> shape);
-
-/// Stretches the pixels linearly so that they reach from 0 to 255; a constant raster becomes 0.
-void stretch(Raster& raster);
 
 /// Shrinks with the Lanczos kernel of order 3: rows, then columns, each rounded to 8 bits.
 [[nodiscard]] Raster shrink(const Raster& raster, int side);
