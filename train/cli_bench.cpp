@@ -18,7 +18,7 @@ constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
 
 struct BenchFlags {
   std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file;
-  std::int64_t batch = 4, features = 128, steps = 10;
+  std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
   int threads = 0;
   bool forward = false;
 };
@@ -49,12 +49,21 @@ void print_row(const json& r) {
   std::fflush(stdout);
 }
 
+/// Examples of n positions: as --batch says, or as many as make --tokens.
+std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
+  if (flags.tokens == 0) return flags.batch;
+  if (flags.tokens % n != 0) {
+    throw UsageError(
+        fmt::format("--tokens: expected a multiple of every --n, got {} for {}", flags.tokens, n));
+  }
+  return flags.tokens / n;
+}
+
 int run(const BenchFlags& flags) {
   set_threads(flags.threads);
   BenchCase c;
   c.device = parse_device(flags.device);
   c.precision = flags.precision;
-  c.batch = flags.batch;
   c.features = flags.features;
   c.steps = flags.steps;
   c.forward_only = flags.forward;
@@ -75,6 +84,7 @@ int run(const BenchFlags& flags) {
     for (const std::int64_t n : lengths) {
       c.attention = method;
       c.n = n;
+      c.batch = batch_for(flags, n);
       results.push_back(to_json(c, run_bench(c), gemm));
       print_row(results.back());
     }
@@ -95,9 +105,12 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--attention", flags->attention, "methods a,b,… or all")
       ->capture_default_str();
   command->add_option("--n", flags->n, "lengths a,b,… or all")->capture_default_str();
-  command->add_option("--batch", flags->batch, "examples per step")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+  CLI::Option* batch = command->add_option("--batch", flags->batch, "examples per step")
+                           ->check(CLI::Range(1, 65536))
+                           ->capture_default_str();
+  command->add_option("--tokens", flags->tokens, "positions per step: as many examples at each n")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
+      ->excludes(batch);
   command->add_option("--features", flags->features, "where a method has them")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
