@@ -110,8 +110,9 @@ train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STE
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
 lra: all ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128
 	build/skytape lra $(LRA_FLAGS)
-data: all ## prepare a task's data: TASK= FROM=folder-or-archive EXPORT=folder
-	build/skytape data --task $(TASK) $(call flag,FROM,from) $(call flag,EXPORT,export) $(ARGS)
+data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder
+	build/skytape data --task $(TASK) $(call flag,FROM,from) $(if $(filter 1,$(FETCH)),--fetch) $(call flag,URL,url) \
+	  $(call flag,EXPORT,export) $(ARGS)
 gradcheck: all ## check gradients of attention methods: ATTENTION=name|all
 	build/skytape gradcheck --attention $(or $(ATTENTION),all) $(ARGS)
 goldens: all ## compare with reference vectors: GOLDENS=folder

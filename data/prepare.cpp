@@ -23,8 +23,10 @@ fs::path folder_of(const TaskInfo& task, const fs::path& root) { return root / t
 
 std::string how_to_prepare(const TaskInfo& task) {
   if (task.generable) return fmt::format("type: make data TASK={}", task.name);
-  return fmt::format("get it from {} and type: make data TASK={} FROM=<folder or archive>",
-                     task.source, task.name);
+  const std::string own = fmt::format("make data TASK={} FROM=<folder or archive>", task.name);
+  if (task.source.empty()) return "type: " + own;
+  return fmt::format("type: make data TASK={} FETCH=1, or get it from {} and type: {}", task.name,
+                     task.source, own);
 }
 
 /// A stored split, checked for belonging to this task and to one preparation with its siblings.
@@ -121,8 +123,9 @@ Dataset open(const TaskInfo& task, const fs::path& root, std::string_view split,
 
 void export_official(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
   if (!task.export_files) {
-    throw UsageError(fmt::format("{}: its files are not ours to write; the official ones are at {}",
-                                 task.name, task.source));
+    throw UsageError(fmt::format("{}: its files are not ours to write{}{}", task.name,
+                                 task.source.empty() ? "" : "; the official ones are at ",
+                                 task.source));
   }
   task.export_files(task, root, dir);
 }

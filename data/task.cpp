@@ -15,6 +15,11 @@ constexpr std::string_view kLra = "https://storage.googleapis.com/long-range-are
 constexpr std::string_view kImdb =
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz";
 constexpr std::string_view kCifar = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
+// The archive of the Long Range Arena has no published digest.
+constexpr std::string_view kImdbSha256 =
+    "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe";
+constexpr std::string_view kCifarSha256 =
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd";
 
 /// A Pathfinder set: 2 classes of square images, generated at need.
 constexpr TaskInfo pathfinder(std::string_view name, int64_t pixels, bool benchmark,
@@ -32,6 +37,7 @@ constexpr TaskInfo pathfinder(std::string_view name, int64_t pixels, bool benchm
           .held_out = 0,
           .description = description,
           .source = kLra,
+          .source_sha256 = {},
           .build = build_pathfinder,
           .export_files = export_pathfinder};
 }
@@ -51,6 +57,7 @@ constexpr TaskInfo retrieval(std::string_view name, bool benchmark, std::string_
           .held_out = 0,
           .description = description,
           .source = kLra,
+          .source_sha256 = {},
           .build = build_retrieval,
           .export_files = nullptr};
 }
@@ -69,6 +76,7 @@ constexpr TaskInfo kTasks[] = {
      .held_out = 0,
      .description = "value of a nested expression of list operations",
      .source = kLra,
+     .source_sha256 = {},
      .build = build_listops,
      .export_files = export_listops},
     {.name = "text",
@@ -84,6 +92,7 @@ constexpr TaskInfo kTasks[] = {
      .held_out = 0.1,
      .description = "is a movie review positive? byte by byte (IMDb)",
      .source = kImdb,
+     .source_sha256 = kImdbSha256,
      .build = build_text,
      .export_files = nullptr},
     retrieval("retrieval", true, "does one paper cite the other? byte by byte (AAN)"),
@@ -102,6 +111,7 @@ constexpr TaskInfo kTasks[] = {
      .held_out = 0,
      .description = "what does a gray 32x32 picture show? (CIFAR-10)",
      .source = kCifar,
+     .source_sha256 = kCifarSha256,
      .build = build_image,
      .export_files = nullptr},
     retrieval("retrieval-substitute", false, "retrieval on papers that are not the official set"),
@@ -121,7 +131,8 @@ constexpr TaskInfo kTasks[] = {
      .benchmark = false,
      .held_out = 0,
      .description = "your own lines label<TAB>text, byte by byte",
-     .source = "your own file",
+     .source = {},
+     .source_sha256 = {},
      .build = build_tsv,
      .export_files = nullptr},
 };

@@ -36,7 +36,8 @@ struct TaskInfo {
   bool benchmark;          // a column of the benchmark, not a variant or own data
   double held_out;         // share of train that serves as dev; 0: the task has its own dev split
   std::string_view description;
-  std::string_view source;  // official address
+  std::string_view source;         // official address; empty: there is none
+  std::string_view source_sha256;  // of the archive there; empty: not published
   // Reads or generates all splits.
   void (*build)(const TaskInfo&, const PrepareOptions&, CacheSet&);
   // Writes the official files; null where they are not ours to write.

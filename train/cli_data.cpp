@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "data/fetch.hpp"
 #include "data/prepare.hpp"
 #include "tensor/error.hpp"
 #include "train/cli.hpp"
@@ -12,20 +13,41 @@ namespace skytape::train {
 namespace {
 
 struct DataFlags {
-  std::string task = "listops", from, export_to, root = "datasets";
+  std::string task = "listops", from, url, export_to, root = "datasets";
   std::uint64_t data_seed = 1;
   std::int64_t limit = 0;
   int threads = 0;
-  bool force = false;
+  bool force = false, fetch = false;
 };
+
+/// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
+std::string fetched(const data::TaskInfo& task, const DataFlags& flags, Progress& progress) {
+  if (!flags.force && data::is_prepared(task, flags.root)) {
+    progress.line(fmt::format("{} is prepared already in {}: nothing fetched (--force does)",
+                              task.name, flags.root));
+    return {};
+  }
+  data::FetchOptions options;
+  options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
+    progress.at(what, done, total);
+  };
+  options.say = [&](std::string_view text) { progress.line(text); };
+  return data::fetch_source(task, flags.root, flags.url, options);
+}
 
 int run(const DataFlags& flags) {
   const data::TaskInfo& task = data::find_task(flags.task);
+  if (flags.fetch && !flags.from.empty()) {
+    throw UsageError("data: --fetch and --from exclude each other");
+  }
+  if (!flags.fetch && !flags.url.empty()) {
+    throw UsageError("data: --url has no effect without --fetch");
+  }
   set_threads(flags.threads);
   {
     Progress progress;
     data::PrepareOptions options;
-    options.from = flags.from;
+    options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
     options.data_seed = flags.data_seed;
     options.threads = flags.threads;
     options.force = flags.force;
@@ -52,6 +74,10 @@ void add_data(CLI::App& app, int& exit_code) {
   command->add_option("--task", flags->task, "`skytape info tasks` lists them")
       ->capture_default_str();
   command->add_option("--from", flags->from, "folder, file or archive to read; else generate");
+  command->add_flag("--fetch", flags->fetch,
+                    "download the official archive first, into <data>/downloads; an interrupted "
+                    "download is taken up again");
+  command->add_option("--url", flags->url, "a mirror of it");
   command->add_option("--export", flags->export_to, "write the official files into this folder");
   command->add_option("--data", flags->root, "folder of prepared data sets")->capture_default_str();
   command->add_option("--data-seed", flags->data_seed, "of generators and seeded splits")
