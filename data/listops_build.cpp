@@ -41,7 +41,9 @@ Drawn draw_task(uint64_t seed, uint64_t task) {
 void generate(const PrepareOptions& options, CacheSet& set) {
   const int64_t total = options.limit > 0 ? options.limit : kTrain + kDev + kTest;
   const int64_t dev = options.limit > 0 ? std::max<int64_t>(1, total / 50) : kDev;
-  ENSURE(total >= 3, "listops: limit is ", total, ", expected at least 3");
+  if (total < 3) {
+    throw UsageError(fmt::format("listops: limit is {}, expected at least 3", total));
+  }
   CacheWriter* const writers[] = {&set.split("train"), &set.split("dev"), &set.split("test")};
   std::unordered_set<uint64_t> seen;  // official sets hold no expression twice
   int64_t kept = 0;

@@ -27,4 +27,23 @@ class OutputFile {
   std::FILE* file_;
 };
 
+/// A folder of files that appears under its name, with all of them, when commit() is called and is
+/// gone if it never is. UsageError if there is something under that name already; Error naming the
+/// file if the disk is full or the folder cannot be written.
+class OutputFolder {
+ public:
+  explicit OutputFolder(const std::filesystem::path& path);
+  ~OutputFolder();
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+
+  /// Writes the file `name`, relative to the folder, and the folders above it.
+  void write(const std::filesystem::path& name, std::string_view bytes);
+  /// Waits until all files are on the disk, then gives the folder its name.
+  void commit();
+
+ private:
+  std::filesystem::path path_, temporary_;
+};
+
 }  // namespace skytape::data

@@ -18,6 +18,7 @@
 namespace skytape::data {
 namespace {
 
+constexpr const char* kGenerator = "official Pathfinder algorithm, version 2";
 constexpr int64_t kOfficialImages = 200000;
 constexpr int64_t kImagesPerFolder = 1000;
 constexpr size_t kMetadataFields = 11;
@@ -272,7 +273,9 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
   const Variant variant = variant_of(task);
   const PathfinderGenerator generator(pathfinder_parameters(variant.side, variant.contour_length));
   const int64_t total = options.limit > 0 ? options.limit : kOfficialImages;
-  ENSURE(total >= 10, task.name, ": limit is ", total, ", expected at least 10");
+  if (total < 10) {
+    throw UsageError(fmt::format("{}: limit is {}, expected at least 10", task.name, total));
+  }
   const Splitter split_of(total, options.data_seed);
   std::vector<PathfinderImage> images(256);
   for (int64_t begin = 0; begin < total; begin += static_cast<int64_t>(images.size())) {
@@ -285,10 +288,9 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
     progress(options, "generating images", begin + count, total);
   }
   set.provenance =
-      nlohmann::json{
-          {"how", "generated"},   {"generator", "official Pathfinder algorithm, version 1"},
-          {"side", variant.side}, {"contour_length", variant.contour_length},
-          {"images", total},      {"data_seed", options.data_seed}}
+      nlohmann::json{{"how", "generated"},   {"generator", kGenerator},
+                     {"side", variant.side}, {"contour_length", variant.contour_length},
+                     {"images", total},      {"data_seed", options.data_seed}}
           .dump();
 }
 
@@ -316,31 +318,32 @@ void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
   if (facts.value("how", "") != "generated") {
     throw UsageError(fmt::format("{}: only a generated set can be exported", task.name));
   }
+  if (facts.value("generator", "") != kGenerator) {  // the images are drawn once more
+    throw DataError(fmt::format("{}: made by '{}', expected '{}'; make it again to export it",
+                                task.name, facts.value("generator", ""), kGenerator));
+  }
   const Variant variant = variant_of(task);
   const PathfinderParameters p = pathfinder_parameters(variant.side, variant.contour_length);
   const PathfinderGenerator generator(p);
   const int64_t total = facts.at("images");
   const uint64_t seed = facts.at("data_seed");
-  const auto base = dir / fmt::format("pathfinder{}", variant.side) / variant.folder;
-  std::filesystem::create_directories(base / "metadata");
-  PathfinderImage image;
+  OutputFolder folder(dir / fmt::format("pathfinder{}", variant.side) / variant.folder);
+  std::vector<PathfinderImage> images(kImagesPerFolder);
   for (int64_t k = 0; k * kImagesPerFolder < total; ++k) {
-    const auto folder = base / "imgs" / std::to_string(k);
-    std::filesystem::create_directories(folder);
+    const int64_t begin = k * kImagesPerFolder, count = std::min(kImagesPerFolder, total - begin);
+#pragma omp parallel for schedule(dynamic, 4)
+    for (int64_t n = 0; n < count; ++n) generator.draw(seed, begin + n, images[n]);
     std::string metadata;
-    for (int64_t n = 0; n < std::min(kImagesPerFolder, total - k * kImagesPerFolder); ++n) {
-      generator.draw(seed, k * kImagesPerFolder + n, image);
-      OutputFile file(folder / fmt::format("sample_{}.png", n));
-      file.write(encode_png(image.pixels, p.side, p.side));
-      file.commit();
+    for (int64_t n = 0; n < count; ++n) {
+      folder.write(fmt::format("imgs/{}/sample_{}.png", k, n),
+                   encode_png(images[n].pixels, p.side, p.side));
       metadata += fmt::format("imgs/{} sample_{}.png {} {} {:.1f} {} {} {} {} {} 1\n", k, n, n,
-                              image.label, p.continuity, p.contour_length, p.distractor_length,
-                              p.dash_length, p.dash_thickness, image.margin);
+                              images[n].label, p.continuity, p.contour_length, p.distractor_length,
+                              p.dash_length, p.dash_thickness, images[n].margin);
     }
-    OutputFile file(base / "metadata" / fmt::format("{}.npy", k));
-    file.write(metadata);
-    file.commit();
+    folder.write(fmt::format("metadata/{}.npy", k), metadata);
   }
+  folder.commit();
 }
 
 }  // namespace skytape::data

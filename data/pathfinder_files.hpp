@@ -30,7 +30,9 @@ struct PathfinderRow {
 /// `options.from`. Size and difficulty follow from the task; splits are a seeded 80/10/10.
 void build_pathfinder(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
-/// Writes a generated set in the official layout, metadata as text.
+/// Writes a generated set in the official layout, metadata as text: all of it or nothing.
+/// UsageError if the set was read, or the difficulty's folder exists; DataError if another version
+/// of the generator made it.
 void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
                        const std::filesystem::path& dir);
 

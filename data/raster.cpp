@@ -119,12 +119,12 @@ Raster dilate(const Raster& raster, std::span<const Point> shape) {
   Raster grown(raster.side);
   for (int y = 0; y < raster.side; ++y) {
     for (int x = 0; x < raster.side; ++x) {
-      uint8_t most = 0;
+      const uint8_t value = raster.at({y, x});
+      if (value == 0) continue;  // most pixels, for a line
       for (const Point& offset : shape) {
-        const Point p{y + offset.y, x + offset.x};
-        if (raster.holds(p)) most = std::max(most, raster.at(p));
+        const Point p{y - offset.y, x - offset.x};
+        if (grown.holds(p)) grown.at(p) = std::max(grown.at(p), value);
       }
-      grown.at({y, x}) = most;
     }
   }
   return grown;
