@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 
 #include "data/digest.hpp"
 #include "data/pathfinder_files.hpp"
 #include "data/png.hpp"
 #include "data/raster.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/data/real_data.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -234,11 +234,11 @@ TEST_CASE("empty images are skipped with a warning, missing, wrong-sized and cut
       std::string::npos);
 }
 
-TEST_CASE("official images are read with either metadata" *
-          doctest::skip(std::getenv("SKYTAPE_DATA") == nullptr)) {
+TEST_CASE("official images are read with either metadata") {
+  const auto data = real_data_or_skip("reference");
+  if (!data) return;
   Folder folder;
-  const std::filesystem::path data = std::getenv("SKYTAPE_DATA");
-  const auto set = data / "reference/pathfinder32/curv_contour_length_14";
+  const auto set = *data / "pathfinder32/curv_contour_length_14";
   const std::string text = read_file(set / "metadata/0.npy");
   const std::string numpy = read_file(set / "metadata_npsave/0.npy");
   const auto a = read_pathfinder_metadata(as_bytes(text), "text");
@@ -249,6 +249,6 @@ TEST_CASE("official images are read with either metadata" *
     CHECK(a[i].path == b[i].path);
     CHECK(a[i].label == b[i].label);
   }
-  REQUIRE(preparing(find_task("pathfinder"), data, folder.path()).empty());
+  REQUIRE(preparing(find_task("pathfinder"), *data, folder.path()).empty());
   CHECK(open(find_task("pathfinder"), folder.path(), "train").size() == 160);
 }
