@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "data/cache.hpp"
 #include "tensor/error.hpp"
@@ -151,7 +152,19 @@ std::string to_text(const Description& description) {
                         split.mean_length, split.min_length, split.max_length, split.fingerprint,
                         fmt::join(split.label_counts, " "));
   }
-  return text + "provenance " + description.provenance + "\n";
+  nlohmann::json provenance = nlohmann::json::parse(description.provenance, nullptr, false);
+  if (provenance.is_object() && provenance.contains("sources")) {
+    for (const nlohmann::json& file : provenance["sources"]) {
+      const bool known = file.contains("official");
+      text += fmt::format("{:<32} {:>10} bytes  sha256 {}{}\n", file.value("file", ""),
+                          file.value("bytes", uint64_t{0}), file.value("sha256", ""),
+                          !known                          ? ""
+                          : file.value("official", false) ? ", as known"
+                                                          : ", not the known one");
+    }
+    provenance.erase("sources");
+  }
+  return text + "provenance " + provenance.dump() + "\n";
 }
 
 }  // namespace skytape::data

@@ -2,13 +2,13 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <cstring>
 
 #include "data/digest.hpp"
 #include "data/source.hpp"
 #include "tests/data/made_up.hpp"
 #include "tests/data/official_files.hpp"
+#include "tests/data/real_data.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -85,6 +85,10 @@ TEST_CASE("six batches become 90 % train and 10 % dev in the order of their dige
   CHECK(train.size() == 90);
   CHECK(dev.size() == 10);
   CHECK(open(task, folder.path(), "test").size() == 7);
+  const std::string text = to_text(describe(task, folder.path()));
+  CAPTURE(text);
+  CHECK(text.find("test_batch.bin                        21511 bytes  sha256 ") != text.npos);
+  CHECK(text.find(", not the known one\n") != text.npos);
   const auto order = image_order(100);
   for (int64_t i = 0; i < 100; ++i) {
     const int expected = static_cast<int>(order[i] / 20 + 1 + order[i] % 20) % 10;
@@ -92,12 +96,12 @@ TEST_CASE("six batches become 90 % train and 10 % dev in the order of their dige
   }
 }
 
-TEST_CASE("the real pictures have the known digests, split and first pixels" *
-          doctest::skip(std::getenv("SKYTAPE_DATA") == nullptr)) {
+TEST_CASE("the real pictures have the known digests, split and first pixels") {
+  const auto data = real_data_or_skip("cifar10");
+  if (!data) return;
   Folder folder;
-  const std::filesystem::path data = std::getenv("SKYTAPE_DATA");
   PrepareOptions options;
-  options.from = data / "cifar10";
+  options.from = *data;
   int warnings = 0;
   options.warn = [&](std::string_view) { ++warnings; };
   const TaskInfo& task = find_task("image");
@@ -108,11 +112,18 @@ TEST_CASE("the real pictures have the known digests, split and first pixels" *
   const Dataset test = open(task, folder.path(), "test");
   const std::vector<uint8_t> start = {118, 118, 123, 125, 119, 115, 121, 119};
   CHECK(test.label(0) == 3);
+  const auto order = image_order(50000);
+  const auto first = std::find(order.begin(), order.end(), 0u) - order.begin();  // in train
+  const Dataset train = open(task, folder.path(), "train");
+  const std::vector<uint8_t> pixels = {61,  45,  48,  56,  78,  96,  113, 117,
+                                       123, 125, 108, 104, 120, 118, 111, 103};
+  CHECK(train.label(first) == 6);
+  CHECK(std::equal(pixels.begin(), pixels.end(), train.tokens(first).begin()));
   CHECK(std::equal(start.begin(), start.end(), test.tokens(0).begin()));
-  const auto colour = open_file(data / "cifar10/cifar-10-batches-bin/test_batch.bin.gz");
+  const auto colour = open_file(*data / "cifar-10-batches-bin/test_batch.bin.gz");
   const ImageFile images = read_images(*colour, "test_batch.bin", false);
   for (int64_t i = 0; i < test.size(); ++i) {
-    const auto pixels = test.tokens(i);
-    REQUIRE(std::memcmp(pixels.data(), images.pixels.data() + i * kImagePixels, kImagePixels) == 0);
+    REQUIRE(std::memcmp(test.tokens(i).data(), images.pixels.data() + i * kImagePixels,
+                        kImagePixels) == 0);
   }
 }

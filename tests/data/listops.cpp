@@ -10,6 +10,7 @@
 
 #include "data/source.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/data/real_data.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -232,4 +233,46 @@ TEST_CASE("a missing file of the official set is named with the official address
   CHECK(text.find("basic_test.tsv missing below") != std::string::npos);
   CHECK(text.find("lra_release.gz") != std::string::npos);
   CHECK_FALSE(is_prepared(find_task("listops"), folder.path() / "root"));
+}
+
+TEST_CASE("the official generator's examples have their published lengths, labels and values") {
+  const auto data = real_data_or_skip("listops");
+  if (!data) return;
+  Folder folder;
+  const auto train = folder.write("tsv/basic_train.tsv", "Source\tTarget\n1\t1\n");
+  for (const char* file : {"basic_val.tsv.gz", "basic_test.tsv.gz"}) {
+    std::filesystem::copy_file(*data / file, train.parent_path() / file);
+  }
+  PrepareOptions options;
+  options.from = train.parent_path();
+  std::string warnings;
+  options.warn = [&](std::string_view text) { warnings += text; };
+  const TaskInfo& task = find_task("listops");
+  prepare(task, folder.path(), options);
+  CHECK(warnings.find("not the value") == std::string::npos);
+  CHECK(warnings.find("basic_val") == std::string::npos);  // 2000 examples, as expected
+  const Description facts = describe(task, folder.path());
+  const auto check = [&](int split, double mean, int shortest, int longest, double without_close,
+                         const std::vector<int64_t>& labels) {
+    const SplitFacts& f = facts.splits[split];
+    CHECK(f.examples == 2000);
+    CHECK(f.mean_length == doctest::Approx(mean).epsilon(5e-5));
+    CHECK(f.min_length == shortest);
+    CHECK(f.max_length == longest);
+    CHECK(f.label_counts == labels);
+    const Dataset set = open(task, folder.path(), f.split);
+    double closes = 0;
+    for (int64_t i = 0; i < set.size(); ++i) {
+      const auto tokens = set.tokens(i);
+      closes += static_cast<double>(std::count(tokens.begin(), tokens.end(), kListOpsClose));
+      CHECK(evaluate_listops(tokens) == set.label(i));
+    }
+    CHECK(f.mean_length - closes / 2000 == doctest::Approx(without_close).epsilon(6e-5));
+  };
+  check(1, 1040.5, 501, 1996, 892.5, {304, 190, 152, 198, 179, 179, 154, 135, 188, 321});
+  check(2, 1043.8, 501, 1998, 895.2, {339, 157, 160, 168, 186, 166, 144, 142, 185, 353});
+  for (const char* digest : {"26cc59d4b7c9d4348e03a4d75edf4219d64bb2f91c95d47e60d317699a5bbc0d",
+                             "33da347e5bd792bf23c57f9946288abf928c5fc0bf9fa53f63928bd1eb999438"}) {
+    CHECK(facts.provenance.find(digest) != std::string::npos);
+  }
 }

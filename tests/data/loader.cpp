@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <fstream>
 
 #include "tests/data/made_up.hpp"
 
@@ -17,6 +18,16 @@ BatchOptions options_of(int64_t batch) {
   options.batch = batch;
   options.nominal_length = 64;
   return options;
+}
+
+/// Memory of this process that no file stands behind, in bytes.
+int64_t own_memory() {
+  std::ifstream in("/proc/self/status");
+  for (std::string word; in >> word;) {
+    int64_t kilobytes = 0;
+    if (word == "RssAnon:" && in >> kilobytes) return 1024 * kilobytes;
+  }
+  return -1;
 }
 
 }  // namespace
@@ -94,4 +105,25 @@ TEST_CASE("a batch in the consumer's hands is not overwritten") {
     std::this_thread::yield();
     CHECK(batch->size == i);
   }
+}
+
+TEST_CASE("reading a set takes no memory that grows with it") {
+  constexpr int kExamples = 40, kLength = 1 << 20;
+  Folder folder;
+  std::vector<uint8_t> tokens(kLength, 7);
+  {
+    CacheSet set("made-up", folder.path(), 1, 0);
+    set.classes = 1;
+    for (int i = 0; i < kExamples; ++i) set.split("train").add(0, tokens);
+    set.commit();
+  }
+  const auto path = cache_path(folder.path(), "train");
+  const int64_t before = own_memory();
+  REQUIRE(before > 0);
+  const Dataset data(CacheFile::open(path));
+  int64_t seen = 0;
+  Loader loader(BatchPass(data, options_of(2)));
+  while (const Batch* batch = loader.next()) seen += batch->size;
+  CHECK(seen == kExamples);
+  CHECK(own_memory() - before < kExamples * kLength / 8);
 }

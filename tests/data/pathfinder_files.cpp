@@ -4,12 +4,12 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <thread>
 
 #include "data/digest.hpp"
 #include "data/png.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/data/real_data.hpp"
 #include "tests/train/program.hpp"
 
 using namespace skytape;
@@ -293,11 +293,11 @@ TEST_CASE("empty images are skipped with a warning, missing, wrong-sized and cut
   CHECK(open(task, root, "train").size() == 32);  // of the last good files
 }
 
-TEST_CASE("official images are read with either metadata" *
-          doctest::skip(std::getenv("SKYTAPE_DATA") == nullptr)) {
+TEST_CASE("official images are read with either metadata") {
+  const auto data = real_data_or_skip("reference");
+  if (!data) return;
   Folder folder;
-  const std::filesystem::path data = std::getenv("SKYTAPE_DATA");
-  const auto set = data / "reference/pathfinder32/curv_contour_length_14";
+  const auto set = *data / "pathfinder32/curv_contour_length_14";
   const std::string text = read_file(set / "metadata/0.npy");
   const std::string numpy = read_file(set / "metadata_npsave/0.npy");
   const auto a = read_pathfinder_metadata(as_bytes(text), "text");
@@ -308,6 +308,6 @@ TEST_CASE("official images are read with either metadata" *
     CHECK(a[i].path == b[i].path);
     CHECK(a[i].label == b[i].label);
   }
-  REQUIRE(preparing(find_task("pathfinder"), data, folder.path()).empty());
+  REQUIRE(preparing(find_task("pathfinder"), *data, folder.path()).empty());
   CHECK(open(find_task("pathfinder"), folder.path(), "train").size() == 160);
 }

@@ -2,12 +2,11 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
-
 #include "data/batches.hpp"
 #include "data/digest.hpp"
 #include "data/source.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/data/real_data.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -116,11 +115,11 @@ TEST_CASE("unknown, repeated and missing documents are refused") {
   CHECK_FALSE(is_prepared(find_task("retrieval"), root));
 }
 
-TEST_CASE("the real substitute has its 4406 pairs and its own name" *
-          doctest::skip(std::getenv("SKYTAPE_DATA") == nullptr)) {
+TEST_CASE("the real substitute has its 4406 pairs and its own name") {
+  const auto data = real_data_or_skip("aan-substitute");
+  if (!data) return;
   Folder folder;
-  const std::filesystem::path data = std::getenv("SKYTAPE_DATA");
-  REQUIRE(preparing(data / "aan-substitute", folder.path()).empty());
+  REQUIRE(preparing(*data, folder.path()).empty());
   const Description facts = describe(find_task("retrieval"), folder.path());
   CHECK(facts.name == "retrieval-substitute");
   CHECK(facts.splits[0].label_counts == std::vector<int64_t>{1812, 1812});

@@ -2,12 +2,12 @@
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <set>
 
 #include "data/source.hpp"
 #include "tests/data/made_up.hpp"
 #include "tests/data/official_files.hpp"
+#include "tests/data/real_data.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -146,12 +146,12 @@ TEST_CASE("own lines that are broken are refused with file, line and reason") {
             .find("1 lines with 1 different labels") != std::string::npos);
 }
 
-TEST_CASE("the real reviews have the published counts and the known first tokens" *
-          doctest::skip(std::getenv("SKYTAPE_DATA") == nullptr)) {
+TEST_CASE("the real reviews have the published counts and the known first tokens") {
+  const auto data = real_data_or_skip("imdb");
+  if (!data) return;
   Folder folder;
-  const std::filesystem::path data = std::getenv("SKYTAPE_DATA");
   const TaskInfo& task = find_task("text");
-  REQUIRE(preparing(task, data / "imdb", folder.path()).empty());
+  REQUIRE(preparing(task, *data, folder.path()).empty());
   const Dataset train = open(task, folder.path(), "train", DevRule::test);
   CHECK(train.size() == 25000);
   CHECK(train.provenance().find("\"official\":false") == std::string_view::npos);
@@ -164,4 +164,20 @@ TEST_CASE("the real reviews have the published counts and the known first tokens
                         [](int id, int byte) { return id == byte + 1; });
   }
   CHECK(found == 1);  // train/pos/0_9.txt
+  const Dataset test = open(task, folder.path(), "test");
+  CHECK(test.size() == 25000);
+  for (const auto& [split, bytes, longest, shortest] :
+       {std::tuple(&train, 33132823, 13704, 52), std::tuple(&test, 32350685, 12988, 32)}) {
+    int64_t total = 0, most = 0, least = 1 << 20, positive = 0;
+    for (int64_t i = 0; i < split->size(); ++i) {
+      total += split->length(i);
+      most = std::max(most, split->length(i));
+      least = std::min(least, split->length(i));
+      positive += split->label(i);
+    }
+    CHECK(total == bytes);
+    CHECK(most == longest);
+    CHECK(least == shortest);
+    CHECK(positive == 12500);
+  }
 }
