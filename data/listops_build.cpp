@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t kTrain = 96000, kDev = 2000, kTest = 2000;  // the benchmark's sizes
 constexpr uint64_t kAttemptsPerTask = 512;                    // one tree in twelve is kept
 constexpr uint64_t kTasksPerRound = 64;
-constexpr size_t kMaxLine = 16 << 20;  // bytes; official lines have at most 12,797
 
 /// Trees kept from one run of attempts, in order.
 struct Drawn {

@@ -67,8 +67,8 @@ PathfinderRow to_row(const std::vector<std::string>& field, const std::string& w
 
 std::vector<PathfinderRow> read_text(std::span<const uint8_t> bytes, const std::string& name) {
   const auto stream = open_memory(bytes);
-  constexpr size_t kMaxLine = 4096;
-  LineReader lines(*stream, name, kMaxLine);
+  constexpr size_t kMaxRow = 4096;
+  LineReader lines(*stream, name, kMaxRow);
   std::vector<PathfinderRow> rows;
   for (std::string_view line; lines.next(line);) {
     std::vector<std::string> field;

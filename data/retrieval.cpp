@@ -16,7 +16,6 @@ namespace skytape::data {
 namespace {
 
 constexpr size_t kKeptBytes = 10000;  // of each document, as the benchmark does before tokenising
-constexpr size_t kMaxLine = 64 << 20;
 constexpr int64_t kOfficialPairs[] = {147086, 18090, 17437};
 constexpr const char* kSplits[] = {"train", "dev", "test"};
 

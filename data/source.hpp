@@ -32,6 +32,9 @@ class ByteStream {
 [[nodiscard]] std::vector<uint8_t> read_all(ByteStream& stream, const std::string& name,
                                             size_t limit);
 
+/// Bytes that no honest line has; a paper of the Retrieval task has some 100,000.
+inline constexpr size_t kMaxLine = 16 << 20;
+
 /// Cuts a stream into lines at LF; a CR before it is dropped.
 class LineReader {
  public:

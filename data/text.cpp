@@ -16,7 +16,6 @@ namespace skytape::data {
 namespace {
 
 constexpr size_t kMaxDocument = 16 << 20;  // bytes; the longest review has 13,704
-constexpr size_t kMaxLine = 64 << 20;
 
 struct Review {
   ReviewName name;

@@ -43,7 +43,10 @@ nlohmann::json trained(const Folder& folder, const Case& c) {
   const Finished run = run_program(folder.path(), arguments);
   CAPTURE(run.err);
   REQUIRE(run.code == 0);
-  return nlohmann::json::parse(read_file(fs::path(out) / "result.json"));
+  const auto result = nlohmann::json::parse(read_file(fs::path(out) / "result.json"));
+  const bool low = result["test_accuracy"].get<double>() <= result["trivial_floor"].get<double>();
+  CHECK((run.err.find("warning: test accuracy") != std::string::npos) == low);
+  return result;
 }
 
 }  // namespace
