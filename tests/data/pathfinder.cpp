@@ -213,3 +213,26 @@ TEST_CASE("every image reaches from black to white, has its size, and both label
     }
   }
 }
+
+TEST_CASE("the two dots lie on one curve for label 1, on two curves for label 0") {
+  PathfinderParameters p = pathfinder_parameters(128, 14);
+  p.contour_length = 1;  // curves of 5 pixels, 28 apart
+  p.seed_distance = 28;
+  p.distractors = 0;
+  const PathfinderGenerator generator(p);
+  PathfinderImage image;
+  for (int i = 0; i < 40; ++i) {
+    generator.draw(1, i, image);
+    int top = p.side, bottom = 0, left = p.side, right = 0;
+    for (int k = 0; k < p.side * p.side; ++k) {
+      if (image.pixels[k] < 240) continue;  // only dots are that bright
+      top = std::min(top, k / p.side);
+      bottom = std::max(bottom, k / p.side);
+      left = std::min(left, k % p.side);
+      right = std::max(right, k % p.side);
+    }
+    const int extent = std::max(bottom - top, right - left);
+    if (image.label == 1) CHECK(extent <= 5 + 2 * 3);
+    if (image.label == 0) CHECK(extent >= 15);
+  }
+}

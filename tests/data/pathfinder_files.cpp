@@ -198,10 +198,10 @@ TEST_CASE("two processes that generate into one folder end in one good set") {
     const auto scratch = folder.path() / name;
     std::filesystem::create_directories(scratch);
     programs.push_back(
-        std::make_unique<test::Program>(scratch, arguments(root, {"--limit", "40", "--force"})));
+        std::make_unique<test::Program>(scratch, arguments(root, {"--limit", "400", "--force"})));
   }
   for (const auto& program : programs) CHECK(program->wait().code == 0);
-  const TaskInfo& task = small_pathfinder(folder.path() / "alone", 1);
+  const TaskInfo& task = small_pathfinder(folder.path() / "alone", 1, "pathfinder", 400);
   CHECK(prints(task, root) == prints(task, folder.path() / "alone"));
   for (const auto& entry : std::filesystem::directory_iterator(root / "pathfinder")) {
     CHECK(entry.path().extension() != ".tmp");
