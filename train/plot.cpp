@@ -106,6 +106,7 @@ constexpr int kPanelWidth = 380, kPanelHeight = 280;
 constexpr int kLeft = 75, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
 constexpr int kColourBox = 85;                                   // more at the right of a heat map
 constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 7;
+constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
 
 bool has_gaps_only(const LinePanel& panel) {
   for (const Series& s : panel.series) {
@@ -223,9 +224,10 @@ class Script {
     std::string plots;
     for (const Series& s : panel.series) {
       const bool bars = !s.errors.empty();
-      plots += fmt::format("{}'{}.dat' index {} using {} with {} {}", plots.empty() ? "" : ", \\\n",
-                           figure_.name, index++, bars ? "1:2:3:4" : "1:2",
-                           bars ? "yerrorlines" : "linespoints", style(s.name));
+      plots += fmt::format("{}'{}.dat' index {} using {} with {} {} pi {}",
+                           plots.empty() ? "" : ", \\\n", figure_.name, index++,
+                           bars ? "1:2:3:4" : "1:2", bars ? "yerrorlines" : "linespoints",
+                           style(s.name), std::max<std::size_t>(1, s.x.size() / kMarkers));
     }
     line("plot {}", plots);
     return index;
@@ -325,8 +327,8 @@ Look look_of(std::string_view name, int other) {
     return {kColours[i], kOpen[i], kDashed};
   }
   // Names that are no methods: dotted, black first.
-  const auto turn = static_cast<std::size_t>(other) % (size + 1);
-  return {turn == 0 ? "#000000" : kColours[turn - 1], kOpen[turn % size], kDotted};
+  const auto turn = static_cast<std::size_t>(other), colour = turn % (size + 1);
+  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % size], kDotted};
 }
 
 bool draw(const fs::path& folder, std::span<const Figure> figures) {

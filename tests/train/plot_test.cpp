@@ -106,7 +106,7 @@ TEST_CASE("no two methods look alike, and each always looks the same") {
     CHECK(std::find(looks.begin(), looks.end(), look) == looks.end());
     looks.push_back(look);
   }
-  for (int other = 0; other < 6; ++other) looks.push_back(look_of("no method", other));
+  for (int other = 0; other < 30; ++other) looks.push_back(look_of("no method", other));
   for (std::size_t i = 0; i < looks.size(); ++i) {
     CHECK(std::count(looks.begin(), looks.end(), looks[i]) == 1);
   }
