@@ -112,6 +112,7 @@ Spec kernelized_spec() {
   spec.idea = "Gaussian kernel of queries and keys, not normalised";
   spec.cost = "2 N^2 D";
   spec.memory = "2 N per head (squared norms)";
+  spec.approximates = "";
   spec.random = true;
   spec.samples = {
       {}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.3"}, {"scale", "0.8"}}};

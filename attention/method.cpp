@@ -51,6 +51,7 @@ Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const C
     for (const auto& [name, value] : call.injected->all()) draws.set(name, value);
   }
   Result result = method.forward(in, draws, call);
+  if (call.observe) call.observe(in, result.out);
 
   std::vector<Var> inputs = {q};
   const int k_at = k.defined() ? static_cast<int>(inputs.size()) : -1;

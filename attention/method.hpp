@@ -57,6 +57,8 @@ struct Call {
   std::int64_t fewest_tokens = -1;  // smallest number of real tokens of an example in the full
                                     // batch, counted on the host; -1: not known, count the mask
   const Draws* injected = nullptr;  // replace what the method would draw
+  /// Sees what goes in and what comes out (approximation studies); usually empty.
+  std::function<void(const Inputs& inputs, const Tensor& out)> observe;
 };
 
 /// Gradients of a call. Undefined tensors mean zero; `parameters` in the order of
@@ -108,12 +110,14 @@ struct Exact {
 /// One row of the registry: everything the rest of the program knows about a method.
 struct Spec {
   std::string name;
-  std::string paper;           // paper and equation
-  std::string idea;            // one line
-  std::string cost;            // forward multiply-adds per head
-  std::string memory;          // beyond q, k, v, out
-  bool shared_qk = false;      // takes no W_k: queries serve as keys
-  bool random = false;         // draws anew at every call
+  std::string paper;                     // paper and equation
+  std::string idea;                      // one line
+  std::string cost;                      // forward multiply-adds per head
+  std::string memory;                    // beyond q, k, v, out
+  std::string approximates = "softmax";  // the exact attention that it stands for: "softmax",
+                                         // "kernelized", "shared_qk"; empty: it is exact itself
+  bool shared_qk = false;                // takes no W_k: queries serve as keys
+  bool random = false;                   // draws anew at every call
   bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
   bool per_example = true;     // an example's output does not depend on the rest of the batch
   std::vector<Exact> exact;    // empty: never

@@ -266,6 +266,7 @@ Spec reformer_spec() {
   spec.idea = "tokens sorted by random hashes attend within chunks";
   spec.cost = "4 R N c D + N R W D";
   spec.memory = "R N D per head (rounds of outputs)";
+  spec.approximates = "shared_qk";
   spec.shared_qk = true;
   spec.random = true;
   spec.samples = {{},

@@ -235,6 +235,7 @@ Spec skyformer_spec() {
   spec.idea = "Nystrom approximation of the Gaussian kernel of queries and keys";
   spec.cost = "4 N L D + L^2 D + 24 L^3";
   spec.memory = "3 N D + 9 L^2";
+  spec.approximates = "kernelized";
   spec.random = true;
   spec.exact = {all_keys()};
   spec.samples = {

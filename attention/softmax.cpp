@@ -95,6 +95,7 @@ Spec softmax_spec() {
   spec.idea = "mean of all values, weighted by exp(q.k)";
   spec.cost = "2 N^2 D";
   spec.memory = "N per head (log-sum-exp of rows)";
+  spec.approximates = "";
   spec.random = true;
   spec.samples = {{}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.5"}}};
   Config defaults;

@@ -113,6 +113,11 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
     call.first_example = step.first_example;
     call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(tower)];
     if (!step.injected.empty()) call.injected = &step.injected[static_cast<std::size_t>(l)];
+    if (step.observe) {
+      call.observe = [&step, l](const attention::Inputs& in, const Tensor& out) {
+        step.observe(l, in, out);
+      };
+    }
     dropout.random = layer_random;
     x = layers_[static_cast<std::size_t>(l)](x, mask, call, dropout);
   }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,6 +48,8 @@ struct StepContext {
   std::array<std::int64_t, kMaxTowers> fewest_tokens = {-1, -1};  // see attention::Call
   /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.
   std::vector<attention::Draws> injected;
+  /// Sees queries, keys, values and output of every layer's attention; usually empty.
+  std::function<void(int layer, const attention::Inputs& inputs, const Tensor& out)> observe;
 };
 
 /// Multi-head attention around a method: three projections, heads apart, method, heads together,

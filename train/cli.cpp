@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "attention/registry.hpp"
@@ -51,6 +52,40 @@ Choices RunFlags::choices() const {
   flag("features", features);
   flag("precision", precision);
   return c;
+}
+
+void SourceFlags::declare(CLI::App& app) {
+  app.add_option("--from", from, "fresh: a model with start values, the default");
+  app.add_option("--run", run, "run folder: its model on the test split of its task");
+  app.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
+  app.add_option("--checkpoint", checkpoint, "of the run: best or last")->capture_default_str();
+  app.add_option("--data", data, "folder of prepared data sets; default: the run's");
+  app.add_option("--seed", seed, "of start values and draws")->capture_default_str();
+}
+
+void SourceFlags::given(const CLI::App& app) {
+  for (const char* flag : {"--checkpoint", "--data"}) {
+    if (app.count(flag) > 0) without_run = flag;
+  }
+}
+
+InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
+  if (static_cast<int>(!from.empty()) + static_cast<int>(!run.empty()) +
+          static_cast<int>(!qkv.empty()) >
+      1) {
+    throw UsageError("give one of --from fresh, --run DIR and --qkv FILE");
+  }
+  if (!from.empty() && from != "fresh") {
+    throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
+  }
+  if (run.empty() && !without_run.empty()) {
+    throw UsageError(fmt::format("{} has no effect without --run", without_run));
+  }
+  if (!run.empty()) return run_inputs(run, checkpoint, data);
+  if (!qkv.empty()) return file_inputs(qkv);
+  constexpr std::int64_t kUsualLongest = 4096;
+  return fresh_inputs(
+      seed, lengths.empty() ? kUsualLongest : *std::max_element(lengths.begin(), lengths.end()));
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {

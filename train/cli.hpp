@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "train/attention_inputs.hpp"
 #include "train/run_config.hpp"
 
 namespace skytape::train {
@@ -18,6 +19,8 @@ void add_data(CLI::App& app, int& exit_code);
 void add_gradcheck(CLI::App& app, int& exit_code);
 void add_goldens(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_approx(CLI::App& app, int& exit_code);
+void add_spectrum(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_lra(CLI::App& app, int& exit_code);
 
@@ -35,6 +38,20 @@ struct RunFlags {
   /// malformed --set or an unknown device.
   [[nodiscard]] Choices choices() const;
 };
+
+/// Where a study's queries, keys and values come from: --from fresh, --run DIR or --qkv FILE.
+struct SourceFlags {
+  std::string from, run, qkv, checkpoint = "best", data;
+  std::uint64_t seed = 42;
+  std::string without_run;  // a flag that only --run would heed
+
+  void declare(CLI::App& app);
+  /// Notes which flags the user gave; after parsing.
+  void given(const CLI::App& app);
+  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named.
+  [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
+};
+inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions
 
 /// "a,b,c" as a list; empty parts are a UsageError naming `flag`.
 [[nodiscard]] std::vector<std::string> split_list(const std::string& flag, const std::string& text);

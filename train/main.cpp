@@ -66,6 +66,8 @@ int run(int argc, char** argv) {
   skytape::train::add_gradcheck(app, exit_code);
   skytape::train::add_goldens(app, exit_code);
   skytape::train::add_bench(app, exit_code);
+  skytape::train::add_approx(app, exit_code);
+  skytape::train::add_spectrum(app, exit_code);
   skytape::train::add_info(app, exit_code);
   try {
     app.parse(argc, argv);

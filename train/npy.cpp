@@ -26,6 +26,8 @@ class Header {
  public:
   Header(std::string_view text, const std::filesystem::path& path) : text_(text), path_(path) {}
 
+  [[nodiscard]] std::size_t element_bytes() const { return element_bytes_; }
+
   void read(NpyArray& array) {
     bool type = false, order = false, shape = false;
     expect('{');
@@ -84,10 +86,11 @@ class Header {
   }
   void read_type(NpyArray& array) {
     const std::string_view type = quoted();
-    if (type != "<f8" && type != "<i8") {
-      fail(join("expected dtype '<f8' or '<i8', got '", type, "'"));
+    if (type != "<f4" && type != "<f8" && type != "<i8") {
+      fail(join("expected dtype '<f4', '<f8' or '<i8', got '", type, "'"));
     }
     array.integer = type == "<i8";
+    element_bytes_ = type == "<f4" ? 4 : 8;
   }
   void read_shape(NpyArray& array) {
     expect('(');
@@ -108,6 +111,7 @@ class Header {
   std::string_view text_;
   const std::filesystem::path& path_;
   std::size_t at_ = 0;
+  std::size_t element_bytes_ = 8;
 };
 
 /// Number of elements; nothing if it is absurd.
@@ -154,18 +158,29 @@ NpyArray read_npy(const std::filesystem::path& path) {
   }
 
   NpyArray array;
-  Header(std::string_view(file).substr(begin, length), path).read(array);
+  Header header(std::string_view(file).substr(begin, length), path);
+  header.read(array);
   const std::optional<std::int64_t> count = count_of(array.shape);
   const std::size_t data = begin + length, bytes = file.size() - data;
-  if (!count || static_cast<std::size_t>(*count) != bytes / 8 || bytes % 8 != 0) {
-    fail(join("the shape asks for ", count.value_or(-1), " elements of 8 bytes, the file has ",
-              bytes, " bytes of data"));
+  const std::size_t each = header.element_bytes();
+  if (!count || static_cast<std::size_t>(*count) != bytes / each || bytes % each != 0) {
+    fail(join("the shape asks for ", count.value_or(-1), " elements of ", each,
+              " bytes, the file has ", bytes, " bytes of data"));
   }
-  if (array.integer) array.integers.resize(static_cast<std::size_t>(*count));
-  if (!array.integer) array.reals.resize(static_cast<std::size_t>(*count));
-  void* const target = array.integer ? static_cast<void*>(array.integers.data())
-                                     : static_cast<void*>(array.reals.data());
-  if (bytes > 0) std::memcpy(target, file.data() + data, bytes);
+  const auto size = static_cast<std::size_t>(*count);
+  const auto copy = [&](auto& values) {
+    values.resize(size);
+    if (bytes > 0) std::memcpy(values.data(), file.data() + data, bytes);
+  };
+  if (array.integer) {
+    copy(array.integers);
+  } else if (each == sizeof(double)) {
+    copy(array.reals);
+  } else {
+    std::vector<float> narrow;
+    copy(narrow);
+    array.reals.assign(narrow.begin(), narrow.end());
+  }
   return array;
 }
 

@@ -1,4 +1,4 @@
-// NumPy .npy files, read only: version 1.0 to 3.0, C order, little-endian f64 and i64.
+// NumPy .npy files, read only: version 1.0 to 3.0, C order, little-endian f32, f64 and i64.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace skytape {
 struct NpyArray {
   std::vector<std::int64_t> shape;
   bool integer = false;
-  std::vector<double> reals;
+  std::vector<double> reals;  // f32 is widened
   std::vector<std::int64_t> integers;
 
   /// On the CPU in `dtype`. Error if an axis count or a number does not fit.

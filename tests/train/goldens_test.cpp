@@ -122,6 +122,13 @@ TEST_CASE(".npy files are read as NumPy writes them") {
   const Folder folder("skytape_npy_scalar");
   write(folder.path() / "s.npy", npy("{'shape': (), 'fortran_order': False, 'descr': '<i8'}\n", 8));
   CHECK(read_npy(folder.path() / "s.npy").integers == std::vector<std::int64_t>{0});
+
+  std::string narrow = npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 8);
+  const float values[] = {1.5f, -0.1f};
+  narrow.replace(narrow.size() - 8, 8, reinterpret_cast<const char*>(values), 8);
+  write(folder.path() / "f.npy", narrow);
+  CHECK(read_npy(folder.path() / "f.npy").reals ==
+        std::vector<double>{1.5, static_cast<double>(-0.1f)});
 }
 
 TEST_CASE("broken .npy files are refused with the file's name") {
@@ -139,7 +146,8 @@ TEST_CASE("broken .npy files are refused with the file's name") {
       whole.substr(0, 40),
       npy(good, 47),
       npy(good, 56),
-      npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 24),
+      npy("{'descr': '<f2', 'fortran_order': False, 'shape': (2, 3), }", 12),
+      npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }", 48),
       npy("{'descr': '>f8', 'fortran_order': False, 'shape': (2, 3), }", 48),
       npy("{'descr': '|O', 'fortran_order': False, 'shape': (2, 3), }", 48),
       npy("{'descr': '<f8', 'fortran_order': True, 'shape': (2, 3), }", 48),

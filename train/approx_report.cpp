@@ -1,0 +1,189 @@
+// What the approximation study shows: tables, JSON, figures.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "train/approx.hpp"
+
+namespace skytape::train {
+namespace {
+
+using nlohmann::json;
+
+/// Values in the order of their first appearance.
+template <class T, class F> std::vector<T> distinct(const std::vector<ApproxCell>& cells, F of) {
+  std::vector<T> values;
+  for (const ApproxCell& cell : cells) {
+    const T value = of(cell);
+    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<std::int64_t> lengths_of(const std::vector<ApproxCell>& cells) {
+  return distinct<std::int64_t>(cells, [](const ApproxCell& c) { return c.n; });
+}
+
+std::vector<std::int64_t> features_of(const std::vector<ApproxCell>& cells) {
+  std::vector<std::int64_t> features;
+  for (const ApproxCell& cell : cells) {
+    if (cell.features &&
+        std::find(features.begin(), features.end(), *cell.features) == features.end()) {
+      features.push_back(*cell.features);
+    }
+  }
+  return features;
+}
+
+/// The cells of one length and target.
+std::vector<ApproxCell> select(const std::vector<ApproxCell>& cells, std::int64_t n,
+                               const std::string& target) {
+  std::vector<ApproxCell> some;
+  for (const ApproxCell& cell : cells) {
+    if (cell.n == n && cell.target == target) some.push_back(cell);
+  }
+  return some;
+}
+
+/// The method's cell at d, which for a method without features is its only one.
+const ApproxCell* find(const std::vector<ApproxCell>& cells, const std::string& method,
+                       std::int64_t d) {
+  for (const ApproxCell& cell : cells) {
+    if (cell.method == method && cell.features.value_or(d) == d) return &cell;
+  }
+  return nullptr;
+}
+
+enum class Measure { relative, absolute };
+
+constexpr double kPercent = 100;
+
+Estimate value_of(const ApproxCell& cell, Measure measure) {
+  if (measure == Measure::absolute) return cell.absolute;
+  return {kPercent * cell.relative.mean, kPercent * cell.relative.error};
+}
+
+/// Rows: methods, columns: features; mean +- standard error.
+std::string table(const std::vector<ApproxCell>& cells, Measure measure) {
+  std::vector<std::int64_t> features = features_of(cells);
+  const bool any = features.empty();  // only methods without features
+  if (any) features.push_back(0);
+  std::string text = fmt::format("  {:<18}", "d");
+  for (const std::int64_t d : features) {
+    text += fmt::format(" {:>20}", any ? std::string("any") : std::to_string(d));
+  }
+  text += "\n";
+  for (const auto& method :
+       distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
+    text += fmt::format("  {:<18}", method);
+    for (const std::int64_t d : features) {
+      const ApproxCell* cell = find(cells, method, d);
+      const Estimate e = value_of(*cell, measure);
+      text += fmt::format(" {:>20}", fmt::format("{:.4g} +- {:.2g}", e.mean, e.error));
+      if (!cell->features) {
+        text += any ? "" : "  at any d";
+        break;
+      }
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+/// null for what is not finite, which JSON cannot say.
+json number(double value) { return std::isfinite(value) ? json(value) : json(); }
+
+}  // namespace
+
+std::string to_text(const std::vector<ApproxCell>& cells) {
+  std::string text;
+  for (const std::int64_t n : lengths_of(cells)) {
+    for (const auto& target :
+         distinct<std::string>(cells, [](const ApproxCell& c) { return c.target; })) {
+      const std::vector<ApproxCell> some = select(cells, n, target);
+      if (some.empty()) continue;
+      text += fmt::format(
+          "n = {}, against {}: spectral norm of the error, mean +- standard error of {} trials\n"
+          " in % of the exact output's norm, {:.5g}\n{} absolute\n{}\n",
+          n, target, some.front().trials, some.front().exact_norm.mean,
+          table(some, Measure::relative), table(some, Measure::absolute));
+    }
+  }
+  return text;
+}
+
+json to_json(const std::vector<ApproxCell>& cells) {
+  json results = json::array();
+  for (const ApproxCell& c : cells) {
+    results.push_back({{"attention", c.method},
+                       {"target", c.target},
+                       {"n", c.n},
+                       {"features", c.features ? json(*c.features) : json()},
+                       {"trials", c.trials},
+                       {"error_mean", number(c.absolute.mean)},
+                       {"error_se", number(c.absolute.error)},
+                       {"relative_mean", number(c.relative.mean)},
+                       {"relative_se", number(c.relative.error)},
+                       {"exact_norm_mean", number(c.exact_norm.mean)}});
+  }
+  return results;
+}
+
+namespace {
+
+/// One line for each method; a method without features is the same at all of them.
+LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std::string& title) {
+  LinePanel panel;
+  panel.title = title;
+  panel.x = {"features d", Scale::log2};
+  panel.y = {measure == Measure::relative ? "error (% of exact output)" : "error (spectral norm)",
+             Scale::log10};
+  for (const auto& method :
+       distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
+    Series series;
+    series.name = method;
+    for (const std::int64_t d : features_of(cells)) {
+      const Estimate e = value_of(*find(cells, method, d), measure);
+      series.x.push_back(static_cast<double>(d));
+      series.y.push_back(e.mean);
+      series.errors.push_back(e.error);
+    }
+    panel.series.push_back(series);
+  }
+  return panel;
+}
+
+/// A panel for each length at which the target has cells with features.
+Figure figure(const std::string& name, const std::string& title,
+              const std::vector<ApproxCell>& cells, const std::string& target, Measure measure) {
+  Figure figure;
+  figure.name = name;
+  figure.title = title;
+  figure.columns = 3;
+  for (const std::int64_t n : lengths_of(cells)) {
+    const std::vector<ApproxCell> some = select(cells, n, target);
+    if (features_of(some).empty()) continue;
+    figure.panels.emplace_back(panel(some, measure, fmt::format("n = {}", n)));
+  }
+  return figure;
+}
+
+}  // namespace
+
+std::vector<Figure> figures(const std::vector<ApproxCell>& cells, const std::string& source) {
+  std::vector<Figure> all;
+  for (const std::string target : {"softmax", "kernelized"}) {
+    for (const Measure measure : {Measure::absolute, Measure::relative}) {
+      const bool relative = measure == Measure::relative;
+      Figure f = figure(fmt::format("{}-{}", target, relative ? "relative" : "absolute"),
+                        fmt::format("{} error against {} attention: {}",
+                                    relative ? "Relative" : "Absolute", target, source),
+                        cells, target, measure);
+      if (!f.panels.empty()) all.push_back(std::move(f));
+    }
+  }
+  return all;
+}
+
+}  // namespace skytape::train
