@@ -47,7 +47,7 @@ std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batc
     layers.push_back({{wide(in.q), wide(in.k), wide(in.v), wide(in.mask)}, wide(out)});
   };
   Tape tape(Tape::Mode::eval);
-  (void)model.encode(tape, upload(batch, 0, batch.size, Device::cpu).input, 0, context);
+  (void)model.encode(tape, upload(batch, whole(batch), Device::cpu).input, 0, context);
   return layers;
 }
 
