@@ -1,0 +1,69 @@
+// Figures: the numbers as a text file, a gnuplot script that draws them, and, where gnuplot is
+// installed, the pictures.
+//
+//   NAME.dat   every series and heat map, one block each
+//   NAME.gp    `gnuplot NAME.gp` in that folder makes the two pictures again
+//   NAME.png, NAME.svg
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace skytape::train {
+
+/// One line. Points without a finite x and y are gaps, never zeros.
+struct Series {
+  std::string name;            // in the legend; an attention method's name decides the line's look
+  std::vector<double> x, y;    // as many of each
+  std::vector<double> errors;  // half lengths of error bars; empty: none
+};
+
+enum class Scale { linear, log2, log10 };
+
+struct Axis {
+  std::string label;  // with the unit
+  Scale scale = Scale::linear;
+};
+
+struct LinePanel {
+  std::string title;
+  Axis x, y;
+  std::vector<Series> series;
+};
+
+/// A rectangle of coloured cells, the first row at the bottom.
+struct HeatMap {
+  std::string title;
+  std::string x_label, y_label, value_label;  // with units
+  std::vector<std::string> columns, rows;     // names of the cells
+  std::vector<std::vector<double>> values;    // [rows][columns]; NaN: an empty cell
+};
+
+/// Panels from left to right, then from top to bottom; one legend for all of them at the right.
+struct Figure {
+  std::string name;  // of the files: letters, digits, - and _
+  std::string title;
+  std::vector<std::variant<LinePanel, HeatMap>> panels;
+  int columns = 2;  // panels in a row
+};
+
+/// How a line is drawn: the same for a method in every figure, and no two methods alike.
+struct Look {
+  std::string colour;  // "#rrggbb"
+  int marker = 0;      // gnuplot's point type
+  int dash = 1;        // gnuplot's dash type; 1: solid
+  friend bool operator==(const Look&, const Look&) = default;
+};
+/// The look of an attention method or, for any other name, of the `other`-th of such names.
+[[nodiscard]] Look look_of(std::string_view name, int other = 0);
+
+/// Writes all files of the figures into `folder`, which is made if need be. Returns whether the
+/// pictures were drawn; without gnuplot one line on stderr says what to install. Error when a file
+/// cannot be written, when gnuplot fails, and for series whose lengths differ.
+bool draw(const std::filesystem::path& folder, std::span<const Figure> figures);
+
+}  // namespace skytape::train
