@@ -18,6 +18,9 @@ void add_data(CLI::App& app, int& exit_code);
 void add_gradcheck(CLI::App& app, int& exit_code);
 void add_goldens(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_theory(CLI::App& app, int& exit_code);
+void add_cost(CLI::App& app, int& exit_code);
+void add_stability(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
@@ -41,6 +44,8 @@ struct RunFlags {
 [[nodiscard]] std::vector<std::int64_t> number_list(const std::string& flag,
                                                     const std::string& text, std::int64_t low,
                                                     std::int64_t high);
+/// Names of tasks: a list, or those of the benchmark for "all". UsageError if unknown.
+[[nodiscard]] std::vector<std::string> task_list(const std::string& text);
 /// Names of attention methods: a list, or all of the registry for "all". UsageError if unknown.
 [[nodiscard]] std::vector<std::string> method_list(const std::string& text);
 
