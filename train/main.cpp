@@ -65,6 +65,9 @@ int run(int argc, char** argv) {
   skytape::train::add_gradcheck(app, exit_code);
   skytape::train::add_goldens(app, exit_code);
   skytape::train::add_bench(app, exit_code);
+  skytape::train::add_theory(app, exit_code);
+  skytape::train::add_cost(app, exit_code);
+  skytape::train::add_stability(app, exit_code);
   skytape::train::add_info(app, exit_code);
   try {
     app.parse(argc, argv);
