@@ -104,7 +104,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench race test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -124,6 +124,21 @@ PYTHON ?= python3
 race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu BATCH= OUT=
 	$(PYTHON) train/scripts/race.py --peer $(or $(PEER),$(error race: PEER=file says where torch_lra.py is)) \
 	  $(call flag,DEVICE,device) $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) \
+	  $(call flag,OUT,out) $(ARGS)
+
+approx: all ## approximation errors against exact attention: ATTENTION=all SEED= OUT= ARGS="--n 512 --trials 4"
+	build/skytape approx --attention $(or $(ATTENTION),all) $(call flag,SEED,seed) $(call flag,OUT,out) $(ARGS)
+spectrum: all ## singular values of attention, per layer and head: ARGS="--run runs/…" OUT=
+	build/skytape spectrum $(call flag,OUT,out) $(ARGS)
+theory: all ## check the papers' statements with numbers: ARGS="--seeds 20"
+	build/skytape theory $(ARGS)
+cost: all ## parameters, operations, time and memory: ATTENTION=all RECIPE= DEVICE= OUT= ARGS="--tables length"
+	build/skytape cost --attention $(or $(ATTENTION),all) $(call flag,RECIPE,recipe) $(call flag,DEVICE,device) \
+	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
+	  $(call flag,THREADS,threads) $(call flag,OUT,out) $(ARGS)
+stability: all ## instability scores and exploding gradients: ATTENTION=all RECIPE= STEPS= SEED= DEVICE= OUT=
+	build/skytape stability --attention $(or $(ATTENTION),all) $(call flag,RECIPE,recipe) $(call flag,STEPS,steps) \
+	  $(call flag,SEED,seed) $(call flag,BATCH,batch) $(call flag,DEVICE,device) $(call flag,THREADS,threads) \
 	  $(call flag,OUT,out) $(ARGS)
 
 # ---- tests -----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 // The sequence is cut into blocks of b tokens. The first and the last block see everything and are
 // seen by all; every other block of queries sees itself, its two neighbours, and r random blocks.
 //
-//   time     forward 2 (5 + r) b N D + 4 b N D multiply-adds per head, backward 2.5 times that
+//   time     forward 2 (7 + r) b N D multiply-adds per head, backward 2.5 times that
 //   memory   saved: queries, keys, values, out; scores are made again, block by block
 //
 // As the papers' code: the table of random blocks is drawn once and serves all examples and steps,
@@ -225,6 +225,22 @@ Draws complete_lists(const Inputs& in) {
   return draws;
 }
 
+/// Two products for each listed block, five on the way back. Rows beside the ends list four blocks
+/// and may draw Q - 4 others, the rest five and Q - 5.
+Cost cost_at(const CostSizes& s) {
+  const Config config;
+  const auto block = static_cast<double>(config.block);
+  const auto drawn = static_cast<double>(config.random_blocks);
+  const double blocks = std::ceil(s.n / block);
+  double listed = blocks * blocks;
+  if (blocks >= kFewestBlocks) {
+    listed = 2 * blocks + 2 * (4 + std::min(drawn, blocks - 4)) +
+             (blocks - 4) * (5 + std::min(drawn, blocks - 5));
+  }
+  const double one = listed * block * block * s.width;
+  return {2 * one, 5 * one};
+}
+
 }  // namespace
 
 Spec bigbird_spec() {
@@ -233,6 +249,8 @@ Spec bigbird_spec() {
   spec.paper = "BigBird (Zaheer et al. 2020), sec. 2";
   spec.idea = "window, global and random blocks";
   spec.cost = "2 (7 + r) b N D";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 5 * s.n * s.features * s.width; };
   spec.memory = "N per head (log-sum-exp of rows)";
   spec.exact = {{"five blocks, the table completes each list",
                  "softmax",

@@ -7,7 +7,8 @@
 //   informer        ignores the mask: padded keys and values take part
 //   informer_mask   queries, keys and values of padding are zero; padded keys have no weight
 //
-//   time     forward N S D + 2 T N D multiply-adds per head (S sampled keys a query, T chosen rows)
+//   time     forward N S D + 2 T N D multiply-adds per head (S sampled keys a query, T chosen
+//            rows), backward 5 T N D
 //   memory   O(N D) per head, N S for the sample; saved: chosen rows, their outputs, masked inputs
 //
 // Choices and deviations:
@@ -235,6 +236,15 @@ class Informer final : public Method {
   std::int64_t nominal_length_;
 };
 
+/// The measure and the chosen rows' attention; backward also a weighted sum of all rows.
+Cost cost_at(const Config& config, const CostSizes& s) {
+  const auto n = static_cast<std::int64_t>(s.n);
+  Config sized = config;
+  sized.features = static_cast<std::int64_t>(s.features);
+  const double one = static_cast<double>(sized.size(0, n)) * s.n * s.width;  // S = T rows
+  return {3 * one, 5 * one + s.n * s.width};
+}
+
 Spec spec_of(bool masked, const std::string& idea) {
   Config defaults;
   defaults.masked = masked;
@@ -243,6 +253,9 @@ Spec spec_of(bool masked, const std::string& idea) {
   spec.paper = "Informer (Zhou et al. 2021), eq. 3 and 4";
   spec.idea = idea;
   spec.cost = "N S D + 2 T N D";
+  spec.cost_at = [defaults](const CostSizes& s) { return cost_at(defaults, s); };
+  spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
+  spec.sequential = "O(log N)";  // the choice of rows
   spec.memory = "N D, N S for the sample";
   spec.random = true;
   spec.reads_padding = !masked;

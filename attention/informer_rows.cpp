@@ -5,6 +5,7 @@
 
 #include "attention/informer_rows_plan.hpp"
 #include "attention/sampling.hpp"
+#include "tensor/gemm.hpp"
 #include "tensor/launch.hpp"
 
 namespace skytape::attention {
@@ -33,6 +34,7 @@ void sampled_measure_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& key
   const std::int64_t per_list = keys.size(0) == 1 ? q.size(0) * q.size(1) : q.size(1);  // heads
   const std::int64_t count = measure.numel();
   const std::int32_t* const index = keys.data<std::int32_t>();  // [C, N, S]
+  tensor::count_multiply_adds(count * samples * width);
   dispatch_float(q.dtype(), [&]<class T>() {
     const T *const query = q.data<T>(), *const key = k.data<T>();  // [B, H, N, D]
     T* const to = measure.data<T>();                               // [B, H, N]

@@ -22,6 +22,12 @@ std::vector<Option> InverseConfig::options() {
                        "the start's coefficient is a constant to the derivative")};
 }
 
+Cost inverse_cost(double size) {
+  const double product = size * size * size;
+  const auto steps = static_cast<double>(InverseConfig().steps);
+  return {4 * steps * product, 11 * steps * product};
+}
+
 namespace {
 
 /// Matrices [G, L, L] of any device, with library products.

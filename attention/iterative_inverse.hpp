@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "attention/method.hpp"
 #include "attention/options.hpp"
 #include "autograd/tape.hpp"
 #include "tensor/tensor.hpp"
@@ -33,6 +34,10 @@ struct InverseConfig {
   /// inverse_steps, inverse_start, inverse_backward, constant_init.
   [[nodiscard]] std::vector<Option> options();
 };
+
+/// What the default number of steps costs for an L x L matrix: four products a step, eleven on the
+/// way back (three of them make X, R and P again).
+[[nodiscard]] Cost inverse_cost(double size);
 
 /// What backward reads: memory (steps + 2) G L^2.
 struct InverseSaved {

@@ -103,6 +103,9 @@ class Kernelized final : public Method {
   std::int64_t nominal_length_;
 };
 
+/// Forward two products, backward five: one of them makes the weights again.
+Cost cost_at(const CostSizes& s) { return {2 * s.n * s.n * s.width, 5 * s.n * s.n * s.width}; }
+
 }  // namespace
 
 Spec kernelized_spec() {
@@ -113,6 +116,7 @@ Spec kernelized_spec() {
   spec.cost = "2 N^2 D";
   spec.memory = "2 N per head (squared norms)";
   spec.approximates = "";
+  spec.cost_at = cost_at;
   spec.random = true;
   spec.samples = {
       {}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.3"}, {"scale", "0.8"}}};

@@ -1,7 +1,7 @@
 // Linformer (Wang et al. 2020, eq. 7): keys and values are projected along the sequence to k rows,
 // so attention costs n k instead of n^2.
 //
-//   time     4 N k D multiply-adds per head (projections and products)
+//   time     forward 4 N k D multiply-adds per head (projections and products), backward 9 N k D
 //   memory   O((N + k) D); saved: the projected keys and values, one log-sum-exp per row
 //
 // Deviations and choices:
@@ -320,6 +320,12 @@ class Linformer final : public Method {
   Parameter* value_ = nullptr;  // F, or the values' kernel; may be the same as key_
 };
 
+/// Two projections and two products; backward two of each projection, and five of attention.
+Cost cost_at(const CostSizes& s) {
+  const double one = s.n * s.features * s.width;
+  return {4 * one, 9 * one};
+}
+
 }  // namespace
 
 Spec linformer_spec() {
@@ -328,6 +334,8 @@ Spec linformer_spec() {
   spec.paper = "Linformer (Wang et al. 2020), eq. 7";
   spec.idea = "keys and values projected along the sequence to k rows";
   spec.cost = "4 N k D";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "(N + k) D";
   spec.exact = {{"every row is a window of its own (k = n, no padding)",
                  "softmax",

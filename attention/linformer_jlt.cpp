@@ -6,7 +6,7 @@
 // out again before plain softmax attention meets them, so no N x N or N x d array is formed beyond
 // S. It saves no time, but shows what a sketch of the values alone costs in accuracy.
 //
-//   time     2 N^2 D + 2 N d D multiply-adds per head
+//   time     forward 2 N^2 D + 2 N d D multiply-adds per head, backward 5 N^2 D + 2 N d D
 //   memory   O(N D) per head, N d for S; saved: S, sketched values, out, one log-sum-exp per row
 //
 // Choices where the papers are silent: S is shared by batch and heads, drawn anew at every call
@@ -136,6 +136,12 @@ Draws identity_sketch(const Inputs& in) {
   return draws;
 }
 
+/// Softmax attention, and S S^T once each way.
+Cost cost_at(const CostSizes& s) {
+  const double all = s.n * s.n * s.width, sketch = 2 * s.n * s.features * s.width;
+  return {2 * all + sketch, 5 * all + sketch};
+}
+
 }  // namespace
 
 Spec linformer_jlt_spec() {
@@ -144,6 +150,7 @@ Spec linformer_jlt_spec() {
   spec.paper = "Linformer (Wang et al. 2020), theorem 1; Skeinformer (Chen et al. 2022)";
   spec.idea = "softmax attention on values sketched by a random matrix";
   spec.cost = "2 N^2 D + 2 N d D";
+  spec.cost_at = cost_at;
   spec.memory = "N D, N d for the sketch";
   spec.random = true;
   spec.exact = {{"S = identity", "softmax", {}, identity_sketch}};

@@ -1,5 +1,7 @@
 #include "attention/method.hpp"
 
+#include <algorithm>
+
 #include "tensor/error.hpp"
 
 namespace skytape::attention {
@@ -25,6 +27,11 @@ const Tensor& Draws::get(const std::string& name) const {
   const Tensor* tensor = find(name);
   ENSURE(tensor != nullptr, "attention: random array \"", name, "\" is missing");
   return *tensor;
+}
+
+bool Spec::has_option(std::string_view key) const {
+  return std::any_of(options.begin(), options.end(),
+                     [&](const OptionInfo& option) { return option.key == key; });
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -107,12 +108,26 @@ struct Exact {
   double tolerance = 1e-10;                   // relative, f64
 };
 
+/// What a cost depends on, as numbers that formulas can be evaluated and solved with.
+struct CostSizes {
+  double n = 0;         // N
+  double features = 0;  // of methods with that option
+  double width = 0;     // D
+};
+
+/// Multiply-adds of all scalar products, for one head of one example, with options other than
+/// `features` at their defaults. Exponentials, sums and sorting are not counted.
+struct Cost {
+  double forward = 0, backward = 0;
+  friend Cost operator+(Cost a, Cost b) { return {a.forward + b.forward, a.backward + b.backward}; }
+};
+
 /// One row of the registry: everything the rest of the program knows about a method.
 struct Spec {
   std::string name;
   std::string paper;                     // paper and equation
   std::string idea;                      // one line
-  std::string cost;                      // forward multiply-adds per head
+  std::string cost;                      // leading forward multiply-adds per head
   std::string memory;                    // beyond q, k, v, out
   std::string approximates = "softmax";  // the exact attention that it stands for: "softmax",
                                          // "kernelized", "shared_qk"; empty: it is exact itself
@@ -124,6 +139,15 @@ struct Spec {
   std::vector<OptionValues> samples;  // settings that tests run, the default among them
   std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
   std::function<std::unique_ptr<Method>(const Build&, const OptionValues&)> make;
+
+  /// Every term of the cost. A test compares it with a count.
+  std::function<Cost(const CostSizes&)> cost_at;
+  /// Forward multiply-adds as the Skeinformer paper's Table 3 states them; empty: not in it.
+  std::function<double(const CostSizes&)> paper_cost;
+  /// Operations that must wait for one another, as Linformer's Table 1 counts them.
+  std::string sequential = "O(1)";
+
+  [[nodiscard]] bool has_option(std::string_view key) const;
 };
 
 /// Runs a method as one node of the tape. k is ignored for methods that share queries and keys.

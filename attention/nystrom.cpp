@@ -6,7 +6,8 @@
 // softmax attentions, computed in tiles and never stored. Optionally a depthwise convolution of the
 // values is added (kernel 35 in the authors' LRA runs, off in both papers').
 //
-//   time     forward 4 N L D + L^2 D + 4 T L^3 multiply-adds per head; backward 10 N L D + 11 T L^3
+//   time     forward 4 N L D + 2 L^2 D + 4 T L^3 multiply-adds per head; backward
+//            10 N L D + 4 L^2 D + 11 T L^3
 //   memory   O(N D) and O(T L^2)
 //
 // Deviations from the papers' code, which needs L to divide N: group j of L holds positions
@@ -248,6 +249,13 @@ class Nystrom final : public Method {
   Parameter* conv_ = nullptr;  // [H, 1, K, 1]
 };
 
+/// Two attentions between positions and landmarks, L x L products, and the inverse.
+Cost cost_at(const CostSizes& s) {
+  if (s.features >= s.n) return {2 * s.n * s.n * s.width, 5 * s.n * s.n * s.width};  // exact
+  const double tall = s.n * s.features * s.width, square = s.features * s.features * s.width;
+  return Cost{4 * tall + 2 * square, 10 * tall + 4 * square} + inverse_cost(s.features);
+}
+
 }  // namespace
 
 Spec nystrom_spec() {
@@ -255,7 +263,9 @@ Spec nystrom_spec() {
   spec.name = "nystrom";
   spec.paper = "Nystromformer (Xiong et al. 2021), eq. 13";
   spec.idea = "softmax attention through means of consecutive queries and keys";
-  spec.cost = "4 N L D + L^2 D + 24 L^3";
+  spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "2 N D + 8 L^2";
   spec.exact = {{"landmarks = N", "softmax", {{"features", "64"}}, {}, 1e-10}};
   // Means of rows make A nearly singular, so implicit and constant_init, which need a converged

@@ -4,7 +4,7 @@
 // exp(q.k) is the mean over random w of exp(w.q - |q|^2 / 2) exp(w.k - |k|^2 / 2). So softmax's
 // numerator and row sums are products of N x R feature matrices with R x D ones: linear in N.
 //
-//   time     4 N R D multiply-adds per head forward, + 2 N R D for the stabilisers
+//   time     forward 6 N R D multiply-adds per head (2 N R D for the stabilisers), backward 10 N R D
 //   memory   O((N + R) D); features are made again in tiles wherever they are needed
 //
 // Two forms (option `form`):
@@ -266,6 +266,13 @@ class Performer final : public Method {
   Parameter* projection_ = nullptr;  // W: [R, D], unless drawn anew
 };
 
+/// Features of queries and keys twice, for their maxima and for use, and a product each with D + 1
+/// columns; backward features once more and four products each.
+Cost cost_at(const CostSizes& s) {
+  const double features = s.n * s.features;
+  return {2 * features * (3 * s.width + 1), 2 * features * (5 * s.width + 2)};
+}
+
 }  // namespace
 
 Spec performer_spec() {
@@ -274,6 +281,8 @@ Spec performer_spec() {
   spec.paper = "Performer (Choromanski et al. 2021), eq. 7";
   spec.idea = "positive random features of the softmax kernel";
   spec.cost = "6 N R D";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
   spec.memory = "(N + R) D";
   spec.reads_padding = true;  // through the stabiliser, official also through the normaliser
   spec.per_example = false;   // form = official: one stabiliser for the batch

@@ -23,6 +23,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "attention/block_attention.hpp"
 #include "attention/lsh.hpp"
@@ -61,6 +62,11 @@ std::vector<std::int64_t> bucket_factors(const Config& config, std::int64_t nomi
   return {std::int64_t{1} << (power / 2), std::int64_t{1} << (power - power / 2)};
 }
 
+/// W: columns of a round's rotations.
+std::int64_t rotation_width(const std::vector<std::int64_t>& factors) {
+  return std::accumulate(factors.begin(), factors.end(), std::int64_t{0}) / 2;
+}
+
 /// Each chunk lists the one before it, in a circle, and itself.
 BlockLists::Lists chunk_lists(std::int32_t chunks) {
   if (chunks == 1) return {{0}};
@@ -79,9 +85,7 @@ class Reformer final : public Method {
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
     if (dense(in.q.size(2))) return draws;
-    std::int64_t width = 0;  // W
-    for (const std::int64_t factor : factors_) width += factor / 2;
-    const Shape shape{in.q.size(1), in.q.size(3), config_.hashes, width};
+    const Shape shape{in.q.size(1), in.q.size(3), config_.hashes, rotation_width(factors_)};
     draws.set("rotations", tensor::normal(shape, call.random, in.q.dtype(), in.q.device()));
     return draws;
   }
@@ -257,6 +261,17 @@ class Reformer final : public Method {
   BlockLists lists_;  // by the number of chunks
 };
 
+/// Rotations, and each chunk with itself and the one before; backward five products of the latter.
+Cost cost_at(const CostSizes& s) {
+  const Config config;
+  const auto n = static_cast<std::int64_t>(s.n);
+  const auto chunk = static_cast<double>(config.chunk), rounds = static_cast<double>(config.hashes);
+  if (n <= config.chunk) return {2 * chunk * chunk * s.width, 5 * chunk * chunk * s.width};
+  const auto width = static_cast<double>(rotation_width(bucket_factors(config, n)));
+  const double pairs = rounds * std::ceil(s.n / chunk) * 2 * chunk * chunk;
+  return {2 * pairs * s.width + rounds * s.n * width * s.width, 5 * pairs * s.width};
+}
+
 }  // namespace
 
 Spec reformer_spec() {
@@ -265,6 +280,8 @@ Spec reformer_spec() {
   spec.paper = "Reformer (Kitaev et al. 2020), sec. 2; LRA: shared QK, no bucket mask";
   spec.idea = "tokens sorted by random hashes attend within chunks";
   spec.cost = "4 R N c D + N R W D";
+  spec.cost_at = cost_at;
+  spec.sequential = "O(log N)";  // sorting
   spec.memory = "R N D per head (rounds of outputs)";
   spec.approximates = "shared_qk";
   spec.shared_qk = true;

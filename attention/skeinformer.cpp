@@ -13,7 +13,8 @@
 //   skein_simplenorm  sampled    softmax over the sampled columns     no (keep_pilot)
 //   skein_nonorm      sampled    exact row sums: quadratic time       no (keep_pilot)
 //
-//   time     forward 4 N S D multiply-adds per head, drawing columns 2 N S D; nonorm + N^2 D
+//   time     forward 4 N S D multiply-adds per head, drawing columns 2 N S D; nonorm + N^2 D;
+//            backward 10 N S D
 //   memory   saved: masked q, k, v and out; scores are made again. Drawing: N S per head
 //
 // The idea of this implementation. The geometric mean of a row's sampled entries exp(q.k_c) is
@@ -382,6 +383,24 @@ Draws all_columns(const Inputs& in) {
   return draws;
 }
 
+/// Attention to the columns (adaptive: and to the mean of the rest), of the pilot rows, exact row
+/// sums, and scores and row sums of the pilots to draw columns by.
+Cost cost_at(const Config& config, const CostSizes& s) {
+  const double slots = std::min(s.features, s.n - 1), one = s.n * s.width;
+  const double columns = config.parts.normaliser == Normaliser::adaptive ? slots + 1 : slots;
+  Cost cost{2 * columns * one, 5 * columns * one};
+  if (config.parts.columns == Columns::sampled) cost.forward += 2 * slots * one;
+  if (config.reuses_pilots()) {
+    cost.forward += 2 * slots * one;
+    cost.backward += 5 * slots * one;
+  }
+  if (config.parts.normaliser == Normaliser::exact) {
+    cost.forward += s.n * one;
+    cost.backward += 3 * s.n * one;
+  }
+  return cost;
+}
+
 Spec spec_of(const Parts& parts, const std::string& paper, const std::string& idea,
              const std::string& cost) {
   Spec spec;
@@ -400,6 +419,8 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   }
   Config defaults;
   defaults.parts = parts;
+  spec.cost_at = [defaults](const CostSizes& s) { return cost_at(defaults, s); };
+  if (parts.columns == Columns::sampled) spec.sequential = "O(log N)";  // the race of the columns
   spec.options = describe(defaults.options());
   spec.make = [parts](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
@@ -413,10 +434,12 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
 }  // namespace
 
 Spec skeinformer_spec() {
-  return spec_of({"skeinformer", Columns::sampled, Normaliser::adaptive, true, false},
-                 "Skeinformer (Chen et al. 2022), algorithm 1",
-                 "sampled columns, the rest filled by row means, exact pilot rows",
-                 "4 N S D, drawing 2 N S D");
+  Spec spec = spec_of({"skeinformer", Columns::sampled, Normaliser::adaptive, true, false},
+                      "Skeinformer (Chen et al. 2022), algorithm 1",
+                      "sampled columns, the rest filled by row means, exact pilot rows",
+                      "4 N S D, drawing 2 N S D");
+  spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
+  return spec;
 }
 Spec skein_uniform_spec() {
   return spec_of({"skein_uniform", Columns::uniform, Normaliser::adaptive, false, true},

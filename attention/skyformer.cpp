@@ -6,7 +6,8 @@
 // keys. M^-1 comes from products alone: symmetric scaling, then a few steps of an iteration whose
 // eigenvalues start in (0, 1].
 //
-//   time     forward 4 N L D + L^2 D + 4 T L^3 multiply-adds per head; backward 10 N L D + 11 T L^3
+//   time     forward 4 N L D + 2 L^2 D + 4 T L^3 multiply-adds per head; backward
+//            10 N L D + 4 L^2 D + 11 T L^3
 //   memory   saved: scaled queries, keys and values, O(T L^2) of the inverse; kernel matrices
 //            between rows and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
@@ -226,6 +227,12 @@ Exact all_keys() {
   return exact;
 }
 
+/// Kernel matrices of queries and keys with a product each, L x L products, and the inverse.
+Cost cost_at(const CostSizes& s) {
+  const double tall = s.n * s.features * s.width, square = s.features * s.features * s.width;
+  return Cost{4 * tall + 2 * square, 10 * tall + 4 * square} + inverse_cost(s.features);
+}
+
 }  // namespace
 
 Spec skyformer_spec() {
@@ -233,7 +240,8 @@ Spec skyformer_spec() {
   spec.name = "skyformer";
   spec.paper = "Skyformer (Chen et al. 2021), eq. 9";
   spec.idea = "Nystrom approximation of the Gaussian kernel of queries and keys";
-  spec.cost = "4 N L D + L^2 D + 24 L^3";
+  spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
+  spec.cost_at = cost_at;
   spec.memory = "3 N D + 9 L^2";
   spec.approximates = "kernelized";
   spec.random = true;

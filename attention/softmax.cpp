@@ -86,6 +86,9 @@ class Softmax final : public Method {
   std::int64_t nominal_length_;
 };
 
+/// Forward two products, backward five: one of them makes the weights again.
+Cost cost_at(const CostSizes& s) { return {2 * s.n * s.n * s.width, 5 * s.n * s.n * s.width}; }
+
 }  // namespace
 
 Spec softmax_spec() {
@@ -96,6 +99,8 @@ Spec softmax_spec() {
   spec.cost = "2 N^2 D";
   spec.memory = "N per head (log-sum-exp of rows)";
   spec.approximates = "";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 2 * s.n * s.n * s.width; };
   spec.random = true;
   spec.samples = {{}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.5"}}};
   Config defaults;

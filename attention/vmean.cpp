@@ -75,7 +75,8 @@ Spec vmean_spec() {
   spec.name = "vmean";
   spec.paper = "Skeinformer (Chen et al. 2022), baseline V-Mean";
   spec.idea = "mean of the values for every position";
-  spec.cost = "2 N D";
+  spec.cost = "2 N D additions";
+  spec.cost_at = [](const CostSizes&) { return Cost{}; };  // sums alone
   spec.memory = "none";
   spec.samples = {{}};
   spec.make = [](const Build&, const OptionValues& values) -> std::unique_ptr<Method> {

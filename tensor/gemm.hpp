@@ -25,6 +25,11 @@ template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t 
                                  T alpha, const T* a, std::int64_t lda, const T* b,
                                  std::int64_t ldb, T beta, T* c, std::int64_t ldc);
 
+/// Multiply-adds of all products on the CPU since the program started: the work that formulas are
+/// compared with. count_multiply_adds is for kernels that form scalar products without a gemm.
+[[nodiscard]] std::int64_t cpu_multiply_adds();
+void count_multiply_adds(std::int64_t count);
+
 /// What the machine can do, for roofline figures: rate of an f32 product of square matrices (1024
 /// on the CPU, 4096 on a GPU) at the device's precision, in 10^9 floating-point operations a
 /// second, and of a copy larger than the caches, in 10^9 bytes a second, read plus written. Best of

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <type_traits>
 
 // g++ 12 takes the "undefined" operands inside its own AVX-512 intrinsics for uninitialised reads.
@@ -24,6 +25,12 @@ constexpr bool kHaveDnnl = true;
 #else
 constexpr bool kHaveDnnl = false;
 #endif
+
+/// One relaxed addition per serial product, some 10 us of work.
+std::atomic<std::int64_t>& work_done() {
+  static std::atomic<std::int64_t> count = 0;
+  return count;
+}
 
 /// Keeps the libraries serial outside parallel regions: both ask OpenMP how many threads to use.
 class OneThread {
@@ -61,6 +68,7 @@ template <class T> struct SerialProduct {
   void run() const {
     if (m == 0 || n == 0) return;
     if (k == 0) return scale_target();
+    count_multiply_adds(m * n * k);
     const OneThread guard;
     if constexpr (kHaveDnnl && std::is_same_v<T, float>) {
       run_dnnl();
@@ -212,6 +220,11 @@ void run_plan(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c)
 }
 
 }  // namespace
+
+std::int64_t cpu_multiply_adds() { return work_done().load(std::memory_order_relaxed); }
+void count_multiply_adds(std::int64_t count) {
+  work_done().fetch_add(count, std::memory_order_relaxed);
+}
 
 void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);

@@ -2,24 +2,31 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 
+#include "attention/method.hpp"
 #include "tensor/device.hpp"
+#include "train/run_config.hpp"
 
 namespace skytape::train {
 
 struct BenchCase {
   std::string attention;
+  std::string task = "listops";  // whose vocabulary, classes and towers the model has
+  std::string recipe = "skytape";
+  attention::OptionValues options;  // of the method, besides features
   Device device = Device::cpu;
   std::string precision = "fp32";
   std::int64_t n = 2048;        // positions, all of them real tokens
   std::int64_t batch = 4;       // examples
   std::int64_t features = 128;  // where the method has such an option
   std::int64_t steps = 10;      // timed repetitions, after two that are not
+  double patience_seconds = 0;  // what takes longer is timed once and not repeated; 0: no limit
   bool forward_only = false;    // no backward, no update
+  bool attention_alone = true;  // time one layer's attention as well
 };
 
 struct Timing {
@@ -27,24 +34,37 @@ struct Timing {
 };
 
 struct BenchResult {
-  std::optional<Timing> step;  // forward, backward, update
-  Timing forward;              // of the model, evaluation mode
-  Timing attention_forward;    // of one layer's attention, training mode
+  std::optional<Timing> step;               // forward, backward, update
+  Timing forward;                           // of the model, evaluation mode
+  std::optional<Timing> attention_forward;  // of one layer's, in the mode of the case
   std::optional<Timing> attention_forward_backward;
-  std::int64_t peak_bytes = 0;  // of the allocator
-  std::int64_t rss_bytes = 0;   // of the process, after the case
-  std::optional<double> flops;  // of a step (or a forward), if the method's cost is known
+  std::int64_t parameters = 0;                // trainable numbers
+  std::int64_t fixed_bytes = 0;               // held before the first step, whatever the batch
+  std::int64_t peak_bytes = 0;                // of the allocator, from the first step on
+  std::int64_t rss_bytes = 0;                 // of the process, after the case
+  double flops = 0;                           // of a step or forward pass, by the stated costs
+  std::optional<std::int64_t> counted_flops;  // the same, counted: on the CPU
 };
 
-/// Runs one case with the model and dropout of recipe `skytape`. UsageError for an unknown method.
+/// Times of one function, and how much it did each time.
+struct Measured {
+  Timing timing;
+  std::int64_t multiply_adds = 0;  // on the CPU
+};
+/// Calls f as often as the case says and waits for its device each time.
+[[nodiscard]] Measured measure(const BenchCase& c, const std::function<void()>& f);
+
+/// Runs one case with the model and dropout of the recipe, in one chunk. UsageError for an unknown
+/// name.
 [[nodiscard]] BenchResult run_bench(const BenchCase& c);
 
-/// Multiply-adds of one head (attention.md 15): n positions, p head width, d features.
-struct AttentionCost {
-  double forward = 0, backward = 0;
-};
-[[nodiscard]] std::optional<AttentionCost> attention_cost(std::string_view method, double n,
-                                                          double p, double d);
+/// Floating-point operations of a model's matrix products on `batch` examples of n tokens: of a
+/// training step or, with forward_only, of a forward pass.
+[[nodiscard]] double model_flops(const nn::ModelConfig& model, const attention::Cost& attention,
+                                 std::int64_t n, std::int64_t batch, bool forward_only);
+
+/// The model that a case runs. UsageError for an unknown name or option.
+[[nodiscard]] RunConfig configure(const BenchCase& c);
 
 /// One object of the bench's "results" array; gemm_gflops is this machine's own rate.
 [[nodiscard]] nlohmann::json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops);

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "attention/registry.hpp"
+#include "data/task.hpp"
 #include "tensor/error.hpp"
 #include "train/version.hpp"
 
@@ -116,6 +117,20 @@ std::vector<std::int64_t> number_list(const std::string& flag, const std::string
     numbers.push_back(number);
   }
   return numbers;
+}
+
+std::vector<std::string> task_list(const std::string& text) {
+  std::vector<std::string> names;
+  if (text == "all") {
+    for (const data::TaskInfo& task : data::tasks()) {
+      if (task.benchmark) names.emplace_back(task.name);
+    }
+    return names;
+  }
+  for (const std::string& name : split_list("--tasks", text)) {
+    names.emplace_back(data::find_task(name).name);
+  }
+  return names;
 }
 
 std::vector<std::string> method_list(const std::string& text) {

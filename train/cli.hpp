@@ -21,6 +21,9 @@ void add_goldens(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
 void add_approx(CLI::App& app, int& exit_code);
 void add_spectrum(CLI::App& app, int& exit_code);
+void add_theory(CLI::App& app, int& exit_code);
+void add_cost(CLI::App& app, int& exit_code);
+void add_stability(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_lra(CLI::App& app, int& exit_code);
 
@@ -59,6 +62,8 @@ inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positio
 [[nodiscard]] std::vector<std::int64_t> number_list(const std::string& flag,
                                                     const std::string& text, std::int64_t low,
                                                     std::int64_t high);
+/// Names of tasks: a list, or those of the benchmark for "all". UsageError if unknown.
+[[nodiscard]] std::vector<std::string> task_list(const std::string& text);
 /// Names of attention methods: a list, or all of the registry for "all". UsageError if unknown.
 [[nodiscard]] std::vector<std::string> method_list(const std::string& text);
 

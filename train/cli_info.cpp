@@ -7,6 +7,7 @@
 #include "tensor/error.hpp"
 #include "tensor/suggest.hpp"
 #include "train/cli.hpp"
+#include "train/run_summary.hpp"
 #include "train/version.hpp"
 
 namespace skytape::train {
@@ -57,7 +58,8 @@ void print_methods() {
     fmt::print("{:<16} {} [{}]\n", spec.name, spec.idea, spec.paper);
     fmt::print("{:<16} cost {}; memory {}; parameters {}\n", "", spec.cost, spec.memory,
                parameters_of(spec));
-    fmt::print("{:<16} {}; exact: {}\n", "", traits_of(spec), exact_of(spec));
+    fmt::print("{:<16} {}; sequential operations {}; exact: {}\n", "", traits_of(spec),
+               spec.sequential, exact_of(spec));
     for (const attention::OptionInfo& option : spec.options) {
       fmt::print("    {:<28} {:<12} {:<24} {}\n", spec.name + "." + option.key, option.default_text,
                  option.range, option.meaning);
@@ -68,18 +70,18 @@ void print_methods() {
 /// The same as a Markdown table, for the README.
 void print_methods_markdown() {
   fmt::print(
-      "| name | idea | paper | forward cost per head | memory | parameters | traits | exact when | "
-      "options |\n");
-  fmt::print("|---|---|---|---|---|---|---|---|---|\n");
+      "| name | idea | paper | forward cost per head | sequential operations | memory | parameters "
+      "| traits | exact when | options |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
   for (const attention::Spec& spec : attention::registry()) {
     std::string options;
     for (const attention::OptionInfo& option : spec.options) {
       options +=
           fmt::format("{}`{}={}`", options.empty() ? "" : " ", option.key, option.default_text);
     }
-    fmt::print("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} |\n", spec.name, spec.idea,
-               spec.paper, spec.cost, spec.memory, parameters_of(spec), traits_of(spec),
-               exact_of(spec), options);
+    fmt::print("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", spec.name, spec.idea,
+               spec.paper, spec.cost, spec.sequential, spec.memory, parameters_of(spec),
+               traits_of(spec), exact_of(spec), options);
   }
 }
 
@@ -101,20 +103,34 @@ void print_tasks() {
   }
 }
 
-int run(const std::string& what, bool markdown) {
-  if (markdown && what != "attention") {
+struct InfoFlags {
+  std::string topic, folder;
+  bool markdown = false;
+};
+
+int run(const InfoFlags& flags) {
+  const std::string& what = flags.topic;
+  if (flags.markdown && what != "attention") {
     throw UsageError("info: --markdown is for the topic attention");
+  }
+  if (what == "run" && flags.folder.empty()) {
+    throw UsageError("info run: expected the folder of a run, as in info run runs/NAME");
+  }
+  if (what != "run" && !flags.folder.empty()) {
+    throw UsageError(fmt::format("info: a folder is for the topic run, got '{}'", flags.folder));
   }
   if (what.empty() || what == "build") {
     print_build();
   } else if (what == "attention") {
-    markdown ? print_methods_markdown() : print_methods();
-  } else if (what == "recipes") {
+    flags.markdown ? print_methods_markdown() : print_methods();
+  } else if (what == "recipe" || what == "recipes") {
     print_recipes();
-  } else if (what == "tasks") {
+  } else if (what == "task" || what == "tasks") {
     print_tasks();
+  } else if (what == "run") {
+    fmt::print("{}", to_text(run_summary(flags.folder)));
   } else {
-    throw UsageError(unknown_name("topic", what, {"build", "attention", "recipes", "tasks"}));
+    throw UsageError(unknown_name("topic", what, {"build", "attention", "recipe", "task", "run"}));
   }
   return 0;
 }
@@ -122,12 +138,15 @@ int run(const std::string& what, bool markdown) {
 }  // namespace
 
 void add_info(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("info", "facts: build, attention, recipes or tasks");
-  const auto what = std::make_shared<std::string>();
-  command->add_option("topic", *what, "build (default), attention, recipes or tasks");
-  const auto markdown = std::make_shared<bool>(false);
-  command->add_flag("--markdown", *markdown, "print the table of attention methods as Markdown");
-  command->callback([what, markdown, &exit_code] { exit_code = run(*what, *markdown); });
+  CLI::App* command =
+      app.add_subcommand("info", "facts: build, attention, recipe, task, or run FOLDER");
+  const auto flags = std::make_shared<InfoFlags>();
+  command->add_option("topic", flags->topic,
+                      "build (default), attention, recipe, task, or run with its folder");
+  command->add_option("folder", flags->folder, "of the run");
+  command->add_flag("--markdown", flags->markdown,
+                    "print the table of attention methods as Markdown");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -68,6 +68,9 @@ int run(int argc, char** argv) {
   skytape::train::add_bench(app, exit_code);
   skytape::train::add_approx(app, exit_code);
   skytape::train::add_spectrum(app, exit_code);
+  skytape::train::add_theory(app, exit_code);
+  skytape::train::add_cost(app, exit_code);
+  skytape::train::add_stability(app, exit_code);
   skytape::train::add_info(app, exit_code);
   try {
     app.parse(argc, argv);

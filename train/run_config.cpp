@@ -23,11 +23,6 @@ bool is_shared(std::string_view key) {
   return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
 }
 
-bool has_option(const attention::Spec& method, std::string_view option) {
-  return std::any_of(method.options.begin(), method.options.end(),
-                     [&](const attention::OptionInfo& info) { return info.key == option; });
-}
-
 /// Whether sequences of the task differ in length, and whether its real tokens may have id 0.
 bool is_image(const data::TaskInfo& task) {
   return task.token_offset == 0 && task.name != "listops";
@@ -36,7 +31,7 @@ bool is_image(const data::TaskInfo& task) {
 /// Why a recipe key changes nothing in a run of this task and method; empty if it does.
 std::string no_effect(std::string_view key, const data::TaskInfo& task,
                       const attention::Spec& method) {
-  if (is_shared(key) && !has_option(method, key)) {
+  if (is_shared(key) && !method.has_option(key)) {
     return fmt::format("{} has no such option", method.name);
   }
   if (key == "drop_close" && task.name != "listops") return "only listops has `]`";
@@ -121,7 +116,7 @@ class Resolver {
     std::string key = choice.key;
     // `skyformer.features` and `features` are one key.
     if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
-        has_option(method_, key.substr(method_.name.size() + 1))) {
+        method_.has_option(key.substr(method_.name.size() + 1))) {
       key = key.substr(method_.name.size() + 1);
     }
     require_known(key);
@@ -148,7 +143,7 @@ class Resolver {
     const std::size_t dot = key.find('.');
     for (const attention::Spec& other : attention::registry()) {
       if (dot != key.npos && key.substr(0, dot) == other.name && other.name != method_.name &&
-          has_option(other, key.substr(dot + 1))) {
+          other.has_option(key.substr(dot + 1))) {
         throw UsageError(
             fmt::format("{} has no effect on this run: its attention is {}", key, method_.name));
       }

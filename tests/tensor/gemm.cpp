@@ -207,3 +207,17 @@ TEST_CASE("matmul says what does not fit") {
   Tensor c = Tensor::zeros({2, 8, 9}, DType::f32, Device::cpu);
   CHECK_THROWS_AS(gemm(a, Op::none, b, Op::transpose, c), Error);
 }
+
+TEST_CASE("products count their multiply-adds, whatever their shape and layout") {
+  const auto cost_of = [](const auto& product) {
+    const std::int64_t start = cpu_multiply_adds();
+    product();
+    return cpu_multiply_adds() - start;
+  };
+  const Tensor a = Tensor::full({3, 70, 130}, 1, DType::f32, Device::cpu);
+  const Tensor b = Tensor::full({130, 9}, 1, DType::f32, Device::cpu);
+  CHECK(cost_of([&] { (void)matmul(a, b); }) == 3 * 70 * 130 * 9);
+  CHECK(cost_of([&] { (void)matmul(a, a, Op::transpose); }) == 3 * 130 * 70 * 130);
+  const Tensor tall = Tensor::full({5000, 7}, 1, DType::f64, Device::cpu);  // cut along k
+  CHECK(cost_of([&] { (void)matmul(tall, tall, Op::transpose); }) == 7 * 5000 * 7);
+}
