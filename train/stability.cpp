@@ -27,7 +27,7 @@ double squared_norm(const Tensor& x) {
 /// Embeddings of a batch after the encoder, one per tower: [B, N, E].
 std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
                                const nn::StepContext& context, Device device) {
-  const Feed feed = upload(batch, 0, batch.size, device);
+  const Feed feed = upload(batch, whole(batch), device);
   std::vector<Tensor> all;
   for (int tower = 0; tower < batch.towers; ++tower) {
     Tape tape(Tape::Mode::eval);
@@ -73,7 +73,7 @@ std::vector<double> ratios(const StabilityStudy& study, const std::string& task,
 std::vector<double> instability_scores(const RunConfig& config, const data::Dataset& train,
                                        std::int64_t steps) {
   nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
-  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.accumulate);
+  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.chunk_limits());
   data::BatchStream stream(train, config.batches);
   ParameterStore& store = model.parameters();
   std::vector<double> scores;
@@ -179,7 +179,7 @@ Table score_table(const StabilityStudy& study) {
 
 GradientTrace trace_gradients(const RunConfig& config, const data::Dataset& train) {
   nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
-  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.accumulate);
+  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.chunk_limits());
   data::BatchStream stream(train, config.batches);
   GradientTrace trace;
   trace.method = config.method->name;

@@ -66,13 +66,13 @@ TEST_CASE("the instability score is the embedding's way over the weights'") {
   nn::ModelConfig small = config.model;
   small.classes = w.train().classes();
   nn::Model model(small, DType::f32, Device::cpu, config.seed);
-  Trainer trainer(model, config.adamw, config.schedule, config.seed, 1);
+  Trainer trainer(model, config.adamw, config.schedule, config.seed, {});
   data::BatchStream stream(w.train(), config.batches);
   data::Batch batch;
   stream.next(batch);
   const auto embed = [&] {
     Tape tape(Tape::Mode::eval);
-    const Feed feed = upload(batch, 0, batch.size, Device::cpu);
+    const Feed feed = upload(batch, whole(batch), Device::cpu);
     return model.encode(tape, feed.input, 0, {}).value().to_vector();
   };
   const std::vector<double> f0 = embed(), w0 = model.parameters().values().to_vector();
