@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kWarmUps = 2;
+constexpr std::int64_t kPartSteps = 3;  // at most, for the split by parts
 constexpr std::uint64_t kSeed = 42;
 constexpr std::int64_t kTokenKinds = 15;  // ids 1..15, as ListOps has them
 
@@ -52,6 +53,16 @@ Measured measure_forward(const BenchCase& c, const nn::Model& model, const data:
     Tape tape(Tape::Mode::eval);
     (void)model.logits(tape, feed.input, context);
   });
+}
+
+/// Where a step spends its time. Steps of their own: reading the clock after each op costs a little.
+StepParts measure_parts(const BenchCase& c, Trainer& trainer, const data::Batch& batch) {
+  const std::int64_t steps = std::min<std::int64_t>(c.steps, kPartSteps);
+  OpSeconds seconds;
+  trainer.time_ops(&seconds);
+  for (std::int64_t i = 0; i < steps; ++i) trainer.step(batch);
+  trainer.time_ops(nullptr);
+  return step_parts(seconds, steps);
 }
 
 /// What the model and its optimiser hold; the peak counts from here.
@@ -166,6 +177,7 @@ BenchResult run_bench(const BenchCase& c) {
       measured = measure(c, [&] { trainer.step(batch); });
       result.step = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
+      if (c.attention_alone) result.parts = measure_parts(c, trainer, batch);
       result.forward = measure_forward(c, model, batch).timing;
     }
     if (c.device == Device::cpu) result.counted_flops = 2 * measured.multiply_adds;
@@ -220,6 +232,7 @@ json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops) {
     j["step_ms_min"] = r.step->min_ms;
   }
   if (r.attention_forward) j["attention_forward_ms_median"] = r.attention_forward->median_ms;
+  if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
   if (r.attention_forward_backward) {
     j["attention_forward_backward_ms_median"] = r.attention_forward_backward->median_ms;
   }

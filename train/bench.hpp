@@ -9,6 +9,7 @@
 
 #include "attention/method.hpp"
 #include "tensor/device.hpp"
+#include "train/bench_parts.hpp"
 #include "train/run_config.hpp"
 
 namespace skytape::train {
@@ -34,6 +35,7 @@ struct Timing {
 };
 
 struct BenchResult {
+  std::optional<StepParts> parts;           // of a step
   std::optional<Timing> step;               // forward, backward, update
   Timing forward;                           // of the model, evaluation mode
   std::optional<Timing> attention_forward;  // of one layer's, in the mode of the case

@@ -49,6 +49,20 @@ void print_row(const json& r) {
   std::fflush(stdout);
 }
 
+/// The steps again, by what they spend their time on.
+void print_parts(const json& results) {
+  fmt::print("\n{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}   (ms of a step)\n", "attention",
+             "n", "attention", "products", "rest", "optimiser", "data");
+  for (const json& r : results) {
+    if (!r.contains("step_parts_ms")) continue;
+    const json& parts = r["step_parts_ms"];
+    fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+               r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
+               cell(parts["attention"], 2), cell(parts["products"], 2), cell(parts["rest"], 2),
+               cell(parts["optimiser"], 2), cell(parts["data"], 2));
+  }
+}
+
 /// Examples of n positions: as --batch says, or as many as make --tokens.
 std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
   if (flags.tokens == 0) return flags.batch;
@@ -89,6 +103,7 @@ int run(const BenchFlags& flags) {
       print_row(results.back());
     }
   }
+  if (!flags.forward) print_parts(results);
   if (!flags.json_file.empty()) {
     data::OutputFile file(flags.json_file);
     file.write(json{{"machine", machine}, {"results", results}}.dump(2) + "\n");

@@ -1,0 +1,35 @@
+#include "train/bench_parts.hpp"
+
+#include <doctest/doctest.h>
+
+#include "train/bench.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+
+TEST_CASE("op times are sorted into the parts of a step, unknown ones into the rest") {
+  const OpSeconds seconds = {{"attention", 0.4},   {"linear", 0.1},     {"swap_middle", 0.1},
+                             {"layer_norm", 0.02}, {"optimiser", 0.01}, {"data", 0.03}};
+  const StepParts parts = step_parts(seconds, 10);
+  CHECK(parts.attention == doctest::Approx(40));
+  CHECK(parts.products == doctest::Approx(20));
+  CHECK(parts.rest == doctest::Approx(2));
+  CHECK(parts.optimiser == doctest::Approx(1));
+  CHECK(parts.data == doctest::Approx(3));
+  CHECK(parts.total() == doctest::Approx(66));
+}
+
+TEST_CASE("the bench splits a step into parts that are all there") {
+  BenchCase c;
+  c.attention = "skyformer";
+  c.n = 64;
+  c.batch = 2;
+  c.features = 8;
+  c.steps = 2;
+  const BenchResult result = run_bench(c);
+  REQUIRE(result.parts);
+  for (const double part : {result.parts->attention, result.parts->products, result.parts->rest,
+                            result.parts->optimiser, result.parts->data}) {
+    CHECK(part > 0);
+  }
+}
