@@ -99,7 +99,7 @@ RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call f
   $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
   $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
 
-.PHONY: train data gradcheck goldens bench test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train data gradcheck goldens bench approx spectrum test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -112,6 +112,12 @@ goldens: all ## compare with reference vectors: GOLDENS=folder
 bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
 	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)
+approx: all ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
+	build/skytape approx --attention $(or $(ATTENTION),all) $(STUDY_FLAGS)
+spectrum: all ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
+	build/skytape spectrum $(STUDY_FLAGS)
+STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SEED,seed) \
+  $(call flag,THREADS,threads) $(call flag,OUT,out) $(ARGS)
 
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here

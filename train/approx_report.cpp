@@ -76,7 +76,9 @@ std::string table(const std::vector<ApproxCell>& cells, Measure measure) {
   text += "\n";
   for (const auto& method :
        distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
-    text += fmt::format("  {:<18}", method);
+    const std::int64_t trials = find(cells, method, features.front())->trials;
+    const bool fewer = trials != cells.front().trials;
+    text += fmt::format("  {:<18}", fewer ? fmt::format("{} ({})", method, trials) : method);
     for (const std::int64_t d : features) {
       const ApproxCell* cell = find(cells, method, d);
       const Estimate e = value_of(*cell, measure);
@@ -104,7 +106,8 @@ std::string to_text(const std::vector<ApproxCell>& cells) {
       const std::vector<ApproxCell> some = select(cells, n, target);
       if (some.empty()) continue;
       text += fmt::format(
-          "n = {}, against {}: spectral norm of the error, mean +- standard error of {} trials\n"
+          "n = {}, against {}: spectral norm of the error, mean +- standard error of {} trials (or "
+          "as many as in brackets)\n"
           " in % of the exact output's norm, {:.5g}\n{} absolute\n{}\n",
           n, target, some.front().trials, some.front().exact_norm.mean,
           table(some, Measure::relative), table(some, Measure::absolute));
