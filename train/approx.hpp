@@ -74,8 +74,8 @@ struct ApproxCell {
 [[nodiscard]] std::string to_text(const std::vector<ApproxCell>& cells);
 [[nodiscard]] nlohmann::json to_json(const std::vector<ApproxCell>& cells);
 
-/// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), and the methods
-/// that stand for another attention than softmax.
+/// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), each also as a
+/// close-up around V-Mean, and the same for kernelized attention.
 [[nodiscard]] std::vector<Figure> figures(const std::vector<ApproxCell>& cells,
                                           const std::string& source);
 
