@@ -126,10 +126,6 @@ race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PY
 	  $(call flag,DEVICE,device) $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) \
 	  $(call flag,OUT,out) $(ARGS)
 
-approx: all ## approximation errors against exact attention: ATTENTION=all SEED= OUT= ARGS="--n 512 --trials 4"
-	build/skytape approx --attention $(or $(ATTENTION),all) $(call flag,SEED,seed) $(call flag,OUT,out) $(ARGS)
-spectrum: all ## singular values of attention, per layer and head: ARGS="--run runs/…" OUT=
-	build/skytape spectrum $(call flag,OUT,out) $(ARGS)
 theory: all ## check the papers' statements with numbers: ARGS="--seeds 20"
 	build/skytape theory $(ARGS)
 cost: all ## parameters, operations, time and memory: ATTENTION=all RECIPE= DEVICE= OUT= ARGS="--tables length"
@@ -140,6 +136,12 @@ stability: all ## instability scores and exploding gradients: ATTENTION=all RECI
 	build/skytape stability --attention $(or $(ATTENTION),all) $(call flag,RECIPE,recipe) $(call flag,STEPS,steps) \
 	  $(call flag,SEED,seed) $(call flag,BATCH,batch) $(call flag,DEVICE,device) $(call flag,THREADS,threads) \
 	  $(call flag,OUT,out) $(ARGS)
+approx: all ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
+	build/skytape approx --attention $(or $(ATTENTION),all) $(STUDY_FLAGS)
+spectrum: all ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
+	build/skytape spectrum $(STUDY_FLAGS)
+STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SEED,seed) \
+  $(call flag,THREADS,threads) $(call flag,OUT,out) $(ARGS)
 
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here

@@ -133,11 +133,12 @@ std::vector<std::vector<double>> best_rank_norms(const std::string& target,
                                                  const attention::Inputs& in, const Tensor& exact,
                                                  const std::vector<std::int64_t>& features) {
   const std::int64_t most = *std::max_element(features.begin(), features.end());
+  const Tensor tokens_only = tensor::mask_rows(exact, in.mask);  // [1, H, N, D]
   std::vector<std::vector<double>> norms(features.size());
   for (std::int64_t h = 0; h < in.q.size(1); ++h) {
     const Tensor matrix = attention_matrix(target, in, h);              // [N, N]
     const Tensor vectors = tensor::leading_left_vectors(matrix, most);  // [N, most]
-    const Tensor out = exact[0][h];                                     // [N, D]
+    const Tensor out = tokens_only[0][h];                               // [N, D]
     const Tensor inside = tensor::matmul(vectors, out, Op::transpose);  // [most, D]
     const Tensor across = tensor::transpose(vectors);                   // [most, N]
     for (std::size_t i = 0; i < features.size(); ++i) {

@@ -1,7 +1,8 @@
 // How well attention methods approximate exact attention: the spectral norm of the difference of the
 // outputs, over the number of features (Figure 1 of Skyformer and of Skeinformer).
 //
-// Each method is compared with the exact attention that it stands for (Spec::approximates). A trial
+// The usual inputs are the first layer's: the embedded sequence through the projections, as in the
+// papers' figures. Each method is compared with the exact attention that it stands for (Spec::approximates). A trial
 // is one example of the source with fresh draws and fresh start values of the methods; its error is
 // the mean over the heads, and the study reports mean and standard error over trials, absolute and
 // relative to the spectral norm of the exact output.
@@ -73,8 +74,8 @@ struct ApproxCell {
 [[nodiscard]] std::string to_text(const std::vector<ApproxCell>& cells);
 [[nodiscard]] nlohmann::json to_json(const std::vector<ApproxCell>& cells);
 
-/// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), and the methods
-/// that stand for another attention than softmax.
+/// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), each also as a
+/// close-up around V-Mean, and the same for kernelized attention.
 [[nodiscard]] std::vector<Figure> figures(const std::vector<ApproxCell>& cells,
                                           const std::string& source);
 

@@ -76,7 +76,9 @@ std::string table(const std::vector<ApproxCell>& cells, Measure measure) {
   text += "\n";
   for (const auto& method :
        distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
-    text += fmt::format("  {:<18}", method);
+    const std::int64_t trials = find(cells, method, features.front())->trials;
+    const bool fewer = trials != cells.front().trials;
+    text += fmt::format("  {:<18}", fewer ? fmt::format("{} ({})", method, trials) : method);
     for (const std::int64_t d : features) {
       const ApproxCell* cell = find(cells, method, d);
       const Estimate e = value_of(*cell, measure);
@@ -104,7 +106,8 @@ std::string to_text(const std::vector<ApproxCell>& cells) {
       const std::vector<ApproxCell> some = select(cells, n, target);
       if (some.empty()) continue;
       text += fmt::format(
-          "n = {}, against {}: spectral norm of the error, mean +- standard error of {} trials\n"
+          "n = {}, against {}: spectral norm of the error, mean +- standard error of {} trials (or "
+          "as many as in brackets)\n"
           " in % of the exact output's norm, {:.5g}\n{} absolute\n{}\n",
           n, target, some.front().trials, some.front().exact_norm.mean,
           table(some, Measure::relative), table(some, Measure::absolute));
@@ -136,9 +139,11 @@ namespace {
 LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std::string& title) {
   LinePanel panel;
   panel.title = title;
-  panel.x = {"features d", Scale::log2};
+  panel.x = {"features d (count)", Scale::log2, {}, {}};
   panel.y = {measure == Measure::relative ? "error (% of exact output)" : "error (spectral norm)",
-             Scale::log10};
+             Scale::log10,
+             {},
+             {}};
   for (const auto& method :
        distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
     Series series;
@@ -157,14 +162,28 @@ LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std
 /// A panel for each length at which the target has cells with features.
 Figure figure(const std::string& name, const std::string& title,
               const std::vector<ApproxCell>& cells, const std::string& target, Measure measure) {
-  Figure figure;
-  figure.name = name;
-  figure.title = title;
-  figure.columns = 3;
+  Figure figure{name, title, {}, 3};
   for (const std::int64_t n : lengths_of(cells)) {
     const std::vector<ApproxCell> some = select(cells, n, target);
     if (features_of(some).empty()) continue;
     figure.panels.emplace_back(panel(some, measure, fmt::format("n = {}", n)));
+  }
+  return figure;
+}
+
+/// The same on a linear axis that ends a little above V-Mean's error: many methods lie close to it.
+/// Nothing if some panel lacks V-Mean.
+std::optional<Figure> close_up(Figure figure) {
+  figure.name += "-close-up";
+  figure.title += " (close-up)";
+  for (auto& any : figure.panels) {
+    auto& panel = std::get<LinePanel>(any);
+    const auto mean = std::find_if(panel.series.begin(), panel.series.end(),
+                                   [](const Series& s) { return s.name == "vmean"; });
+    if (mean == panel.series.end() || !std::isfinite(mean->y.front())) return std::nullopt;
+    panel.y.scale = Scale::linear;
+    panel.y.low = 0;
+    panel.y.high = 1.2 * mean->y.front();
   }
   return figure;
 }
@@ -180,7 +199,9 @@ std::vector<Figure> figures(const std::vector<ApproxCell>& cells, const std::str
                         fmt::format("{} error against {} attention: {}",
                                     relative ? "Relative" : "Absolute", target, source),
                         cells, target, measure);
-      if (!f.panels.empty()) all.push_back(std::move(f));
+      if (f.panels.empty()) continue;
+      all.push_back(f);
+      if (auto closer = close_up(std::move(f))) all.push_back(std::move(*closer));
     }
   }
   return all;

@@ -48,7 +48,8 @@ Tensor attention_matrix(const std::string& name, const attention::Inputs& in, st
   if (name == "softmax") {
     const Tensor bias = tensor::unary(tensor::Unary::log, in.mask);  // [1, N]: 0 or -inf
     const Tensor scores = tensor::matmul(q, k, Op::none, Op::transpose).reshape({n, n});
-    return tensor::softmax(tensor::add(scores, bias));
+    const Tensor rows = tensor::softmax(tensor::add(scores, bias));
+    return tensor::mask_rows(rows.reshape({1, 1, n, n}), in.mask).reshape({n, n});
   }
   const Tensor kernel = attention::kernel_matrix(attention::Kernel::gaussian, q, k);
   return tensor::multiply(tensor::mask_rows(kernel, in.mask).reshape({n, n}), in.mask);

@@ -19,9 +19,10 @@ namespace skytape::train {
 /// Whether attention_matrix() knows the attention.
 [[nodiscard]] bool has_matrix(const std::string& name);
 
-/// The matrix P of one head of a single example, of which P V is the output: [N, N].
-///   softmax      rows of exp(q_i.k_j / sqrt(D)) over real tokens j, divided by their sum
-///   kernelized   exp(-|q_i - k_j|^2 / (2 sqrt(D))) for real tokens i and j
+/// The matrix P of one head of a single example, of which P V is the output at real tokens: [N, N],
+/// with zero rows and columns for the others.
+///   softmax      exp(q_i.k_j / sqrt(D)), divided by the sum over j
+///   kernelized   exp(-|q_i - k_j|^2 / (2 sqrt(D)))
 [[nodiscard]] Tensor attention_matrix(const std::string& name, const attention::Inputs& in,
                                       std::int64_t head);
 

@@ -101,11 +101,13 @@ std::string data_text(const Figure& figure) {
 
 // ---- the script ----------------------------------------------------------------------------------
 
+constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
+
 // Pixels.
-constexpr int kPanelWidth = 380, kPanelHeight = 280;
+constexpr int kPanelWidth = 380, kPanelHeight = 300;
 constexpr int kLeft = 75, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
 constexpr int kColourBox = 85;                                   // more at the right of a heat map
-constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 7;
+constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8;
 constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
 
 bool has_gaps_only(const LinePanel& panel) {
@@ -174,15 +176,20 @@ class Script {
     }
   }
 
+  /// Lines that are no methods are dotted beside methods, and solid among themselves.
   [[nodiscard]] std::string style(const std::string& name) const {
     int other = 0;
+    bool methods = false;
+    for (const std::string& known : legend_) {
+      if (method_position(known)) methods = true;
+    }
     for (const std::string& before : legend_) {
       if (before == name) break;
       if (!method_position(before)) ++other;
     }
     const Look look = look_of(name, other);
     return fmt::format("lc rgb '{}' pt {} dt {} lw 1.5 ps 0.8", look.colour, look.marker,
-                       look.dash);
+                       methods ? look.dash : kSolid);
   }
 
   /// Puts the plot area of panel `p` in its place.
@@ -204,6 +211,10 @@ class Script {
       line("set logscale {} {}", name, axis.scale == Scale::log2 ? 2 : 10);
     }
     line("set format {} '%g'", name);
+    const auto end = [](const std::optional<double>& value) {
+      return value ? number(*value) : std::string("*");
+    };
+    line("set {}range [{}:{}]", name, end(axis.low), end(axis.high));
   }
 
   int draw_panel(const LinePanel& panel, int p, int index) {
@@ -319,7 +330,6 @@ Look look_of(std::string_view name, int other) {
                                           "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
   static constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};
   static constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
-  constexpr int kSolid = 1, kDashed = 2, kDotted = 3;
   const auto size = kColours.size();
   if (const auto position = method_position(name)) {
     const std::size_t i = *position % size, round = *position / size;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,6 +28,7 @@ enum class Scale { linear, log2, log10 };
 struct Axis {
   std::string label;  // with the unit
   Scale scale = Scale::linear;
+  std::optional<double> low, high;  // what lies beyond is cut off; none: as the numbers ask
 };
 
 struct LinePanel {

@@ -100,10 +100,12 @@ json to_json(const std::vector<HeadSpectrum>& heads) {
 
 namespace {
 
-/// A line for each layer and head.
+/// A line for each layer and head over the index of its values.
 template <class F> LinePanel panel(const std::vector<HeadSpectrum>& heads, const std::string& title,
                                    const Axis& x, const Axis& y, const F& values) {
   LinePanel panel{title, x, y, {}};
+  panel.x.low = 1;
+  panel.x.high = static_cast<double>(values(heads.front()).size());
   for (const HeadSpectrum& s : heads) {
     const std::vector<double> ys = values(s);
     panel.series.push_back({head_name(s), count_to(ys.size()), ys, {}});
@@ -133,8 +135,8 @@ HeatMap heat_map(const std::vector<HeadSpectrum>& heads, const std::string& titl
 Figure attention_figure(const std::vector<HeadSpectrum>& heads, const std::string& source) {
   const std::size_t n = heads.front().softmax.cumulative.size();
   Figure figure{"attention-spectrum", "Spectra of attention matrices: " + source, {}, 2};
-  const Axis x{fmt::format("index of {} singular values", n), Scale::linear};
-  const Axis y{"cumulative share (1)", Scale::linear};
+  const Axis x{fmt::format("index of {} singular values", n), Scale::linear, {}, {}};
+  const Axis y{"cumulative share (1)", Scale::linear, 0, 1};
   const std::string at = fmt::format(" matrix: share at index {}", std::max<std::size_t>(1, n / 4));
   figure.panels = {panel(heads, "softmax matrix", x, y,
                          [](const HeadSpectrum& s) { return s.softmax.cumulative; }),
@@ -148,8 +150,8 @@ Figure attention_figure(const std::vector<HeadSpectrum>& heads, const std::strin
 Figure theory_figure(const std::vector<HeadSpectrum>& heads, const std::string& source) {
   Figure figure{"kernel-theory", "Kernel matrix of queries and keys: " + source, {}, 2};
   LinePanel dimension{"statistical dimension",
-                      {"lambda (share of the matrix's norm)", Scale::log10},
-                      {"statistical dimension (count)", Scale::log10},
+                      {"lambda (share of the matrix's norm)", Scale::log10, {}, {}},
+                      {"statistical dimension (count)", Scale::log10, {}, {}},
                       {}};
   for (const HeadSpectrum& s : heads) {
     dimension.series.push_back({head_name(s),
@@ -160,7 +162,8 @@ Figure theory_figure(const std::vector<HeadSpectrum>& heads, const std::string& 
   figure.panels = {
       dimension,
       panel(heads, fmt::format("leverage scores, lambda = {:g}", kRidges[kLeverageRidge]),
-            {"rank among queries and keys", Scale::log10}, {"leverage score (1)", Scale::log10},
+            {"rank among queries and keys", Scale::log10, {}, {}},
+            {"leverage score (1)", Scale::log10, {}, {}},
             [](const HeadSpectrum& s) { return s.leverage; })};
   return figure;
 }
@@ -174,8 +177,9 @@ std::vector<Figure> figures(const std::vector<HeadSpectrum>& heads, const std::s
     for (const HeadSpectrum& s : heads) {
       if (s.layer == layer) some.push_back(s);
     }
-    output.panels.emplace_back(panel(some, fmt::format("layer {}", layer), {"index", Scale::linear},
-                                     {"singular value (share of first)", Scale::log10},
+    output.panels.emplace_back(panel(some, fmt::format("layer {}", layer),
+                                     {"index", Scale::linear, {}, {}},
+                                     {"singular value (share of first)", Scale::log10, {}, {}},
                                      [](const HeadSpectrum& s) { return over_first(s.output); }));
   }
   return {output, attention_figure(heads, source), theory_figure(heads, source)};

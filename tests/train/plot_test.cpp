@@ -22,8 +22,8 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 Figure sample_figure() {
   LinePanel lines;
   lines.title = "n = 64, the user's";
-  lines.x = {"features d (count)", Scale::log2};
-  lines.y = {"error (spectral norm)", Scale::log10};
+  lines.x = {"features d (count)", Scale::log2, {}, {}};
+  lines.y = {"error (spectral norm)", Scale::log10, 0.05, {}};
   lines.series.push_back({"skyformer", {8, 16, 32, 64}, {1, kNan, 0.1, 0}, {0.5, 0.1, 0.2, 0.1}});
   lines.series.push_back({"best rank d", {8, 16, 32}, {0.5, 0.25, 0.125}, {}});
   HeatMap map;
@@ -74,6 +74,8 @@ TEST_CASE("without gnuplot a figure leaves data and script, missing values as ga
   CHECK(has(script, "set xlabel 'features d (count)'"));
   CHECK(has(script, "'n = 64, the user''s'"));
   CHECK(has(script, "set logscale x 2"));
+  CHECK(has(script, "set xrange [*:*]"));
+  CHECK(has(script, "set yrange [0.05:*]"));
   CHECK(has(script, "title 'best rank d'"));
   CHECK_FALSE(std::filesystem::exists(at / "sample.png"));
 }
