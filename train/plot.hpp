@@ -28,8 +28,8 @@ enum class Scale { linear, log2, log10 };
 struct Axis {
   std::string label;  // with the unit
   Scale scale = Scale::linear;
-  std::optional<double> low = {},
-                        high = {};  // what lies beyond is cut off; none: as the numbers ask
+  std::optional<double> low = {};  // what lies beyond the ends is cut off; none: as the numbers ask
+  std::optional<double> high = {};
 };
 
 struct LinePanel {
