@@ -15,6 +15,9 @@ SHELL     := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
+ifeq ($(MAKELEVEL),0)
+  MAKEFLAGS += -j$(shell nproc)# as many compilers as cores; a -j that you give wins
+endif
 ifeq ($(CUDA),auto)
   WITH_CUDA := $(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1))
 else
