@@ -64,6 +64,17 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 .PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
 
+# Headers from outside, parsed once for all files (CLI11 for the command line's only). Each file
+# still includes what it uses; MODE=asan compiles without this, so that a forgotten include shows.
+STANDARD := algorithm array chrono cmath cstdint filesystem fstream functional limits map memory \
+  numeric optional span sstream string string_view vector fmt/format.h
+PRECOMPILED := $(if $(filter asan,$(MODE)),,$B/standard.hpp.gch $B/command_line.hpp.gch)
+$B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
+$B/command_line.hpp.gch: private OUTSIDE := $(STANDARD) CLI/CLI.hpp
+outside = $(if $(PRECOMPILED),-include $B/$(if $(filter train/cli% train/main.cpp,$<),command_line,standard).hpp)
+# train/ calls kernels and has none of its own.
+$B/command_line.hpp.gch $B/train/%.o: private OPTIMISE_release := -O1 -DNDEBUG
+
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
@@ -73,9 +84,13 @@ $B/flags: FORCE
 	@$(call stamp,COMPILERS)
 $B/revision: FORCE
 	@$(call stamp,REVISION)
-$B/%.cpp.o: %.cpp $B/flags
+$B/%.hpp.gch: $B/flags
+	@mkdir -p $(@D); echo "  c++   $@"
+	@printf '#include <%s>\n' $(OUTSIDE) > $(@:.gch=)
+	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $(@:.gch=) -o $@
+$B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
-	@$(CXX) $(ALL_CXXFLAGS) -MMD -MP -c $< -o $@
+	@$(CXX) $(ALL_CXXFLAGS) $(outside) -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  nvcc  $<"
 	@$(NVCC) $(ALL_NVCCFLAGS) -MMD -MP -x cu -c $< -o $@

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "data/build.hpp"
 #include "data/cache.hpp"

@@ -3,7 +3,7 @@
 // g++ 12 takes the "undefined" operands inside its own AVX-512 intrinsics for uninitialised reads.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
-#include <Eigen/Dense>
+#include <Eigen/Eigenvalues>
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -56,21 +56,21 @@ double spectral_norm(const Tensor& a, double tolerance) {
   // Entries of at most 1 keep the products from overflowing.
   const Tensor scaled = to_tensor(x / largest);
   const bool tall = scaled.size(0) >= scaled.size(1);
-  const Tensor gram = matmul(scaled, scaled, tall ? Op::transpose : Op::none,
-                             tall ? Op::none : Op::transpose);  // [k, k]
+  Tensor h = matmul(scaled, scaled, tall ? Op::transpose : Op::none,
+                    tall ? Op::none : Op::transpose);  // [k, k]
 
-  // With H_0 = gram and H_{j+1} = (H_j / t_j)^2, t_j = tr(H_j): the largest eigenvalue of gram is
+  // With H_0 = gram, the product above, and H_{j+1} = (H_j / t_j)^2, t_j = tr(H_j): the largest eigenvalue of gram is
   // the product of t_j^(1 / 2^j), times that of H_j / t_j, which lies in [tr((H_j / t_j)^2), 1].
-  Matrix h = view(gram);
   double log_norm = std::log(largest);  // of the singular value: half the logarithm of gram's
   double power = 0.5;                   // 1 / (2 * 2^j)
   for (;;) {
-    const double trace = h.trace();
+    Eigen::Map<Matrix> entries(h.data<double>(), h.size(0), h.size(1));
+    const double trace = entries.trace();
     log_norm += power * std::log(trace);
-    h /= trace;
-    const double lowest = h.squaredNorm();  // tr(H^2), in [1 / k, 1]
+    entries /= trace;
+    const double lowest = entries.squaredNorm();  // tr(H^2), in [1 / k, 1]
     if (power * std::log(lowest) >= -tolerance) break;
-    h = (h * h).eval();
+    h = matmul(h, h);
     power /= 2;
   }
   return std::exp(log_norm);
@@ -78,10 +78,32 @@ double spectral_norm(const Tensor& a, double tolerance) {
 
 std::vector<double> singular_values(const Tensor& a) {
   const Tensor matrix = as_finite_matrix("singular_values", a);
-  if (matrix.numel() == 0) return {};
-  const Eigen::BDCSVD<Eigen::MatrixXd> svd(view(matrix));
-  ENSURE(svd.info() == Eigen::Success, "singular_values: the SVD of ", a, " did not converge");
-  const Eigen::VectorXd& values = svd.singularValues();
+  const std::int64_t k = std::min(matrix.size(0), matrix.size(1));
+  if (k == 0) return {};
+  // Bidiagonal form by Householder reflections from both sides, of the tall one of A and A^T.
+  Eigen::MatrixXd b = view(matrix);
+  if (b.rows() < b.cols()) b.transposeInPlace();
+  Eigen::VectorXd between(2 * k - 1);  // d_1, e_1, d_2, e_2, ... d_k
+  Eigen::VectorXd essential(b.rows()), row(b.rows());
+  const auto reflect = [&](auto column, auto rest, double& kept) {
+    double tau = 0;
+    auto tail = essential.head(column.size() - 1);
+    column.makeHouseholder(tail, tau, kept);
+    rest.applyHouseholderOnTheLeft(tail, tau, row.data());
+  };
+  for (std::int64_t i = 0; i < k; ++i) {
+    const std::int64_t below = b.rows() - i, right = k - i - 1;
+    reflect(b.col(i).tail(below), b.bottomRightCorner(below, right), between(2 * i));
+    if (right == 0) break;
+    reflect(b.row(i).tail(right).transpose(), b.bottomRightCorner(below - 1, right).transpose(),
+            between(2 * i + 1));
+  }
+  // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... beside a diagonal of zeros has the
+  // eigenvalues +-sigma (Golub and Kahan 1965), to an absolute error of rounding times sigma_1.
+  Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver;
+  solver.computeFromTridiagonal(Eigen::VectorXd::Zero(2 * k), between, Eigen::EigenvaluesOnly);
+  ENSURE(solver.info() == Eigen::Success, "singular_values: the SVD of ", a, " did not converge");
+  const Eigen::VectorXd values = solver.eigenvalues().tail(k).reverse().cwiseMax(0);
   return {values.begin(), values.end()};
 }
 

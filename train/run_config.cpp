@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "data/listops.hpp"

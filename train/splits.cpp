@@ -1,6 +1,7 @@
 #include "train/splits.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace skytape::train {
 

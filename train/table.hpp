@@ -2,7 +2,7 @@
 // missing ("-", in JSON null), never as zero.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
