@@ -38,6 +38,9 @@ struct ListOpsSample {
   int label = 0;
 };
 
+/// Names the generator below in every cache it made; another output, another version.
+inline constexpr std::string_view kListopsGenerator = "official ListOps algorithm, version 1";
+
 /// The `attempt`-th tree of the official generator; false if its length is outside 501..1999.
 [[nodiscard]] bool draw_listops(uint64_t seed, uint64_t attempt, ListOpsSample& sample);
 

@@ -67,7 +67,7 @@ void generate(const PrepareOptions& options, CacheSet& set) {
   }
   set.provenance = nlohmann::json{
       {"how", "generated"},
-      {"generator", "official ListOps algorithm, version 1"},
+      {"generator", kListopsGenerator},
       {"data_seed", options.data_seed},
       {"max_depth", 10},
       {"max_args", 10},

@@ -23,11 +23,22 @@ std::vector<std::string> stored_splits(const TaskInfo& task) {
 fs::path folder_of(const TaskInfo& task, const fs::path& root) { return root / task.name; }
 
 std::string how_to_prepare(const TaskInfo& task) {
-  if (task.generable) return fmt::format("type: make data TASK={}", task.name);
+  if (!task.generator.empty()) return fmt::format("type: make data TASK={}", task.name);
   const std::string own = fmt::format("make data TASK={} FROM=<folder or archive>", task.name);
   if (task.source.empty()) return "type: " + own;
   return fmt::format("type: make data TASK={} FETCH=1, or get it from {} and type: {}", task.name,
                      task.source, own);
+}
+
+/// DataError if `set` was generated, but by another version of the generator.
+void ensure_current(const TaskInfo& task, const fs::path& path, const Dataset& set) {
+  const auto facts = nlohmann::json::parse(set.provenance(), nullptr, false);
+  if (!facts.is_object() || facts.value("how", "") != "generated") return;
+  const std::string made_by = facts.value("generator", "an unnamed generator");
+  if (made_by == task.generator) return;
+  throw DataError(
+      fmt::format("{}: made by '{}', expected '{}'; type: make data TASK={} ARGS=--force",
+                  path.string(), made_by, task.generator, task.name));
 }
 
 /// A stored split, checked for belonging to this task and to one preparation with its siblings.
@@ -47,7 +58,9 @@ Dataset open_stored(const TaskInfo& task, const fs::path& root, const std::strin
     throw DataError(fmt::format("{}: the splits there are not of one preparation; {}",
                                 folder_of(task, root).string(), how_to_prepare(task)));
   }
-  return Dataset(std::move(file));
+  Dataset set(std::move(file));
+  ensure_current(task, path, set);
+  return set;
 }
 
 SplitFacts facts_of(std::string split, const Dataset& data) {
@@ -75,7 +88,7 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
 void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& options) {
   const bool keep = options.from.empty() && !options.force;
   if (keep && is_prepared(task, root)) return;
-  if (options.from.empty() && !task.generable) {
+  if (options.from.empty() && task.generator.empty()) {
     throw DataError(fmt::format("{}: cannot be generated; {}", task.name, how_to_prepare(task)));
   }
   if (!options.from.empty() && !fs::exists(options.from)) {

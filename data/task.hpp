@@ -25,16 +25,16 @@ enum class MaskRule { length, nonzero };
 /// One classification task of the Long Range Arena (or the user's own).
 struct TaskInfo {
   std::string_view name;
-  int64_t classes;         // 0: the data tells (Dataset::classes)
-  int64_t vocabulary;      // rows of the embedding, as in the papers' configurations
-  int64_t max_length;      // tokens kept from the front of a sequence
-  int64_t nominal_length;  // max_length padded to a power of two
-  int towers;              // sequences per example: 1, or 2 (Retrieval)
-  int token_offset;        // id = stored byte + offset: 1 keeps id 0 free for padding
-  MaskRule mask;           // default rule
-  bool generable;          // prepare() needs no source files
-  bool benchmark;          // a column of the benchmark, not a variant or own data
-  double held_out;         // share of train that serves as dev; 0: the task has its own dev split
+  int64_t classes;             // 0: the data tells (Dataset::classes)
+  int64_t vocabulary;          // rows of the embedding, as in the papers' configurations
+  int64_t max_length;          // tokens kept from the front of a sequence
+  int64_t nominal_length;      // max_length padded to a power of two
+  int towers;                  // sequences per example: 1, or 2 (Retrieval)
+  int token_offset;            // id = stored byte + offset: 1 keeps id 0 free for padding
+  MaskRule mask;               // default rule
+  std::string_view generator;  // that prepare() uses without source files, and its version; or ""
+  bool benchmark;              // a column of the benchmark, not a variant or own data
+  double held_out;  // share of train that serves as dev; 0: the task has its own dev split
   std::string_view description;
   std::string_view source;         // official address; empty: there is none
   std::string_view source_sha256;  // of the archive there; empty: not published

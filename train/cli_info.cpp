@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "data/task.hpp"
@@ -8,6 +9,7 @@
 #include "tensor/suggest.hpp"
 #include "train/cli.hpp"
 #include "train/run_summary.hpp"
+#include "train/table.hpp"
 #include "train/version.hpp"
 
 namespace skytape::train {
@@ -94,13 +96,19 @@ void print_recipes() {
 }
 
 void print_tasks() {
-  fmt::print("{:<12} {:>7} {:>10} {:>6} {:>6}  {}\n", "task", "classes", "vocabulary", "length",
-             "towers", "what");
+  Table table{"tasks",
+              "tasks, with the sequence length padded to a power of two",
+              {{"task"}, {"classes"}, {"vocabulary"}, {"length"}, {"towers"}, {"what"}},
+              {},
+              {}};
   for (const data::TaskInfo& task : data::tasks()) {
-    fmt::print("{:<12} {:>7} {:>10} {:>6} {:>6}  {}{}\n", task.name, task.classes, task.vocabulary,
-               task.nominal_length, task.towers, task.description,
-               task.generable ? " (generated)" : "");
+    const auto number = [](std::int64_t n) { return Cell(static_cast<double>(n)); };
+    table.add(
+        {std::string(task.name), number(task.classes), number(task.vocabulary),
+         number(task.nominal_length), number(task.towers),
+         fmt::format("{}{}", task.description, task.generator.empty() ? "" : " (generated)")});
   }
+  fmt::print("{}", to_text(table));
 }
 
 struct InfoFlags {

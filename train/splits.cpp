@@ -8,7 +8,7 @@ namespace skytape::train {
 void ensure_prepared(const data::TaskInfo& task, const std::filesystem::path& root,
                      Progress& progress) {
   if (data::is_prepared(task, root)) return;
-  if (task.generable) {
+  if (!task.generator.empty()) {
     progress.line(fmt::format("{} is not in {}: generating it, once", task.name, root.string()));
   }
   data::PrepareOptions options;

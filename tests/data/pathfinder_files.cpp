@@ -149,7 +149,9 @@ TEST_CASE("an export is whole or not there, and replaces nothing") {
   }
 }
 
-TEST_CASE("a set that was read, or made by another version of the generator, is not exported") {
+TEST_CASE(
+    "a set that was read is not exported, one made by another version of the generator not "
+    "opened") {
   Folder folder;
   const TaskInfo& task = find_task("pathfinder");
   const auto exporting = [&](const char* provenance) {
@@ -164,7 +166,9 @@ TEST_CASE("a set that was read, or made by another version of the generator, is 
   };
   CHECK(exporting(R"({"how": "read"})") == "pathfinder: only a generated set can be exported");
   CHECK(contains(exporting(R"({"how": "generated", "generator": "version 0"})"),
-                 "pathfinder: made by 'version 0', expected 'official Pathfinder"));
+                 "train.skydata: made by 'version 0', expected 'official Pathfinder"));
+  CHECK(contains(error_of<DataError>([&] { (void)open(task, folder.path(), "dev"); }),
+                 "type: make data TASK=pathfinder ARGS=--force"));
   CHECK_FALSE(std::filesystem::exists(folder.path() / "files"));
 }
 
