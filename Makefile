@@ -72,8 +72,8 @@ PRECOMPILED := $(if $(filter asan,$(MODE)),,$B/standard.hpp.gch $B/command_line.
 $B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
 $B/command_line.hpp.gch: private OUTSIDE := $(STANDARD) CLI/CLI.hpp
 outside = $(if $(PRECOMPILED),-include $B/$(if $(filter train/cli% train/main.cpp,$<),command_line,standard).hpp)
-# train/ calls kernels and has none of its own.
-$B/command_line.hpp.gch $B/train/%.o: private OPTIMISE_release := -O1 -DNDEBUG
+# train/ and tests/ call kernels and have none of their own.
+$B/command_line.hpp.gch $B/train/%.o $B/tests/%.o: private OPTIMISE_release := -O1 -DNDEBUG
 
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
@@ -163,7 +163,7 @@ STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SE
 
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
-	@B=$B train/scripts/test.sh $(ARGS)
+	+@B=$B train/scripts/test.sh $(ARGS)
 gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CUDA=1 OUT= PEER= GOLDENS=
 	@B=$B OUT=$(or $(OUT),runs/gpu-check) PEER=$(PEER) GOLDENS=$(or $(GOLDENS),tests/goldens) train/scripts/gpu_check.sh
 FUZZ_SECONDS ?= 60
@@ -177,9 +177,9 @@ readme: all ## write the table of attention methods into README.md
 readme-check: all
 	train/scripts/readme.sh --check
 format: ## format all sources
-	clang-format -i $(FORMATTED)
+	@clang-format -i $(FORMATTED)
 format-check:
-	clang-format --dry-run -Werror $(FORMATTED)
+	@clang-format --dry-run -Werror $(FORMATTED)
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local

@@ -1,6 +1,7 @@
 #include "train/checkpoint.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "tensor/elementwise.hpp"
 #include "tensor/error.hpp"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "data/loader.hpp"

@@ -1,6 +1,7 @@
 #include "train/saved_model.hpp"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "tensor/error.hpp"
 #include "tensor/suggest.hpp"

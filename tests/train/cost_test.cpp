@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/made_up.hpp"

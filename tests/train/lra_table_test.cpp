@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/made_up.hpp"

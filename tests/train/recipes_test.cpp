@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/made_up.hpp"

@@ -1,6 +1,7 @@
 #include "train/result.hpp"
 
 #include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/data/made_up.hpp"
 

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tests/data/made_up.hpp"
 #include "tests/train/program.hpp"

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "tests/data/made_up.hpp"
 #include "tests/train/program.hpp"

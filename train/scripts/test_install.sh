@@ -9,8 +9,8 @@ cd "$2"
 export PKG_CONFIG_PATH=$2/installed/lib/pkgconfig
 sanitize=$([ "${mode%-*}" = asan ] && echo "-fsanitize=address,undefined" || true)
 flags() { sed -n "s/^$1: //p" "$PKG_CONFIG_PATH/skytape.pc"; }
-# shellcheck disable=SC2046,SC2086  # flags are lists
-"${CXX:-g++}" $(flags Cflags) $sanitize "$source" $(flags Libs) -o own
+# shellcheck disable=SC2046,SC2086  # flags are lists, and so is "ccache g++"
+${CXX:-g++} $(flags Cflags) $sanitize "$source" $(flags Libs) -o own
 if ./own >own.log 2>&1; then
   echo "installed library: a program outside the tree checks its own gradient"
 else
