@@ -122,7 +122,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -158,6 +158,8 @@ approx: all ## error of the approximations over features: ATTENTION=all FEATURES
 	build/skytape approx --attention $(or $(ATTENTION),all) $(STUDY_FLAGS)
 spectrum: all ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
 	build/skytape spectrum $(STUDY_FLAGS)
+report: all ## one HTML page about runs and studies: RUNS=runs OUT= WATCH=seconds
+	build/skytape report $(call flag,RUNS,runs) $(call flag,OUT,out) $(call flag,WATCH,watch) $(ARGS)
 STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SEED,seed) \
   $(call flag,THREADS,threads) $(call flag,OUT,out) $(ARGS)
 

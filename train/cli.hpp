@@ -26,6 +26,7 @@ void add_cost(CLI::App& app, int& exit_code);
 void add_stability(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 void add_lra(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app, int& exit_code);
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {

@@ -265,38 +265,45 @@ AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found) 
   return TableMaker(wanted, std::move(found)).make();
 }
 
-std::string to_markdown(const AccuracyTable& table) {
+Table to_table(const AccuracyTable& table) {
   const bool averages = std::all_of(std::begin(kPaperTasks), std::end(kPaperTasks),
                                     [&](const char* task) { return contains(table.tasks, task); });
-  std::string head = "| attention | source |", rule = "|---|---|", floors = "| – | trivial floor |";
+  Table out{"accuracy", "Test accuracy in percent.", {{"attention"}, {"source"}}, {}, {}};
+  std::vector<Cell> floors = {"–", "trivial floor"};
   for (const std::string& task : table.tasks) {
     const double floor = trivial_floor(task).accuracy;
-    head += " " + task + " |";
-    rule += "---|";
-    floors += floor < 0 ? " – |" : fmt::format(" {:.1f} |", 100 * floor);
+    out.columns.push_back({task});
+    floors.emplace_back(floor < 0 ? "–" : fmt::format("{:.1f}", 100 * floor));
   }
-  std::string text = "Test accuracy in percent.\n\n" + head + (averages ? " average |" : "") +
-                     "\n" + rule + (averages ? "---|" : "") + "\n" + floors +
-                     (averages ? " – |" : "") + "\n";
+  if (averages) {
+    out.columns.push_back({"average"});
+    floors.emplace_back("–");
+  }
+  out.add(std::move(floors));
   for (const TableRow& row : table.rows) {
-    text += fmt::format("| {} | {} |", row.attention, row.source);
+    std::vector<Cell> cells = {row.attention, row.source};
     for (const std::string& task : table.tasks) {
       if (row.paper) {
         const std::optional<double> value = paper_accuracy(*row.paper, task);
-        const bool low = value && at_or_below_floor(task, *value);
-        text += " " + percent(value, "–") + (low ? " ↓ |" : " |");
+        cells.emplace_back(percent(value, "–") +
+                           (value && at_or_below_floor(task, *value) ? " ↓" : ""));
       } else {
         const auto cell = row.cells.find(task);
-        text += " " + (cell == row.cells.end() ? "–" : to_text(cell->second, task)) + " |";
+        cells.emplace_back(cell == row.cells.end() ? "–" : to_text(cell->second, task));
       }
     }
-    text += (averages ? " " + percent(average(row), "–") + " |" : "") + "\n";
+    if (averages) cells.emplace_back(percent(average(row), "–"));
+    out.add(std::move(cells));
   }
-  text +=
-      "\nOver several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
-      "floor.\n";
-  if (!table.notes.empty()) text += "\n";
-  for (const std::string& note : table.notes) text += "- " + note + "\n";
+  out.notes.emplace_back(
+      "Over several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
+      "floor.");
+  out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
+  return out;
+}
+
+std::string to_markdown(const AccuracyTable& table) {
+  std::string text = to_markdown(to_table(table));
   if (!table.skipped.empty()) text += "\nNot in the table:\n\n";
   for (const std::string& line : table.skipped) text += "- " + line + "\n";
   return text;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "train/paper_results.hpp"
+#include "train/table.hpp"
 
 namespace skytape::train {
 
@@ -65,7 +66,10 @@ struct AccuracyTable {
 /// and named.
 [[nodiscard]] AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found);
 
-/// Mean over seeds, "–" where no run is finished, "↓" where the mean is not above the floor.
+/// The table as it is shown, in words: mean over seeds, "–" where no run is finished, "↓" where the
+/// mean is not above the floor.
+[[nodiscard]] Table to_table(const AccuracyTable& table);
+/// The same as text, with what is not in the table.
 [[nodiscard]] std::string to_markdown(const AccuracyTable& table);
 /// A line per row and task: figures in percent, empty where there is none.
 [[nodiscard]] std::string to_csv(const AccuracyTable& table);

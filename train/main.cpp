@@ -60,6 +60,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(0, 1);
   skytape::train::add_train(app, exit_code);
   skytape::train::add_lra(app, exit_code);
+  skytape::train::add_report(app, exit_code);
   skytape::train::add_eval(app, exit_code);
   skytape::train::add_predict(app, exit_code);
   skytape::train::add_data(app, exit_code);

@@ -51,13 +51,15 @@ std::string number(double value) {
 
 // ---- the numbers ---------------------------------------------------------------------------------
 
-/// One block of NAME.dat: x, y and the ends of the error bar. On a logarithmic axis a bar that
+/// One block of NAME.dat: x, y and the ends of the error bar; a gap where there is no point at all,
+/// because gnuplot does not count a block without lines. On a logarithmic axis a bar that
 /// reaches zero ends a tenth below its point.
 std::string block(const LinePanel& panel, const Series& s) {
   const std::size_t points = s.x.size();
   ENSURE(s.y.size() == points && (s.errors.empty() || s.errors.size() == points), "plot: series ",
          s.name, ": ", points, " x, ", s.y.size(), " y, ", s.errors.size(), " errors");
   std::string text = fmt::format("# {}: {}\n# x y low high\n", panel.title, s.name);
+  if (points == 0) text += "NaN NaN NaN NaN\n";
   for (std::size_t i = 0; i < points; ++i) {
     if (!drawable(s.x[i], panel.x) || !drawable(s.y[i], panel.y)) {
       text += "NaN NaN NaN NaN\n";

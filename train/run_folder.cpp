@@ -58,15 +58,12 @@ std::string event_of(const json& metric) {
   return scalar_event(metric.value("time", 0.0), metric.value("step", std::int64_t{0}), scalars);
 }
 
-/// Lines of metrics.jsonl that a run at `step` keeps. A last line cut by a crash is dropped.
+/// Lines of metrics.jsonl that a run at `step` keeps.
 std::vector<json> kept_metrics(const fs::path& path, std::int64_t step) {
-  std::vector<json> kept;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    json metric = json::parse(line, nullptr, false);
-    if (!metric.is_object() || metric.value("kind", "") == "final") continue;
-    if (metric.value("step", step + 1) <= step) kept.push_back(std::move(metric));
-  }
+  std::vector<json> kept = read_metrics(path);
+  std::erase_if(kept, [&](const json& metric) {
+    return metric.value("kind", "") == "final" || metric.value("step", step + 1) > step;
+  });
   return kept;
 }
 
@@ -175,6 +172,16 @@ void RunFolder::write_json(const fs::path& path, const json& json) const {
   file.write(json.dump(2) + "\n");
   file.commit();
   sync_folder(path_);
+}
+
+std::vector<json> read_metrics(const fs::path& path) {
+  std::vector<json> metrics;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    json metric = json::parse(line, nullptr, false);
+    if (metric.is_object()) metrics.push_back(std::move(metric));
+  }
+  return metrics;
 }
 
 json read_json(const fs::path& path) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace skytape::train {
 
@@ -68,6 +69,10 @@ class RunFolder {
 
 /// UsageError if the folder holds a run: what Existing::refuse does.
 void refuse_existing(const std::filesystem::path& path);
+
+/// The objects of a metrics.jsonl, in order; a last line that a crash cut short is left out, and a
+/// missing file is an empty one.
+[[nodiscard]] std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path);
 
 /// Parses a file that holds a JSON object. DataError naming it if it is missing or broken.
 [[nodiscard]] nlohmann::json read_json(const std::filesystem::path& path);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -22,12 +21,9 @@ struct Metrics {
   json last, most_accurate, lowest_loss;  // null: none yet
 };
 
-Metrics read_metrics(const fs::path& path) {
+Metrics metrics_of(const fs::path& path) {
   Metrics m;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    const json metric = json::parse(line, nullptr, false);
-    if (!metric.is_object()) continue;  // a line that a crash cut short
+  for (const json& metric : read_metrics(path)) {
     const std::string kind = metric.value("kind", "");
     if (kind == "train") m.last = metric;
     if (kind != "eval") continue;
@@ -118,7 +114,7 @@ Table run_summary(const fs::path& folder) {
   table.title = folder.string();
   table.columns = {{"what"}, {"value"}};
   try {
-    fill(table, config, result, read_metrics(folder / "metrics.jsonl"));
+    fill(table, config, result, metrics_of(folder / "metrics.jsonl"));
   } catch (const json::exception& error) {
     throw DataError(fmt::format("{}: config.json or result.json is not one of ours: {}",
                                 folder.string(), error.what()));

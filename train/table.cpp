@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tensor/error.hpp"
+#include "train/html.hpp"
 
 namespace skytape::train {
 namespace {
@@ -88,6 +89,29 @@ std::string to_markdown(const Table& table) {
   return fmt::format("{}\n\n{}\n{}\n{}{}", table.title, head, rule, body, notes);
 }
 
+std::string to_html(const Table& table) {
+  std::string head, body, notes;
+  for (const Column& column : table.columns) {
+    head += fmt::format("<th>{}</th>", html_escaped(column.title));
+  }
+  for (const auto& row : table.rows) {
+    body += "<tr>";
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      body +=
+          fmt::format("<td{}>{}</td>", row[c].kind == Cell::Kind::words ? "" : " class=\"number\"",
+                      html_escaped(print(table.columns[c], row[c])));
+    }
+    body += "</tr>\n";
+  }
+  for (const std::string& note : table.notes) {
+    notes += fmt::format("<p class=\"note\">{}</p>\n", html_escaped(note));
+  }
+  return fmt::format(
+      "<figure>\n<figcaption>{}</figcaption>\n<div class=\"wide\"><table>\n"
+      "<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n{}</figure>\n",
+      html_escaped(table.title), head, body, notes);
+}
+
 json to_json(const Table& table) {
   json titles = json::array(), rows = json::array();
   for (const Column& column : table.columns) titles.push_back(column.title);
@@ -104,6 +128,27 @@ json to_json(const Table& table) {
     rows.push_back(std::move(cells));
   }
   return {{"title", table.title}, {"columns", titles}, {"rows", rows}, {"notes", table.notes}};
+}
+
+Table table_from_json(const json& j, const std::string& file) {
+  Table table;
+  try {
+    table.title = j.at("title").get<std::string>();
+    for (const json& title : j.at("columns")) table.columns.push_back({title, "{:.4g}"});
+    for (const json& row : j.at("rows")) {
+      std::vector<Cell> cells;
+      for (const json& cell : row) {
+        cells.push_back(cell.is_number()   ? Cell(cell.get<double>())
+                        : cell.is_string() ? Cell(cell.get<std::string>())
+                                           : Cell());
+      }
+      table.add(std::move(cells));
+    }
+    table.notes = j.at("notes").get<std::vector<std::string>>();
+  } catch (const std::exception& error) {  // also a row of another width
+    throw DataError(fmt::format("{}: not a table of ours: {}", file, error.what()));
+  }
+  return table;
 }
 
 }  // namespace skytape::train

@@ -44,8 +44,13 @@ struct Table {
 /// Columns aligned: words to the left, numbers to the right.
 [[nodiscard]] std::string to_text(const Table& table);
 [[nodiscard]] std::string to_markdown(const Table& table);
+/// A <table> with its title and notes; numbers to the right.
+[[nodiscard]] std::string to_html(const Table& table);
 /// {"title", "columns": [titles], "rows": [[…]], "notes"}. Numbers are whole, not as printed; one
 /// that is not finite is written in words.
 [[nodiscard]] nlohmann::json to_json(const Table& table);
+
+/// The table that to_json() wrote. DataError naming `file` if it is none.
+[[nodiscard]] Table table_from_json(const nlohmann::json& j, const std::string& file);
 
 }  // namespace skytape::train

@@ -137,7 +137,7 @@ TEST_CASE("substitute data get a column of their own, without the papers' number
         "| attention | source | retrieval | retrieval-substitute |");
   CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | – | 75.00 |");
   CHECK(line_of(text, "| softmax | Skyformer") == "| softmax | Skyformer paper | 80.69 | – |");
-  CHECK(text.find("- retrieval-substitute: other papers") != std::string::npos);
+  CHECK(text.find("\nretrieval-substitute: other papers") != std::string::npos);
 }
 
 TEST_CASE("unfinished, broken, doubled and foreign run folders are named and left out") {

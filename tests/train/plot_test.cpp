@@ -8,6 +8,7 @@
 
 #include "attention/registry.hpp"
 #include "tests/data/made_up.hpp"
+#include "tests/support/no_programs.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -41,18 +42,6 @@ Figure sample_figure() {
   return figure;
 }
 
-/// PATH without any program, until the end of the test.
-class NoPrograms {
- public:
-  NoPrograms() : before_(std::getenv("PATH")) { ::setenv("PATH", "/nonexistent", 1); }
-  ~NoPrograms() { ::setenv("PATH", before_.c_str(), 1); }
-  NoPrograms(const NoPrograms&) = delete;
-  NoPrograms& operator=(const NoPrograms&) = delete;
-
- private:
-  std::string before_;
-};
-
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -61,7 +50,7 @@ bool has(const std::string& text, const std::string& part) {
 
 TEST_CASE("without gnuplot a figure leaves data and script, missing values as gaps") {
   const Folder folder;
-  const NoPrograms guard;
+  const test::NoPrograms guard;
   const std::vector<Figure> figures = {sample_figure()};
   CHECK_FALSE(draw(folder.path() / "deep" / "er", figures));
   const auto at = folder.path() / "deep" / "er";
@@ -78,6 +67,17 @@ TEST_CASE("without gnuplot a figure leaves data and script, missing values as ga
   CHECK(has(script, "set yrange [0.05:*]"));
   CHECK(has(script, "title 'best rank d'"));
   CHECK_FALSE(std::filesystem::exists(at / "sample.png"));
+}
+
+TEST_CASE("a series without points keeps its place among the data's blocks") {
+  const Folder folder;
+  const test::NoPrograms guard;
+  LinePanel panel;
+  panel.series = {{"empty", {}, {}, {}}, {"full", {1}, {2}, {}}};
+  const std::vector<Figure> figures = {{"gap", "Gap", {panel}, 1}};
+  CHECK_FALSE(draw(folder.path(), figures));
+  CHECK(has(read_file(folder.path() / "gap.dat"), "high\nNaN NaN NaN NaN\n\n\n# : full"));
+  CHECK(has(read_file(folder.path() / "gap.gp"), "'gap.dat' index 1 using"));
 }
 
 TEST_CASE("gnuplot draws lines, error bars, gaps, panels without data and heat maps") {

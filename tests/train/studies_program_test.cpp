@@ -2,10 +2,10 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/data/made_up.hpp"
+#include "tests/support/no_programs.hpp"
 #include "tests/train/program.hpp"
 #include "train/safetensors.hpp"
 
@@ -52,24 +52,12 @@ struct Laboratory {
   }
 };
 
-/// PATH without gnuplot, until the end of the test: pictures take longer than the studies.
-class NoPictures {
- public:
-  NoPictures() : before_(std::getenv("PATH")) { ::setenv("PATH", "/nonexistent", 1); }
-  ~NoPictures() { ::setenv("PATH", before_.c_str(), 1); }
-  NoPictures(const NoPictures&) = delete;
-  NoPictures& operator=(const NoPictures&) = delete;
-
- private:
-  std::string before_;
-};
-
 }  // namespace
 
 TEST_CASE("studies of a run print the same table for the same seed, on any number of threads") {
   if (!program_or_skip()) return;
   const Laboratory lab;
-  const NoPictures quick;
+  const NoPrograms quick;
   for (const std::string name : {"approx", "spectrum"}) {
     const auto table = [&](const std::string& threads, const std::string& seed) {
       const fs::path json = lab.folder.path() / "result.json";

@@ -1,0 +1,31 @@
+// One page about a folder of runs and studies: curves, accuracies beside the papers', every run's
+// figures, and the tables and pictures of the studies.
+//
+//   report.html      needs nothing beside itself
+//   curves-TASK.*    data, script and pictures of the curves (plot.hpp)
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace skytape::train {
+
+struct ReportOptions {
+  std::filesystem::path runs;  // run folders and folders of studies lie directly below it
+  std::filesystem::path out;
+  int refresh_seconds = 0;  // above zero: the page loads itself anew
+};
+
+struct ReportSummary {
+  int finished = 0, unfinished = 0, studies = 0;
+  std::vector<std::string> skipped;  // "folder: why"
+  bool pictures = false;             // false: no gnuplot here
+};
+
+/// Writes the page. Unfinished runs have curves and rows but no place among the accuracies; broken
+/// runs and studies are skipped and named. DataError if `runs` is no folder, or if nothing there
+/// can be shown.
+ReportSummary write_report(const ReportOptions& options);
+
+}  // namespace skytape::train
