@@ -144,8 +144,8 @@ race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PY
 	  $(call flag,DEVICE,device) $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) \
 	  $(call flag,OUT,out) $(ARGS)
 
-theory: all ## check the papers' statements with numbers: ARGS="--seeds 20"
-	build/skytape theory $(ARGS)
+theory: all ## check the papers' statements with numbers: OUT= ARGS="--seeds 20"
+	build/skytape theory $(call flag,OUT,out) $(ARGS)
 cost: all ## parameters, operations, time and memory: ATTENTION=all RECIPE= DEVICE= OUT= ARGS="--tables length"
 	build/skytape cost --attention $(or $(ATTENTION),all) $(call flag,RECIPE,recipe) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \

@@ -27,6 +27,7 @@
 
 #include "train/attention_inputs.hpp"
 #include "train/plot.hpp"
+#include "train/table.hpp"
 
 namespace skytape::train {
 
@@ -70,8 +71,9 @@ struct ApproxCell {
 [[nodiscard]] std::vector<ApproxCell> run_approx(const InputSource& source,
                                                  const ApproxOptions& options);
 
-/// Two tables (relative in per cent, absolute) for each length and target.
-[[nodiscard]] std::string to_text(const std::vector<ApproxCell>& cells);
+/// Two tables (relative in per cent, absolute) for each length and target: rows are methods, columns
+/// numbers of features.
+[[nodiscard]] std::vector<Table> tables(const std::vector<ApproxCell>& cells);
 [[nodiscard]] nlohmann::json to_json(const std::vector<ApproxCell>& cells);
 
 /// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), each also as a

@@ -66,32 +66,39 @@ Estimate value_of(const ApproxCell& cell, Measure measure) {
 }
 
 /// Rows: methods, columns: features; mean +- standard error.
-std::string table(const std::vector<ApproxCell>& cells, Measure measure) {
-  std::vector<std::int64_t> features = features_of(cells);
-  const bool any = features.empty();  // only methods without features
-  if (any) features.push_back(0);
-  std::string text = fmt::format("  {:<18}", "d");
-  for (const std::int64_t d : features) {
-    text += fmt::format(" {:>20}", any ? std::string("any") : std::to_string(d));
-  }
-  text += "\n";
+Table table(const std::vector<ApproxCell>& cells, Measure measure) {
+  const ApproxCell& any = cells.front();
+  const bool relative = measure == Measure::relative;
+  Table table{
+      fmt::format("{}-{}-{}", any.target, any.n, relative ? "relative" : "absolute"),
+      fmt::format("Error against {} at n = {}, {}: mean +- standard error of {} trials", any.target,
+                  any.n, relative ? "% of the exact output's spectral norm" : "spectral norm",
+                  any.trials),
+      {{"method"}},
+      {},
+      {}};
+  const std::vector<std::int64_t> features = features_of(cells);
+  for (const std::int64_t d : features) table.columns.push_back({fmt::format("d = {}", d)});
+  if (features.empty()) table.columns.push_back({"any d"});
   for (const auto& method :
        distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
-    const std::int64_t trials = find(cells, method, features.front())->trials;
-    const bool fewer = trials != cells.front().trials;
-    text += fmt::format("  {:<18}", fewer ? fmt::format("{} ({})", method, trials) : method);
-    for (const std::int64_t d : features) {
-      const ApproxCell* cell = find(cells, method, d);
+    std::vector<Cell> row = {method};
+    for (std::size_t c = 1; c < table.columns.size(); ++c) {
+      const ApproxCell* cell = find(cells, method, features.empty() ? 0 : features[c - 1]);
       const Estimate e = value_of(*cell, measure);
-      text += fmt::format(" {:>20}", fmt::format("{:.4g} +- {:.2g}", e.mean, e.error));
-      if (!cell->features) {
-        text += any ? "" : "  at any d";
-        break;
+      row.emplace_back(c > 1 && !cell->features ? "same"
+                                                : fmt::format("{:.4g} +- {:.2g}", e.mean, e.error));
+      if (c == 1 && cell->trials != any.trials) {
+        row[0] = fmt::format("{} ({} trials)", method, cell->trials);
       }
     }
-    text += "\n";
+    table.add(std::move(row));
   }
-  return text;
+  table.notes.push_back(
+      fmt::format("Spectral norm of the exact output: {:.5g}. same: the method "
+                  "has no number of features.",
+                  any.exact_norm.mean));
+  return table;
 }
 
 /// null for what is not finite, which JSON cannot say.
@@ -99,22 +106,18 @@ json number(double value) { return std::isfinite(value) ? json(value) : json(); 
 
 }  // namespace
 
-std::string to_text(const std::vector<ApproxCell>& cells) {
-  std::string text;
+std::vector<Table> tables(const std::vector<ApproxCell>& cells) {
+  std::vector<Table> all;
   for (const std::int64_t n : lengths_of(cells)) {
     for (const auto& target :
          distinct<std::string>(cells, [](const ApproxCell& c) { return c.target; })) {
       const std::vector<ApproxCell> some = select(cells, n, target);
       if (some.empty()) continue;
-      text += fmt::format(
-          "n = {}, against {}: spectral norm of the error, mean +- standard error of {} trials (or "
-          "as many as in brackets)\n"
-          " in % of the exact output's norm, {:.5g}\n{} absolute\n{}\n",
-          n, target, some.front().trials, some.front().exact_norm.mean,
-          table(some, Measure::relative), table(some, Measure::absolute));
+      all.push_back(table(some, Measure::relative));
+      all.push_back(table(some, Measure::absolute));
     }
   }
-  return text;
+  return all;
 }
 
 json to_json(const std::vector<ApproxCell>& cells) {

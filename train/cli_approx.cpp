@@ -3,22 +3,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "data/output.hpp"
 #include "tensor/error.hpp"
 #include "train/approx.hpp"
 #include "train/cli.hpp"
+#include "train/experiment.hpp"
 #include "train/progress.hpp"
 #include "train/version.hpp"
 
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
-
 struct ApproxFlags {
   SourceFlags source;
   std::string attention = "all", features = "8,16,32,64,128,256", n;
-  std::string json_file, out = "runs/approx";
+  std::string out = "runs/approx";
   std::int64_t trials = 32, best_rank_trials = 4, layer = 0;
   int threads = 0;
   std::vector<std::string> set;
@@ -57,26 +55,19 @@ int run(const ApproxFlags& flags) {
     progress.at("trials", done, total);
   };
 
+  Experiment experiment("approx", flags.out);
   const std::vector<ApproxCell> cells = run_approx(source, options);
-  const json machine = machine_facts();
-  fmt::print("{}\n{}, {} threads, revision {}\n\n{}", source.name,
-             machine["cpu"].get<std::string>(), thread_count(), revision(), to_text(cells));
-  if (!flags.json_file.empty()) {
-    const json settings = {{"trials", options.trials},
-                           {"best_rank_trials", options.best_rank_trials},
-                           {"layer", check_layer(source, options.layer)},
-                           {"seed", options.seed},
-                           {"method_options", options.method_options}};
-    data::OutputFile file(flags.json_file);
-    file.write(json{{"machine", machine},
-                    {"source", source.facts},
-                    {"settings", settings},
-                    {"results", to_json(cells)}}
-                   .dump(2) +
-               "\n");
-    file.commit();
-  }
-  (void)draw(flags.out, figures(cells, source.name));
+  fmt::print("{}\n\n", source.name);
+  experiment.note("source", source.facts);
+  experiment.note("trials", options.trials);
+  experiment.note("trials of the best rank", options.best_rank_trials);
+  experiment.note("layer", check_layer(source, options.layer));
+  experiment.note("seed", options.seed);
+  experiment.note("method options", options.method_options);
+  experiment.detail("results", to_json(cells));
+  for (Table& table : tables(cells)) experiment.add(std::move(table));
+  for (Figure& figure : figures(cells, source.name)) experiment.add(std::move(figure));
+  experiment.save();
   return 0;
 }
 
@@ -105,8 +96,8 @@ void add_approx(CLI::App& app, int& exit_code) {
   command->add_option("--set", flags->set, "<method>.<option>=value")->allow_extra_args(false);
   command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
       ->capture_default_str();
-  command->add_option("--json", flags->json_file, "write machine, source and results there");
-  command->add_option("--out", flags->out, "folder of the figures")->capture_default_str();
+  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures")
+      ->capture_default_str();
   command->callback([command, flags, &exit_code] {
     flags->source.given(*command);
     exit_code = run(*flags);

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "data/output.hpp"
-#include "data/task.hpp"
 #include "tensor/error.hpp"
 #include "train/cli.hpp"
 #include "train/lra.hpp"
@@ -24,20 +23,6 @@ struct LraFlags {
   int jobs = 1;
   bool table_only = false;
 };
-
-std::vector<std::string> task_list(const std::string& text) {
-  std::vector<std::string> names;
-  if (text == "all") {
-    for (const data::TaskInfo& task : data::tasks()) {
-      if (task.benchmark) names.emplace_back(task.name);
-    }
-    return names;
-  }
-  for (const std::string& name : split_list("--tasks", text)) {
-    names.emplace_back(data::find_task(name).name);
-  }
-  return names;
-}
 
 GridOptions grid_options(const LraFlags& flags) {
   GridOptions options;

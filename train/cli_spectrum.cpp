@@ -4,8 +4,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "data/output.hpp"
 #include "train/cli.hpp"
+#include "train/experiment.hpp"
 #include "train/progress.hpp"
 #include "train/spectrum.hpp"
 #include "train/version.hpp"
@@ -13,15 +13,13 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
-
 constexpr std::int64_t kUsualLength = 512;  // Linformer's figure
 
 struct SpectrumFlags {
   SourceFlags source;
   std::int64_t n = 0, examples = 4, landmarks = 128;
   int threads = 0;
-  std::string json_file, out = "runs/spectrum";
+  std::string out = "runs/spectrum";
 };
 
 int run(const SpectrumFlags& flags) {
@@ -37,25 +35,18 @@ int run(const SpectrumFlags& flags) {
     progress.at("layers", done, total);
   };
 
+  Experiment experiment("spectrum", flags.out);
   const std::vector<HeadSpectrum> heads = run_spectrum(source, options);
-  const json machine = machine_facts();
-  fmt::print("{}\n{}, {} threads, revision {}\n\n{}", source.name,
-             machine["cpu"].get<std::string>(), thread_count(), revision(), to_text(heads));
-  if (!flags.json_file.empty()) {
-    const json settings = {{"n", options.n},
-                           {"examples", options.examples},
-                           {"landmarks", options.landmarks},
-                           {"seed", options.seed}};
-    data::OutputFile file(flags.json_file);
-    file.write(json{{"machine", machine},
-                    {"source", source.facts},
-                    {"settings", settings},
-                    {"results", to_json(heads)}}
-                   .dump(2) +
-               "\n");
-    file.commit();
-  }
-  (void)draw(flags.out, figures(heads, source.name));
+  fmt::print("{}\n\n", source.name);
+  experiment.note("source", source.facts);
+  experiment.note("n", options.n);
+  experiment.note("examples", options.examples);
+  experiment.note("landmarks", options.landmarks);
+  experiment.note("seed", options.seed);
+  experiment.detail("results", to_json(heads));
+  for (Table& table : tables(heads)) experiment.add(std::move(table));
+  for (Figure& figure : figures(heads, source.name)) experiment.add(std::move(figure));
+  experiment.save();
   return 0;
 }
 
@@ -76,8 +67,8 @@ void add_spectrum(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
       ->capture_default_str();
-  command->add_option("--json", flags->json_file, "write machine, source and results there");
-  command->add_option("--out", flags->out, "folder of the figures")->capture_default_str();
+  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures")
+      ->capture_default_str();
   command->callback([command, flags, &exit_code] {
     flags->source.given(*command);
     exit_code = run(*flags);

@@ -3,10 +3,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "data/output.hpp"
 #include "tensor/error.hpp"
 #include "tensor/suggest.hpp"
 #include "train/cli.hpp"
+#include "train/experiment.hpp"
 #include "train/theory.hpp"
 #include "train/version.hpp"
 
@@ -14,7 +14,7 @@ namespace skytape::train {
 namespace {
 
 struct TheoryFlags {
-  std::string statements = "all", json_file;
+  std::string statements = "all", out;
   std::int64_t seeds = 20;
   std::uint64_t seed = 42;
   TheorySizes sizes;
@@ -35,28 +35,18 @@ std::vector<Statement> chosen(const std::string& list) {
   return some;
 }
 
-nlohmann::json json_of(const TheoryFlags& flags, const Table& table) {
-  nlohmann::json j = to_json(table);
-  j["n"] = flags.sizes.n;
-  j["width"] = flags.sizes.width;
-  j["deviation"] = flags.sizes.deviation;
-  j["seed"] = flags.seed;
-  j["seeds"] = flags.seeds;
-  j["revision"] = revision();
-  return j;
-}
-
 int run(const TheoryFlags& flags) {
   set_threads(1);  // the sizes are too small to share
   const std::vector<Statement> statements = chosen(flags.statements);
   const std::vector<Verdict> verdicts = check(statements, flags.sizes, flags.seed, flags.seeds);
-  const Table table = to_table(verdicts);
-  fmt::print("{}", to_text(table));
-  if (!flags.json_file.empty()) {
-    data::OutputFile file(flags.json_file);
-    file.write(json_of(flags, table).dump(2) + "\n");
-    file.commit();
-  }
+  Experiment experiment("theory", flags.out);
+  experiment.note("n", flags.sizes.n);
+  experiment.note("width", flags.sizes.width);
+  experiment.note("deviation", flags.sizes.deviation);
+  experiment.note("seed", flags.seed);
+  experiment.note("seeds", flags.seeds);
+  experiment.add(to_table(verdicts));
+  experiment.save();
   if (all_hold(verdicts)) return 0;
   for (const Verdict& v : verdicts) {
     if (!v.statement->must_hold || v.holds) continue;
@@ -89,7 +79,7 @@ void add_theory(CLI::App& app, int& exit_code) {
                    "of queries, keys and values; a fresh model has about 0.2")
       ->check(CLI::Range(0.001, 100.0))
       ->capture_default_str();
-  command->add_option("--json", flags->json_file, "write the table there");
+  command->add_option("--out", flags->out, "folder for JSON and Markdown");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

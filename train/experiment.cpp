@@ -27,9 +27,14 @@ Experiment::Experiment(std::string name, fs::path folder)
     : name_(std::move(name)), folder_(std::move(folder)) {
   if (folder_.empty()) return;
   std::error_code error;
-  fs::create_directories(folder_, error);
+  made_folder_ = fs::create_directories(folder_, error);
   if (error)
     throw Error(fmt::format("{}: cannot create it: {}", folder_.string(), error.message()));
+}
+
+Experiment::~Experiment() {
+  std::error_code left;  // a folder with files stays
+  if (made_folder_) fs::remove(folder_, left);
 }
 
 void Experiment::add(Table table) {
@@ -57,6 +62,7 @@ void Experiment::save() const {
     j["tables"][table.name] = to_json(table);
     text += fmt::format("\n## {}\n\n{}", table.name, to_markdown(table));
   }
+  if (!details_.empty()) j["details"] = details_;
   write(folder_ / (name_ + ".json"), j.dump(1) + "\n");
   write(folder_ / (name_ + ".md"), text);
   (void)draw(folder_, figures_);

@@ -14,6 +14,7 @@
 
 #include "train/attention_inputs.hpp"
 #include "train/plot.hpp"
+#include "train/table.hpp"
 
 namespace skytape::train {
 
@@ -61,7 +62,8 @@ struct HeadSpectrum {
 /// The share at index N / 4, as Linformer's heat map has it (128 of 512).
 [[nodiscard]] double share_at_quarter(const MatrixSpectrum& spectrum);
 
-[[nodiscard]] std::string to_text(const std::vector<HeadSpectrum>& heads);
+/// The matrices' spectra, and what theory says of the kernel matrix: a row for each layer and head.
+[[nodiscard]] std::vector<Table> tables(const std::vector<HeadSpectrum>& heads);
 /// Curves over N are given at powers of two.
 [[nodiscard]] nlohmann::json to_json(const std::vector<HeadSpectrum>& heads);
 [[nodiscard]] std::vector<Figure> figures(const std::vector<HeadSpectrum>& heads,

@@ -1,4 +1,4 @@
-// What the study of spectra shows: a table, JSON, figures.
+// What the study of spectra shows: tables, JSON, figures.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,38 +33,50 @@ std::vector<double> count_to(std::size_t most) {
 
 }  // namespace
 
-std::string to_text(const std::vector<HeadSpectrum>& heads) {
+std::vector<Table> tables(const std::vector<HeadSpectrum>& heads) {
   const std::size_t n = heads.front().softmax.cumulative.size();
-  std::string text = fmt::format(
-      "n = {}, means over the examples; condition numbers: geometric means, at most 2^52\n\n"
-      "            output: singular values     softmax matrix: singular values   kernelized "
-      "matrix\n"
-      "layer head  first     middle/first      share at n/4  90 % rank  cond.    share at n/4  "
-      "90 % rank  cond.\n",
-      n);
+  Table spectra{"spectra",
+                fmt::format("Singular values of output and attention matrices at n = {}: means "
+                            "over the examples, geometric means of condition numbers",
+                            n),
+                {{"layer", "{:.0f}"},
+                 {"head", "{:.0f}"},
+                 {"output: first", "{:.4g}"},
+                 {"middle / first", "{:.4g}"},
+                 {"softmax: share at n/4", "{:.4f}"},
+                 {"90 % rank", "{:.0f}"},
+                 {"condition", "{:.3g}"},
+                 {"kernelized: share at n/4", "{:.4f}"},
+                 {"90 % rank", "{:.0f}"},
+                 {"condition", "{:.3g}"}},
+                {},
+                {"Condition numbers are capped at 2^52."}};
+  Table theory{"kernel-theory",
+               "Kernel matrix of queries and keys: statistical dimension at lambda = a share of "
+               "its norm, and condition numbers of what Skyformer inverts",
+               {{"layer", "{:.0f}"}, {"head", "{:.0f}"}},
+               {},
+               {"In brackets: 2 n times the largest share of a leverage score; 1: all alike."}};
+  for (const double ridge : kRidges) theory.columns.push_back({fmt::format("{:g}", ridge)});
+  for (const char* title : {"landmarks' kernel", "+ gamma I", "scaled"}) {
+    theory.columns.push_back({title, "{:.3g}"});
+  }
   for (const HeadSpectrum& s : heads) {
-    const auto matrix = [&](const MatrixSpectrum& m) {
-      return fmt::format("{:<13.4f} {:<10} {:<8.3g}", share_at_quarter(m), rank_at(m, kMost),
-                         m.condition);
+    const auto layer = static_cast<double>(s.layer), head = static_cast<double>(s.head);
+    const auto rank = [](const MatrixSpectrum& m) {
+      return static_cast<double>(rank_at(m, kMost));
     };
-    text += fmt::format("{:<5} {:<5} {:<9.4g} {:<17.4g} {} {}\n", s.layer, s.head, s.output.front(),
-                        s.output[s.output.size() / 2] / s.output.front(), matrix(s.softmax),
-                        matrix(s.kernelized));
-  }
-  text +=
-      "\nstatistical dimension of the kernel matrix of queries and keys, lambda = a share of "
-      "its norm; in brackets 2 n times the largest share of a leverage score\nlayer head ";
-  for (const double ridge : kRidges) text += fmt::format(" {:>18}", fmt::format("{:g}", ridge));
-  text += "   landmarks: cond.   + gamma I   scaled\n";
-  for (const HeadSpectrum& s : heads) {
-    text += fmt::format("{:<5} {:<5}", s.layer, s.head);
+    spectra.add({layer, head, s.output.front(), s.output[s.output.size() / 2] / s.output.front(),
+                 share_at_quarter(s.softmax), rank(s.softmax), s.softmax.condition,
+                 share_at_quarter(s.kernelized), rank(s.kernelized), s.kernelized.condition});
+    std::vector<Cell> row = {layer, head};
     for (std::size_t r = 0; r < kRidges.size(); ++r) {
-      text +=
-          fmt::format(" {:>18}", fmt::format("{:.1f} ({:.1f})", s.dimension[r], s.coherence[r]));
+      row.emplace_back(fmt::format("{:.1f} ({:.1f})", s.dimension[r], s.coherence[r]));
     }
-    text += fmt::format("   {:<18.3g} {:<11.3g} {:.3g}\n", s.landmarks, s.shifted, s.scaled);
+    row.insert(row.end(), {s.landmarks, s.shifted, s.scaled});
+    theory.add(std::move(row));
   }
-  return text;
+  return {std::move(spectra), std::move(theory)};
 }
 
 json to_json(const std::vector<HeadSpectrum>& heads) {

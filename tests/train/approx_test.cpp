@@ -183,8 +183,13 @@ TEST_CASE("what is not finite shows as nan, null and a gap, and rows without fea
     cells.push_back(c);
   }
   cells.push_back({"vmean", "softmax", 64, std::nullopt, 2, {1, 0.1}, {0.5, 0.05}, {2, 0}});
-  CHECK(has(to_text(cells), "nan +- nan"));
-  CHECK(has(to_text(cells), "25 +- 5"));
+  const std::vector<Table> shown = tables(cells);
+  REQUIRE(shown.size() == 2);
+  CHECK(shown[0].name == "softmax-64-relative");
+  CHECK(has(to_text(shown[0]), "25 +- 5"));
+  CHECK(has(to_text(shown[0]), "nan +- nan"));
+  CHECK(shown[1].rows[1][1].words == "1 +- 0.1");
+  CHECK(shown[1].rows[1][2].words == "same");  // vmean
   const nlohmann::json json = to_json(cells);
   CHECK(json[1]["error_mean"].is_null());
   CHECK(json[2]["features"].is_null());

@@ -116,5 +116,10 @@ TEST_CASE("the figures show each layer, head and matrix") {
   const auto& map = std::get<HeatMap>(drawn[1].panels[1]);
   CHECK(map.values.size() == 2);
   CHECK(map.values[1][0] == share_at_quarter(heads[2].softmax));
-  CHECK(to_text(heads).find("n = 24") != std::string::npos);
+  const std::vector<Table> shown = tables(heads);
+  REQUIRE(shown.size() == 2);
+  CHECK(shown[0].title.find("n = 24") != std::string::npos);
+  CHECK(shown[0].rows.size() == heads.size());
+  CHECK(shown[0].rows[3][4].number == share_at_quarter(heads[3].softmax));
+  CHECK(shown[1].rows[2].back().number == heads[2].scaled);
 }

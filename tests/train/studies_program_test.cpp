@@ -60,18 +60,18 @@ TEST_CASE("studies of a run print the same table for the same seed, on any numbe
   const NoPrograms quick;
   for (const std::string name : {"approx", "spectrum"}) {
     const auto table = [&](const std::string& threads, const std::string& seed) {
-      const fs::path json = lab.folder.path() / "result.json";
-      const Finished f = lab.study(
-          name, {"--run", lab.run, "--n", "32", "--features", name == "approx" ? "4,8" : "8",
-                 "--threads", threads, "--seed", seed, "--json", json});
+      const fs::path json = lab.folder.path() / "figures" / (name + ".json");
+      const Finished f =
+          lab.study(name, {"--run", lab.run, "--n", "32", "--features",
+                           name == "approx" ? "4,8" : "8", "--threads", threads, "--seed", seed});
       CAPTURE(f.err);
       REQUIRE(f.code == 0);
       CHECK(f.err.find("apt-get install gnuplot-nox") != std::string::npos);
       CHECK(f.out.find("listops with softmax") != std::string::npos);
       const nlohmann::json result = nlohmann::json::parse(read_file(json));
-      CHECK(result["source"]["task"] == "listops");
+      CHECK(result["facts"]["source"]["task"] == "listops");
       CHECK(result["machine"].contains("cpu"));
-      return result["results"].dump();
+      return result["details"]["results"].dump() + result["tables"].dump();
     };
     const std::string first = table("1", "7");
     CHECK(table("1", "7") == first);

@@ -118,9 +118,10 @@ TEST_CASE("theory fails where a statement breaks, and refuses unknown ones") {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return test::run_program(folder.path(), arguments);
   };
-  const auto json_file = (folder.path() / "t.json").string();
-  CHECK(run({"--statements", "kernelized-identity", "--json", json_file}).code == 0);
-  CHECK(data::made_up::read_file(json_file).find("kernelized-identity") != std::string::npos);
+  const auto out = folder.path() / "out";
+  CHECK(run({"--statements", "kernelized-identity", "--out", out}).code == 0);
+  CHECK(data::made_up::read_file(out / "theory.json").find("kernelized-identity") !=
+        std::string::npos);
   // exp(q.k) overflows, and infinity times zero is no number.
   const test::Finished broken = run({"--statements", "kernelized-identity", "--deviation", "100"});
   CHECK(broken.code == 1);
