@@ -15,8 +15,9 @@ SHELL     := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
-ifeq ($(MAKELEVEL),0)
-  MAKEFLAGS += -j$(shell nproc)# as many compilers as cores; a -j that you give wins
+# As many compilers as cores; a -j that you give wins. Several goals keep their order.
+ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
+  MAKEFLAGS += -j$(shell nproc)
 endif
 ifeq ($(CUDA),auto)
   WITH_CUDA := $(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1))
