@@ -23,11 +23,6 @@ using attention::Spec;
 /// matrix exactly, which has no gradient and so is no default.
 const std::map<std::string, OptionValues> kStudyOptions = {{"nystrom_sm", {{"solver", "exact"}}}};
 
-bool has_features(const Spec& spec) {
-  return std::any_of(spec.options.begin(), spec.options.end(),
-                     [](const auto& option) { return option.key == "features"; });
-}
-
 /// A method at some number of features.
 struct Candidate {
   const Spec* spec;
@@ -51,7 +46,7 @@ std::vector<Candidate> candidates(const ApproxOptions& options) {
     if (values.contains("features")) {
       throw UsageError(fmt::format("{}.features: --features says it in this study", name));
     }
-    if (!has_features(spec)) {
+    if (!spec.has_option("features")) {
       all.push_back({&spec, std::nullopt, values});
       continue;
     }

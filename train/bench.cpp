@@ -162,6 +162,7 @@ BenchResult run_bench(const BenchCase& c) {
   set_precision(c.device, config.precision);
   BenchResult result;
   release_cached_memory(c.device);
+  reset_peak_resident();
   {
     nn::Model model(config.model, DType::f32, c.device, kSeed);
     const data::Batch batch = make_batch(c, config.model);
@@ -183,7 +184,7 @@ BenchResult run_bench(const BenchCase& c) {
     }
     if (c.device == Device::cpu) result.counted_flops = 2 * measured.multiply_adds;
   }
-  result.rss_bytes = resident_bytes();
+  result.rss_bytes = peak_resident_bytes();
   if (c.attention_alone) time_attention(c, config, result);
   const attention::Cost cost =
       config.method->cost_at({static_cast<double>(c.n), static_cast<double>(c.features),

@@ -43,7 +43,7 @@ struct BenchResult {
   std::int64_t parameters = 0;                // trainable numbers
   std::int64_t fixed_bytes = 0;               // held before the first step, whatever the batch
   std::int64_t peak_bytes = 0;                // of the allocator, from the first step on
-  std::int64_t rss_bytes = 0;                 // of the process, after the case
+  std::int64_t rss_bytes = 0;                 // of the process: the most during the case
   double flops = 0;                           // of a step or forward pass, by the stated costs
   std::optional<std::int64_t> counted_flops;  // the same, counted: on the CPU
 };

@@ -31,12 +31,6 @@ std::vector<std::string> axis(const std::vector<std::string>& values) {
   return values.empty() ? std::vector<std::string>{""} : values;
 }
 
-bool has_features(const std::string& attention) {
-  const auto& options = attention::find(attention).options;
-  return std::any_of(options.begin(), options.end(),
-                     [](const attention::OptionInfo& option) { return option.key == "features"; });
-}
-
 GridCell make_cell(const GridOptions& options, const std::string& task,
                    const std::string& attention, const std::string& lr, const std::string& batch,
                    std::uint64_t seed) {
@@ -50,7 +44,7 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   };
   choose("lr", lr);
   choose("batch", batch);
-  if (has_features(attention)) choose("features", options.features);
+  if (attention::find(attention).has_option("features")) choose("features", options.features);
   cell.config = resolve(cell.choices);
   cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.choices.recipe,
                             lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);

@@ -68,18 +68,14 @@ nlohmann::json machine_facts() {
           {"compiler", __VERSION__},   {"revision", revision()}};
 }
 
-std::int64_t resident_bytes() {
-  std::ifstream in("/proc/self/statm");
-  std::int64_t total = 0;
-  std::int64_t resident = 0;  // pages
-  in >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
 std::int64_t peak_resident_bytes() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void reset_peak_resident() {
+  std::ofstream("/proc/self/clear_refs") << "5";  // proc(5)
 }
 
 Device parse_device(const std::string& name) {

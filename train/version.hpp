@@ -18,9 +18,10 @@ namespace skytape::train {
 /// {"cpu", "cores", "threads", "memory_bytes", "system", "revision", "build"}.
 [[nodiscard]] nlohmann::json machine_facts();
 
-/// Resident memory of this process, bytes: now, and the most so far.
-[[nodiscard]] std::int64_t resident_bytes();
+/// The most resident memory of this process so far, bytes, and a fresh start of that count. Where
+/// the kernel has no such thing (not Linux) the count goes on.
 [[nodiscard]] std::int64_t peak_resident_bytes();
+void reset_peak_resident();
 
 /// "auto" is cuda where a GPU answers, else cpu. UsageError for other names, Error for a device
 /// that is not there.

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "train/bench.hpp"
 
 using namespace skytape;
@@ -17,6 +20,19 @@ TEST_CASE("op times are sorted into the parts of a step, unknown ones into the r
   CHECK(parts.optimiser == doctest::Approx(1));
   CHECK(parts.data == doctest::Approx(3));
   CHECK(parts.total() == doctest::Approx(66));
+}
+
+TEST_CASE("the resident memory of a case is that case's, not of what came before") {
+  constexpr std::size_t kBefore = std::size_t{1} << 30;
+  std::vector<char>(kBefore, 1).clear();  // touched and given back
+  BenchCase c;
+  c.attention = "vmean";
+  c.n = 64;
+  c.batch = 1;
+  c.steps = 1;
+  const BenchResult result = run_bench(c);
+  CHECK(result.rss_bytes >= result.peak_bytes);
+  CHECK(result.rss_bytes < static_cast<std::int64_t>(kBefore));
 }
 
 TEST_CASE("the bench splits a step into parts that are all there") {

@@ -17,16 +17,11 @@ namespace {
 using attention::OptionValues;
 using attention::Spec;
 
-bool has_features(const Spec& spec) {
-  return std::any_of(spec.options.begin(), spec.options.end(),
-                     [](const auto& option) { return option.key == "features"; });
-}
-
 nn::ModelConfig small_model(const Spec& spec, std::int64_t length, const OptionValues& options) {
   nn::ModelConfig config;
   config.attention = spec.name;
   config.attention_options = options;
-  if (has_features(spec) && !options.contains("features")) {
+  if (spec.has_option("features") && !options.contains("features")) {
     config.attention_options["features"] = "8";
   }
   config.vocabulary = 16;
