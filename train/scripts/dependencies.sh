@@ -29,10 +29,11 @@ downloads (libcurl)|curl/curl.h|libcurl4-openssl-dev|CURL|no skytape data --fetc
 TABLE
 }
 
-have_compiler() { echo 'int main(){}' | "$CXX" -std=c++20 -fopenmp -x c++ - -o /dev/null 2>/dev/null; }
+# CXX is a list: "ccache g++" is one, too.
+have_compiler() { echo 'int main(){}' | $CXX -std=c++20 -fopenmp -x c++ - -o /dev/null 2>/dev/null; }
 have_header() {
   # shellcheck disable=SC2086  # flags are lists
-  echo "#include <$1>" | "$CXX" -std=c++20 $CPPFLAGS $eigen_flags -E -x c++ - >/dev/null 2>&1
+  echo "#include <$1>" | $CXX -std=c++20 $CPPFLAGS $eigen_flags -E -x c++ - >/dev/null 2>&1
 }
 
 missing_required=() missing_optional=()
