@@ -61,7 +61,7 @@ install_missing() {
 report() {
   local width=34
   row() { printf "  %-${width}s %-10s %s\n" "$1" "$2" "$3"; }
-  if have_compiler; then row "C++20 compiler with OpenMP" found "$("$CXX" --version | head -1)"
+  if have_compiler; then row "C++20 compiler with OpenMP" found "$($CXX --version | head -1)"
   else row "C++20 compiler with OpenMP" MISSING "apt-get install g++ (12 or newer)"; fi
   while IFS='|' read -r need header package name lost; do
     if have_header "$header"; then row "$need" found "$package"
