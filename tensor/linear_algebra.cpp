@@ -59,9 +59,10 @@ double spectral_norm(const Tensor& a, double tolerance) {
   Tensor h = matmul(scaled, scaled, tall ? Op::transpose : Op::none,
                     tall ? Op::none : Op::transpose);  // [k, k]
 
-  // With H_0 = gram, the product above, and H_{j+1} = (H_j / t_j)^2, t_j = tr(H_j): the largest eigenvalue of gram is
-  // the product of t_j^(1 / 2^j), times that of H_j / t_j, which lies in [tr((H_j / t_j)^2), 1].
-  double log_norm = std::log(largest);  // of the singular value: half the logarithm of gram's
+  // With H_0 = h as it is now, A^T A or A A^T, and H_{j+1} = (H_j / t_j)^2, t_j = tr(H_j): the
+  // largest eigenvalue of H_0 is the product of t_j^(1 / 2^j), times that of H_j / t_j, which lies
+  // in [tr((H_j / t_j)^2), 1].
+  double log_norm = std::log(largest);  // of the singular value: half the logarithm of H_0's
   double power = 0.5;                   // 1 / (2 * 2^j)
   for (;;) {
     Eigen::Map<Matrix> entries(h.data<double>(), h.size(0), h.size(1));
@@ -81,9 +82,9 @@ std::vector<double> singular_values(const Tensor& a) {
   const std::int64_t k = std::min(matrix.size(0), matrix.size(1));
   if (k == 0) return {};
   // Bidiagonal form by Householder reflections from both sides, of the tall one of A and A^T.
-  Eigen::MatrixXd b = view(matrix);
+  Eigen::MatrixXd b = view(matrix);  // [l, k] with l >= k
   if (b.rows() < b.cols()) b.transposeInPlace();
-  Eigen::VectorXd between(2 * k - 1);  // d_1, e_1, d_2, e_2, ... d_k
+  Eigen::VectorXd between(2 * k - 1);  // [2k - 1]: d_1, e_1, d_2, e_2, ... d_k
   Eigen::VectorXd essential(b.rows()), row(b.rows());
   const auto reflect = [&](auto column, auto rest, double& kept) {
     double tau = 0;

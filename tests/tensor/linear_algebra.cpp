@@ -68,6 +68,8 @@ TEST_CASE("the spectral norm is right where power iteration stalls, and at extre
 
 TEST_CASE("singular values come back largest first, and the condition number is capped") {
   const std::vector<double> values = {5, 2, 0.5, 1e-3};
+  CHECK(singular_values(Tensor::zeros({3, 2}, DType::f64, Device::cpu)) ==
+        std::vector<double>{0, 0});
   const std::vector<double> found = singular_values(with_singular_values(values, 4, 9));
   REQUIRE(found.size() == values.size());
   for (std::size_t i = 0; i < values.size(); ++i) CHECK(std::abs(found[i] - values[i]) <= 1e-13);
