@@ -136,7 +136,8 @@ class Script {
     std::size_t longest = 0;
     for (const std::string& name : legend_) longest = std::max(longest, name.size());
     const int legend = legend_.empty() ? 0 : kLegendSample + kLetter * static_cast<int>(longest);
-    width_ = columns_ * kPanelWidth + legend;
+    width_ =
+        std::max(columns_ * kPanelWidth + legend, kLetter * static_cast<int>(figure.title.size()));
     height_ =
         kTitle + std::max(rows * kPanelHeight, kLegendLine * static_cast<int>(legend_.size() + 1));
   }
