@@ -109,7 +109,7 @@ constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
 constexpr int kPanelWidth = 380, kPanelHeight = 300;
 constexpr int kLeft = 75, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
 constexpr int kColourBox = 85;                                   // more at the right of a heat map
-constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8;
+constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8, kTitleLetter = 10;
 constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
 
 bool has_gaps_only(const LinePanel& panel) {
@@ -136,8 +136,8 @@ class Script {
     std::size_t longest = 0;
     for (const std::string& name : legend_) longest = std::max(longest, name.size());
     const int legend = legend_.empty() ? 0 : kLegendSample + kLetter * static_cast<int>(longest);
-    width_ =
-        std::max(columns_ * kPanelWidth + legend, kLetter * static_cast<int>(figure.title.size()));
+    width_ = std::max(columns_ * kPanelWidth + legend,
+                      kTitleLetter * static_cast<int>(figure.title.size()));
     height_ =
         kTitle + std::max(rows * kPanelHeight, kLegendLine * static_cast<int>(legend_.size() + 1));
   }
