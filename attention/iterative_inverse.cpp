@@ -98,6 +98,7 @@ Tensor shifted_identity(const Tensor& x, double scale, double shift) {
 }
 
 Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSaved& saved) {
+  const PrecisionScope exact(m.device(), Precision::fp32);
   const Tensor batch = as_batch("iterative_inverse", m);  // [G, L, L]
   const std::int64_t matrices = batch.size(0), size = batch.size(1);
   saved = {config, batch, {}, {}, {}};
@@ -119,6 +120,7 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
 }
 
 Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
+  const PrecisionScope exact(dz.device(), Precision::fp32);
   const Tensor upstream = as_batch("iterative_inverse backward", dz);  // [G, L, L]
   ENSURE(upstream.shape() == s.m.shape(), "iterative_inverse backward: matrices are ", s.m,
          ", their gradient is ", dz);

@@ -1,5 +1,7 @@
 #include "tensor/device.hpp"
 
+#include "tensor/gemm_bf16.hpp"
+
 namespace skytape {
 
 // CUDA half, in storage.cu.
@@ -34,8 +36,12 @@ void synchronize(Device device) {
 
 void set_precision(Device device, Precision precision) {
   if (device == Device::cpu) {
-    if (precision != Precision::fp32) {
-      throw UsageError("precision: the cpu computes matrix products in fp32 only");
+    if (precision == Precision::tf32) {
+      throw UsageError("precision: the cpu computes matrix products in fp32 or bf16, not in tf32");
+    }
+    const char* const why_not = tensor::why_no_bf16_on_cpu();
+    if (precision == Precision::bf16 && why_not != nullptr) {
+      throw UsageError(join("precision: no bf16 products on the cpu: ", why_not));
     }
   } else {
     on_device(device, [&](auto tag) {

@@ -49,4 +49,21 @@ enum class Precision { fp32, tf32, bf16 };
 void set_precision(Device device, Precision precision);
 [[nodiscard]] Precision precision(Device device);
 
+/// Another precision of the device's products for a while: the iterative inverse is always fp32.
+class PrecisionScope {
+ public:
+  PrecisionScope(Device device, Precision inside) : device_(device), outside_(precision(device)) {
+    if (inside != outside_) set_precision(device_, inside);
+  }
+  ~PrecisionScope() {
+    if (precision(device_) != outside_) set_precision(device_, outside_);
+  }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  Device device_;
+  Precision outside_;
+};
+
 }  // namespace skytape

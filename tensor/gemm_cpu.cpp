@@ -12,6 +12,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <Eigen/Core>
 
+#include "tensor/gemm_bf16.hpp"
 #include "tensor/gemm_plan.hpp"
 #ifdef SKYTAPE_HAVE_DNNL
 #include <dnnl.h>
@@ -71,7 +72,11 @@ template <class T> struct SerialProduct {
     count_multiply_adds(m * n * k);
     const OneThread guard;
     if constexpr (kHaveDnnl && std::is_same_v<T, float>) {
-      run_dnnl();
+      if (precision(Device::cpu) == Precision::bf16) {
+        gemm_bf16_cpu(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+      } else {
+        run_dnnl();
+      }
     } else {
       scale_target();
       add_product();

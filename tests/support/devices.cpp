@@ -3,6 +3,8 @@
 #include <iostream>
 #include <string>
 
+#include "tensor/gemm_bf16.hpp"
+
 namespace skytape::test {
 namespace {
 
@@ -34,6 +36,12 @@ bool cuda_or_skip() {
     std::cout << "skipped on cuda: " << skips().running << '\n';
   }
   return available;
+}
+
+bool cpu_bf16_or_skip() {
+  const char* const why_not = tensor::why_no_bf16_on_cpu();
+  if (why_not != nullptr) std::cout << "skipped, " << why_not << ": " << skips().running << '\n';
+  return why_not == nullptr;
 }
 
 }  // namespace skytape::test

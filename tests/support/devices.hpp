@@ -13,6 +13,9 @@ void begin_case(const char* name);
 /// True when a GPU answers. Otherwise counts the running case as skipped, and says so once a case.
 [[nodiscard]] bool cuda_or_skip();
 
+/// True when this CPU multiplies bf16. Otherwise says aloud that the running case is skipped.
+[[nodiscard]] bool cpu_bf16_or_skip();
+
 /// f(Device::cpu), then f(Device::cuda) where a GPU is.
 template <class F> void for_each_device(const F& f) {
   f(Device::cpu);

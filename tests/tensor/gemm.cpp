@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tensor/random.hpp"
+#include "tests/support/devices.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;
@@ -57,6 +58,17 @@ double error(const Tensor& got, const Loops& want) {
     worst = std::max(worst, difference / (epsilon * want.magnitude[i] + 1e-300));
   }
   return worst;
+}
+
+/// The nearest numbers with 8 significant bits.
+Tensor rounded_to_bf16(const Tensor& x) {
+  std::vector<double> values = x.to_vector();
+  for (double& value : values) {
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    value = std::ldexp(std::nearbyint(std::ldexp(mantissa, 8)), exponent - 8);
+  }
+  return Tensor::from(values, x.shape(), x.dtype(), Device::cpu);
 }
 
 constexpr Op kOps[] = {Op::none, Op::transpose};
@@ -166,6 +178,45 @@ TEST_CASE("gemm_cpu works inside larger arrays and leaves the rest alone") {
   };
   check(1.0F);
   check(1.0);
+}
+
+TEST_CASE("bf16 products are those of rounded factors, with f32 sums") {
+  if (!test::cpu_bf16_or_skip()) return;
+  const PrecisionScope scope(Device::cpu, Precision::bf16);
+  const std::array<std::array<std::int64_t, 3>, 5> sizes{
+      {{1, 1, 1}, {3, 5, 7}, {33, 1, 17}, {131, 150, 129}, {5, 6, 4099}}};
+  for (const auto& [m, n, k] : sizes) {
+    for (const Op op_a : kOps) {
+      for (const Op op_b : kOps) {
+        const Tensor a = draw(op_a == Op::none ? Shape{m, k} : Shape{k, m}, 1, DType::f32);
+        const Tensor b = draw(op_b == Op::none ? Shape{k, n} : Shape{n, k}, 2, DType::f32);
+        const Tensor c = matmul(a, b, op_a, op_b);  // [m, n]
+        CAPTURE(c);
+        CHECK(error(c, loops(rounded_to_bf16(a), op_a, rounded_to_bf16(b), op_b)) < 8);
+        Tensor sum = Tensor::full({m, n}, 3, DType::f32, Device::cpu);  // [m, n]
+        gemm(a, op_a, b, op_b, sum, 0.3, 2);
+        CHECK(sum.to_vector()[0] == doctest::Approx(0.3 * c.to_vector()[0] + 6).epsilon(1e-5));
+      }
+    }
+  }
+  CHECK(matmul(draw({9, 4}, 3), draw({4, 9}, 4)).dtype() == DType::f64);  // f64 stays exact
+  const Tensor bad = Tensor::full({2, 2}, NAN, DType::f32, Device::cpu);
+  for (const double x : matmul(bad, draw({2, 2}, 5, DType::f32)).to_vector()) CHECK(std::isnan(x));
+}
+
+TEST_CASE("the precision of the cpu: what it lacks is an error, and a scope ends") {
+  CHECK_THROWS_WITH_AS(set_precision(Device::cpu, Precision::tf32),
+                       "precision: the cpu computes matrix products in fp32 or bf16, not in tf32",
+                       UsageError);
+  if (!test::cpu_bf16_or_skip()) {
+    CHECK_THROWS_AS(set_precision(Device::cpu, Precision::bf16), UsageError);
+    return;
+  }
+  {
+    const PrecisionScope scope(Device::cpu, Precision::bf16);
+    CHECK(precision(Device::cpu) == Precision::bf16);
+  }
+  CHECK(precision(Device::cpu) == Precision::fp32);
 }
 
 TEST_CASE("the bits of a product do not depend on the number of threads") {
