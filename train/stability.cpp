@@ -54,46 +54,68 @@ double standard_error(const std::vector<double>& x) {
   return std::sqrt(squares / (count - 1) / count);
 }
 
+/// One kind of score, as tables call it.
+struct Kind {
+  const char* name;
+  std::vector<double> InstabilityScores::*scores;
+};
+constexpr Kind kKinds[] = {{"the weights alone", &InstabilityScores::weights},
+                           {"dropout drawn anew", &InstabilityScores::dropout}};
+
 /// Ratios to softmax, step by step; empty unless both were measured.
 std::vector<double> ratios(const StabilityStudy& study, const std::string& task,
-                           const std::string& method) {
+                           const std::string& method, const Kind& kind) {
   const auto scores = study.scores.find(task);
   if (scores == study.scores.end()) return {};
   const auto own = scores->second.find(method), softmax = scores->second.find("softmax");
   if (own == scores->second.end() || softmax == scores->second.end()) return {};
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < own->second.size(); ++i) {
-    ratios.push_back(own->second[i] / softmax->second[i]);
+  std::vector<double> result = own->second.*kind.scores;
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    result[i] /= (softmax->second.*kind.scores)[i];
   }
-  return ratios;
+  return result;
+}
+
+/// |x - y|_F^2 over all towers.
+double squared_distance(const std::vector<Tensor>& x, const std::vector<Tensor>& y) {
+  double sum = 0;
+  for (std::size_t t = 0; t < x.size(); ++t) sum += squared_norm(tensor::subtract(x[t], y[t]));
+  return sum;
+}
+
+/// The context of a forward pass with the draws of `draw`.
+nn::StepContext context_of(const RunConfig& config, const data::Batch& batch, bool training,
+                           std::int64_t draw) {
+  nn::StepContext context;
+  context.training = training;
+  context.random = {config.seed,
+                    Tensor::full({1}, static_cast<double>(draw), DType::i32, config.device)};
+  context.fewest_tokens = fewest_tokens(batch);
+  return context;
 }
 
 }  // namespace
 
-std::vector<double> instability_scores(const RunConfig& config, const data::Dataset& train,
-                                       std::int64_t steps) {
+InstabilityScores instability_scores(const RunConfig& config, const data::Dataset& train,
+                                     std::int64_t steps) {
   nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
   Trainer trainer(model, config.adamw, config.schedule, config.seed, config.chunk_limits());
   data::BatchStream stream(train, config.batches);
   ParameterStore& store = model.parameters();
-  std::vector<double> scores;
+  InstabilityScores scores;
   for (std::int64_t i = 0; i < steps; ++i) {
     data::Batch batch;
     stream.next(batch);
-    nn::StepContext context;
-    context.random = {config.seed,
-                      Tensor::full({1}, static_cast<double>(i), DType::i32, config.device)};
-    context.fewest_tokens = fewest_tokens(batch);
-    const std::vector<Tensor> before = embeddings(model, batch, context, config.device);
+    const auto embed = [&](bool training, std::int64_t draw) {
+      return embeddings(model, batch, context_of(config, batch, training, draw), config.device);
+    };
+    const std::vector<Tensor> before = embed(false, i), dropped = embed(true, i);
     const Tensor weights = store.values().slice(0, store.trainable_size()).clone();
     trainer.step(batch);
-    const std::vector<Tensor> after = embeddings(model, batch, context, config.device);
-    double moved = 0;
-    for (std::size_t t = 0; t < after.size(); ++t) {
-      moved += squared_norm(tensor::subtract(after[t], before[t]));
-    }
     const Tensor now = store.values().slice(0, store.trainable_size());
-    scores.push_back(moved / squared_norm(tensor::subtract(now, weights)));
+    const double way = squared_norm(tensor::subtract(now, weights));
+    scores.weights.push_back(squared_distance(embed(false, i), before) / way);
+    scores.dropout.push_back(squared_distance(embed(true, steps + i), dropped) / way);
   }
   return scores;
 }
@@ -137,16 +159,21 @@ Table stability_table(const StabilityStudy& study) {
   table.columns = {{"method"}, {"from"}};
   for (const std::string& task : study.tasks) table.columns.push_back({task, "{:.2f}"});
   for (const std::string& method : study.methods) {
-    std::vector<Cell> ours = {method, "measured"}, paper = {method, "Skyformer, Table 3"};
+    for (const Kind& kind : kKinds) {
+      std::vector<Cell> ours = {method, kind.name};
+      for (const std::string& task : study.tasks) {
+        const std::vector<double> r = ratios(study, task, method, kind);
+        ours.push_back(r.empty() ? Cell() : Cell(mean(r)));
+      }
+      table.add(std::move(ours));
+    }
+    std::vector<Cell> paper = {method, "Skyformer, Table 3"};
     bool in_paper = false;
     for (const std::string& task : study.tasks) {
-      const std::vector<double> r = ratios(study, task, method);
-      ours.push_back(r.empty() ? Cell() : Cell(mean(r)));
       const auto printed = skyformer_instability(method, task);
       paper.push_back(printed);
       in_paper = in_paper || printed.has_value();
     }
-    table.add(std::move(ours));
     if (in_paper) table.add(std::move(paper));
   }
   for (const std::string& why : study.missing) table.notes.push_back("missing: " + why);
@@ -159,6 +186,7 @@ Table score_table(const StabilityStudy& study) {
   table.title = "Instability scores";
   table.columns = {{"task"},
                    {"method"},
+                   {"from"},
                    {"mean score", "{:.4g}"},
                    {"of softmax", "{:.3f}"},
                    {"standard error", "{:.3f}"},
@@ -167,11 +195,13 @@ Table score_table(const StabilityStudy& study) {
     const auto found = study.scores.find(task);
     if (found == study.scores.end()) continue;
     for (const std::string& method : study.methods) {
-      const std::vector<double>& scores = found->second.at(method);
-      const std::vector<double> r = ratios(study, task, method);
-      table.add({task, method, mean(scores), r.empty() ? Cell() : Cell(mean(r)),
-                 r.size() < 2 ? Cell() : Cell(standard_error(r)),
-                 static_cast<double>(scores.size())});
+      for (const Kind& kind : kKinds) {
+        const std::vector<double>& scores = found->second.at(method).*kind.scores;
+        const std::vector<double> r = ratios(study, task, method, kind);
+        table.add({task, method, kind.name, mean(scores), r.empty() ? Cell() : Cell(mean(r)),
+                   r.size() < 2 ? Cell() : Cell(standard_error(r)),
+                   static_cast<double>(scores.size())});
+      }
     }
   }
   return table;

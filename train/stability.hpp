@@ -14,18 +14,23 @@
 
 namespace skytape::train {
 
-/// tau_i = |f(x_i, W_i) - f(x_i, W_{i-1})|_F^2 / |W_i - W_{i-1}|_F^2 for the first `steps` steps of
-/// a fresh model: f the embedding after the last layer and its norm, in evaluation mode with the
-/// same draws on both sides; x_i the i-th batch, W_i all trainable weights after the step on it.
-[[nodiscard]] std::vector<double> instability_scores(const RunConfig& config,
-                                                     const data::Dataset& train,
-                                                     std::int64_t steps);
+/// tau_i = |f(x_i, W_i) - f(x_i, W_{i-1})|_F^2 / |W_i - W_{i-1}|_F^2, f the embedding after the last
+/// layer and its norm, x_i the i-th batch, W_i all trainable weights after the step on it. The paper
+/// does not say what dropout does meanwhile, and it decides which methods come out as stable:
+struct InstabilityScores {
+  std::vector<double> weights;  // f in evaluation mode, same draws on both sides: the weights alone
+  std::vector<double> dropout;  // f as training computes it: each side draws masks of its own
+};
+
+/// Scores of the first `steps` steps of a fresh model.
+[[nodiscard]] InstabilityScores instability_scores(const RunConfig& config,
+                                                   const data::Dataset& train, std::int64_t steps);
 
 /// Scores of several methods on several tasks: [task][method], one for each step. A task without
 /// data has no entry.
 struct StabilityStudy {
   std::vector<std::string> methods, tasks;
-  std::map<std::string, std::map<std::string, std::vector<double>>> scores;
+  std::map<std::string, std::map<std::string, InstabilityScores>> scores;
   std::vector<std::string> missing;  // "task: why"
 };
 
@@ -38,10 +43,10 @@ struct StabilityOptions {
 /// DataError if no task has data.
 [[nodiscard]] StabilityStudy measure_stability(const StabilityOptions& options);
 
-/// Ratio to softmax's score of the same step, averaged over the steps: a row per method, and rows
-/// of the paper's Table 3.
+/// Ratio to softmax's score of the same step, averaged over the steps: rows per method of either
+/// score, and of the paper's Table 3.
 [[nodiscard]] Table stability_table(const StabilityStudy& study);
-/// Mean score, mean ratio and its standard error of every task and method.
+/// Mean score, mean ratio and its standard error of every task, method and kind of score.
 [[nodiscard]] Table score_table(const StabilityStudy& study);
 
 /// Norm of the gradient before clipping, and loss, of each step.

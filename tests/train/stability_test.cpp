@@ -60,8 +60,9 @@ double squared(const std::vector<double>& x, const std::vector<double>& y) {
 TEST_CASE("the instability score is the embedding's way over the weights'") {
   const Workshop w;
   const RunConfig config = w.config("softmax");
-  const std::vector<double> scores = instability_scores(config, w.train(), 2);
+  const auto [scores, with_dropout] = instability_scores(config, w.train(), 2);
   REQUIRE(scores.size() == 2);
+  REQUIRE(with_dropout.size() == 2);
 
   // The first step once more, by hand.
   nn::ModelConfig small = config.model;
@@ -71,16 +72,28 @@ TEST_CASE("the instability score is the embedding's way over the weights'") {
   data::BatchStream stream(w.train(), config.batches);
   data::Batch batch;
   stream.next(batch);
-  const auto embed = [&] {
+  const auto embed_in = [&](const nn::StepContext& context) {
     Tape tape(Tape::Mode::eval);
     const Feed feed = upload(batch, whole(batch), Device::cpu);
-    return model.encode(tape, feed.input, 0, {}).value().to_vector();
+    return model.encode(tape, feed.input, 0, context).value().to_vector();
   };
+  const auto embed = [&] { return embed_in({}); };
+  const auto embed_dropped = [&](double draw) {
+    nn::StepContext context;
+    context.training = true;
+    context.random = {config.seed, Tensor::full({1}, draw, DType::i32, Device::cpu)};
+    return embed_in(context);
+  };
+  const std::vector<double> dropped0 = embed_dropped(0);
   const std::vector<double> f0 = embed(), w0 = model.parameters().values().to_vector();
   trainer.step(batch);
+  const std::vector<double> dropped1 = embed_dropped(2);
   const std::vector<double> f1 = embed(), w1 = model.parameters().values().to_vector();
   CHECK(scores[0] == doctest::Approx(squared(f1, f0) / squared(w1, w0)).epsilon(1e-5));
   CHECK(scores[0] > 0);
+  CHECK(with_dropout[0] ==
+        doctest::Approx(squared(dropped1, dropped0) / squared(w1, w0)).epsilon(1e-5));
+  CHECK(with_dropout[0] > 10 * scores[0]);  // the masks, not the weights
 }
 
 TEST_CASE(
@@ -92,22 +105,24 @@ TEST_CASE(
   const Table table = stability_table(study);
   CHECK(to_json(table) == to_json(stability_table(measure_stability(options))));
   CHECK(to_json(score_table(study)) == to_json(score_table(measure_stability(options))));
-  REQUIRE(table.rows.size() == 3);  // two methods, and one of the paper's
-  CHECK(table.rows[0][2].number == 1);
-  CHECK(table.rows[1][2].number > 0);
-  CHECK(table.rows[1][2].number != 1);
-  CHECK(table.rows[1][3].kind == Cell::Kind::missing);
-  CHECK(table.rows[2][3].number == 0.83);
+  REQUIRE(table.rows.size() == 5);  // two methods twice, and one of the paper's
+  for (const std::size_t softmax : {0, 1}) CHECK(table.rows[softmax][2].number == 1);
+  for (const std::size_t kernelized : {2, 3}) {
+    CHECK(table.rows[kernelized][2].number > 0);
+    CHECK(table.rows[kernelized][2].number != 1);
+    CHECK(table.rows[kernelized][3].kind == Cell::Kind::missing);
+  }
+  CHECK(table.rows[4][3].number == 0.83);
   REQUIRE(table.notes.size() == 1);
   CHECK(table.notes[0].find("text") != std::string::npos);
-  CHECK(score_table(study).rows.size() == 2);
+  CHECK(score_table(study).rows.size() == 4);
 }
 
 TEST_CASE("without softmax there are scores but no ratios, and without any data an error") {
   const Workshop w;
   const StabilityStudy study = measure_stability(w.options({"vmean"}));
   CHECK(stability_table(study).rows[0][2].kind == Cell::Kind::missing);
-  CHECK(score_table(study).rows[0][2].number > 0);
+  CHECK(score_table(study).rows[0][3].number > 0);
   CHECK(error_of<DataError>([&] {
           (void)measure_stability(w.options({"vmean"}, {"text"}));
         }).find("no task has data") != std::string::npos);
