@@ -2,7 +2,7 @@
 
 #include <bit>
 #include <map>
-#include <tuple>
+#include <unordered_map>
 #include <vector>
 #ifdef SKYTAPE_HAVE_DNNL
 #include <dnnl.hpp>
@@ -23,8 +23,8 @@ Bf16 round_to_bf16(float x) {
 }
 
 /// A factor as the product reads it: packed rows of bf16, [rows, columns].
-const Bf16* pack(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld,
-                 std::vector<Bf16>& target) {
+Bf16* pack(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld,
+           std::vector<Bf16>& target) {
   target.resize(static_cast<std::size_t>(rows * columns));
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* const from = x + r * ld;
@@ -43,55 +43,59 @@ struct Form {
   auto operator<=>(const Form&) const = default;
 };
 
+dnnl::engine& engine() {
+  static auto* const cpu = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *cpu;  // never destroyed: threads may outlive main's statics
+}
+
 /// A compiled product. Each thread has its own: they own scratch memory.
 class Product {
  public:
-  explicit Product(const Form& s) {
+  explicit Product(const Form& f) {
     using dnnl::memory;
     const auto strides = [](Op op, std::int64_t rows, std::int64_t columns) {
       return op == Op::none ? memory::dims{columns, 1} : memory::dims{1, rows};
     };
-    a_ = {{s.m, s.k}, memory::data_type::bf16, strides(s.op_a, s.m, s.k)};
-    b_ = {{s.k, s.n}, memory::data_type::bf16, strides(s.op_b, s.k, s.n)};
-    c_ = {{s.m, s.n}, memory::data_type::f32, memory::dims{s.ldc, 1}};
+    const memory::desc a({f.m, f.k}, memory::data_type::bf16, strides(f.op_a, f.m, f.k));
+    const memory::desc b({f.k, f.n}, memory::data_type::bf16, strides(f.op_b, f.k, f.n));
+    const memory::desc c({f.m, f.n}, memory::data_type::f32, memory::dims{f.ldc, 1});
     dnnl::primitive_attr attributes;
-    attributes.set_output_scales(0, {s.alpha});
-    if (s.beta != 0) {
+    attributes.set_output_scales(0, {f.alpha});
+    if (f.beta != 0) {
       dnnl::post_ops sum;
-      sum.append_sum(s.beta);
+      sum.append_sum(f.beta);
       attributes.set_post_ops(sum);
     }
-    product_ = dnnl::matmul({{a_, b_, c_}, attributes, engine()});
+    product_ = dnnl::matmul({{a, b, c}, attributes, engine()});
+    a_ = memory(a, engine(), nullptr);  // run says where the numbers are
+    b_ = memory(b, engine(), nullptr);
+    c_ = memory(c, engine(), nullptr);
+    arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
   }
 
-  void run(const Bf16* a, const Bf16* b, float* c) const {
+  void run(Bf16* a, Bf16* b, float* c) {
     thread_local dnnl::stream stream(engine());
-    const auto memory = [](const dnnl::memory::desc& desc, const void* data) {
-      return dnnl::memory(desc, engine(), const_cast<void*>(data));  // oneDNN only reads factors
-    };
-    product_.execute(stream, {{DNNL_ARG_SRC, memory(a_, a)},
-                              {DNNL_ARG_WEIGHTS, memory(b_, b)},
-                              {DNNL_ARG_DST, memory(c_, c)}});
+    a_.set_data_handle(a);
+    b_.set_data_handle(b);
+    c_.set_data_handle(c);
+    product_.execute(stream, arguments_);
     stream.wait();
   }
 
  private:
-  static const dnnl::engine& engine() {
-    static const dnnl::engine* const cpu = new dnnl::engine(dnnl::engine::kind::cpu, 0);
-    return *cpu;  // never destroyed: threads may outlive main's statics
-  }
-  dnnl::memory::desc a_, b_, c_;
   dnnl::matmul product_;
+  dnnl::memory a_, b_, c_;
+  std::unordered_map<int, dnnl::memory> arguments_;
 };
 
-/// This thread's product for a shape. oneDNN keeps the code of recent shapes for all threads.
-const Product& product_for(const Form& shape) {
-  constexpr std::size_t kShapes = 256;  // widths of trimmed batches come and go
+/// This thread's product of a form. oneDNN keeps the code of recent forms for all threads.
+Product& product_for(const Form& form) {
+  constexpr std::size_t kForms = 256;  // widths of trimmed batches come and go
   thread_local std::map<Form, Product> products;
-  const auto found = products.find(shape);
+  const auto found = products.find(form);
   if (found != products.end()) return found->second;
-  if (products.size() >= kShapes) products.clear();
-  return products.try_emplace(shape, shape).first->second;
+  if (products.size() >= kForms) products.clear();
+  return products.try_emplace(form, form).first->second;
 }
 
 }  // namespace
@@ -107,8 +111,8 @@ void gemm_bf16_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_
                    float* c, std::int64_t ldc) {
   thread_local std::vector<Bf16> rounded_a, rounded_b;
   const bool swap_a = op_a == Op::transpose, swap_b = op_b == Op::transpose;
-  const Bf16* const left = pack(a, swap_a ? k : m, swap_a ? m : k, lda, rounded_a);
-  const Bf16* const right = pack(b, swap_b ? n : k, swap_b ? k : n, ldb, rounded_b);
+  Bf16* const left = pack(a, swap_a ? k : m, swap_a ? m : k, lda, rounded_a);
+  Bf16* const right = pack(b, swap_b ? n : k, swap_b ? k : n, ldb, rounded_b);
   try {
     product_for({op_a, op_b, m, n, k, ldc, alpha, beta}).run(left, right, c);
   } catch (const dnnl::error& e) {

@@ -87,6 +87,7 @@ int run(const BenchFlags& flags) {
       number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
 
   json machine = machine_facts();
+  set_precision(c.device, parse_precision(c.precision));  // of the rate, too
   const double gemm = tensor::measure_gemm_gflops(c.device);
   machine["gemm_gflops"] = gemm;
   machine["copy_gbs"] = tensor::measure_copy_gbs(c.device);

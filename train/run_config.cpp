@@ -249,11 +249,6 @@ void fill_model(RunConfig& c, const Values& values) {
           ->couples_batch();
 }
 
-Precision parse_precision(const std::string& name) {
-  if (name == "tf32") return Precision::tf32;
-  return name == "bf16" ? Precision::bf16 : Precision::fp32;
-}
-
 /// Fills the typed fields from `settings`.
 void fill(RunConfig& c) {
   const Values values(c.settings);
@@ -286,6 +281,13 @@ void fill(RunConfig& c) {
 }
 
 }  // namespace
+
+Precision parse_precision(const std::string& name) {
+  if (name == "fp32") return Precision::fp32;
+  if (name == "tf32") return Precision::tf32;
+  if (name == "bf16") return Precision::bf16;
+  throw UsageError(fmt::format("precision: expected fp32, tf32 or bf16, got {}", name));
+}
 
 ChunkLimits RunConfig::chunk_limits() const {
   const bool at_once = device != Device::cpu || couples_batch;

@@ -70,6 +70,9 @@ struct RunConfig {
   [[nodiscard]] ChunkLimits chunk_limits() const;
 };
 
+/// fp32, tf32 or bf16; UsageError for another name.
+[[nodiscard]] Precision parse_precision(const std::string& name);
+
 /// Recipe, then task row, then method row, then what the user chose. UsageError for unknown names
 /// and keys (nearest suggested), values out of range, a key that is set twice, and a key of the
 /// user's that changes nothing in this run. `--steps` rescales the warm-up unless that is set too.

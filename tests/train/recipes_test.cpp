@@ -218,3 +218,9 @@ TEST_CASE("trivial floors are known for the benchmark's tasks") {
   CHECK(trivial_floor("text").accuracy == doctest::Approx(0.662));
   CHECK(trivial_floor("tsv").accuracy < 0);
 }
+
+TEST_CASE("precisions have three names") {
+  CHECK(parse_precision("bf16") == Precision::bf16);
+  CHECK_THROWS_WITH_AS((void)parse_precision("fp16"),
+                       "precision: expected fp32, tf32 or bf16, got fp16", UsageError);
+}
