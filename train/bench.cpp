@@ -180,6 +180,11 @@ BenchResult run_bench(const BenchCase& c) {
       result.step = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
       if (c.attention_alone) result.parts = measure_parts(c, trainer, batch);
+      if (c.device == Device::cpu) {
+        result.serial_share = serial_share([&] {
+          for (std::int64_t i = 0; i < c.steps; ++i) trainer.step(batch);
+        });
+      }
       result.forward = measure_forward(c, model, batch).timing;
     }
     if (c.device == Device::cpu) result.counted_flops = 2 * measured.multiply_adds;
@@ -235,6 +240,7 @@ json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops) {
   }
   if (r.attention_forward) j["attention_forward_ms_median"] = r.attention_forward->median_ms;
   if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
+  j["serial_share"] = r.serial_share ? json(*r.serial_share) : json();
   if (r.attention_forward_backward) {
     j["attention_forward_backward_ms_median"] = r.attention_forward_backward->median_ms;
   }

@@ -36,6 +36,7 @@ struct Timing {
 
 struct BenchResult {
   std::optional<StepParts> parts;           // of a step
+  std::optional<double> serial_share;       // of a step, see bench_parts.hpp
   std::optional<Timing> step;               // forward, backward, update
   Timing forward;                           // of the model, evaluation mode
   std::optional<Timing> attention_forward;  // of one layer's, in the mode of the case

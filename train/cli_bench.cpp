@@ -52,15 +52,15 @@ void print_row(const json& r) {
 
 /// The steps again, by what they spend their time on.
 void print_parts(const json& results) {
-  fmt::print("\n{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}   (ms of a step)\n", "attention",
-             "n", "attention", "products", "rest", "optimiser", "data");
+  fmt::print("\n{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n", "ms of a step", "n",
+             "attention", "products", "rest", "optimiser", "data", "serial");
   for (const json& r : results) {
     if (!r.contains("step_parts_ms")) continue;
     const json& parts = r["step_parts_ms"];
-    fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+    fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n",
                r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
                cell(parts["attention"], 2), cell(parts["products"], 2), cell(parts["rest"], 2),
-               cell(parts["optimiser"], 2), cell(parts["data"], 2));
+               cell(parts["optimiser"], 2), cell(parts["data"], 2), cell(r["serial_share"], 3));
   }
 }
 

@@ -1,8 +1,12 @@
 #include "train/bench_parts.hpp"
 
 #include <doctest/doctest.h>
+#include <omp.h>
+#include <time.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "train/bench.hpp"
@@ -20,6 +24,37 @@ TEST_CASE("op times are sorted into the parts of a step, unknown ones into the r
   CHECK(parts.optimiser == doctest::Approx(1));
   CHECK(parts.data == doctest::Approx(3));
   CHECK(parts.total() == doctest::Approx(66));
+}
+
+TEST_CASE("the serial share is one thread's time alone, and unknown where it cannot be measured") {
+  const int threads = omp_get_max_threads();
+  const char* const waiting = std::getenv("OMP_WAIT_POLICY");
+  const std::string before = waiting == nullptr ? "" : waiting;
+  const auto spin = [](double seconds) {  // of this thread's processor time
+    const auto now = [] {
+      timespec t{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+      return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    };
+    for (const double end = now() + seconds; now() < end;) {
+    }
+  };
+  const auto half_alone = [&] {
+    spin(0.05);
+#pragma omp parallel
+    spin(0.05);
+  };
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  omp_set_num_threads(4);
+  CHECK(serial_share(half_alone).value_or(-1) == doctest::Approx(0.5).epsilon(0.1));
+  omp_set_num_threads(1);
+  CHECK(!serial_share(half_alone).has_value());
+  omp_set_num_threads(4);
+  setenv("OMP_WAIT_POLICY", "active", 1);
+  CHECK(!serial_share(half_alone).has_value());
+  omp_set_num_threads(threads);
+  setenv("OMP_WAIT_POLICY", before.c_str(), 1);
+  if (waiting == nullptr) unsetenv("OMP_WAIT_POLICY");
 }
 
 TEST_CASE("the resident memory of a case is that case's, not of what came before") {

@@ -55,7 +55,7 @@ def peer_step(args, method, compiled, env):
 
 
 def our_step(args, method, env):
-    """(ms, peak bytes, machine) of one skytape process."""
+    """(ms, peak bytes, share of the gemm rate, machine) of one skytape process."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         precision = {"none": "fp32", "bf16": "bf16"}[args.amp]
         _, rss = run([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
@@ -65,7 +65,7 @@ def our_step(args, method, env):
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
-    return row["step_ms_median"], peak, report["machine"]
+    return row["step_ms_median"], peak, row["gemm_share"], report["machine"]
 
 
 def race(args):
@@ -74,8 +74,8 @@ def race(args):
     for peer_name in args.methods:
         ours, eager, compiled = [], [], []
         for _ in range(args.rounds):
-            ms, peak, machine = our_step(args, METHODS[peer_name], env)
-            ours.append((ms, peak))
+            ms, peak, share, machine = our_step(args, METHODS[peer_name], env)
+            ours.append((ms, peak, share))
             eager.append(peer_step(args, peer_name, False, env))
             if args.compile:
                 compiled.append(peer_step(args, peer_name, True, env))
@@ -97,12 +97,15 @@ def summary(peer_name, ours, eager, compiled):
     forms = {name: form for name, form in forms.items() if form}
     row = {"peer": peer_name, "attention": METHODS[peer_name]}
     row["skytape_ms"], row["skytape_bytes"] = median(ours)
+    row["share_of_gemm"] = statistics.median(r[2] for r in ours)
     for name in ("eager", "compiled"):
         row[f"{name}_ms"] = forms[name][0] if name in forms else None
     if forms:
         best = min(forms, key=lambda name: forms[name][0])
         row["best"] = best
         row["time_ratio"] = forms[best][0] / row["skytape_ms"]
+        # Of a step that did the same products at the measured rate and nothing else.
+        row["ceiling"] = row["time_ratio"] / row["share_of_gemm"]
         row["memory_ratio"] = forms[best][1] / row["skytape_bytes"]
     return row
 
@@ -114,7 +117,7 @@ def cell(value, digits=1):
 def markdown_row(row):
     return (f"| {row['peer']} | {row['attention']} | {cell(row['skytape_ms'])} | "
             f"{cell(row['eager_ms'])} | {cell(row['compiled_ms'])} | "
-            f"{cell(row.get('time_ratio'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
+            f"{cell(row.get('time_ratio'), 2)} | {cell(row.get('ceiling'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
             f"{cell(row.get('memory_ratio'), 2)} |")
 
 
@@ -128,11 +131,13 @@ def report(args, rows, machine, torch):
         f"{machine.get('cpu')}, {what}; medians of {args.rounds} processes of {args.steps} steps "
         f"each, in alternation. Own products {machine.get('gemm_gflops', 0):.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
-        "| peer's method | ours | skytape ms | eager ms | compiled ms | times faster | "
+        "| peer's method | ours | skytape ms | eager ms | compiled ms | times faster | ceiling | "
         "skytape MB | times less memory |",
-        "|---|---|---:|---:|---:|---:|---:|---:|"]
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [markdown_row(row) for row in rows]
-    lines += ["", f"Geometric mean of the times: {cell(mean, 2)}. Memory is the peak "
+    lines += ["", "Ceiling: times faster if every product ran at the measured gemm rate and the rest of the "
+              "step took no time.",
+              f"Geometric mean of the times: {cell(mean, 2)}. Memory is the peak "
               + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"race-{args.device}"
