@@ -40,9 +40,9 @@ TEST_CASE("the serial share is one thread's time alone, and unknown where it can
     }
   };
   const auto half_alone = [&] {
-    spin(0.05);
+    spin(0.1);
 #pragma omp parallel
-    spin(0.05);
+    spin(0.1);
   };
   setenv("OMP_WAIT_POLICY", "passive", 1);
   omp_set_num_threads(4);
