@@ -106,8 +106,8 @@ std::string data_text(const Figure& figure) {
 constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
 
 // Pixels.
-constexpr int kPanelWidth = 380, kPanelHeight = 300;
-constexpr int kLeft = 75, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
+constexpr int kPanelWidth = 390, kPanelHeight = 300;
+constexpr int kLeft = 85, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
 constexpr int kColourBox = 85;                                   // more at the right of a heat map
 constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8, kTitleLetter = 10;
 constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
