@@ -26,8 +26,9 @@ double squared_norm(const Tensor& x) {
 
 /// Embeddings of a batch after the encoder, one per tower: [B, N, E].
 std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
-                               const nn::StepContext& context, Device device) {
+                               nn::StepContext context, Device device) {
   const Feed feed = upload(batch, whole(batch), device);
+  context.fewest_tokens = feed.fewest_tokens;
   std::vector<Tensor> all;
   for (int tower = 0; tower < batch.towers; ++tower) {
     Tape tape(Tape::Mode::eval);
@@ -83,7 +84,6 @@ std::vector<double> instability_scores(const RunConfig& config, const data::Data
     nn::StepContext context;
     context.random = {config.seed,
                       Tensor::full({1}, static_cast<double>(i), DType::i32, config.device)};
-    context.fewest_tokens = fewest_tokens(batch);
     const std::vector<Tensor> before = embeddings(model, batch, context, config.device);
     const Tensor weights = store.values().slice(0, store.trainable_size()).clone();
     trainer.step(batch);
