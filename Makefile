@@ -140,10 +140,10 @@ bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="
 	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)
 PYTHON ?= python3
-race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu BATCH= OUT=
+race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
 	$(PYTHON) train/scripts/race.py --peer $(or $(PEER),$(error race: PEER=file says where torch_lra.py is)) \
-	  $(call flag,DEVICE,device) $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) \
-	  $(call flag,OUT,out) $(ARGS)
+	  $(call flag,DEVICE,device) $(call flag,PRECISION,precision) $(call flag,BATCH,batch) \
+	  $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(call flag,OUT,out) $(ARGS)
 
 theory: all ## check the papers' statements with numbers: OUT= ARGS="--seeds 20"
 	build/skytape theory $(call flag,OUT,out) $(ARGS)

@@ -44,7 +44,8 @@ def peer_step(args, method, compiled, env):
     """(ms, peak bytes) of one peer process, or None with the reason printed."""
     command = [sys.executable, args.peer, "--attn", method, "--n", str(args.n), "--batch",
                str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
-               "--threads", str(args.threads), "--device", args.device, "--amp", args.amp]
+               "--threads", str(args.threads), "--device", args.device]
+    command += {"fp32": [], "tf32": ["--tf32"], "bf16": ["--amp", "bf16"]}[args.precision]
     text, rss = run(command + (["--compile"] if compiled else []), env)
     found = PEER_LINE.search(text)
     if not found:
@@ -55,17 +56,16 @@ def peer_step(args, method, compiled, env):
 
 
 def our_step(args, method, env):
-    """(ms, peak bytes, machine) of one skytape process."""
+    """(ms, peak bytes, ms over predicted ms or None, machine) of one skytape process."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        precision = {"none": "fp32", "bf16": "bf16"}[args.amp]
         _, rss = run([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
                       str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
                       "--threads", str(args.threads), "--device", args.device, "--precision",
-                      precision, "--json", file.name], env)
+                      args.precision, "--json", file.name], env)
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
-    return row["step_ms_median"], peak, report["machine"]
+    return row["step_ms_median"], peak, row.get("of_predicted"), report["machine"]
 
 
 def race(args):
@@ -74,12 +74,13 @@ def race(args):
     for peer_name in args.methods:
         ours, eager, compiled = [], [], []
         for _ in range(args.rounds):
-            ms, peak, machine = our_step(args, METHODS[peer_name], env)
+            ms, peak, of_predicted, machine = our_step(args, METHODS[peer_name], env)
             ours.append((ms, peak))
             eager.append(peer_step(args, peer_name, False, env))
             if args.compile:
                 compiled.append(peer_step(args, peer_name, True, env))
         rows.append(summary(peer_name, ours, eager, compiled))
+        rows[-1]["of_predicted"] = of_predicted
         print(markdown_row(rows[-1]), flush=True)
     return rows, machine
 
@@ -99,6 +100,7 @@ def summary(peer_name, ours, eager, compiled):
     row["skytape_ms"], row["skytape_bytes"] = median(ours)
     for name in ("eager", "compiled"):
         row[f"{name}_ms"] = forms[name][0] if name in forms else None
+        row[f"{name}_ratio"] = forms[name][0] / row["skytape_ms"] if name in forms else None
     if forms:
         best = min(forms, key=lambda name: forms[name][0])
         row["best"] = best
@@ -114,25 +116,28 @@ def cell(value, digits=1):
 def markdown_row(row):
     return (f"| {row['peer']} | {row['attention']} | {cell(row['skytape_ms'])} | "
             f"{cell(row['eager_ms'])} | {cell(row['compiled_ms'])} | "
-            f"{cell(row.get('time_ratio'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
-            f"{cell(row.get('memory_ratio'), 2)} |")
+            f"{cell(row['eager_ratio'], 2)} | {cell(row['compiled_ratio'], 2)} | "
+            f"{cell(row['skytape_bytes'] / 2**20, 0)} | {cell(row.get('memory_ratio'), 2)} | "
+            f"{cell(row.get('of_predicted'), 2)} |")
 
 
 def report(args, rows, machine, torch):
     ratios = [row["time_ratio"] for row in rows if row.get("time_ratio")]
     mean = statistics.geometric_mean(ratios) if ratios else None
     what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
-            f"{args.threads} threads, peer precision {args.amp}")
+            f"{args.threads} threads, precision {args.precision}")
     lines = [
         f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
         f"{machine.get('cpu')}, {what}; medians of {args.rounds} processes of {args.steps} steps "
         f"each, in alternation. Own products {machine.get('gemm_gflops', 0):.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
-        "| peer's method | ours | skytape ms | eager ms | compiled ms | times faster | "
-        "skytape MB | times less memory |",
-        "|---|---|---:|---:|---:|---:|---:|---:|"]
+        "| peer's method | ours | skytape ms | eager ms | compiled ms | times eager | "
+        "times compiled | skytape MB | times less memory | of the roofline |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [markdown_row(row) for row in rows]
-    lines += ["", f"Geometric mean of the times: {cell(mean, 2)}. Memory is the peak "
+    lines += ["", f"Geometric mean of the times, the faster peer counting: {cell(mean, 2)}. "
+              "Of the roofline: step over the least time that its work takes on an H200, on CUDA "
+              "only. Memory is the peak "
               + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"race-{args.device}"
@@ -150,17 +155,22 @@ def main():
     parser.add_argument("--skytape", default="build/skytape")
     parser.add_argument("--methods", default=",".join(METHODS), help="the peer's names a,b,…")
     parser.add_argument("--n", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, help="examples [4; 32 with --device cuda]")
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--amp", choices=["none", "bf16"], default="none")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
+                        help="of both sides [fp32; bf16 with --device cuda]")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
     args = parser.parse_args()
     args.methods = args.methods.split(",")
+    args.batch = args.batch or (32 if args.device == "cuda" else 4)
+    args.precision = args.precision or ("bf16" if args.device == "cuda" else "fp32")
+    if args.device == "cpu" and args.precision != "fp32":
+        parser.error("--precision: the cpu computes in fp32 only")
     for name in args.methods:
         if name not in METHODS:
             parser.error(f"unknown method {name}; the peer has {', '.join(METHODS)}")
