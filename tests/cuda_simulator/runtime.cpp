@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -126,9 +127,12 @@ struct CUgraphExec_st {
 struct CUstream_st {
   CUgraph_st* capture = nullptr;
   bool invalidated = false;
+  bool late = false;         // see StreamsRunLate
+  std::deque<Work> waiting;  // of a late stream: submitted and not yet run
 };
 struct CUevent_st {
   std::chrono::steady_clock::time_point time;
+  cudaStream_t stream = nullptr;  // that it was recorded on
 };
 
 namespace {
@@ -150,6 +154,28 @@ cudaError_t no_capture(const char* call) {
     return failed(cudaErrorStreamCaptureUnsupported, join(call, " while a stream captures"));
   }
   return cudaSuccess;
+}
+
+thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+/// The same for calls that a thread in relaxed mode may make.
+cudaError_t unsafe(const char* call) {
+  return thread_mode == cudaStreamCaptureModeRelaxed ? cudaSuccess : no_capture(call);
+}
+
+bool new_streams_run_late = false;
+
+/// Runs what a late stream still has to do: more than who waits for one of its events may rely on,
+/// never less. Another stream has nothing left to do.
+cudaError_t catch_up(cudaStream_t stream) {
+  if (stream == nullptr || streams().count(stream) == 0) return cudaSuccess;
+  cudaError_t status = cudaSuccess;
+  while (!stream->waiting.empty()) {
+    const Work work = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    if (const cudaError_t one = work(); one != cudaSuccess) status = one;
+  }
+  return status;
 }
 
 /// A word of a kernel's arguments that looks like an address of this process must point to device
@@ -214,8 +240,15 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
     stream->capture->nodes.push_back(std::move(work));
     return cudaSuccess;
   }
+  if (stream->late) {
+    stream->waiting.push_back(std::move(work));
+    return cudaSuccess;
+  }
   return work();
 }
+
+StreamsRunLate::StreamsRunLate() { new_streams_run_late = true; }
+StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 
 bool on_device(const void* data, std::size_t bytes) {
   const auto piece = device().piece_of(data);
@@ -265,6 +298,7 @@ cudaError_t cudaDeviceSynchronize() { return no_capture("cudaDeviceSynchronize")
 // ---- streams and events --------------------------------------------------------------------------
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
+  (*stream)->late = new_streams_run_late;
   streams().insert(*stream);
   return cudaSuccess;
 }
@@ -273,7 +307,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return no_capture("cudaStreamSynchronize"); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (const cudaError_t status = no_capture("cudaStreamSynchronize"); status != cudaSuccess) {
+    return status;
+  }
+  return catch_up(stream);
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   return *event = new CUevent_st, cudaSuccess;
 }
@@ -282,12 +321,21 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->stream = stream;
   return enqueue(stream, [event] {
     event->time = std::chrono::steady_clock::now();
     return cudaSuccess;
   });
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return no_capture("cudaEventSynchronize"); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  if (const cudaError_t status = no_capture("cudaEventSynchronize"); status != cudaSuccess) {
+    return status;
+  }
+  return catch_up(event->stream);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  return enqueue(stream, [event] { return catch_up(event->stream); });
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   *milliseconds = std::chrono::duration<float, std::milli>(end->time - begin->time).count();
   return cudaSuccess;
@@ -310,14 +358,14 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, vo
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return cudaSuccess; }
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
-  if (const cudaError_t status = no_capture("cudaMalloc"); status != cudaSuccess) return status;
+  if (const cudaError_t status = unsafe("cudaMalloc"); status != cudaSuccess) return status;
   *data = reserve(bytes, false);
   if (*data == nullptr) return failed(cudaErrorMemoryAllocation, "out of memory");
   begin_to_exist(static_cast<char*>(*data));
   return cudaSuccess;
 }
 cudaError_t cudaFree(void* data) {
-  if (const cudaError_t status = no_capture("cudaFree"); status != cudaSuccess) return status;
+  if (const cudaError_t status = unsafe("cudaFree"); status != cudaSuccess) return status;
   if (data == nullptr) return cudaSuccess;
   const auto piece = device().pieces.find(static_cast<char*>(data));
   if (piece == device().pieces.end() || !piece->second.exists) {
@@ -395,6 +443,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   }
   stream->capture = new CUgraph_st;
   stream->invalidated = false;
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, thread_mode);
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {

@@ -79,4 +79,13 @@ template <class Array> Array& shared() {
 /// Runs all blocks of a checked kernel; returns what went wrong, or nothing.
 [[nodiscard]] std::string run_blocks(const Kernel& kernel);
 
+/// While it lives, new streams run as late as they may: only when the host or another stream waits
+/// for them. Who forgets to wait reads old contents.
+struct StreamsRunLate {
+  StreamsRunLate();
+  ~StreamsRunLate();
+  StreamsRunLate(const StreamsRunLate&) = delete;
+  StreamsRunLate& operator=(const StreamsRunLate&) = delete;
+};
+
 }  // namespace skytape::cuda_simulator
