@@ -81,6 +81,15 @@ if command -v compute-sanitizer >/dev/null; then
       --task listops --device cuda --steps 6 --batch 4 --out "$scratch/sanitized" --force --set eval_examples=8
   done
 fi
+# jobs_table JOBS: the table of a small grid with so many cells at a time.
+jobs_table() {
+  "$B/skytape" lra --tasks listops --attentions skyformer,linformer --seeds 2 --steps 40 --device cuda \
+    --set eval_every=20 --set eval_examples=200 --jobs "$1" --out "$scratch/jobs$1"
+}
+same_table() {
+  jobs_table 1 && jobs_table 4 && cmp "$scratch/jobs1/lra.csv" "$scratch/jobs4/lra.csv"
+}
+check jobs same_table
 check listops-50000-predicted "$B/skytape" cost --tables roofline
 if [ -n "${PEER:-}" ]; then
   check race "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$B/skytape" --device cuda --out "$OUT"

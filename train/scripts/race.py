@@ -158,7 +158,7 @@ def main():
     parser.add_argument("--batch", type=int, help="examples [4; 32 with --device cuda]")
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="timed steps [5; 30 with --device cuda]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
@@ -168,6 +168,7 @@ def main():
     args = parser.parse_args()
     args.methods = args.methods.split(",")
     args.batch = args.batch or (32 if args.device == "cuda" else 4)
+    args.steps = args.steps or (30 if args.device == "cuda" else 5)
     args.precision = args.precision or ("bf16" if args.device == "cuda" else "fp32")
     if args.device == "cpu" and args.precision != "fp32":
         parser.error("--precision: the cpu computes in fp32 only")
