@@ -1,10 +1,13 @@
-// cuBLAS of the simulated device: its checks of arguments, and Eigen's products. tf32 and bf16
-// round the operands and sum in f32.
+// cuBLAS of the simulated device: its checks of arguments, and plain loops. tf32 and bf16 round the
+// operands and sum in f32.
 #include "tests/cuda_simulator/cublas_v2.h"
 
-#include <Eigen/Core>
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <type_traits>
+#include <vector>
 
 #include "tests/cuda_simulator/device.hpp"
 
@@ -26,12 +29,6 @@ float rounded(float x, int dropped_bits) {
   const std::uint32_t half = (1u << (dropped_bits - 1)) - 1 + (bits >> dropped_bits & 1u);
   return std::bit_cast<float>((bits + half) & ~((1u << dropped_bits) - 1));
 }
-
-template <class T> using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic>;  // by columns
-template <class T> using Strided =
-    Eigen::Map<std::conditional_t<std::is_const_v<T>, const Matrix<std::remove_const_t<T>>,
-                                  Matrix<std::remove_const_t<T>>>,
-               0, Eigen::OuterStride<>>;
 
 template <class T> struct Product {
   cublasOperation_t op_a, op_b;
@@ -55,34 +52,47 @@ template <class T> struct Product {
            ldb >= std::max(1, op_b == CUBLAS_OP_N ? k : n) && ldc >= std::max(1, m);
   }
 
-  [[nodiscard]] Matrix<T> operand(const T* x, int ld, cublasOperation_t op, int rows, int columns,
-                                  Rounding rounding) const {
-    Matrix<T> stored =
-        op == CUBLAS_OP_N
-            ? Matrix<T>(Strided<const T>(x, rows, columns, Eigen::OuterStride<>(ld)))
-            : Matrix<T>(Strided<const T>(x, columns, rows, Eigen::OuterStride<>(ld)).transpose());
-    if constexpr (std::is_same_v<T, float>) {
-      if (rounding != Rounding::none) {
-        const int dropped = rounding == Rounding::tf32 ? 13 : 16;
-        stored = stored.unaryExpr([dropped](float v) { return rounded(v, dropped); });
+  /// op(x) [rows, columns] by columns, rounded.
+  [[nodiscard]] std::vector<T> operand(const T* x, int ld, cublasOperation_t op, int rows,
+                                       int columns, Rounding rounding) const {
+    std::vector<T> dense(static_cast<std::size_t>(rows) * columns);
+    const std::ptrdiff_t row_step = op == CUBLAS_OP_N ? 1 : ld;
+    const std::ptrdiff_t column_step = op == CUBLAS_OP_N ? ld : 1;
+    for (std::ptrdiff_t j = 0; j < columns; ++j) {
+      for (std::ptrdiff_t i = 0; i < rows; ++i) {
+        T value = x[i * row_step + j * column_step];
+        if constexpr (std::is_same_v<T, float>) {
+          if (rounding == Rounding::tf32) value = rounded(value, 13);
+          if (rounding == Rounding::bf16) value = rounded(value, 16);
+        }
+        dense[static_cast<std::size_t>(j * rows + i)] = value;
       }
     }
-    return stored;
+    return dense;
   }
 
   void run(Rounding rounding) const {
     const OpenMemory open;
-    for (int i = 0; i < batch; ++i) {
-      Strided<T> result(c + i * stride_c, m, n, Eigen::OuterStride<>(ldc));
-      // beta = 0 overwrites what c held, NaN too.
-      if (beta == T(0)) {
-        result.setZero();
-      } else {
-        result *= beta;
+#pragma omp parallel for schedule(static) if (batch > 1)
+    for (int e = 0; e < batch; ++e) {
+      const std::vector<T> left = operand(a + e * stride_a, lda, op_a, m, k, rounding);
+      const std::vector<T> right = operand(b + e * stride_b, ldb, op_b, k, n, rounding);
+      std::vector<T> column(static_cast<std::size_t>(m));
+      for (int j = 0; j < n; ++j) {
+        std::fill(column.begin(), column.end(), T(0));
+        for (int i = 0; i < k; ++i) {
+          const T factor = right[static_cast<std::size_t>(j) * k + i];
+          const T* const from = left.data() + static_cast<std::size_t>(i) * m;
+#pragma omp simd
+          for (int r = 0; r < m; ++r) column[static_cast<std::size_t>(r)] += from[r] * factor;
+        }
+        T* const to = c + e * stride_c + static_cast<std::ptrdiff_t>(j) * ldc;
+        for (int r = 0; r < m; ++r) {
+          const T product = alpha * column[static_cast<std::size_t>(r)];
+          // beta = 0 overwrites what c held, NaN too.
+          to[r] = beta == T(0) ? product : product + beta * to[r];
+        }
       }
-      if (k == 0) continue;
-      result.noalias() += alpha * operand(a + i * stride_a, lda, op_a, m, k, rounding) *
-                          operand(b + i * stride_b, ldb, op_b, k, n, rounding);
     }
   }
 

@@ -106,6 +106,9 @@ void release(char* data) {
 /// The address of memory that a graph allocates; reserved until graph and executable are gone.
 struct Reservation {
   char* data;
+  explicit Reservation(char* at) : data(at) {}
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
   ~Reservation() {
     if (!device().pieces.at(data).exists) release(data);  // else whoever frees it does
   }
@@ -181,13 +184,14 @@ cudaError_t catch_up(cudaStream_t stream) {
 /// A word of a kernel's arguments that looks like an address of this process must point to device
 /// memory; returns it otherwise.
 const void* host_pointer(const Kernel& kernel) {
-  const auto* const bytes = static_cast<const char*>(kernel.values.get());
-  for (std::size_t at = 0; at + sizeof(void*) <= kernel.value_bytes; at += sizeof(void*)) {
-    std::uintptr_t word = 0;
-    std::memcpy(&word, bytes + at, sizeof word);
-    const bool address = word >= 0x500000000000u && word <= 0x7fffffffffffu;
-    const auto* const pointer = reinterpret_cast<const void*>(word);
-    if (address && device().piece_of(pointer) == device().pieces.end()) return pointer;
+  for (const auto& [argument, bytes] : kernel.arguments) {
+    for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+      std::uintptr_t word = 0;
+      std::memcpy(&word, static_cast<const char*>(argument) + at, sizeof word);
+      const bool address = word >= 0x500000000000u && word <= 0x7fffffffffffu;
+      const auto* const pointer = reinterpret_cast<const void*>(word);
+      if (address && device().piece_of(pointer) == device().pieces.end()) return pointer;
+    }
   }
   return nullptr;
 }
@@ -387,7 +391,7 @@ cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream)
   char* const at = reserve(bytes, true);
   if (at == nullptr) return failed(cudaErrorMemoryAllocation, "out of memory");
   *data = at;
-  stream->capture->memory.push_back(std::make_shared<Reservation>(Reservation{at}));
+  stream->capture->memory.push_back(std::make_shared<Reservation>(at));
   stream->capture->live.insert(at);
   return enqueue(stream, [at] {
     begin_to_exist(at);

@@ -14,18 +14,17 @@
 //
 // What it cannot show: races that need two threads between two barriers to interleave or two blocks
 // to meet, the GPU's memory model, nvcc's code, registers, rounding of the GPU's own exp and log,
-// cuBLAS itself (cublas.cpp is Eigen), and above all time: nothing measured here says anything about
+// cuBLAS itself (cublas.cpp), and above all time: nothing measured here says anything about
 // a GPU.
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <memory>
-#include <new>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "tests/cuda_simulator/cuda_runtime.h"
 
@@ -39,10 +38,9 @@ struct Kernel {
   const char* name;
   const void* function;
   dim3 grid, block;
-  std::size_t shared_bytes;      // dynamic
-  std::shared_ptr<void> values;  // the arguments
-  std::size_t value_bytes;
-  std::function<void()> thread;  // the body of one thread
+  std::size_t shared_bytes;                                    // dynamic
+  std::vector<std::pair<const void*, std::size_t>> arguments;  // where each lies, and its bytes
+  std::function<void()> thread;                                // the body of one thread
 };
 
 /// Checks the launch and runs it, or records it where the stream captures. Errors wait for
@@ -53,17 +51,15 @@ void submit(Kernel kernel, cudaStream_t stream);
 template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
                                               dim3 block, std::size_t shared_bytes,
                                               cudaStream_t stream, A&&... args) {
-  using Values = std::tuple<P...>;
-  // Zeroed first: submit looks for pointers in all words, padding too.
-  void* const memory = ::operator new (sizeof(Values), std::align_val_t{alignof(Values)});
-  std::memset(memory, 0, sizeof(Values));
-  Values* const values = new (memory) Values(std::forward<A>(args)...);
-  const std::shared_ptr<void> owner(memory, [values](void* p) {
-    values->~Values();
-    ::operator delete (p, std::align_val_t{alignof(Values)});
-  });
-  submit({name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes, owner,
-          sizeof(Values), [kernel, values] { std::apply(kernel, *values); }},
+  const auto values = std::make_shared<std::tuple<P...>>(std::forward<A>(args)...);
+  std::vector<std::pair<const void*, std::size_t>> arguments;
+  const auto add = [&](auto& value) {
+    __builtin_clear_padding(&value);  // submit looks for pointers in all words
+    arguments.emplace_back(&value, sizeof value);
+  };
+  std::apply([&](auto&... value) { (add(value), ...); }, *values);
+  submit({name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+          std::move(arguments), [kernel, values] { std::apply(kernel, *values); }},
          stream);
 }
 
