@@ -2,7 +2,7 @@
 
 # ---- options ---------------------------------------------------------------------------------
 MODE      ?= release# release | debug | asan
-CUDA      ?= auto# auto: where nvcc and a GPU are; 1: always; 0: never
+CUDA      ?= auto# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 CUDA_ARCH ?= 80 90# real architectures; PTX of the last one is added
 PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere; 0: for this machine
 WERROR    ?= 0# 1: warnings are errors (CI)
@@ -22,9 +22,10 @@ endif
 ifeq ($(CUDA),auto)
   WITH_CUDA := $(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1))
 else
-  WITH_CUDA := $(filter 1,$(CUDA))
+  WITH_CUDA := $(filter 1 simulated,$(CUDA))
 endif
-CUDA_ROOT := $(if $(WITH_CUDA),$(abspath $(dir $(realpath $(NVCC)))..))
+SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
+CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
 # What is installed, written once by the dependency check (which installs what is missing where it
 # may); make reads it again when it changes. `make clean` forgets it.
 GOALS := $(or $(MAKECMDGOALS),all)
@@ -42,24 +43,27 @@ TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(if $(filter 1,$(PORTABLE))
 # -Wno-restrict: g++ 12 warns about its own std::string operator+ (GCC bug 105651).
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Werror)
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
-DEFINES  := $(OPTIONAL:%=-DSKYTAPE_HAVE_%) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
+DEFINES  := $(OPTIONAL:%=-DSKYTAPE_HAVE_%) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math \
   $(WARNINGS) $(DEFINES) -I. $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
   -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
+# As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
+CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -Itests/cuda_simulator -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
-  $(if $(WITH_CUDA),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
+  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
 
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
-B        := build/$(MODE)-$(if $(WITH_CUDA),cuda,cpu)
+B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))
 CPU_SRC  := $(filter-out train/main.cpp,$(wildcard $(DIRS:%=%/*.cpp)))
 CUDA_SRC := $(if $(WITH_CUDA),$(wildcard $(DIRS:%=%/*.kernel.cpp) $(DIRS:%=%/*.cu)))
-TEST_SRC := $(wildcard tests/*.cpp tests/*/*.cpp)
-OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o)
+SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
+TEST_SRC := $(filter-out $(SIM_SRC),$(wildcard tests/*.cpp tests/*/*.cpp))
+OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
 TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 
 .PHONY: all
@@ -75,6 +79,7 @@ $B/command_line.hpp.gch: private OUTSIDE := $(STANDARD) CLI/CLI.hpp
 outside = $(if $(PRECOMPILED),-include $B/$(if $(filter train/cli% train/main.cpp,$<),command_line,standard).hpp)
 # train/ and tests/ call kernels and have none of their own.
 $B/command_line.hpp.gch $B/train/%.o $B/tests/%.o: private OPTIMISE_release := -O1 -DNDEBUG
+$B/tests/cuda_simulator/%.o: private OPTIMISE_release := -O3 -DNDEBUG
 
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
@@ -93,8 +98,8 @@ $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
 	@$(CXX) $(ALL_CXXFLAGS) $(outside) -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
-	@mkdir -p $(@D); echo "  nvcc  $<"
-	@$(NVCC) $(ALL_NVCCFLAGS) -MMD -MP -x cu -c $< -o $@
+	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
+	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@
 $B/libskytape.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
@@ -140,10 +145,10 @@ bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="
 	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)
 PYTHON ?= python3
-race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu BATCH= OUT=
+race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
 	$(PYTHON) train/scripts/race.py --peer $(or $(PEER),$(error race: PEER=file says where torch_lra.py is)) \
-	  $(call flag,DEVICE,device) $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) \
-	  $(call flag,OUT,out) $(ARGS)
+	  $(call flag,DEVICE,device) $(call flag,PRECISION,precision) $(call flag,BATCH,batch) \
+	  $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(call flag,OUT,out) $(ARGS)
 
 theory: all ## check the papers' statements with numbers: OUT= ARGS="--seeds 20"
 	build/skytape theory $(call flag,OUT,out) $(ARGS)
@@ -174,7 +179,7 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
-FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*/*.cpp)
+FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*.h tests/*/*/*.cpp)
 readme: all ## write the table of attention methods into README.md
 	train/scripts/readme.sh
 readme-check: all

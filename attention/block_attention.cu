@@ -213,10 +213,7 @@ template <class F> void each_row(const BlockPlan& plan, const F& f) {
   const std::int64_t count = plan.batch * plan.heads * plan.rows;
   ENSURE(plan.width <= kMaxWidth, "block attention on cuda: expected a head width of at most ",
          kMaxWidth, ", got ", plan.width);
-  if (count == 0) return;
-  cuda::warp_rows_kernel<<<cuda::grid_for(count, cuda::kBlock / kWarp), cuda::kBlock, 0,
-                           cuda::stream()>>>(count, f);
-  CUDA_CHECK(cudaGetLastError());
+  cuda::warp_rows(count, f);
 }
 
 template <class T> Arrays<T> arrays_of(const BlockPlan& plan, const BlockInputs& in) {

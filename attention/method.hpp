@@ -55,8 +55,8 @@ struct Call {
   bool training = false;            // dropout on
   Random random;                    // of this step and layer
   std::int64_t first_example = 0;   // index of batch entry 0 in the full batch (accumulation)
-  std::int64_t fewest_tokens = -1;  // smallest number of real tokens of an example in the full
-                                    // batch, counted on the host; -1: not known, count the mask
+  Tensor fewest_tokens;             // i32[1] on the device: smallest number of real tokens of an
+                                    // example in the full batch; undefined: that of the mask
   const Draws* injected = nullptr;  // replace what the method would draw
   /// Sees what goes in and what comes out (approximation studies); usually empty.
   std::function<void(const Inputs& inputs, const Tensor& out)> observe;

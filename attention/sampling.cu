@@ -62,10 +62,9 @@ void top_k_on(Cuda, const Tensor& values, Tensor& index) {
   while (padded < n) padded *= 2;
   const Tensor scratch = Tensor::empty({count, padded}, DType::i32, values.device());
   dispatch_float(values.dtype(), [&]<class T>() {
-    top_k_kernel<<<static_cast<unsigned>(count), kSortBlock, 0, cuda::stream()>>>(
-        values.data<T>(), scratch.data<std::int32_t>(), index.data<std::int32_t>(), n, padded,
-        index.cols());
-    CUDA_CHECK(cudaGetLastError());
+    cuda::launch("top_k", top_k_kernel<T>, static_cast<unsigned>(count), kSortBlock, 0,
+                 values.data<T>(), scratch.data<std::int32_t>(), index.data<std::int32_t>(), n,
+                 padded, index.cols());
   });
 }
 

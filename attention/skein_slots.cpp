@@ -30,10 +30,16 @@ Tensor empty_i32(const Shape& shape, const Tensor& like) {
 }  // namespace
 
 Tensor slots_in_use(const FeatureLimit& limit, const Tensor& mask, const Call& call) {
+  const Tensor& fewest = call.fewest_tokens;
+  ENSURE(!fewest.defined() || (fewest.dtype() == DType::i32 && fewest.numel() == 1 &&
+                               fewest.device() == mask.device()),
+         "slots_in_use: expected fewest_tokens i32[1]@", name(mask.device()), ", got ", fewest);
   const Tensor tokens = tensor::sum(mask, 1);  // [B]
   Tensor used = empty_i32(tokens.shape(), mask);
-  on_device(mask.device(),
-            [&](auto tag) { slots_in_use_on(tag, limit, call.fewest_tokens, tokens, used); });
+  on_device(mask.device(), [&](auto tag) {
+    const auto* shortest = fewest.defined() ? fewest.data<std::int32_t>() : nullptr;
+    slots_in_use_on(tag, limit, shortest, tokens, used);
+  });
   return used;
 }
 

@@ -10,16 +10,17 @@ namespace {
 
 template <class T> struct SlotsInUse {
   FeatureLimit limit;
-  std::int64_t fewest;  // tokens of the shortest example; -1: look
-  const T* tokens;      // [B]
+  const std::int32_t* fewest;  // [1], tokens of the shortest example; null: look
+  const T* tokens;             // [B]
   std::int64_t batch;
   std::int32_t* used;  // [B]
 
   HD void operator()(std::int64_t b) const {
     const auto own = static_cast<std::int64_t>(tokens[b]);
-    std::int64_t shortest = limit.per_example ? own : fewest;
-    if (shortest < 0) {
-      shortest = own;
+    std::int64_t shortest = own;
+    if (!limit.per_example && fewest != nullptr) {
+      shortest = *fewest;
+    } else if (!limit.per_example) {
       for (std::int64_t i = 0; i < batch; ++i) {
         shortest = math::min(shortest, static_cast<std::int64_t>(tokens[i]));
       }
@@ -175,8 +176,8 @@ template <class T> struct ExpDifference {
 
 }  // namespace
 
-void slots_in_use_on(Backend, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens,
-                     Tensor& used) {
+void slots_in_use_on(Backend, const FeatureLimit& limit, const std::int32_t* fewest,
+                     const Tensor& tokens, Tensor& used) {
   dispatch_float(tokens.dtype(), [&]<class T>() {
     map(tokens.numel(),
         SlotsInUse<T>{limit, fewest, tokens.data<T>(), tokens.numel(), used.data<std::int32_t>()});

@@ -11,10 +11,11 @@ struct PilotPlan {
   const std::int32_t* step = nullptr;  // on the tensors' device; null: step 0
 };
 
-void slots_in_use_on(Cpu, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens,
-                     Tensor& used);
-void slots_in_use_on(Cuda, const FeatureLimit& limit, std::int64_t fewest, const Tensor& tokens,
-                     Tensor& used);
+/// fewest: on the tensors' device; null: the smallest of `tokens`.
+void slots_in_use_on(Cpu, const FeatureLimit& limit, const std::int32_t* fewest,
+                     const Tensor& tokens, Tensor& used);
+void slots_in_use_on(Cuda, const FeatureLimit& limit, const std::int32_t* fewest,
+                     const Tensor& tokens, Tensor& used);
 void draw_pilots_on(Cpu, const PilotPlan& plan, const Tensor& tokens, const Tensor& used,
                     Tensor& pilots);
 void draw_pilots_on(Cuda, const PilotPlan& plan, const Tensor& tokens, const Tensor& used,

@@ -220,12 +220,11 @@ template <class T, int kRun> __device__ T softmax_row(T (&score)[kRun], T& maxim
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
     forward_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiling<T, kWidth>;
-  extern __shared__ __align__(16) unsigned char shared[];
-  T* const q = reinterpret_cast<T*>(shared);  // [kTile, kStride]
-  T* const k = q + S::kRows;                  // [kTile, kStride]
-  T* const v = k + S::kRows;                  // [kTile, kStride]
-  T* const w = v + S::kRows;                  // [kTile, kSquareStride]
-  T* const column = w + S::kSquare;           // [kTile]
+  T* const q = reinterpret_cast<T*>(cuda::dynamic_shared());  // [kTile, kStride]
+  T* const k = q + S::kRows;                                  // [kTile, kStride]
+  T* const v = k + S::kRows;                                  // [kTile, kStride]
+  T* const w = v + S::kRows;                                  // [kTile, kSquareStride]
+  T* const column = w + S::kSquare;                           // [kTile]
   const Place at;
   const std::int64_t tiles = (plan.queries + S::kTile - 1) / S::kTile;
   const std::int64_t bh = blockIdx.x / tiles, i0 = blockIdx.x % tiles * S::kTile;
@@ -361,8 +360,7 @@ template <class T, int kWidth> struct BackwardTiles {
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiling<T, kWidth>;
-  extern __shared__ __align__(16) unsigned char shared[];
-  const BackwardTiles<T, kWidth> tiles(shared);
+  const BackwardTiles<T, kWidth> tiles(cuda::dynamic_shared());
   const Place at;
   const std::int64_t count = (plan.keys + S::kTile - 1) / S::kTile;
   const std::int64_t bh = blockIdx.x / count, j0 = blockIdx.x % count * S::kTile;
@@ -387,8 +385,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiling<T, kWidth>;
-  extern __shared__ __align__(16) unsigned char shared[];
-  const BackwardTiles<T, kWidth> tiles(shared);
+  const BackwardTiles<T, kWidth> tiles(cuda::dynamic_shared());
   const Place at;
   const std::int64_t count = (plan.queries + S::kTile - 1) / S::kTile;
   const std::int64_t bh = blockIdx.x / count, i0 = blockIdx.x % count * S::kTile;
@@ -420,9 +417,8 @@ template <class T> void launch(void (*kernel)(TiledPlan, Arrays<T>), const Tiled
   ENSURE(bytes <= limit, "tiled attention: head width ", plan.width, " needs ", bytes,
          " bytes of shared memory for a block, this device has ", limit);
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  kernel<<<static_cast<unsigned>(blocks), kThreads, static_cast<std::size_t>(bytes),
-           cuda::stream()>>>(plan, in);
-  CUDA_CHECK(cudaGetLastError());
+  cuda::launch("tiled attention", kernel, static_cast<unsigned>(blocks), kThreads,
+               static_cast<std::size_t>(bytes), plan, in);
 }
 
 /// Calls f.operator()<T, kWidth>() for the smallest compiled width that holds the head.

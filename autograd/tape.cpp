@@ -146,7 +146,18 @@ void Tape::accumulate(Node& node, Tensor gradient) {
   }
 }
 
+std::string Tape::position() const {
+  if (consuming_ >= 0) {
+    return join("in the backward of '", nodes_[static_cast<std::size_t>(consuming_)].name, "'");
+  }
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if (!node->inputs.empty()) return join("after op '", node->name, "'");
+  }
+  return "before the first op";
+}
+
 void Tape::consume(Node& node, int index) {
+  consuming_ = index;
   const Backward backward = std::exchange(node.backward, nullptr);
   const Tensor dy = std::exchange(node.gradient, Tensor());
   node.value = Tensor();

@@ -98,6 +98,8 @@ class Tape {
   /// later one. Waits for the device after each op.
   void time_ops(OpSeconds& seconds);
 
+  /// Where the tape is, for messages: "after op 'linear'" or "in the backward of 'linear'".
+  [[nodiscard]] std::string position() const;
   /// Name of every node in order, leaves as "leaf".
   [[nodiscard]] std::vector<std::string> names() const;
 
@@ -125,6 +127,7 @@ class Tape {
   Mode mode_;
   bool check_finite_ = false;
   bool consumed_ = false;
+  int consuming_ = -1;                           // node whose backward was called last
   OpSeconds* seconds_ = nullptr;                 // where times are added; nullptr: none are taken
   std::chrono::steady_clock::time_point timed_;  // up to here
 };

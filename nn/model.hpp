@@ -45,7 +45,7 @@ struct StepContext {
   bool training = false;
   Random random;                   // of the run; its step number says which step this is
   std::int64_t first_example = 0;  // index of the chunk's first example in the full batch
-  std::array<std::int64_t, kMaxTowers> fewest_tokens = {-1, -1};  // see attention::Call
+  std::array<Tensor, kMaxTowers> fewest_tokens;  // per tower, see attention::Call
   /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.
   std::vector<attention::Draws> injected;
   /// Sees queries, keys, values and output of every layer's attention; usually empty.

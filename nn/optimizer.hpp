@@ -1,6 +1,7 @@
 // AdamW over the flat parameter buffer, and the OneCycle schedule that drives it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "autograd/parameter.hpp"
@@ -35,6 +36,13 @@ class AdamW {
   /// One update from the store's gradients; then the schedule advances.
   void step();
 
+  /// The same in parts, for an update that runs as part of a CUDA graph: the numbers that the next
+  /// one reads on the device (lr, beta1, 1 - beta1^t, sqrt(1 - beta2^t)), the update with such
+  /// numbers, hyper: f64[4], and the advance.
+  [[nodiscard]] std::array<double, 4> next_hyper() const;
+  void update(const Tensor& hyper);
+  void advance() { ++steps_done_; }
+
   [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
   [[nodiscard]] const OneCycle& schedule() const { return schedule_; }
   /// For checkpoints: first and second moments, flat as the store's values, and the step count.
@@ -47,7 +55,6 @@ class AdamW {
   AdamWConfig config_;
   OneCycle schedule_;
   Tensor m_, v_;  // flat, as store.values()
-  Tensor hyper_;  // f64[4] on the device: lr, beta1, 1 - beta1^t, sqrt(1 - beta2^t)
   std::int64_t steps_done_ = 0;
 };
 

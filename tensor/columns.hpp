@@ -60,7 +60,7 @@ inline constexpr int kColumnGroups = 8;  // rows it reads at a time
 template <int K, class T, class F>
 __global__ void column_chunks_kernel(std::int64_t outer, std::int64_t n, std::int64_t inner,
                                      std::int64_t chunks, std::int64_t chunk, F f, T* partial) {
-  __shared__ T meet[K][kColumnGroups][kColumnLanes];
+  auto& meet = shared<T[K][kColumnGroups][kColumnLanes]>();
   const std::int64_t stripes = (inner + kColumnLanes - 1) / kColumnLanes;
   for (std::int64_t task = blockIdx.x; task < outer * chunks * stripes; task += gridDim.x) {
     const std::int64_t o = task / stripes / chunks, c = task / stripes % chunks;
@@ -93,10 +93,8 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
   static_assert(K <= kColumnGroups);
   const std::int64_t tasks = outer * chunks * ((inner + kColumnLanes - 1) / kColumnLanes);
   if (tasks == 0) return;
-  const auto kernel = column_chunks_kernel<K, T, F>;
-  kernel<<<grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups), 0, stream()>>>(
-      outer, n, inner, chunks, chunk, f, partial);
-  CUDA_CHECK(cudaGetLastError());
+  launch("column chunks", column_chunks_kernel<K, T, F>, grid_for(tasks, 1),
+         dim3(kColumnLanes, kColumnGroups), 0, outer, n, inner, chunks, chunk, f, partial);
 }
 
 }  // namespace cuda

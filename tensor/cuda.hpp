@@ -7,8 +7,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "tensor/error.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 namespace skytape::cuda {
 
@@ -28,6 +32,42 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 /// The one stream that everything runs on, and cuBLAS bound to it.
 cudaStream_t stream();
 cublasHandle_t cublas();
+
+/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty.
+template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
+                                              dim3 block, std::size_t shared_bytes, A&&... args) {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  cuda_simulator::launch<P...>(name, kernel, grid, block, shared_bytes, stream(),
+                               std::forward<A>(args)...);
+#else
+  kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
+#endif
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) {
+    throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
+  }
+}
+
+/// The block's array of type Array in shared memory, e.g. shared<float[32][33]>(). One array per
+/// type: a kernel that needs two puts them into a struct.
+template <class Array> __device__ __forceinline__ Array& shared() {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  return cuda_simulator::shared<Array>();
+#else
+  __shared__ Array memory;
+  return memory;
+#endif
+}
+
+/// The block's shared memory of as many bytes as the launch asked for, aligned to 16 bytes.
+__device__ __forceinline__ unsigned char* dynamic_shared() {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  return cuda_simulator::dynamic_shared();
+#else
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+#endif
+}
 
 inline constexpr int kWarp = 32;
 inline constexpr int kBlock = 256;
@@ -66,7 +106,7 @@ struct Warp {
 
 /// One block of kBlock threads owns the row; partial results meet in shared memory.
 struct Block {
-  double* shared;  // [kBlock / kWarp + 1]
+  double* partials;  // [kBlock / kWarp]
   template <class F> __device__ void each(std::int64_t n, const F& f) const {
     for (std::int64_t i = threadIdx.x; i < n; i += kBlock) f(i);
     __syncthreads();
@@ -93,12 +133,12 @@ struct Block {
     for (int offset = kWarp / 2; offset > 0; offset /= 2) {
       value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
     }
-    T* partial = reinterpret_cast<T*>(shared);
+    T* partial = reinterpret_cast<T*>(partials);
     if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
     __syncthreads();
     T total = partial[0];
     for (int w = 1; w < kBlock / kWarp; ++w) total = op(total, partial[w]);
-    __syncthreads();  // the next reduction reuses `shared`
+    __syncthreads();  // the next reduction reuses `partials`
     return total;
   }
 };
@@ -119,8 +159,8 @@ template <class F> __global__ void warp_rows_kernel(std::int64_t count, F f) {
   }
 }
 template <class F> __global__ void block_rows_kernel(std::int64_t count, F f) {
-  __shared__ double shared[kBlock / kWarp + 1];
-  for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{shared});
+  auto& partials = shared<double[kBlock / kWarp]>();
+  for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{partials});
 }
 
 inline constexpr std::int64_t kMaxGrid = 1 << 20;    // blocks; kernels loop beyond it
@@ -134,19 +174,23 @@ inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
 /// f(i) for i in [0, n).
 template <class F> void map(std::int64_t n, const F& f) {
   if (n == 0) return;
-  map_kernel<<<grid_for(n, kBlock), kBlock, 0, stream()>>>(n, f);
-  CUDA_CHECK(cudaGetLastError());
+  launch("map", map_kernel<F>, grid_for(n, kBlock), kBlock, 0, n, f);
+}
+
+/// f(row, warp) for row in [0, count).
+template <class F> void warp_rows(std::int64_t count, const F& f) {
+  if (count == 0) return;
+  launch("warp rows", warp_rows_kernel<F>, grid_for(count, kBlock / kWarp), kBlock, 0, count, f);
 }
 
 /// f(row, team) for row in [0, count); `width` entries a row decide between warp and block.
 template <class F> void rows(std::int64_t count, std::int64_t width, const F& f) {
   if (count == 0) return;
   if (width <= kWarpRowWidth) {
-    warp_rows_kernel<<<grid_for(count, kBlock / kWarp), kBlock, 0, stream()>>>(count, f);
+    warp_rows(count, f);
   } else {
-    block_rows_kernel<<<grid_for(count, 1), kBlock, 0, stream()>>>(count, f);
+    launch("block rows", block_rows_kernel<F>, grid_for(count, 1), kBlock, 0, count, f);
   }
-  CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace skytape::cuda

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tensor/error.hpp"
+#include "tensor/traffic.hpp"
 
 namespace skytape {
 
@@ -26,6 +27,7 @@ inline constexpr bool kHaveCuda = false;
 
 /// Calls f(Cpu{}) or f(Cuda{}). Throws in a build without CUDA when the device is cuda.
 template <class F> decltype(auto) on_device(Device device, F&& f) {
+  const LaunchScope scope;
   if (device == Device::cuda) {
     if constexpr (kHaveCuda) {
       return std::forward<F>(f)(Cuda{});

@@ -98,7 +98,10 @@ void accumulate(Tensor& y, const Tensor& x, double scale) {
   require_float("accumulate", y);
   require_same_kind("accumulate", {&y, &x});
   ENSURE(y.shape() == x.shape(), "accumulate: shapes differ: target ", y, ", source ", x);
-  on_device(y.device(), [&](auto tag) { accumulate_on(tag, y, x, scale); });
+  on_device(y.device(), [&](auto tag) {
+    accumulate_on(tag, y, x, scale);
+    count_again(y.bytes());
+  });
 }
 
 Tensor mask_rows(const Tensor& x, const Tensor& mask, double scale) {

@@ -73,10 +73,7 @@ template <class T> struct AddPartials {
 template <class T> void collect(const CollectRows<T>& f, std::int64_t segments) {
   const GatherPlan& p = f.plan;
   const std::int64_t warps = segments * p.groups * p.rows * ((p.width + kColumns - 1) / kColumns);
-  if (warps == 0) return;
-  cuda::warp_rows_kernel<<<cuda::grid_for(warps, cuda::kBlock / cuda::kWarp), cuda::kBlock, 0,
-                           cuda::stream()>>>(warps, f);
-  CUDA_CHECK(cudaGetLastError());
+  cuda::warp_rows(warps, f);
 }
 
 }  // namespace

@@ -46,7 +46,11 @@ Product product_of(const char* op, const Tensor& a, Op op_a, const Tensor& b, Op
 
 void run(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   if (c.numel() == 0) return;
-  on_device(c.device(), [&](auto tag) { gemm_on(tag, plan, a, b, c); });
+  on_device(c.device(), [&](auto tag) {
+    gemm_on(tag, plan, a, b, c);
+    count_product();
+    if (plan.beta != 0) count_again(c.bytes());
+  });
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace skytape {
 void* allocate_on(Cuda, std::size_t bytes);
 void free_on(Cuda, void* data);
 void trim_on(Cuda);
+void* allocate_for_graphs_on(Cuda, std::size_t bytes);
+void free_for_graphs_on(Cuda, void* data);
 void copy_cuda_bytes(void* target, Device target_device, const void* source, Device source_device,
                      std::size_t bytes);
 
@@ -44,11 +46,13 @@ void* allocate_on(Cpu, std::size_t bytes) {
 }
 void free_on(Cpu, void* data) { std::free(data); }
 
-/// Free blocks by size, and counts. The CUDA side caches in its stream-ordered pool instead,
+using FreeBlocks = std::map<std::size_t, std::vector<void*>>;  // by size
+
+/// Free blocks and counts. The CUDA side caches in its stream-ordered pool instead,
 /// which also works while a graph is captured.
 struct Allocator {
   std::mutex mutex;
-  std::map<std::size_t, std::vector<void*>> free_blocks;
+  FreeBlocks free_blocks;
   MemoryStats stats;
 };
 
@@ -60,10 +64,9 @@ Allocator& allocator(Device device) {
 
 /// Takes the smallest free block that holds `bytes`, if one of at most twice the size is there:
 /// batches of changing width then share their blocks. {nullptr, bytes} if not.
-std::pair<void*, std::size_t> take_free(Allocator& pool, std::size_t bytes) {
-  const std::lock_guard lock(pool.mutex);
-  for (auto at = pool.free_blocks.lower_bound(bytes);
-       at != pool.free_blocks.end() && at->first <= 2 * bytes; ++at) {
+std::pair<void*, std::size_t> take_free(FreeBlocks& free_blocks, std::size_t bytes) {
+  for (auto at = free_blocks.lower_bound(bytes); at != free_blocks.end() && at->first <= 2 * bytes;
+       ++at) {
     if (at->second.empty()) continue;
     void* const block = at->second.back();
     at->second.pop_back();
@@ -74,15 +77,70 @@ std::pair<void*, std::size_t> take_free(Allocator& pool, std::size_t bytes) {
 
 }  // namespace
 
+class GraphMemory {
+ public:
+  ~GraphMemory() {
+    for (const auto& [bytes, blocks] : free_blocks) {
+      for (void* block : blocks) {
+        if constexpr (kHaveCuda) free_for_graphs_on(Cuda{}, block);
+      }
+    }
+  }
+
+  FreeBlocks free_blocks;
+  std::int64_t tensors = 0;  // that hold a block
+};
+
+namespace {
+
+std::mutex graph_mutex;                                 // of all GraphMemory
+thread_local std::shared_ptr<GraphMemory> graph_scope;  // null: none is open on this thread
+
+std::shared_ptr<GraphMemory> shared_graph_memory() {
+  static std::weak_ptr<GraphMemory> shared;
+  const std::lock_guard lock(graph_mutex);
+  std::shared_ptr<GraphMemory> memory = shared.lock();
+  if (memory == nullptr) shared = memory = std::make_shared<GraphMemory>();
+  return memory;
+}
+
+}  // namespace
+
+GraphMemoryScope::GraphMemoryScope() {
+  ENSURE(graph_scope == nullptr, "GraphMemoryScope: one is open already");
+  graph_scope = shared_graph_memory();
+}
+GraphMemoryScope::~GraphMemoryScope() { graph_scope = nullptr; }
+std::shared_ptr<GraphMemory> GraphMemoryScope::memory() const { return graph_scope; }
+std::int64_t GraphMemoryScope::tensors() const {
+  const std::lock_guard lock(graph_mutex);
+  return graph_scope->tensors;
+}
+
 Storage::Storage(std::size_t bytes, Device device) : bytes_(size_class(bytes)), device_(device) {
   Allocator& pool = allocator(device);
-  std::tie(data_, block_bytes_) = take_free(pool, bytes_);
-  if (data_ == nullptr) {
-    data_ = on_device(device, [&](auto tag) { return allocate_on(tag, bytes_); });
-    const std::lock_guard lock(pool.mutex);
-    ++pool.stats.system_allocations;
+  if (device == Device::cuda) graphs_ = graph_scope;
+  {
+    const std::lock_guard lock(graphs_ ? graph_mutex : pool.mutex);
+    std::tie(data_, block_bytes_) =
+        take_free(graphs_ ? graphs_->free_blocks : pool.free_blocks, bytes_);
   }
+  const bool from_system = data_ == nullptr;
+  if (from_system) {
+    data_ = on_device(device, [&](auto tag) {
+      if constexpr (std::is_same_v<decltype(tag), Cuda>) {
+        if (graphs_) return allocate_for_graphs_on(tag, bytes_);
+      }
+      return allocate_on(tag, bytes_);
+    });
+  }
+  if (graphs_) {
+    const std::lock_guard lock(graph_mutex);
+    ++graphs_->tensors;
+  }
+  TrafficHooks::made(*this);
   const std::lock_guard lock(pool.mutex);
+  pool.stats.system_allocations += from_system;
   pool.stats.live_bytes += static_cast<std::int64_t>(bytes_);
   pool.stats.peak_bytes = std::max(pool.stats.peak_bytes, pool.stats.live_bytes);
 #ifndef NDEBUG
@@ -91,9 +149,15 @@ Storage::Storage(std::size_t bytes, Device device) : bytes_(size_class(bytes)), 
 }
 
 Storage::~Storage() {
+  if (graphs_) {
+    const std::lock_guard lock(graph_mutex);
+    graphs_->free_blocks[block_bytes_].push_back(data_);
+    --graphs_->tensors;
+  }
   Allocator& pool = allocator(device_);
   const std::lock_guard lock(pool.mutex);
   pool.stats.live_bytes -= static_cast<std::int64_t>(bytes_);
+  if (graphs_) return;
   if (device_ == Device::cpu && kCache) {
     pool.free_blocks[block_bytes_].push_back(data_);
   } else {

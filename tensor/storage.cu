@@ -2,15 +2,19 @@
 #include "tensor/storage.hpp"
 
 #include "tensor/cuda.hpp"
+#include "tensor/graph.hpp"
 
 namespace skytape {
 namespace cuda {
 namespace {
 
+constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS takes itself on a H100 or H200
+
 /// Created on first use; one per process, as everything runs on device 0 and one stream.
 struct Context {
   cudaStream_t stream = nullptr;
   cublasHandle_t cublas = nullptr;
+  void* workspace = nullptr;  // of cuBLAS
   cudaMemPool_t pool = nullptr;
 
   Context() {
@@ -22,6 +26,10 @@ struct Context {
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CUDA_CHECK(cublasCreate(&cublas));
     CUDA_CHECK(cublasSetStream(cublas, stream));
+    // Of our own, so that a product captured in a graph allocates nothing; after the stream, which
+    // resets it. With one stream and one workspace cuBLAS repeats its bits.
+    CUDA_CHECK(cudaMalloc(&workspace, kWorkspaceBytes));
+    CUDA_CHECK(cublasSetWorkspace(cublas, workspace, kWorkspaceBytes));
     CUDA_CHECK(cublasSetMathMode(cublas, CUBLAS_PEDANTIC_MATH));  // true fp32 until asked otherwise
     CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
     std::uint64_t keep = UINT64_MAX;  // freed blocks stay in the pool
@@ -46,7 +54,10 @@ bool gpu_answers() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
-void synchronize_on(Cuda) { CUDA_CHECK(cudaStreamSynchronize(cuda::stream())); }
+void synchronize_on(Cuda) {
+  ENSURE(!capturing(), "synchronize: a CUDA graph is being captured, which cannot wait");
+  CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
+}
 
 void set_precision_on(Cuda, Precision precision) {
   // bf16 rounding of f32 operands has its own compute type (gemm.cu); tf32 is a math mode.
@@ -62,6 +73,19 @@ void* allocate_on(Cuda, std::size_t bytes) {
 }
 void free_on(Cuda, void* data) { cudaFreeAsync(data, cuda::stream()); }
 
+// A capture forbids cudaMalloc, as it may wait for the device; here that does no harm.
+void* allocate_for_graphs_on(Cuda, std::size_t bytes) {
+  (void)cuda::stream();  // chooses the device
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  cuda::check(status, "cudaMalloc", __FILE__, __LINE__);
+  return data;
+}
+void free_for_graphs_on(Cuda, void* data) { cudaFree(data); }  // waits for the device
+
 void trim_on(Cuda) {
   cudaMemPool_t pool = nullptr;
   CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
@@ -70,9 +94,12 @@ void trim_on(Cuda) {
 
 void copy_cuda_bytes(void* target, Device target_device, const void* source, Device source_device,
                      std::size_t bytes) {
+  const bool host = target_device == Device::cpu || source_device == Device::cpu;
+  ENSURE(!host || !capturing(), "copy: ", bytes, " bytes from ", name(source_device), " to ",
+         name(target_device), " while a CUDA graph is captured: a replay would not repeat it");
   CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
   // Device to device stays on the stream; anything that touches the host waits.
-  if (target_device == Device::cpu || source_device == Device::cpu) {
+  if (host) {
     CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
   }
 }

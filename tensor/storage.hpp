@@ -9,6 +9,27 @@
 
 namespace skytape {
 
+/// Blocks of GPU memory that only the work of CUDA graphs uses, as a captured graph goes on reading
+/// and writing their addresses. All graphs share them, since they run one after another; freed with
+/// the last graph or tensor that holds on to it.
+class GraphMemory;
+
+/// While it lives, CUDA tensors that this thread makes take their blocks from the graphs' memory.
+/// Every run of work that is to be captured belongs in one, so that its capture finds the blocks of
+/// its first run.
+class GraphMemoryScope {
+ public:
+  GraphMemoryScope();
+  ~GraphMemoryScope();
+  GraphMemoryScope(const GraphMemoryScope&) = delete;
+  GraphMemoryScope& operator=(const GraphMemoryScope&) = delete;
+
+  /// For who outlives the scope and needs the blocks to stay.
+  [[nodiscard]] std::shared_ptr<GraphMemory> memory() const;
+  /// Tensors that hold such a block.
+  [[nodiscard]] std::int64_t tensors() const;
+};
+
 /// A block of device memory, returned to its allocator when the last tensor lets go of it.
 class Storage {
  public:
@@ -26,6 +47,7 @@ class Storage {
   std::size_t bytes_;        // asked for, rounded up: what the counts are of
   std::size_t block_bytes_;  // of the block, which may have served a larger request before
   Device device_;
+  std::shared_ptr<GraphMemory> graphs_;  // whose block it is; null: an ordinary one
 };
 
 /// Bytes held by live tensors, their maximum since the last reset, and requests that the cache

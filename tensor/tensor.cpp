@@ -139,7 +139,9 @@ std::int64_t Tensor::rows() const { return rank() == 0 ? 1 : shape_.first(rank()
 
 void* Tensor::raw() const {
   ENSURE(defined(), "Tensor::data: the tensor is undefined");
-  return static_cast<std::byte*>(storage_->data()) + offset_bytes_;
+  std::byte* const begin = static_cast<std::byte*>(storage_->data()) + offset_bytes_;
+  TrafficHooks::touched(*storage_, begin, bytes());
+  return begin;
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
@@ -157,6 +159,18 @@ Tensor Tensor::slice(std::int64_t begin, std::int64_t end) const {
   const std::int64_t row = size(0) == 0 ? 0 : numel() / size(0);
   t.shape_ = shape_.with(0, end - begin);
   t.offset_bytes_ += begin * row * static_cast<std::int64_t>(size_of(dtype_));
+  return t;
+}
+
+Tensor Tensor::view(std::int64_t byte, const Shape& shape, DType dtype) const {
+  const auto end = byte + shape.numel() * static_cast<std::int64_t>(size_of(dtype));
+  ENSURE(0 <= byte && byte % static_cast<std::int64_t>(size_of(dtype)) == 0 &&
+             end <= static_cast<std::int64_t>(bytes()),
+         "view: bytes [", byte, ", ", end, ") of ", *this, " as ", name(dtype), shape);
+  Tensor t = *this;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.offset_bytes_ += byte;
   return t;
 }
 
@@ -191,6 +205,7 @@ Tensor Tensor::to(DType target) const {
 void Tensor::copy_from(const Tensor& source) {
   ENSURE(shape_ == source.shape_ && dtype_ == source.dtype_, "copy_from: target ", *this,
          ", source ", source);
+  const LaunchScope scope;
   copy_bytes(raw(), device(), source.raw(), source.device(), bytes());
 }
 

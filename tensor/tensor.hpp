@@ -96,6 +96,8 @@ class Tensor {
   [[nodiscard]] Tensor reshape(const Shape& shape) const;
   /// Same memory: entries [begin, end) of the leading axis.
   [[nodiscard]] Tensor slice(std::int64_t begin, std::int64_t end) const;
+  /// Same memory: `shape` numbers of another type, `byte` bytes from here on.
+  [[nodiscard]] Tensor view(std::int64_t byte, const Shape& shape, DType dtype) const;
   /// Same memory: entry `index` of the leading axis, which is dropped.
   [[nodiscard]] Tensor operator[](std::int64_t index) const;
 

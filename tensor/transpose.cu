@@ -14,7 +14,7 @@ constexpr int kTileRows = 8;  // rows of a tile that a block moves at a time
 
 template <class Word> __global__ void transpose_kernel(std::int64_t batch, std::int64_t n,
                                                        std::int64_t m, const Word* from, Word* to) {
-  __shared__ Word tile[kTile][kTile + 1];  // + 1: a column then touches every bank
+  auto& tile = cuda::shared<Word[kTile][kTile + 1]>();  // + 1: a column then touches every bank
   const std::int64_t row_tiles = (n + kTile - 1) / kTile, column_tiles = (m + kTile - 1) / kTile;
   for (std::int64_t task = blockIdx.x; task < batch * row_tiles * column_tiles; task += gridDim.x) {
     const std::int64_t i0 = task / column_tiles % row_tiles * kTile;
@@ -36,9 +36,9 @@ template <class Word>
 void transpose(std::int64_t batch, std::int64_t n, std::int64_t m, const void* from, void* to) {
   const std::int64_t tasks = batch * ((n + kTile - 1) / kTile) * ((m + kTile - 1) / kTile);
   if (tasks == 0) return;
-  transpose_kernel<<<cuda::grid_for(tasks, 1), dim3(kTile, kTileRows), 0, cuda::stream()>>>(
-      batch, n, m, static_cast<const Word*>(from), static_cast<Word*>(to));
-  CUDA_CHECK(cudaGetLastError());
+  cuda::launch("transpose", transpose_kernel<Word>, cuda::grid_for(tasks, 1),
+               dim3(kTile, kTileRows), 0, batch, n, m, static_cast<const Word*>(from),
+               static_cast<Word*>(to));
 }
 
 }  // namespace

@@ -41,13 +41,14 @@ std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batc
   std::vector<LayerInputs> layers;
   nn::StepContext context;
   context.random = {seed, {}};
-  context.fewest_tokens = fewest_tokens(batch);
+  const Feed feed = upload(batch, whole(batch), Device::cpu);
+  context.fewest_tokens = feed.fewest_tokens;
   context.observe = [&](int, const attention::Inputs& in, const Tensor& out) {
     const auto wide = [](const Tensor& x) { return x.to(DType::f64); };
     layers.push_back({{wide(in.q), wide(in.k), wide(in.v), wide(in.mask)}, wide(out)});
   };
   Tape tape(Tape::Mode::eval);
-  (void)model.encode(tape, upload(batch, whole(batch), Device::cpu).input, 0, context);
+  (void)model.encode(tape, feed.input, 0, context);
   return layers;
 }
 

@@ -10,6 +10,7 @@
 #include "tensor/gemm.hpp"
 #include "tensor/random.hpp"
 #include "tensor/storage.hpp"
+#include "train/roofline.hpp"
 #include "train/trainer.hpp"
 #include "train/version.hpp"
 
@@ -23,8 +24,9 @@ constexpr std::int64_t kPartSteps = 3;  // at most, for the split by parts
 constexpr std::uint64_t kSeed = 42;
 constexpr std::int64_t kTokenKinds = 15;  // ids 1..15, as ListOps has them
 
-/// Full-length sequences of arbitrary tokens.
-data::Batch make_batch(const BenchCase& c, const nn::ModelConfig& model) {
+}  // namespace
+
+data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model) {
   data::Batch batch;
   batch.size = c.batch;
   batch.towers = model.towers;
@@ -45,14 +47,19 @@ data::Batch make_batch(const BenchCase& c, const nn::ModelConfig& model) {
   return batch;
 }
 
-Measured measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch) {
+namespace {
+
+Measured measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch,
+                         StepGraphs& graphs) {
   nn::StepContext context;
   context.random = {kSeed, {}};
-  context.fewest_tokens = fewest_tokens(batch);
+  const Feed feed = upload(batch, whole(batch), c.device);
+  context.fewest_tokens = feed.fewest_tokens;
   return measure(c, [&] {
-    const Feed feed = upload(batch, whole(batch), c.device);
-    Tape tape(Tape::Mode::eval);
-    (void)model.logits(tape, feed.input, context);
+    graphs.run({}, [&] {
+      Tape tape(Tape::Mode::eval);
+      (void)model.logits(tape, feed.input, context);
+    });
   });
 }
 
@@ -90,22 +97,25 @@ void time_attention(const BenchCase& c, const RunConfig& config, BenchResult& re
   attention::Call call;
   call.training = !c.forward_only;
   call.random.key = kSeed;
-  call.fewest_tokens = c.n;
+  call.fewest_tokens = Tensor::full({1}, static_cast<double>(c.n), DType::i32, c.device);
 
   const auto forward = [&](Tape& tape) {
     const Var k_var = spec.shared_qk ? Var() : tape.input(k);
     return attention::apply(*method, tape.input(q), k_var, tape.input(v), mask, call);
   };
-  result.attention_forward = measure(c, [&] {
-                               Tape tape(Tape::Mode::eval);
-                               (void)forward(tape);
-                             }).timing;
+  StepGraphs graphs(c.device, c.graphs);
+  const auto evaluated = [&] {
+    Tape tape(Tape::Mode::eval);
+    (void)forward(tape);
+  };
+  const auto differentiated = [&] {
+    store.zero_gradients();
+    Tape tape;
+    tape.backward(forward(tape), dout);
+  };
+  result.attention_forward = measure(c, [&] { graphs.run({0}, evaluated); }).timing;
   if (c.forward_only) return;
-  result.attention_forward_backward = measure(c, [&] {
-                                        store.zero_gradients();
-                                        Tape tape;
-                                        tape.backward(forward(tape), dout);
-                                      }).timing;
+  result.attention_forward_backward = measure(c, [&] { graphs.run({1}, differentiated); }).timing;
 }
 
 }  // namespace
@@ -165,27 +175,34 @@ BenchResult run_bench(const BenchCase& c) {
   reset_peak_resident();
   {
     nn::Model model(config.model, DType::f32, c.device, kSeed);
-    const data::Batch batch = make_batch(c, config.model);
+    const data::Batch batch = bench_batch(c, config.model);
     result.parameters = model.parameters().parameter_count();
     Measured measured;
+    StepGraphs forward_graphs(c.device, c.graphs);
+    const auto keep_counts = [&](const StepGraphs& graphs) {
+      result.counts = graphs.counts();
+      result.graph_nodes = graphs.nodes();
+    };
     if (c.forward_only) {
       start_memory(c, result);
-      measured = measure_forward(c, model, batch);
+      measured = measure_forward(c, model, batch, forward_graphs);
       result.forward = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
+      keep_counts(forward_graphs);
     } else {
-      Trainer trainer(model, config.adamw, config.schedule, kSeed, config.chunk_limits());
+      Trainer trainer(model, config.adamw, config.schedule, kSeed, config.chunk_limits(), c.graphs);
       start_memory(c, result);
       measured = measure(c, [&] { trainer.step(batch); });
       result.step = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
+      keep_counts(trainer.graphs());
       if (c.attention_alone) result.parts = measure_parts(c, trainer, batch);
       if (c.device == Device::cpu) {
         result.serial_share = serial_share([&] {
           for (std::int64_t i = 0; i < c.steps; ++i) trainer.step(batch);
         });
       }
-      result.forward = measure_forward(c, model, batch).timing;
+      result.forward = measure_forward(c, model, batch, forward_graphs).timing;
     }
     if (c.device == Device::cpu) result.counted_flops = 2 * measured.multiply_adds;
   }
@@ -195,6 +212,9 @@ BenchResult run_bench(const BenchCase& c) {
       config.method->cost_at({static_cast<double>(c.n), static_cast<double>(c.features),
                               static_cast<double>(config.model.head_width)});
   result.flops = model_flops(config.model, cost, c.n, c.batch, c.forward_only);
+  if (c.predict && !c.forward_only) {
+    result.predicted_ms = 1e3 * predict(step_launches(c), {}, c.precision).seconds;
+  }
   return result;
 }
 
@@ -233,12 +253,18 @@ json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops) {
       {"attention_forward_ms_median", nullptr},
       {"attention_forward_backward_ms_median", nullptr},
       {"peak_bytes", r.peak_bytes},
-      {"rss_bytes", r.rss_bytes}};
+      {"rss_bytes", r.rss_bytes},
+      {"steps_replayed", r.counts.replayed},
+      {"graph_nodes", r.graph_nodes}};
   if (r.step) {
     j["step_ms_median"] = r.step->median_ms;
     j["step_ms_min"] = r.step->min_ms;
   }
   if (r.attention_forward) j["attention_forward_ms_median"] = r.attention_forward->median_ms;
+  if (r.predicted_ms) {
+    j["predicted_ms"] = *r.predicted_ms;
+    j["of_predicted"] = r.step->median_ms / *r.predicted_ms;
+  }
   if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
   j["serial_share"] = r.serial_share ? json(*r.serial_share) : json();
   if (r.attention_forward_backward) {

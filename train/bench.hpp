@@ -11,6 +11,7 @@
 #include "tensor/device.hpp"
 #include "train/bench_parts.hpp"
 #include "train/run_config.hpp"
+#include "train/step_graphs.hpp"
 
 namespace skytape::train {
 
@@ -28,6 +29,8 @@ struct BenchCase {
   double patience_seconds = 0;  // what takes longer is timed once and not repeated; 0: no limit
   bool forward_only = false;    // no backward, no update
   bool attention_alone = true;  // time one layer's attention as well
+  bool predict = false;         // count a step's work for the least time on an H200 (roofline.hpp)
+  bool graphs = true;           // replay CUDA graphs, where the device has them
 };
 
 struct Timing {
@@ -45,6 +48,9 @@ struct BenchResult {
   std::int64_t fixed_bytes = 0;               // held before the first step, whatever the batch
   std::int64_t peak_bytes = 0;                // of the allocator, from the first step on
   std::int64_t rss_bytes = 0;                 // of the process: the most during the case
+  std::optional<double> predicted_ms;         // of a step, see BenchCase::predict
+  StepCounts counts;                          // how the steps, or forward passes, were run
+  std::int64_t graph_nodes = 0;               // kernels, copies and fills of a replayed one
   double flops = 0;                           // of a step or forward pass, by the stated costs
   std::optional<std::int64_t> counted_flops;  // the same, counted: on the CPU
 };
@@ -56,6 +62,9 @@ struct Measured {
 };
 /// Calls f as often as the case says and waits for its device each time.
 [[nodiscard]] Measured measure(const BenchCase& c, const std::function<void()>& f);
+
+/// Full-length sequences of arbitrary tokens: what is timed.
+[[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);
 
 /// Runs one case with the model and dropout of the recipe, in one chunk. UsageError for an unknown
 /// name.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <span>
 
 #include "tensor/error.hpp"
 #include "train/version.hpp"
@@ -12,19 +11,6 @@ namespace {
 
 // Measured on two cores: 2,048 to 8,192 positions a thread cost the same, 16,384 12 % more.
 constexpr std::int64_t kPositionsPerThread = 4096;
-
-/// Columns [0, width) of the chosen rows of a [B, N] host array.
-template <class T> Tensor upload_rows(const std::vector<T>& cells, std::int64_t columns,
-                                      const Chunk& chunk, DType dtype, Device device) {
-  std::vector<T> narrow;
-  narrow.reserve(chunk.rows.size() * static_cast<std::size_t>(chunk.width));
-  for (const std::int64_t row : chunk.rows) {
-    const auto begin = cells.begin() + row * columns;
-    narrow.insert(narrow.end(), begin, begin + chunk.width);
-  }
-  const Shape shape{static_cast<std::int64_t>(chunk.rows.size()), chunk.width};
-  return Tensor::from(std::span<const T>(narrow), shape, dtype, device);
-}
 
 }  // namespace
 
@@ -60,30 +46,6 @@ Chunk whole(const data::Batch& batch) {
   Chunk chunk{std::vector<std::int64_t>(static_cast<std::size_t>(batch.size)), 0, batch.width};
   std::iota(chunk.rows.begin(), chunk.rows.end(), 0);
   return chunk;
-}
-
-Feed upload(const data::Batch& batch, const Chunk& chunk, Device device) {
-  Feed feed;
-  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    feed.input.ids[t] = upload_rows(batch.ids[t], batch.width, chunk, DType::i32, device);
-    feed.input.mask[t] = upload_rows(batch.mask[t], batch.width, chunk, DType::f32, device);
-  }
-  std::vector<std::int32_t> labels;
-  for (const std::int64_t row : chunk.rows) {
-    labels.push_back(batch.labels[static_cast<std::size_t>(row)]);
-  }
-  feed.labels =
-      Tensor::from(std::span<const std::int32_t>(labels), {std::ssize(labels)}, DType::i32, device);
-  return feed;
-}
-
-std::array<std::int64_t, nn::kMaxTowers> fewest_tokens(const data::Batch& batch) {
-  std::array<std::int64_t, nn::kMaxTowers> fewest = {-1, -1};
-  for (int t = 0; t < batch.towers; ++t) {
-    const std::vector<std::int32_t>& counts = batch.unmasked[static_cast<std::size_t>(t)];
-    fewest[static_cast<std::size_t>(t)] = *std::min_element(counts.begin(), counts.end());
-  }
-  return fewest;
 }
 
 }  // namespace skytape::train

@@ -2,12 +2,10 @@
 // own longest sequence; small parts keep their activations in the CPU's cache.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "data/batches.hpp"
-#include "nn/model.hpp"
 
 namespace skytape::train {
 
@@ -32,16 +30,5 @@ struct Chunk {
 
 /// The batch as it is, in one chunk.
 [[nodiscard]] Chunk whole(const data::Batch& batch);
-
-/// A chunk on the model's device.
-struct Feed {
-  nn::ModelInput input;  // [B, N]
-  Tensor labels;         // i32[B]
-};
-[[nodiscard]] Feed upload(const data::Batch& batch, const Chunk& chunk, Device device);
-
-/// Smallest number of unmasked tokens of an example, per tower: counted on the host, so that
-/// methods need not ask the device.
-[[nodiscard]] std::array<std::int64_t, nn::kMaxTowers> fewest_tokens(const data::Batch& batch);
 
 }  // namespace skytape::train

@@ -9,6 +9,7 @@
 #include "train/cli.hpp"
 #include "train/cost.hpp"
 #include "train/experiment.hpp"
+#include "train/roofline.hpp"
 #include "train/version.hpp"
 
 namespace skytape::train {
@@ -16,6 +17,7 @@ namespace {
 
 struct CostFlags {
   CostOptions options;
+  RooflineOptions roofline;
   std::string tasks = "listops,text,retrieval,pathfinder,image";
   std::string tables = "all", attention = "all", device = "auto", runs, out;
   std::string lengths = "256,512,1024,2048,4096,8192";
@@ -34,6 +36,7 @@ std::vector<std::string> chosen_tables(const CostFlags& flags) {
       flags.tables == "all" ? kTables : split_list("--tables", flags.tables);
   std::vector<std::string> known = kTables;
   known.emplace_back("convergence");
+  known.emplace_back("roofline");
   for (const std::string& name : chosen) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       throw UsageError(unknown_name("table", name, known));
@@ -51,6 +54,7 @@ int run(CostFlags flags) {
   CostOptions& o = flags.options;
   o.device = parse_device(flags.device);
   o.methods = method_list(flags.attention);
+  flags.roofline.methods = o.methods;
   o.tasks = task_list(flags.tasks);
   o.lengths = number_list("--lengths", flags.lengths, 1, 1 << 20);
   o.inference_lengths = number_list("--inference-lengths", flags.inference_lengths, 1, 1 << 20);
@@ -67,6 +71,7 @@ int run(CostFlags flags) {
     if (table == "operations") experiment.add(operation_table(o));
     if (table == "tasks") experiment.add(task_table(o));
     if (table == "inference") experiment.add(inference_table(o));
+    if (table == "roofline") experiment.add(roofline_table(flags.roofline));
     if (table == "convergence") experiment.add(convergence_table(flags.runs, flags.patience));
     if (table == "length") {
       const LengthStudy study = measure_lengths(o);
@@ -89,7 +94,8 @@ void add_cost(CLI::App& app, int& exit_code) {
   const auto count = CLI::Range(1, 1 << 20);
   command
       ->add_option("--tables", flags->tables,
-                   "parameters, operations, tasks, inference, length, convergence; all")
+                   "parameters, operations, tasks, inference, length, or all of these; "
+                   "convergence; roofline: n = 2048, batch 32, 128 features on a GPU")
       ->capture_default_str();
   command->add_option("--attention", flags->attention, "methods a,b,… or all")
       ->capture_default_str();
@@ -132,6 +138,16 @@ void add_cost(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
       ->check(CLI::Range(0.001, 1e6));
+  command
+      ->add_option("--bandwidth", flags->roofline.rates.copy_gbs,
+                   "of the GPU, for roofline: GB/s of a copy, read plus written")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  command
+      ->add_option("--flops", flags->roofline.rates.bf16_tflops,
+                   "of the GPU, for roofline: TFLOP/s of bf16 products; tf32 is taken for half")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
   command->add_option("--runs", flags->runs, "folder of finished runs, for convergence");
   command
       ->add_option("--patience", flags->patience, "evaluations without progress, for convergence")

@@ -52,7 +52,7 @@ GradcheckReport check(const attention::Spec& spec, const attention::OptionValues
   attention::Call call;
   call.training = true;
   call.random.key = kSeed;
-  call.fewest_tokens = kPositions - 4;
+  call.fewest_tokens = Tensor::full({1}, kPositions - 4, DType::i32, Device::cpu);
   const attention::Draws draws = method->draw(
       {inputs.front(), spec.shared_qk ? Tensor() : inputs[1], inputs.back(), mask}, call);
   call.injected = &draws;

@@ -6,9 +6,9 @@
 #include <memory>
 
 #include "tensor/error.hpp"
-#include "train/chunks.hpp"
 #include "train/cli.hpp"
 #include "train/saved_model.hpp"
+#include "train/step_inputs.hpp"
 #include "train/tokenise.hpp"
 #include "train/version.hpp"
 
@@ -26,9 +26,10 @@ void print_labels(const SavedModel& saved, const std::vector<Tokens>& examples,
   const data::Batch batch = pad(examples, saved.config.batches);
   const Feed feed = upload(batch, whole(batch), saved.config.device);
   nn::StepContext context;
-  context.random = {saved.config.seed, {}};
-  context.first_example = first_example;
-  context.fewest_tokens = fewest_tokens(batch);
+  // As Evaluator draws.
+  context.random = {saved.config.seed, Tensor::full({1}, static_cast<double>(first_example),
+                                                    DType::i32, saved.config.device)};
+  context.fewest_tokens = feed.fewest_tokens;
   Tape tape(Tape::Mode::eval);
   const Tensor logits = saved.model->logits(tape, feed.input, context).value();  // [B, C]
   const std::vector<double> scores = logits.to_vector();

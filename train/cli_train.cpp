@@ -13,7 +13,7 @@ namespace {
 struct TrainFlags {
   RunFlags run;
   std::string out;
-  bool resume = false, force = false, print_config = false, check_finite = false;
+  bool resume = false, force = false, print_config = false, check_finite = false, no_graph = false;
   std::int64_t seeds = 1, stop_after = 0, log_every = 50;
 };
 
@@ -33,6 +33,7 @@ int run(const TrainFlags& flags) {
   options.stop_after = flags.stop_after;
   options.log_every = flags.log_every;
   options.check_finite = flags.check_finite;
+  options.graphs = !flags.no_graph;
   const std::filesystem::path runs = "runs";
   if (flags.seeds > 1) {
     options.out = flags.out.empty() ? runs : std::filesystem::path(flags.out);
@@ -69,6 +70,8 @@ void add_train(CLI::App& app, int& exit_code) {
                     "print every effective value with its origin, and stop");
   command->add_flag("--check-finite", flags->check_finite,
                     "name the first op whose output or gradient is not finite (slow)");
+  command->add_flag("--no-graph", flags->no_graph,
+                    "cuda: submit every step op by op instead of replaying CUDA graphs");
   command->callback([flags, &exit_code] { exit_code = run(*flags); });
 }
 

@@ -45,7 +45,7 @@ attention::Cost counted_cost(const Spec& spec, const attention::CostSizes& sizes
   };
   attention::Call call;
   call.random.key = kSeed;
-  call.fewest_tokens = n;
+  call.fewest_tokens = Tensor::full({1}, sizes.n, DType::i32, Device::cpu);
 
   Tape tape;
   const Var q = tape.input(numbers(1)), v = tape.input(numbers(3));

@@ -7,6 +7,8 @@
 #include "data/batches.hpp"
 #include "data/dataset.hpp"
 #include "nn/model.hpp"
+#include "train/step_graphs.hpp"
+#include "train/step_inputs.hpp"
 
 namespace skytape::train {
 
@@ -29,9 +31,31 @@ struct EvaluateOptions {
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// One pass over `split`, batches of `batches.batch` examples in file order. Draws come from the
-/// evaluation's own key at step 0: evaluating twice gives the same bits.
+/// Evaluates one model again and again. On a GPU the pass over a batch is captured in a CUDA graph
+/// for each layout and replayed, also in later calls.
+class Evaluator {
+ public:
+  explicit Evaluator(const nn::Model& model, bool graphs = true);
+
+  /// One pass over `split`, batches of `batches.batch` examples in file order. Draws come from the
+  /// evaluation's own key, with the number of a batch's first example as their step: evaluating
+  /// twice gives the same bits.
+  [[nodiscard]] Evaluation operator()(const data::Dataset& split, data::BatchOptions batches,
+                                      const EvaluateOptions& options);
+  [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
+
+ private:
+  void submit(std::size_t chunk, std::uint64_t seed);
+
+  const nn::Model& model_;
+  StepInputs inputs_;
+  StepGraphs graphs_;
+  Tensor sums_;  // f32[2]: loss, correct answers
+};
+
+/// The same, once.
 [[nodiscard]] Evaluation evaluate(const nn::Model& model, const data::Dataset& split,
-                                  data::BatchOptions batches, const EvaluateOptions& options);
+                                  const data::BatchOptions& batches,
+                                  const EvaluateOptions& options);
 
 }  // namespace skytape::train

@@ -57,7 +57,9 @@ class Run {
         json_(full_config(config, splits_)),
         folder_(open_folder()),
         model_(model_config(config, splits_), DType::f32, config.device, config.seed),
-        trainer_(model_, config.adamw, config.schedule, config.seed, config.chunk_limits()) {
+        trainer_(model_, config.adamw, config.schedule, config.seed, config.chunk_limits(),
+                 options.graphs),
+        evaluator_(model_, options.graphs) {
     trainer_.check_finite(options.check_finite);
     if (!finished_before_) restore();
   }
@@ -254,7 +256,7 @@ class Run {
     options.progress = [&](std::int64_t done, std::int64_t total) {
       progress_.at(what, done, total);
     };
-    return evaluate(model_, split, batches, options);
+    return evaluator_(split, batches, options);
   }
 
   void evaluate_dev() {
@@ -324,7 +326,9 @@ class Run {
       selected = read_facts(best, folder_.best()).state.step;
       load_weights(best, folder_.best(), model_);
     }
-    Outcome outcome{state_, selected, peak, model_.parameters().parameter_count(), {}, {}};
+    Outcome outcome{
+        state_, selected, peak, model_.parameters().parameter_count(), trainer_.graphs().counts(),
+        {},     {}};
     outcome.dev = evaluate_split(splits_.dev, 0, "dev");
     if (!outcome.dev.interrupted) outcome.test = evaluate_split(splits_.test, 0, "test");
     if (outcome.dev.interrupted || outcome.test.interrupted) return say_stopped();
@@ -353,6 +357,7 @@ class Run {
   RunFolder folder_;
   nn::Model model_;
   Trainer trainer_;
+  Evaluator evaluator_;
   RunState state_;
   std::int64_t started_at_ = 0;   // step at which this process took over
   std::int64_t logged_step_ = 0;  // step of the last log point

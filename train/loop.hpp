@@ -15,6 +15,7 @@ struct TrainOptions {
   std::int64_t stop_after = 0;  // step to stop at with a checkpoint; 0: never
   std::int64_t log_every = 50;  // steps
   bool check_finite = false;    // name the first op that is not finite; slow
+  bool graphs = true;           // false: submit steps op by op on a GPU too
 };
 
 /// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns the exit

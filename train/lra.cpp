@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -61,6 +62,13 @@ std::string last_line(const fs::path& log) {
   return last;
 }
 
+/// True where NVIDIA's Multi-Process Service answers: without it a GPU runs the kernels of one
+/// process at a time.
+bool gpu_is_shared() {
+  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  return fs::exists(fs::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control");
+}
+
 /// A grid while it runs.
 class Grid {
  public:
@@ -76,6 +84,11 @@ class Grid {
         "each; each writes to log.txt in its folder below {}",
         cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs, threads,
         threads == 1 ? "" : "s", options_.out.string()));
+    if (options_.base.device == Device::cuda && options_.jobs > 1 && !gpu_is_shared()) {
+      progress_.line(
+          "the cells take turns on the GPU; NVIDIA's MPS lets their kernels run at once: "
+          "nvidia-cuda-mps-control -d");
+    }
     to_run_ = waiting_.size();
     std::reverse(waiting_.begin(), waiting_.end());  // taken from the back
     while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
@@ -165,10 +178,11 @@ class Grid {
     if (code == 0) {
       const json result = read_result(folder / "result.json");
       const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
-      progress_.line(fmt::format("[{}/{}] {}: dev {:.2f} %, test {:.2f} %, {}", run.number, to_run_,
-                                 run.cell->folder, 100 * result["dev_accuracy"].get<double>(),
-                                 100 * result["test_accuracy"].get<double>(),
-                                 duration_text(seconds)));
+      progress_.line(
+          fmt::format("[{}/{}] {}: dev {:.2f} %, test {:.2f} %, {}, {:.0f} MB", run.number, to_run_,
+                      run.cell->folder, 100 * result["dev_accuracy"].get<double>(),
+                      100 * result["test_accuracy"].get<double>(), duration_text(seconds),
+                      1e-6 * result["peak_bytes"].get<double>()));
     } else if (signal_received() != 0 && code == 128 + signal_received()) {
       progress_.line(fmt::format("[{}/{}] {}: stopped, its state is kept", run.number, to_run_,
                                  run.cell->folder));

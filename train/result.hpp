@@ -18,6 +18,7 @@ struct Outcome {
   std::int64_t selected_step = 0;  // whose weights were tested
   std::int64_t peak_bytes = 0;     // of the allocator, while training
   std::int64_t parameters = 0;
+  StepCounts steps;      // of this process
   Evaluation dev, test;  // whole splits
 };
 

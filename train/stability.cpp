@@ -26,8 +26,9 @@ double squared_norm(const Tensor& x) {
 
 /// Embeddings of a batch after the encoder, one per tower: [B, N, E].
 std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
-                               const nn::StepContext& context, Device device) {
+                               nn::StepContext context, Device device) {
   const Feed feed = upload(batch, whole(batch), device);
+  context.fewest_tokens = feed.fewest_tokens;
   std::vector<Tensor> all;
   for (int tower = 0; tower < batch.towers; ++tower) {
     Tape tape(Tape::Mode::eval);
@@ -84,13 +85,11 @@ double squared_distance(const std::vector<Tensor>& x, const std::vector<Tensor>&
 }
 
 /// The context of a forward pass with the draws of `draw`.
-nn::StepContext context_of(const RunConfig& config, const data::Batch& batch, bool training,
-                           std::int64_t draw) {
+nn::StepContext context_of(const RunConfig& config, bool training, std::int64_t draw) {
   nn::StepContext context;
   context.training = training;
   context.random = {config.seed,
                     Tensor::full({1}, static_cast<double>(draw), DType::i32, config.device)};
-  context.fewest_tokens = fewest_tokens(batch);
   return context;
 }
 
@@ -107,7 +106,7 @@ InstabilityScores instability_scores(const RunConfig& config, const data::Datase
     data::Batch batch;
     stream.next(batch);
     const auto embed = [&](bool training, std::int64_t draw) {
-      return embeddings(model, batch, context_of(config, batch, training, draw), config.device);
+      return embeddings(model, batch, context_of(config, training, draw), config.device);
     };
     const std::vector<Tensor> before = embed(false, i), dropped = embed(true, i);
     const Tensor weights = store.values().slice(0, store.trainable_size()).clone();

@@ -27,6 +27,15 @@ constexpr const char* kGemm = "oneDNN";
 constexpr const char* kGemm = "Eigen";
 #endif
 
+#ifdef SKYTAPE_CUDA_SIMULATED
+constexpr bool kSimulated = true;
+#else
+constexpr bool kSimulated = false;
+#endif
+constexpr const char* kCuda = kSimulated ? "simulated on the CPU, for tests: its times are no GPU's"
+                              : kHaveCuda ? "built in"
+                                          : "not built in (make CUDA=1)";
+
 #ifdef __OPTIMIZE__
 constexpr const char* kOptimised = "optimised";
 #else
@@ -55,17 +64,21 @@ std::string revision() { return SKYTAPE_REVISION; }
 std::string build_facts() {
   return fmt::format("skytape {}\ncompiler  g++ {}, {}\nf32 gemm  {} on the CPU{}\nCUDA      {}\n",
                      revision(), __VERSION__, kOptimised, kGemm,
-                     kHaveCuda ? ", cuBLAS on the GPU" : "",
-                     kHaveCuda ? "built in" : "not built in (make CUDA=1)");
+                     kHaveCuda && !kSimulated ? ", cuBLAS on the GPU" : "", kCuda);
 }
 
 nlohmann::json machine_facts() {
   const auto pages = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES));
   const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
-  return {{"cpu", cpu_name()},         {"cores", std::thread::hardware_concurrency()},
-          {"threads", thread_count()}, {"memory_bytes", pages * page},
-          {"system", system_name()},   {"gemm", kGemm},
-          {"compiler", __VERSION__},   {"revision", revision()}};
+  return {{"cpu", cpu_name()},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", thread_count()},
+          {"memory_bytes", pages * page},
+          {"system", system_name()},
+          {"gemm", kGemm},
+          {"compiler", __VERSION__},
+          {"revision", revision()},
+          {"cuda", kCuda}};
 }
 
 std::int64_t peak_resident_bytes() {
@@ -80,11 +93,12 @@ void reset_peak_resident() {
 
 Device parse_device(const std::string& name) {
   if (name == "cpu") return Device::cpu;
-  if (name == "auto") return cuda_available() ? Device::cuda : Device::cpu;
+  if (name == "auto") return cuda_available() && !kSimulated ? Device::cuda : Device::cpu;
   if (name != "cuda") throw UsageError(unknown_name("device", name, {"auto", "cpu", "cuda"}));
   if (!kHaveCuda)
     throw UsageError("device cuda: this program was built without CUDA (make CUDA=1)");
   if (!cuda_available()) throw UsageError("device cuda: no GPU answers on this machine");
+  if (kSimulated) fmt::print(stderr, "device cuda is {}\n", kCuda);
   return Device::cuda;
 }
 

@@ -101,7 +101,10 @@ TEST_CASE("the shortest example of the batch bounds the slots, or each example i
   Tensor mask = p.in.mask.clone();  // tokens: 20, 14 and, with holes, fewer
   const std::vector<double> tokens = tensor::sum(mask, 1).to_vector();
   const auto shortest = static_cast<std::int64_t>(*std::min_element(tokens.begin(), tokens.end()));
-  const auto draw = [&](const OptionValues& options, std::int64_t fewest) {
+  const auto number = [](double value) {
+    return Tensor::full({1}, value, DType::i32, Device::cpu);
+  };
+  const auto draw = [&](const OptionValues& options, const Tensor& fewest) {
     const Layer layer = make_layer(attention::find("skein_uniform"), options,
                                    {.batch = 3, .heads = 2, .n = 20, .width = 4}, DType::f64);
     Call call = training_call(p.in);
@@ -111,14 +114,15 @@ TEST_CASE("the shortest example of the batch bounds the slots, or each example i
     return used;
   };
   using Slots = std::vector<std::int64_t>;
-  CHECK(draw({{"features", "5"}}, -1) == Slots{5, 5, 5});
-  CHECK(draw({}, -1) == Slots(3, shortest - 1));
-  CHECK(draw({}, 4) == Slots{3, 3, 3});  // another example of the full batch has four tokens
-  CHECK(draw({}, 1) == Slots{1, 1, 1});  // never less than one
+  CHECK(draw({{"features", "5"}}, {}) == Slots{5, 5, 5});
+  CHECK(draw({}, {}) == Slots(3, shortest - 1));
+  CHECK(draw({}, number(4)) ==
+        Slots{3, 3, 3});  // another example of the full batch has four tokens
+  CHECK(draw({}, number(1)) == Slots{1, 1, 1});  // never less than one
   const OptionValues own = {{"feature_limit", "example"}};
-  CHECK(draw(own, 4) == Slots{static_cast<std::int64_t>(tokens[0]) - 1,
-                              static_cast<std::int64_t>(tokens[1]) - 1,
-                              static_cast<std::int64_t>(tokens[2]) - 1});
+  CHECK(draw(own, number(4)) == Slots{static_cast<std::int64_t>(tokens[0]) - 1,
+                                      static_cast<std::int64_t>(tokens[1]) - 1,
+                                      static_cast<std::int64_t>(tokens[2]) - 1});
 }
 
 TEST_CASE("an example without tokens uses no slot and gives zero, its neighbours do not mind") {

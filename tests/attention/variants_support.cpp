@@ -111,13 +111,14 @@ Call training_call(const Inputs& in) {
   Call call;
   call.training = true;
   call.random.key = kKey;
-  call.fewest_tokens = in.mask.size(1);
+  std::int64_t fewest = in.mask.size(1);
   const std::vector<double> mask = in.mask.to_vector();
   for (std::int64_t b = 0; b < in.mask.size(0); ++b) {
     const auto row = mask.begin() + b * in.mask.size(1);
     const auto tokens = std::count(row, row + in.mask.size(1), 1.0);
-    call.fewest_tokens = std::min<std::int64_t>(call.fewest_tokens, tokens);
+    fewest = std::min<std::int64_t>(fewest, tokens);
   }
+  call.fewest_tokens = Tensor::full({1}, static_cast<double>(fewest), DType::i32, in.mask.device());
   return call;
 }
 

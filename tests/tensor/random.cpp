@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tensor/philox.hpp"
-#ifdef SKYTAPE_CUDA
+#if defined(SKYTAPE_CUDA) && !defined(SKYTAPE_CUDA_SIMULATED)
 #include <curand.h>
 #endif
 
@@ -168,7 +168,7 @@ TEST_CASE("random draws refuse a bad dtype, start and step") {
                        "normal: the random step must be i32[1]@cpu, got f32[1]@cpu", Error);
 }
 
-#ifdef SKYTAPE_CUDA
+#if defined(SKYTAPE_CUDA) && !defined(SKYTAPE_CUDA_SIMULATED)
 TEST_CASE("words, uniforms and normals are those of cuRAND's Philox") {
   // cuRAND's host generator needs no GPU. It hands out 4 numbers of each of 2^16 subsequences in
   // turn, then the next 4 of each: group g is counter g / 2^16 of subsequence g % 2^16.

@@ -91,6 +91,25 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   CHECK(shown.out == first.out);
 }
 
+TEST_CASE("cells side by side give the table of cells one by one, in the same order") {
+  if (!program_or_skip()) return;
+  const auto table = [](const std::string& jobs) {
+    const Workshop w;
+    const Finished f = w.lra(6, {"--tasks", "listops", "--attentions", "skyformer,linformer",
+                                 "--seeds", "2", "--jobs", jobs});
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    std::string out = f.out;
+    for (std::size_t at; (at = out.find(w.runs.string())) != std::string::npos;) {
+      out.erase(at, w.runs.string().size());
+    }
+    return out;
+  };
+  const std::string one = table("1");
+  CHECK(has(one, "| skyformer |"));
+  CHECK(table("4") == one);
+}
+
 TEST_CASE("axes make cells of their own, and a cell that fails does not stop the others") {
   if (!program_or_skip()) return;
   const Workshop w;

@@ -44,7 +44,8 @@ def peer_step(args, method, compiled, env):
     """(ms, peak bytes) of one peer process, or None with the reason printed."""
     command = [sys.executable, args.peer, "--attn", method, "--n", str(args.n), "--batch",
                str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
-               "--threads", str(args.threads), "--device", args.device, "--amp", args.amp]
+               "--threads", str(args.threads), "--device", args.device]
+    command += {"fp32": [], "tf32": ["--tf32"], "bf16": ["--amp", "bf16"]}[args.precision]
     text, rss = run(command + (["--compile"] if compiled else []), env)
     found = PEER_LINE.search(text)
     if not found:
@@ -55,17 +56,16 @@ def peer_step(args, method, compiled, env):
 
 
 def our_step(args, method, env):
-    """(ms, peak bytes, share of the gemm rate, machine) of one skytape process."""
+    """(ms, peak bytes, the bench's row, machine) of one skytape process."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        precision = {"none": "fp32", "bf16": "bf16"}[args.amp]
         _, rss = run([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
                       str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
                       "--threads", str(args.threads), "--device", args.device, "--precision",
-                      precision, "--json", file.name], env)
+                      args.precision, "--json", file.name], env)
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
-    return row["step_ms_median"], peak, row["gemm_share"], report["machine"]
+    return row["step_ms_median"], peak, row, report["machine"]
 
 
 def race(args):
@@ -74,8 +74,8 @@ def race(args):
     for peer_name in args.methods:
         ours, eager, compiled = [], [], []
         for _ in range(args.rounds):
-            ms, peak, share, machine = our_step(args, METHODS[peer_name], env)
-            ours.append((ms, peak, share))
+            ms, peak, row, machine = our_step(args, METHODS[peer_name], env)
+            ours.append((ms, peak, row))
             eager.append(peer_step(args, peer_name, False, env))
             if args.compile:
                 compiled.append(peer_step(args, peer_name, True, env))
@@ -97,9 +97,11 @@ def summary(peer_name, ours, eager, compiled):
     forms = {name: form for name, form in forms.items() if form}
     row = {"peer": peer_name, "attention": METHODS[peer_name]}
     row["skytape_ms"], row["skytape_bytes"] = median(ours)
-    row["share_of_gemm"] = statistics.median(r[2] for r in ours)
+    row["share_of_gemm"] = statistics.median(r[2]["gemm_share"] for r in ours)
+    row["of_predicted"] = ours[-1][2].get("of_predicted")
     for name in ("eager", "compiled"):
         row[f"{name}_ms"] = forms[name][0] if name in forms else None
+        row[f"{name}_ratio"] = forms[name][0] / row["skytape_ms"] if name in forms else None
     if forms:
         best = min(forms, key=lambda name: forms[name][0])
         row["best"] = best
@@ -117,27 +119,29 @@ def cell(value, digits=1):
 def markdown_row(row):
     return (f"| {row['peer']} | {row['attention']} | {cell(row['skytape_ms'])} | "
             f"{cell(row['eager_ms'])} | {cell(row['compiled_ms'])} | "
-            f"{cell(row.get('time_ratio'), 2)} | {cell(row.get('ceiling'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
-            f"{cell(row.get('memory_ratio'), 2)} |")
+            f"{cell(row['eager_ratio'], 2)} | {cell(row['compiled_ratio'], 2)} | "
+            f"{cell(row.get('ceiling'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
+            f"{cell(row.get('memory_ratio'), 2)} | {cell(row.get('of_predicted'), 2)} |")
 
 
 def report(args, rows, machine, torch):
     ratios = [row["time_ratio"] for row in rows if row.get("time_ratio")]
     mean = statistics.geometric_mean(ratios) if ratios else None
     what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
-            f"{args.threads} threads, peer precision {args.amp}")
+            f"{args.threads} threads, precision {args.precision}")
     lines = [
         f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
         f"{machine.get('cpu')}, {what}; medians of {args.rounds} processes of {args.steps} steps "
         f"each, in alternation. Own products {machine.get('gemm_gflops', 0):.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
-        "| peer's method | ours | skytape ms | eager ms | compiled ms | times faster | ceiling | "
-        "skytape MB | times less memory |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
+        "| peer's method | ours | skytape ms | eager ms | compiled ms | times eager | "
+        "times compiled | ceiling | skytape MB | times less memory | of the roofline |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [markdown_row(row) for row in rows]
-    lines += ["", "Ceiling: times faster if every product ran at the measured gemm rate and the rest of the "
-              "step took no time.",
-              f"Geometric mean of the times: {cell(mean, 2)}. Memory is the peak "
+    lines += ["", f"Geometric mean of the times, the faster peer counting: {cell(mean, 2)}. "
+              "Ceiling: times faster than that peer if the step's products ran at the measured gemm "
+              "rate and nothing else took time. Of the roofline: step over the least time that its "
+              "work takes on an H200, on CUDA only. Memory is the peak "
               + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
     stem = args.out / f"race-{args.device}"
@@ -155,17 +159,23 @@ def main():
     parser.add_argument("--skytape", default="build/skytape")
     parser.add_argument("--methods", default=",".join(METHODS), help="the peer's names a,b,…")
     parser.add_argument("--n", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--batch", type=int, help="examples [4; 32 with --device cuda]")
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="timed steps [5; 30 with --device cuda]")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--amp", choices=["none", "bf16"], default="none")
+    parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
+                        help="of both sides [fp32; bf16 with --device cuda]")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
     args = parser.parse_args()
     args.methods = args.methods.split(",")
+    args.batch = args.batch or (32 if args.device == "cuda" else 4)
+    args.steps = args.steps or (30 if args.device == "cuda" else 5)
+    args.precision = args.precision or ("bf16" if args.device == "cuda" else "fp32")
+    if args.device == "cpu" and args.precision != "fp32":
+        parser.error("--precision: the cpu computes in fp32 only")
     for name in args.methods:
         if name not in METHODS:
             parser.error(f"unknown method {name}; the peer has {', '.join(METHODS)}")

@@ -4,7 +4,8 @@
 set -eu
 mode=$(basename "$1")
 source=$PWD/tests/install_example/src/gradcheck_own_function.cpp
-make -s install MODE="${mode%-*}" CUDA=$([ "${mode##*-}" = cuda ] && echo 1 || echo 0) PREFIX="$2/installed" >/dev/null
+case ${mode##*-} in cuda) cuda=1 ;; simulated) cuda=simulated ;; *) cuda=0 ;; esac
+make -s install MODE="${mode%-*}" CUDA=$cuda PREFIX="$2/installed" >/dev/null
 cd "$2"
 export PKG_CONFIG_PATH=$2/installed/lib/pkgconfig
 sanitize=$([ "${mode%-*}" = asan ] && echo "-fsanitize=address,undefined" || true)

@@ -1,0 +1,363 @@
+// Runs the threads of a block as fibers, in turn (simulator.hpp).
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tensor/error.hpp"
+#include "tests/cuda_simulator/fiber.hpp"
+#include "tests/cuda_simulator/simulator.hpp"
+
+__thread uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace skytape::cuda_simulator {
+namespace {
+
+constexpr unsigned char kUnwritten =
+    0xff;  // bytes of fresh memory: NaN as f32 or f64, -1 as integer
+
+/// In which order the threads of a block run.
+struct Order {
+  enum class Kind { forward, reverse, random } kind = Kind::forward;
+  std::uint64_t seed = 0;
+
+  static const Order& chosen() {
+    static const Order order = [] {
+      const char* const text = std::getenv("SKYTAPE_SIMULATED_ORDER");
+      const std::string name = text == nullptr ? "forward" : text;
+      if (name == "forward") return Order{};
+      if (name == "reverse") return Order{Kind::reverse, 0};
+      char* end = nullptr;
+      const std::uint64_t seed = std::strtoull(name.c_str(), &end, 10);
+      ENSURE(!name.empty() && *end == 0,
+             "SKYTAPE_SIMULATED_ORDER: expected forward, reverse or a number, got ", name);
+      return Order{Kind::random, seed};
+    }();
+    return order;
+  }
+};
+
+struct Thread {
+  enum class State { fresh, runs, at_barrier, in_warp, ended } state = State::fresh;
+  uint3 index{};
+  Fiber* fiber = nullptr;  // while it waits
+  // What it waits for in its warp.
+  unsigned mask = 0;
+  WarpOp op = nullptr;
+  void* slot = nullptr;
+};
+
+/// One core that runs one block at a time.
+class Multiprocessor {
+ public:
+  Multiprocessor() : home_(this_thread()) {}
+  Multiprocessor(const Multiprocessor&) = delete;
+  Multiprocessor& operator=(const Multiprocessor&) = delete;
+  ~Multiprocessor() {
+    for (Fiber* const fiber : fibers_) {
+      free_fiber(*fiber);
+      delete fiber;
+    }
+  }
+
+  static Multiprocessor& current() {
+    static __thread Multiprocessor* known = nullptr;  // without the guard of the next one
+    if (known == nullptr) {
+      static thread_local Multiprocessor instance;
+      known = &instance;
+    }
+    return *known;
+  }
+
+  std::string run(const Kernel& kernel, std::int64_t block) {
+    prepare(kernel, block);
+    switch_fiber(home_, *idle_fiber());
+    if (error_.empty() && live_ > 0) error_ = deadlock();
+    if (!error_.empty()) {
+      error_ = join("block (", blockIdx.x, ", ", blockIdx.y, ", ", blockIdx.z, "): ", error_);
+      restart_fibers();  // the threads that wait are forgotten
+    }
+    return std::exchange(error_, {});
+  }
+
+  void barrier() {
+    Thread& t = threads_[running_];
+    t.state = Thread::State::at_barrier;
+    ++at_barrier_;
+    release_barrier();
+    wait();
+  }
+
+  void warp_together(unsigned mask, WarpOp op, void* slot) {
+    const unsigned own = running_ % kWarp;
+    if ((mask >> own & 1u) == 0) fail(join("lane ", own, " is not in its own mask ", mask));
+    Thread& t = threads_[running_];
+    t.state = Thread::State::in_warp;
+    t.mask = mask;
+    t.op = op;
+    t.slot = slot;
+    release_warp(running_ / kWarp * kWarp, mask);
+    wait();
+  }
+
+  [[nodiscard]] unsigned running() const { return running_; }
+
+  void* shared_memory(const void* key, std::size_t bytes) {
+    const auto [at, fresh] = static_shared_.try_emplace(key);
+    if (fresh) at->second.assign(bytes, kUnwritten);
+    std::size_t total = dynamic_.size();
+    for (const auto& [other, memory] : static_shared_) total += memory.size();
+    if (total > kMaxSharedBytes) fail(join(total, " bytes of shared memory are too many"));
+    return at->second.data();
+  }
+  unsigned char* dynamic_shared() { return dynamic_.data(); }
+
+ private:
+  void prepare(const Kernel& kernel, std::int64_t block) {
+    const dim3 grid = kernel.grid, size = kernel.block;
+    kernel_ = &kernel;
+    const auto rest = block / grid.x;
+    gridDim = {grid.x, grid.y, grid.z};
+    blockDim = {size.x, size.y, size.z};
+    blockIdx = {static_cast<unsigned>(block % grid.x), static_cast<unsigned>(rest % grid.y),
+                static_cast<unsigned>(rest / grid.y)};
+    const unsigned count = size.x * size.y * size.z;
+    threads_.assign(count, {});
+    uint3 index{};
+    for (Thread& t : threads_) {
+      t.index = index;
+      if (++index.x == size.x) index.x = 0, ++index.y;
+      if (index.y == size.y) index.y = 0, ++index.z;
+    }
+    if (order_.size() != count || Order::chosen().kind == Order::Kind::random) {
+      order_.resize(count);
+      std::iota(order_.begin(), order_.end(), 0u);
+      if (Order::chosen().kind == Order::Kind::reverse) std::reverse(order_.begin(), order_.end());
+      if (Order::chosen().kind == Order::Kind::random) {
+        random_.seed(Order::chosen().seed + static_cast<std::uint64_t>(block));
+        std::shuffle(order_.begin(), order_.end(), random_);
+      }
+    }
+    next_fresh_ = 0;
+    ready_.clear();
+    live_ = count;
+    at_barrier_ = 0;
+    static_shared_.clear();
+    // A new array: address sanitizer then knows its end.
+    dynamic_ = std::vector<unsigned char>(kernel.shared_bytes, kUnwritten);
+  }
+
+  /// A fiber's life: threads that have not begun, one after the other.
+  static void fiber_main() {
+    entered_fiber();
+    Multiprocessor& self = current();
+    for (;;) {
+      self.begin(self.order_[self.next_fresh_++]);
+      self.kernel_->thread();
+      self.end();
+      if (self.ready_.empty() && self.next_fresh_ < self.threads_.size()) continue;
+      Fiber& own = *self.fiber_;
+      self.idle_.push_back(&own);
+      self.leave(own);
+    }
+  }
+
+  void begin(unsigned number) {
+    running_ = number;
+    threads_[number].state = Thread::State::runs;
+    threadIdx = threads_[number].index;
+  }
+  void end() {
+    threads_[running_].state = Thread::State::ended;
+    --live_;
+    release_barrier();
+    const unsigned first = running_ / kWarp * kWarp;
+    for (unsigned i = first; i < std::min<unsigned>(first + kWarp, threads_.size()); ++i) {
+      if (threads_[i].state == Thread::State::in_warp) {
+        release_warp(first, threads_[i].mask);
+        break;
+      }
+    }
+  }
+
+  /// Stops the running thread until it is ready.
+  void wait() {
+    const unsigned self = running_;
+    Fiber& own = *fiber_;
+    threads_[self].fiber = &own;
+    if (!ready_.empty() && ready_.back() == self) {
+      ready_.pop_back();
+    } else {
+      leave(own);
+    }
+    begin(self);
+  }
+
+  /// Continues with whatever can run, else at home.
+  void leave(Fiber& own) {
+    if (!ready_.empty()) {
+      Fiber* const next = threads_[ready_.back()].fiber;
+      ready_.pop_back();
+      fiber_ = next;
+      switch_fiber(own, *next);
+    } else if (next_fresh_ < threads_.size()) {
+      switch_fiber(own, *idle_fiber());
+    } else {
+      switch_fiber(own, home_);
+    }
+  }
+
+  /// Takes an idle fiber and makes it the running one.
+  Fiber* idle_fiber() {
+    if (idle_.empty()) {
+      fibers_.push_back(new Fiber(make_fiber(fibers_.size())));
+      start_fiber(*fibers_.back(), fibers_.size(), fiber_main);
+      idle_.push_back(fibers_.back());
+    }
+    fiber_ = idle_.back();
+    idle_.pop_back();
+    return fiber_;
+  }
+
+  void restart_fibers() {
+    idle_ = fibers_;
+    for (std::size_t i = 0; i < fibers_.size(); ++i) start_fiber(*fibers_[i], i, fiber_main);
+  }
+
+  void release_barrier() {
+    if (live_ == 0 || at_barrier_ < live_) return;
+    at_barrier_ = 0;
+    for (auto number = order_.rbegin(); number != order_.rend(); ++number) {  // the last is next
+      if (threads_[*number].state == Thread::State::at_barrier) make_ready(*number);
+    }
+  }
+
+  void release_warp(unsigned first, unsigned mask) {
+    const unsigned lanes =
+        std::min<unsigned>(kWarp, static_cast<unsigned>(threads_.size()) - first);
+    const Thread* one = nullptr;
+    for (unsigned l = 0; l < lanes; ++l) {
+      const Thread& t = threads_[first + l];
+      if ((mask >> l & 1u) == 0 || t.state == Thread::State::ended) continue;
+      if (t.state != Thread::State::in_warp) return;  // not all are here
+      if (one != nullptr && (t.mask != one->mask || t.op != one->op)) {
+        fail(join("lane ", l, " of warp ", first / kWarp,
+                  " waits with another mask or in another operation than its warp"));
+      }
+      one = &t;
+    }
+    void* slots[kWarp] = {};
+    for (unsigned l = 0; l < lanes; ++l) {
+      const Thread& t = threads_[first + l];
+      if ((mask >> l & 1u) != 0 && t.state == Thread::State::in_warp) slots[l] = t.slot;
+    }
+    one->op(slots);
+    unsigned order[kWarp];
+    std::iota(order, order + kWarp, 0u);
+    if (Order::chosen().kind == Order::Kind::forward) std::reverse(order, order + kWarp);
+    if (Order::chosen().kind == Order::Kind::random) std::shuffle(order, order + kWarp, random_);
+    for (const unsigned l : order) {
+      if (slots[l] != nullptr) make_ready(first + l);
+    }
+  }
+
+  void make_ready(unsigned number) {
+    threads_[number].state = Thread::State::runs;
+    ready_.push_back(number);
+  }
+
+  std::string deadlock() const {
+    const auto count = [&](Thread::State state) {
+      return std::count_if(threads_.begin(), threads_.end(),
+                           [&](const Thread& t) { return t.state == state; });
+    };
+    return join("deadlock: of ", threads_.size(), " threads ", count(Thread::State::at_barrier),
+                " wait at __syncthreads, ", count(Thread::State::in_warp),
+                " for other lanes of their warp, ", count(Thread::State::ended), " have ended");
+  }
+
+  /// Ends the block with an error; does not return.
+  void fail(const std::string& message) {
+    error_ = join("thread ", running_, ": ", message);
+    switch_fiber(*fiber_, home_);
+  }
+
+  const Kernel* kernel_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<unsigned> order_;  // in which threads begin
+  std::size_t next_fresh_ = 0;   // in order_
+  std::vector<unsigned> ready_;  // threads that may go on, the next one last
+  std::size_t live_ = 0, at_barrier_ = 0;
+  unsigned running_ = 0;  // thread
+  Fiber home_;            // the simulator's own stack
+  Fiber* fiber_ = nullptr;
+  std::vector<Fiber*> fibers_, idle_;  // all; those without a thread
+  std::map<const void*, std::vector<unsigned char>> static_shared_;
+  std::vector<unsigned char> dynamic_;
+  std::mt19937_64 random_;
+  std::string error_;
+};
+
+}  // namespace
+
+void warp_together(unsigned mask, WarpOp op, void* slot) {
+  Multiprocessor::current().warp_together(mask, op, slot);
+}
+int lane() { return static_cast<int>(Multiprocessor::current().running() % kWarp); }
+
+void shuffle_lanes(void* const (&slots)[kWarp]) {
+  for (void* const to : slots) {
+    if (to == nullptr) continue;
+    const auto& s = *static_cast<const Shuffle*>(to);
+    const auto* const from = static_cast<const Shuffle*>(slots[s.source & (kWarp - 1)]);
+    if (from == nullptr || from->bytes != s.bytes) {
+      std::memset(s.result, kUnwritten, static_cast<std::size_t>(s.bytes));
+    } else {
+      std::memcpy(s.result, from->value, static_cast<std::size_t>(s.bytes));
+    }
+  }
+}
+void vote_lanes(void* const (&slots)[kWarp]) {
+  unsigned ballot = 0;
+  for (int l = 0; l < kWarp; ++l) {
+    if (slots[l] != nullptr && static_cast<const Vote*>(slots[l])->yes) ballot |= 1u << l;
+  }
+  for (void* const slot : slots) {
+    if (slot != nullptr) static_cast<Vote*>(slot)->ballot = ballot;
+  }
+}
+void meet_lanes(void* const (&)[kWarp]) {}
+
+void* shared_memory(const void* key, std::size_t bytes) {
+  return Multiprocessor::current().shared_memory(key, bytes);
+}
+unsigned char* dynamic_shared() { return Multiprocessor::current().dynamic_shared(); }
+
+std::string run_blocks(const Kernel& kernel) {
+  const std::int64_t blocks = std::int64_t{kernel.grid.x} * kernel.grid.y * kernel.grid.z;
+  const std::int64_t threads = std::int64_t{kernel.block.x} * kernel.block.y * kernel.block.z;
+  std::string error;
+  std::mutex mutex;
+  std::atomic<bool> failed = false;
+  (void)Order::chosen();  // a wrong name throws here, not in a parallel region
+#pragma omp parallel for schedule(dynamic) if (blocks > 1 && blocks * threads > 2048)
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    if (failed) continue;
+    const std::string message = Multiprocessor::current().run(kernel, block);
+    if (message.empty()) continue;
+    const std::lock_guard lock(mutex);
+    failed = true;
+    if (error.empty()) error = message;
+  }
+  return error;
+}
+
+}  // namespace skytape::cuda_simulator
+
+void __syncthreads() { skytape::cuda_simulator::Multiprocessor::current().barrier(); }

@@ -1,0 +1,31 @@
+// The simulated device's memory, streams and graphs, as runtime.cpp and cublas.cpp see them.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "tests/cuda_simulator/cuda_runtime.h"
+
+namespace skytape::cuda_simulator {
+
+/// Makes device memory accessible for as long as it lives; beyond that address sanitizer reports
+/// whoever touches it.
+class OpenMemory {
+ public:
+  OpenMemory();
+  ~OpenMemory();
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+};
+
+/// Keeps the reason for cudaGetErrorString and returns the status.
+cudaError_t failed(cudaError_t status, const std::string& reason);
+
+/// Runs the work now, or adds it to the graph that the stream captures.
+cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
+
+/// Whether [data, data + bytes) lies in one piece of device memory.
+[[nodiscard]] bool on_device(const void* data, std::size_t bytes);
+
+}  // namespace skytape::cuda_simulator

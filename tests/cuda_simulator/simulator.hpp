@@ -1,0 +1,87 @@
+// A simulated CUDA device, for tests on machines without a GPU: `make test CUDA=simulated` compiles
+// every GPU source with g++ and runs its kernels on the CPU.
+//
+// The threads of a block are fibers: each runs until it reaches a barrier, a warp operation or its
+// end, then the next one goes on. Blocks run in any order, several at a time on several cores.
+//
+// What it shows: wrong indices, wrong launch geometry, too little shared memory, barriers that some
+// threads miss, disagreeing warps, shared or fresh memory that is read before it is written (both
+// are filled with NaN), host pointers given to kernels, launches on the default stream, calls that a
+// stream capture forbids. Under MODE=asan also each access beyond a buffer's end or to a freed one,
+// and host code that touches device memory.
+// A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
+// default), reverse, or a number that seeds a random order.
+//
+// What it cannot show: races that need two threads between two barriers to interleave or two blocks
+// to meet, the GPU's memory model, nvcc's code, registers, rounding of the GPU's own exp and log,
+// cuBLAS itself (cublas.cpp), and above all time: nothing measured here says anything about
+// a GPU.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda_simulator/cuda_runtime.h"
+
+namespace skytape::cuda_simulator {
+
+// Limits of compute capability 8.0.
+inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;  // without cudaFuncSetAttribute
+inline constexpr std::size_t kMaxSharedBytes = 163 * 1024;
+
+struct Kernel {
+  const char* name;
+  const void* function;
+  dim3 grid, block;
+  std::size_t shared_bytes;                                    // dynamic
+  std::vector<std::pair<const void*, std::size_t>> arguments;  // where each lies, and its bytes
+  std::function<void()> thread;                                // the body of one thread
+};
+
+/// Checks the launch and runs it, or records it where the stream captures. Errors wait for
+/// cudaGetLastError.
+void submit(Kernel kernel, cudaStream_t stream);
+
+/// Runs kernel<<<grid, block, shared_bytes, stream>>>(args…).
+template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
+                                              dim3 block, std::size_t shared_bytes,
+                                              cudaStream_t stream, A&&... args) {
+  const auto values = std::make_shared<std::tuple<P...>>(std::forward<A>(args)...);
+  std::vector<std::pair<const void*, std::size_t>> arguments;
+  const auto add = [&](auto& value) {
+    __builtin_clear_padding(&value);  // submit looks for pointers in all words
+    arguments.emplace_back(&value, sizeof value);
+  };
+  std::apply([&](auto&... value) { (add(value), ...); }, *values);
+  submit({name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+          std::move(arguments), [kernel, values] { std::apply(kernel, *values); }},
+         stream);
+}
+
+/// `bytes` of the running block's static shared memory, the same for the same key.
+[[nodiscard]] void* shared_memory(const void* key, std::size_t bytes);
+[[nodiscard]] unsigned char* dynamic_shared();
+
+template <class Array> Array& shared() {
+  static char key;
+  return *static_cast<Array*>(shared_memory(&key, sizeof(Array)));
+}
+
+/// Runs all blocks of a checked kernel; returns what went wrong, or nothing.
+[[nodiscard]] std::string run_blocks(const Kernel& kernel);
+
+/// While it lives, new streams run as late as they may: only when the host or another stream waits
+/// for them. Who forgets to wait reads old contents.
+struct StreamsRunLate {
+  StreamsRunLate();
+  ~StreamsRunLate();
+  StreamsRunLate(const StreamsRunLate&) = delete;
+  StreamsRunLate& operator=(const StreamsRunLate&) = delete;
+};
+
+}  // namespace skytape::cuda_simulator
