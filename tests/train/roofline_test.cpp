@@ -72,11 +72,11 @@ TEST_CASE("each kernel waits for the slower of arithmetic and memory, products a
   CHECK(seconds(product, "fp32") == doctest::Approx(1e-1));
   const Launch own{1'000'000, 500'000'000'000, false};  // no tensor cores
   CHECK(seconds(own, "bf16") == doctest::Approx(1e-1));
-  const Launch copy{2'000'000'000, 1, true};
+  const Launch copy{2'000'000'000'000, 1, true};
   CHECK(seconds(copy, "bf16") == doctest::Approx(2));
   const StepWork both = predict({product, copy}, rates, "bf16");
   CHECK(both.seconds == doctest::Approx(2.01));
-  CHECK(both.bytes == 2'001'000'000);
+  CHECK(both.bytes == 2'000'001'000'000);
   CHECK(both.launches == 2);
   CHECK_THROWS_AS((void)seconds(copy, "fp8"), UsageError);
 }
