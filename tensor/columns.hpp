@@ -102,6 +102,10 @@ using cuda::column_chunks;
 inline constexpr Device kBackendDevice = Device::cuda;
 #endif
 
+// Internal, as in kernel files: both builds define these under one name and with other loops, and
+// the linker would keep only one of them.
+namespace {
+
 /// The sums of one chunk when inner = 1: a row for a team.
 template <int K, class T, class F> struct RowChunk {
   F f;
@@ -145,5 +149,7 @@ void columns(std::int64_t outer, std::int64_t n, std::int64_t inner, const F& f,
   }
   if (chunks > 1) columns<1, T>(K * outer, chunks, inner, PartialEntry<T>{to, chunks, inner}, out);
 }
+
+}  // namespace
 
 }  // namespace skytape
