@@ -163,8 +163,8 @@ const void* host_pointer(const Kernel& kernel) {
       std::uintptr_t word = 0;
       std::memcpy(&word, static_cast<const char*>(argument) + at, sizeof word);
       // Not a small 32-bit number beside padding that kept a piece of an old address.
-      const bool address = word >= 0x500000000000u && word <= 0x7fffffffffffu &&
-                           (word & 0xffffffffu) >= 0x10000u;
+      const bool address =
+          word >= 0x500000000000u && word <= 0x7fffffffffffu && (word & 0xffffffffu) >= 0x10000u;
       const auto* const pointer = reinterpret_cast<const void*>(word);
       if (address && device().piece_of(pointer) == device().pieces.end()) return pointer;
     }
