@@ -1,5 +1,5 @@
 // Tiled attention on the GPU: tiles of queries, keys and weights in shared memory, sums in
-// registers (Dao et al. 2022). True f32 or f64 arithmetic.
+// registers (Dao et al. 2022). True f32 or f64 arithmetic; tiled_tensor_core.cu has tf32 and bf16.
 //
 // A block owns what it writes, so there are no atomics and results repeat bit for bit:
 //   forward   block = (b, h, query tile), walks the keys: out and lse;
@@ -11,8 +11,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "attention/tiled_plan.hpp"
-#include "tensor/cuda.hpp"
+#include "attention/tiled_cuda.hpp"
 #include "tensor/launch.hpp"
 #include "tensor/math.hpp"
 #include "tensor/philox.hpp"
@@ -20,17 +19,12 @@
 namespace skytape::attention {
 namespace {
 
+using tiled_cuda::Arrays;
+
 constexpr int kGrid = 16;  // threads along either side of a tile
 constexpr int kThreads = kGrid * kGrid;
 constexpr unsigned kAllLanes = 0xffffffffu;
 static_assert(kGrid == philox::kLanes, "a thread draws one Philox counter for its columns");
-
-/// Typed pointers of one call; see TiledInputs for the shapes. Null where undefined.
-template <class T> struct Arrays {
-  const T *q, *k, *v, *row, *column, *keep;
-  const T *dout, *center;       // backward
-  T *out, *lse, *dq, *dk, *dv;  // results
-};
 
 /// Sizes of tiles for head widths up to kWidth.
 template <class T, int kWidth> struct Tiling {
@@ -407,10 +401,8 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
 /// Launches one block per tile of `rows` rows of every head.
 template <class T> void launch(void (*kernel)(TiledPlan, Arrays<T>), const TiledPlan& plan,
                                const Arrays<T>& in, std::int64_t rows, int tile, int bytes) {
-  const std::int64_t blocks = plan.batch * plan.heads * ((rows + tile - 1) / tile);
+  const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, tile);
   if (blocks == 0) return;
-  ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), "tiled attention: ", blocks,
-         " tiles are too many for one launch");
   int device = 0, limit = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
@@ -436,41 +428,30 @@ template <class F> void dispatch(const Tensor& q, const F& f) {
   });
 }
 
-template <class T> T* optional(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
-
-template <class T> Arrays<T> arrays_for(const TiledInputs& in) {
-  Arrays<T> a{};
-  a.q = in.q.data<T>();
-  a.k = in.k.data<T>();
-  a.v = optional<T>(in.v);
-  a.row = optional<T>(in.row);
-  a.column = in.column.data<T>();
-  a.keep = optional<T>(in.keep);
-  return a;
-}
-
 }  // namespace
 
 void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledForward& result) {
+  if (tiled_cuda::on_tensor_cores(in.q)) {
+    tiled_cuda::tensor_core_forward(plan, tiled_cuda::forward_arrays<float>(in, result));
+    return;
+  }
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
-    Arrays<T> a = arrays_for<T>(in);
-    a.out = optional<T>(result.out);
-    a.lse = optional<T>(result.lse);
+    const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
     launch<T>(forward_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kForwardBytes);
   });
 }
 
 void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,
                        const Tensor& center, TiledBackward& result) {
+  if (tiled_cuda::on_tensor_cores(in.q)) {
+    tiled_cuda::tensor_core_backward(plan,
+                                     tiled_cuda::backward_arrays<float>(in, dout, center, result));
+    return;
+  }
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
-    Arrays<T> a = arrays_for<T>(in);
-    a.dout = optional<T>(dout);
-    a.center = center.data<T>();
-    a.dq = result.dq.data<T>();
-    a.dk = result.dk.data<T>();
-    a.dv = optional<T>(result.dv);
+    const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, center, result);
     launch<T>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kTile, S::kBackwardBytes);
     launch<T>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kBackwardBytes);
   });

@@ -15,7 +15,7 @@ namespace skytape::train {
 /// Several lines: revision, compiler, libraries, CUDA.
 [[nodiscard]] std::string build_facts();
 
-/// {"cpu", "cores", "threads", "memory_bytes", "system", "revision", "build"}.
+/// {"cpu", "cores", "threads", "memory_bytes", "system", "gemm", "compiler", "revision", "cuda"}.
 [[nodiscard]] nlohmann::json machine_facts();
 
 /// The most resident memory of this process so far, bytes, and a fresh start of that count. Where
@@ -23,8 +23,8 @@ namespace skytape::train {
 [[nodiscard]] std::int64_t peak_resident_bytes();
 void reset_peak_resident();
 
-/// "auto" is cuda where a GPU answers, else cpu. UsageError for other names, Error for a device
-/// that is not there.
+/// "auto" is cuda where a GPU answers, else cpu; a simulated GPU must be named. UsageError for other
+/// names and for a device that is not there. Says so on stderr when the GPU is a simulated one.
 [[nodiscard]] Device parse_device(const std::string& name);
 
 /// OpenMP's threads from now on; 0: all cores. UsageError beyond 4096 or below 0.

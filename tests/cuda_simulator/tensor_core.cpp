@@ -1,0 +1,98 @@
+#include "tests/cuda_simulator/tensor_core.hpp"
+
+#include <bit>
+
+#include "tests/cuda_simulator/warp.hpp"
+
+namespace skytape::cuda_simulator {
+namespace {
+
+/// One lane's registers.
+struct Registers {
+  float* d;
+  const std::uint32_t *a, *b;
+};
+
+float low_half(std::uint32_t word) { return std::bit_cast<float>(word << 16); }
+float high_half(std::uint32_t word) { return std::bit_cast<float>(word & 0xffff0000u); }
+
+/// The whole tiles: d [16, 8] += a [16, kInner] b [kInner, 8].
+template <int kInner> struct Tiles {
+  float a[16][kInner], b[kInner][8];
+
+  void multiply_add(void* const (&slots)[kWarp]) const {
+    for (int lane = 0; lane < kWarp; ++lane) {
+      if (slots[lane] == nullptr) continue;
+      float* const d = static_cast<const Registers*>(slots[lane])->d;
+      const int group = lane / 4, in_group = lane % 4;
+      for (int i = 0; i < 4; ++i) {
+        const int row = group + (i < 2 ? 0 : 8), column = 2 * in_group + (i & 1);
+        float sum = 0;
+        for (int k = 0; k < kInner; ++k) sum += a[row][k] * b[k][column];
+        d[i] += sum;
+      }
+    }
+  }
+};
+
+void tf32_lanes(void* const (&slots)[kWarp]) {
+  Tiles<8> tiles{};
+  // The hardware reads the upper 19 bits of a register.
+  const auto number = [](std::uint32_t word) { return std::bit_cast<float>(word & ~0x1fffu); };
+  for (int lane = 0; lane < kWarp; ++lane) {
+    if (slots[lane] == nullptr) continue;
+    const auto& r = *static_cast<const Registers*>(slots[lane]);
+    const int group = lane / 4, in_group = lane % 4;
+    for (int i = 0; i < 4; ++i) {
+      const int row = group + (i == 0 || i == 2 ? 0 : 8), column = in_group + (i < 2 ? 0 : 4);
+      tiles.a[row][column] = number(r.a[i]);
+    }
+    for (int i = 0; i < 2; ++i) tiles.b[in_group + 4 * i][group] = number(r.b[i]);
+  }
+  tiles.multiply_add(slots);
+}
+
+void bf16_lanes(void* const (&slots)[kWarp]) {
+  Tiles<16> tiles{};
+  const auto number = [](std::uint32_t word, int half) {
+    return half == 0 ? low_half(word) : high_half(word);
+  };
+  for (int lane = 0; lane < kWarp; ++lane) {
+    if (slots[lane] == nullptr) continue;
+    const auto& r = *static_cast<const Registers*>(slots[lane]);
+    const int group = lane / 4, in_group = lane % 4;
+    for (int i = 0; i < 8; ++i) {
+      const int row = group + (i < 2 || (i >= 4 && i < 6) ? 0 : 8);
+      const int column = 2 * in_group + (i & 1) + (i < 4 ? 0 : 8);
+      tiles.a[row][column] = number(r.a[i / 2], i & 1);
+    }
+    for (int i = 0; i < 4; ++i) {
+      tiles.b[2 * in_group + (i & 1) + (i < 2 ? 0 : 8)][group] = number(r.b[i / 2], i & 1);
+    }
+  }
+  tiles.multiply_add(slots);
+}
+
+}  // namespace
+
+std::uint32_t round_tf32(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if ((bits & 0x7f800000u) == 0x7f800000u) return x == x ? bits : 0x7fffffffu;
+  return (bits + 0x1000u) & ~0x1fffu;
+}
+std::uint16_t round_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if (x != x) return 0x7fff;
+  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  Registers slot{d, a, b};
+  warp_together(0xffffffffu, tf32_lanes, &slot);
+}
+void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  Registers slot{d, a, b};
+  warp_together(0xffffffffu, bf16_lanes, &slot);
+}
+
+}  // namespace skytape::cuda_simulator
