@@ -19,6 +19,7 @@
 #include "tensor/elementwise.hpp"
 #include "tensor/layout.hpp"
 #include "tensor/reduce.hpp"
+#include "tensor/traffic.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -102,6 +103,11 @@ Tensor scale_rows(const Tensor& x, const Tensor& factor) {
   return tensor::multiply(x, factor.reshape(factor.shape().append(1)));
 }
 
+/// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
+void count_precision(const Tensor& q) {
+  if (q.size(3) <= kTensorCoreWidth) count_product();
+}
+
 }  // namespace
 
 WeightDropout weight_dropout(double rate, std::int64_t nominal_length, const Draws& draws,
@@ -121,7 +127,10 @@ TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   if (plan.score == Score::softmax) {
     result.lse = Tensor::empty(q.shape().first(3), q.dtype(), q.device());
   }
-  on_device(q.device(), [&](auto tag) { tiled_forward_on(tag, plan, in, result); });
+  on_device(q.device(), [&](auto tag) {
+    count_precision(q);
+    tiled_forward_on(tag, plan, in, result);
+  });
   return result;
 }
 
@@ -158,7 +167,10 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   }
 
   TiledBackward result{empty_like(q), empty_like(k), v.defined() ? empty_like(v) : Tensor()};
-  on_device(q.device(), [&](auto tag) { tiled_backward_on(tag, plan, in, dout, center, result); });
+  on_device(q.device(), [&](auto tag) {
+    count_precision(q);
+    tiled_backward_on(tag, plan, in, dout, center, result);
+  });
   if (plan.score == Score::gaussian) {
     tensor::accumulate(result.dq, scale_rows(q, gain), -plan.scale);  // (4)
     tensor::accumulate(result.dk, scale_rows(k, tensor::row_dot(v, result.dv)),

@@ -54,8 +54,7 @@ inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int til
   return blocks;
 }
 
-/// Whether tensor cores compute this call: f32 at tf32 or bf16, head widths up to 64. Wider heads
-/// would not leave their sums in registers; they stay in true fp32.
+/// Whether tensor cores compute this call: f32 at tf32 or bf16, heads up to kTensorCoreWidth.
 [[nodiscard]] bool on_tensor_cores(const Tensor& q);
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in);
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& in);

@@ -7,6 +7,10 @@
 
 namespace skytape::attention {
 
+/// Widest head that a GPU's tensor cores serve, at tf32 and bf16; wider ones would not leave their
+/// sums in registers and stay in true fp32.
+inline constexpr std::int64_t kTensorCoreWidth = 64;
+
 /// Sizes and constants of one call.
 struct TiledPlan {
   Score score = Score::softmax;

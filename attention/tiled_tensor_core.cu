@@ -471,7 +471,8 @@ template <class F> void dispatch(const TiledPlan& plan, const F& f) {
 }  // namespace
 
 bool on_tensor_cores(const Tensor& q) {
-  return q.dtype() == DType::f32 && precision(Device::cuda) != Precision::fp32 && q.size(3) <= 64;
+  return q.dtype() == DType::f32 && precision(Device::cuda) != Precision::fp32 &&
+         q.size(3) <= kTensorCoreWidth;
 }
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in) {

@@ -18,7 +18,7 @@ class Storage;
 struct Launch {
   std::int64_t bytes = 0;          // read plus written, scratch of its own not counted
   std::int64_t multiply_adds = 0;  // of scalar products, as tensor::cpu_multiply_adds counts them
-  bool product = false;            // a matrix product of the library
+  bool product = false;            // at the precision of products: theirs, and tiled attention's
 };
 
 /// While it lives, counts the kernels that this thread calls. One at a time.
@@ -68,7 +68,7 @@ struct TrafficHooks {
 
 /// For a kernel that both reads and writes an array, inside its call: that many bytes pass again.
 void count_again(std::size_t bytes);
-/// For a matrix product of the library, inside its call.
+/// For a call that computes at the precision of matrix products, inside it.
 void count_product();
 
 }  // namespace skytape

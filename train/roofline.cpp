@@ -72,7 +72,7 @@ Table roofline_table(const RooflineOptions& options) {
            ", batch ", options.batch, ", features ", options.features);
   table.columns = {{"method"},
                    {"GFLOP", "{:.1f}"},
-                   {"in own kernels", "{:.1f}"},
+                   {"always fp32", "{:.1f}"},
                    {"GB", "{:.2f}"},
                    {"FLOP/byte", "{:.1f}"},
                    {"kernels", "{:.0f}"},
@@ -103,7 +103,9 @@ Table roofline_table(const RooflineOptions& options) {
       join("Rates: copy ", r.copy_gbs, " GB/s (measured on an H200, read plus written); products ",
            r.bf16_tflops, " TFLOP/s in bf16 (measured), ", r.product_tflops("tf32"),
            " in tf32 (half of bf16), ", r.fp32_tflops,
-           " in fp32 (data sheet). Own kernels compute in fp32 without tensor cores."),
+           " in fp32 (data sheet). Tiled attention runs on tensor cores as products do, other own "
+           "kernels "
+           "in fp32."),
       "GB: every array that a kernel takes, once per kernel; caches may serve some of it. Kernels "
       "are calls of kernel functions, some of which launch two or three; launching costs nothing "
       "here."};
