@@ -38,7 +38,7 @@ build/dependencies.mk: train/scripts/dependencies.sh
 # ---- flags -----------------------------------------------------------------------------------
 OPTIMISE_release := -O3 -DNDEBUG
 OPTIMISE_debug   := -O0 -g
-OPTIMISE_asan    := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+OPTIMISE_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(if $(filter 1,$(PORTABLE)),-march=x86-64-v3,-march=native -mprefer-vector-width=512))
 # -Wno-restrict: g++ 12 warns about its own std::string operator+ (GCC bug 105651).
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Werror)
@@ -70,13 +70,13 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 all: build/skytape build/libskytape.a ## build what this machine can build
 
 # Headers from outside, parsed once for all files (CLI11 for the command line's only). Each file
-# still includes what it uses; MODE=asan compiles without this, so that a forgotten include shows.
+# still includes what it uses: `make check` reads it without this, so that a forgotten include shows.
 STANDARD := algorithm array chrono cmath cstdint filesystem fstream functional limits map memory \
   numeric optional span sstream string string_view vector fmt/format.h
-PRECOMPILED := $(if $(filter asan,$(MODE)),,$B/standard.hpp.gch $B/command_line.hpp.gch)
+PRECOMPILED := $B/standard.hpp.gch $B/command_line.hpp.gch
 $B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
 $B/command_line.hpp.gch: private OUTSIDE := $(STANDARD) CLI/CLI.hpp
-outside = $(if $(PRECOMPILED),-include $B/$(if $(filter train/cli% train/main.cpp,$<),command_line,standard).hpp)
+outside = -include $B/$(if $(filter train/cli% train/main.cpp,$<),command_line,standard).hpp
 # train/ and tests/ call kernels and have none of their own.
 $B/command_line.hpp.gch $B/train/%.o $B/tests/%.o: private OPTIMISE_release := -O1 -DNDEBUG
 $B/tests/cuda_simulator/%.o: private OPTIMISE_release := -O3 -DNDEBUG
