@@ -33,6 +33,7 @@ nn::ModelConfig small_model(const std::string& attention, const attention::Optio
   config.width = 8;
   config.ff_width = 12;
   config.head_width = 4;
+  config.layers = 1;
   config.dropout = 0.2;
   return config;
 }
@@ -62,16 +63,22 @@ data::Batch make_batch(const std::vector<int>& lengths, int seed, bool trim, int
   return batch;
 }
 
-/// Nine batches of two layouts, in a mixed order; no two alike.
-std::vector<data::Batch> changing_batches(bool trim = true, int towers = 1) {
+/// Batches of two layouts, in a mixed order; no two alike.
+std::vector<data::Batch> changing_batches(bool trim = true, int towers = 1, int count = 6) {
   std::vector<data::Batch> batches;
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i < count; ++i) {
     const bool narrow = i % 3 == 1;
     batches.push_back(
         make_batch(narrow ? std::vector<int>{16, 9 + i, 3} : std::vector<int>{40, 11 + i, 25, 6}, i,
                    trim, towers));
   }
   return batches;
+}
+
+/// Few features: the simulated device is slow.
+attention::OptionValues few_features(const char* method) {
+  if (!attention::find(method).has_option("features")) return {};
+  return {{"features", "8"}};
 }
 
 /// A model in training.
@@ -139,12 +146,12 @@ TEST_CASE(
       CAPTURE(text);
       const nn::ModelConfig config = small_model(spec.name, options);
       Training direct(config, Device::cuda, false), replayed(config, Device::cuda, true);
-      for (const data::Batch& batch : changing_batches(!spec.reads_padding)) {
+      for (const data::Batch& batch : changing_batches(!spec.reads_padding, 1, 5)) {
         direct.trainer.step(batch);
         replayed.trainer.step(batch);
       }
       CHECK(replayed.trainer.graphs().counts().direct == 2);
-      CHECK(replayed.trainer.graphs().counts().replayed == 7);
+      CHECK(replayed.trainer.graphs().counts().replayed == 3);
       CHECK(direct.trainer.graphs().counts().replayed == 0);
       CHECK(replayed.weights() == direct.weights());
       CHECK(replayed.gradients() == direct.gradients());
@@ -167,10 +174,10 @@ TEST_CASE("a replayed step allocates nothing and leaves the peak as it was") {
 
 TEST_CASE("two towers and accumulated chunks replay as well") {
   if (!test::cuda_or_skip()) return;
-  for (const char* method : {"skyformer", "skeinformer", "softmax"}) {
+  for (const char* method : {"skeinformer", "vmean"}) {
     CAPTURE(method);
-    for (const ChunkLimits limits : {ChunkLimits{1}, ChunkLimits{2}}) {
-      const nn::ModelConfig config = small_model(method, {}, 2);
+    for (const ChunkLimits limits : {ChunkLimits{2}}) {
+      const nn::ModelConfig config = small_model(method, few_features(method), 2);
       Training direct(config, Device::cuda, false, 3, kLr, limits);
       Training replayed(config, Device::cuda, true, 3, kLr, limits);
       for (const data::Batch& batch : changing_batches(true, 2)) {
@@ -203,7 +210,7 @@ TEST_CASE("a replayed schedule advances, and a run goes on from its middle bit f
   for (const data::Batch& batch : batches) whole.trainer.step(batch);
 
   Training first(config, Device::cuda, true), second(config, Device::cuda, true, 4);
-  const std::size_t half = 5;
+  const std::size_t half = 4;
   for (std::size_t i = 0; i < half; ++i) first.trainer.step(batches[i]);
   second.model.parameters().values().copy_from(first.model.parameters().values());
   second.trainer.optimizer().first_moment().copy_from(first.trainer.optimizer().first_moment());
@@ -229,7 +236,7 @@ TEST_CASE("steps that check or time their ops run directly between replays") {
     plain.trainer.step(batch);
     const std::int64_t done = mixed.trainer.optimizer().steps_done();
     mixed.trainer.check_finite(done == 3);
-    mixed.trainer.time_ops(done == 6 ? &seconds : nullptr);
+    mixed.trainer.time_ops(done == 5 ? &seconds : nullptr);
     mixed.trainer.step(batch);
   }
   CHECK(seconds.contains("attention"));
@@ -242,9 +249,9 @@ TEST_CASE("evaluation replays with the bits of a direct pass, while training cha
   const Folder folder;
   const data::Dataset split = data::made_up::split_of(
       folder, data::made_up::sequences_of({20, 31, 5, 9, 14, 30, 2, 8, 31, 30, 29, 28}));
-  for (const char* method : {"skyformer", "skeinformer", "softmax", "reformer"}) {
+  for (const char* method : {"skyformer", "skeinformer"}) {
     CAPTURE(method);
-    nn::ModelConfig config = small_model(method, {});
+    nn::ModelConfig config = small_model(method, few_features(method));
     config.classes = 16;
     Training run(config, Device::cuda, true);
     Evaluator direct(run.model, false), replayed(run.model);
