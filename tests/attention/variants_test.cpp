@@ -325,10 +325,7 @@ TEST_CASE("evaluating twice gives the same bits") {
 }
 
 TEST_CASE("CUDA agrees with the CPU") {
-  if (!cuda_available()) {
-    MESSAGE("skipped: no CUDA device");
-    return;
-  }
+  if (!test::cuda_or_skip()) return;
   each_sample([](const Spec& spec, const OptionValues& options) {
     const Sizes sizes = first_served(spec, options);
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
@@ -341,8 +338,10 @@ TEST_CASE("CUDA agrees with the CPU") {
     for (const auto& [dtype, limit] : limits) {
       const Layer device = make_layer(spec, options, sizes, dtype, Device::cuda);
       const Draws moved = convert(draws, dtype, Device::cuda);
-      call.injected = &moved;
-      Outcome ours = run(device, convert(problem, dtype, Device::cuda), call);
+      const Problem there = convert(problem, dtype, Device::cuda);
+      Call call_there = training_call(there.in);
+      call_there.injected = &moved;
+      Outcome ours = run(device, there, call_there);
       for (auto& [name, tensor] : ours) tensor = tensor.to(Device::cpu).to(DType::f64);
       const Worst worst = compare(ours, expected);
       INFO(name(dtype), ", worst in ", worst.name);

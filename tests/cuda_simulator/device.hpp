@@ -25,6 +25,9 @@ cudaError_t failed(cudaError_t status, const std::string& reason);
 /// Runs the work now, or adds it to the graph that the stream captures.
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
+/// True while launches are only counted (LaunchesOnly); then counts a product.
+[[nodiscard]] bool only_counts_product();
+
 /// Whether [data, data + bytes) lies in one piece of device memory.
 [[nodiscard]] bool on_device(const void* data, std::size_t bytes);
 

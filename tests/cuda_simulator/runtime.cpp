@@ -65,6 +65,14 @@ struct Device {
   }
 };
 
+/// What LaunchesOnly counts.
+struct Launches {
+  bool only_counted = false;
+  std::int64_t kernels = 0, products = 0;
+  std::uint64_t largest_grid = 0;
+};
+Launches launches;
+
 Device& device() {
   static Device* const instance = new Device;  // tensors may outlive main
   return *instance;
@@ -81,7 +89,7 @@ void begin_to_exist(char* data) {
   Piece& piece = d.pieces.at(data);
   piece.exists = true;
   const OpenMemory open;
-  std::memset(data, kUnwritten, piece.bytes);
+  if (!launches.only_counted) std::memset(data, kUnwritten, piece.bytes);
   d.used += piece.bytes;
   d.used_high = std::max(d.used_high, d.used);
 }
@@ -256,6 +264,17 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
 StreamsRunLate::StreamsRunLate() { new_streams_run_late = true; }
 StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 
+LaunchesOnly::LaunchesOnly() { launches = {true}; }
+LaunchesOnly::~LaunchesOnly() { launches = {}; }
+std::int64_t LaunchesOnly::kernels() { return launches.kernels; }
+std::int64_t LaunchesOnly::products() { return launches.products; }
+std::uint64_t LaunchesOnly::largest_grid() { return launches.largest_grid; }
+
+bool only_counts_product() {
+  if (launches.only_counted) ++launches.products;
+  return launches.only_counted;
+}
+
 bool on_device(const void* data, std::size_t bytes) {
   const auto piece = device().piece_of(data);
   return piece != device().pieces.end() && piece->second.exists &&
@@ -265,6 +284,12 @@ bool on_device(const void* data, std::size_t bytes) {
 void submit(Kernel kernel, cudaStream_t stream) {
   if (const std::string reason = refusal(kernel); !reason.empty()) {
     failed(cudaErrorInvalidConfiguration, reason);
+    return;
+  }
+  if (launches.only_counted) {
+    const dim3& g = kernel.grid;
+    launches.largest_grid = std::max(launches.largest_grid, std::uint64_t{g.x} * g.y * g.z);
+    ++launches.kernels;
     return;
   }
   enqueue(stream, [kernel = std::move(kernel)] {
@@ -426,6 +451,7 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes,
     const int direction = (from ? 2 : 0) + (to ? 1 : 0);  // as cudaMemcpyKind numbers them
     if (kind != cudaMemcpyDefault && static_cast<int>(kind) != direction)
       return failed(cudaErrorInvalidValue, "a copy in another direction than it says");
+    if (launches.only_counted && direction == 3) return cudaSuccess;
     const OpenMemory open;
     std::memmove(target, source, bytes);
     return cudaSuccess;
@@ -436,6 +462,7 @@ cudaError_t cudaMemsetAsync(void* target, int value, std::size_t bytes, cudaStre
     if (!on_device(target, bytes)) {
       return failed(cudaErrorInvalidValue, "memset beyond the end of device memory");
     }
+    if (launches.only_counted) return cudaSuccess;
     const OpenMemory open;
     std::memset(target, value, bytes);
     return cudaSuccess;

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -82,6 +83,20 @@ struct StreamsRunLate {
   ~StreamsRunLate();
   StreamsRunLate(const StreamsRunLate&) = delete;
   StreamsRunLate& operator=(const StreamsRunLate&) = delete;
+};
+
+/// While it lives, launches are checked and counted, but nothing runs: no kernel, product or fill.
+/// Shows the geometry of sizes that a CPU cannot compute; fresh memory then costs only addresses.
+class LaunchesOnly {
+ public:
+  LaunchesOnly();
+  ~LaunchesOnly();
+  LaunchesOnly(const LaunchesOnly&) = delete;
+  LaunchesOnly& operator=(const LaunchesOnly&) = delete;
+
+  [[nodiscard]] static std::int64_t kernels();
+  [[nodiscard]] static std::int64_t products();       // of cuBLAS
+  [[nodiscard]] static std::uint64_t largest_grid();  // blocks of a kernel
 };
 
 }  // namespace skytape::cuda_simulator
