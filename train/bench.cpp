@@ -79,6 +79,12 @@ void start_memory(const BenchCase& c, BenchResult& result) {
   result.fixed_bytes = memory_stats(c.device).live_bytes;
 }
 
+/// Takes the rate of products after the steps into account, too: others use the machine.
+void average_rate(const BenchCase& c, BenchResult& result) {
+  if (!result.gemm_gflops) return;
+  result.gemm_gflops = (*result.gemm_gflops + tensor::measure_gemm_gflops(c.device)) / 2;
+}
+
 /// One layer's attention alone, on inputs of the size that a fresh model gives it.
 void time_attention(const BenchCase& c, const RunConfig& config, BenchResult& result) {
   const attention::Spec& spec = *config.method;
@@ -183,11 +189,13 @@ BenchResult run_bench(const BenchCase& c) {
       result.counts = graphs.counts();
       result.graph_nodes = graphs.nodes();
     };
+    if (c.gemm_rate) result.gemm_gflops = tensor::measure_gemm_gflops(c.device);
     if (c.forward_only) {
       start_memory(c, result);
       measured = measure_forward(c, model, batch, forward_graphs);
       result.forward = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
+      average_rate(c, result);
       keep_counts(forward_graphs);
     } else {
       Trainer trainer(model, config.adamw, config.schedule, kSeed, config.chunk_limits(), c.graphs);
@@ -195,6 +203,7 @@ BenchResult run_bench(const BenchCase& c) {
       measured = measure(c, [&] { trainer.step(batch); });
       result.step = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
+      average_rate(c, result);
       keep_counts(trainer.graphs());
       if (c.attention_alone) result.parts = measure_parts(c, trainer, batch);
       if (c.device == Device::cpu) {
@@ -238,7 +247,7 @@ double model_flops(const nn::ModelConfig& model, const attention::Cost& attentio
   return 2 * static_cast<double>(batch) * example;
 }
 
-json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops) {
+json to_json(const BenchCase& c, const BenchResult& r) {
   json j = {
       {"attention", c.attention},
       {"device", name(c.device)},
@@ -272,7 +281,8 @@ json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops) {
   }
   const double ms = r.step ? r.step->median_ms : r.forward.median_ms;
   j["gflops"] = r.flops / (ms * 1e6);
-  j["gemm_share"] = r.flops / (ms * 1e6) / gemm_gflops;
+  j["gemm_gflops"] = r.gemm_gflops ? json(*r.gemm_gflops) : json();
+  j["gemm_share"] = r.gemm_gflops ? json(r.flops / (ms * 1e6) / *r.gemm_gflops) : json();
   return j;
 }
 

@@ -30,6 +30,7 @@ struct BenchCase {
   bool forward_only = false;    // no backward, no update
   bool attention_alone = true;  // time one layer's attention as well
   bool predict = false;         // count a step's work for the least time on an H200 (roofline.hpp)
+  bool gemm_rate = false;       // measure the device's products just before and after the steps
   bool graphs = true;           // replay CUDA graphs, where the device has them
 };
 
@@ -51,6 +52,7 @@ struct BenchResult {
   std::optional<double> predicted_ms;         // of a step, see BenchCase::predict
   StepCounts counts;                          // how the steps, or forward passes, were run
   std::int64_t graph_nodes = 0;               // kernels, copies and fills of a replayed one
+  std::optional<double> gemm_gflops;          // see BenchCase::gemm_rate: the mean of both
   double flops = 0;                           // of a step or forward pass, by the stated costs
   std::optional<std::int64_t> counted_flops;  // the same, counted: on the CPU
 };
@@ -78,7 +80,7 @@ struct Measured {
 /// The model that a case runs. UsageError for an unknown name or option.
 [[nodiscard]] RunConfig configure(const BenchCase& c);
 
-/// One object of the bench's "results" array; gemm_gflops is this machine's own rate.
-[[nodiscard]] nlohmann::json to_json(const BenchCase& c, const BenchResult& r, double gemm_gflops);
+/// One object of the bench's "results" array.
+[[nodiscard]] nlohmann::json to_json(const BenchCase& c, const BenchResult& r);
 
 }  // namespace skytape::train

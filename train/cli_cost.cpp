@@ -154,7 +154,7 @@ void add_cost(CLI::App& app, int& exit_code) {
       ->check(count)
       ->capture_default_str();
   command->add_option("--device", flags->device, "auto, cpu or cuda")->capture_default_str();
-  command->add_option("--precision", o.precision, "fp32, tf32 or bf16")->capture_default_str();
+  command->add_option("--precision", o.precision, kPrecisionHelp)->capture_default_str();
   command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
       ->capture_default_str();
   command->add_option("--out", flags->out, "folder for JSON, Markdown and figures");

@@ -88,7 +88,7 @@ void add_lra(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--steps", flags->run.steps, "length of every run and of its schedule");
   command->add_option("--features", flags->features, "for the methods that have them");
-  command->add_option("--precision", flags->run.precision, "fp32, tf32 or bf16");
+  command->add_option("--precision", flags->run.precision, kPrecisionHelp);
   command->add_option("--set", flags->run.set, "key=value, for every cell")
       ->allow_extra_args(false);
   command->add_option("--device", flags->run.device, "auto, cpu or cuda")->capture_default_str();

@@ -70,6 +70,10 @@ struct RunConfig {
   [[nodiscard]] ChunkLimits chunk_limits() const;
 };
 
+/// What --precision accepts, for help texts.
+inline constexpr const char* kPrecisionHelp =
+    "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse, and on cuda tiled "
+    "attention with heads wider than 64, stay fp32";
 /// fp32, tf32 or bf16; UsageError for another name.
 [[nodiscard]] Precision parse_precision(const std::string& name);
 

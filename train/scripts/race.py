@@ -2,7 +2,7 @@
 """make race: whole training steps of skytape beside the same model in PyTorch.
 
 Each method runs in a process of its own on either side, in alternation, `--rounds` times; the peer
-eager and compiled, of which the faster one counts. Writes race-<device>.md and .json to --out.
+eager and compiled, of which the faster one counts. Writes race-<device>[-<precision>].md and .json to --out.
 Needs only the interpreter that has torch, and the peer's file, whose methods, arguments and output
 line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
 """
@@ -98,6 +98,7 @@ def summary(peer_name, ours, eager, compiled):
     row = {"peer": peer_name, "attention": METHODS[peer_name]}
     row["skytape_ms"], row["skytape_bytes"] = median(ours)
     row["share_of_gemm"] = statistics.median(r[2]["gemm_share"] for r in ours)
+    row["gemm_gflops"] = statistics.median(r[2]["gemm_gflops"] for r in ours)
     row["of_predicted"] = ours[-1][2].get("of_predicted")
     for name in ("eager", "compiled"):
         row[f"{name}_ms"] = forms[name][0] if name in forms else None
@@ -144,7 +145,8 @@ def report(args, rows, machine, torch):
               "work takes on an H200, on CUDA only. Memory is the peak "
               + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
-    stem = args.out / f"race-{args.device}"
+    suffix = "" if args.precision == "fp32" else f"-{args.precision}"
+    stem = args.out / f"race-{args.device}{suffix}"
     stem.with_suffix(".md").write_text("\n".join(lines) + "\n")
     stem.with_suffix(".json").write_text(json.dumps(
         {"machine": machine, "torch": torch, "settings": what, "geometric_mean": mean,
@@ -174,8 +176,8 @@ def main():
     args.batch = args.batch or (32 if args.device == "cuda" else 4)
     args.steps = args.steps or (30 if args.device == "cuda" else 5)
     args.precision = args.precision or ("bf16" if args.device == "cuda" else "fp32")
-    if args.device == "cpu" and args.precision != "fp32":
-        parser.error("--precision: the cpu computes in fp32 only")
+    if args.device == "cpu" and args.precision == "tf32":
+        parser.error("--precision tf32: that is a GPU's format; the cpu has fp32 and bf16")
     for name in args.methods:
         if name not in METHODS:
             parser.error(f"unknown method {name}; the peer has {', '.join(METHODS)}")
