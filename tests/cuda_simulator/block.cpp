@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/error.hpp"
@@ -282,9 +283,9 @@ class Multiprocessor {
                 " for other lanes of their warp, ", count(Thread::State::ended), " have ended");
   }
 
-  /// Ends the block with an error; does not return.
-  void fail(const std::string& message) {
-    error_ = join("thread ", running_, ": ", message);
+  /// Ends the block with an error; does not return, so nothing on the thread's stack is destroyed.
+  void fail(std::string&& message) {
+    error_ = join("thread ", running_, ": ", std::exchange(message, {}));
     switch_fiber(*fiber_, home_);
   }
 

@@ -1,4 +1,6 @@
 // The CUDA runtime of the simulated device: memory, one device, streams that run at once, graphs.
+#include <sys/mman.h>
+
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +34,7 @@ struct Piece {
   std::size_t bytes = 0;
   bool of_graph = false;
   bool exists = true;
+  bool mapped = false;  // pages that cost nothing until touched, neither filled nor guarded
 };
 
 struct Device {
@@ -53,6 +56,7 @@ struct Device {
 
   void guard([[maybe_unused]] char* data, [[maybe_unused]] const Piece& piece) const {
 #ifdef __SANITIZE_ADDRESS__
+    if (piece.mapped) return;
     if (opened > 0 && piece.exists) {
       __asan_unpoison_memory_region(data, piece.bytes);
     } else {
@@ -78,10 +82,18 @@ Device& device() {
   return *instance;
 }
 
+/// While launches are only counted, hardly more than addresses: such sizes fit no CPU's memory.
 char* reserve(std::size_t bytes, bool of_graph) {
   void* data = nullptr;
-  if (::posix_memalign(&data, kAlignment, std::max<std::size_t>(bytes, 1)) != 0) return nullptr;
-  device().pieces[static_cast<char*>(data)] = {bytes, of_graph, false};
+  const std::size_t some = std::max<std::size_t>(bytes, 1);
+  if (launches.only_counted) {
+    data = ::mmap(nullptr, some, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (data == MAP_FAILED) return nullptr;
+  } else if (::posix_memalign(&data, kAlignment, some) != 0) {
+    return nullptr;
+  }
+  device().pieces[static_cast<char*>(data)] = {bytes, of_graph, false, launches.only_counted};
   return static_cast<char*>(data);
 }
 void begin_to_exist(char* data) {
@@ -89,7 +101,7 @@ void begin_to_exist(char* data) {
   Piece& piece = d.pieces.at(data);
   piece.exists = true;
   const OpenMemory open;
-  if (!launches.only_counted) std::memset(data, kUnwritten, piece.bytes);
+  if (!piece.mapped) std::memset(data, kUnwritten, piece.bytes);
   d.used += piece.bytes;
   d.used_high = std::max(d.used_high, d.used);
 }
@@ -104,10 +116,15 @@ void release(char* data) {
   Device& d = device();
   const auto at = d.pieces.find(data);
   if (at == d.pieces.end()) return;
-#ifdef __SANITIZE_ADDRESS__
-  __asan_unpoison_memory_region(data, at->second.bytes);
-#endif
+  const Piece piece = at->second;
   d.pieces.erase(at);
+  if (piece.mapped) {
+    ::munmap(data, std::max<std::size_t>(piece.bytes, 1));
+    return;
+  }
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(data, piece.bytes);
+#endif
   std::free(data);
 }
 
