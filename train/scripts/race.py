@@ -80,7 +80,7 @@ def race(args):
             if args.compile:
                 compiled.append(peer_step(args, peer_name, True, env))
         rows.append(summary(peer_name, ours, eager, compiled))
-        print(markdown_row(rows[-1]), flush=True)
+        print(markdown_row(rows[-1], args.device), flush=True)
     return rows, machine
 
 
@@ -117,12 +117,18 @@ def cell(value, digits=1):
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def markdown_row(row):
-    return (f"| {row['peer']} | {row['attention']} | {cell(row['skytape_ms'])} | "
-            f"{cell(row['eager_ms'])} | {cell(row['compiled_ms'])} | "
-            f"{cell(row['eager_ratio'], 2)} | {cell(row['compiled_ratio'], 2)} | "
-            f"{cell(row.get('ceiling'), 2)} | {cell(row['skytape_bytes'] / 2**20, 0)} | "
-            f"{cell(row.get('memory_ratio'), 2)} | {cell(row.get('of_predicted'), 2)} |")
+COLUMNS = ["peer's method", "ours", "skytape ms", "eager ms", "compiled ms", "times eager",
+           "times compiled", "ceiling", "skytape MB", "times less memory"]
+
+
+def markdown_row(row, device):
+    cells = [cell(row["skytape_ms"]), cell(row["eager_ms"]), cell(row["compiled_ms"]),
+             cell(row["eager_ratio"], 2), cell(row["compiled_ratio"], 2),
+             cell(row.get("ceiling"), 2), cell(row["skytape_bytes"] / 2**20, 0),
+             cell(row.get("memory_ratio"), 2)]
+    if device == "cuda":
+        cells.append(cell(row["of_predicted"], 2))
+    return f"| `{row['peer']}` | `{row['attention']}` | " + " | ".join(cells) + " |"
 
 
 def report(args, rows, machine, torch):
@@ -133,28 +139,26 @@ def report(args, rows, machine, torch):
     rate = statistics.median(row["gemm_gflops"] for row in rows)
     what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
             f"{args.threads} threads, precision {args.precision}")
+    columns = COLUMNS + (["of the roofline"] if args.device == "cuda" else [])
     lines = [
         f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
         f"{machine.get('cpu')}, {what}; medians of {args.rounds} processes of {args.steps} steps "
         f"each, in alternation. Own products {rate:.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
-        "| peer's method | ours | skytape ms | eager ms | compiled ms | times eager | "
-        "times compiled | ceiling | skytape MB | times less memory | of the roofline |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"]
-    lines += [markdown_row(row) for row in rows]
-    lines += ["", f"Geometric mean of the times, the faster peer counting: {cell(mean, 2)}. "
-              "Ceiling: times faster than that peer if the step's products ran at the measured gemm "
-              f"rate and nothing else took time; geometric mean {cell(highest, 2)}. Of the roofline: step over the least time that its "
-              "work takes on an H200, on CUDA only. Memory is the peak "
-              + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
+        "| " + " | ".join(columns) + " |", "|---|---|" + "---:|" * (len(columns) - 2)]
+    lines += [markdown_row(row, args.device) for row in rows]
+    lines += ["", f"Geometric mean of the times, the faster peer counting: {cell(mean, 2)}. Ceiling: "
+              "times faster than that peer if the step's products ran at the measured gemm rate and "
+              f"nothing else took time; geometric mean {cell(highest, 2)}. Memory is the peak "
+              + ("of the allocator. Of the roofline: step over the least time that its work takes on "
+                 "an H200." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
     suffix = "" if args.precision == "fp32" else f"-{args.precision}"
     stem = args.out / f"race-{args.device}{suffix}"
     stem.with_suffix(".md").write_text("\n".join(lines) + "\n")
     stem.with_suffix(".json").write_text(json.dumps(
         {"machine": machine, "torch": torch, "settings": what, "geometric_mean": mean,
-         "geometric_mean_of_ceilings": highest,
-         "results": rows}, indent=2) + "\n")
+         "geometric_mean_of_ceilings": highest, "results": rows}, indent=2) + "\n")
     print("\n".join(lines[-1:]))
     print(f"wrote {stem}.md and .json")
 
