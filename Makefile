@@ -180,7 +180,7 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*.h tests/*/*/*.cpp)
-readme: all ## write the table of attention methods into README.md
+readme: all ## write the tables of README.md
 	train/scripts/readme.sh
 readme-check: all
 	train/scripts/readme.sh --check

@@ -11,12 +11,20 @@
 namespace skytape::attention {
 namespace {
 
-/// One query against its sampled keys.
+constexpr std::int64_t kAhead = 16;  // keys fetched in advance: their rows lie anywhere in memory
+constexpr std::int64_t kLine = 64;   // bytes of a cache line
+
+/// One query against its sampled keys. index: the list from there on, `listed` keys in all.
 template <class T> T measure_row(const T* q, const T* keys, const std::int32_t* index,
-                                 std::int64_t samples, std::int64_t width, std::int64_t length) {
+                                 std::int64_t listed, std::int64_t samples, std::int64_t width,
+                                 std::int64_t length) {
   T largest = -std::numeric_limits<T>::infinity(), sum = 0;
   for (std::int64_t s = 0; s < samples; ++s) {
     const T* const key = keys + index[s] * width;
+    const T* const later = keys + index[std::min(s + kAhead, listed - 1)] * width;
+    for (std::int64_t d = 0; d < width; d += kLine / std::int64_t{sizeof(T)}) {
+      __builtin_prefetch(later + d);
+    }
     T score = 0;
 #pragma omp simd reduction(+ : score)
     for (std::int64_t d = 0; d < width; ++d) score += q[d] * key[d];
@@ -40,10 +48,9 @@ void sampled_measure_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& key
     T* const to = measure.data<T>();                               // [B, H, N]
 #pragma omp parallel for schedule(static) if (count * samples * width > cpu::kParallelWork)
     for (std::int64_t row = 0; row < count; ++row) {
-      const std::int64_t head = row / n;
-      to[row] =
-          measure_row(query + row * width, key + head * n * width,
-                      index + (head / per_list * n + row % n) * samples, samples, width, length);
+      const std::int64_t head = row / n, from = (head / per_list * n + row % n) * samples;
+      to[row] = measure_row(query + row * width, key + head * n * width, index + from,
+                            keys.numel() - from, samples, width, length);
     }
   });
 }

@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# readme.sh [--check]: writes the table of attention methods into README.md from the registry, or
-# checks that it is current.
+# readme.sh [--check]: writes the tables of README.md, or checks that they are current: the attention
+# methods from the registry, the speed from the committed race.
 set -eu
-table=$(mktemp)
+attention=$(mktemp)
+speed=$(mktemp)
 fresh=$(mktemp)
-trap 'rm -f "$table" "$fresh"' EXIT
-build/skytape info attention --markdown > "$table"
-awk -v table="$table" '
-  /^<!-- attention table/ { print; print ""; while ((getline line < table) > 0) print line; print ""; skip = 1; next }
-  /^<!-- end of attention table/ { skip = 0 }
+trap 'rm -f "$attention" "$speed" "$fresh"' EXIT
+build/skytape info attention --markdown > "$attention"
+sed -n '3,$p' train/results/race-cpu.md > "$speed"
+awk -v attention="$attention" -v speed="$speed" '
+  function put(file,  line) { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
+  /^<!-- attention table/ { put(attention); next }
+  /^<!-- speed table/ { put(speed); next }
+  /^<!-- end of (attention|speed) table/ { skip = 0 }
   !skip { print }' README.md > "$fresh"
 if [ "${1:-}" = --check ]; then
-  diff -u README.md "$fresh" || { echo "README.md: the table of attention methods is not current; make readme writes it"; exit 1; }
+  diff -u README.md "$fresh" || { echo "README.md: a table is not current; make readme writes it"; exit 1; }
 else
   cp "$fresh" README.md
 fi
