@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kAhead = 16;  // keys fetched in advance: their rows lie anywhere in memory
 constexpr std::int64_t kLine = 64;   // bytes of a cache line
 
-/// One query against its sampled keys. index: the list from there on, `listed` keys in all.
+/// One query against its sampled keys, the first of the `listed` ones from index on.
 template <class T> T measure_row(const T* q, const T* keys, const std::int32_t* index,
                                  std::int64_t listed, std::int64_t samples, std::int64_t width,
                                  std::int64_t length) {

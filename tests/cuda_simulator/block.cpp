@@ -283,7 +283,8 @@ class Multiprocessor {
                 " for other lanes of their warp, ", count(Thread::State::ended), " have ended");
   }
 
-  /// Ends the block with an error; does not return, so nothing on the thread's stack is destroyed.
+  /// Ends the block with an error; does not return. As nothing on the thread's stack is destroyed,
+  /// it empties the message here.
   void fail(std::string&& message) {
     error_ = join("thread ", running_, ": ", std::exchange(message, {}));
     switch_fiber(*fiber_, home_);

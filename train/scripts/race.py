@@ -124,7 +124,7 @@ COLUMNS = ["peer's method", "ours", "skytape ms", "eager ms", "compiled ms", "ti
 def markdown_row(row, device):
     cells = [cell(row["skytape_ms"]), cell(row["eager_ms"]), cell(row["compiled_ms"]),
              cell(row["eager_ratio"], 2), cell(row["compiled_ratio"], 2),
-             cell(row.get("ceiling"), 2), cell(row["skytape_bytes"] / 2**20, 0),
+             cell(row.get("ceiling"), 2), cell(row["skytape_bytes"] / 1e6, 0),
              cell(row.get("memory_ratio"), 2)]
     if device == "cuda":
         cells.append(cell(row["of_predicted"], 2))
@@ -139,10 +139,11 @@ def report(args, rows, machine, torch):
     rate = statistics.median(row["gemm_gflops"] for row in rows)
     what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
             f"{args.threads} threads, precision {args.precision}")
+    processes = f"{args.rounds} process" + ("es" if args.rounds > 1 else "")
     columns = COLUMNS + (["of the roofline"] if args.device == "cuda" else [])
     lines = [
         f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
-        f"{machine.get('cpu')}, {what}; medians of {args.rounds} processes of {args.steps} steps "
+        f"{machine.get('cpu')}, {what}; medians of {processes} of {args.steps} steps "
         f"each, in alternation. Own products {rate:.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
         "| " + " | ".join(columns) + " |", "|---|---|" + "---:|" * (len(columns) - 2)]
