@@ -2,36 +2,78 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <type_traits>
 
 #include "attention/informer_rows_plan.hpp"
 #include "attention/sampling.hpp"
 #include "tensor/gemm.hpp"
 #include "tensor/launch.hpp"
+#include "tensor/math.hpp"
 
 namespace skytape::attention {
 namespace {
 
-constexpr std::int64_t kAhead = 16;  // keys fetched in advance: their rows lie anywhere in memory
+constexpr std::int64_t kGroup = 16;  // keys whose sums are taken together
+constexpr std::int64_t kLanes = 16;  // partial sums of one score
 constexpr std::int64_t kLine = 64;   // bytes of a cache line
 
-/// One query against its sampled keys, the first of the `listed` ones from index on.
-template <class T> T measure_row(const T* q, const T* keys, const std::int32_t* index,
-                                 std::int64_t listed, std::int64_t samples, std::int64_t width,
-                                 std::int64_t length) {
-  T largest = -std::numeric_limits<T>::infinity(), sum = 0;
-  for (std::int64_t s = 0; s < samples; ++s) {
-    const T* const key = keys + index[s] * width;
-    const T* const later = keys + index[std::min(s + kAhead, listed - 1)] * width;
+/// Fetches the rows of the next group's keys: they lie anywhere in memory.
+template <class T>
+void prefetch_keys(const T* keys, const std::int32_t* index, std::int64_t count,
+                   std::int64_t width) {
+  for (std::int64_t s = 0; s < count; ++s) {
     for (std::int64_t d = 0; d < width; d += kLine / std::int64_t{sizeof(T)}) {
-      __builtin_prefetch(later + d);
+      __builtin_prefetch(keys + index[s] * width + d);
     }
-    T score = 0;
-#pragma omp simd reduction(+ : score)
-    for (std::int64_t d = 0; d < width; ++d) score += q[d] * key[d];
-    largest = std::max(largest, score);
-    sum += score;
   }
-  return largest - sum / static_cast<T>(length);
+}
+
+/// Scores of one query with `count` <= kGroup keys, into scores[kGroup]. Adding up one vector is
+/// slow, adding neighbours in all vectors of a group is not: log2(kLanes) rounds of that.
+template <class T, class Width>
+void group_scores(const T* q, const T* keys, const std::int32_t* index, std::int64_t count,
+                  Width width, T* scores) {
+  const std::int64_t whole = width / kLanes * kLanes;
+  const T* key[kGroup];
+  for (std::int64_t s = 0; s < kGroup; ++s) key[s] = keys + index[std::min(s, count - 1)] * width;
+  T partial[kGroup * kLanes] = {};  // [kGroup, kLanes]
+  for (std::int64_t d = 0; d < whole; d += kLanes) {
+    for (std::int64_t s = 0; s < kGroup; ++s) {
+#pragma omp simd
+      for (std::int64_t l = 0; l < kLanes; ++l) partial[s * kLanes + l] += q[d + l] * key[s][d + l];
+    }
+  }
+  for (std::int64_t d = whole; d < width; ++d) {
+    for (std::int64_t s = 0; s < kGroup; ++s) partial[s * kLanes + d - whole] += q[d] * key[s][d];
+  }
+  for (std::int64_t half = kGroup * kLanes / 2; half > kGroup; half /= 2) {
+#pragma omp simd
+    for (std::int64_t i = 0; i < half; ++i) partial[i] = partial[2 * i] + partial[2 * i + 1];
+  }
+#pragma omp simd
+  for (std::int64_t s = 0; s < kGroup; ++s) scores[s] = partial[2 * s] + partial[2 * s + 1];
+}
+
+/// One query against its sampled keys, the first `samples` of the `listed` ones from index on.
+template <class T, class Width>
+T measure_row(const T* q, const T* keys, const std::int32_t* index, std::int64_t listed,
+              std::int64_t samples, Width width, std::int64_t length) {
+  T scores[kGroup], largest[kGroup], sum[kGroup] = {};  // of every kGroup-th key
+  std::fill_n(largest, kGroup, -std::numeric_limits<T>::infinity());
+  for (std::int64_t s = 0; s < samples; s += kGroup) {
+    const std::int64_t next = std::min(s + kGroup, listed);
+    prefetch_keys(keys, index + next, std::min(kGroup, listed - next), width);
+    const std::int64_t count = std::min(kGroup, samples - s);
+    group_scores(q, keys, index + s, count, width, scores);
+#pragma omp simd
+    for (std::int64_t i = 0; i < count; ++i) {
+      largest[i] = math::max(largest[i], scores[i]);
+      sum[i] += scores[i];
+    }
+  }
+  return *std::max_element(largest, largest + kGroup) -
+         std::accumulate(sum, sum + kGroup, T(0)) / static_cast<T>(length);
 }
 
 }  // namespace
@@ -46,12 +88,17 @@ void sampled_measure_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& key
   dispatch_float(q.dtype(), [&]<class T>() {
     const T *const query = q.data<T>(), *const key = k.data<T>();  // [B, H, N, D]
     T* const to = measure.data<T>();                               // [B, H, N]
+    const auto run = [&](auto row_width) {
 #pragma omp parallel for schedule(static) if (count * samples * width > cpu::kParallelWork)
-    for (std::int64_t row = 0; row < count; ++row) {
-      const std::int64_t head = row / n, from = (head / per_list * n + row % n) * samples;
-      to[row] = measure_row(query + row * width, key + head * n * width, index + from,
-                            keys.numel() - from, samples, width, length);
-    }
+      for (std::int64_t row = 0; row < count; ++row) {
+        const std::int64_t head = row / n, from = (head / per_list * n + row % n) * samples;
+        to[row] = measure_row(query + row * width, key + head * n * width, index + from,
+                              keys.numel() - from, samples, row_width, length);
+      }
+    };
+    using PaperWidth = std::integral_constant<std::int64_t, 32>;  // known to the compiler: faster
+    if (width == PaperWidth::value) return run(PaperWidth());
+    run(width);
   });
 }
 
