@@ -26,7 +26,7 @@ std::vector<Option> InverseConfig::options() {
 Cost inverse_cost(double size) {
   const double product = size * size * size;
   const auto steps = static_cast<double>(InverseConfig().steps);
-  return {4 * steps * product, 11 * steps * product};
+  return {4 * steps * product, 8 * steps * product};
 }
 
 namespace {
@@ -61,34 +61,41 @@ Tensor implicit_backward(const Tensor& z, const Tensor& dz) {
 
 }  // namespace
 
-void inverse_steps_batched(const Tensor& m, std::vector<Tensor>& iterates) {
+InverseTrace empty_trace(const Tensor& start, std::int64_t steps) {
+  InverseTrace trace{{start}, {}};
+  for (std::int64_t t = 0; t < steps; ++t) {
+    trace.factors.push_back({empty_like(start), empty_like(start), empty_like(start)});
+    trace.iterates.push_back(empty_like(start));
+  }
+  return trace;
+}
+
+void inverse_steps_batched(const Tensor& m, InverseTrace& trace) {
   const BatchedAlgebra on;
-  InverseFactors<Tensor> factors{empty_like(m), empty_like(m), empty_like(m)};
-  for (std::size_t t = 0; t + 1 < iterates.size(); ++t) {
-    inverse_step(on, m, iterates[t], factors, iterates[t + 1]);
+  for (std::size_t t = 0; t < trace.factors.size(); ++t) {
+    inverse_step(on, m, trace.iterates[t], trace.factors[t], trace.iterates[t + 1]);
   }
 }
 
-void inverse_steps_backward_batched(const Tensor& m, const std::vector<Tensor>& iterates,
-                                    const Tensor& dz, Tensor& dm, Tensor& dstart) {
+void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                                    Tensor& dm, Tensor& dstart) {
   const BatchedAlgebra on;
-  InverseFactors<Tensor> factors{empty_like(m), empty_like(m), empty_like(m)};
   InverseGradients<Tensor> gradients{empty_like(m), empty_like(m), empty_like(m)};
   Tensor dnext = dz.clone(), dv = empty_like(m);  // [G, L, L]
   dm.fill(0);
-  for (std::size_t t = iterates.size() - 1; t-- > 0;) {
-    inverse_step_backward(on, m, iterates[t], factors, gradients, dnext, dv, dm);
+  for (std::size_t t = trace.factors.size(); t-- > 0;) {
+    inverse_step_backward(on, m, trace.iterates[t], trace.factors[t], gradients, dnext, dv, dm);
     std::swap(dnext, dv);
   }
   dstart = dnext;
 }
 
-void inverse_steps_on(Cuda, const Tensor& m, std::vector<Tensor>& iterates) {
-  inverse_steps_batched(m, iterates);
+void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
+  inverse_steps_batched(m, trace);
 }
-void inverse_steps_backward_on(Cuda, const Tensor& m, const std::vector<Tensor>& iterates,
-                               const Tensor& dz, Tensor& dm, Tensor& dstart) {
-  inverse_steps_backward_batched(m, iterates, dz, dm, dstart);
+void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart) {
+  inverse_steps_backward_batched(m, trace, dz, dm, dstart);
 }
 
 Tensor shifted_identity(const Tensor& x, double scale, double shift) {
@@ -104,7 +111,7 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   const std::int64_t matrices = batch.size(0), size = batch.size(1);
   saved = {config, batch, {}, {}, {}};
   if (matrices == 0) {
-    saved.iterates = {batch};
+    saved.trace.iterates = {batch};
     return m;
   }
   Tensor column_sums = tensor::sum(batch, 1);  // [G, L]
@@ -114,10 +121,10 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   saved.winner = winner;
 
   const Tensor c = saved.coefficient.reshape({saved.coefficient.numel(), 1, 1});
-  saved.iterates = {tensor::multiply(tensor::transpose(batch), c)};  // (1)
-  for (std::int64_t t = 0; t < config.steps; ++t) saved.iterates.push_back(empty_like(batch));
-  on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.iterates); });  // (2)
-  return saved.iterates.back().reshape(m.shape());
+  saved.trace = empty_trace(tensor::multiply(tensor::transpose(batch), c), config.steps);  // (1)
+  on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.trace); });     // (2)
+  if (config.backward == "implicit") saved.trace.factors.clear();
+  return saved.result().reshape(m.shape());
 }
 
 Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
@@ -129,16 +136,16 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   if (s.config.backward == "implicit") {
 #ifndef NDEBUG
     if (!capturing()) {  // a capture cannot read back; the step ran directly before it
-      const double residual = inverse_residual(s.m, s.iterates.back());
+      const double residual = inverse_residual(s.m, s.result());
       ENSURE(residual <= 1e-3, "iterative_inverse: the implicit gradient needs a converged ",
              "inverse, but |I - M Z| is ", residual, " after ", s.config.steps, " steps");
     }
 #endif
-    return implicit_backward(s.iterates.back(), upstream).reshape(dz.shape());
+    return implicit_backward(s.result(), upstream).reshape(dz.shape());
   }
   Tensor dm = empty_like(s.m), dstart = empty_like(s.m);  // [G, L, L]
   on_device(dz.device(), [&](auto tag) {
-    inverse_steps_backward_on(tag, s.m, s.iterates, upstream, dm, dstart);  // (2)
+    inverse_steps_backward_on(tag, s.m, s.trace, upstream, dm, dstart);  // (2)
   });
 
   // (1): V_0 = c M^T, and c = 1 / sum_i M[i, winner] gives dM[:, winner] -= c^2 dc.

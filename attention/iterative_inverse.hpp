@@ -35,17 +35,30 @@ struct InverseConfig {
   [[nodiscard]] std::vector<Option> options();
 };
 
-/// What the default number of steps costs for an L x L matrix: four products a step, eleven on the
-/// way back (three of them make X, R and P again).
+/// What the default number of steps costs for an L x L matrix: four products a step, eight on the
+/// way back.
 [[nodiscard]] Cost inverse_cost(double size);
 
-/// What backward reads: memory (steps + 2) G L^2.
+/// X, R and P of a step (2), on whatever handle of a matrix.
+template <class Matrix> struct InverseFactors { Matrix x, r, p; };
+
+/// Everything that the steps compute; each tensor [G, L, L].
+struct InverseTrace {
+  std::vector<Tensor> iterates;                 // V_0 … V_steps
+  std::vector<InverseFactors<Tensor>> factors;  // of each step
+};
+
+/// What backward reads: memory (4 steps + 2) G L^2. Only the iterates could be kept and X, R and P
+/// computed again, for three products a step.
 struct InverseSaved {
   InverseConfig config;
-  Tensor m;                      // [G, L, L]
-  std::vector<Tensor> iterates;  // V_0 … V_steps, each [G, L, L]; X, R and P are computed again
-  Tensor coefficient;            // c: [G], or [1] for "original"
-  Tensor winner;  // i32, shape of c: column of the largest sum ("original": g L + column)
+  Tensor m;  // [G, L, L]
+  InverseTrace trace;
+  Tensor coefficient;  // c: [G], or [1] for "original"
+  Tensor winner;       // i32, shape of c: column of the largest sum ("original": g L + column)
+
+  /// Z: [G, L, L].
+  [[nodiscard]] const Tensor& result() const { return trace.iterates.back(); }
 };
 
 /// Z, nearly the inverse of M: [..., L, L] -> [..., L, L]. Fills `saved`.

@@ -1,5 +1,5 @@
-// The iterative inverse on the CPU: one task per matrix, whose dozen L x L blocks stay in a core's
-// cache from the first step to the last. A few large matrices are left to the library products,
+// The iterative inverse on the CPU: one task per matrix, whose few L x L blocks of a step stay in a
+// core's cache. A few large matrices are left to the library products,
 // which cut each into tiles; the choice depends on sizes alone, as results must.
 #include <algorithm>
 
@@ -41,7 +41,6 @@ template <class T> class Blocks {
         next_(memory_.template data<T>()),
         elements_(size * size) {}
   T* take() { return std::exchange(next_, next_ + elements_); }
-  InverseFactors<T*> factors() { return {take(), take(), take()}; }
   InverseGradients<T*> gradients() { return {take(), take(), take()}; }
 
  private:
@@ -50,44 +49,57 @@ template <class T> class Blocks {
   std::int64_t elements_;
 };
 
-template <class T> void run_steps(const Tensor& m, std::vector<Tensor>& iterates) {
+/// Matrix g of a trace, by pointers.
+template <class T> class TraceOf {
+ public:
+  TraceOf(const InverseTrace& trace, std::int64_t g, std::int64_t elements)
+      : trace_(trace), offset_(g * elements) {}
+  [[nodiscard]] T* iterate(std::size_t t) const { return at(trace_.iterates[t]); }
+  [[nodiscard]] InverseFactors<T*> factors(std::size_t t) const {
+    const InverseFactors<Tensor>& f = trace_.factors[t];
+    return {at(f.x), at(f.r), at(f.p)};
+  }
+
+ private:
+  [[nodiscard]] T* at(const Tensor& whole) const { return whole.data<T>() + offset_; }
+
+  const InverseTrace& trace_;
+  std::int64_t offset_;
+};
+
+template <class T> void run_steps(const Tensor& m, const InverseTrace& trace) {
   const std::int64_t matrices = m.size(0), size = m.size(1), elements = size * size;
   const SerialAlgebra<T> on{size};
-#pragma omp parallel if (matrices > 1)
-  {
-    Blocks<T> blocks(3, size);
-    InverseFactors<T*> factors = blocks.factors();
-#pragma omp for schedule(static)
-    for (std::int64_t g = 0; g < matrices; ++g) {
-      for (std::size_t t = 0; t + 1 < iterates.size(); ++t) {
-        T* next = iterates[t + 1].data<T>() + g * elements;
-        inverse_step(on, m.data<T>() + g * elements, iterates[t].data<T>() + g * elements, factors,
-                     next);
-      }
+#pragma omp parallel for schedule(static) if (matrices > 1)
+  for (std::int64_t g = 0; g < matrices; ++g) {
+    const TraceOf<T> own(trace, g, elements);
+    for (std::size_t t = 0; t < trace.factors.size(); ++t) {
+      InverseFactors<T*> factors = own.factors(t);
+      T* next = own.iterate(t + 1);
+      inverse_step(on, m.data<T>() + g * elements, own.iterate(t), factors, next);
     }
   }
 }
 
-template <class T> void run_backward(const Tensor& m, const std::vector<Tensor>& iterates,
-                                     const Tensor& dz, Tensor& dm, Tensor& dstart) {
+template <class T> void run_backward(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                                     Tensor& dm, Tensor& dstart) {
   const std::int64_t matrices = m.size(0), size = m.size(1), elements = size * size;
   const SerialAlgebra<T> on{size};
 #pragma omp parallel if (matrices > 1)
   {
-    Blocks<T> blocks(8, size);
-    InverseFactors<T*> factors = blocks.factors();
+    Blocks<T> blocks(5, size);
     InverseGradients<T*> gradients = blocks.gradients();
     T *dnext = blocks.take(), *dv = blocks.take();
 #pragma omp for schedule(static)
     for (std::int64_t g = 0; g < matrices; ++g) {
+      const TraceOf<T> own(trace, g, elements);
       T* const matrix = m.data<T>() + g * elements;
-      T* const dmatrix = dm.data<T>() + g * elements;
+      T* dmatrix = dm.data<T>() + g * elements;
       std::fill_n(dmatrix, elements, T(0));
       std::copy_n(dz.data<T>() + g * elements, elements, dnext);
-      for (std::size_t t = iterates.size() - 1; t-- > 0;) {
-        T* const v = iterates[t].data<T>() + g * elements;
-        T* target = dmatrix;
-        inverse_step_backward(on, matrix, v, factors, gradients, dnext, dv, target);
+      for (std::size_t t = trace.factors.size(); t-- > 0;) {
+        inverse_step_backward(on, matrix, own.iterate(t), own.factors(t), gradients, dnext, dv,
+                              dmatrix);
         std::swap(dnext, dv);
       }
       std::copy_n(dnext, elements, dstart.data<T>() + g * elements);
@@ -97,15 +109,15 @@ template <class T> void run_backward(const Tensor& m, const std::vector<Tensor>&
 
 }  // namespace
 
-void inverse_steps_on(Cpu, const Tensor& m, std::vector<Tensor>& iterates) {
-  if (few_and_large(m)) return inverse_steps_batched(m, iterates);
-  dispatch_float(m.dtype(), [&]<class T>() { run_steps<T>(m, iterates); });
+void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace) {
+  if (few_and_large(m)) return inverse_steps_batched(m, trace);
+  dispatch_float(m.dtype(), [&]<class T>() { run_steps<T>(m, trace); });
 }
 
-void inverse_steps_backward_on(Cpu, const Tensor& m, const std::vector<Tensor>& iterates,
-                               const Tensor& dz, Tensor& dm, Tensor& dstart) {
-  if (few_and_large(m)) return inverse_steps_backward_batched(m, iterates, dz, dm, dstart);
-  dispatch_float(m.dtype(), [&]<class T>() { run_backward<T>(m, iterates, dz, dm, dstart); });
+void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart) {
+  if (few_and_large(m)) return inverse_steps_backward_batched(m, trace, dz, dm, dstart);
+  dispatch_float(m.dtype(), [&]<class T>() { run_backward<T>(m, trace, dz, dm, dstart); });
 }
 
 }  // namespace skytape::attention

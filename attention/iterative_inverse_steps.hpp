@@ -5,33 +5,23 @@
 // shifted(x, scale, shift, y): y = scale x + shift I, on its own `Matrix` handles.
 #pragma once
 
-#include <vector>
-
+#include "attention/iterative_inverse.hpp"
 #include "tensor/device.hpp"
 #include "tensor/gemm.hpp"
 #include "tensor/tensor.hpp"
 
 namespace skytape::attention {
 
-/// The factors of a step: X = M V, R = 15 I - X (7 I - X), P = 13 I - X R; all [L, L].
-template <class Matrix> struct InverseFactors { Matrix x, r, p; };
-
-template <class Algebra> void inverse_factors(const Algebra& on, const typename Algebra::Matrix& m,
-                                              const typename Algebra::Matrix& v,
-                                              InverseFactors<typename Algebra::Matrix>& f) {
+/// X = M V, R = 15 I - X (7 I - X), P = 13 I - X R and next = V P / 4; all [L, L].
+template <class Algebra> void inverse_step(const Algebra& on, const typename Algebra::Matrix& m,
+                                           const typename Algebra::Matrix& v,
+                                           InverseFactors<typename Algebra::Matrix>& f,
+                                           typename Algebra::Matrix& next) {
   on.gemm(Op::none, m, Op::none, v, f.x, 1, 0);
   on.shifted(f.x, -7, 15, f.r);
   on.gemm(Op::none, f.x, Op::none, f.x, f.r, 1, 1);
   on.shifted(f.x, 0, 13, f.p);
   on.gemm(Op::none, f.x, Op::none, f.r, f.p, -1, 1);
-}
-
-/// next = V P / 4.
-template <class Algebra> void inverse_step(const Algebra& on, const typename Algebra::Matrix& m,
-                                           const typename Algebra::Matrix& v,
-                                           InverseFactors<typename Algebra::Matrix>& f,
-                                           typename Algebra::Matrix& next) {
-  inverse_factors(on, m, v, f);
   on.gemm(Op::none, v, Op::none, f.p, next, 0.25, 0);
 }
 
@@ -46,11 +36,10 @@ template <class Matrix> struct InverseGradients { Matrix dp, dx, dr; };
 template <class Algebra>
 void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
                            const typename Algebra::Matrix& v,
-                           InverseFactors<typename Algebra::Matrix>& f,
+                           const InverseFactors<typename Algebra::Matrix>& f,
                            InverseGradients<typename Algebra::Matrix>& g,
                            const typename Algebra::Matrix& dnext, typename Algebra::Matrix& dv,
                            typename Algebra::Matrix& dm) {
-  inverse_factors(on, m, v, f);
   on.gemm(Op::transpose, v, Op::none, dnext, g.dp, 0.25, 0);
   on.gemm(Op::none, dnext, Op::transpose, f.p, dv, 0.25, 0);
   on.gemm(Op::transpose, f.x, Op::none, g.dp, g.dr, -1, 0);
@@ -62,20 +51,23 @@ void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
   on.gemm(Op::transpose, m, Op::none, g.dx, dv, 1, 1);
 }
 
-/// iterates[t + 1] from iterates[t] for every step; m and iterates: [G, L, L], filled in place.
-void inverse_steps_on(Cpu, const Tensor& m, std::vector<Tensor>& iterates);
-void inverse_steps_on(Cuda, const Tensor& m, std::vector<Tensor>& iterates);
+/// A trace with its first iterate and memory for the rest; start: [G, L, L].
+[[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps);
+
+/// Every step from the first iterate on. m: [G, L, L]; the trace's tensors are filled in place.
+void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace);
+void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace);
 
 /// From dz (of the last iterate) the gradients dm and dstart (of the first), fresh; all [G, L, L].
-void inverse_steps_backward_on(Cpu, const Tensor& m, const std::vector<Tensor>& iterates,
-                               const Tensor& dz, Tensor& dm, Tensor& dstart);
-void inverse_steps_backward_on(Cuda, const Tensor& m, const std::vector<Tensor>& iterates,
-                               const Tensor& dz, Tensor& dm, Tensor& dstart);
+void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart);
+void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart);
 
 /// The batched way, on any device: what Cuda runs, and what tests compare the other with.
-void inverse_steps_batched(const Tensor& m, std::vector<Tensor>& iterates);
-void inverse_steps_backward_batched(const Tensor& m, const std::vector<Tensor>& iterates,
-                                    const Tensor& dz, Tensor& dm, Tensor& dstart);
+void inverse_steps_batched(const Tensor& m, InverseTrace& trace);
+void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                                    Tensor& dm, Tensor& dstart);
 
 /// y = scale x + shift I; x, y: [G, L, L]. x is not read where scale is 0.
 void shifted_identity_on(Cpu, const Tensor& x, double scale, double shift, Tensor& y);

@@ -47,7 +47,7 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
 //      dM = R dM^ R - (r^3 dr / 2) 1^T
 ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved, const Tensor& dt) {
   const Tensor &r = saved.r, &s = saved.s;
-  const Tensor z = saved.inverse.iterates.back().reshape(s.shape().with(3, s.size(2)));
+  const Tensor z = saved.inverse.result().reshape(s.shape().with(3, s.size(2)));
   const Tensor df = multiply(dt, r);                                 // [B, H, L, P]
   const Tensor dz = tensor::matmul(df, s, Op::none, Op::transpose);  // [B, H, L, L]
   const Tensor ds = tensor::matmul(z, df, Op::transpose, Op::none);  // [B, H, L, P]

@@ -164,14 +164,11 @@ TEST_CASE("one matrix at a time and the whole batch at once give the same steps 
     const double limit = dtype == DType::f32 ? 2e-4 : 1e-11;
     const Tensor m = softmax_matrices({5, 17, 17}, dtype);
     const Tensor dz = random_tensor(m.shape(), dtype, Device::cpu, 8, -0.1, 0.1);
-    std::vector<Tensor> one = {tensor::transpose(m)}, all = {tensor::transpose(m)};
-    for (int t = 0; t < 2; ++t) {
-      one.push_back(empty_like(m));
-      all.push_back(empty_like(m));
-    }
+    attention::InverseTrace one = attention::empty_trace(tensor::transpose(m), 2);
+    attention::InverseTrace all = attention::empty_trace(tensor::transpose(m), 2);
     attention::inverse_steps_on(Cpu{}, m, one);
     attention::inverse_steps_batched(m, all);
-    CHECK(relative_error(one.back(), all.back()) < limit);
+    CHECK(relative_error(one.iterates.back(), all.iterates.back()) < limit);
 
     Tensor dm1 = empty_like(m), dv1 = empty_like(m), dm2 = empty_like(m), dv2 = empty_like(m);
     attention::inverse_steps_backward_on(Cpu{}, m, one, dz, dm1, dv1);
