@@ -49,15 +49,15 @@ void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums) {
   tensor::accumulate(dx, tensor::multiply(x, column), -1);
 }
 
-/// The kernel rule; e holds dC and becomes E, [G, N, L].
+/// The kernel rule; e holds dC and becomes E, [G, N, L]. dw is left out if undefined.
 void kernel_rule(const KernelInputs& in, const Tensor& c, Tensor& e, Tensor& dx, Tensor& dw) {
   Tensor row_sums = Tensor::empty({e.size(0), e.size(1)}, e.dtype(), e.device());  // [G, N]
   on_device(e.device(), [&](auto tag) { weigh_rows_on(tag, c, e, row_sums); });
-  dx = tensor::matmul(e, in.w);                           // [G, N, D]
-  dw = tensor::matmul(e, in.x, Op::transpose, Op::none);  // [G, L, D]
+  tensor::gemm(e, Op::none, in.w, Op::none, dx);                         // [G, N, D]
+  if (dw.defined()) tensor::gemm(e, Op::transpose, in.x, Op::none, dw);  // [G, L, D]
   if (!in.gaussian) return;
   subtract_weighted(dx, in.x, row_sums);
-  subtract_weighted(dw, in.w, tensor::sum(e, 1));
+  if (dw.defined()) subtract_weighted(dw, in.w, tensor::sum(e, 1));
 }
 
 }  // namespace
@@ -73,8 +73,8 @@ KernelGradients kernel_matrix_backward(Kernel kernel, const Tensor& x, const Ten
   ENSURE(c.shape() == x.shape().with(3, w.size(2)) && dc.shape() == c.shape(),
          "kernel_matrix_backward: expected c and dc [B, H, N, L] for x ", x, ", w ", w, ", got c ",
          c, ", dc ", dc);
-  Tensor e = joined(dc).clone();  // [G, N, L]
-  Tensor dx, dw;
+  Tensor e = joined(dc).clone();                        // [G, N, L]
+  Tensor dx = empty_like(in.x), dw = empty_like(in.w);  // [G, N, D], [G, L, D]
   kernel_rule(in, joined(c), e, dx, dw);
   return {dx.reshape(x.shape()), dw.reshape(w.shape())};
 }

@@ -179,10 +179,12 @@ template <class T> struct FormChunk {
       weigh(head, row, count, c, e, dx, column_sums);
       tensor::gemm_cpu<T>(Op::none, Op::none, count, width, landmarks, T(1), e, landmarks, head.w,
                           width, in.gaussian ? T(1) : T(0), dx, width);
-      tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, width, count, T(1), e, landmarks,
-                          head.x + row * width, width, T(1), dw, width);
+      if (d.dw.defined()) {
+        tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, width, count, T(1), e, landmarks,
+                            head.x + row * width, width, T(1), dw, width);
+      }
     }
-    if (!in.gaussian) return;
+    if (!in.gaussian || !d.dw.defined()) return;
     for (std::int64_t j = 0; j < landmarks; ++j) {
 #pragma omp simd
       for (std::int64_t k = 0; k < width; ++k) {
@@ -195,7 +197,7 @@ template <class T> struct FormChunk {
 template <class T>
 void run_form(const KernelInputs& in, const Tensor& u, const Tensor& y, FormGradients& d) {
   const std::int64_t landmarks = in.w.size(1), width = in.x.size(2), p = u.size(2);
-  const Partials<T> dw(in, landmarks * width), sums(in, landmarks);
+  const Partials<T> dw(in, d.dw.defined() ? landmarks * width : 0), sums(in, landmarks);
   const Partials<T> dy(in, d.dy.defined() ? landmarks * p : 0);
   const FormChunk<T> form{in, u, y, d};
   const auto make = [&] { return Tensor::empty({2, kTile, landmarks}, kDTypeOf<T>, Device::cpu); };
@@ -206,7 +208,7 @@ void run_form(const KernelInputs& in, const Tensor& u, const Tensor& y, FormGrad
                form.run(g, begin, end, c, c + kTile * landmarks, dw.at(g, chunk), dy.at(g, chunk),
                         sums.at(g, chunk));
              });
-  dw.add_up(d.dw);
+  if (d.dw.defined()) dw.add_up(d.dw);
   if (d.dy.defined()) dy.add_up(d.dy);
 }
 

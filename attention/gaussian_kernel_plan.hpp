@@ -25,7 +25,7 @@ void kernel_times_on(Cuda, const KernelInputs& in, const Tensor& y, Tensor& out)
 void kernel_transposed_times_on(Cpu, const KernelInputs& in, const Tensor& u, Tensor& out);
 void kernel_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u, Tensor& out);
 
-/// Fills dx, dw and whichever of du and dy is defined.
+/// Fills dx and whichever of dw, du and dy is defined.
 void kernel_form_backward_on(Cpu, const KernelInputs& in, const Tensor& u, const Tensor& y,
                              FormGradients& d);
 void kernel_form_backward_on(Cuda, const KernelInputs& in, const Tensor& u, const Tensor& y,

@@ -267,10 +267,10 @@ class Performer final : public Method {
 };
 
 /// Features of queries and keys twice, for their maxima and for use, and a product each with D + 1
-/// columns; backward features once more and four products each.
+/// columns; backward features once more and three products each.
 Cost cost_at(const CostSizes& s) {
   const double features = s.n * s.features;
-  return {2 * features * (3 * s.width + 1), 2 * features * (5 * s.width + 2)};
+  return {2 * features * (3 * s.width + 1), 2 * features * (4 * s.width + 2)};
 }
 
 }  // namespace

@@ -106,11 +106,10 @@ FormGradients features_backward(const RandomFeatures& e, const Tensor& u, const 
                                 Want want) {
   const KernelInputs in = inputs_of("features_backward", e);
   const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, R, P]
-  FormGradients d{empty_like(in.x), empty_like(in.w), {}, {}};
+  FormGradients d{empty_like(in.x), {}, {}, {}};        // W is drawn
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);
   on_device(u.device(), [&](auto tag) { kernel_form_backward_on(tag, in, flat_u, flat_y, d); });
   d.dx = d.dx.reshape(e.x.shape());
-  d.dw = {};  // W is drawn
   if (d.du.defined()) d.du = d.du.reshape(u.shape());
   if (d.dy.defined()) d.dy = d.dy.reshape(y.shape());
   return d;
