@@ -19,9 +19,8 @@ constexpr std::int64_t kLanes = 16;  // partial sums of one score
 constexpr std::int64_t kLine = 64;   // bytes of a cache line
 
 /// Fetches the rows of the next group's keys: they lie anywhere in memory.
-template <class T>
-void prefetch_keys(const T* keys, const std::int32_t* index, std::int64_t count,
-                   std::int64_t width) {
+template <class T> void prefetch_keys(const T* keys, const std::int32_t* index, std::int64_t count,
+                                      std::int64_t width) {
   for (std::int64_t s = 0; s < count; ++s) {
     for (std::int64_t d = 0; d < width; d += kLine / std::int64_t{sizeof(T)}) {
       __builtin_prefetch(keys + index[s] * width + d);
@@ -31,9 +30,9 @@ void prefetch_keys(const T* keys, const std::int32_t* index, std::int64_t count,
 
 /// Scores of one query with `count` <= kGroup keys, into scores[kGroup]. Adding up one vector is
 /// slow, adding neighbours in all vectors of a group is not: log2(kLanes) rounds of that.
-template <class T, class Width>
-void group_scores(const T* q, const T* keys, const std::int32_t* index, std::int64_t count,
-                  Width width, T* scores) {
+template <class T, class Width> void group_scores(const T* q, const T* keys,
+                                                  const std::int32_t* index, std::int64_t count,
+                                                  Width width, T* scores) {
   const std::int64_t whole = width / kLanes * kLanes;
   const T* key[kGroup];
   for (std::int64_t s = 0; s < kGroup; ++s) key[s] = keys + index[std::min(s, count - 1)] * width;
@@ -56,9 +55,9 @@ void group_scores(const T* q, const T* keys, const std::int32_t* index, std::int
 }
 
 /// One query against its sampled keys, the first `samples` of the `listed` ones from index on.
-template <class T, class Width>
-T measure_row(const T* q, const T* keys, const std::int32_t* index, std::int64_t listed,
-              std::int64_t samples, Width width, std::int64_t length) {
+template <class T, class Width> T measure_row(const T* q, const T* keys, const std::int32_t* index,
+                                              std::int64_t listed, std::int64_t samples,
+                                              Width width, std::int64_t length) {
   T scores[kGroup], largest[kGroup], sum[kGroup] = {};  // of every kGroup-th key
   std::fill_n(largest, kGroup, -std::numeric_limits<T>::infinity());
   for (std::int64_t s = 0; s < samples; s += kGroup) {
