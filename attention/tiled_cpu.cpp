@@ -22,12 +22,19 @@
 namespace skytape::attention {
 namespace {
 
-constexpr std::int64_t kQueryTile = 128;
+constexpr std::int64_t kQueryTile = 128;  // at most
 constexpr std::int64_t kKeyTile = 256;  // also the leading dimension of a tile of weights
 static_assert(kKeyTile % philox::kChunk == 0);
 
 // Backward units per call that keep sixteen cores busy; more slabs would only cost memory.
 constexpr std::int64_t kBackwardUnits = 16;
+
+/// Rows of a query tile: as few tiles as kQueryTile allows, of nearly the same size, in whole groups
+/// of the eight that a product takes at once.
+std::int64_t query_tile(std::int64_t queries) {
+  const std::int64_t tiles = std::max<std::int64_t>(1, (queries + kQueryTile - 1) / kQueryTile);
+  return std::max<std::int64_t>(8, ((queries + tiles - 1) / tiles + 7) / 8 * 8);
+}
 
 /// Typed pointers of one call; see TiledInputs for the shapes.
 template <class T> struct Arrays {
@@ -110,7 +117,7 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
                                      std::int64_t i, bool dropout, T* weights, T* factors, T* out,
                                      T* lse) {
   const std::int64_t d = plan.width;
-  const std::int64_t rows = std::min(kQueryTile, plan.queries - i);
+  const std::int64_t rows = std::min(query_tile(plan.queries), plan.queries - i);
   const bool softmax = plan.score == Score::softmax;
   const T* const q = in.q + (bh * plan.queries + i) * d;  // [rows, D]
   RowStatistics<T> statistics[kQueryTile];
@@ -204,7 +211,7 @@ template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in
                                       std::int64_t first, std::int64_t last, bool dropout,
                                       T* weights, T* slopes, T* factors, T* dq) {
   using tensor::gemm_cpu;
-  const std::int64_t d = plan.width;
+  const std::int64_t d = plan.width, tile_rows = query_tile(plan.queries);
   const T scale = static_cast<T>(plan.scale);
   std::fill_n(dq, plan.queries * d, T(0));
   for (std::int64_t j = first * kKeyTile; j < std::min(last * kKeyTile, plan.keys); j += kKeyTile) {
@@ -216,8 +223,8 @@ template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in
     if (dv != nullptr) std::fill_n(dv, cols * d, T(0));
     if (all_padding(in.column + bh * plan.keys + j, cols)) continue;
 
-    for (std::int64_t i = 0; i < plan.queries; i += kQueryTile) {
-      const Tile tile{bh, i, std::min(kQueryTile, plan.queries - i), j, cols};
+    for (std::int64_t i = 0; i < plan.queries; i += tile_rows) {
+      const Tile tile{bh, i, std::min(tile_rows, plan.queries - i), j, cols};
       const std::int64_t at_query = (bh * plan.queries + i) * d;
       const T* const q = in.q + at_query;  // [rows, D]
       const T* const k = in.k + at_key;    // [cols, D]
@@ -246,14 +253,15 @@ void forward(const TiledPlan& plan, const TiledInputs& inputs, TiledForward& res
   T* const out = result.out.defined() ? result.out.data<T>() : nullptr;
   T* const lse = result.lse.defined() ? result.lse.data<T>() : nullptr;
   const bool dropout = drops(plan, inputs);
-  const std::int64_t tiles = (plan.queries + kQueryTile - 1) / kQueryTile;
+  const std::int64_t tile_rows = query_tile(plan.queries);
+  const std::int64_t tiles = (plan.queries + tile_rows - 1) / tile_rows;
   const std::int64_t units = plan.batch * plan.heads * tiles;
   const Tensor workspace =
       Tensor::empty({omp_get_max_threads(), kQueryTile + 1, kKeyTile}, kDTypeOf<T>, Device::cpu);
 #pragma omp parallel for schedule(dynamic) if (units > 1)
   for (std::int64_t unit = 0; unit < units; ++unit) {
     const std::int64_t bh = unit / tiles;
-    const std::int64_t i = unit % tiles * kQueryTile;
+    const std::int64_t i = unit % tiles * tile_rows;
     const std::int64_t row = bh * plan.queries + i;
     T* const weights = workspace.data<T>() + omp_get_thread_num() * (kQueryTile + 1) * kKeyTile;
     forward_unit(plan, in, bh, i, dropout, weights, weights + kQueryTile * kKeyTile,
