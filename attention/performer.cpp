@@ -4,7 +4,7 @@
 // exp(q.k) is the mean over random w of exp(w.q - |q|^2 / 2) exp(w.k - |k|^2 / 2). So softmax's
 // numerator and row sums are products of N x R feature matrices with R x D ones: linear in N.
 //
-//   time     forward 6 N R D multiply-adds per head (2 N R D for the stabilisers), backward 10 N R D
+//   time     forward 4 N R D multiply-adds per head, backward 8 N R D
 //   memory   O((N + R) D); features are made again in tiles wherever they are needed
 //
 // Two forms (option `form`):
@@ -22,6 +22,7 @@
 // Large norms make exp(-|x|^2 / 2) vanish: features become epsilon and attention uniform.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <tuple>
@@ -163,12 +164,13 @@ class Performer final : public Method {
     s.queries = {tensor::affine(in.q, scale(in.q.size(3))), w, {}};  // (1)
     s.keys = {keys(in), w, {}};                                      // (1)
     s.u = values(in);                                                // (1)
-    s.query_maxima = feature_maxima(s.queries.x, w);                 // (2)
-    s.queries.c = s.query_maxima.value;                              // (2)
-    stabilise_keys(s);                                               // (2)
-    s.t = with_total(features_transposed_times(s.keys, s.u), s.u);   // (3)
-    s.s = with_total(features_times(s.queries, s.t), s.t);           // (4)
-    s.out = ratio(s.s);                                              // (5)
+    s.t = with_total(stabilised_features_transposed_times(s.keys, s.u, heads_of_scope(in),
+                                                          s.key_stabiliser.rows),
+                     s.u);                                                             // (2), (3)
+    stabilise_keys(s);                                                                 // (2)
+    s.s = with_total(stabilised_features_times(s.queries, s.t, s.query_maxima), s.t);  // (2), (4)
+    s.queries.c = s.query_maxima.value;                                                // (2)
+    s.out = ratio(s.s);                                                                // (5)
     const Tensor out = s.out;
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
@@ -227,10 +229,14 @@ class Performer final : public Method {
     return tensor::concat(parts, 3);
   }
 
-  /// c of (2).
+  /// How many heads share c of (2).
+  [[nodiscard]] std::int64_t heads_of_scope(const Inputs& in) const {
+    return config_.official() ? std::max<std::int64_t>(in.k.size(0) * in.k.size(1), 1) : 1;
+  }
+
+  /// c of (2) from the maxima of rows.
   void stabilise_keys(Saved& s) const {
     KeyStabiliser& k = s.key_stabiliser;
-    k.rows = feature_maxima(s.keys.x, s.keys.w);
     const Shape shape = k.rows.value.shape();  // [B, H, N]
     const std::int64_t heads = shape[0] * shape[1];
     std::tie(k.largest, k.position) =
@@ -266,11 +272,11 @@ class Performer final : public Method {
   Parameter* projection_ = nullptr;  // W: [R, D], unless drawn anew
 };
 
-/// Features of queries and keys twice, for their maxima and for use, and a product each with D + 1
-/// columns; backward features once more and three products each.
+/// Features of queries and keys and a product each with D + 1 columns; backward features once more
+/// and three products each.
 Cost cost_at(const CostSizes& s) {
   const double features = s.n * s.features;
-  return {2 * features * (3 * s.width + 1), 2 * features * (4 * s.width + 2)};
+  return {2 * features * (2 * s.width + 1), 2 * features * (4 * s.width + 2)};
 }
 
 }  // namespace
@@ -280,7 +286,7 @@ Spec performer_spec() {
   spec.name = "performer";
   spec.paper = "Performer (Choromanski et al. 2021), eq. 7";
   spec.idea = "positive random features of the softmax kernel";
-  spec.cost = "6 N R D";
+  spec.cost = "4 N R D";
   spec.cost_at = cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
   spec.memory = "(N + R) D";

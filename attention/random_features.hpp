@@ -27,7 +27,6 @@ struct FeatureMaxima {
   Tensor value;    // [B, H, N]
   Tensor feature;  // i32[B, H, N]
 };
-[[nodiscard]] FeatureMaxima feature_maxima(const Tensor& x, const Tensor& w);
 /// Its gradient: dx[b, h, i, :] += dvalue[b, h, i] w[feature[b, h, i], :], in place.
 void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Tensor& dvalue,
                          Tensor& dx);
@@ -39,10 +38,15 @@ struct RandomFeatures {
   Tensor c;  // [B, H, N]
 };
 
-/// E y: y [B, H, R, P] -> [B, H, N, P].
-[[nodiscard]] Tensor features_times(const RandomFeatures& e, const Tensor& y);
-/// E^T u: u [B, H, N, P] -> [B, H, R, P].
-[[nodiscard]] Tensor features_transposed_times(const RandomFeatures& e, const Tensor& u);
+/// E y with each row's largest product as its stabiliser: y [B, H, R, P] -> [B, H, N, P]. e.c is not
+/// read: it is what `maxima` gets.
+[[nodiscard]] Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y,
+                                               FeatureMaxima& maxima);
+/// E^T u with one stabiliser, the largest product of `scope` heads (a divisor of B H), for all their
+/// rows: u [B, H, N, P] -> [B, H, R, P]. e.c is not read; `maxima` gets those of single rows.
+[[nodiscard]] Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tensor& u,
+                                                          std::int64_t scope,
+                                                          FeatureMaxima& maxima);
 /// Gradients of the bilinear form sum_ij E_ij u_i.y_j (see gaussian_kernel.hpp), c held constant:
 /// dx and, as wanted, du = E y or dy = E^T u; dw stays undefined.
 [[nodiscard]] FormGradients features_backward(const RandomFeatures& e, const Tensor& u,

@@ -5,10 +5,12 @@
 #include <limits>
 
 #include "attention/random_features.hpp"
+#include "attention/random_features_plan.hpp"
 #include "tensor/elementwise.hpp"
 #include "tensor/gemm.hpp"
 #include "tensor/reduce.hpp"
 #include "tests/attention/variants_support.hpp"
+#include "tests/support/close.hpp"
 
 namespace skytape::test {
 namespace {
@@ -78,7 +80,7 @@ TEST_CASE("slowed draws change once in so many steps") {
   CHECK_THROWS_AS((void)attention::slowed(Random{}, 0), Error);
 }
 
-TEST_CASE("feature maxima are the largest products and the first of equal ones") {
+TEST_CASE("stabilised products find the largest of each row and the first of equal ones") {
   const std::int64_t n = 150;
   for (const DType dtype : {DType::f32, DType::f64}) {
     Tensor x = tensor::normal({1, 2, n, 3}, Random{1, {}}, dtype, Device::cpu);
@@ -86,15 +88,60 @@ TEST_CASE("feature maxima are the largest products and the first of equal ones")
     std::vector<double> rows = half.to_vector();
     rows.insert(rows.end(), rows.begin(), rows.begin() + 15);  // every feature twice
     const Tensor w = Tensor::from(rows, {10, 3}, dtype, Device::cpu);
-    const attention::FeatureMaxima maxima = attention::feature_maxima(x, w);
+    const Tensor y = tensor::normal({1, 2, 10, 4}, Random{3, {}}, dtype, Device::cpu);
+    attention::FeatureMaxima own, shared;
+    const auto products = [&] {
+      (void)attention::stabilised_features_times({x, w, {}}, y, own);
+      (void)attention::stabilised_features_transposed_times({x, w, {}}, x, 2, shared);
+    };
+    products();
     const auto [value, position] = tensor::max(tensor::matmul(x, w, Op::none, Op::transpose), 3);
-    CHECK(distance(maxima.value, value) <= 1e-6 * norm(value));
-    CHECK(maxima.feature.to_vector() == position.to_vector());
-    for (const double feature : maxima.feature.to_vector()) CHECK(feature < 5);
-    x.fill(std::numeric_limits<double>::quiet_NaN());
-    for (const double feature : attention::feature_maxima(x, w).feature.to_vector()) {
-      CHECK(feature == 0);  // inside, whatever it means
+    for (const attention::FeatureMaxima& maxima : {own, shared}) {
+      CHECK(distance(maxima.value, value) <= 1e-6 * norm(value));
+      CHECK(maxima.feature.to_vector() == position.to_vector());
+      for (const double feature : maxima.feature.to_vector()) CHECK(feature < 5);
     }
+    x.fill(std::numeric_limits<double>::quiet_NaN());
+    products();
+    for (const attention::FeatureMaxima& maxima : {own, shared}) {
+      for (const double feature : maxima.feature.to_vector()) {
+        CHECK(feature == 0);  // inside, whatever it means
+      }
+    }
+  }
+}
+
+TEST_CASE("stabilised products in tiles are those with the features as one array") {
+  const std::int64_t g = 4, n = 1100, count = 6;  // three chunks of several tiles
+  Tensor x = tensor::normal({g, n, 3}, Random{1, {}}, DType::f64, Device::cpu);
+  for (std::int64_t i = 0; i < n; ++i) {  // maxima that grow within chunks and from one to the next
+    Tensor row = x[2].slice(i, i + 1);
+    row.copy_from(tensor::affine(row, 0.01 * static_cast<double>(i)));
+  }
+  const Tensor w = tensor::normal({g, count, 3}, Random{2, {}}, DType::f64, Device::cpu);
+  const Tensor y = tensor::normal({g, count, 2}, Random{3, {}}, DType::f64, Device::cpu);
+  const Tensor u = tensor::normal({g, n, 2}, Random{4, {}}, DType::f64, Device::cpu);
+  const attention::KernelInputs in{x, w, tensor::affine(tensor::row_dot(x, x), -0.5),
+                                   Tensor::zeros({g, count}, DType::f64, Device::cpu), true};
+  const auto maxima = [&] {
+    return attention::RowMaxima{Tensor::empty({g, n}, DType::f64, Device::cpu),
+                                Tensor::empty({g, n}, DType::i32, Device::cpu)};
+  };
+  const auto rows = maxima(), expected_rows = maxima();
+  Tensor out = empty_like(u), expected = empty_like(u);
+  attention::stabilised_times_on(Cpu{}, in, y, rows, out);
+  attention::stabilised_times_whole(in, y, expected_rows, expected);
+  CHECK(relative_error(out, expected) < 1e-12);
+  CHECK(relative_error(rows.value, expected_rows.value) < 1e-14);
+  for (const std::int64_t scope : {1, 2, 4}) {
+    CAPTURE(scope);
+    Tensor sums = empty_like(y), expected_sums = empty_like(y);
+    attention::stabilised_transposed_times_on(Cpu{}, in, u, scope, rows, sums);
+    attention::stabilised_transposed_times_whole(in, u, scope, expected_rows, expected_sums);
+    for (std::int64_t head = 0; head < g; ++head) {  // their sizes differ by the stabiliser
+      CHECK(relative_error(sums[head], expected_sums[head]) < 1e-11);
+    }
+    CHECK(rows.position.to_vector() == expected_rows.position.to_vector());
   }
 }
 
