@@ -82,16 +82,20 @@ template <class T> class Partials {
   }
   /// The same with weight(g, chunk) for each chunk.
   template <class Weight> void add_up(Tensor& out, const Weight& weight) const {
-    T* const to = out.data<T>();
-    const std::int64_t heads = memory_.size(0);
+    constexpr std::int64_t kBlock = 1024;  // elements of a task
+    const std::int64_t blocks = (size_ + kBlock - 1) / kBlock;
+    const std::int64_t tasks = memory_.size(0) * blocks;
 #pragma omp parallel for schedule(static) if (memory_.numel() > cpu::kParallelWork)
-    for (std::int64_t g = 0; g < heads; ++g) {
-      std::fill_n(to + g * size_, size_, T(0));
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      const std::int64_t g = task / blocks, first = task % blocks * kBlock;
+      const std::int64_t last = std::min(size_, first + kBlock);
+      T* const to = out.data<T>() + g * size_;
+      std::fill(to + first, to + last, T(0));
       for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
         const T* const part = at(g, chunk);
         const T factor = weight(g, chunk);
 #pragma omp simd
-        for (std::int64_t e = 0; e < size_; ++e) to[g * size_ + e] += factor * part[e];
+        for (std::int64_t e = first; e < last; ++e) to[e] += factor * part[e];
       }
     }
   }

@@ -132,10 +132,13 @@ struct Cut {
   explicit Cut(const GemmPlan& p) : tile_m(p.m), tile_n(p.n), chunk_k(p.k) {
     constexpr std::int64_t kTasks = 32;      // enough to balance the threads that we expect
     constexpr std::int64_t kWork = 1 << 20;  // multiply-adds, some 10 us: not worth cutting
-    constexpr std::int64_t kTile = 64, kChunk = 1024;
-    // Weight gradients: a small result from thousands of rows. Only these are cut along k.
-    if (p.batch == 1 && p.k >= 2 * kChunk && p.k > 4 * std::max(p.m, p.n)) {
-      chunk_k = std::max(kChunk, (p.k + kTasks - 1) / kTasks);
+    constexpr std::int64_t kTile = 64, kChunk = 512;
+    // Weight gradients, Linformer's projections: small results from thousands of rows, with too few
+    // tiles to share out. Only these are cut along k.
+    const std::int64_t smallest =
+        p.batch * ((p.m + kTile - 1) / kTile) * ((p.n + kTile - 1) / kTile);
+    if (smallest < kTasks && p.k >= 2 * kChunk && p.k > 4 * std::max(p.m, p.n)) {
+      chunk_k = std::max(kChunk, (smallest * p.k + kTasks - 1) / kTasks);
       chunks_k = (p.k + chunk_k - 1) / chunk_k;
     }
     while (p.batch * tiles_m * tiles_n * chunks_k < kTasks && tile_m * tile_n * chunk_k > kWork &&
