@@ -1,5 +1,7 @@
 #include "tensor/storage.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -39,9 +41,15 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+/// Large blocks ask for huge pages, where the kernel gives them on request: a step walks through
+/// many arrays, and with pages of 4 KiB it waits for their translation.
 void* allocate_on(Cpu, std::size_t bytes) {
-  void* data = std::aligned_alloc(kAlignment, bytes);
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  void* data = std::aligned_alloc(bytes < kHugePage ? kAlignment : kHugePage, bytes);
   ENSURE(data != nullptr, "out of memory: could not allocate ", bytes, " bytes on the cpu");
+#ifdef MADV_HUGEPAGE
+  if (bytes >= kHugePage) (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
   return data;
 }
 void free_on(Cpu, void* data) { std::free(data); }
