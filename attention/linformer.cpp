@@ -231,7 +231,8 @@ class Linformer final : public Method {
   [[nodiscard]] Tensor shorten(const Tensor& x, const Parameter* p, Tensor& winner) const {
     const std::int64_t b = x.size(0), h = x.size(1), d = x.size(3);
     if (learned()) {
-      const Tensor matrix = columns_of(*p, x.size(2));  // [G, k, N]
+      const Tensor matrix = columns_of(*p, x.size(2));               // [G, k, N]
+      if (matrix.size(0) == 1) return tensor::matmul(matrix[0], x);  // one for all: no copy
       return from_columns(tensor::matmul(matrix, to_columns(x, matrix.size(0))), b, h);
     }
     const Tensor rows = windows(x);  // [B, H, k, w, D]
@@ -255,6 +256,7 @@ class Linformer final : public Method {
       const Tensor dmatrix = tensor::matmul(dcolumns, to_columns(x, matrix.size(0)), Op::none,
                                             Op::transpose);  // [G, k, N]
       dparameter = tensor::narrow_backward(dmatrix, 2, 0, nominal_).reshape(p->shape);
+      if (matrix.size(0) == 1) return tensor::matmul(matrix[0], dy, Op::transpose);
       return from_columns(tensor::matmul(matrix, dcolumns, Op::transpose), b, h);
     }
     Tensor drows;  // [B, H, k, w, D]

@@ -6,7 +6,7 @@
 // sums may be negative or near zero, and the paper warns of exploding gradients.
 //
 //   time     forward 2 (N L + L^2 / 2) (2 D + 1) + 4 T L^3 multiply-adds per head; backward
-//            2 N L (5 D + 2) + 2 L^2 (2 D + 1) + 11 T L^3
+//            2 N L (5 D + 2) + 2 L^2 (2 D + 1) + 8 T L^3
 //   memory   O(N D) and O(T L^2); kernel matrices between rows and landmarks are made in tiles
 //
 // Two inverses: `iterative`, scaled and shifted by gamma as in Skyformer, which trains; and
@@ -212,7 +212,7 @@ Spec nystrom_sm_spec() {
   spec.idea = "Nystrom approximation of exp(q.k), rows normalised afterwards";
   spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
   spec.cost_at = cost_at;
-  spec.memory = "5 N D + 9 L^2";
+  spec.memory = "5 N D + 27 L^2";
   spec.random = true;
   spec.samples = {{{"features", "9"}},
                   {{"features", "16"}, {"landmarks", "uniform"}, {"inverse_steps", "4"}},

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "attention/informer_rows.hpp"
 #include "tensor/elementwise.hpp"
 #include "tensor/reduce.hpp"
 #include "tests/attention/variants_support.hpp"
+#include "tests/support/close.hpp"
 
 namespace skytape::test {
 namespace {
@@ -30,31 +32,40 @@ std::int64_t chosen_count(const Spec& spec, const OptionValues& options, const S
 }  // namespace
 
 TEST_CASE("the measure is the largest sampled product less the sum over the length") {
-  const std::int64_t n = 11, width = 5, samples = 4, length = 20;
-  for (const std::int64_t lists : {1, 3}) {
-    const Tensor q = tensor::normal({3, 2, n, width}, Random{1, {}}, DType::f64, Device::cpu);
-    const Tensor k = tensor::normal({3, 2, n, width}, Random{2, {}}, DType::f64, Device::cpu);
-    std::vector<int> keys;
-    for (std::int64_t e = 0; e < lists * n * samples; ++e) {
-      keys.push_back(static_cast<int>(e * 7 % 13 % n));
-    }
-    const std::vector<double> x = q.to_vector(), y = k.to_vector();
-    const std::vector<double> measure =
-        attention::sampled_measure(q, k, integers(keys, {lists, n, samples}), length).to_vector();
-    for (std::int64_t row = 0; row < 3 * 2 * n; ++row) {
-      const std::int64_t head = row / n, list = lists == 1 ? 0 : head / 2;
-      double largest = -1e300, sum = 0;
-      for (std::int64_t s = 0; s < samples; ++s) {
-        const int key = keys[static_cast<std::size_t>((list * n + row % n) * samples + s)];
-        double dot = 0;
-        for (std::int64_t d = 0; d < width; ++d) {
-          dot += x[static_cast<std::size_t>(row * width + d)] *
-                 y[static_cast<std::size_t>((head * n + key) * width + d)];
+  const std::int64_t n = 41, length = 50;
+  // Widths around whole vectors and the papers' own; one group of keys, whole groups and a rest.
+  for (const std::int64_t width : {5, 16, 32, 37}) {
+    for (const std::int64_t samples : {4, 32, 37}) {
+      for (const std::int64_t lists : {1, 3}) {
+        CAPTURE(width);
+        CAPTURE(samples);
+        const Tensor q = tensor::normal({3, 2, n, width}, Random{1, {}}, DType::f64, Device::cpu);
+        const Tensor k = tensor::normal({3, 2, n, width}, Random{2, {}}, DType::f64, Device::cpu);
+        std::vector<int> keys;
+        for (std::int64_t e = 0; e < lists * n * samples; ++e) {
+          keys.push_back(static_cast<int>(e * 7 % 43 % n));
         }
-        largest = std::max(largest, dot);
-        sum += dot;
+        const Tensor index = integers(keys, {lists, n, samples});
+        const std::vector<double> x = q.to_vector(), y = k.to_vector();
+        std::vector<double> expected;
+        for (std::int64_t row = 0; row < 3 * 2 * n; ++row) {
+          const std::int64_t head = row / n, list = lists == 1 ? 0 : head / 2;
+          double largest = -1e300, sum = 0;
+          for (std::int64_t s = 0; s < samples; ++s) {
+            const int key = keys[static_cast<std::size_t>((list * n + row % n) * samples + s)];
+            const double dot =
+                std::inner_product(x.begin() + row * width, x.begin() + (row + 1) * width,
+                                   y.begin() + (head * n + key) * width, 0.0);
+            largest = std::max(largest, dot);
+            sum += dot;
+          }
+          expected.push_back(largest - sum / length);
+        }
+        CHECK(relative_error(attention::sampled_measure(q, k, index, length), expected) < 1e-13);
+        const Tensor single =
+            attention::sampled_measure(q.to(DType::f32), k.to(DType::f32), index, length);
+        CHECK(relative_error(single, expected) < 1e-5);
       }
-      CHECK(measure[static_cast<std::size_t>(row)] == doctest::Approx(largest - sum / length));
     }
   }
 }
