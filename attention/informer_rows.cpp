@@ -16,35 +16,30 @@ namespace {
 
 constexpr std::int64_t kGroup = 16;  // keys whose sums are taken together
 constexpr std::int64_t kLanes = 16;  // partial sums of one score
+constexpr std::int64_t kAhead = 48;  // keys between use and fetch
 constexpr std::int64_t kLine = 64;   // bytes of a cache line
 
-/// Fetches the rows of the next group's keys: they lie anywhere in memory.
-template <class T> void prefetch_keys(const T* keys, const std::int32_t* index, std::int64_t count,
-                                      std::int64_t width) {
-  for (std::int64_t s = 0; s < count; ++s) {
-    for (std::int64_t d = 0; d < width; d += kLine / std::int64_t{sizeof(T)}) {
-      __builtin_prefetch(keys + index[s] * width + d);
-    }
-  }
-}
-
 /// Scores of one query with `count` <= kGroup keys, into scores[kGroup]. Adding up one vector is
-/// slow, adding neighbours in all vectors of a group is not: log2(kLanes) rounds of that.
-template <class T, class Width> void group_scores(const T* q, const T* keys,
-                                                  const std::int32_t* index, std::int64_t count,
-                                                  Width width, T* scores) {
+/// slow, adding neighbours in all vectors of a group is not: log2(kLanes) rounds of that. The rows
+/// of keys lie anywhere in memory, so those of `later`, as many, are fetched in advance.
+template <class T, class Width>
+void group_scores(const T* q, const T* keys, const std::int32_t* index, const std::int32_t* later,
+                  std::int64_t count, Width width, T* scores) {
   const std::int64_t whole = width / kLanes * kLanes;
-  const T* key[kGroup];
-  for (std::int64_t s = 0; s < kGroup; ++s) key[s] = keys + index[std::min(s, count - 1)] * width;
-  T partial[kGroup * kLanes] = {};  // [kGroup, kLanes]
-  for (std::int64_t d = 0; d < whole; d += kLanes) {
-    for (std::int64_t s = 0; s < kGroup; ++s) {
-#pragma omp simd
-      for (std::int64_t l = 0; l < kLanes; ++l) partial[s * kLanes + l] += q[d + l] * key[s][d + l];
+  T partial[kGroup * kLanes];  // [kGroup, kLanes]
+  for (std::int64_t s = 0; s < kGroup; ++s) {
+    const std::int64_t listed = std::min(s, count - 1);
+    for (std::int64_t d = 0; d < width; d += kLine / std::int64_t{sizeof(T)}) {
+      __builtin_prefetch(keys + later[listed] * width + d);
     }
-  }
-  for (std::int64_t d = whole; d < width; ++d) {
-    for (std::int64_t s = 0; s < kGroup; ++s) partial[s * kLanes + d - whole] += q[d] * key[s][d];
+    const T* const key = keys + index[listed] * width;
+    T sums[kLanes] = {};
+    for (std::int64_t d = 0; d < whole; d += kLanes) {
+#pragma omp simd
+      for (std::int64_t l = 0; l < kLanes; ++l) sums[l] += q[d + l] * key[d + l];
+    }
+    for (std::int64_t d = whole; d < width; ++d) sums[d - whole] += q[d] * key[d];
+    std::copy_n(sums, kLanes, partial + s * kLanes);
   }
   for (std::int64_t half = kGroup * kLanes / 2; half > kGroup; half /= 2) {
 #pragma omp simd
@@ -61,10 +56,9 @@ template <class T, class Width> T measure_row(const T* q, const T* keys, const s
   T scores[kGroup], largest[kGroup], sum[kGroup] = {};  // of every kGroup-th key
   std::fill_n(largest, kGroup, -std::numeric_limits<T>::infinity());
   for (std::int64_t s = 0; s < samples; s += kGroup) {
-    const std::int64_t next = std::min(s + kGroup, listed);
-    prefetch_keys(keys, index + next, std::min(kGroup, listed - next), width);
     const std::int64_t count = std::min(kGroup, samples - s);
-    group_scores(q, keys, index + s, count, width, scores);
+    const std::int64_t later = std::min(s + kAhead, listed - count);
+    group_scores(q, keys, index + s, index + later, count, width, scores);
 #pragma omp simd
     for (std::int64_t i = 0; i < count; ++i) {
       largest[i] = math::max(largest[i], scores[i]);
