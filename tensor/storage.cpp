@@ -45,8 +45,9 @@ std::size_t size_class(std::size_t bytes) {
 /// many arrays, and with pages of 4 KiB it waits for their translation.
 void* allocate_on(Cpu, std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
-  void* data = std::aligned_alloc(bytes < kHugePage ? kAlignment : kHugePage, bytes);
-  ENSURE(data != nullptr, "out of memory: could not allocate ", bytes, " bytes on the cpu");
+  void* data = nullptr;
+  const int failed = posix_memalign(&data, bytes < kHugePage ? kAlignment : kHugePage, bytes);
+  ENSURE(failed == 0, "out of memory: could not allocate ", bytes, " bytes on the cpu");
 #ifdef MADV_HUGEPAGE
   if (bytes >= kHugePage) (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
 #endif
