@@ -23,7 +23,7 @@ namespace skytape::attention {
 namespace {
 
 constexpr std::int64_t kQueryTile = 128;  // at most
-constexpr std::int64_t kKeyTile = 256;  // also the leading dimension of a tile of weights
+constexpr std::int64_t kKeyTile = 256;    // also the leading dimension of a tile of weights
 static_assert(kKeyTile % philox::kChunk == 0);
 
 // Backward units per call that keep sixteen cores busy; more slabs would only cost memory.
