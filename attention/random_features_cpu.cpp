@@ -110,12 +110,14 @@ template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, 
                largest[static_cast<std::size_t>(g * chunks + chunk)] =
                    share.run(g, begin, end, scratch.data<T>(), sums.at(g, chunk));
              });
-  const auto entry = [&](std::int64_t g, std::int64_t chunk) {
-    return largest.begin() + g * chunks + chunk;
-  };
+  for (auto first = largest.begin(); first != largest.end(); first += scope * chunks) {
+    const auto last = first + scope * chunks;
+    const T stabiliser = *std::max_element(first, last);
+    std::transform(first, last, first, [=](T own) { return std::exp(own - stabiliser); });
+  }
+  const std::vector<T>& weight = largest;  // of each chunk's sums, now
   sums.add_up(out, [&](std::int64_t g, std::int64_t chunk) {
-    const std::int64_t first = g / scope * scope;
-    return std::exp(*entry(g, chunk) - *std::max_element(entry(first, 0), entry(first + scope, 0)));
+    return weight[static_cast<std::size_t>(g * chunks + chunk)];
   });
 }
 
