@@ -111,10 +111,22 @@ class Linformer final : public Method {
   //   mean:     every row of a window gets dK' / w                           from (1)
   //   max:      the first largest row of a window gets dK'                   from (1)
   //   conv:     K'_i = sum_r W_r K_{i w + r}:  dW_r = sum_i K_{i w + r} dK'_i,  dK_{i w + r} = W_r dK'_i
+  // Where heads, keys and values share E, (1) can come before the projections of a model,
+  //   K' = (E m X) W_k^T + (E m 1) b_k^T,  V' likewise                       (3)
+  // which forms one product of k x N x E in place of two, and projects k rows in place of N.
+
+  std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
+    if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
+    Tape& tape = x.tape();
+    const std::int64_t n = x.size(1);
+    const Var e = narrow(tape.use(*key_), 1, 0, n);  // [k, N]
+    const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));
+    return CombinedRows{matmul(e, mask_rows(x, mask)), matmul(e, real)};  // [B, k, E], [B, k, 1]
+  }
 
   struct Saved {
     Tensor q;                         // [B, H, N, D]
-    Tensor masked_k, masked_v;        // m K, m V: [B, H, N, D]
+    Tensor masked_k, masked_v;        // m K, m V: [B, H, N, D]; undefined after (3)
     Tensor keys, values;              // K', V': [B, H, k, D]
     Tensor key_winner, value_winner;  // max pooling only: i32[B, H, k, D]
     Tensor mask;                      // [B, N]
@@ -126,10 +138,15 @@ class Linformer final : public Method {
     Saved s;
     s.q = in.q;
     s.mask = in.mask;
-    s.masked_k = tensor::mask_rows(in.k, in.mask);
-    s.masked_v = tensor::mask_rows(in.v, in.mask);
-    s.keys = shorten(s.masked_k, key_, s.key_winner);        // (1)
-    s.values = shorten(s.masked_v, value_, s.value_winner);  // (1)
+    if (in.combined) {
+      s.keys = in.k;    // (3)
+      s.values = in.v;  // (3)
+    } else {
+      s.masked_k = tensor::mask_rows(in.k, in.mask);
+      s.masked_v = tensor::mask_rows(in.v, in.mask);
+      s.keys = shorten(s.masked_k, key_, s.key_winner);        // (1)
+      s.values = shorten(s.masked_v, value_, s.value_winner);  // (1)
+    }
     s.open = open_slots(in.q);
     s.result = tiled_forward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open),
                              options(s.q));                 // (2)
@@ -145,6 +162,11 @@ class Linformer final : public Method {
     g.dq = d.dq.reshape(s.q.shape());
     const Tensor dkeys = d.dk.reshape(s.keys.shape());    // dK': [B, H, k, D]
     const Tensor dvalues = d.dv.reshape(s.keys.shape());  // dV': [B, H, k, D]
+    if (!s.masked_k.defined()) {
+      g.dk = dkeys;    // (3)
+      g.dv = dvalues;  // (3)
+      return g;        // E gets its gradient where the rows were combined
+    }
     Tensor dkey_parameter, dvalue_parameter;
     g.dk = lengthen(s.masked_k, dkeys, key_, s.key_winner, dkey_parameter);          // (1)
     g.dv = lengthen(s.masked_v, dvalues, value_, s.value_winner, dvalue_parameter);  // (1)
@@ -327,6 +349,11 @@ Cost cost_at(const CostSizes& s) {
   const double one = s.n * s.features * s.width;
   return {4 * one, 9 * one};
 }
+/// One projection of the rows and of the mask, neither with a gradient for the mask.
+CombinedCost combined_cost_at(const CostSizes& s, double columns) {
+  const double column = s.n * s.features, one = column * s.width;
+  return {s.features, {column * (columns + 1), column * (2 * columns + 1)}, {2 * one, 5 * one}};
+}
 
 }  // namespace
 
@@ -337,6 +364,7 @@ Spec linformer_spec() {
   spec.idea = "keys and values projected along the sequence to k rows";
   spec.cost = "4 N k D";
   spec.cost_at = cost_at;
+  spec.combined_cost_at = combined_cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "(N + k) D";
   spec.exact = {{"every row is a window of its own (k = n, no padding)",

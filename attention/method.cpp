@@ -37,20 +37,28 @@ bool Spec::has_option(std::string_view key) const {
 namespace {
 
 void check_inputs(const Inputs& in) {
-  ENSURE(in.q.rank() == 4, "attention: q must be [B, H, N, D], got ", in.q);
-  ENSURE(in.v.shape() == in.q.shape() && (!in.k.defined() || in.k.shape() == in.q.shape()),
-         "attention: q, k, v must have one shape: q ", in.q, ", k ", in.k, ", v ", in.v);
-  ENSURE(in.mask.shape() == Shape({in.q.size(0), in.q.size(2)}),
-         "attention: mask must be [B, N] = [", in.q.size(0), ", ", in.q.size(2), "], got ",
-         in.mask);
-  require_same_kind("attention", {&in.q, &in.v, &in.mask});
-  if (in.k.defined()) require_same_kind("attention", {&in.q, &in.k});
+  ENSURE(in.v.rank() == 4, "attention: v must be [B, H, N, D], got ", in.v);
+  const Shape shape = in.combined ? in.v.shape().with(2, in.mask.size(1)) : in.v.shape();
+  ENSURE(in.q.defined() || in.combined, "attention: q is missing");
+  ENSURE(!in.q.defined() || in.q.shape() == shape, "attention: q must be [B, H, N, D] = ", shape,
+         ", got ", in.q);
+  ENSURE(!in.k.defined() || in.k.shape() == in.v.shape(), "attention: k must have v's shape: k ",
+         in.k, ", v ", in.v);
+  ENSURE(in.mask.shape() == Shape({shape[0], shape[2]}), "attention: mask must be [B, N] = [",
+         shape[0], ", ", shape[2], "], got ", in.mask);
+  for (const Tensor* x : {&in.q, &in.k, &in.mask}) {
+    if (x->defined()) require_same_kind("attention", {&in.v, x});
+  }
 }
+
+/// The value of an input that may be absent.
+Tensor value_of(Var x) { return x.defined() ? x.value() : Tensor(); }
 
 }  // namespace
 
-Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const Call& call) {
-  const Inputs in{q.value(), k.defined() ? k.value() : Tensor(), v.value(), mask};
+Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const Call& call,
+          bool combined) {
+  const Inputs in{value_of(q), value_of(k), v.value(), mask, combined};
   check_inputs(in);
 
   Draws draws = method.draw(in, call);
@@ -60,24 +68,18 @@ Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const C
   Result result = method.forward(in, draws, call);
   if (call.observe) call.observe(in, result.out);
 
-  std::vector<Var> inputs = {q};
-  const int k_at = k.defined() ? static_cast<int>(inputs.size()) : -1;
-  if (k.defined()) inputs.push_back(k);
-  const int v_at = static_cast<int>(inputs.size());
-  inputs.push_back(v);
-  for (Parameter* p : method.parameters()) inputs.push_back(q.tape().use(*p));
+  std::vector<Var> inputs = {q, k, v};  // those that are undefined stand for absent inputs
+  for (Parameter* p : method.parameters()) inputs.push_back(v.tape().use(*p));
 
-  return q.tape().record(
-      "attention", inputs, result.out,
-      [backward = std::move(result.backward), k_at, v_at](const Tensor& dout, Grads& g) {
-        Gradients d = backward(dout);
-        g.add(0, std::move(d.dq));
-        if (k_at >= 0) g.add(k_at, std::move(d.dk));
-        g.add(v_at, std::move(d.dv));
-        for (std::size_t i = 0; i < d.parameters.size(); ++i) {
-          g.add(v_at + 1 + static_cast<int>(i), std::move(d.parameters[i]));
-        }
-      });
+  return v.tape().record("attention", inputs, result.out,
+                         [backward = std::move(result.backward)](const Tensor& dout, Grads& g) {
+                           Gradients d = backward(dout);
+                           int input = 0;
+                           for (Tensor* gradient : {&d.dq, &d.dk, &d.dv})
+                             g.add(input++, std::move(*gradient));
+                           for (Tensor& gradient : d.parameters)
+                             g.add(input++, std::move(gradient));
+                         });
 }
 
 }  // namespace skytape::attention

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,8 +34,16 @@ struct Build {
 };
 
 struct Inputs {
-  Tensor q, k, v;  // [B, H, N, D]; k is undefined for methods that share queries and keys
-  Tensor mask;     // [B, N]
+  Tensor q, k, v;         // [B, H, N, D]; k is undefined for methods that share queries and keys
+  Tensor mask;            // [B, N]
+  bool combined = false;  // k and v are [B, H, M, D], of Method::combine_rows; q and k are then
+                          // undefined for methods that look at values alone
+};
+
+/// What keys and values are projected from in place of the rows of x: C x, with M rows.
+struct CombinedRows {
+  Var rows;  // C x: [B, M, E]
+  Var sums;  // C 1, what a bias is to be multiplied by: [B, M, 1]
 };
 
 /// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
@@ -86,6 +95,14 @@ class Method {
   /// Call::fewest_tokens: such a batch must be computed at once.
   [[nodiscard]] virtual bool couples_batch() const { return false; }
 
+  /// For methods that form linear combinations of keys and of values along the sequence, C K and
+  /// C V with one C for all heads: since C (x Wᵀ + 1 bᵀ) = (C x) Wᵀ + (C 1) bᵀ, fewer rows need
+  /// to be projected. x: [B, N, E], mask: [B, N]. Nothing where C K and C V must be formed as they
+  /// are written.
+  [[nodiscard]] virtual std::optional<CombinedRows> combine_rows(Var, const Tensor&) const {
+    return std::nullopt;
+  }
+
   /// Draws every random array of a call that is stored rather than regenerated.
   [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
 
@@ -122,6 +139,13 @@ struct Cost {
   friend Cost operator+(Cost a, Cost b) { return {a.forward + b.forward, a.backward + b.backward}; }
 };
 
+/// Multiply-adds of a layer that projects combined rows, for one example.
+struct CombinedCost {
+  double rows = 0;  // M
+  Cost combining;   // C x and C 1
+  Cost attention;   // of one head, in place of Spec::cost_at
+};
+
 /// One row of the registry: everything the rest of the program knows about a method.
 struct Spec {
   std::string name;
@@ -132,6 +156,7 @@ struct Spec {
   std::string approximates = "softmax";  // the exact attention that it stands for: "softmax",
                                          // "kernelized", "shared_qk"; empty: it is exact itself
   bool shared_qk = false;                // takes no W_k: queries serve as keys
+  bool values_only = false;              // neither queries nor keys enter: W_q, W_k stay untrained
   bool random = false;                   // draws anew at every call
   bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
   bool per_example = true;     // an example's output does not depend on the rest of the batch
@@ -142,6 +167,8 @@ struct Spec {
 
   /// Every term of the cost. A test compares it with a count.
   std::function<Cost(const CostSizes&)> cost_at;
+  /// The same where Method::combine_rows gives something at default options; empty: nowhere.
+  std::function<CombinedCost(const CostSizes&, double columns)> combined_cost_at;
   /// Forward multiply-adds as the Skeinformer paper's Table 3 states them; empty: not in it.
   std::function<double(const CostSizes&)> paper_cost;
   /// Operations that must wait for one another, as Linformer's Table 1 counts them.
@@ -150,8 +177,8 @@ struct Spec {
   [[nodiscard]] bool has_option(std::string_view key) const;
 };
 
-/// Runs a method as one node of the tape. k is ignored for methods that share queries and keys.
+/// Runs a method as one node of the tape; which of q, k and v may be undefined: see Inputs.
 [[nodiscard]] Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask,
-                        const Call& call);
+                        const Call& call, bool combined = false);
 
 }  // namespace skytape::attention

@@ -7,7 +7,8 @@
 //
 // As the papers' code: the mean is over real tokens (the paper divides by N and has no mask), and
 // padded positions get it too. Queries and keys get no gradient, so their projections are never
-// trained. A sequence without real tokens gives zero output and zero gradients.
+// trained, and in a model not even computed. A sequence without real tokens gives zero output and
+// zero gradients.
 //
 // Shapes: B batch, H heads, N positions, D head width.
 #include "attention/registry.hpp"
@@ -33,20 +34,34 @@ class VMean final : public Method {
   //   w_j  = mask_j / sum_j mask_j                 (1)
   //   O_i  = sum_j w_j V_j     for every i         (2)
   //   dV_j = w_j sum_i G_i                         from (2)
+  // The mean of projected rows is the projected mean of the rows: a model projects only that, and
+  //   dmean = sum_i G_i                            from (2)
+
+  std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
+    const Tensor w = mean_weights(mask).reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, N]
+    const Tensor total = tensor::sum(w, 2).reshape({mask.size(0), 1, 1});          // 1, or 0
+    return CombinedRows{matmul(x.tape().constant(w), x), x.tape().constant(total)};
+  }
 
   struct Saved {
-    Tensor weights;  // w, [B, N]
+    Tensor weights;  // w, [B, N]; undefined where the mean was given
   };
 
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    Saved saved{mean_weights(in.mask)};                                                   // (1)
-    const Tensor out = repeat(tensor::sum(weigh(in.v, saved.weights), 2), in.v.shape());  // (2)
+    Saved saved;
+    Tensor mean = in.v;  // [B, H, 1, D]
+    if (!in.combined) {
+      saved.weights = mean_weights(in.mask);        // (1)
+      mean = sum_rows(weigh(in.v, saved.weights));  // (2)
+    }
+    const Tensor out = tensor::expand(mean, in.v.shape().with(2, in.mask.size(1)));  // (2)
     return {out, [saved](const Tensor& dout) { return backward(saved, dout); }};
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
     Gradients g;
-    g.dv = weigh(repeat(tensor::sum(dout, 2), dout.shape()), s.weights);  // (2)
+    g.dv = sum_rows(dout);  // (2): of the mean, [B, H, 1, D]
+    if (s.weights.defined()) g.dv = weigh(tensor::expand(g.dv, dout.shape()), s.weights);
     return g;
   }
 
@@ -58,13 +73,13 @@ class VMean final : public Method {
         tensor::affine(tensor::unary(tensor::Unary::relu, tensor::affine(count, 1, -1)), 1, 1);
     return tensor::divide(mask, at_least_one);
   }
+  /// x: [B, H, N, D] -> [B, H, 1, D].
+  static Tensor sum_rows(const Tensor& x) {
+    return tensor::sum(x, 2).reshape(x.shape().with(2, 1));
+  }
   /// Rows times their weight. x: [B, H, N, D], weights: [B, N].
   static Tensor weigh(const Tensor& x, const Tensor& weights) {
     return tensor::mask_rows(x, weights);
-  }
-  /// One row for all positions. x: [B, H, D] -> [B, H, N, D].
-  static Tensor repeat(const Tensor& x, const Shape& shape) {
-    return tensor::expand(x.reshape(shape.with(2, 1)), shape);
   }
 };
 
@@ -77,6 +92,10 @@ Spec vmean_spec() {
   spec.idea = "mean of the values for every position";
   spec.cost = "2 N D additions";
   spec.cost_at = [](const CostSizes&) { return Cost{}; };  // sums alone
+  spec.combined_cost_at = [](const CostSizes& s, double columns) {
+    return CombinedCost{1, {s.n * columns, s.n * columns}, {}};
+  };
+  spec.values_only = true;
   spec.memory = "none";
   spec.samples = {{}};
   spec.make = [](const Build&, const OptionValues& values) -> std::unique_ptr<Method> {

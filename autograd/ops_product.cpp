@@ -13,23 +13,28 @@ Op flip(Op op) { return op == Op::none ? Op::transpose : Op::none; }
 /// x as one matrix [rows, cols]: leading axes joined.
 Tensor as_matrix(const Tensor& x) { return x.reshape({x.rows(), x.cols()}); }
 
+/// op(x) op(y) as the gradient of `operand`: summed over the batch where that is a matrix which the
+/// batch shares.
+Tensor gradient_of(const Tensor& operand, const Tensor& x, Op op_x, const Tensor& y, Op op_y) {
+  const bool shared = operand.rank() == 2 && x.rank() > 2;
+  return shared ? tensor::matmul_sum(x, y, op_x, op_y) : tensor::matmul(x, y, op_x, op_y);
+}
+
 }  // namespace
 
 // y = op(a) op(b). With A = op(a) and B = op(b): dA = dy Bᵀ and dB = Aᵀ dy; a transposed operand
-// takes the transposed product. A matrix shared by the batch sums its gradient over the batch.
+// takes the transposed product.
 Var matmul(Var a, Var b, Op op_a, Op op_b) {
   Tensor y = tensor::matmul(a.value(), b.value(), op_a, op_b);
   return record("matmul", {a, b}, y,
                 [a = a.value(), b = b.value(), op_a, op_b](const Tensor& dy, Grads& g) {
                   if (g.needs(0)) {
-                    const Tensor da = op_a == Op::none ? tensor::matmul(dy, b, Op::none, flip(op_b))
-                                                       : tensor::matmul(b, dy, op_b, Op::transpose);
-                    g.add(0, tensor::sum_to_shape(da, a.shape()));
+                    g.add(0, op_a == Op::none ? gradient_of(a, dy, Op::none, b, flip(op_b))
+                                              : gradient_of(a, b, op_b, dy, Op::transpose));
                   }
                   if (g.needs(1)) {
-                    const Tensor db = op_b == Op::none ? tensor::matmul(a, dy, flip(op_a), Op::none)
-                                                       : tensor::matmul(dy, a, Op::transpose, op_a);
-                    g.add(1, tensor::sum_to_shape(db, b.shape()));
+                    g.add(1, op_b == Op::none ? gradient_of(b, a, flip(op_a), dy, Op::none)
+                                              : gradient_of(b, dy, Op::transpose, a, op_a));
                   }
                 });
 }

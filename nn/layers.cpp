@@ -16,6 +16,10 @@ Var Linear::operator()(Var x) const {
 
 Var Linear::without_bias(Var x) const { return linear(x, x.tape().use(*weight), Var()); }
 
+Var Linear::of_combined(Var rows, Var sums) const {
+  return without_bias(rows) + sums * rows.tape().use(*bias);
+}
+
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width) {
   weight = &store.add(name + ".weight", {width}, constant_init(1));
   bias = &store.add(name + ".bias", {width}, constant_init(0));

@@ -16,6 +16,8 @@ struct Linear {
   Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out);
   [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
   [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
+  /// C y from C x, [..., M, in], and the row sums of C, [..., M, 1], that the bias is multiplied by.
+  [[nodiscard]] Var of_combined(Var rows, Var sums) const;
 };
 
 /// Layer norm over the last axis; weight 1, bias 0 at the start.

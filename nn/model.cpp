@@ -39,6 +39,7 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
       output_(store, name + ".ff", config.heads * config.head_width, config.width) {
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
+  values_only_ = spec.values_only;
   const attention::Build build{
       layer, config.heads, config.head_width, config.nominal_length, name + ".attn.", &store};
   method_ = spec.make(build, config.attention_options);
@@ -48,12 +49,27 @@ Var MultiHeadAttention::split_heads(Var x) const {
   return swap_middle(reshape(x, {x.size(0), x.size(1), heads_, head_width_}));
 }
 
-Var MultiHeadAttention::operator()(Var x, const Tensor& mask, const attention::Call& call) const {
+Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call& call) const {
+  // Who observes a call is shown what the method is defined on: q, k and v of every position.
+  if (!call.observe) {
+    if (const auto combined = method_->combine_rows(x, mask)) {
+      const auto project = [&](const Linear& linear) {  // [B, H, M, D]
+        return split_heads(linear.of_combined(combined->rows, combined->sums));
+      };
+      const Var q = values_only_ ? Var() : split_heads(query_(x));  // [B, H, N, D]
+      const Var k = values_only_ ? Var() : project(key_);
+      return attention::apply(*method_, q, k, project(value_), mask, call, true);
+    }
+  }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
   const Var q = split_heads(shared_qk_ ? query_.without_bias(x) : query_(x));  // [B, H, N, D]
   const Var k = shared_qk_ ? Var() : split_heads(key_(x));                     // [B, H, N, D]
   const Var v = split_heads(shared_qk_ ? value_.without_bias(x) : value_(x));  // [B, H, N, D]
-  const Var out = attention::apply(*method_, q, k, v, mask, call);             // [B, H, N, D]
+  return attention::apply(*method_, q, k, v, mask, call);
+}
+
+Var MultiHeadAttention::operator()(Var x, const Tensor& mask, const attention::Call& call) const {
+  const Var out = attend(x, mask, call);  // [B, H, N, D]
   return output_(reshape(swap_middle(out), {x.size(0), x.size(1), heads_ * head_width_}));
 }
 

@@ -64,10 +64,12 @@ class MultiHeadAttention {
 
  private:
   [[nodiscard]] Var split_heads(Var x) const;  // [B, N, H D] -> [B, H, N, D]
+  /// Projections and attention: x [B, N, E] -> [B, H, N, D].
+  [[nodiscard]] Var attend(Var x, const Tensor& mask, const attention::Call& call) const;
 
   std::int64_t heads_, head_width_;
   Linear query_, key_, value_, output_;
-  bool shared_qk_;
+  bool shared_qk_, values_only_;
   std::unique_ptr<attention::Method> method_;
 };
 

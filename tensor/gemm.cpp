@@ -6,6 +6,8 @@ namespace skytape::tensor {
 
 void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
 void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
+void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
+void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
 
 namespace {
 
@@ -59,6 +61,23 @@ Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
   const Product product = product_of("matmul", a, op_a, b, op_b);
   Tensor c = Tensor::empty(product.shape, a.dtype(), a.device());  // [..., m, n]
   run(product.plan, a, b, c);
+  return c;
+}
+
+Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
+  const Product product = product_of("matmul_sum", a, op_a, b, op_b);
+  ENSURE(a.rank() == b.rank(), "matmul_sum: leading axes differ: a ", a, ", b ", b);
+  const GemmPlan& plan = product.plan;
+  Tensor c = Tensor::empty({plan.m, plan.n}, a.dtype(), a.device());
+  if (c.numel() == 0) return c;
+  if (a.numel() == 0 || b.numel() == 0) {  // nothing to add up
+    c.fill(0);
+    return c;
+  }
+  on_device(c.device(), [&](auto tag) {
+    gemm_sum_on(tag, plan, a, b, c);
+    count_product();
+  });
   return c;
 }
 

@@ -2,6 +2,7 @@
 // column, Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and keep their flags.
 #include "tensor/cuda.hpp"
 #include "tensor/gemm_plan.hpp"
+#include "tensor/reduce.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -66,6 +67,12 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
   } else {
     multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
   }
+}
+
+void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  Tensor products = Tensor::empty({plan.batch, plan.m, plan.n}, c.dtype(), Device::cuda);
+  gemm_on(Cuda{}, plan, a, b, products);  // one after the other would leave most of a GPU idle
+  c = sum(products, 0);
 }
 
 }  // namespace skytape::tensor

@@ -15,6 +15,10 @@ namespace tensor {
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a = Op::none,
                             Op op_b = Op::none);
 
+/// op(a) op(b) added up over the leading axes, which are equal: [m, n].
+[[nodiscard]] Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a = Op::none,
+                                Op op_b = Op::none);
+
 /// c = alpha op(a) op(b) + beta c, shapes as matmul; c must already have the result's shape.
 void gemm(const Tensor& a, Op op_a, const Tensor& b, Op op_b, Tensor& c, double alpha = 1,
           double beta = 0);

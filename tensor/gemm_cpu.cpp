@@ -252,6 +252,17 @@ void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor
   }
 }
 
+void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  const Tensor as = a.reshape({plan.batch, plan.m * plan.k});
+  const Tensor bs = b.reshape({plan.batch, plan.k * plan.n});
+  GemmPlan one = plan;
+  one.batch = 1;
+  for (std::int64_t g = 0; g < plan.batch; ++g) {  // onto c, which is small: no product is stored
+    one.beta = g == 0 ? 0 : 1;
+    gemm_on(Cpu{}, one, as[g], bs[g], c);
+  }
+}
+
 template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k,
                                  T alpha, const T* a, std::int64_t lda, const T* b,
                                  std::int64_t ldb, T beta, T* c, std::int64_t ldc) {

@@ -217,32 +217,36 @@ BenchResult run_bench(const BenchCase& c) {
   }
   result.rss_bytes = peak_resident_bytes();
   if (c.attention_alone) time_attention(c, config, result);
-  const attention::Cost cost =
-      config.method->cost_at({static_cast<double>(c.n), static_cast<double>(c.features),
-                              static_cast<double>(config.model.head_width)});
-  result.flops = model_flops(config.model, cost, c.n, c.batch, c.forward_only);
+  result.flops = model_flops(config.model,
+                             {static_cast<double>(c.n), static_cast<double>(c.features),
+                              static_cast<double>(config.model.head_width)},
+                             c.batch, c.forward_only);
   if (c.predict && !c.forward_only) {
     result.predicted_ms = 1e3 * predict(step_launches(c), {}, c.precision).seconds;
   }
   return result;
 }
 
-double model_flops(const nn::ModelConfig& model, const attention::Cost& attention, std::int64_t n,
+double model_flops(const nn::ModelConfig& model, const attention::CostSizes& sizes,
                    std::int64_t batch, bool forward_only) {
+  const attention::Spec& spec = attention::find(model.attention);
   const auto heads = static_cast<double>(model.heads), width = static_cast<double>(model.width);
   const auto ff_width = static_cast<double>(model.ff_width);
-  // Reformer's missing key projection would be one of the four.
-  const double projections = attention::find(model.attention).shared_qk ? 3 : 4;
-  const double per_token =
-      projections * width * heads * static_cast<double>(model.head_width) + 2 * width * ff_width;
-  const double linear = static_cast<double>(n) * per_token;
+  attention::CombinedCost combined{sizes.n, {}, spec.cost_at(sizes)};
+  if (spec.combined_cost_at) combined = spec.combined_cost_at(sizes, width);
+  // Rows that W_q, W_k, W_v and W_o project, and those that pass the feed-forward network.
+  const double asking = spec.values_only ? 0 : sizes.n;
+  const double keys = spec.shared_qk || spec.values_only ? 0 : combined.rows;
+  const double projected = asking + keys + combined.rows + sizes.n;
+  const double linear = projected * width * heads * sizes.width + sizes.n * 2 * width * ff_width;
   const double features = model.towers == 2 ? 4 * width : width;
   const double head = features * ff_width + ff_width * static_cast<double>(model.classes);
   const auto times = [&](double forward, double backward) {
     return forward_only ? forward : forward + backward;
   };
   const double layer =
-      times(linear + heads * attention.forward, 2 * linear + heads * attention.backward);
+      times(linear + combined.combining.forward + heads * combined.attention.forward,
+            2 * linear + combined.combining.backward + heads * combined.attention.backward);
   const double example = model.towers * model.layers * layer + times(head, 2 * head);
   return 2 * static_cast<double>(batch) * example;
 }

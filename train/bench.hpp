@@ -72,10 +72,11 @@ struct Measured {
 /// name.
 [[nodiscard]] BenchResult run_bench(const BenchCase& c);
 
-/// Floating-point operations of a model's matrix products on `batch` examples of n tokens: of a
-/// training step or, with forward_only, of a forward pass.
-[[nodiscard]] double model_flops(const nn::ModelConfig& model, const attention::Cost& attention,
-                                 std::int64_t n, std::int64_t batch, bool forward_only);
+/// Floating-point operations of a model's matrix products on `batch` examples of sizes.n tokens: of
+/// a training step or, with forward_only, of a forward pass. The method's options but `features`
+/// are at their defaults.
+[[nodiscard]] double model_flops(const nn::ModelConfig& model, const attention::CostSizes& sizes,
+                                 std::int64_t batch, bool forward_only);
 
 /// The model that a case runs. UsageError for an unknown name or option.
 [[nodiscard]] RunConfig configure(const BenchCase& c);

@@ -106,6 +106,37 @@ TEST_CASE("a trimmed batch gives the padded batch's logits, dropout included") {
   }
 }
 
+TEST_CASE("a model that combines rows before it projects them is the one that projects them all") {
+  for (const attention::OptionValues& options :
+       {attention::OptionValues{}, {{"features", "5"}}, {{"features", "5"}, {"sharing", "none"}}}) {
+    nn::ModelConfig config = small_config(options.empty() ? "vmean" : "linformer");
+    config.attention_options = options;
+    nn::Model model(config, DType::f64, Device::cpu, 3);
+    const nn::ModelInput input = make_input({13, 0, 9}, 16, DType::f64);
+    const auto run = [&](nn::StepContext step) {
+      model.parameters().zero_gradients();
+      Tape tape;
+      const Var logits = model.logits(tape, input, step);
+      std::vector<double> all = logits.value().to_vector();
+      tape.backward(sum_all(square(logits)));
+      for (const Parameter& p : model.parameters().parameters()) {
+        const std::vector<double> gradient = p.grad.to_vector();
+        all.insert(all.end(), gradient.begin(), gradient.end());
+      }
+      return all;
+    };
+    nn::StepContext whole = training_step();
+    bool seen = false;
+    whole.observe = [&](int, const attention::Inputs& in, const Tensor&) {
+      CHECK(in.k.shape() == Shape{3, 2, 16, 4});  // of every position
+      seen = true;
+    };
+    CAPTURE(config.attention);
+    CHECK(largest_difference(run(training_step()), run(whole)) < 1e-12);
+    CHECK(seen);
+  }
+}
+
 TEST_CASE("splitting a batch changes no dropout mask: the chunks give the batch's logits") {
   const nn::Model model(small_config("skyformer"), DType::f64, Device::cpu, 3);
   nn::StepContext step = training_step();

@@ -128,6 +128,35 @@ TEST_CASE("a batched product is the product of each entry, and a plain matrix se
   }
 }
 
+TEST_CASE("matmul_sum adds up the products of all entries, on every device") {
+  const std::int64_t m = 5, n = 70, k = 11;
+  test::for_each_device([&](Device device) {
+    for (const Op op_a : kOps) {
+      for (const Op op_b : kOps) {
+        const auto stack = [&](Op op, std::int64_t rows, std::int64_t cols, std::uint64_t key) {
+          return draw(op == Op::none ? Shape{2, 3, rows, cols} : Shape{2, 3, cols, rows}, key);
+        };
+        const Tensor a = stack(op_a, m, k, 5), b = stack(op_b, k, n, 6);
+        const Tensor products = matmul(a, b, op_a, op_b).reshape({6, m * n});
+        std::vector<double> want(static_cast<std::size_t>(m * n), 0);
+        for (std::int64_t g = 0; g < 6; ++g) {
+          const std::vector<double> one = products[g].to_vector();
+          for (std::size_t i = 0; i < want.size(); ++i) want[i] += one[i];
+        }
+        const Tensor c = matmul_sum(a.to(device), b.to(device), op_a, op_b);
+        REQUIRE(c.shape() == Shape{m, n});
+        const std::vector<double> got = c.to_vector();
+        for (std::size_t i = 0; i < want.size(); ++i) {
+          CHECK(got[i] == doctest::Approx(want[i]).epsilon(1e-13).scale(10));
+        }
+      }
+    }
+  });
+  const Tensor none = Tensor::zeros({0, 4, 2}, DType::f64, Device::cpu);
+  CHECK(matmul_sum(none, none, Op::none, Op::transpose).to_vector() == std::vector<double>(16, 0));
+  CHECK_THROWS_AS((void)matmul_sum(none, draw({4, 2}, 7), Op::none, Op::transpose), Error);
+}
+
 TEST_CASE("gemm scales and accumulates, and beta 0 does not read c") {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t k : {3, 5000}) {  // 5000 is cut along k

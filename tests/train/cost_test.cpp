@@ -74,7 +74,7 @@ TEST_CASE("the cost that a method states is the number of multiply-adds that it 
 }
 
 TEST_CASE("the whole model's stated operations are those of a step, but for no product forgotten") {
-  for (const char* method : {"softmax", "skyformer", "reformer"}) {
+  for (const char* method : {"softmax", "skyformer", "reformer", "linformer", "vmean"}) {
     for (const bool forward_only : {false, true}) {
       BenchCase c;
       c.attention = method;

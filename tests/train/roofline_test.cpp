@@ -49,15 +49,14 @@ TEST_CASE("the work of any batch follows from two small ones, for every method")
 }
 
 TEST_CASE("a step's operations are those that the model's formula states") {
-  for (const char* method : {"softmax", "skyformer", "reformer", "linformer"}) {
+  for (const char* method : {"softmax", "skyformer", "reformer", "linformer", "vmean"}) {
     CAPTURE(method);
     const BenchCase c = small_case(method, 7);
     const RunConfig config = configure(c);
-    const attention::Cost cost =
-        config.method->cost_at({static_cast<double>(c.n), static_cast<double>(c.features),
-                                static_cast<double>(config.model.head_width)});
+    const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
+                                     static_cast<double>(config.model.head_width)};
     CHECK(predict(step_launches(c), {}, "fp32").flops ==
-          model_flops(config.model, cost, c.n, c.batch, false));
+          model_flops(config.model, sizes, c.batch, false));
   }
 }
 
