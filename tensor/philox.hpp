@@ -149,25 +149,18 @@ inline void draw_lanes(std::uint64_t key, std::uint64_t first, std::uint64_t sub
 #endif
 }
 
-/// CPU: the 16 counters fill the lanes of a vector. The bits wait in an array, because f may call
-/// functions (erf) that keep the compiler from vectorising a loop which also draws.
+/// CPU: the 16 counters of a chunk at once. The bits wait in an array, because f may call functions
+/// (erf) that keep the compiler from vectorising a loop which also draws.
 template <class F> void each_bits(const cpu::Team&, std::uint64_t key, std::uint64_t step,
                                   std::int64_t chunk, const F& f) {
-  const std::uint64_t first = static_cast<std::uint64_t>(chunk) * kLanes;
-  const std::uint64_t high = first & ~std::uint64_t{0xffffffffu};
-  const auto low = static_cast<std::uint32_t>(first);  // low + j never carries: 16 divides first
-  std::uint32_t bits[kChunk];
-#pragma omp simd simdlen(kLanes)
-  for (int j = 0; j < kLanes; ++j) {
-    const Words words = draw(key, high | (low + static_cast<std::uint32_t>(j)), step);
-    bits[j] = words.w[0] & 0xffffu;
-    bits[j + 16] = words.w[0] >> 16;
-    bits[j + 32] = words.w[1] & 0xffffu;
-    bits[j + 48] = words.w[1] >> 16;
-    bits[j + 64] = words.w[2] & 0xffffu;
-    bits[j + 80] = words.w[2] >> 16;
-    bits[j + 96] = words.w[3] & 0xffffu;
-    bits[j + 112] = words.w[3] >> 16;
+  std::uint32_t words[4][kLanes], bits[kChunk];
+  draw_lanes(key, static_cast<std::uint64_t>(chunk) * kLanes, step, words);
+  for (int k = 0; k < 4; ++k) {
+#pragma omp simd
+    for (int j = 0; j < kLanes; ++j) {
+      bits[2 * k * kLanes + j] = words[k][j] & 0xffffu;
+      bits[(2 * k + 1) * kLanes + j] = words[k][j] >> 16;
+    }
   }
   const F local = f;  // through the reference, captured pointers would be reloaded
 #pragma omp simd
