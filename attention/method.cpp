@@ -16,12 +16,20 @@ void Draws::set(const std::string& name, Tensor value) {
   all_.emplace_back(name, std::move(value));
 }
 
-const Tensor* Draws::find(const std::string& name) const {
-  for (const auto& [known, tensor] : all_) {
+namespace {
+
+const Tensor* find_in(const std::vector<std::pair<std::string, Tensor>>& named,
+                      const std::string& name) {
+  for (const auto& [known, tensor] : named) {
     if (known == name) return &tensor;
   }
   return nullptr;
 }
+
+}  // namespace
+
+const Tensor* Draws::find(const std::string& name) const { return find_in(all_, name); }
+const Tensor* Draws::kept(const std::string& name) const { return find_in(kept_, name); }
 
 const Tensor& Draws::get(const std::string& name) const {
   const Tensor* tensor = find(name);

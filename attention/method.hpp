@@ -55,8 +55,13 @@ class Draws {
   [[nodiscard]] const Tensor& get(const std::string& name) const;   ///< throws Error if absent
   [[nodiscard]] const std::vector<std::pair<std::string, Tensor>>& all() const { return all_; }
 
+  /// What drawing had to compute from its inputs and forward() of the same inputs would compute
+  /// again; never injected, so forward() must do without.
+  void keep(const std::string& name, Tensor value) { kept_.emplace_back(name, std::move(value)); }
+  [[nodiscard]] const Tensor* kept(const std::string& name) const;  ///< nullptr if absent
+
  private:
-  std::vector<std::pair<std::string, Tensor>> all_;
+  std::vector<std::pair<std::string, Tensor>> all_, kept_;
 };
 
 /// The circumstances of one call, besides its inputs.

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "attention/skein_slots_plan.hpp"
-#include "attention/tiled.hpp"
-#include "tensor/gather.hpp"
 #include "tensor/gemm.hpp"
 #include "tensor/reduce.hpp"
 
@@ -52,15 +50,12 @@ Tensor draw_pilots(const Tensor& mask, const Tensor& used, std::int64_t slots,
   return pilots;
 }
 
-Tensor column_weights(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                      const Tensor& pilots, double scale) {
-  const PilotSlots slots = pilot_slots(pilots, mask, false);
-  const Tensor rows = tensor::gather_rows(q, slots.index);  // [B, H, S, D]
-  const Tensor lse =
-      tiled_forward(rows, k, {}, mask, {Score::softmax, scale, {}}).lse;      // [B, H, S]
+Tensor column_weights(const Tensor& rows, const Tensor& lse, const Tensor& k, const Tensor& v,
+                      const Tensor& mask, const Tensor& pilots, double scale) {
+  require_slots("column_weights", pilots, 2, mask);
   const Tensor scores = tensor::matmul(k, rows, Op::none, Op::transpose);     // [B, H, N, S]
   Tensor weights = Tensor::empty(v.shape().first(3), v.dtype(), v.device());  // [B, H, N]
-  on_device(q.device(), [&](auto tag) {
+  on_device(v.device(), [&](auto tag) {
     column_weights_on(tag, scores, lse, pilots, v, mask, scale, weights);
   });
   return weights;

@@ -32,9 +32,11 @@ struct FeatureLimit {
 /// Weights of the columns, up to a factor per head (Skeinformer, eq. 5):
 ///   w_i = sqrt(sum_j B_ji^2) |v_i|   for real tokens, B_j = softmax(scale q_j K^T) of pilot j;
 /// never below the smallest positive number there, so real tokens are drawn first. Zero for
-/// padding. q, k, v: [B, H, N, D], mask: [B, N], pilots: i32[B, S] -> [B, H, N].
-[[nodiscard]] Tensor column_weights(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    const Tensor& mask, const Tensor& pilots, double scale);
+/// padding. rows: the pilots' queries, [B, H, S, D], lse: the log of their softmax's row sums, [B,
+/// H, S], k, v: [B, H, N, D], mask: [B, N], pilots: i32[B, S] -> [B, H, N].
+[[nodiscard]] Tensor column_weights(const Tensor& rows, const Tensor& lse, const Tensor& k,
+                                    const Tensor& v, const Tensor& mask, const Tensor& pilots,
+                                    double scale);
 
 /// Marks slots as unused beyond each example's number: columns i32[B, H, S], used: i32[B].
 [[nodiscard]] Tensor limit_slots(const Tensor& columns, const Tensor& used);

@@ -136,7 +136,7 @@ class Skeinformer final : public Method {
         injected("columns") != nullptr && (!config_.weighted || injected("prob") != nullptr);
     if (complete) return draws;
 
-    const Tensor weights = weigh_columns(in, draws);  // [B, H, N]
+    const Tensor weights = weigh_columns(in, draws);  // [B, H, N], with what it keeps
     const std::int64_t first_row = call.first_example * in.q.size(1);
     const Random random = call.random.fork(kColumns);
     if (config_.weighted) {
@@ -241,10 +241,11 @@ class Skeinformer final : public Method {
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
     Saved s;
     s.options.scale = score_scale(in.q);
-    s.in = {queries(in), tensor::mask_rows(in.k, in.mask), tensor::mask_rows(in.v, in.mask),
-            in.mask};                      // (1)
-    s.columns = attend_columns(s, draws);  // (2), (3)
-    Tensor out = s.columns.tiled.out;      // [B, H, N, D]
+    const Tensor* const x = draws.kept("queries");
+    s.in = {x != nullptr ? *x : queries(in), tensor::mask_rows(in.k, in.mask),
+            tensor::mask_rows(in.v, in.mask), in.mask};  // (1)
+    s.columns = attend_columns(s, draws);                // (2), (3)
+    Tensor out = s.columns.tiled.out;                    // [B, H, N, D]
     if (config_.parts.normaliser == Normaliser::exact) {
       s.exact = tiled_forward(s.in.q, s.in.k, {}, in.mask, s.options);  // (4)
       out = tensor::multiply(out, row_factor(s));                       // (4)
@@ -253,8 +254,12 @@ class Skeinformer final : public Method {
     if (config_.reuses_pilots()) {
       s.pilots = pilot_slots(draws.get("pilot"), in.mask, config_.pilot_gradient == "official");
       s.pilot_q = tensor::gather_rows(s.in.q, s.pilots.index);
-      s.pilot = tiled_forward(s.pilot_q, s.in.k, s.in.v, in.mask, s.options);  // (5)
-      out = tensor::mask_rows(out, s.pilots.others);                           // (5)
+      if (const Tensor* const rows = draws.kept("pilot_rows")) {
+        s.pilot = {*rows, *draws.kept("pilot_lse")};  // (5), on the way to the columns
+      } else {
+        s.pilot = tiled_forward(s.pilot_q, s.in.k, s.in.v, in.mask, s.options);  // (5)
+      }
+      out = tensor::mask_rows(out, s.pilots.others);  // (5)
       tensor::scatter_add_rows(out, s.pilots.index,
                                tensor::mask_rows(s.pilot.out, s.pilots.first));  // (5)
     }
@@ -301,13 +306,24 @@ class Skeinformer final : public Method {
   }
 
  private:
-  /// Weights that columns are drawn by: [B, H, N].
-  [[nodiscard]] Tensor weigh_columns(const Inputs& in, const Draws& draws) const {
+  /// Weights that columns are drawn by: [B, H, N]. Keeps X and the pilots' exact attention, whose
+  /// row sums it needs; keys and values of padding have no weight, masked or not.
+  [[nodiscard]] Tensor weigh_columns(const Inputs& in, Draws& draws) const {
     if (config_.parts.columns == Columns::uniform) {
       const std::int64_t b = in.mask.size(0), n = in.mask.size(1);
       return tensor::expand(in.mask.reshape({b, 1, n}), {b, in.q.size(1), n});
     }
-    return column_weights(queries(in), in.k, in.v, in.mask, draws.get("pilot"), score_scale(in.q));
+    const Tensor pilots = draws.get("pilot"), x = queries(in);  // i32[B, S], [B, H, N, D]
+    const Tensor rows = tensor::gather_rows(x, pilot_slots(pilots, in.mask, false).index);
+    const TiledOptions options{Score::softmax, score_scale(in.q), {}};
+    const TiledForward pilot = tiled_forward(rows, in.k, config_.reuses_pilots() ? in.v : Tensor(),
+                                             in.mask, options);  // (5)
+    draws.keep("queries", x);
+    if (config_.reuses_pilots()) {
+      draws.keep("pilot_rows", pilot.out);
+      draws.keep("pilot_lse", pilot.lse);
+    }
+    return column_weights(rows, pilot.lse, in.k, in.v, in.mask, pilots, options.scale);
   }
 
   /// X of (1).
@@ -384,12 +400,14 @@ Draws all_columns(const Inputs& in) {
 }
 
 /// Attention to the columns (adaptive: and to the mean of the rest), of the pilot rows, exact row
-/// sums, and scores and row sums of the pilots to draw columns by.
+/// sums, and to draw columns the pilots' scores and, unless their rows are wanted anyway, row sums.
 Cost cost_at(const Config& config, const CostSizes& s) {
   const double slots = std::min(s.features, s.n - 1), one = s.n * s.width;
   const double columns = config.parts.normaliser == Normaliser::adaptive ? slots + 1 : slots;
   Cost cost{2 * columns * one, 5 * columns * one};
-  if (config.parts.columns == Columns::sampled) cost.forward += 2 * slots * one;
+  if (config.parts.columns == Columns::sampled) {
+    cost.forward += (config.reuses_pilots() ? 1 : 2) * slots * one;
+  }
   if (config.reuses_pilots()) {
     cost.forward += 2 * slots * one;
     cost.backward += 5 * slots * one;
@@ -437,7 +455,7 @@ Spec skeinformer_spec() {
   Spec spec = spec_of({"skeinformer", Columns::sampled, Normaliser::adaptive, true, false},
                       "Skeinformer (Chen et al. 2022), algorithm 1",
                       "sampled columns, the rest filled by row means, exact pilot rows",
-                      "4 N S D, drawing 2 N S D");
+                      "4 N S D, drawing N S D");
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   return spec;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "attention/skein_slots.hpp"
+#include "attention/tiled.hpp"
 #include "tensor/elementwise.hpp"
 #include "tensor/gather.hpp"
 #include "tensor/gemm.hpp"
@@ -47,6 +48,15 @@ Outcome run_with(const std::string& name, const OptionValues& options, const Pro
   return run(layer, problem, call);
 }
 
+/// column_weights of pilots with q as it is and their row sums as tiled attention finds them.
+Tensor column_weights(const Problem& p, const Tensor& pilots, double scale) {
+  const Tensor index = attention::pilot_slots(pilots, p.in.mask, false).index;
+  const Tensor rows = tensor::gather_rows(p.in.q, index);  // [B, H, S, D]
+  const attention::TiledOptions options{attention::Score::softmax, scale, {}};
+  const Tensor lse = attention::tiled_forward(rows, p.in.k, {}, p.in.mask, options).lse;
+  return attention::column_weights(rows, lse, p.in.k, p.in.v, p.in.mask, pilots, scale);
+}
+
 Problem problem_of(const Sizes& sizes, Padding padding = Padding::none) {
   return make_problem(attention::find("skeinformer"), sizes, padding);
 }
@@ -56,7 +66,7 @@ Problem problem_of(const Sizes& sizes, Padding padding = Padding::none) {
 TEST_CASE("column weights are the column norms of the pilot rows times the value norms") {
   const Problem p = problem_of({.batch = 2, .heads = 2, .n = 21, .width = 5}, Padding::mixed);
   const Tensor pilots = integers({3, 7, 3, -1, 1, 0, 2, 13}, {2, 4});
-  const Tensor weights = attention::column_weights(p.in.q, p.in.k, p.in.v, p.in.mask, pilots, 0.5);
+  const Tensor weights = column_weights(p, pilots, 0.5);
   const Tensor index = integers({3, 7, 3, 0, 1, 0, 2, 13}, {2, 4});
   const Tensor bias = tensor::unary(tensor::Unary::log, p.in.mask).reshape({2, 1, 1, 21});
   const Tensor scores = tensor::affine(
@@ -81,9 +91,7 @@ TEST_CASE("first columns are drawn in proportion to their weights") {
   Draws pilots;
   pilots.set("pilot", integers({1, 4, 6}, {1, 3}));
   const std::vector<double> expected =
-      attention::normalise(
-          attention::column_weights(p.in.q, p.in.k, p.in.v, p.in.mask, pilots.get("pilot"), 0.5))
-          .to_vector();
+      attention::normalise(column_weights(p, pilots.get("pilot"), 0.5)).to_vector();
   std::vector<double> share(8);
   constexpr int kSeeds = 4000;  // standard error <= 0.008
   for (int seed = 0; seed < kSeeds; ++seed) {
