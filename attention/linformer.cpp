@@ -1,7 +1,8 @@
 // Linformer (Wang et al. 2020, eq. 7): keys and values are projected along the sequence to k rows,
 // so attention costs n k instead of n^2.
 //
-//   time     forward 4 N k D multiply-adds per head (projections and products), backward 9 N k D
+//   time     forward 4 N k D multiply-adds per head (projections and products), backward 9 N k D;
+//            N k D and 2 N k D less where a model combines rows first, see (3)
 //   memory   O((N + k) D); saved: the projected keys and values, one log-sum-exp per row
 //
 // Deviations and choices:
@@ -113,7 +114,7 @@ class Linformer final : public Method {
   //   conv:     K'_i = sum_r W_r K_{i w + r}:  dW_r = sum_i K_{i w + r} dK'_i,  dK_{i w + r} = W_r dK'_i
   // Where heads, keys and values share E, (1) can come before the projections of a model,
   //   K' = (E m X) W_k^T + (E m 1) b_k^T,  V' likewise                       (3)
-  // which forms one product of k x N x E in place of two, and projects k rows in place of N.
+  // with one product with E in place of two, and k projected rows in place of N.
 
   std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
     if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;

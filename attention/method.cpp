@@ -5,17 +5,6 @@
 #include "tensor/error.hpp"
 
 namespace skytape::attention {
-
-void Draws::set(const std::string& name, Tensor value) {
-  for (auto& [known, tensor] : all_) {
-    if (known == name) {
-      tensor = std::move(value);
-      return;
-    }
-  }
-  all_.emplace_back(name, std::move(value));
-}
-
 namespace {
 
 const Tensor* find_in(const std::vector<std::pair<std::string, Tensor>>& named,
@@ -27,6 +16,16 @@ const Tensor* find_in(const std::vector<std::pair<std::string, Tensor>>& named,
 }
 
 }  // namespace
+
+void Draws::set(const std::string& name, Tensor value) {
+  for (auto& [known, tensor] : all_) {
+    if (known == name) {
+      tensor = std::move(value);
+      return;
+    }
+  }
+  all_.emplace_back(name, std::move(value));
+}
 
 const Tensor* Draws::find(const std::string& name) const { return find_in(all_, name); }
 const Tensor* Draws::kept(const std::string& name) const { return find_in(kept_, name); }
