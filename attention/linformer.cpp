@@ -120,7 +120,8 @@ class Linformer final : public Method {
     if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
     Tape& tape = x.tape();
     const std::int64_t n = x.size(1);
-    const Var e = narrow(tape.use(*key_), 1, 0, n);  // [k, N]
+    const Var whole = tape.use(*key_);                             // [k, nominal length]
+    const Var e = n == nominal_ ? whole : narrow(whole, 1, 0, n);  // [k, N]
     const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));
     return CombinedRows{matmul(e, mask_rows(x, mask)), matmul(e, real)};  // [B, k, E], [B, k, 1]
   }
