@@ -14,6 +14,7 @@
 
 #include "tensor/gemm_bf16.hpp"
 #include "tensor/gemm_plan.hpp"
+#include "tensor/launch.hpp"
 #ifdef SKYTAPE_HAVE_DNNL
 #include <dnnl.h>
 #endif
@@ -236,6 +237,33 @@ void run_plan(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c)
   }
 }
 
+/// The products of all entries added up in c [m, n]: a tile stays in a core's cache meanwhile.
+template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  GemmPlan one = plan;
+  one.batch = 1;
+  const Cut cut(one);
+  if (cut.chunks_k > 1) {  // too few tiles to share out: one entry after the other
+    for (std::int64_t g = 0; g < plan.batch; ++g) {
+      one.beta = g == 0 ? 0 : 1;
+      run_chunks<T>({one, cut, a.data<T>() + g * plan.stride_a, b.data<T>() + g * plan.stride_b},
+                    c);
+    }
+    return;
+  }
+  const Task<T> task{plan, cut, a.data<T>(), b.data<T>()};
+  T* const out = c.data<T>();
+  const std::int64_t tiles = cut.tiles_m * cut.tiles_n;
+  const double work = static_cast<double>(plan.batch * plan.m) * plan.n * plan.k;
+#pragma omp parallel for schedule(static) if (tiles > 1 && work > kParallelWork)
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    const std::int64_t i = t / cut.tiles_n, j = t % cut.tiles_n;
+    T* const target = out + i * cut.tile_m * plan.n + j * cut.tile_n;
+    for (std::int64_t g = 0; g < plan.batch; ++g) {
+      task.run(g, i, j, 0, g == 0 ? T(0) : T(1), target, plan.n);
+    }
+  }
+}
+
 }  // namespace
 
 std::int64_t cpu_multiply_adds() { return work_done().load(std::memory_order_relaxed); }
@@ -253,14 +281,7 @@ void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor
 }
 
 void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
-  const Tensor as = a.reshape({plan.batch, plan.m * plan.k});
-  const Tensor bs = b.reshape({plan.batch, plan.k * plan.n});
-  GemmPlan one = plan;
-  one.batch = 1;
-  for (std::int64_t g = 0; g < plan.batch; ++g) {  // onto c, which is small: no product is stored
-    one.beta = g == 0 ? 0 : 1;
-    gemm_on(Cpu{}, one, as[g], bs[g], c);
-  }
+  dispatch_float(c.dtype(), [&]<class T>() { run_sum<T>(plan, a, b, c); });
 }
 
 template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k,

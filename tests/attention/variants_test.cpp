@@ -125,6 +125,21 @@ TEST_CASE("every method equals its reference in f64, forward and backward") {
   });
 }
 
+TEST_CASE("a call that draws for itself is the call that is given those draws") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    Call call = training_call(problem.in);
+    const Outcome alone = run(layer, problem, call);  // may use again what drawing has kept
+    const Draws draws = draw(layer, problem, call);
+    call.injected = &draws;
+    const Worst worst = compare(alone, run(layer, problem, call));
+    INFO("worst in ", worst.name);
+    CHECK(worst.error <= 1e-13);
+  });
+}
+
 TEST_CASE("f32 errors are at most three times those of the f32 reference") {
   check_f32_errors(5e-7);
 }
