@@ -130,7 +130,8 @@ struct Cut {
   std::int64_t tile_m, tile_n, chunk_k;                 // sizes of one task
   std::int64_t tiles_m = 1, tiles_n = 1, chunks_k = 1;  // counts
 
-  explicit Cut(const GemmPlan& p) : tile_m(p.m), tile_n(p.n), chunk_k(p.k) {
+  /// terms: products that are added up in every tile.
+  explicit Cut(const GemmPlan& p, std::int64_t terms = 1) : tile_m(p.m), tile_n(p.n), chunk_k(p.k) {
     constexpr std::int64_t kTasks = 32;      // enough to balance the threads that we expect
     constexpr std::int64_t kWork = 1 << 20;  // multiply-adds, some 10 us: not worth cutting
     constexpr std::int64_t kTile = 64, kChunk = 512;
@@ -142,8 +143,8 @@ struct Cut {
       chunk_k = std::max(kChunk, (smallest * p.k + kTasks - 1) / kTasks);
       chunks_k = (p.k + chunk_k - 1) / chunk_k;
     }
-    while (p.batch * tiles_m * tiles_n * chunks_k < kTasks && tile_m * tile_n * chunk_k > kWork &&
-           std::max(tile_m, tile_n) > kTile) {
+    while (p.batch * tiles_m * tiles_n * chunks_k < kTasks &&
+           terms * tile_m * tile_n * chunk_k > kWork && std::max(tile_m, tile_n) > kTile) {
       std::int64_t& longer = tile_m >= tile_n ? tile_m : tile_n;
       longer = std::max(kTile, (longer / 2 + 15) / 16 * 16);  // whole vectors
       tiles_m = (p.m + tile_m - 1) / tile_m;
@@ -241,7 +242,7 @@ void run_plan(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c)
 template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   GemmPlan one = plan;
   one.batch = 1;
-  const Cut cut(one);
+  const Cut cut(one, plan.batch);
   if (cut.chunks_k > 1) {  // too few tiles to share out: one entry after the other
     for (std::int64_t g = 0; g < plan.batch; ++g) {
       one.beta = g == 0 ? 0 : 1;
