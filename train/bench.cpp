@@ -235,9 +235,9 @@ double model_flops(const nn::ModelConfig& model, const attention::CostSizes& siz
   attention::CombinedCost combined{sizes.n, {}, spec.cost_at(sizes)};
   if (spec.combined_cost_at) combined = spec.combined_cost_at(sizes, width);
   // Rows that W_q, W_k, W_v and W_o project, and those that pass the feed-forward network.
-  const double asking = spec.values_only ? 0 : sizes.n;
+  const double queries = spec.values_only ? 0 : sizes.n;
   const double keys = spec.shared_qk || spec.values_only ? 0 : combined.rows;
-  const double projected = asking + keys + combined.rows + sizes.n;
+  const double projected = queries + keys + combined.rows + sizes.n;
   const double linear = projected * width * heads * sizes.width + sizes.n * 2 * width * ff_width;
   const double features = model.towers == 2 ? 4 * width : width;
   const double head = features * ff_width + ff_width * static_cast<double>(model.classes);
