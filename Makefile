@@ -46,12 +46,12 @@ REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || ech
 DEFINES  := $(OPTIONAL:%=-DSKYTAPE_HAVE_%) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math \
-  $(WARNINGS) $(DEFINES) -I. $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
+  $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
   -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
-CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -Itests/cuda_simulator -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
+CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
   $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
@@ -59,10 +59,11 @@ LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
 B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))
-CPU_SRC  := $(filter-out train/main.cpp,$(wildcard $(DIRS:%=%/*.cpp)))
-CUDA_SRC := $(if $(WITH_CUDA),$(wildcard $(DIRS:%=%/*.kernel.cpp) $(DIRS:%=%/*.cu)))
+find      = $(sort $(shell find $(1) -name '$(2)'))# files below folders, by a pattern
+CPU_SRC  := $(filter-out train/main.cpp,$(call find,$(DIRS),*.cpp))
+CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
 SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
-TEST_SRC := $(filter-out $(SIM_SRC),$(wildcard tests/*.cpp tests/*/*.cpp))
+TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/%,$(call find,tests,*.cpp))
 OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
 TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 
@@ -76,7 +77,7 @@ STANDARD := algorithm array chrono cmath cstdint filesystem fstream functional l
 PRECOMPILED := $B/standard.hpp.gch $B/command_line.hpp.gch
 $B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
 $B/command_line.hpp.gch: private OUTSIDE := $(STANDARD) CLI/CLI.hpp
-outside = -include $B/$(if $(filter train/cli% train/main.cpp,$<),command_line,standard).hpp
+outside = -include $B/$(if $(filter train/cli/% train/main.cpp,$<),command_line,standard).hpp
 # train/ and tests/ call kernels and have none of their own.
 $B/command_line.hpp.gch $B/train/%.o $B/tests/%.o: private OPTIMISE_release := -O1 -DNDEBUG
 $B/tests/cuda_simulator/%.o: private OPTIMISE_release := -O3 -DNDEBUG
@@ -110,8 +111,8 @@ build/skytape: $B/skytape FORCE
 	@ln -sfn $(B:build/%=%)/skytape $@
 build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
-$B/train/version.cpp.o: $B/revision
-$B/train/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
+$B/train/process/version.cpp.o: $B/revision
+$B/train/process/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
 
@@ -179,7 +180,7 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
-FORMATTED = $(wildcard $(DIRS:%=%/*.[ch]pp) $(DIRS:%=%/*.cu) tests/*.cpp tests/*/*.[ch]pp tests/*/*.h tests/*/*/*.cpp)
+FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS),*.cu) $(wildcard tests/cuda_simulator/*.h)
 readme: all ## write the tables of README.md
 	train/scripts/readme.sh
 readme-check: all
@@ -194,7 +195,7 @@ PREFIX ?= /usr/local
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
-	for h in $(wildcard $(DIRS:%=%/*.hpp)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
+	for h in $(call find,$(DIRS),*.hpp); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tensor/error.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::attention {
 namespace {

@@ -16,8 +16,8 @@
 #include "attention/options.hpp"
 #include "autograd/parameter.hpp"
 #include "autograd/tape.hpp"
-#include "tensor/random.hpp"
-#include "tensor/tensor.hpp"
+#include "tensor/core/tensor.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape::attention {
 

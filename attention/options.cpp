@@ -3,8 +3,8 @@
 #include <charconv>
 #include <utility>
 
-#include "tensor/error.hpp"
-#include "tensor/suggest.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::attention {
 namespace {

@@ -2,18 +2,18 @@
 
 #include <vector>
 
-#include "tensor/suggest.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::attention {
 
 #define VARIANT(name) Spec name##_spec();
-#include "attention/variants.def"
+#include "attention/methods.def"
 #undef VARIANT
 
 std::span<const Spec> registry() {
   static const std::vector<Spec> specs = {
 #define VARIANT(name) name##_spec(),
-#include "attention/variants.def"
+#include "attention/methods.def"
 #undef VARIANT
   };
   return specs;

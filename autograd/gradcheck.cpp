@@ -8,7 +8,8 @@
 #include <optional>
 #include <sstream>
 
-#include "tensor/elementwise.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
 

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "autograd/tape.hpp"
-#include "tensor/dropout.hpp"
-#include "tensor/gemm.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/random/dropout.hpp"
 
 namespace skytape {
 

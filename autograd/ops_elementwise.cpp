@@ -1,7 +1,7 @@
 // Elementwise ops. Broadcasting is undone by sum_to_shape, the adjoint of repeating.
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
-#include "tensor/reduce.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 
 namespace skytape {
 

@@ -2,9 +2,9 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
-#include "tensor/gather.hpp"
-#include "tensor/layout.hpp"
-#include "tensor/reduce.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/gather.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape {
 

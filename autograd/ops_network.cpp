@@ -1,10 +1,10 @@
 // Pieces of a network that are worth one fused kernel.
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
-#include "tensor/gather.hpp"
-#include "tensor/layer_norm.hpp"
-#include "tensor/reduce.hpp"
-#include "tensor/softmax.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/kernels/softmax.hpp"
+#include "tensor/movement/gather.hpp"
 
 namespace skytape {
 

@@ -1,8 +1,8 @@
 // Matrix products.
 #include "autograd/ops.hpp"
-#include "tensor/gemm.hpp"
-#include "tensor/layout.hpp"
-#include "tensor/reduce.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape {
 

@@ -1,10 +1,10 @@
 // Reductions and the row functions built on them.
-#include "tensor/reduce.hpp"
+#include "tensor/kernels/reduce.hpp"
 
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
-#include "tensor/layout.hpp"
-#include "tensor/softmax.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/softmax.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape {
 

@@ -3,7 +3,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tensor/elementwise.hpp"
+#include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
 

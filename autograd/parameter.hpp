@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tensor/random.hpp"
-#include "tensor/tensor.hpp"
+#include "tensor/core/tensor.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape {
 

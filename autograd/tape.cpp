@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "tensor/elementwise.hpp"
+#include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
 

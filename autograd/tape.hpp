@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "autograd/parameter.hpp"
-#include "tensor/tensor.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data/random.hpp"
-#include "tensor/error.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::data {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/dataset.hpp"
+#include "data/cache/dataset.hpp"
 #include "data/task.hpp"
 
 namespace skytape::data {

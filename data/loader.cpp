@@ -3,7 +3,7 @@
 #include <chrono>
 #include <memory>
 
-#include "tensor/error.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::data {
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "data/cache.hpp"
-#include "tensor/error.hpp"
-#include "tensor/suggest.hpp"
+#include "data/cache/cache.hpp"
+#include "data/files/source.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -105,6 +106,20 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
     }
   }
   set.commit();
+}
+
+fs::path fetch_source(const TaskInfo& task, const fs::path& root, const std::string& url,
+                      const FetchOptions& options) {
+  if (task.source.empty()) {
+    throw UsageError(fmt::format("{}: no official address, so nothing to fetch", task.name));
+  }
+  const std::string from = url.empty() ? std::string(task.source) : url;
+  if (!from.starts_with("http://") && !from.starts_with("https://")) {
+    throw UsageError(fmt::format("--url: expected http://… or https://…, got '{}'", from));
+  }
+  fs::path to = root / "downloads" / leaf(task.source);
+  (void)fetch(from, to, task.source_sha256, options);
+  return to;
 }
 
 bool is_prepared(const TaskInfo& task, const fs::path& root) {

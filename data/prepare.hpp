@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/dataset.hpp"
+#include "data/cache/dataset.hpp"
+#include "data/files/fetch.hpp"
 #include "data/task.hpp"
 
 namespace skytape::data {
@@ -30,6 +31,12 @@ struct PrepareOptions {
 /// is full.
 void prepare(const TaskInfo& task, const std::filesystem::path& root,
              const PrepareOptions& options = {});
+
+/// Fetches the official archive of a task, from `url` if that is not empty, into
+/// `<root>/downloads`; returns where it lies. UsageError for a task without one, or another kind of
+/// address.
+std::filesystem::path fetch_source(const TaskInfo& task, const std::filesystem::path& root,
+                                   const std::string& url, const FetchOptions& options = {});
 
 /// True if every split is there and belongs to one preparation (checksums are left to open()).
 [[nodiscard]] bool is_prepared(const TaskInfo& task, const std::filesystem::path& root);

@@ -6,15 +6,9 @@
 
 #include <cstdint>
 
-namespace skytape::data {
+#include "data/files/digest.hpp"
 
-/// A bijection of 64-bit words whose output bits each depend on every input bit (the finaliser of
-/// SplitMix64: Steele, Lea, Flood 2014).
-[[nodiscard]] constexpr uint64_t mix64(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+namespace skytape::data {
 
 /// Keeps the streams of different uses of one seed apart.
 enum class Purpose : uint64_t { listops = 1, pathfinder, split, shuffle };

@@ -1,4 +1,5 @@
-// The tasks: what each one is, and who fills its cache. A new task is one row in task.cpp.
+// The tasks: what each one is, and who fills its cache. A new task is one file in data/tasks/ that
+// defines `TaskInfo NAME_task()`, and one line in data/tasks.def.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +23,44 @@ enum class MaskRule { length, nonzero };
 [[nodiscard]] std::string_view to_string(MaskRule rule);
 [[nodiscard]] MaskRule parse_mask_rule(std::string_view name);
 
-/// One classification task of the Long Range Arena (or the user's own).
+/// What the bytes of a stored sequence are. The user's own examples are read accordingly.
+enum class TokenKind {
+  symbols,  // of a small language with a parser of its own: TaskInfo::parse
+  bytes,    // of text
+  pixels,   // grey values
+};
+
+/// One classification task of the Long Range Arena (or the user's own). A task names what differs
+/// from these defaults.
 struct TaskInfo {
   std::string_view name;
-  int64_t classes;             // 0: the data tells (Dataset::classes)
-  int64_t vocabulary;          // rows of the embedding, as in the papers' configurations
-  int64_t max_length;          // tokens kept from the front of a sequence
-  int64_t nominal_length;      // max_length padded to a power of two
-  int towers;                  // sequences per example: 1, or 2 (Retrieval)
-  int token_offset;            // id = stored byte + offset: 1 keeps id 0 free for padding
-  MaskRule mask;               // default rule
-  std::string_view generator;  // that prepare() uses without source files, and its version; or ""
-  bool benchmark;              // a column of the benchmark, not a variant or own data
-  double held_out;  // share of train that serves as dev; 0: the task has its own dev split
   std::string_view description;
-  std::string_view source;         // official address; empty: there is none
+  TokenKind tokens = TokenKind::bytes;
+  int64_t classes = 2;               // 0: the data tells (Dataset::classes)
+  int64_t vocabulary = 512;          // rows of the embedding, as in the papers' configurations
+  int64_t max_length = 0;            // tokens kept from the front of a sequence
+  int64_t nominal_length = 0;        // max_length padded to a power of two
+  int towers = 1;                    // sequences per example: 1, or 2 (Retrieval)
+  int token_offset = 0;              // id = stored byte + offset: 1 keeps id 0 free for padding
+  MaskRule mask = MaskRule::length;  // default rule
+  std::string_view generator;  // that prepare() uses without source files, and its version; or ""
+  bool benchmark = true;       // a column of the benchmark, not a variation of one or own data
+  double held_out = 0;         // share of train that serves as dev; 0: the task has a dev split
+  std::string_view source;     // official address; empty: there is none
   std::string_view source_sha256;  // of the archive there; empty: not published
-  // Reads or generates all splits.
-  void (*build)(const TaskInfo&, const PrepareOptions&, CacheSet&);
-  // Writes the official files; null where they are not ours to write.
+  /// Reads or generates all splits.
+  void (*build)(const TaskInfo&, const PrepareOptions&, CacheSet&) = nullptr;
+  /// Writes the official files; null where they are not ours to write.
   void (*export_files)(const TaskInfo&, const std::filesystem::path& root,
-                       const std::filesystem::path& dir);
+                       const std::filesystem::path& dir) = nullptr;
+  /// Of symbols: appends the tokens of a text as users write it. Returns the first word that is
+  /// none, or nothing.
+  std::string_view (*parse)(std::string_view text, std::vector<uint8_t>& tokens) = nullptr;
 };
+
+/// Address of the archive with all of the benchmark's files; it has no published digest.
+inline constexpr std::string_view kLraArchive =
+    "https://storage.googleapis.com/long-range-arena/lra_release.gz";
 
 /// Every task, in the order of the papers' tables.
 [[nodiscard]] std::span<const TaskInfo> tasks();

@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-#include "tensor/optimizer.hpp"
+#include "tensor/kernels/optimizer.hpp"
 
 namespace skytape::nn {
 namespace {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "tensor/error.hpp"
-#include "tensor/suggest.hpp"
-#include "train/cli.hpp"
-#include "train/signals.hpp"
-#include "train/version.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/cli/cli.hpp"
+#include "train/process/signals.hpp"
+#include "train/process/version.hpp"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tensor/elementwise.hpp"
-#include "tensor/layout.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape::test {
 namespace {

@@ -7,7 +7,8 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/variants_support.hpp"
 #include "tests/support/devices.hpp"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
-#include "tensor/softmax.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/softmax.hpp"
 
 using namespace skytape;
 

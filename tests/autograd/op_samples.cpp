@@ -1,7 +1,7 @@
 #include "tests/autograd/op_samples.hpp"
 
-#include "tensor/elementwise.hpp"
-#include "tensor/random.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape::test::op {
 

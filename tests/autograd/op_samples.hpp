@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "autograd/tape.hpp"
-#include "tensor/dropout.hpp"
+#include "tensor/random/dropout.hpp"
 #include "tests/autograd/op_table.hpp"
 
 namespace skytape::test::op {

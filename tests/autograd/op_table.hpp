@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "autograd/gradcheck.hpp"
-#include "tensor/tensor.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::test {
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
 namespace skytape::test::op {

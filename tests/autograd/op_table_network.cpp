@@ -1,6 +1,6 @@
 // Rows of the op table: picking rows, and pieces of a network.
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
 namespace skytape::test::op {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
-#include "tensor/random.hpp"
+#include "tensor/random/random.hpp"
 #include "tests/autograd/op_table.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
@@ -243,7 +243,7 @@ TEST_CASE("every op has exactly one row") {
   CHECK(matches(header, R"(\bVar operator(.)\()").size() == 4);  // - has two forms
 
   for (const char* folder : {"autograd", "attention", "nn", "train"}) {
-    for (const auto& file : std::filesystem::directory_iterator(kRoot / folder)) {
+    for (const auto& file : std::filesystem::recursive_directory_iterator(kRoot / folder)) {
       if (file.path().extension() != ".cpp") continue;
       for (const std::string& op : matches(read(file.path()), R"(\brecord\(\s*\"(\w+)\")")) {
         if (op == "attention") continue;  // the coarse op has the registry's own loop of checks

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
-#include "tensor/elementwise.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"
 
 using namespace skytape;

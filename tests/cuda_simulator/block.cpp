@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tensor/error.hpp"
+#include "tensor/core/error.hpp"
 #include "tests/cuda_simulator/fiber.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 

@@ -14,7 +14,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
-#include "tensor/error.hpp"
+#include "tensor/core/error.hpp"
 #include "tests/cuda_simulator/device.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 

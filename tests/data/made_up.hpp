@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "data/cache.hpp"
-#include "data/dataset.hpp"
+#include "data/cache/cache.hpp"
+#include "data/cache/dataset.hpp"
 #include "data/prepare.hpp"
-#include "tensor/error.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::data::made_up {
 

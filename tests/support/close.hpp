@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/tensor.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::test {
 

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <string>
 
-#include "tensor/gemm_bf16.hpp"
+#include "tensor/gemm/gemm_bf16.hpp"
 
 namespace skytape::test {
 namespace {

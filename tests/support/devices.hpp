@@ -1,7 +1,7 @@
 // Loops over the devices of this machine. Without a GPU the CUDA half is skipped aloud and counted.
 #pragma once
 
-#include "tensor/tensor.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::test {
 

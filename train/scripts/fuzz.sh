@@ -13,7 +13,7 @@ out=build/fuzz
 mkdir -p "$out"
 flags=(-std=c++20 -O1 -g -I. -fsanitize=address,undefined -fno-sanitize-recover=undefined "${definitions[@]}")
 objects=()
-for source in data/*.cpp tensor/suggest.cpp; do
+for source in $(find data -name '*.cpp') tensor/core/suggest.cpp; do
   object=$out/$(echo "$source" | tr / _).o
   objects+=("$object")
   [ "$object" -nt "$source" ] || "$clang" "${flags[@]}" -fsanitize=fuzzer-no-link -c "$source" -o "$object"

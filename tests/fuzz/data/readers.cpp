@@ -10,15 +10,15 @@
 #include <fstream>
 #include <string>
 
-#include "data/cache.hpp"
-#include "data/image.hpp"
-#include "data/listops.hpp"
-#include "data/pathfinder_files.hpp"
-#include "data/png.hpp"
-#include "data/retrieval.hpp"
-#include "data/source.hpp"
-#include "data/text.hpp"
-#include "tensor/error.hpp"
+#include "data/cache/cache.hpp"
+#include "data/files/png.hpp"
+#include "data/files/source.hpp"
+#include "data/tasks/image.hpp"
+#include "data/tasks/listops.hpp"
+#include "data/tasks/pathfinder_files.hpp"
+#include "data/tasks/retrieval.hpp"
+#include "data/tasks/text.hpp"
+#include "tensor/core/error.hpp"
 
 #ifndef FUZZ_TARGET
 #define FUZZ_TARGET listops

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "autograd/gradcheck.hpp"
-#include "tensor/elementwise.hpp"
+#include "tensor/kernels/elementwise.hpp"
 
 using namespace skytape;
 

@@ -1,0 +1,114 @@
+// Block attention: what both devices share. Backward, with G = dout:
+//   dv_j = sum_i w_ij G_i      e_ij = dL/dscore_ij = w_ij (G_i.v_j - G_i.O_i + dlse_i)
+// where G_i.O_i = sum_j w_ij G_i.v_j; the halves that walk the blocks get
+// center_i = G_i.O_i - dlse_i.
+#include "attention/blocks/block_attention.hpp"
+
+#include "attention/blocks/block_attention_plan.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+
+namespace skytape::attention {
+namespace {
+
+void check(const char* op, const BlockInputs& in, const BlockPattern& p) {
+  require_same_kind(op, {&in.q, &in.k, &in.v, &in.mask});
+  ENSURE(in.q.rank() == 4 && in.k.shape() == in.q.shape() && in.v.shape() == in.q.shape(), op,
+         ": expected q, k and v of one shape [B, H, N, D], got q ", in.q, ", k ", in.k, ", v ",
+         in.v);
+  const std::int64_t b = in.q.size(0), h = in.q.size(1), n = in.q.size(2);
+  ENSURE(in.mask.shape() == Shape({b, n}), op, ": expected mask [B, N] for q ", in.q, ", got ",
+         in.mask);
+  ENSURE(p.block > 0 && p.begin.defined() && p.begin.shape() == Shape({p.row_blocks + 1}), op,
+         ": expected begin i32[", p.row_blocks + 1, "], got ", p.begin);
+  ENSURE(p.entries.rank() == 2 && (p.entries.size(0) == 1 || p.entries.size(0) == h) &&
+             p.row.shape() == Shape({p.entries.size(1)}),
+         op, ": expected entries i32[1 or H, total] and row i32[total], got ", p.entries, " and ",
+         p.row);
+  ENSURE(p.token.defined() == p.slot.defined(), op, ": token and slot go together");
+  if (p.token.defined()) {
+    ENSURE(p.token.shape() == Shape({b, h, p.row_blocks * p.block}) && p.slot.rank() == 4 &&
+               p.slot.shape() == Shape({b, h, p.slot.size(2), n}),
+           op, ": expected token i32[B, H, ", p.row_blocks * p.block,
+           "] and slot i32[B, H, R, N], got ", p.token, " and ", p.slot);
+  } else {
+    ENSURE(p.row_blocks * p.block >= n, op, ": ", p.row_blocks, " blocks of ", p.block,
+           " do not hold q ", in.q);
+  }
+}
+
+BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
+  BlockPlan plan;
+  plan.batch = in.q.size(0);
+  plan.heads = in.q.size(1);
+  plan.tokens = in.q.size(2);
+  plan.width = in.q.size(3);
+  plan.block = p.block;
+  plan.row_blocks = p.row_blocks;
+  plan.lists = p.entries.size(0);
+  plan.total = p.entries.size(1);
+  plan.rows = p.token.defined() ? p.token.size(2) : plan.tokens;
+  plan.rounds = p.slot.defined() ? p.slot.size(2) : 1;
+  plan.scale = scale;
+  plan.avoid_self = p.avoid_self;
+  plan.begin = p.begin.data<std::int32_t>();
+  plan.row = p.row.data<std::int32_t>();
+  plan.entries = p.entries.data<std::int32_t>();
+  plan.token = p.token.defined() ? p.token.data<std::int32_t>() : nullptr;
+  plan.slot = p.slot.defined() ? p.slot.data<std::int32_t>() : nullptr;
+  return plan;
+}
+
+}  // namespace
+
+BlockPattern BlockLists::pattern(std::int64_t key, Device device,
+                                 const std::function<Lists()>& make) const {
+  BlockPattern& pattern = known_[{key, device}];
+  if (pattern.begin.defined()) return pattern;
+  const Lists lists = make();
+  std::vector<std::int32_t> begin = {0}, row, entries;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    row.insert(row.end(), lists[i].size(), static_cast<std::int32_t>(i));
+    entries.insert(entries.end(), lists[i].begin(), lists[i].end());
+    begin.push_back(static_cast<std::int32_t>(entries.size()));
+  }
+  const auto total = static_cast<std::int64_t>(entries.size());
+  pattern.row_blocks = static_cast<std::int64_t>(lists.size());
+  pattern.row = Tensor::from(row, {total}, DType::i32, device);
+  pattern.entries = Tensor::from(entries, {1, total}, DType::i32, device);
+  pattern.begin = Tensor::from(begin, {pattern.row_blocks + 1}, DType::i32, device);
+  return pattern;
+}
+
+BlockForward block_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                           const BlockPattern& pattern, double scale) {
+  const BlockInputs in{q, k, v, mask};
+  check("block_forward", in, pattern);
+  const BlockPlan plan = plan_for(in, pattern, scale);
+  BlockForward result;
+  result.out = Tensor::empty(q.shape().with(2, plan.rows), q.dtype(), q.device());
+  result.lse = Tensor::empty(result.out.shape().first(3), q.dtype(), q.device());
+  on_device(q.device(), [&](auto tag) { block_forward_on(tag, plan, in, result); });
+  return result;
+}
+
+BlockBackward block_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                             const BlockPattern& pattern, double scale, const BlockForward& saved,
+                             const Tensor& dout, const Tensor& dlse) {
+  const BlockInputs in{q, k, v, mask};
+  check("block_backward", in, pattern);
+  require_same_kind("block_backward", {&q, &dout});
+  ENSURE(dout.shape() == saved.out.shape(), "block_backward: expected dout like out ", saved.out,
+         ", got ", dout);
+  ENSURE(!dlse.defined() || dlse.shape() == saved.lse.shape(),
+         "block_backward: expected dlse like lse ", saved.lse, ", got ", dlse);
+  const BlockPlan plan = plan_for(in, pattern, scale);
+  Tensor center = tensor::row_dot(dout, saved.out);  // as lse
+  if (dlse.defined()) center = tensor::subtract(center, dlse);
+  BlockBackward result{empty_like(q), empty_like(k), empty_like(v)};
+  on_device(q.device(),
+            [&](auto tag) { block_backward_on(tag, plan, in, saved.lse, center, dout, result); });
+  return result;
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,255 @@
+// Block attention on CUDA: one warp owns a query row (forward, dq) or a key row (dk, dv). Lanes
+// share out the rows of the other side to score them, then the columns to add them up. No atomics,
+// so results repeat; scores live in registers.
+#include <limits>
+
+#include "attention/blocks/block_attention_plan.hpp"
+#include "tensor/launch/cuda.hpp"
+#include "tensor/launch/launch.hpp"
+
+namespace skytape::attention {
+namespace {
+
+using cuda::kWarp;
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr int kPerLane = 8;                                         // columns that a lane adds up
+constexpr std::int64_t kMaxWidth = std::int64_t{kPerLane} * kWarp;  // D
+
+template <class T> struct Arrays {
+  BlockPlan plan;
+  const T *q, *k, *v, *mask;
+
+  __device__ const T* row(const T* x, std::int64_t group, std::int64_t t) const {
+    return x + (group * plan.tokens + t) * plan.width;
+  }
+  __device__ bool real(std::int64_t group, std::int64_t t) const {
+    return mask[group / plan.heads * plan.tokens + t] != T(0);
+  }
+  __device__ T dot(const T* a, const T* b) const {
+    T sum = 0;
+    for (std::int64_t c = 0; c < plan.width; ++c) sum += a[c] * b[c];
+    return sum;
+  }
+  /// Score of token i for token j, -inf where j does not count.
+  __device__ T score(std::int64_t group, std::int64_t i, std::int64_t j) const {
+    if (j < 0) return -std::numeric_limits<T>::infinity();
+    if (plan.avoid_self && i == j) return T(kSelfScore);
+    if (!real(group, j)) return -std::numeric_limits<T>::infinity();
+    return static_cast<T>(plan.scale) * dot(row(q, group, i), row(k, group, j));
+  }
+};
+
+/// Columns lane, lane + 32, … of a row that a warp adds up.
+template <class T> struct Columns {
+  T sum[kPerLane] = {};
+
+  /// sum += factor of each lane times that lane's row (null: nothing to add).
+  __device__ void add(const T* rows, T factor, int lane, std::int64_t width) {
+    for (int u = 0; u < kWarp; ++u) {
+      const T f = __shfl_sync(kAll, factor, u);
+      const auto address = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(rows), u);
+      const T* const from = reinterpret_cast<const T*>(address);
+      if (from == nullptr) continue;  // the same for all lanes
+#pragma unroll
+      for (int c = 0; c < kPerLane; ++c) {
+        if (lane + c * kWarp < width) sum[c] += f * from[lane + c * kWarp];
+      }
+    }
+  }
+  __device__ void store(T* to, T factor, int lane, std::int64_t width) const {
+#pragma unroll
+    for (int c = 0; c < kPerLane; ++c) {
+      if (lane + c * kWarp < width) to[lane + c * kWarp] = factor * sum[c];
+    }
+  }
+};
+
+/// f(token or -1) for the slots that query block i lists, one a lane; every lane calls f equally
+/// often.
+template <class F> __device__ void each_key(const BlockPlan& plan, std::int64_t group,
+                                            std::int64_t i, int lane, const F& f) {
+  const std::int32_t* const list = plan.list(group);
+  for (std::int32_t e = plan.begin[i]; e < plan.begin[i + 1]; ++e) {
+    if (list[e] < 0) continue;
+    for (std::int64_t j = 0; j < plan.block; j += kWarp) {
+      const bool inside = j + lane < plan.block;
+      f(inside ? plan.token_at(group, list[e] * plan.block + j + lane) : std::int64_t{-1});
+    }
+  }
+}
+
+/// One row of out and lse, in two passes over its keys: row sum, then values.
+template <class T> struct ForwardRow {
+  Arrays<T> in;
+  T *out, *lse;  // [B, H, rows, D], [B, H, rows]
+
+  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
+    constexpr T kNothing = -std::numeric_limits<T>::infinity();
+    const BlockPlan& plan = in.plan;
+    const std::int64_t group = task / plan.rows, s = task % plan.rows;
+    const std::int64_t own = plan.token_at(group, s), i = s / plan.block;
+    T max = kNothing, sum = 0;
+    if (own >= 0) {
+      each_key(plan, group, i, warp.lane, [&](std::int64_t j) {
+        const T x = in.score(group, own, j);
+        if (x == kNothing) return;
+        const T larger = math::max(max, x);
+        sum = sum * math::exp(max - larger) + math::exp(x - larger);
+        max = larger;
+      });
+    }
+    T largest = max;
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      largest = math::max(largest, __shfl_xor_sync(kAll, largest, offset));
+    }
+    sum = max == kNothing ? T(0) : sum * math::exp(max - largest);
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      sum += __shfl_xor_sync(kAll, sum, offset);
+    }
+    Columns<T> columns;
+    if (sum > T(0)) {  // the same for all lanes
+      each_key(plan, group, i, warp.lane, [&](std::int64_t j) {
+        const T x = in.score(group, own, j);
+        columns.add(x == kNothing ? nullptr : in.row(in.v, group, j),
+                    x == kNothing ? T(0) : math::exp(x - largest), warp.lane, plan.width);
+      });
+    }
+    columns.store(out + task * plan.width, sum > T(0) ? T(1) / sum : T(0), warp.lane, plan.width);
+    if (warp.leader()) lse[task] = sum > T(0) ? largest + math::log(sum) : kNothing;
+  }
+};
+
+/// Weight of a pair and dL/dscore.
+template <class T> struct Pair { T weight = 0, slope = 0; };
+
+template <class T> struct BackwardInputs {
+  Arrays<T> in;
+  const T *lse, *center, *dout;  // [B, H, rows], dout: [B, H, rows, D]
+
+  /// at: row of out that query i stands in.
+  __device__ Pair<T> pair(std::int64_t group, std::int64_t at, std::int64_t i,
+                          std::int64_t j) const {
+    const T x = in.score(group, i, j);
+    if (x == -std::numeric_limits<T>::infinity()) return {};
+    const T weight = math::exp(x - lse[at]);
+    if (in.plan.avoid_self && i == j) return {weight, T(0)};
+    const T gain = in.dot(dout + at * in.plan.width, in.row(in.v, group, j));
+    return {weight, weight * (gain - center[at])};
+  }
+};
+
+/// dq by rows of out: [B, H, rows, D].
+template <class T> struct QueryRow {
+  BackwardInputs<T> g;
+  T* dq;
+  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
+    const BlockPlan& plan = g.in.plan;
+    const std::int64_t group = task / plan.rows, s = task % plan.rows;
+    const std::int64_t own = plan.token_at(group, s);
+    Columns<T> columns;
+    if (own >= 0) {
+      each_key(plan, group, s / plan.block, warp.lane, [&](std::int64_t j) {
+        const Pair<T> p = g.pair(group, task, own, j);
+        columns.add(p.slope == T(0) ? nullptr : g.in.row(g.in.k, group, j), p.slope, warp.lane,
+                    plan.width);
+      });
+    }
+    columns.store(dq + task * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
+  }
+};
+
+/// dk and dv by rows of out: looks through the lists for the blocks that see its own, in order.
+template <class T> struct KeyRow {
+  BackwardInputs<T> g;
+  T *dk, *dv;
+  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
+    const BlockPlan& plan = g.in.plan;
+    const std::int64_t group = task / plan.rows, s = task % plan.rows;
+    const std::int64_t own = plan.token_at(group, s), block = s / plan.block;
+    const std::int32_t* const list = plan.list(group);
+    Columns<T> keys, values;
+    for (std::int64_t e = 0; own >= 0 && e < plan.total; e += kWarp) {
+      const bool hit = e + warp.lane < plan.total && list[e + warp.lane] == block;
+      for (unsigned hits = __ballot_sync(kAll, hit); hits != 0; hits &= hits - 1) {
+        const std::int64_t i = plan.row[e + __ffs(static_cast<int>(hits)) - 1];
+        for (std::int64_t r = warp.lane; r < plan.block + warp.lane; r += kWarp) {
+          const std::int64_t slot = i * plan.block + r;
+          const std::int64_t query =
+              r < plan.block && slot < plan.rows ? plan.token_at(group, slot) : -1;
+          const std::int64_t at = group * plan.rows + slot;
+          const Pair<T> p = query < 0 ? Pair<T>{} : g.pair(group, at, query, own);
+          keys.add(query < 0 ? nullptr : g.in.row(g.in.q, group, query), p.slope, warp.lane,
+                   plan.width);
+          values.add(query < 0 ? nullptr : g.dout + at * plan.width, p.weight, warp.lane,
+                     plan.width);
+        }
+      }
+    }
+    keys.store(dk + task * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
+    values.store(dv + task * plan.width, T(1), warp.lane, plan.width);
+  }
+};
+
+/// y[token] = sum of x over the token's slots, round by round.
+template <class T> struct AddRounds {
+  BlockPlan plan;
+  const T* x;  // [B, H, P, D]
+  T* y;        // [B, H, N, D]
+  __device__ void operator()(std::int64_t e) const {
+    const std::int64_t c = e % plan.width, t = e / plan.width % plan.tokens;
+    const std::int64_t group = e / (plan.width * plan.tokens);
+    T sum = 0;
+    for (std::int64_t r = 0; r < plan.rounds; ++r) {
+      const std::int64_t s = plan.slot[(group * plan.rounds + r) * plan.tokens + t];
+      sum += x[(group * plan.rows + s) * plan.width + c];
+    }
+    y[e] = sum;
+  }
+};
+
+/// One warp per row of out.
+template <class F> void each_row(const BlockPlan& plan, const F& f) {
+  const std::int64_t count = plan.batch * plan.heads * plan.rows;
+  ENSURE(plan.width <= kMaxWidth, "block attention on cuda: expected a head width of at most ",
+         kMaxWidth, ", got ", plan.width);
+  cuda::warp_rows(count, f);
+}
+
+template <class T> Arrays<T> arrays_of(const BlockPlan& plan, const BlockInputs& in) {
+  return {plan, in.q.data<T>(), in.k.data<T>(), in.v.data<T>(), in.mask.data<T>()};
+}
+
+}  // namespace
+
+void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
+  dispatch_float(in.q.dtype(), [&]<class T>() {
+    each_row(plan,
+             ForwardRow<T>{arrays_of<T>(plan, in), result.out.data<T>(), result.lse.data<T>()});
+  });
+}
+
+void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
+                       const Tensor& center, const Tensor& dout, BlockBackward& result) {
+  const auto by_rows = [&](const Tensor& x) {  // [B, H, P, D], or x itself without a table
+    return plan.slot == nullptr
+               ? x
+               : Tensor::empty(x.shape().with(2, plan.rows), x.dtype(), x.device());
+  };
+  const Tensor dq = by_rows(result.dq), dk = by_rows(result.dk), dv = by_rows(result.dv);
+  dispatch_float(in.q.dtype(), [&]<class T>() {
+    const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), center.data<T>(),
+                              dout.data<T>()};
+    each_row(plan, QueryRow<T>{g, dq.data<T>()});
+    each_row(plan, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});
+    if (plan.slot == nullptr) return;
+    const auto add = [&](const Tensor& x, const Tensor& y) {
+      cuda::map(y.numel(), AddRounds<T>{plan, x.data<T>(), y.data<T>()});
+    };
+    add(dq, result.dq);
+    add(dk, result.dk);
+    add(dv, result.dv);
+  });
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,296 @@
+// Block attention on the CPU: listed keys are packed next to one another, so that the products of a
+// query block with all of them are library calls on arrays that stay in cache.
+//
+// Work is cut by shapes only and every sum has a fixed order:
+//   forward   unit = (b, h, query block);
+//   backward  unit = (b, h): its query blocks add to the rows of dk and dv one after the other.
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attention/blocks/block_attention_plan.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/launch/launch.hpp"
+#include "tensor/launch/math.hpp"
+
+namespace skytape::attention {
+namespace {
+
+using tensor::gemm_cpu;
+
+constexpr std::int64_t kPack = 512;  // keys packed at a time, or one block if that is more
+
+template <class T> constexpr T kNothing = -std::numeric_limits<T>::infinity();
+
+/// Arrays of one call.
+template <class T> struct Arrays {
+  const T *q, *k, *v, *mask;
+  explicit Arrays(const BlockInputs& in)
+      : q(in.q.data<T>()), k(in.k.data<T>()), v(in.v.data<T>()), mask(in.mask.data<T>()) {}
+};
+
+/// Scratch of one thread: a query block, packed keys, and what lies between them.
+template <class T> struct Workspace {
+  std::int64_t capacity;                   // keys
+  std::vector<T> q, out;                   // [c, D]
+  std::vector<T> k, v, dk, dv;             // [capacity, D]
+  std::vector<T> bias;                     // [capacity]: 0, or -inf where no key is
+  std::vector<T> weights, slopes;          // [c, capacity]
+  std::vector<T> max, sum;                 // [c]
+  std::vector<std::int32_t> rows, tokens;  // [c], [capacity]; -1 for none
+
+  Workspace(const BlockPlan& plan, bool backward)
+      : capacity(std::max(kPack / plan.block, std::int64_t{1}) * plan.block) {
+    const auto c = static_cast<std::size_t>(plan.block), d = static_cast<std::size_t>(plan.width);
+    const auto keys = static_cast<std::size_t>(capacity);
+    q.resize(c * d);
+    out.resize(c * d);
+    k.resize(keys * d);
+    v.resize(keys * d);
+    bias.resize(keys);
+    weights.resize(c * keys);
+    max.resize(c);
+    sum.resize(c);
+    rows.resize(c);
+    tokens.resize(keys);
+    if (!backward) return;
+    dk.resize(keys * d);
+    dv.resize(keys * d);
+    slopes.resize(c * keys);
+  }
+};
+
+/// Loads the tokens of query block i; false if there is none.
+template <class T> bool load_rows(const BlockPlan& plan, std::int64_t group, std::int64_t i,
+                                  const T* q, Workspace<T>& w) {
+  bool any = false;
+  for (std::int64_t r = 0; r < plan.block; ++r) {
+    const std::int64_t t = plan.token_at(group, i * plan.block + r);
+    w.rows[r] = static_cast<std::int32_t>(t);
+    any = any || t >= 0;
+    T* const to = w.q.data() + r * plan.width;
+    if (t < 0) {
+      std::fill_n(to, plan.width, T(0));
+    } else {
+      std::copy_n(q + (group * plan.tokens + t) * plan.width, plan.width, to);
+    }
+  }
+  return any;
+}
+
+/// Packs the listed blocks from entry `e` on, as many as fit, leaving out those that no row of the
+/// block looks at; returns the number of packed slots and moves `e` on. Padded keys are packed too:
+/// with avoid_self a padded query has its own key.
+template <class T> std::int64_t pack_keys(const BlockPlan& plan, const Arrays<T>& in,
+                                          std::int64_t group, std::int64_t end, std::int64_t& e,
+                                          Workspace<T>& w) {
+  const std::int32_t* const list = plan.list(group);
+  const T* const mask = in.mask + group / plan.heads * plan.tokens;
+  std::int64_t count = 0;
+  for (; e < end && count + plan.block <= w.capacity; ++e) {
+    if (list[e] < 0) continue;
+    bool any = false;
+    for (std::int64_t j = 0; j < plan.block; ++j) {
+      const std::int64_t t = plan.token_at(group, list[e] * plan.block + j);
+      const bool real = t >= 0 && mask[t] != T(0);
+      w.tokens[count + j] = static_cast<std::int32_t>(t);
+      w.bias[count + j] = real ? T(0) : kNothing<T>;
+      any = any || real || (plan.avoid_self && t >= 0);
+    }
+    if (!any) continue;
+    for (std::int64_t j = count; j < count + plan.block; ++j) {
+      const std::int64_t at = (group * plan.tokens + w.tokens[j]) * plan.width;
+      T* const k = w.k.data() + j * plan.width;
+      T* const v = w.v.data() + j * plan.width;
+      if (w.tokens[j] < 0) {
+        std::fill_n(k, plan.width, T(0));
+        std::fill_n(v, plan.width, T(0));
+      } else {
+        std::copy_n(in.k + at, plan.width, k);
+        std::copy_n(in.v + at, plan.width, v);
+      }
+    }
+    count += plan.block;
+  }
+  return count;
+}
+
+/// The token whose key is row r's own and counts last; -2, which no slot holds, if there is none.
+template <class T>
+std::int32_t own_token(const BlockPlan& plan, std::int64_t r, const Workspace<T>& w) {
+  return plan.avoid_self && w.rows[r] >= 0 ? w.rows[r] : -2;
+}
+
+/// scores: [c, count] of the packed keys, in rows of w.capacity.
+template <class T> void score(const BlockPlan& plan, std::int64_t count, Workspace<T>& w) {
+  gemm_cpu<T>(Op::none, Op::transpose, plan.block, count, plan.width, static_cast<T>(plan.scale),
+              w.q.data(), plan.width, w.k.data(), plan.width, T(0), w.weights.data(), w.capacity);
+}
+
+/// One row of scores becomes exponentials relative to the running maximum; earlier sums shrink.
+template <class T>
+void forward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count, Workspace<T>& w) {
+  T* const s = w.weights.data() + r * w.capacity;
+  const T* const bias = w.bias.data();
+  const std::int32_t* const tokens = w.tokens.data();
+  const std::int32_t own = own_token(plan, r, w);
+  T largest = w.max[r];
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t j = 0; j < count; ++j) {
+    s[j] = tokens[j] == own ? T(kSelfScore) : s[j] + bias[j];
+    largest = s[j] > largest ? s[j] : largest;
+  }
+  if (largest == kNothing<T>) {
+    std::fill_n(s, count, T(0));
+    return;
+  }
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t j = 0; j < count; ++j) {
+    s[j] = math::exp(s[j] - largest);
+    total += s[j];
+  }
+  const T shrink = std::exp(w.max[r] - largest);  // 0 for the first keys
+  w.max[r] = largest;
+  w.sum[r] = w.sum[r] * shrink + total;
+  if (shrink == 1) return;
+  T* const out = w.out.data() + r * plan.width;
+  for (std::int64_t c = 0; c < plan.width; ++c) out[c] *= shrink;
+}
+
+template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in, std::int64_t group,
+                                     std::int64_t i, Workspace<T>& w, T* out, T* lse) {
+  const std::int64_t d = plan.width;
+  std::fill(w.out.begin(), w.out.end(), T(0));
+  std::fill(w.max.begin(), w.max.end(), kNothing<T>);
+  std::fill(w.sum.begin(), w.sum.end(), T(0));
+  if (load_rows(plan, group, i, in.q, w)) {
+    for (std::int64_t e = plan.begin[i]; e < plan.begin[i + 1];) {
+      const std::int64_t count = pack_keys(plan, in, group, plan.begin[i + 1], e, w);
+      if (count == 0) continue;
+      score(plan, count, w);
+      for (std::int64_t r = 0; r < plan.block; ++r) forward_row(plan, r, count, w);
+      gemm_cpu<T>(Op::none, Op::none, plan.block, d, count, T(1), w.weights.data(), w.capacity,
+                  w.v.data(), d, T(1), w.out.data(), d);
+    }
+  }
+  const std::int64_t rows = std::min(plan.block, plan.rows - i * plan.block);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t at = group * plan.rows + i * plan.block + r;
+    const T inverse = w.sum[r] > 0 ? 1 / w.sum[r] : T(0);
+    for (std::int64_t c = 0; c < d; ++c) out[at * d + c] = w.out[r * d + c] * inverse;
+    lse[at] = w.max[r] + std::log(w.sum[r]);
+  }
+}
+
+/// Turns one row of scores into weights, and of G v^T into slopes.
+template <class T> void backward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count,
+                                     T lse, T center, Workspace<T>& w) {
+  T* const s = w.weights.data() + r * w.capacity;
+  T* const e = w.slopes.data() + r * w.capacity;
+  const T* const bias = w.bias.data();
+  const std::int32_t* const tokens = w.tokens.data();
+  const std::int32_t own = own_token(plan, r, w);
+  const T shift = lse == kNothing<T> ? T(0) : lse;  // no real key: all weights vanish
+#pragma omp simd
+  for (std::int64_t j = 0; j < count; ++j) {
+    const bool self = tokens[j] == own;
+    s[j] = math::exp((self ? T(kSelfScore) : s[j] + bias[j]) - shift);
+    e[j] = self ? T(0) : s[j] * (e[j] - center);
+  }
+}
+
+/// Adds packed rows to the rows of their tokens.
+template <class T> void add_rows(const BlockPlan& plan, std::int64_t group, std::int64_t count,
+                                 const std::int32_t* tokens, const T* rows, T* target) {
+  for (std::int64_t j = 0; j < count; ++j) {
+    if (tokens[j] < 0) continue;
+    const T* const from = rows + j * plan.width;
+    T* const to = target + (group * plan.tokens + tokens[j]) * plan.width;
+#pragma omp simd
+    for (std::int64_t c = 0; c < plan.width; ++c) to[c] += from[c];
+  }
+}
+
+/// What backward reads and writes besides its inputs.
+template <class T> struct BackwardArrays {
+  const T *lse, *center, *dout;  // [B, H, rows], dout: [B, H, rows, D]
+  T *dq, *dk, *dv;               // [B, H, N, D]
+};
+
+template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& in,
+                                       const BackwardArrays<T>& g, std::int64_t group,
+                                       std::int64_t i, Workspace<T>& w) {
+  if (!load_rows(plan, group, i, in.q, w)) return;
+  const std::int64_t d = plan.width, c = plan.block;
+  const std::int64_t rows = std::min(c, plan.rows - i * c);  // slots beyond hold no token
+  const std::int64_t first = group * plan.rows + i * c;
+  const T* const dout = g.dout + first * d;  // [rows, D]
+  const T scale = static_cast<T>(plan.scale);
+  std::fill(w.out.begin(), w.out.end(), T(0));  // dq of the block
+  for (std::int64_t e = plan.begin[i]; e < plan.begin[i + 1];) {
+    const std::int64_t count = pack_keys(plan, in, group, plan.begin[i + 1], e, w);
+    if (count == 0) continue;
+    score(plan, count, w);
+    gemm_cpu<T>(Op::none, Op::transpose, rows, count, d, T(1), dout, d, w.v.data(), d, T(0),
+                w.slopes.data(), w.capacity);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      backward_row(plan, r, count, g.lse[first + r], g.center[first + r], w);
+    }
+    gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, T(1), w.weights.data(), w.capacity, dout,
+                d, T(0), w.dv.data(), d);
+    gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, scale, w.slopes.data(), w.capacity,
+                w.q.data(), d, T(0), w.dk.data(), d);
+    gemm_cpu<T>(Op::none, Op::none, rows, d, count, scale, w.slopes.data(), w.capacity, w.k.data(),
+                d, T(1), w.out.data(), d);
+    add_rows(plan, group, count, w.tokens.data(), w.dv.data(), g.dv);
+    add_rows(plan, group, count, w.tokens.data(), w.dk.data(), g.dk);
+  }
+  add_rows(plan, group, rows, w.rows.data(), w.out.data(), g.dq);
+}
+
+}  // namespace
+
+void block_forward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
+  const std::int64_t units = plan.batch * plan.heads * plan.row_blocks;
+  dispatch_float(in.q.dtype(), [&]<class T>() {
+    const Arrays<T> arrays(in);
+    T* const out = result.out.data<T>();
+    T* const lse = result.lse.data<T>();
+#pragma omp parallel if (units > 1)
+    {
+      Workspace<T> workspace(plan, false);
+#pragma omp for schedule(dynamic)
+      for (std::int64_t unit = 0; unit < units; ++unit) {
+        forward_unit(plan, arrays, unit / plan.row_blocks, unit % plan.row_blocks, workspace, out,
+                     lse);
+      }
+    }
+  });
+}
+
+void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
+                       const Tensor& center, const Tensor& dout, BlockBackward& result) {
+  const std::int64_t groups = plan.batch * plan.heads, head = plan.tokens * plan.width;
+  dispatch_float(in.q.dtype(), [&]<class T>() {
+    const Arrays<T> arrays(in);
+    const BackwardArrays<T> g{lse.data<T>(),       center.data<T>(),    dout.data<T>(),
+                              result.dq.data<T>(), result.dk.data<T>(), result.dv.data<T>()};
+#pragma omp parallel if (groups > 1)
+    {
+      Workspace<T> workspace(plan, true);
+#pragma omp for schedule(dynamic)
+      for (std::int64_t group = 0; group < groups; ++group) {
+        for (T* const target : {g.dq, g.dk, g.dv}) std::fill_n(target + group * head, head, T(0));
+        for (std::int64_t i = 0; i < plan.row_blocks; ++i) {
+          backward_block(plan, arrays, g, group, i, workspace);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace skytape::attention

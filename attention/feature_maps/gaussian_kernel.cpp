@@ -1,0 +1,157 @@
+#include "attention/feature_maps/gaussian_kernel.hpp"
+
+#include "attention/feature_maps/gaussian_kernel_plan.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+
+namespace skytape::attention {
+namespace {
+
+/// Batch and heads as one axis: [B, H, n, p] -> [G, n, p].
+Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
+
+/// -|x_i|^2 / 2 of every row; x: [G, n, D] -> [G, n].
+Tensor half_squares(Kernel kernel, const Tensor& x) {
+  if (kernel == Kernel::exponential) {
+    return Tensor::zeros({x.size(0), x.size(1)}, x.dtype(), x.device());
+  }
+  return tensor::affine(tensor::row_dot(x, x), -0.5);
+}
+
+KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Tensor& w) {
+  require_same_kind(op, {&x, &w});
+  ENSURE(x.rank() == 4 && w.rank() == 4 && x.shape().with(2, 0) == w.shape().with(2, 0), op,
+         ": expected x [B, H, N, D] and w [B, H, L, D], got x ", x, ", w ", w);
+  KernelInputs in{joined(x), joined(w), {}, {}, kernel == Kernel::gaussian};
+  in.xx = half_squares(kernel, in.x);
+  in.ww = half_squares(kernel, in.w);
+  return in;
+}
+
+/// Checks a factor [B, H, rows of `like`, P].
+void require_factor(const char* op, const char* letter, const Tensor& factor, const Tensor& like) {
+  require_same_kind(op, {&like, &factor});
+  ENSURE(factor.rank() == 4 && factor.shape().first(3) == like.shape().first(3), op, ": expected ",
+         letter, " with the rows of ", like, ", got ", factor);
+}
+
+/// C of (x, w) as one array: [G, N, L].
+Tensor whole_matrix(const KernelInputs& in) {
+  Tensor c = tensor::matmul(in.x, in.w, Op::none, Op::transpose);  // [G, N, L]
+  on_device(c.device(), [&](auto tag) { exponentiate_on(tag, in, c); });
+  return c;
+}
+
+/// x -= sums x, row by row; x: [G, n, D], sums: [G, n].
+void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums) {
+  const Tensor column = sums.reshape({x.size(0), x.size(1), 1});  // [G, n, 1]
+  tensor::accumulate(dx, tensor::multiply(x, column), -1);
+}
+
+/// The kernel rule; e holds dC and becomes E, [G, N, L]. dw is left out if undefined.
+void kernel_rule(const KernelInputs& in, const Tensor& c, Tensor& e, Tensor& dx, Tensor& dw) {
+  Tensor row_sums = Tensor::empty({e.size(0), e.size(1)}, e.dtype(), e.device());  // [G, N]
+  on_device(e.device(), [&](auto tag) { weigh_rows_on(tag, c, e, row_sums); });
+  tensor::gemm(e, Op::none, in.w, Op::none, dx);                         // [G, N, D]
+  if (dw.defined()) tensor::gemm(e, Op::transpose, in.x, Op::none, dw);  // [G, L, D]
+  if (!in.gaussian) return;
+  subtract_weighted(dx, in.x, row_sums);
+  if (dw.defined()) subtract_weighted(dw, in.w, tensor::sum(e, 1));
+}
+
+}  // namespace
+
+Tensor kernel_matrix(Kernel kernel, const Tensor& x, const Tensor& w) {
+  const KernelInputs in = inputs_of("kernel_matrix", kernel, x, w);
+  return whole_matrix(in).reshape(x.shape().with(3, w.size(2)));
+}
+
+KernelGradients kernel_matrix_backward(Kernel kernel, const Tensor& x, const Tensor& w,
+                                       const Tensor& c, const Tensor& dc) {
+  const KernelInputs in = inputs_of("kernel_matrix_backward", kernel, x, w);
+  ENSURE(c.shape() == x.shape().with(3, w.size(2)) && dc.shape() == c.shape(),
+         "kernel_matrix_backward: expected c and dc [B, H, N, L] for x ", x, ", w ", w, ", got c ",
+         c, ", dc ", dc);
+  Tensor e = joined(dc).clone();                        // [G, N, L]
+  Tensor dx = empty_like(in.x), dw = empty_like(in.w);  // [G, N, D], [G, L, D]
+  kernel_rule(in, joined(c), e, dx, dw);
+  return {dx.reshape(x.shape()), dw.reshape(w.shape())};
+}
+
+Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& y) {
+  const KernelInputs in = inputs_of("kernel_times", kernel, x, w);
+  require_factor("kernel_times", "y", y, w);
+  Tensor out = Tensor::empty(x.shape().with(3, y.size(3)), x.dtype(), x.device());
+  Tensor flat = joined(out);  // [G, N, P]
+  on_device(x.device(), [&](auto tag) { kernel_times_on(tag, in, joined(y), flat); });
+  return out;
+}
+
+Tensor kernel_transposed_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& u) {
+  const KernelInputs in = inputs_of("kernel_transposed_times", kernel, x, w);
+  require_factor("kernel_transposed_times", "u", u, x);
+  Tensor out = Tensor::empty(w.shape().with(3, u.size(3)), x.dtype(), x.device());
+  Tensor flat = joined(out);  // [G, L, P]
+  on_device(x.device(), [&](auto tag) { kernel_transposed_times_on(tag, in, joined(u), flat); });
+  return out;
+}
+
+FormGradients kernel_form_backward(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& u,
+                                   const Tensor& y, Want want) {
+  const KernelInputs in = inputs_of("kernel_form_backward", kernel, x, w);
+  require_factor("kernel_form_backward", "u", u, x);
+  require_factor("kernel_form_backward", "y", y, w);
+  ENSURE(u.size(3) == y.size(3), "kernel_form_backward: widths of u ", u, " and y ", y, " differ");
+  const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, L, P]
+  FormGradients d{empty_like(in.x), empty_like(in.w), {}, {}};
+  (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);
+  on_device(x.device(), [&](auto tag) { kernel_form_backward_on(tag, in, flat_u, flat_y, d); });
+  d.dx = d.dx.reshape(x.shape());
+  d.dw = d.dw.reshape(w.shape());
+  if (d.du.defined()) d.du = d.du.reshape(u.shape());
+  if (d.dy.defined()) d.dy = d.dy.reshape(y.shape());
+  return d;
+}
+
+// ---- C as one array ----------------------------------------------------------------------------
+
+void kernel_times_whole(const KernelInputs& in, const Tensor& y, Tensor& out) {
+  tensor::gemm(whole_matrix(in), Op::none, y, Op::none, out);
+}
+
+void kernel_transposed_times_whole(const KernelInputs& in, const Tensor& u, Tensor& out) {
+  tensor::gemm(whole_matrix(in), Op::transpose, u, Op::none, out);
+}
+
+void kernel_form_backward_whole(const KernelInputs& in, const Tensor& u, const Tensor& y,
+                                FormGradients& d) {
+  const Tensor c = whole_matrix(in);  // [G, N, L]
+  if (d.du.defined()) tensor::gemm(c, Op::none, y, Op::none, d.du);
+  if (d.dy.defined()) tensor::gemm(c, Op::transpose, u, Op::none, d.dy);
+  Tensor e = tensor::matmul(u, y, Op::none, Op::transpose);  // [G, N, L]: dC
+  kernel_rule(in, c, e, d.dx, d.dw);
+}
+
+void kernel_times_on(Cuda, const KernelInputs& in, const Tensor& y, Tensor& out) {
+  kernel_times_whole(in, y, out);
+}
+void kernel_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u, Tensor& out) {
+  kernel_transposed_times_whole(in, u, out);
+}
+void kernel_form_backward_on(Cuda, const KernelInputs& in, const Tensor& u, const Tensor& y,
+                             FormGradients& d) {
+  kernel_form_backward_whole(in, u, y, d);
+}
+
+// ---- reference ---------------------------------------------------------------------------------
+
+Var kernel_reference(Kernel kernel, Var x, Var w) {
+  const Var products = matmul(x, w, Op::none, Op::transpose);  // [B, H, N, L]
+  if (kernel == Kernel::exponential) return exp(products);
+  const Var xx = affine(sum(square(x), 3, true), -0.5);             // [B, H, N, 1]
+  const Var ww = transpose(affine(sum(square(w), 3, true), -0.5));  // [B, H, 1, L]
+  return exp(products + xx + ww);
+}
+
+}  // namespace skytape::attention

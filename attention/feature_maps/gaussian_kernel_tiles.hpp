@@ -1,0 +1,108 @@
+// How kernel products are cut on the CPU, for the Gaussian kernel and for random features: C is made
+// in tiles of rows that stay in a core's cache, used by every product that needs it, and forgotten.
+//
+// A task is a chunk of rows of one head. Sums over rows (C^T u, dw, dy) are partial per chunk and
+// added up in order, so results do not depend on the number of threads.
+#pragma once
+
+#include <algorithm>
+
+#include "attention/feature_maps/gaussian_kernel_plan.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/launch/launch.hpp"
+
+namespace skytape::attention::kernel_tiles {
+
+inline constexpr std::int64_t kTile = 128;  // rows; a tile of C with 128 landmarks is 64 KiB in f32
+inline constexpr std::int64_t kChunk = 512;  // rows of a task
+
+/// One head's operands and the sizes of everything.
+template <class T> struct Head {
+  std::int64_t n, landmarks, width;  // N, L, D
+  const T *x, *w, *xx, *ww;          // [N, D], [L, D], [N], [L]
+
+  Head(const KernelInputs& in, std::int64_t g)
+      : n(in.x.size(1)),
+        landmarks(in.w.size(1)),
+        width(in.x.size(2)),
+        x(in.x.data<T>() + g * n * width),
+        w(in.w.data<T>() + g * landmarks * width),
+        xx(in.xx.data<T>() + g * n),
+        ww(in.ww.data<T>() + g * landmarks) {}
+
+  /// Products x_i.w_j of `count` rows from `row` on, into c: [count, L].
+  void products(std::int64_t row, std::int64_t count, T* c) const {
+    tensor::gemm_cpu<T>(Op::none, Op::transpose, count, landmarks, width, T(1), x + row * width,
+                        width, w, width, T(0), c, landmarks);
+  }
+  /// A row of products to a row of C, in place; `own` is the row's term of the exponent.
+  void exponentiate(T own, T* c) const {
+#pragma omp simd
+    for (std::int64_t j = 0; j < landmarks; ++j) c[j] = math::exp(c[j] + own + ww[j]);
+  }
+  /// C of `count` rows from `row` on, into c: [count, L].
+  void tile(std::int64_t row, std::int64_t count, T* c) const {
+    products(row, count, c);
+    for (std::int64_t i = 0; i < count; ++i) exponentiate(xx[row + i], c + i * landmarks);
+  }
+};
+
+/// f(g, chunk, first row, end row) for every chunk of rows of every head, in parallel; f makes its
+/// scratch memory once per thread through `make`.
+template <class Make, class F>
+void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
+  const std::int64_t n = in.x.size(1), chunks = (n + kChunk - 1) / kChunk;
+  const std::int64_t tasks = in.x.size(0) * chunks;
+#pragma omp parallel if (tasks > 1)
+  {
+    auto scratch = make();
+#pragma omp for schedule(static)
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      const std::int64_t chunk = task % chunks;
+      f(scratch, task / chunks, chunk, chunk * kChunk, std::min(n, (chunk + 1) * kChunk));
+    }
+  }
+}
+
+/// Partial results of chunks, [G, chunks, size], and their sum over chunks.
+template <class T> class Partials {
+ public:
+  Partials(const KernelInputs& in, std::int64_t size)
+      : chunks_((in.x.size(1) + kChunk - 1) / kChunk),
+        size_(size),
+        memory_(Tensor::zeros({in.x.size(0), chunks_, size}, kDTypeOf<T>, Device::cpu)) {}
+
+  [[nodiscard]] std::int64_t chunks() const { return chunks_; }
+  [[nodiscard]] T* at(std::int64_t g, std::int64_t chunk) const {
+    return memory_.template data<T>() + (g * chunks_ + chunk) * size_;
+  }
+  /// out: [G, size].
+  void add_up(Tensor& out) const {
+    add_up(out, [](std::int64_t, std::int64_t) { return T(1); });
+  }
+  /// The same with weight(g, chunk) for each chunk.
+  template <class Weight> void add_up(Tensor& out, const Weight& weight) const {
+    constexpr std::int64_t kBlock = 1024;  // elements of a task
+    const std::int64_t blocks = (size_ + kBlock - 1) / kBlock;
+    const std::int64_t tasks = memory_.size(0) * blocks;
+#pragma omp parallel for schedule(static) if (memory_.numel() > cpu::kParallelWork)
+    for (std::int64_t task = 0; task < tasks; ++task) {
+      const std::int64_t g = task / blocks, first = task % blocks * kBlock;
+      const std::int64_t last = std::min(size_, first + kBlock);
+      T* const to = out.data<T>() + g * size_;
+      std::fill(to + first, to + last, T(0));
+      for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {
+        const T* const part = at(g, chunk);
+        const T factor = weight(g, chunk);
+#pragma omp simd
+        for (std::int64_t e = first; e < last; ++e) to[e] += factor * part[e];
+      }
+    }
+  }
+
+ private:
+  std::int64_t chunks_, size_;
+  Tensor memory_;  // [G, chunks, size]
+};
+
+}  // namespace skytape::attention::kernel_tiles

@@ -1,0 +1,210 @@
+#include "attention/inverse/iterative_inverse.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/launch/graph.hpp"
+#include "tensor/movement/layout.hpp"
+
+namespace skytape::attention {
+
+std::vector<Option> InverseConfig::options() {
+  return {Option::integer("inverse_steps", steps, 1, 100, "steps of the iterative inverse"),
+          Option::choice("inverse_start", start, {"original", "per_matrix"},
+                         "largest column sum of the whole batch, or of each matrix"),
+          Option::choice("inverse_backward", backward, {"unrolled", "implicit"},
+                         "gradient of the steps, or of the exact inverse"),
+          Option::flag("constant_init", constant_init,
+                       "the start's coefficient is a constant to the derivative")};
+}
+
+Cost inverse_cost(double size) {
+  const double product = size * size * size;
+  const auto steps = static_cast<double>(InverseConfig().steps);
+  return {4 * steps * product, 8 * steps * product};
+}
+
+namespace {
+
+/// Matrices [G, L, L] of any device, with library products.
+struct BatchedAlgebra {
+  using Matrix = Tensor;
+
+  void gemm(Op op_a, const Tensor& a, Op op_b, const Tensor& b, Tensor& c, double alpha,
+            double beta) const {
+    tensor::gemm(a, op_a, b, op_b, c, alpha, beta);
+  }
+  void shifted(const Tensor& x, double scale, double shift, Tensor& y) const {
+    on_device(x.device(), [&](auto tag) { shifted_identity_on(tag, x, scale, shift, y); });
+  }
+};
+
+/// All leading axes as one: [G, L, L].
+Tensor as_batch(const char* op, const Tensor& m) {
+  ENSURE(m.defined() && m.rank() >= 2 && m.size(-1) == m.size(-2) && m.size(-1) > 0, op,
+         ": expected square matrices [..., L, L] with L > 0, got ", m);
+  return m.reshape({m.numel() / (m.size(-1) * m.size(-1)), m.size(-1), m.size(-1)});
+}
+
+/// dM of M's exact inverse Z: -Z^T dZ Z^T; all [G, L, L].
+Tensor implicit_backward(const Tensor& z, const Tensor& dz) {
+  const Tensor left = tensor::matmul(z, dz, Op::transpose, Op::none);  // [G, L, L]
+  Tensor dm = empty_like(z);                                           // [G, L, L]
+  tensor::gemm(left, Op::none, z, Op::transpose, dm, -1, 0);
+  return dm;
+}
+
+}  // namespace
+
+InverseTrace empty_trace(const Tensor& start, std::int64_t steps) {
+  InverseTrace trace{{start}, {}};
+  for (std::int64_t t = 0; t < steps; ++t) {
+    trace.factors.push_back({empty_like(start), empty_like(start), empty_like(start)});
+    trace.iterates.push_back(empty_like(start));
+  }
+  return trace;
+}
+
+void inverse_steps_batched(const Tensor& m, InverseTrace& trace) {
+  const BatchedAlgebra on;
+  for (std::size_t t = 0; t < trace.factors.size(); ++t) {
+    inverse_step(on, m, trace.iterates[t], trace.factors[t], trace.iterates[t + 1]);
+  }
+}
+
+void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                                    Tensor& dm, Tensor& dstart) {
+  const BatchedAlgebra on;
+  InverseGradients<Tensor> gradients{empty_like(m), empty_like(m), empty_like(m)};
+  Tensor dnext = dz.clone(), dv = empty_like(m);  // [G, L, L]
+  dm.fill(0);
+  for (std::size_t t = trace.factors.size(); t-- > 0;) {
+    inverse_step_backward(on, m, trace.iterates[t], trace.factors[t], gradients, dnext, dv, dm);
+    std::swap(dnext, dv);
+  }
+  dstart = dnext;
+}
+
+void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
+  inverse_steps_batched(m, trace);
+}
+void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart) {
+  inverse_steps_backward_batched(m, trace, dz, dm, dstart);
+}
+
+Tensor shifted_identity(const Tensor& x, double scale, double shift) {
+  (void)as_batch("shifted_identity", x);
+  Tensor y = empty_like(x);  // [..., L, L]
+  on_device(x.device(), [&](auto tag) { shifted_identity_on(tag, x, scale, shift, y); });
+  return y;
+}
+
+Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSaved& saved) {
+  const PrecisionScope exact(m.device(), Precision::fp32);
+  const Tensor batch = as_batch("iterative_inverse", m);  // [G, L, L]
+  const std::int64_t matrices = batch.size(0), size = batch.size(1);
+  saved = {config, batch, {}, {}, {}};
+  if (matrices == 0) {
+    saved.trace.iterates = {batch};
+    return m;
+  }
+  Tensor column_sums = tensor::sum(batch, 1);  // [G, L]
+  if (config.start == "original") column_sums = column_sums.reshape({1, matrices * size});
+  auto [largest, winner] = tensor::max(column_sums, 1);  // [G] or [1]
+  saved.coefficient = tensor::unary(tensor::Unary::reciprocal, largest);
+  saved.winner = winner;
+
+  const Tensor c = saved.coefficient.reshape({saved.coefficient.numel(), 1, 1});
+  saved.trace = empty_trace(tensor::multiply(tensor::transpose(batch), c), config.steps);  // (1)
+  on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.trace); });     // (2)
+  if (config.backward == "implicit") saved.trace.factors.clear();
+  return saved.result().reshape(m.shape());
+}
+
+Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
+  const PrecisionScope exact(dz.device(), Precision::fp32);
+  const Tensor upstream = as_batch("iterative_inverse backward", dz);  // [G, L, L]
+  ENSURE(upstream.shape() == s.m.shape(), "iterative_inverse backward: matrices are ", s.m,
+         ", their gradient is ", dz);
+  if (dz.numel() == 0) return dz;
+  if (s.config.backward == "implicit") {
+#ifndef NDEBUG
+    if (!capturing()) {  // a capture cannot read back; the step ran directly before it
+      const double residual = inverse_residual(s.m, s.result());
+      ENSURE(residual <= 1e-3, "iterative_inverse: the implicit gradient needs a converged ",
+             "inverse, but |I - M Z| is ", residual, " after ", s.config.steps, " steps");
+    }
+#endif
+    return implicit_backward(s.result(), upstream).reshape(dz.shape());
+  }
+  Tensor dm = empty_like(s.m), dstart = empty_like(s.m);  // [G, L, L]
+  on_device(dz.device(), [&](auto tag) {
+    inverse_steps_backward_on(tag, s.m, s.trace, upstream, dm, dstart);  // (2)
+  });
+
+  // (1): V_0 = c M^T, and c = 1 / sum_i M[i, winner] gives dM[:, winner] -= c^2 dc.
+  const std::int64_t matrices = s.m.size(0), count = s.coefficient.numel();
+  const Tensor dstart_t = tensor::transpose(dstart);  // [G, L, L]
+  tensor::accumulate(dm, tensor::multiply(dstart_t, s.coefficient.reshape({count, 1, 1})));
+  if (!s.config.constant_init) {
+    const Shape flat{matrices, s.m.numel() / matrices};
+    Tensor dc = tensor::row_dot(dstart_t.reshape(flat), s.m.reshape(flat));  // [G]
+    if (count < matrices) dc = tensor::sum_all(dc).reshape({1});
+    const Tensor c_squared = tensor::multiply(s.coefficient, s.coefficient);   // [G] or [1]
+    const Tensor value = tensor::affine(tensor::multiply(c_squared, dc), -1);  // [G] or [1]
+    on_device(dz.device(), [&](auto tag) { add_to_columns_on(tag, dm, s.winner, value); });
+  }
+  return dm.reshape(dz.shape());
+}
+
+Var inverse_reference(Var m, const InverseConfig& config) {
+  Tape& tape = m.tape();
+  const Tensor value = m.value();  // [..., L, L]
+  const std::int64_t size = value.size(-1);
+  std::vector<double> unit(size * size, 0.0);
+  for (std::int64_t i = 0; i < size; ++i) unit[i * size + i] = 1;
+  const Var eye = tape.constant(Tensor::from(unit, {size, size}, value.dtype(), value.device()));
+
+  const Var sums = sum(m, m.shape().rank() - 2, true);  // [..., 1, L]
+  Var largest;                                          // [..., 1, 1], or [1] for "original"
+  if (config.start == "original") {
+    largest = max(reshape(sums, {1, value.numel() / size}), 1);
+  } else {
+    largest = max(sums, m.shape().rank() - 1, true);
+  }
+  Var c = reciprocal(largest);
+  if (config.constant_init) c = tape.constant(c.value());
+  Var v = transpose(m) * c;                          // (1)
+  for (std::int64_t t = 0; t < config.steps; ++t) {  // (2)
+    const Var x = matmul(m, v);
+    const Var r = affine(eye, 15) - matmul(x, affine(eye, 7) - x);
+    const Var p = affine(eye, 13) - matmul(x, r);
+    v = affine(matmul(v, p), 0.25);
+  }
+  if (config.backward != "implicit") return v;
+  // The value of v with the derivative of -Z M Z, Z constant: the difference below is zero.
+  const Var z = tape.constant(v.value()), constant = tape.constant(value);
+  return z + matmul(matmul(z, constant - m), z);
+}
+
+double inverse_residual(const Tensor& m, const Tensor& z) {
+  const Tensor matrices = as_batch("inverse_residual", m);
+  const Tensor product = tensor::matmul(matrices, as_batch("inverse_residual", z));
+  const Tensor rest = shifted_identity(product, -1, 1);  // I - M Z
+  const Tensor flat =
+      rest.reshape({rest.size(0), rest.numel() / std::max<std::int64_t>(rest.size(0), 1)});
+  double worst = 0;
+  for (const double square : tensor::row_dot(flat, flat).to_vector()) {
+    worst = std::max(worst, std::sqrt(square));
+  }
+  return worst;
+}
+
+}  // namespace skytape::attention

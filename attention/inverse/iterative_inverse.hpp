@@ -1,0 +1,81 @@
+// Iterative inverse of a batch of matrices: what Skyformer and both Nystrom methods put between
+// their factors (Skyformer, sec. 4.3; Nystromformer, Xiong et al. 2021, eq. 11).
+//
+//   V_0 = c M^T     c = 1 / s, s the largest column sum of M                                    (1)
+//   X = M V   R = 15 I - X (7 I - X)   P = 13 I - X R   V <- V P / 4          `steps` times      (2)
+//
+// An eigenvalue e of I - M V becomes e^3 (3 + e) / 4: third order, but a small eigenvalue x of M V
+// first has to grow, by 3.25 a step. Six steps, the papers' number, rarely give an inverse; they
+// give a smooth spectral filter, and the number of steps is part of the model. The gradient is
+// therefore that of the steps, unless asked otherwise.
+//
+// Letters: G matrices (all leading axes), L rows and columns of a matrix.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/method.hpp"
+#include "attention/options.hpp"
+#include "autograd/tape.hpp"
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::attention {
+
+struct InverseConfig {
+  std::int64_t steps = 6;             // LRA: 6
+  std::string start = "per_matrix";   // s of each matrix; "original": one for the whole batch
+  std::string backward = "unrolled";  // "implicit": of the exact inverse, right where converged
+  bool constant_init = false;         // c is a constant to the derivative (papers' code: no)
+
+  [[nodiscard]] bool couples_batch() const { return start == "original"; }
+
+  /// inverse_steps, inverse_start, inverse_backward, constant_init.
+  [[nodiscard]] std::vector<Option> options();
+};
+
+/// What the default number of steps costs for an L x L matrix: four products a step, eight on the
+/// way back.
+[[nodiscard]] Cost inverse_cost(double size);
+
+/// X, R and P of a step (2), on whatever handle of a matrix.
+template <class Matrix> struct InverseFactors { Matrix x, r, p; };
+
+/// Everything that the steps compute; each tensor [G, L, L].
+struct InverseTrace {
+  std::vector<Tensor> iterates;                 // V_0 … V_steps
+  std::vector<InverseFactors<Tensor>> factors;  // of each step
+};
+
+/// What backward reads: memory (4 steps + 2) G L^2. Only the iterates could be kept and X, R and P
+/// computed again, for three products a step.
+struct InverseSaved {
+  InverseConfig config;
+  Tensor m;  // [G, L, L]
+  InverseTrace trace;
+  Tensor coefficient;  // c: [G], or [1] for "original"
+  Tensor winner;       // i32, shape of c: column of the largest sum ("original": g L + column)
+
+  /// Z: [G, L, L].
+  [[nodiscard]] const Tensor& result() const { return trace.iterates.back(); }
+};
+
+/// Z, nearly the inverse of M: [..., L, L] -> [..., L, L]. Fills `saved`.
+[[nodiscard]] Tensor inverse_forward(const Tensor& m, const InverseConfig& config,
+                                     InverseSaved& saved);
+
+/// dM from dZ, both [..., L, L]: through the steps and c, or -Z^T dZ Z^T for "implicit", which in
+/// debug builds refuses a residual |I - M Z| above 1e-3.
+[[nodiscard]] Tensor inverse_backward(const InverseSaved& saved, const Tensor& dz);
+
+/// The same from basic operations: m [..., L, L] -> [..., L, L].
+[[nodiscard]] Var inverse_reference(Var m, const InverseConfig& config);
+
+/// Largest Frobenius norm of I - M Z over the matrices; reads back from the device.
+[[nodiscard]] double inverse_residual(const Tensor& m, const Tensor& z);
+
+/// scale x + shift I; x: [..., L, L].
+[[nodiscard]] Tensor shifted_identity(const Tensor& x, double scale, double shift);
+
+}  // namespace skytape::attention

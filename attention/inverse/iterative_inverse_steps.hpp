@@ -1,0 +1,81 @@
+// One step of the iterative inverse and its derivative, written once for both ways to run it: on
+// one matrix at a time in a core's cache (CPU), or on the whole batch with library products (GPU).
+//
+// `Algebra` offers gemm(op_a, a, op_b, b, c, alpha, beta): c = alpha op(a) op(b) + beta c, and
+// shifted(x, scale, shift, y): y = scale x + shift I, on its own `Matrix` handles.
+#pragma once
+
+#include "attention/inverse/iterative_inverse.hpp"
+#include "tensor/core/device.hpp"
+#include "tensor/core/tensor.hpp"
+#include "tensor/gemm/gemm.hpp"
+
+namespace skytape::attention {
+
+/// X = M V, R = 15 I - X (7 I - X), P = 13 I - X R and next = V P / 4; all [L, L].
+template <class Algebra> void inverse_step(const Algebra& on, const typename Algebra::Matrix& m,
+                                           const typename Algebra::Matrix& v,
+                                           InverseFactors<typename Algebra::Matrix>& f,
+                                           typename Algebra::Matrix& next) {
+  on.gemm(Op::none, m, Op::none, v, f.x, 1, 0);
+  on.shifted(f.x, -7, 15, f.r);
+  on.gemm(Op::none, f.x, Op::none, f.x, f.r, 1, 1);
+  on.shifted(f.x, 0, 13, f.p);
+  on.gemm(Op::none, f.x, Op::none, f.r, f.p, -1, 1);
+  on.gemm(Op::none, v, Op::none, f.p, next, 0.25, 0);
+}
+
+/// Gradients on the way back through a step; all [L, L].
+template <class Matrix> struct InverseGradients { Matrix dp, dx, dr; };
+
+/// From dnext: dv = gradient of V through this step, dm += gradient of M.
+///   next = V P / 4    dP = V^T dnext / 4       dV = dnext P^T / 4
+///   P = 13 I - X R    dR = -X^T dP             dX = -dP R^T
+///   R = 15 I - 7 X + X X                       dX += -7 dR + dR X^T + X^T dR
+///   X = M V           dM += dX V^T             dV += M^T dX
+template <class Algebra>
+void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
+                           const typename Algebra::Matrix& v,
+                           const InverseFactors<typename Algebra::Matrix>& f,
+                           InverseGradients<typename Algebra::Matrix>& g,
+                           const typename Algebra::Matrix& dnext, typename Algebra::Matrix& dv,
+                           typename Algebra::Matrix& dm) {
+  on.gemm(Op::transpose, v, Op::none, dnext, g.dp, 0.25, 0);
+  on.gemm(Op::none, dnext, Op::transpose, f.p, dv, 0.25, 0);
+  on.gemm(Op::transpose, f.x, Op::none, g.dp, g.dr, -1, 0);
+  on.shifted(g.dr, -7, 0, g.dx);
+  on.gemm(Op::none, g.dp, Op::transpose, f.r, g.dx, -1, 1);
+  on.gemm(Op::none, g.dr, Op::transpose, f.x, g.dx, 1, 1);
+  on.gemm(Op::transpose, f.x, Op::none, g.dr, g.dx, 1, 1);
+  on.gemm(Op::none, g.dx, Op::transpose, v, dm, 1, 1);
+  on.gemm(Op::transpose, m, Op::none, g.dx, dv, 1, 1);
+}
+
+/// A trace with its first iterate and memory for the rest; start: [G, L, L].
+[[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps);
+
+/// Every step from the first iterate on. m: [G, L, L]; the trace's tensors are filled in place.
+void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace);
+void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace);
+
+/// From dz (of the last iterate) the gradients dm and dstart (of the first), fresh; all [G, L, L].
+void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart);
+void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart);
+
+/// The batched way, on any device: what Cuda runs, and what tests compare the other with.
+void inverse_steps_batched(const Tensor& m, InverseTrace& trace);
+void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                                    Tensor& dm, Tensor& dstart);
+
+/// y = scale x + shift I; x, y: [G, L, L]. x is not read where scale is 0.
+void shifted_identity_on(Cpu, const Tensor& x, double scale, double shift, Tensor& y);
+void shifted_identity_on(Cuda, const Tensor& x, double scale, double shift, Tensor& y);
+
+/// dm[g, :, column] += value, with column and value of matrix g in winner and value [G], or, where
+/// these hold one entry for the batch, of the one matrix that owns the winning column.
+void add_to_columns_on(Cpu, Tensor& dm, const Tensor& winner, const Tensor& value);
+void add_to_columns_on(Cuda, Tensor& dm, const Tensor& winner, const Tensor& value);
+
+}  // namespace skytape::attention

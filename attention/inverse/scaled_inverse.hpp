@@ -1,0 +1,38 @@
+// T = R Z R P with Z, nearly the inverse of R M R, from the iterative inverse: the middle of an
+// attention matrix rebuilt from landmarks (Skyformer, sec. 4.3).
+//
+//   r = (M 1)^(-1/2)    R = diag(r)    M^ = R M R        its eigenvalues lie in (0, 1]          (1)
+//   Z = iterative inverse of M^                                                                 (2)
+//   S = R P   F = Z S   T = R F        P is projected first: nothing of size N x L is made      (3)
+//
+// Letters: B batch, H heads, L landmarks, P width of what is projected.
+#pragma once
+
+#include "attention/inverse/iterative_inverse.hpp"
+#include "autograd/tape.hpp"
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::attention {
+
+/// What backward reads; M^ and the iterates lie in `inverse`.
+struct ScaledInverseSaved {
+  InverseSaved inverse;
+  Tensor r;     // [B, H, L, 1]
+  Tensor s, f;  // [B, H, L, P]
+};
+
+/// m [B, H, L, L], positive row sums; p [B, H, L, P] -> T [B, H, L, P].
+[[nodiscard]] Tensor scaled_inverse_times(const Tensor& m, const Tensor& p,
+                                          const InverseConfig& config, ScaledInverseSaved& saved);
+
+struct ScaledInverseGradients {
+  Tensor dm;  // [B, H, L, L]
+  Tensor dp;  // [B, H, L, P]
+};
+[[nodiscard]] ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved,
+                                                             const Tensor& dt);
+
+/// The same from basic operations.
+[[nodiscard]] Var scaled_inverse_reference(Var m, Var p, const InverseConfig& config);
+
+}  // namespace skytape::attention

@@ -1,0 +1,133 @@
+// Kernelized attention: a Gaussian kernel instead of softmax (Skyformer, Chen et al. 2021,
+// sec. 4.1).
+//
+// The weight of a pair is exp(-|q~ - k~|^2 / 2), without any normalisation, so the matrix of
+// weights is a kernel matrix: Skyformer approximates this one. Computed in tiles, never stored; as
+// rows are not normalised, one pass over the keys suffices.
+//
+//   time     forward 2 N^2 D multiply-adds per head, backward 5 N^2 D (one product is repeated)
+//   memory   O(N D); saved: out
+//
+// As the papers' code, and unlike the paper, which mentions neither: padded keys are masked, and
+// weights are dropped in training. Row sums range from 0 to N, and the output with them.
+//
+// Shapes: B batch, H heads, N queries and keys, D head width.
+#include "attention/registry.hpp"
+#include "attention/tiled/tiled.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+
+#include <cmath>
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  double attention_dropout = 0.1;  // share of weights dropped in training; LRA: 0.1
+  double scale = 0;                // s of q~ = s q; 0: D^(-1/4). LRA: 32^(-1/4), where D = 32
+
+  std::vector<Option> options() {
+    return {
+        Option::real("attention_dropout", attention_dropout, 0, 0.99,
+                     "share of attention weights dropped in training"),
+        Option::real("scale", scale, 0, 1e3, "factor of queries and keys; 0: head width ^ -1/4")};
+  }
+};
+
+class Kernelized final : public Method {
+ public:
+  Kernelized(const Build& build, const Config& config)
+      : config_(config), nominal_length_(build.nominal_length) {}
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+                const Call& call) const override {
+    const std::int64_t n = q.size(2);
+    const double s = std::sqrt(squared_scale(q.size(3)));
+    const Var x = mask_rows(q, mask, s);                              // [B, H, N, D]
+    const Var y = mask_rows(k, mask, s);                              // [B, H, N, D]
+    const Var xx = affine(sum(square(x), 3, true), -0.5);             // [B, H, N, 1]
+    const Var yy = transpose(affine(sum(square(y), 3, true), -0.5));  // [B, H, 1, N]
+    const Var c = exp(matmul(x, y, Op::none, Op::transpose) + xx + yy) *
+                  q.tape().constant(mask.reshape({mask.size(0), 1, 1, n}));  // [B, H, N, N]
+    const WeightDropout dropout =
+        weight_dropout(config_.attention_dropout, nominal_length_, draws, call);
+    const Tensor factors = weight_dropout_factors(  // [B, H, N, N]
+        q.shape().with(3, n), dropout, q.value().dtype(), q.value().device());
+    return matmul(c * q.tape().constant(factors), v);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // m is the mask as a column that multiplies rows, f_ij are the dropout factors, G = dout.
+  //   X    = m Q                                              (1)
+  //   C_ij = mask_j exp(-s^2 |x_i - k_j|^2 / 2)               (2)
+  //   O    = (C f) V                                          (3)
+  //   dV   = (C f)^T G,   E = ((G V^T) f) C                   from (3)
+  //   dX   = s^2 (E K - rs(E) X)                              from (2)
+  //   dK   = s^2 (E^T X - cs(E) K)                            from (2)
+  //   dQ   = m dX                                             from (1)
+  // (2), (3) and their gradients happen in the tiles (tiled.cpp). K needs no mask of its own: a
+  // padded key's column of C, and with it its gradient, is zero.
+
+  struct Saved {
+    Inputs in;             // q is X: [B, H, N, D], k, v: [B, H, N, D], mask: [B, N]
+    TiledForward result;   // out: [B, H, N, D]
+    TiledOptions options;  // where dropout comes from; its factors are drawn again
+  };
+
+  Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
+    const TiledOptions options{
+        Score::gaussian, squared_scale(in.q.size(3)),
+        weight_dropout(config_.attention_dropout, nominal_length_, draws, call)};
+    Saved saved{in, {}, options};
+    saved.in.q = tensor::mask_rows(in.q, in.mask);                           // (1)
+    saved.result = tiled_forward(saved.in.q, in.k, in.v, in.mask, options);  // (2), (3)
+    const Tensor out = saved.result.out;                                     // [B, H, N, D]
+    return {out, [saved = std::move(saved)](const Tensor& dout) { return backward(saved, dout); }};
+  }
+
+  static Gradients backward(const Saved& s, const Tensor& dout) {
+    TiledBackward g = tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
+                                     dout);                       // (3), (2)
+    return {tensor::mask_rows(g.dq, s.in.mask), g.dk, g.dv, {}};  // (1)
+  }
+
+ private:
+  /// s^2, the factor of squared distances.
+  [[nodiscard]] double squared_scale(std::int64_t head_width) const {
+    if (config_.scale > 0) return config_.scale * config_.scale;
+    return 1 / std::sqrt(static_cast<double>(head_width));
+  }
+
+  Config config_;
+  std::int64_t nominal_length_;
+};
+
+/// Forward two products, backward five: one of them makes the weights again.
+Cost cost_at(const CostSizes& s) { return {2 * s.n * s.n * s.width, 5 * s.n * s.n * s.width}; }
+
+}  // namespace
+
+Spec kernelized_spec() {
+  Spec spec;
+  spec.name = "kernelized";
+  spec.paper = "Skyformer (Chen et al. 2021), eq. 4";
+  spec.idea = "Gaussian kernel of queries and keys, not normalised";
+  spec.cost = "2 N^2 D";
+  spec.memory = "2 N per head (squared norms)";
+  spec.approximates = "";
+  spec.cost_at = cost_at;
+  spec.random = true;
+  spec.samples = {
+      {}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.3"}, {"scale", "0.8"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("kernelized", config.options(), values);
+    return std::make_unique<Kernelized>(build, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

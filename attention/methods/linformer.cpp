@@ -1,0 +1,394 @@
+// Linformer (Wang et al. 2020, eq. 7): keys and values are projected along the sequence to k rows,
+// so attention costs n k instead of n^2.
+//
+//   time     forward 4 N k D multiply-adds per head (projections and products), backward 9 N k D;
+//            N k D and 2 N k D less where a model combines rows first, see (3)
+//   memory   O((N + k) D); saved: the projected keys and values, one log-sum-exp per row
+//
+// Deviations and choices:
+//   - The papers' code never trains the projection on a GPU (it is not registered as a parameter);
+//     here it is trained, `frozen` gives that behaviour. Its start there, N(0, 0.02^2), makes the
+//     projected keys tiny; the default is the theory's N(0, 1/k).
+//   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or the
+//     papers' code's `official`: one per layer and head, the same for keys and values.
+//   - The paper names pooling and convolution without details: windows of w = ceil(n/k) rows with
+//     stride w; conv is depthwise with one kernel [w, D] per head, separate for keys and values.
+//   - Padded rows are zero before the projection; the k slots themselves are never masked. Under max
+//     pooling a padded row may therefore win, and its gradient vanishes.
+//   - A trimmed batch uses the first N columns of the projections, which equals the padded batch.
+//
+// Shapes: B batch, H heads, N positions, D head width, k projected length, w window.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "attention/registry.hpp"
+#include "attention/tiled/tiled.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::int64_t features = 128;       // k; LRA: 128, Skeinformer's paper 256
+  std::string sharing = "keyvalue";  // the papers' code: official
+  std::string projection = "learned";
+  bool frozen = false;                        // the papers' code: 1 in effect
+  double init_std = 0;                        // 0: 1/sqrt(k); the papers' code: 0.02
+  std::string layer_features, head_features;  // k of each layer / of each head; empty: features
+
+  std::vector<Option> options() {
+    return {Option::integer("features", features, 1, 1 << 20, "projected length k"),
+            Option::choice("sharing", sharing,
+                           {"none", "headwise", "keyvalue", "layerwise", "official"},
+                           "which learned projections are one and the same"),
+            Option::choice("projection", projection, {"learned", "mean", "max", "conv"},
+                           "how the sequence is shortened"),
+            Option::flag("frozen", frozen, "keep the projection as it was drawn"),
+            Option::real("init_std", init_std, 0, 10,
+                         "deviation of a learned projection's start; 0: 1/sqrt(k)"),
+            Option::list("layer_features", layer_features, "k of each layer, instead of features"),
+            Option::list("head_features", head_features,
+                         "rows of the projection that each head may use, at most k")};
+  }
+};
+
+/// x: [B, H, N, D] as columns of G groups, [G, N, (B H / G) D]: one product then projects a group.
+Tensor to_columns(const Tensor& x, std::int64_t groups) {
+  const std::int64_t outer = x.size(0) * x.size(1) / groups;
+  return tensor::swap_middle(x.reshape({1, outer, groups * x.size(2), x.size(3)}))
+      .reshape({groups, x.size(2), outer * x.size(3)});
+}
+/// The inverse: y [G, M, (B H / G) D] -> [B, H, M, D].
+Tensor from_columns(const Tensor& y, std::int64_t batch, std::int64_t heads) {
+  const std::int64_t groups = y.size(0), outer = batch * heads / groups;
+  return tensor::swap_middle(y.reshape({1, groups * y.size(1), outer, y.size(2) / outer}))
+      .reshape({batch, heads, y.size(1), y.size(2) / outer});
+}
+
+class Linformer final : public Method {
+ public:
+  Linformer(const Build& build, const Config& config)
+      : config_(config), nominal_(build.nominal_length) {
+    slots_ = slots_of(build);
+    window_ = (nominal_ + slots_ - 1) / slots_;
+    add_head_slots(build);
+    if (learned()) {
+      add_learned(build);
+    } else if (config.projection == "conv") {
+      const Shape kernel = {build.heads, window_, build.head_width};
+      const double bound = 1 / std::sqrt(static_cast<double>(window_));
+      key_ = &build.store->add(build.prefix + "Wk", kernel, uniform_init(bound), !config.frozen);
+      value_ = &build.store->add(build.prefix + "Wv", kernel, uniform_init(bound), !config.frozen);
+    }
+  }
+
+  [[nodiscard]] std::vector<Parameter*> parameters() const override {
+    if (key_ == nullptr) return {};
+    return key_ == value_ ? std::vector{key_} : std::vector{key_, value_};
+  }
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
+    const Var keys = shorten(mask_rows(k, mask), key_);      // [B, H, k, D]
+    const Var values = shorten(mask_rows(v, mask), value_);  // [B, H, k, D]
+    const Var scores =
+        affine(matmul(q, keys, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));  // [B, H, N, k]
+    const Tensor closed = tensor::unary(tensor::Unary::log, open_slots(q.value()));  // 0 or -inf
+    const Var bias = q.tape().constant(closed.reshape({q.size(0), q.size(1), 1, slots_}));
+    return matmul(softmax(scores + bias), values);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // m is the mask as a column that multiplies rows, pi and rho the linear maps along the sequence
+  // (E and F for `learned`), G = dout.
+  //   K' = pi(m K),  V' = rho(m V)                                           (1)
+  //   O  = softmax(Q K'^T / sqrt(D)) V'                                      (2)
+  //   dQ, dK', dV'   as in softmax attention with k keys                     from (2)
+  //   learned:  dE = dK' (m K)^T summed over all that share E,  dK = m E^T dK'   from (1)
+  //   mean:     every row of a window gets dK' / w                           from (1)
+  //   max:      the first largest row of a window gets dK'                   from (1)
+  //   conv:     K'_i = sum_r W_r K_{i w + r}:  dW_r = sum_i K_{i w + r} dK'_i,  dK_{i w + r} = W_r dK'_i
+  // Where heads, keys and values share E, (1) can come before the projections of a model,
+  //   K' = (E m X) W_k^T + (E m 1) b_k^T,  V' likewise                       (3)
+  // with one product with E in place of two, and k projected rows in place of N.
+
+  std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
+    if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
+    Tape& tape = x.tape();
+    const std::int64_t n = x.size(1);
+    const Var whole = tape.use(*key_);                             // [k, nominal length]
+    const Var e = n == nominal_ ? whole : narrow(whole, 1, 0, n);  // [k, N]
+    const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));
+    return CombinedRows{matmul(e, mask_rows(x, mask)), matmul(e, real)};  // [B, k, E], [B, k, 1]
+  }
+
+  struct Saved {
+    Tensor q;                         // [B, H, N, D]
+    Tensor masked_k, masked_v;        // m K, m V: [B, H, N, D]; undefined after (3)
+    Tensor keys, values;              // K', V': [B, H, k, D]
+    Tensor key_winner, value_winner;  // max pooling only: i32[B, H, k, D]
+    Tensor mask;                      // [B, N]
+    Tensor open;                      // [B, H, k]: 1 where a head may use a slot
+    TiledForward result;              // of (2), heads as batch entries
+  };
+
+  Result forward(const Inputs& in, const Draws&, const Call&) const override {
+    Saved s;
+    s.q = in.q;
+    s.mask = in.mask;
+    if (in.combined) {
+      s.keys = in.k;    // (3)
+      s.values = in.v;  // (3)
+    } else {
+      s.masked_k = tensor::mask_rows(in.k, in.mask);
+      s.masked_v = tensor::mask_rows(in.v, in.mask);
+      s.keys = shorten(s.masked_k, key_, s.key_winner);        // (1)
+      s.values = shorten(s.masked_v, value_, s.value_winner);  // (1)
+    }
+    s.open = open_slots(in.q);
+    s.result = tiled_forward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open),
+                             options(s.q));                 // (2)
+    const Tensor out = s.result.out.reshape(in.q.shape());  // [B, H, N, D]
+    return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
+  }
+
+  Gradients backward(const Saved& s, const Tensor& dout) const {
+    const TiledBackward d =
+        tiled_backward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open), options(s.q),
+                       s.result, apart(dout));  // (2)
+    Gradients g;
+    g.dq = d.dq.reshape(s.q.shape());
+    const Tensor dkeys = d.dk.reshape(s.keys.shape());    // dK': [B, H, k, D]
+    const Tensor dvalues = d.dv.reshape(s.keys.shape());  // dV': [B, H, k, D]
+    if (!s.masked_k.defined()) {
+      g.dk = dkeys;    // (3)
+      g.dv = dvalues;  // (3)
+      return g;        // E gets its gradient where the rows were combined
+    }
+    Tensor dkey_parameter, dvalue_parameter;
+    g.dk = lengthen(s.masked_k, dkeys, key_, s.key_winner, dkey_parameter);          // (1)
+    g.dv = lengthen(s.masked_v, dvalues, value_, s.value_winner, dvalue_parameter);  // (1)
+    g.dk = tensor::mask_rows(g.dk, s.mask);
+    g.dv = tensor::mask_rows(g.dv, s.mask);
+    if (key_ == nullptr) return g;
+    if (key_ == value_) {
+      tensor::accumulate(dkey_parameter, dvalue_parameter);
+      g.parameters = {dkey_parameter};
+    } else {
+      g.parameters = {dkey_parameter, dvalue_parameter};
+    }
+    return g;
+  }
+
+ private:
+  [[nodiscard]] bool learned() const { return config_.projection == "learned"; }
+
+  /// k of this layer.
+  [[nodiscard]] std::int64_t slots_of(const Build& build) const {
+    const auto per_layer = parse_list("linformer.layer_features", config_.layer_features);
+    if (per_layer.empty()) return config_.features;
+    if (config_.sharing == "layerwise" && learned()) {
+      throw UsageError("linformer.layer_features: layerwise sharing needs one k for all layers");
+    }
+    if (build.layer >= static_cast<int>(per_layer.size())) {
+      throw UsageError(join("linformer.layer_features: no entry for layer ", build.layer, " in '",
+                            config_.layer_features, "'"));
+    }
+    return per_layer[static_cast<std::size_t>(build.layer)];
+  }
+
+  /// A constant [1, H, k] of 0 and 1 if heads use different numbers of slots.
+  void add_head_slots(const Build& build) {
+    const auto used = parse_list("linformer.head_features", config_.head_features);
+    if (used.empty()) return;
+    if (static_cast<std::int64_t>(used.size()) != build.heads ||
+        *std::max_element(used.begin(), used.end()) > slots_) {
+      throw UsageError(join("linformer.head_features: expected ", build.heads,
+                            " numbers up to k = ", slots_, ", got '", config_.head_features, "'"));
+    }
+    const auto fill = [used](const Shape& shape, const Random&) {
+      std::vector<double> open;
+      for (const std::int64_t count : used) {
+        for (std::int64_t slot = 0; slot < shape[2]; ++slot) open.push_back(slot < count ? 1 : 0);
+      }
+      return Tensor::from(open, shape, DType::f64, Device::cpu);
+    };
+    open_ = &build.store->add(build.prefix + "open_slots", {1, build.heads, slots_}, fill, false);
+  }
+
+  void add_learned(const Build& build) {
+    const bool per_head = config_.sharing == "none" || config_.sharing == "official";
+    const Shape shape = per_head ? Shape{build.heads, slots_, nominal_} : Shape{slots_, nominal_};
+    const double deviation =
+        config_.init_std > 0 ? config_.init_std : 1 / std::sqrt(static_cast<double>(slots_));
+    const std::string name =
+        config_.sharing == "layerwise" ? "model.attn.E" : build.prefix + "E";  // one for the model
+    key_ = build.store->find(name);
+    if (key_ == nullptr) {
+      key_ = &build.store->add(name, shape, normal_init(deviation), !config_.frozen);
+    }
+    const bool separate = config_.sharing == "none" || config_.sharing == "headwise";
+    value_ = separate ? &build.store->add(build.prefix + "F", shape, normal_init(deviation),
+                                          !config_.frozen)
+                      : key_;
+  }
+
+  /// The first N columns of a learned projection as groups: [G, k, N], G = H or 1.
+  [[nodiscard]] static Tensor columns_of(const Parameter& p, std::int64_t n) {
+    const Tensor grouped =
+        p.value.rank() == 3 ? p.value : p.value.reshape({1, p.value.size(0), p.value.size(1)});
+    return n == grouped.size(2) ? grouped : tensor::narrow(grouped, 2, 0, n);
+  }
+
+  /// x: [B, H, N, D] -> [B, H, k, w, D], zeros behind the end.
+  [[nodiscard]] Tensor windows(const Tensor& x) const {
+    const std::int64_t padded = slots_ * window_;
+    const Tensor whole = x.size(2) == padded ? x : tensor::narrow_backward(x, 2, 0, padded);
+    return whole.reshape({x.size(0), x.size(1), slots_, window_, x.size(3)});
+  }
+
+  /// (1) for x = m K or m V: [B, H, N, D] -> [B, H, k, D].
+  [[nodiscard]] Tensor shorten(const Tensor& x, const Parameter* p, Tensor& winner) const {
+    const std::int64_t b = x.size(0), h = x.size(1), d = x.size(3);
+    if (learned()) {
+      const Tensor matrix = columns_of(*p, x.size(2));               // [G, k, N]
+      if (matrix.size(0) == 1) return tensor::matmul(matrix[0], x);  // one for all: no copy
+      return from_columns(tensor::matmul(matrix, to_columns(x, matrix.size(0))), b, h);
+    }
+    const Tensor rows = windows(x);  // [B, H, k, w, D]
+    if (config_.projection == "max") {
+      auto [largest, position] = tensor::max(rows, 3);
+      winner = position;
+      return largest;
+    }
+    if (config_.projection == "mean") return tensor::affine(tensor::sum(rows, 3), 1.0 / window_);
+    const Tensor kernel = p->value.reshape({1, h, 1, window_, d});
+    return tensor::sum(tensor::multiply(rows, kernel), 3);
+  }
+
+  /// The gradient of shorten: dy [B, H, k, D] -> dx [B, H, N, D], and the parameter's.
+  [[nodiscard]] Tensor lengthen(const Tensor& x, const Tensor& dy, const Parameter* p,
+                                const Tensor& winner, Tensor& dparameter) const {
+    const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
+    if (learned()) {
+      const Tensor matrix = columns_of(*p, n);                 // [G, k, N]
+      const Tensor dcolumns = to_columns(dy, matrix.size(0));  // [G, k, (B H / G) D]
+      const Tensor dmatrix = tensor::matmul(dcolumns, to_columns(x, matrix.size(0)), Op::none,
+                                            Op::transpose);  // [G, k, N]
+      dparameter = tensor::narrow_backward(dmatrix, 2, 0, nominal_).reshape(p->shape);
+      if (matrix.size(0) == 1) return tensor::matmul(matrix[0], dy, Op::transpose);
+      return from_columns(tensor::matmul(matrix, dcolumns, Op::transpose), b, h);
+    }
+    Tensor drows;  // [B, H, k, w, D]
+    const Tensor dy_window = dy.reshape({b, h, slots_, 1, d});
+    if (config_.projection == "max") {
+      drows = tensor::max_backward(dy, winner, 3, window_);
+    } else if (config_.projection == "mean") {
+      drows = tensor::expand(tensor::affine(dy_window, 1.0 / window_), {b, h, slots_, window_, d});
+    } else {
+      drows = tensor::multiply(dy_window, p->value.reshape({1, h, 1, window_, d}));
+      dparameter = tensor::sum_to_shape(tensor::multiply(windows(x), dy_window), {h, 1, window_, d})
+                       .reshape(p->shape);
+    }
+    return tensor::narrow(drows.reshape({b, h, slots_ * window_, d}), 2, 0, n);
+  }
+
+  /// shorten for the reference.
+  [[nodiscard]] Var shorten(Var x, Parameter* p) const {
+    const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
+    Tape& tape = x.tape();
+    if (learned()) {
+      const Var matrix = narrow(tape.use(*p), p->shape.rank() - 1, 0, n);
+      if (p->shape.rank() == 2) return matmul(matrix, x);
+      return matmul(expand(reshape(matrix, {1, h, slots_, n}), {b, h, slots_, n}), x);
+    }
+    Var whole = x;
+    if (n < slots_ * window_) {
+      const Var zeros = tape.constant(
+          Tensor::zeros({b, h, slots_ * window_ - n, d}, x.value().dtype(), x.value().device()));
+      const std::array<Var, 2> parts = {x, zeros};
+      whole = concat(parts, 2);
+    }
+    const Var rows = reshape(whole, {b, h, slots_, window_, d});
+    if (config_.projection == "max") return max(rows, 3);
+    if (config_.projection == "mean") return mean(rows, 3);
+    return sum(rows * reshape(tape.use(*p), {1, h, 1, window_, d}), 3);
+  }
+
+  /// [B, H, k]: 1 for the slots that a head may use.
+  [[nodiscard]] Tensor open_slots(const Tensor& like) const {
+    const Shape shape = {like.size(0), like.size(1), slots_};
+    if (open_ == nullptr) return Tensor::full(shape, 1, like.dtype(), like.device());
+    return tensor::expand(open_->value, shape);
+  }
+
+  /// Heads as batch entries, since they may use different slots: [B, H, M, D] -> [B H, 1, M, D].
+  [[nodiscard]] static Tensor apart(const Tensor& x) {
+    return x.reshape({x.size(0) * x.size(1), 1, x.size(2), x.size(3)});
+  }
+  [[nodiscard]] static Tensor slot_mask(const Tensor& open) {
+    return open.reshape({open.size(0) * open.size(1), open.size(2)});
+  }
+  [[nodiscard]] static TiledOptions options(const Tensor& q) {
+    return {Score::softmax, 1 / std::sqrt(static_cast<double>(q.size(3))), {}};
+  }
+
+  Config config_;
+  std::int64_t nominal_;        // n that the projections are made for
+  std::int64_t slots_ = 0;      // k
+  std::int64_t window_ = 0;     // w
+  Parameter* open_ = nullptr;   // [1, H, k] if heads use different numbers of slots
+  Parameter* key_ = nullptr;    // E, or the keys' kernel; nullptr for pooling
+  Parameter* value_ = nullptr;  // F, or the values' kernel; may be the same as key_
+};
+
+/// Two projections and two products; backward two of each projection, and five of attention.
+Cost cost_at(const CostSizes& s) {
+  const double one = s.n * s.features * s.width;
+  return {4 * one, 9 * one};
+}
+/// One projection of the rows and of the mask, neither with a gradient for the mask.
+CombinedCost combined_cost_at(const CostSizes& s, double columns) {
+  const double column = s.n * s.features, one = column * s.width;
+  return {s.features, {column * (columns + 1), column * (2 * columns + 1)}, {2 * one, 5 * one}};
+}
+
+}  // namespace
+
+Spec linformer_spec() {
+  Spec spec;
+  spec.name = "linformer";
+  spec.paper = "Linformer (Wang et al. 2020), eq. 7";
+  spec.idea = "keys and values projected along the sequence to k rows";
+  spec.cost = "4 N k D";
+  spec.cost_at = cost_at;
+  spec.combined_cost_at = combined_cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
+  spec.memory = "(N + k) D";
+  spec.exact = {{"every row is a window of its own (k = n, no padding)",
+                 "softmax",
+                 {{"projection", "mean"}, {"features", "64"}},
+                 {}}};
+  for (const char* sharing : {"none", "headwise", "keyvalue", "layerwise", "official"}) {
+    spec.samples.push_back({{"features", "8"}, {"sharing", sharing}});
+  }
+  for (const char* projection : {"mean", "max", "conv"}) {
+    spec.samples.push_back({{"features", "8"}, {"projection", projection}});
+  }
+  spec.samples.push_back({{"features", "8"}, {"head_features", "8:5"}});
+  spec.samples.push_back({{"features", "8"}, {"frozen", "1"}, {"init_std", "0.02"}});
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("linformer", config.options(), values);
+    return std::make_unique<Linformer>(build, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

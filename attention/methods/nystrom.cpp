@@ -1,0 +1,286 @@
+// Nystromformer (Xiong et al., AAAI 2021): softmax attention rebuilt from means of consecutive
+// queries and keys.
+//
+// Three softmax matrices stand for one: positions to key landmarks, query landmarks to key
+// landmarks (inverted by the iteration), query landmarks to positions. The outer two are ordinary
+// softmax attentions, computed in tiles and never stored. Optionally a depthwise convolution of the
+// values is added (kernel 35 in the authors' LRA runs, off in both papers').
+//
+//   time     forward 4 N L D + 2 L^2 D + 4 T L^3 multiply-adds per head; backward
+//            10 N L D + 4 L^2 D + 8 T L^3
+//   memory   O(N D) and O(T L^2)
+//
+// Deviations from the papers' code, which needs L to divide N: group j of L holds positions
+// floor(j N / L) to floor((j + 1) N / L) - 1 of the nominal length N, the same where L divides N.
+// L >= N is exact softmax attention, as there L = N. The key mask is -inf instead of -1e9: equal
+// whenever there is a real token; without any the output is zero. Landmarks of groups that are all
+// padding are zero vectors and take part, as there.
+//
+// Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), T steps of
+// the inverse, K width of the convolution.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "attention/inverse/iterative_inverse.hpp"
+#include "attention/registry.hpp"
+#include "attention/sequence/sequence.hpp"
+#include "attention/tiled/tiled.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/softmax.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::int64_t features = 128;   // L; LRA: 128 (Skyformer's table), 256 (Skeinformer's text)
+  std::int64_t conv_kernel = 0;  // K, odd; 0: no convolution. LRA: 0
+  InverseConfig inverse;         // LRA: 6 steps, start original, unrolled
+
+  std::vector<Option> options() {
+    std::vector<Option> all = {
+        Option::integer("features", features, 1, 65536, "landmarks"),
+        Option::integer("conv_kernel", conv_kernel, 0, 1023,
+                        "width of the convolution of the values, odd; 0: none")};
+    for (Option& option : inverse.options()) all.push_back(std::move(option));
+    return all;
+  }
+};
+
+class Nystrom final : public Method {
+ public:
+  Nystrom(const Build& build, const Config& config)
+      : config_(config), nominal_length_(build.nominal_length) {
+    if (config_.conv_kernel == 0) return;
+    if (config_.conv_kernel % 2 == 0) {
+      throw UsageError(
+          join("nystrom.conv_kernel: expected an odd width or 0, got ", config_.conv_kernel));
+    }
+    ENSURE(build.store != nullptr, "nystrom: the convolution needs a parameter store");
+    // PyTorch's default for a convolution: +-1 / sqrt(inputs of one output).
+    const double bound = 1 / std::sqrt(static_cast<double>(config_.conv_kernel));
+    conv_ = &build.store->add(build.prefix + "conv.weight",
+                              {build.heads, 1, config_.conv_kernel, 1}, uniform_init(bound));
+  }
+
+  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+
+  std::vector<Parameter*> parameters() const override {
+    if (conv_ == nullptr) return {};
+    return {conv_};
+  }
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
+    const double s = std::pow(static_cast<double>(q.size(3)), -0.25);
+    const Var x = mask_rows(q, mask, s), y = mask_rows(k, mask, s);  // [B, H, N, D]
+    const Var bias = log_mask(q.tape(), mask);                       // [B, 1, 1, N]
+    Var out;
+    if (exact(q.size(2))) {
+      out = matmul(softmax(matmul(x, y, Op::none, Op::transpose) + bias), v);
+    } else {
+      const Var mean = q.tape().constant(mean_matrix(q.value()));  // [L, N]
+      const Var ql = group(mean, x), kl = group(mean, y);          // [B, H, L, D]
+      const Var f = softmax(matmul(x, kl, Op::none, Op::transpose));
+      const Var a = softmax(matmul(ql, kl, Op::none, Op::transpose));
+      const Var b = softmax(matmul(ql, y, Op::none, Op::transpose) + bias);
+      out = matmul(f, matmul(inverse_reference(a, config_.inverse), matmul(b, v)));
+    }
+    // A sequence without real tokens: its bias is -1e6 everywhere, its output zero.
+    const Var some = q.tape().constant(any_token(mask));  // [B, 1, 1, 1]
+    out = out * some;
+    return conv_ == nullptr ? out : out + convolution(mask_rows(v, mask));
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // mu is the mask as a column that multiplies rows, s = D^(-1/4), G = dout.
+  //   X = s mu Q   Y = s mu K                                         (1)
+  //   Ql, Kl = group means of X, Y                                    (2)
+  //   W = softmax(Ql Y^T + log mask) V                                (3)
+  //   A = softmax(Ql Kl^T)   Z = iterative inverse of A               (4)
+  //   R = Z W                                                         (5)
+  //   O = softmax(X Kl^T) R                                           (6)
+  //   O += w * (mu V)                     convolution along positions (7)
+  // Backward: (7) sequence.hpp; (6), (3) softmax attention, attention/tiled.cpp;
+  //   (5)  dZ = dR W^T   dW = Z^T dR
+  //   (4)  dA from dZ; dS = A (dA - rs(A dA)); dQl += dS Kl   dKl += dS^T Ql
+  //   (2)  every row of a group: dX += dQl / size, dY += dKl / size
+  //   (1)  dQ = s mu dX   dK = s mu dY
+  // With L >= N only (1), softmax(X Y^T + log mask) V as (6), and (7) remain.
+
+  struct Saved {
+    double scale = 1;
+    std::int64_t nominal = 0;
+    Tensor mask, ones;                  // [B, N], [B, L]
+    Tensor x, y, v;                     // [B, H, N, D]
+    Tensor ql, kl, w, r;                // [B, H, L, D]
+    Tensor a, z;                        // [B, H, L, L]
+    InverseSaved inverse;               // O(steps L^2)
+    TiledForward landmarks, positions;  // of (3) and (6)
+    Tensor weight;                      // [H, 1, K, 1], undefined without convolution
+  };
+
+  Result forward(const Inputs& in, const Draws&, const Call&) const override {
+    Saved s;
+    s.scale = std::pow(static_cast<double>(in.q.size(3)), -0.25);
+    s.nominal = nominal(in.q.size(2));
+    s.mask = in.mask;
+    s.v = in.v;
+    s.x = tensor::mask_rows(in.q, in.mask, s.scale);  // (1)
+    s.y = tensor::mask_rows(in.k, in.mask, s.scale);  // (1)
+    if (exact(in.q.size(2))) {
+      s.positions = tiled_forward(s.x, s.y, in.v, in.mask, {});  // (6)
+    } else {
+      approximate(s);
+    }
+    Tensor out = s.positions.out;  // [B, H, N, D]
+    if (conv_ != nullptr) {        // (7)
+      s.weight = conv_->value;
+      out = tensor::add(out, depthwise_convolution(tensor::mask_rows(in.v, in.mask), s.weight));
+    }
+    return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
+  }
+
+  static Gradients backward(const Saved& s, const Tensor& dout) {
+    TiledBackward d;  // of x, y, v: [B, H, N, D]
+    if (s.a.defined()) {
+      d = approximate_backward(s, dout);
+    } else {
+      d = tiled_backward(s.x, s.y, s.v, s.mask, {}, s.positions, dout);  // (6)
+    }
+    Gradients g{tensor::mask_rows(d.dq, s.mask, s.scale),
+                tensor::mask_rows(d.dk, s.mask, s.scale),
+                d.dv,
+                {}};  // (1)
+    if (!s.weight.defined()) return g;
+    const Tensor values = tensor::mask_rows(s.v, s.mask);
+    const ConvolutionGradients conv = depthwise_convolution_backward(values, s.weight, dout);
+    g.dv = tensor::add(g.dv, tensor::mask_rows(conv.dx, s.mask));  // (7)
+    g.parameters = {conv.dweight};                                 // (7)
+    return g;
+  }
+
+ private:
+  /// (2) to (6).
+  void approximate(Saved& s) const {
+    const std::int64_t size = config_.features;
+    s.ql = group_means(s.x, size, s.nominal);  // (2)
+    s.kl = group_means(s.y, size, s.nominal);  // (2)
+    s.ones = Tensor::full({s.x.size(0), size}, 1, s.x.dtype(), s.x.device());
+    s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {});                     // (3)
+    s.w = s.landmarks.out;                                                       // (3)
+    s.a = tensor::softmax(tensor::matmul(s.ql, s.kl, Op::none, Op::transpose));  // (4)
+    s.z = inverse_forward(s.a, config_.inverse, s.inverse);                      // (4)
+    s.r = tensor::matmul(s.z, s.w);                                              // (5)
+    s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                     // (6)
+  }
+
+  static TiledBackward approximate_backward(const Saved& s, const Tensor& dout) {
+    TiledBackward of_out = tiled_backward(s.x, s.kl, s.r, s.ones, {}, s.positions, dout);  // (6)
+    const Tensor& dr = of_out.dv;                                        // [B, H, L, D]
+    const Tensor dz = tensor::matmul(dr, s.w, Op::none, Op::transpose);  // (5)
+    const Tensor dw = tensor::matmul(s.z, dr, Op::transpose, Op::none);  // (5)
+    const Tensor ds = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz));  // (4)
+    TiledBackward of_w = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dw);  // (3)
+    Tensor dql = of_w.dq, dkl = of_out.dk;                       // [B, H, L, D]
+    tensor::gemm(ds, Op::none, s.kl, Op::none, dql, 1, 1);       // (4)
+    tensor::gemm(ds, Op::transpose, s.ql, Op::none, dkl, 1, 1);  // (4)
+    add_group_means_backward(dql, s.nominal, of_out.dq);         // (2)
+    add_group_means_backward(dkl, s.nominal, of_w.dk);           // (2)
+    return {of_out.dq, of_w.dk, of_w.dv};
+  }
+
+  [[nodiscard]] std::int64_t nominal(std::int64_t n) const { return std::max(nominal_length_, n); }
+  [[nodiscard]] bool exact(std::int64_t n) const { return config_.features >= nominal(n); }
+
+  // ---- pieces of the reference -----------------------------------------------------------------
+  /// 0 at real keys, -1e6 at padding (finite, so that rows without any stay finite): [B, 1, 1, N].
+  static Var log_mask(Tape& tape, const Tensor& mask) {
+    const Tensor bias = tensor::affine(mask, 1e6, -1e6);
+    return tape.constant(bias.reshape({mask.size(0), 1, 1, mask.size(1)}));
+  }
+  /// 1 for sequences with a real token, else 0: [B, 1, 1, 1].
+  static Tensor any_token(const Tensor& mask) {
+    std::vector<double> any(mask.size(0), 0.0);
+    const std::vector<double> values = mask.to_vector();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] != 0) any[i / mask.size(1)] = 1;
+    }
+    return Tensor::from(any, {mask.size(0), 1, 1, 1}, mask.dtype(), mask.device());
+  }
+  /// Group means as a matrix, in the dtype of q: [L, N].
+  [[nodiscard]] Tensor mean_matrix(const Tensor& q) const {
+    const std::int64_t n = q.size(2), groups = config_.features, all = nominal(n);
+    std::vector<double> mean(groups * n, 0.0);
+    for (std::int64_t j = 0; j < groups; ++j) {
+      const std::int64_t begin = j * all / groups, end = (j + 1) * all / groups;
+      for (std::int64_t i = begin; i < std::min(end, n); ++i) {
+        mean[j * n + i] = 1.0 / static_cast<double>(end - begin);
+      }
+    }
+    return Tensor::from(mean, {groups, n}, q.dtype(), q.device());
+  }
+  /// mean [L, N] times every [N, D] of x [B, H, N, D].
+  static Var group(Var mean, Var x) {
+    return transpose(matmul(transpose(x), mean, Op::none, Op::transpose));
+  }
+  /// Convolution of values [B, H, N, D] as a sum of shifted copies.
+  [[nodiscard]] Var convolution(Var values) const {
+    Tape& tape = values.tape();
+    const std::int64_t taps = config_.conv_kernel, n = values.size(2), heads = values.size(1);
+    const Var weight = reshape(tape.use(*conv_), {heads, taps});  // [H, K]
+    const Var edge = tape.constant(Tensor::zeros(values.shape().with(2, taps / 2),
+                                                 values.value().dtype(), values.value().device()));
+    const std::array<Var, 3> parts = {edge, values, edge};
+    const Var padded = concat(parts, 2);  // [B, H, N + K - 1, D]
+    Var sum;
+    for (std::int64_t t = 0; t < taps; ++t) {
+      const Var tap = reshape(narrow(weight, 1, t, t + 1), {heads, 1, 1});
+      const Var term = narrow(padded, 2, t, t + n) * tap;
+      sum = t == 0 ? term : sum + term;
+    }
+    return sum;
+  }
+
+  Config config_;
+  std::int64_t nominal_length_;
+  Parameter* conv_ = nullptr;  // [H, 1, K, 1]
+};
+
+/// Two attentions between positions and landmarks, L x L products, and the inverse.
+Cost cost_at(const CostSizes& s) {
+  if (s.features >= s.n) return {2 * s.n * s.n * s.width, 5 * s.n * s.n * s.width};  // exact
+  const double tall = s.n * s.features * s.width, square = s.features * s.features * s.width;
+  return Cost{4 * tall + 2 * square, 10 * tall + 4 * square} + inverse_cost(s.features);
+}
+
+}  // namespace
+
+Spec nystrom_spec() {
+  Spec spec;
+  spec.name = "nystrom";
+  spec.paper = "Nystromformer (Xiong et al. 2021), eq. 13";
+  spec.idea = "softmax attention through means of consecutive queries and keys";
+  spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
+  spec.memory = "2 N D + 26 L^2";
+  spec.exact = {{"landmarks = N", "softmax", {{"features", "64"}}, {}, 1e-10}};
+  // Means of rows make A nearly singular, so implicit and constant_init, which need a converged
+  // inverse to have a derivative to compare with, are tested with Skyformer and on their own.
+  spec.samples = {{{"features", "5"}},
+                  {{"features", "8"}, {"conv_kernel", "5"}, {"inverse_steps", "4"}},
+                  {{"features", "64"}, {"conv_kernel", "3"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("nystrom", config.options(), values);
+    return std::make_unique<Nystrom>(build, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

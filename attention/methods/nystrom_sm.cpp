@@ -1,0 +1,233 @@
+// Modified Nystrom method on the raw softmax kernel (the baseline of Skyformer, Figure 1).
+//
+// As Skyformer, landmarks among all queries and keys rebuild a positive semidefinite kernel matrix,
+// here of exp(x.y) instead of its Gaussian relative; rows are normalised afterwards, by the same
+// product with the mask in place of the values. A comparison, not a recommendation: rebuilt row
+// sums may be negative or near zero, and the paper warns of exploding gradients.
+//
+//   time     forward 2 (N L + L^2 / 2) (2 D + 1) + 4 T L^3 multiply-adds per head; backward
+//            2 N L (5 D + 2) + 2 L^2 (2 D + 1) + 8 T L^3
+//   memory   O(N D) and O(T L^2); kernel matrices between rows and landmarks are made in tiles
+//
+// Two inverses: `iterative`, scaled and shifted by gamma as in Skyformer, which trains; and
+// `exact`, the pseudo-inverse by eigendecomposition (f64, CPU, no gradient), for approximation
+// studies. There exp(x.y) = exp(|x|^2 / 2) k(x, y) exp(|y|^2 / 2) with the Gaussian kernel k: the
+// landmarks' factors cancel against their inverse and the queries' in the ratio, which leaves
+// numbers that do not overflow.
+//
+// A row whose normaliser is zero is zero; so is a sequence without real tokens.
+//
+// Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), T steps of
+// the inverse.
+#include <array>
+#include <cmath>
+
+#include "attention/feature_maps/gaussian_kernel.hpp"
+#include "attention/feature_maps/ratio.hpp"
+#include "attention/inverse/pseudo_inverse.hpp"
+#include "attention/inverse/scaled_inverse.hpp"
+#include "attention/registry.hpp"
+#include "attention/sampling/landmarks.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::int64_t features = 128;            // L; the figure: 16 to 256
+  double gamma = 0.1;                     // added to M's diagonal (iterative)
+  std::string landmarks = "independent";  // as Skyformer's
+  std::string solver = "iterative";       // "exact": pseudo-inverse, forward only
+  InverseConfig inverse;
+
+  std::vector<Option> options() {
+    std::vector<Option> all = {
+        Option::integer("features", features, 1, 65536, "landmarks"),
+        Option::real("gamma", gamma, 0, 1e6, "added to the diagonal of the landmarks' matrix"),
+        Option::choice("landmarks", landmarks, {"official", "independent", "uniform"},
+                       "how landmarks are drawn from queries and keys"),
+        Option::choice("solver", solver, {"iterative", "exact"},
+                       "iterative inverse, or exact pseudo-inverse (CPU, forward only)")};
+    for (Option& option : inverse.options()) all.push_back(std::move(option));
+    return all;
+  }
+};
+
+class NystromSm final : public Method {
+ public:
+  NystromSm(const Build& build, const Config& config) : config_(config), heads_(build.heads) {}
+
+  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+
+  Draws draw(const Inputs& in, const Call& call) const override {
+    Draws draws;
+    const LandmarkDraw how{config_.landmarks, 1, config_.features, heads_};
+    draws.set("landmarks", draw_landmarks(how, in.mask, call));
+    return draws;
+  }
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+                const Call&) const override {
+    ENSURE(config_.solver == "iterative", "nystrom_sm: solver exact has no derivative");
+    Tape& tape = q.tape();
+    const double s = scale(q.size(3));
+    const std::array<Var, 2> halves = {mask_rows(q, mask, s), mask_rows(k, mask, s)};
+    const Var x = concat(halves, 2);  // [B, H, 2 N, D]
+    const Tensor index = landmark_index(draws.get("landmarks"), q.value());
+    const Var w = gather_rows(x, index);                        // [B, H, L, D]
+    const Var c = kernel_reference(Kernel::exponential, w, w);  // [B, H, L, L]
+    const Var gamma = tape.constant(shifted_identity(c.value(), 0, config_.gamma));
+    const Var keys = kernel_reference(Kernel::exponential, halves[1], w);     // [B, H, N, L]
+    const Var queries = kernel_reference(Kernel::exponential, halves[0], w);  // [B, H, N, L]
+
+    const Tensor ones = mask.reshape({mask.size(0), 1, mask.size(1), 1});
+    const Var column = tape.constant(tensor::expand(ones, q.shape().with(3, 1)));
+    const std::array<Var, 2> parts = {mask_rows(v, mask), column};
+    const Var u = concat(parts, 3);  // [B, H, N, D + 1]
+    const Var p = matmul(keys, u, Op::transpose, Op::none);
+    const Var n = matmul(queries, scaled_inverse_reference(c + gamma, p, config_.inverse));
+    const std::int64_t width = q.size(3);
+    // A sequence without real tokens has u = 0: 0 / 1 instead of 0 / 0.
+    const Var empty = tape.constant(no_token(mask));  // [B, 1, 1, 1]
+    return narrow(n, 3, 0, width) / (narrow(n, 3, width, width + 1) + empty);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // mu is the mask as a column that multiplies rows, k(x, y) = exp(x.y), G = dout.
+  //   X = s mu Q   Y = s mu K   U = [mu V, mu]                        (1)
+  //   W = landmarks of [X; Y]                                         (2)
+  //   C = k(W, W)   M = C + gamma I                                   (3)
+  //   P = k(Y, W)^T U                                                 (4)
+  //   T = R Z R P                                   scaled_inverse.hpp (5)
+  //   N = k(X, W) T                                                   (6)
+  //   O = N[:, :D] / N[:, D]                                          (7)
+  // Backward: (7) ratio.hpp gives dN; the rest as skyformer.cpp with dN in place of G, and without
+  // the kernel's norms: with E = dk(X, W) k(X, W) (entrywise), dX = E W and dW = E^T X.
+
+  struct Saved {
+    double scale = 1;
+    Tensor mask;   // [B, N]
+    Tensor x, y;   // [B, H, N, D]
+    Tensor u, n;   // [B, H, N, D + 1]
+    Tensor index;  // i32 [B, L] or [B, H, L]
+    Tensor w;      // [B, H, L, D]
+    Tensor c;      // [B, H, L, L]
+    Tensor t;      // [B, H, L, D + 1]
+    Tensor out;    // [B, H, N, D]
+    ScaledInverseSaved inverse;
+  };
+
+  Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+    Saved s;
+    s.scale = scale(in.q.size(3));
+    s.mask = in.mask;
+    s.x = tensor::mask_rows(in.q, in.mask, s.scale);         // (1)
+    s.y = tensor::mask_rows(in.k, in.mask, s.scale);         // (1)
+    s.u = with_mask_column(in.v, in.mask);                   // (1)
+    s.index = landmark_index(draws.get("landmarks"), in.q);  // (2)
+    s.w = gather_landmarks(s.x, s.y, s.index);               // (2)
+    if (config_.solver == "exact") return exact(s);
+    s.c = kernel_matrix(Kernel::exponential, s.w, s.w);                            // (3)
+    const Tensor p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u);  // (4)
+    s.t = scaled_inverse_times(shifted_identity(s.c, 1, config_.gamma), p, config_.inverse,
+                               s.inverse);                   // (5)
+    s.n = kernel_times(Kernel::exponential, s.x, s.w, s.t);  // (6)
+    s.out = ratio(s.n);                                      // (7)
+    const Tensor out = s.out;
+    return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
+  }
+
+  static Gradients backward(const Saved& s, const Tensor& dout) {
+    const Tensor dn = ratio_backward(s.n, s.out, dout);  // (7)
+    FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, dn, s.t, Want::dy);
+    const ScaledInverseGradients middle = scaled_inverse_backward(s.inverse, of_out.dy);  // (5)
+    FormGradients of_keys =
+        kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);  // (4)
+    const KernelGradients of_m =
+        kernel_matrix_backward(Kernel::exponential, s.w, s.w, s.c, middle.dm);  // (3)
+    Tensor dw = of_out.dw;                                                      // [B, H, L, D]
+    for (const Tensor& more : {of_keys.dw, of_m.dx, of_m.dw}) tensor::accumulate(dw, more);
+    scatter_landmarks(dw, s.index, of_out.dx, of_keys.dx);             // (2)
+    const Tensor dv = tensor::narrow(of_keys.du, 3, 0, dout.size(3));  // [B, H, N, D]
+    return {tensor::mask_rows(of_out.dx, s.mask, s.scale),
+            tensor::mask_rows(of_keys.dx, s.mask, s.scale),
+            tensor::mask_rows(dv, s.mask),
+            {}};
+  }
+
+ private:
+  [[nodiscard]] static double scale(std::int64_t width) {
+    return std::pow(static_cast<double>(width), -0.25);
+  }
+
+  /// With the pseudo-inverse of the Gaussian k(W, W), (4) to (7) on U times exp(|y|^2 / 2), up to a
+  /// factor per sequence that cancels in the ratio.
+  static Result exact(const Saved& s) {
+    Tensor half = tensor::affine(tensor::row_dot(s.y, s.y), 0.5);  // [B, H, N]
+    const Tensor largest = tensor::max(half, 2).first;             // [B, H]
+    half = tensor::subtract(half, largest.reshape({half.size(0), half.size(1), 1}));
+    const Tensor factor = tensor::unary(tensor::Unary::exp, half);  // [B, H, N]: in (0, 1]
+    const Tensor u = tensor::multiply(s.u, factor.reshape(s.u.shape().with(3, 1)));
+    const Tensor p = kernel_transposed_times(Kernel::gaussian, s.y, s.w, u);  // [B, H, L, D + 1]
+    const Tensor z = symmetric_pseudo_inverse(kernel_matrix(Kernel::gaussian, s.w, s.w));
+    const Tensor t = tensor::matmul(z, p);  // [B, H, L, D + 1]
+    return {ratio(kernel_times(Kernel::gaussian, s.x, s.w, t)), [](const Tensor&) -> Gradients {
+              throw UsageError("nystrom_sm: solver exact has no derivative; use iterative");
+            }};
+  }
+
+  /// 1 for sequences without a real token, else 0: [B, 1, 1, 1].
+  static Tensor no_token(const Tensor& mask) {
+    std::vector<double> none(mask.size(0), 1.0);
+    const std::vector<double> values = mask.to_vector();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] != 0) none[i / mask.size(1)] = 0;
+    }
+    return Tensor::from(none, {mask.size(0), 1, 1, 1}, mask.dtype(), mask.device());
+  }
+
+  Config config_;
+  std::int64_t heads_;
+};
+
+/// As Skyformer's, with values one column wider.
+Cost cost_at(const CostSizes& s) {
+  const double tall = s.n * s.features, square = s.features * s.features;
+  return Cost{(2 * tall + square) * (2 * s.width + 1),
+              2 * tall * (5 * s.width + 2) + 2 * square * (2 * s.width + 1)} +
+         inverse_cost(s.features);
+}
+
+}  // namespace
+
+Spec nystrom_sm_spec() {
+  Spec spec;
+  spec.name = "nystrom_sm";
+  spec.paper = "Skyformer (Chen et al. 2021), Figure 1: modified Nystrom on the softmax kernel";
+  spec.idea = "Nystrom approximation of exp(q.k), rows normalised afterwards";
+  spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
+  spec.cost_at = cost_at;
+  spec.memory = "5 N D + 27 L^2";
+  spec.random = true;
+  spec.samples = {{{"features", "9"}},
+                  {{"features", "16"}, {"landmarks", "uniform"}, {"inverse_steps", "4"}},
+                  {{"features", "6"},
+                   {"gamma", "0.5"},
+                   {"inverse_steps", "24"},
+                   {"inverse_backward", "implicit"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("nystrom_sm", config.options(), values);
+    return std::make_unique<NystromSm>(build, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,310 @@
+// Performer attention, FAVOR+ (Choromanski et al., ICLR 2021, eq. 7), as the Skyformer and
+// Skeinformer papers ran it.
+//
+// exp(q.k) is the mean over random w of exp(w.q - |q|^2 / 2) exp(w.k - |k|^2 / 2). So softmax's
+// numerator and row sums are products of N x R feature matrices with R x D ones: linear in N.
+//
+//   time     forward 4 N R D multiply-adds per head, backward 8 N R D
+//   memory   O((N + R) D); features are made again in tiles wherever they are needed
+//
+// Two forms (option `form`):
+//   corrected   (default) logits q.k / sqrt(D); padded keys have no features; the keys' stabiliser
+//               is the maximum per example and head, over padded keys as well
+//   official    the papers' code: logits q.k / D (it scales twice); padded keys have the features
+//               of a zero vector, which enter the normaliser; one maximum for the whole batch
+// In both, features are exp(...) + epsilon and the maxima are differentiated, because with epsilon
+// they change the result; detach_stabiliser = 1 holds them constant, as newer Performer code does,
+// which is not the gradient of what is computed. The factor R^(-1/2) of features cancels and is left
+// out. W is drawn once and kept in the checkpoint; with redraw = r it is drawn anew every r steps,
+// and evaluation draws its own. Padded queries are treated as any other. In the corrected form a
+// sequence without real tokens gives zero output; in the official one its values are zero.
+//
+// Large norms make exp(-|x|^2 / 2) vanish: features become epsilon and attention uniform.
+//
+// Shapes: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+
+#include "attention/feature_maps/random_features.hpp"
+#include "attention/feature_maps/ratio.hpp"
+#include "attention/registry.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::int64_t features = 128;     // R; papers: 128 (Skyformer), 256 (Skeinformer)
+  std::string form = "corrected";  // LRA: official
+  double epsilon = 1e-4;           // LRA: 1e-4
+  bool detach_stabiliser = false;  // LRA: 0
+  std::int64_t redraw = 0;         // LRA: 0
+
+  [[nodiscard]] bool official() const { return form == "official"; }
+
+  std::vector<Option> options() {
+    return {Option::integer("features", features, 1, 65536, "random features"),
+            Option::choice("form", form, {"corrected", "official"},
+                           "official: the papers' scale, padding and stabiliser"),
+            Option::real("epsilon", epsilon, 0, 1, "added to every feature"),
+            Option::flag("detach_stabiliser", detach_stabiliser,
+                         "hold the maxima constant: not the gradient of what is computed"),
+            Option::integer("redraw", redraw, 0, 1e9,
+                            "steps after which features are drawn anew; 0: never")};
+  }
+};
+
+/// Sum over rows: [B, H, n, P] -> [B, H, 1, P].
+Tensor row_total(const Tensor& x) { return tensor::sum(x, 2).reshape(x.shape().with(2, 1)); }
+
+class Performer final : public Method {
+ public:
+  Performer(const Build& build, const Config& config)
+      : config_(config), head_width_(build.head_width) {
+    if (config.redraw > 0) return;
+    const auto draw = [](const Shape& shape, const Random& random) {
+      return orthogonal_features(shape[0], shape[1], random, DType::f64, Device::cpu);
+    };
+    projection_ = &build.store->add(build.prefix + "projection",
+                                    {config.features, build.head_width}, draw, false);
+  }
+
+  bool couples_batch() const override { return config_.official(); }
+
+  Draws draw(const Inputs& in, const Call& call) const override {
+    Draws draws;
+    if (config_.redraw == 0) return draws;
+    draws.set("projection", orthogonal_features(config_.features, head_width_,
+                                                slowed(call.random, config_.redraw), in.q.dtype(),
+                                                in.q.device()));
+    return draws;
+  }
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+                const Call&) const override {
+    Tape& tape = q.tape();
+    const std::int64_t b = q.size(0), h = q.size(1), n = q.size(2);
+    const Var w = tape.constant(projection(draws, q.value()));  // [R, D]
+    const Var x = affine(q, scale(q.size(3)));                  // [B, H, N, D]
+    const Var y =                                               // [B, H, N, D]
+        config_.official() ? mask_rows(k, mask, scale(k.size(3))) : affine(k, scale(k.size(3)));
+    const auto logits = [&](Var rows) { return matmul(rows, w, Op::none, Op::transpose); };
+    const auto maximum = [&](Var rows, int axis) {
+      const Var largest = max(rows, axis, true);
+      return config_.detach_stabiliser ? tape.constant(largest.value()) : largest;
+    };
+    const auto features = [&](Var rows, Var c) {  // [B, H, N, R]
+      const Var half = affine(sum(square(rows), 3, true), -0.5);
+      return affine(exp(logits(rows) + half - c), 1, config_.epsilon);
+    };
+    const Var each = reshape(logits(y), config_.official() ? Shape{1, 1, b * h * n * w.size(0)}
+                                                           : Shape{b, h, n * w.size(0)});
+    const Var c = reshape(maximum(each, 2),  // [B, H, 1, 1] or one number
+                          config_.official() ? Shape{1, 1, 1, 1} : Shape{b, h, 1, 1});
+    const Var phi_q = features(x, maximum(logits(x), 3));  // [B, H, N, R]
+    const Var raw = features(y, c);                        // [B, H, N, R]
+    const Var phi_k = config_.official() ? raw : mask_rows(raw, mask);
+    const Var z = sum(phi_k, 2, true);  // [B, H, 1, R]
+    const Tensor none = tensor::unary(  // [B, 1]: 1 without any real token, where 0 / 0 is 0
+        tensor::Unary::relu, tensor::affine(tensor::sum(mask, 1), -1, 1));
+    const Var numerator = matmul(phi_q, matmul(phi_k, mask_rows(v, mask), Op::transpose, Op::none));
+    return numerator / (sum(phi_q * z, 3, true) + tape.constant(none.reshape({b, 1, 1, 1})));
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // s is the scale, mu the mask as a column that multiplies rows, eps epsilon, G = dout, 1 a column
+  // of ones; W's rows are w_j.
+  //   corrected   X = s Q   Y = s K      U = [mu V, mu]                                        (1)
+  //   official    X = s Q   Y = s mu K   U = [mu V, 1]                                         (1)
+  //   a_i = max_j w_j.x_i   c = max of w_j.y_i over j and i, official: and over B and H        (2)
+  //   E_ij = exp(w_j.x_i - |x_i|^2 / 2 - a_i)    F_ij = exp(w_j.y_i - |y_i|^2 / 2 - c)
+  //   T = F^T U + eps 1 t    t = 1^T U                                                         (3)
+  //   S = E T + eps 1 r      r = 1^T T                                                         (4)
+  //   O = S[:, :D] / S[:, D]                                                                   (5)
+  //
+  //   (5)  dS by ratio.hpp
+  //   (4)  dE = dS T^T    dT = E^T dS + eps 1 (1^T dS)
+  //        da_i = -rs(dE E)_i = -dS_i.(E T)_i = -dS_i.(S_i - eps r) = eps dS_i.r
+  //   (3)  dF = U dT^T    dU = F dT + eps 1 (1^T dT)
+  //        dc = -sum(dF F) = -sum(F^T U dT) = -sum((T - eps 1 t) dT) = eps t.(1^T dT)
+  //   since O does not change when a row of S or all of T is multiplied by a number, S_i.dS_i = 0
+  //   and sum(T dT) = 0 (entrywise): the stabilisers matter only through eps.
+  //   dX, dY from dE, dF: random_features.hpp
+  //   (2)  dx_i += da_i w_j at each row's maximum, dy_i += dc w_j at the maximum of c's scope
+  //   (1)  dQ = s dX    dK = s dY or s mu dY    dV = mu dU[:, :D]
+
+  /// Maxima of the rows of Y, and the largest of each scope: per example and head, or of all.
+  struct KeyStabiliser {
+    FeatureMaxima rows;  // [B, H, N]
+    Tensor largest;      // [scopes]
+    Tensor position;     // i32[scopes], among the rows of a scope
+  };
+  struct Saved {
+    Tensor mask;                 // [B, N]
+    RandomFeatures queries;      // X: [B, H, N, D], a: [B, H, N]
+    RandomFeatures keys;         // Y: [B, H, N, D], c: [B, H, N]
+    FeatureMaxima query_maxima;  // [B, H, N]
+    KeyStabiliser key_stabiliser;
+    Tensor u;    // [B, H, N, P]
+    Tensor t;    // [B, H, R, P]
+    Tensor s;    // [B, H, N, P]
+    Tensor out;  // [B, H, N, D]
+  };
+
+  Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+    Saved s;
+    const Tensor w = projection(draws, in.q);  // [R, D]
+    s.mask = in.mask;
+    s.queries = {tensor::affine(in.q, scale(in.q.size(3))), w, {}};  // (1)
+    s.keys = {keys(in), w, {}};                                      // (1)
+    s.u = values(in);                                                // (1)
+    s.t = with_total(stabilised_features_transposed_times(s.keys, s.u, heads_of_scope(in),
+                                                          s.key_stabiliser.rows),
+                     s.u);                                                             // (2), (3)
+    stabilise_keys(s);                                                                 // (2)
+    s.s = with_total(stabilised_features_times(s.queries, s.t, s.query_maxima), s.t);  // (2), (4)
+    s.queries.c = s.query_maxima.value;                                                // (2)
+    s.out = ratio(s.s);                                                                // (5)
+    const Tensor out = s.out;
+    return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
+  }
+
+  Gradients backward(const Saved& s, const Tensor& dout) const {
+    const Tensor ds = ratio_backward(s.s, s.out, dout);                          // (5)
+    FormGradients of_queries = features_backward(s.queries, ds, s.t, Want::dy);  // (4)
+    const Tensor dt = with_total(of_queries.dy, ds);                             // (4)
+    FormGradients of_keys = features_backward(s.keys, s.u, dt, Want::du);        // (3)
+    const Tensor du = with_total(of_keys.du, dt);                                // (3)
+    if (!config_.detach_stabiliser && config_.epsilon > 0) {  // without eps they change nothing
+      const Tensor da = tensor::row_dot(ds, tensor::expand(row_total(s.t), ds.shape()));  // (4)
+      add_maxima_backward(s.queries.w, s.query_maxima, tensor::affine(da, config_.epsilon),
+                          of_queries.dx);  // (2)
+      add_maxima_backward(s.keys.w, s.key_stabiliser.rows, key_maxima_gradient(s, dt),
+                          of_keys.dx);  // (2)
+    }
+    const double factor = scale(s.out.size(3));
+    const Tensor dv = tensor::narrow(du, 3, 0, s.out.size(3));  // (1) [B, H, N, D]
+    return {tensor::affine(of_queries.dx, factor),
+            config_.official() ? tensor::mask_rows(of_keys.dx, s.mask, factor)
+                               : tensor::affine(of_keys.dx, factor),
+            tensor::mask_rows(dv, s.mask),
+            {}};  // (1)
+  }
+
+ private:
+  /// s of (1).
+  [[nodiscard]] double scale(std::int64_t width) const {
+    return std::pow(static_cast<double>(width), config_.official() ? -0.5 : -0.25);
+  }
+
+  /// W, injected, drawn or kept: [R, D].
+  [[nodiscard]] Tensor projection(const Draws& draws, const Tensor& q) const {
+    const Tensor* drawn = draws.find("projection");
+    const Tensor& w =
+        drawn != nullptr || projection_ == nullptr ? draws.get("projection") : projection_->value;
+    ENSURE(w.rank() == 2 && w.size(1) == q.size(3),
+           "performer: expected a projection [features, D] for q ", q, ", got ", w);
+    return w;
+  }
+
+  /// Y of (1): [B, H, N, D].
+  [[nodiscard]] Tensor keys(const Inputs& in) const {
+    const double factor = scale(in.k.size(3));
+    return config_.official() ? tensor::mask_rows(in.k, in.mask, factor)
+                              : tensor::affine(in.k, factor);
+  }
+
+  /// U of (1): [B, H, N, P].
+  [[nodiscard]] Tensor values(const Inputs& in) const {
+    if (!config_.official()) return with_mask_column(in.v, in.mask);
+    const std::array<Tensor, 2> parts = {
+        tensor::mask_rows(in.v, in.mask),
+        Tensor::full(in.v.shape().with(3, 1), 1, in.v.dtype(), in.v.device())};
+    return tensor::concat(parts, 3);
+  }
+
+  /// How many heads share c of (2).
+  [[nodiscard]] std::int64_t heads_of_scope(const Inputs& in) const {
+    return config_.official() ? std::max<std::int64_t>(in.k.size(0) * in.k.size(1), 1) : 1;
+  }
+
+  /// c of (2) from the maxima of rows.
+  void stabilise_keys(Saved& s) const {
+    KeyStabiliser& k = s.key_stabiliser;
+    const Shape shape = k.rows.value.shape();  // [B, H, N]
+    const std::int64_t heads = shape[0] * shape[1];
+    std::tie(k.largest, k.position) =
+        tensor::max(k.rows.value.reshape(config_.official() ? Shape{1, heads * shape[2]}
+                                                            : Shape{heads, shape[2]}),
+                    1);
+    s.keys.c = tensor::expand(
+        k.largest.reshape(config_.official() ? Shape{1, 1, 1} : Shape{shape[0], shape[1], 1}),
+        shape);
+  }
+
+  /// dL/d(maximum of each row of Y): [B, H, N], zero but at one row of each scope.
+  [[nodiscard]] Tensor key_maxima_gradient(const Saved& s, const Tensor& dt) const {
+    const KeyStabiliser& k = s.key_stabiliser;
+    const Shape shape = k.rows.value.shape();
+    // -sum(F^T U dT), with F^T U = T - eps 1 t: in f32 ten times closer than eps t.(1^T dT), which
+    // would rely on sum(T dT) = 0 where rounding leaves a rest.
+    const Tensor product = tensor::subtract(s.t, tensor::affine(row_total(s.u), config_.epsilon));
+    Tensor dc = tensor::affine(tensor::sum(tensor::row_dot(product, dt), 2), -1)  // (3) [B, H]
+                    .reshape({shape[0] * shape[1]});
+    if (config_.official()) dc = tensor::sum(dc, 0).reshape({1});
+    const std::int64_t rows = shape.numel() / dc.numel();  // of a scope
+    return tensor::max_backward(dc, k.position, 1, rows).reshape(shape);
+  }
+
+  /// product + eps 1 (1^T rows), the share of epsilon in (3) and (4). product: [B, H, n, P].
+  [[nodiscard]] Tensor with_total(const Tensor& product, const Tensor& rows) const {
+    return tensor::add(product, tensor::affine(row_total(rows), config_.epsilon));
+  }
+
+  Config config_;
+  std::int64_t head_width_;
+  Parameter* projection_ = nullptr;  // W: [R, D], unless drawn anew
+};
+
+/// Features of queries and keys and a product each with D + 1 columns; backward features once more
+/// and three products each.
+Cost cost_at(const CostSizes& s) {
+  const double features = s.n * s.features;
+  return {2 * features * (2 * s.width + 1), 2 * features * (4 * s.width + 2)};
+}
+
+}  // namespace
+
+Spec performer_spec() {
+  Spec spec;
+  spec.name = "performer";
+  spec.paper = "Performer (Choromanski et al. 2021), eq. 7";
+  spec.idea = "positive random features of the softmax kernel";
+  spec.cost = "4 N R D";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
+  spec.memory = "(N + R) D";
+  spec.reads_padding = true;  // through the stabiliser, official also through the normaliser
+  spec.per_example = false;   // form = official: one stabiliser for the batch
+  spec.samples = {{},
+                  {{"features", "24"}},
+                  {{"features", "24"}, {"form", "official"}},
+                  {{"features", "19"}, {"redraw", "3"}, {"epsilon", "0.01"}},
+                  {{"features", "24"}, {"form", "official"}, {"epsilon", "0.1"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("performer", config.options(), values);
+    return std::make_unique<Performer>(build, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

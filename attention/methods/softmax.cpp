@@ -1,0 +1,116 @@
+// Standard softmax attention (Vaswani et al. 2017), computed in tiles.
+//
+// Every query takes the mean of all values, weighted by how well its key matches. The weights of
+// all pairs are never stored: a tile of them at a time is made, used and forgotten, with the row
+// sums kept in running form (Milakov and Gimelshein 2018; Dao et al. 2022).
+//
+//   time     forward 2 N^2 D multiply-adds per head, backward 5 N^2 D (one product is repeated)
+//   memory   O(N D); saved: out and one log-sum-exp per row
+//
+// Deviation from the papers' code: padded keys get a score of -inf instead of -1e6, which is the
+// same whenever a sequence has a real token and safe for any size of scores. A sequence without
+// real tokens gives zero output and zero gradients (there: the softmax without a mask).
+//
+// Shapes: B batch, H heads, N queries and keys, D head width.
+#include "attention/registry.hpp"
+#include "attention/tiled/tiled.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+
+#include <cmath>
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  double attention_dropout = 0.1;  // share of weights dropped in training; LRA: 0.1, ablation 0
+
+  std::vector<Option> options() {
+    return {Option::real("attention_dropout", attention_dropout, 0, 0.99,
+                         "share of attention weights dropped in training")};
+  }
+};
+
+class Softmax final : public Method {
+ public:
+  Softmax(const Build& build, const Config& config)
+      : config_(config), nominal_length_(build.nominal_length) {}
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+                const Call& call) const override {
+    const std::int64_t n = q.size(2), d = q.size(3);
+    const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
+                            .reshape({mask.size(0), 1, 1, n});
+    const Var scores = affine(matmul(q, k, Op::none, Op::transpose), 1 / std::sqrt(d));
+    const Var p = softmax(scores + q.tape().constant(bias));  // [B, H, N, N]
+    const WeightDropout dropout =
+        weight_dropout(config_.attention_dropout, nominal_length_, draws, call);
+    const Tensor factors = weight_dropout_factors(  // [B, H, N, N]
+        q.shape().with(3, n), dropout, q.value().dtype(), q.value().device());
+    return matmul(p * q.tape().constant(factors), v);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // c_ij are the dropout factors, G = dout.
+  //   S  = Q K^T / sqrt(D) + log mask_key,  P = softmax(S)        (1)
+  //   O  = (P c) V                                                (2)
+  //   dV = (P c)^T G,         dP = (G V^T) c                      from (2)
+  //   dS = P (dP - rs(P dP)), where rs(P dP) = rs(G O)            from (1)
+  //   dQ = dS K / sqrt(D),    dK = dS^T Q / sqrt(D)               from (1)
+  // All of it happens in the tiles (tiled.cpp).
+
+  struct Saved {
+    Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
+    TiledForward result;   // out: [B, H, N, D], lse: [B, H, N]
+    TiledOptions options;  // where dropout comes from; its factors are drawn again
+  };
+
+  Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
+    const TiledOptions options{
+        Score::softmax, 1 / std::sqrt(static_cast<double>(in.q.size(3))),
+        weight_dropout(config_.attention_dropout, nominal_length_, draws, call)};
+    Saved saved{in, tiled_forward(in.q, in.k, in.v, in.mask, options), options};  // (1), (2)
+    const Tensor out = saved.result.out;                                          // [B, H, N, D]
+    return {out, [saved = std::move(saved)](const Tensor& dout) { return backward(saved, dout); }};
+  }
+
+  static Gradients backward(const Saved& s, const Tensor& dout) {
+    TiledBackward g = tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
+                                     dout);  // (2), (1)
+    return {g.dq, g.dk, g.dv, {}};
+  }
+
+ private:
+  Config config_;
+  std::int64_t nominal_length_;
+};
+
+/// Forward two products, backward five: one of them makes the weights again.
+Cost cost_at(const CostSizes& s) { return {2 * s.n * s.n * s.width, 5 * s.n * s.n * s.width}; }
+
+}  // namespace
+
+Spec softmax_spec() {
+  Spec spec;
+  spec.name = "softmax";
+  spec.paper = "Vaswani et al. 2017, eq. 1";
+  spec.idea = "mean of all values, weighted by exp(q.k)";
+  spec.cost = "2 N^2 D";
+  spec.memory = "N per head (log-sum-exp of rows)";
+  spec.approximates = "";
+  spec.cost_at = cost_at;
+  spec.paper_cost = [](const CostSizes& s) { return 2 * s.n * s.n * s.width; };
+  spec.random = true;
+  spec.samples = {{}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.5"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("softmax", config.options(), values);
+    return std::make_unique<Softmax>(build, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,40 @@
+// What the CPU and CUDA builds of the landmark kernels are given.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/sampling/landmarks.hpp"
+
+namespace skytape::attention {
+
+enum class LandmarkRule { independent, official, uniform };
+
+struct LandmarkPlan {
+  LandmarkRule rule = LandmarkRule::independent;
+  std::int64_t batch = 0, heads = 0, rows = 0;  // B, H (1 for official), N
+  std::int64_t slots = 0;                       // A L
+  std::int64_t first_example = 0;
+  std::uint64_t key = 0;
+  const std::int32_t* step = nullptr;  // on the tensors' device; null: step 0
+};
+
+/// Positions per block of the counts that find the k-th real token without a scan of the row.
+inline constexpr std::int64_t kCountBlock = 64;
+
+/// mask: [B, N] -> counts: i32[B, blocks], real tokens in each block of kCountBlock positions.
+void count_tokens_on(Cpu, const Tensor& mask, Tensor& counts);
+void count_tokens_on(Cuda, const Tensor& mask, Tensor& counts);
+
+/// out: i32 [B, heads, slots].
+void draw_landmarks_on(Cpu, const LandmarkPlan& plan, const Tensor& mask, const Tensor& counts,
+                       Tensor& out);
+void draw_landmarks_on(Cuda, const LandmarkPlan& plan, const Tensor& mask, const Tensor& counts,
+                       Tensor& out);
+
+void gather_landmarks_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& index, Tensor& w);
+void gather_landmarks_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& index, Tensor& w);
+
+void scatter_landmarks_on(Cpu, const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk);
+void scatter_landmarks_on(Cuda, const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk);
+
+}  // namespace skytape::attention

@@ -1,0 +1,73 @@
+// Slots of Skeinformer: which rows are pilots, which columns are sampled, and the numbers per
+// example that follow from it.
+//
+// Letters: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a
+// fixed size; a slot that an example does not use holds -1. How many it uses is decided on the
+// device, so no shape depends on data and nothing is read back.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/method.hpp"
+#include "tensor/core/tensor.hpp"
+#include "tensor/random/random.hpp"
+
+namespace skytape::attention {
+
+/// How many slots an example with m tokens uses: min(features, m - 1), at least 1 and at most m.
+/// Unless per_example, m in the first place is the smallest one of the full batch (the papers'
+/// code): call.fewest_tokens or, without it, the smallest one in the mask.
+struct FeatureLimit {
+  std::int64_t features = 128;
+  bool per_example = false;
+};
+/// Slots in use: i32[B] from mask [B, N].
+[[nodiscard]] Tensor slots_in_use(const FeatureLimit& limit, const Tensor& mask, const Call& call);
+
+/// Pilot rows floor(m u_j), one uniform u_j a slot for the whole batch: i32[B, S], with repetition.
+/// used: i32[B].
+[[nodiscard]] Tensor draw_pilots(const Tensor& mask, const Tensor& used, std::int64_t slots,
+                                 const Random& random);
+
+/// Weights of the columns, up to a factor per head (Skeinformer, eq. 5):
+///   w_i = sqrt(sum_j B_ji^2) |v_i|   for real tokens, B_j = softmax(scale q_j K^T) of pilot j;
+/// never below the smallest positive number there, so real tokens are drawn first. Zero for
+/// padding. rows: the pilots' queries, [B, H, S, D], lse: the log of their softmax's row sums, [B,
+/// H, S], k, v: [B, H, N, D], mask: [B, N], pilots: i32[B, S] -> [B, H, N].
+[[nodiscard]] Tensor column_weights(const Tensor& rows, const Tensor& lse, const Tensor& k,
+                                    const Tensor& v, const Tensor& mask, const Tensor& pilots,
+                                    double scale);
+
+/// Marks slots as unused beyond each example's number: columns i32[B, H, S], used: i32[B].
+[[nodiscard]] Tensor limit_slots(const Tensor& columns, const Tensor& used);
+
+/// weights [..., n] divided by their row's sum; a row of zeros stays.
+[[nodiscard]] Tensor normalise(const Tensor& weights);
+
+struct PilotSlots {
+  Tensor index;     // i32[B, S], 0 where unused
+  Tensor first;     // [B, S]: 1 for the first slot of each distinct row, else 0
+  Tensor gradient;  // [B, S]: `first`, or 1 for every slot in use
+  Tensor others;    // [B, N]: 0 for pilot rows, else 1
+};
+/// pilots: i32[B, S] of rows in [0, N) or -1; mask gives N, dtype and device.
+[[nodiscard]] PilotSlots pilot_slots(const Tensor& pilots, const Tensor& mask, bool count_repeats);
+
+struct ColumnSlots {
+  Tensor index;          // i32[B, H, S], 0 where unused
+  Tensor used;           // [B, S]: 1 for slots in use (by head 0: heads agree), else 0
+  Tensor inverse_count;  // [B]: 1 / d, d slots in use; 0 for none
+  Tensor inverse_rest;   // [B]: 1 / (m - d); 0 if no token is left
+  Tensor weights;        // [B, S + 1]: `used`, then m - d
+};
+/// columns: i32[B, H, S] of columns in [0, N) or -1, mask: [B, N].
+[[nodiscard]] ColumnSlots column_slots(const Tensor& columns, const Tensor& mask);
+
+/// 1 / (d p_c) for the sampled columns c: [B, H, S]; 0 where unused or never drawn. prob: [B, H,
+/// N].
+[[nodiscard]] Tensor importance(const ColumnSlots& slots, const Tensor& prob);
+
+/// exp(a - b), 0 where a is -inf. Same shapes.
+[[nodiscard]] Tensor exp_difference(const Tensor& a, const Tensor& b);
+
+}  // namespace skytape::attention

@@ -1,0 +1,23 @@
+// The two builds of the kernels along the sequence (sequence.kernel.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::attention {
+
+void group_means_on(Cpu, const Tensor& x, std::int64_t nominal, Tensor& means);
+void group_means_on(Cuda, const Tensor& x, std::int64_t nominal, Tensor& means);
+
+void add_group_means_backward_on(Cpu, const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
+void add_group_means_backward_on(Cuda, const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
+
+/// direction 1: y[i] = sum_t weight[t] x[i + t - K / 2]; -1: the adjoint.
+void convolve_on(Cpu, const Tensor& x, const Tensor& weight, std::int64_t direction, Tensor& y);
+void convolve_on(Cuda, const Tensor& x, const Tensor& weight, std::int64_t direction, Tensor& y);
+
+void convolution_weight_backward_on(Cpu, const Tensor& x, const Tensor& dy, Tensor& dweight);
+void convolution_weight_backward_on(Cuda, const Tensor& x, const Tensor& dy, Tensor& dweight);
+
+}  // namespace skytape::attention

@@ -1,0 +1,196 @@
+// Tiled attention: what both devices share, on whole tensors. The halves that walk the tiles are
+// tiled_cpu.cpp and tiled.cu.
+//
+// Backward. With c_ij = keep_ij (0 or 1 / (1 - rate)), O_i = sum_j w_ij c_ij v_j and G = dout:
+//   dv_j = sum_i w_ij c_ij G_i                   dL/dw_ij = c_ij G_i.v_j (2)
+// softmax: w depends on a whole row of scores, and lse is an output, so
+//   e_ij = dL/dscore_ij = w_ij (c_ij G_i.v_j - G_i.O_i + dlse_i) (3) because sum_j w_ij dL/dw_ij =
+//   G_i.O_i, with dropout too;
+// gaussian: e_ij = w_ij c_ij G_i.v_j, and the row and column terms depend on q and k as well:
+//   dq_i = scale (sum_j e_ij k_j - q_i sum_j e_ij),   sum_j e_ij = G_i.O_i (4) dk_j = scale (sum_i
+//   e_ij q_i - k_j sum_i e_ij),   sum_i e_ij = v_j.dv_j                      (5)
+// so neither method needs a sum over weights that is not a matrix product.
+#include "attention/tiled/tiled.hpp"
+
+#include <algorithm>
+
+#include "attention/tiled/tiled_plan.hpp"
+#include "tensor/core/traffic.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
+#include "tensor/random/dropout.hpp"
+
+namespace skytape::attention {
+namespace {
+
+std::int64_t whole_chunks(std::int64_t n) {
+  return (n + tensor::kDropoutChunk - 1) / tensor::kDropoutChunk * tensor::kDropoutChunk;
+}
+
+void check(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+           const TiledOptions& options) {
+  require_same_kind(op, {&q, &k, &mask});
+  ENSURE(q.rank() == 4 && k.rank() == 4 && k.shape() == q.shape().with(2, k.size(2)), op,
+         ": expected q [B, H, N, D] and k [B, H, M, D], got q ", q, ", k ", k);
+  ENSURE(mask.shape() == Shape({k.size(0), k.size(2)}), op, ": expected mask [B, M] for k ", k,
+         ", got ", mask);
+  if (v.defined()) {
+    require_same_kind(op, {&q, &v});
+    ENSURE(v.shape() == k.shape(), op, ": expected v of the shape of k ", k, ", got ", v);
+  } else {
+    ENSURE(options.score == Score::softmax, op, ": only softmax may do without v");
+  }
+  const Tensor& keep = options.dropout.keep;
+  if (keep.defined()) {
+    require_same_kind(op, {&q, &keep});
+    ENSURE(keep.shape() == q.shape().with(3, k.size(2)), op, ": expected keep [B, H, N, M] for q ",
+           q, " and k ", k, ", got ", keep);
+  }
+}
+
+TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const TiledOptions& options) {
+  TiledPlan plan;
+  plan.score = options.score;
+  plan.scale = options.scale;
+  plan.batch = q.size(0);
+  plan.heads = q.size(1);
+  plan.queries = q.size(2);
+  plan.keys = k.size(2);
+  plan.width = q.size(3);
+
+  const WeightDropout& dropout = options.dropout;
+  const std::uint32_t threshold = tensor::dropout_threshold(op, dropout.rate);
+  if (dropout.keep.defined()) {
+    plan.keep_scale = 1 / (1 - dropout.rate);
+  } else if (threshold > 0) {
+    const std::int64_t longest = std::max(plan.queries, plan.keys);
+    const std::int64_t nominal = dropout.nominal_length == 0 ? longest : dropout.nominal_length;
+    ENSURE(nominal >= longest, op, ": nominal_length ", nominal, " is shorter than q ", q, " or k ",
+           k);
+    plan.threshold = threshold;
+    plan.keep_scale = tensor::dropout_scale(threshold);
+    plan.key = dropout.random.key;
+    plan.step = tensor::step_data(op, dropout.random, q.device());
+    plan.first_head = dropout.first_example * plan.heads;
+    plan.row_count = nominal;
+    plan.row_stride = whole_chunks(nominal);
+  }
+  return plan;
+}
+
+/// -scale |x|^2 / 2 of each row. x: [B, H, N, D] -> [B, H, N].
+Tensor square_term(const Tensor& x, double scale) {
+  return tensor::affine(tensor::row_dot(x, x), -0.5 * scale);
+}
+
+TiledInputs inputs_for(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                       const TiledOptions& options) {
+  TiledInputs in{q, k, v, {}, {}, options.dropout.keep};
+  const Tensor log_mask = tensor::unary(tensor::Unary::log, mask)
+                              .reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, M]: 0 or -inf
+  if (options.score == Score::gaussian) {
+    in.row = square_term(q, options.scale);
+    in.column = tensor::add(square_term(k, options.scale), log_mask);
+  } else {
+    in.column = tensor::expand(log_mask, k.shape().first(3));
+  }
+  return in;
+}
+
+/// x rows times a number each. x: [B, H, N, D], factor: [B, H, N].
+Tensor scale_rows(const Tensor& x, const Tensor& factor) {
+  return tensor::multiply(x, factor.reshape(factor.shape().append(1)));
+}
+
+/// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
+void count_precision(const Tensor& q) {
+  if (q.size(3) <= kTensorCoreWidth) count_product();
+}
+
+}  // namespace
+
+WeightDropout weight_dropout(double rate, std::int64_t nominal_length, const Draws& draws,
+                             const Call& call) {
+  if (const Tensor* keep = draws.find("keep")) return {rate, {}, 0, 0, *keep};
+  if (!call.training) return {};
+  return {rate, fork(call.random, Purpose::dropout), call.first_example, nominal_length, {}};
+}
+
+TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                           const TiledOptions& options) {
+  check("tiled_forward", q, k, v, mask, options);
+  const TiledPlan plan = plan_for("tiled_forward", q, k, options);
+  const TiledInputs in = inputs_for(q, k, v, mask, options);
+  TiledForward result;
+  if (v.defined()) result.out = empty_like(q);
+  if (plan.score == Score::softmax) {
+    result.lse = Tensor::empty(q.shape().first(3), q.dtype(), q.device());
+  }
+  on_device(q.device(), [&](auto tag) {
+    count_precision(q);
+    tiled_forward_on(tag, plan, in, result);
+  });
+  return result;
+}
+
+TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                             const TiledOptions& options, const TiledForward& saved,
+                             const Tensor& dout, const Tensor& dlse) {
+  check("tiled_backward", q, k, v, mask, options);
+  if (!dout.defined() && dlse.defined() && v.defined()) {  // only the row sums were used
+    TiledBackward result = tiled_backward(q, k, {}, mask, options, saved, {}, dlse);
+    result.dv = zeros_like(v);
+    return result;
+  }
+  ENSURE(dout.defined() == v.defined() && (dout.defined() || dlse.defined()),
+         "tiled_backward: got dout ", dout, ", dlse ", dlse, " for v ", v);
+  ENSURE(!dlse.defined() || (saved.lse.defined() && dlse.shape() == saved.lse.shape()),
+         "tiled_backward: expected dlse of the shape of lse ", saved.lse, ", got ", dlse);
+  const TiledPlan plan = plan_for("tiled_backward", q, k, options);
+  TiledInputs in = inputs_for(q, k, v, mask, options);
+
+  Tensor gain;  // [B, H, N]: G_i.O_i
+  if (dout.defined()) {
+    require_same_kind("tiled_backward", {&q, &dout});
+    ENSURE(dout.shape() == q.shape(), "tiled_backward: expected dout like q ", q, ", got ", dout);
+    gain = tensor::row_dot(dout, saved.out);
+  } else {
+    gain = zeros_like(saved.lse);
+  }
+  Tensor center;  // [B, H, N]
+  if (plan.score == Score::softmax) {
+    in.row = saved.lse;
+    center = dlse.defined() ? tensor::subtract(gain, dlse) : gain;  // (3)
+  } else {
+    center = zeros_like(gain);
+  }
+
+  TiledBackward result{empty_like(q), empty_like(k), v.defined() ? empty_like(v) : Tensor()};
+  on_device(q.device(), [&](auto tag) {
+    count_precision(q);
+    tiled_backward_on(tag, plan, in, dout, center, result);
+  });
+  if (plan.score == Score::gaussian) {
+    tensor::accumulate(result.dq, scale_rows(q, gain), -plan.scale);  // (4)
+    tensor::accumulate(result.dk, scale_rows(k, tensor::row_dot(v, result.dv)),
+                       -plan.scale);  // (5)
+  }
+  return result;
+}
+
+Tensor weight_dropout_factors(const Shape& shape, const WeightDropout& dropout, DType dtype,
+                              Device device) {
+  ENSURE(shape.rank() == 4, "weight_dropout_factors: expected a shape [B, H, N, M], got ", shape);
+  if (dropout.keep.defined()) return tensor::affine(dropout.keep, 1 / (1 - dropout.rate));
+  const std::int64_t longest = std::max(shape[2], shape[3]);
+  const std::int64_t nominal = dropout.nominal_length == 0 ? longest : dropout.nominal_length;
+  const std::int64_t stride = whole_chunks(nominal);
+  const Dropout flat{dropout.rate, dropout.random, dropout.first_example, shape[1] * nominal};
+  const Tensor all =
+      tensor::dropout_factors({shape[0], shape[1] * nominal, stride}, flat, dtype, device)
+          .reshape({shape[0], shape[1], nominal, stride});
+  return tensor::narrow(tensor::narrow(all, 2, 0, shape[2]), 3, 0, shape[3]);
+}
+
+}  // namespace skytape::attention

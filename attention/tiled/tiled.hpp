@@ -1,0 +1,75 @@
+// Quadratic attention in tiles: weights of all query-key pairs, of which no n x n array is stored.
+//
+// Letters: B batch, H heads, N queries, M keys, D head width. The weight of query i for key j is
+//     w_ij = exp(score_ij + a_i)      score_ij = scale q_i.k_j + b_j                           (1)
+// with the row and column terms of the method:
+//     softmax    a_i = -log sum_j exp(score_ij)    b_j = log mask_j
+//     gaussian   a_i = -scale |q_i|^2 / 2          b_j = log mask_j - scale |k_j|^2 / 2
+// so that the gaussian weight is exp(-scale |q_i - k_j|^2 / 2), from one exponent that is never
+// positive beyond rounding. log 0 = -inf: a padded key has weight zero exactly.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/method.hpp"
+#include "tensor/core/tensor.hpp"
+#include "tensor/random/random.hpp"
+
+namespace skytape::attention {
+
+enum class Score { softmax, gaussian };
+
+/// Dropout of attention weights. The element number of (b, h, i, j) is
+/// (((first_example + b) H + h) nominal_length + i) M' + j with M' = nominal_length rounded up to a
+/// multiple of 128, so trimming, splitting and tiling a batch change no mask.
+struct WeightDropout {
+  double rate = 0;  // share dropped, in [0, 1), rounded to 1/65536; 0: none
+  Random random;
+  std::int64_t first_example = 0;
+  std::int64_t nominal_length = 0;  // 0: max(N, M)
+  Tensor keep;  // [B, H, N, M] of 0 and 1, in q's dtype: used instead of drawing if defined; kept
+                // weights are scaled by 1 / (1 - rate), with the rate as given
+};
+
+/// The dropout of one call of a method: none outside training, but an injected "keep" always acts.
+[[nodiscard]] WeightDropout weight_dropout(double rate, std::int64_t nominal_length,
+                                           const Draws& draws, const Call& call);
+
+struct TiledOptions {
+  Score score = Score::softmax;
+  double scale = 1;
+  WeightDropout dropout;
+};
+
+/// What the forward pass returns and the backward pass reads.
+struct TiledForward {
+  Tensor out;  // [B, H, N, D]
+  Tensor lse;  // [B, H, N]: log of softmax's row sums; undefined for gaussian
+};
+
+/// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D]; mask: [B,
+/// M] of 0 and 1, or any number that is not negative: how many times a key counts. v may be
+/// undefined: then only lse is computed (softmax). Without any real key a softmax row is zero and
+/// its lse -inf.
+[[nodiscard]] TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                         const Tensor& mask, const TiledOptions& options);
+
+struct TiledBackward {
+  Tensor dq;      // [B, H, N, D]
+  Tensor dk, dv;  // [B, H, M, D]; dv undefined if v is
+};
+
+/// Gradients from dout [B, H, N, D] and, for softmax, dlse [B, H, N]; either may be undefined
+/// (zero). Weights and dropout are recomputed tile by tile; the result does not depend on the
+/// number of threads.
+[[nodiscard]] TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           const Tensor& mask, const TiledOptions& options,
+                                           const TiledForward& saved, const Tensor& dout,
+                                           const Tensor& dlse = {});
+
+/// The factors 0 and 1 / (1 - rate) that tiled attention multiplies its weights by, as [B, H, N,
+/// M]: for references and tests.
+[[nodiscard]] Tensor weight_dropout_factors(const Shape& shape, const WeightDropout& dropout,
+                                            DType dtype, Device device);
+
+}  // namespace skytape::attention

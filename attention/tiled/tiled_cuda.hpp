@@ -1,0 +1,62 @@
+// What the two CUDA routines of tiled attention share: tiled.cu (fp32 and f64, any head width up to
+// 128) and tiled_tensor_core.cu (tf32 and bf16, head widths up to 64).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "attention/tiled/tiled_plan.hpp"
+#include "tensor/launch/cuda.hpp"
+
+namespace skytape::attention::tiled_cuda {
+
+/// Typed pointers of one call; see TiledInputs for the shapes. Null where undefined.
+template <class T> struct Arrays {
+  const T *q, *k, *v, *row, *column, *keep;
+  const T *dout, *center;       // backward
+  T *out, *lse, *dq, *dk, *dv;  // results
+};
+
+template <class T> T* optional(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
+
+template <class T> Arrays<T> inputs(const TiledInputs& in) {
+  Arrays<T> a{};
+  a.q = in.q.data<T>();
+  a.k = in.k.data<T>();
+  a.v = optional<T>(in.v);
+  a.row = optional<T>(in.row);
+  a.column = in.column.data<T>();
+  a.keep = optional<T>(in.keep);
+  return a;
+}
+template <class T> Arrays<T> forward_arrays(const TiledInputs& in, const TiledForward& result) {
+  Arrays<T> a = inputs<T>(in);
+  a.out = optional<T>(result.out);
+  a.lse = optional<T>(result.lse);
+  return a;
+}
+template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor& dout,
+                                             const Tensor& center, const TiledBackward& result) {
+  Arrays<T> a = inputs<T>(in);
+  a.dout = optional<T>(dout);
+  a.center = center.data<T>();
+  a.dq = result.dq.data<T>();
+  a.dk = result.dk.data<T>();
+  a.dv = optional<T>(result.dv);
+  return a;
+}
+
+/// Blocks of a launch with one per tile of `rows` rows of every head.
+inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int tile) {
+  const std::int64_t blocks = plan.batch * plan.heads * ((rows + tile - 1) / tile);
+  ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), "tiled attention: ", blocks,
+         " tiles are too many for one launch");
+  return blocks;
+}
+
+/// Whether tensor cores compute this call: f32 at tf32 or bf16, heads up to kTensorCoreWidth.
+[[nodiscard]] bool on_tensor_cores(const Tensor& q);
+void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in);
+void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& in);
+
+}  // namespace skytape::attention::tiled_cuda

@@ -1,0 +1,90 @@
+// All splits of one preparation, behind the lock of the task's folder.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "data/cache/cache.hpp"
+#include "data/files/digest.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+template <size_t N> void set_text(char (&field)[N], std::string_view text) {
+  ENSURE(text.size() < N, "cache: name '", text, "' is longer than ", N - 1, " characters");
+  std::memcpy(field, text.data(), text.size());
+}
+
+}  // namespace
+
+CacheSet::CacheSet(std::string_view task, const std::filesystem::path& folder, int towers,
+                   int token_offset)
+    : name(task), task_(task), folder_(folder), towers_(towers), token_offset_(token_offset) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder_, failure);
+  const auto lock_path = folder_ / ".lock";
+  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0) {
+    throw Error(fmt::format("{}: cannot create it: {}", lock_path.string(), std::strerror(errno)));
+  }
+  while (::flock(lock_, LOCK_EX) != 0) {
+    ENSURE(errno == EINTR, lock_path.string(), ": cannot lock it: ", std::strerror(errno));
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), failure);
+  }
+}
+
+CacheSet::~CacheSet() {
+  splits_.clear();  // temporary files go before the lock does
+  if (lock_ >= 0) ::close(lock_);
+}
+
+CacheWriter& CacheSet::split(std::string_view split_name) {
+  for (auto& [known, writer] : splits_) {
+    if (known == split_name) return *writer;
+  }
+  splits_.emplace_back(split_name,
+                       std::make_unique<CacheWriter>(cache_path(folder_, split_name), towers_));
+  return *splits_.back().second;
+}
+
+void CacheSet::commit() {
+  CacheHeader header{};
+  set_text(header.task, task_);
+  set_text(header.name, name);
+  header.token_offset = static_cast<uint32_t>(token_offset_);
+  header.classes = static_cast<uint32_t>(classes);
+  header.set = checksum(as_bytes(provenance));
+  for (auto& [split_name, writer] : splits_) {
+    ENSURE(writer->examples() > 0, task_, ": split ", split_name, " has no example");
+    const auto [low, high] = std::minmax_element(writer->labels_.begin(), writer->labels_.end());
+    ENSURE(*low >= 0 && *high < classes, task_, ": split ", split_name, " has labels ", *low, "..",
+           *high, ", expected 0..", classes - 1);
+    header.set = header.set * 31 + writer->finish_content();
+  }
+  for (auto& [split_name, writer] : splits_) {
+    set_text(header.split, split_name);
+    writer->finish(header, provenance);
+    std::memset(header.split, 0, sizeof header.split);
+  }
+  // Train goes last: whoever finds it finds its siblings. Between two renames the splits of an
+  // older preparation differ in `set`, so the mixture does not count as complete.
+  std::sort(splits_.begin(), splits_.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_partition(splits_.begin(), splits_.end(),
+                        [](const auto& split) { return split.first != "train"; });
+  for (auto& [split_name, writer] : splits_) writer->publish();
+  const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    ::fsync(folder);
+    ::close(folder);
+  }
+}
+
+}  // namespace skytape::data

@@ -1,0 +1,43 @@
+#include "data/cache/dataset.hpp"
+
+#include "data/cache/cache.hpp"
+#include "data/files/digest.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+
+Dataset::Dataset(std::shared_ptr<const CacheFile> file)
+    : file_(std::move(file)), count_(static_cast<int64_t>(file_->header().examples)) {}
+
+int64_t Dataset::classes() const { return file_->header().classes; }
+int Dataset::towers() const { return static_cast<int>(file_->header().towers); }
+int Dataset::token_offset() const { return static_cast<int>(file_->header().token_offset); }
+std::string_view Dataset::name() const { return file_->header().name; }
+std::string_view Dataset::provenance() const { return file_->provenance(); }
+std::string Dataset::fingerprint() const { return to_hex(file_->header().content_checksum); }
+
+int32_t Dataset::label(int64_t i) const {
+  ENSURE(i >= 0 && i < count_, "Dataset: example ", i, " of ", count_);
+  return file_->label(begin_ + i);
+}
+
+std::span<const uint8_t> Dataset::tokens(int64_t i, int tower) const {
+  ENSURE(i >= 0 && i < count_, "Dataset: example ", i, " of ", count_);
+  ENSURE(tower >= 0 && tower < towers(), "Dataset: tower ", tower, " of ", towers());
+  return file_->tokens(begin_ + i, tower);
+}
+
+int64_t Dataset::length(int64_t i, int tower) const {
+  return static_cast<int64_t>(tokens(i, tower).size());
+}
+
+Dataset Dataset::slice(int64_t begin, int64_t count) const {
+  ENSURE(begin >= 0 && count >= 0 && begin + count <= count_, "Dataset: slice ", begin, " + ",
+         count, " of ", count_, " examples");
+  Dataset part = *this;
+  part.begin_ += begin;
+  part.count_ = count;
+  return part;
+}
+
+}  // namespace skytape::data

@@ -1,0 +1,82 @@
+#include "data/files/output.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+[[noreturn]] void fail_at(const std::filesystem::path& path, const char* what) {
+  throw Error(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), temporary_(path) {
+  temporary_ += fmt::format(".{}.tmp", ::getpid());
+  file_ = std::fopen(temporary_.c_str(), "wbe");
+  if (!file_) fail("create it");
+}
+
+OutputFile::~OutputFile() {
+  if (!file_) return;
+  std::fclose(file_);
+  ::unlink(temporary_.c_str());
+}
+
+void OutputFile::write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail("write to it");
+}
+
+void OutputFile::commit() {
+  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail("write to it");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("put it in place");
+  std::fclose(file_);
+  file_ = nullptr;
+}
+
+void OutputFile::fail(const char* what) const { fail_at(path_, what); }
+
+OutputFolder::OutputFolder(const std::filesystem::path& path) : path_(path) {
+  if (std::filesystem::exists(path_)) {
+    throw UsageError(path_.string() + ": is there already; remove it or name another folder");
+  }
+  temporary_ =
+      path_.parent_path() / fmt::format(".{}.{}.tmp", path_.filename().string(), ::getpid());
+  std::error_code failure;
+  std::filesystem::create_directories(temporary_, failure);
+  if (failure) {
+    throw Error(fmt::format("{}: cannot create it: {}", path_.string(), failure.message()));
+  }
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(temporary_, ignored);
+}
+
+void OutputFolder::write(const std::filesystem::path& name, std::string_view bytes) {
+  const std::filesystem::path path = temporary_ / name;
+  std::error_code failure;  // opening the file reports it
+  std::filesystem::create_directories(path.parent_path(), failure);
+  std::FILE* const file = std::fopen(path.c_str(), "wbe");
+  if (!file) fail_at(path_ / name, "create it");
+  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
+  if (std::fclose(file) != 0 || !written) fail_at(path_ / name, "write to it");
+}
+
+void OutputFolder::commit() {
+  const int folder = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool synced = folder >= 0 && ::syncfs(folder) == 0;  // at once: one by one takes an hour
+  if (folder >= 0) ::close(folder);
+  if (!synced) fail_at(path_, "write to it");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_at(path_, "put it in place");
+}
+
+}  // namespace skytape::data

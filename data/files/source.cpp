@@ -1,0 +1,284 @@
+#include "data/files/source.hpp"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "tensor/core/error.hpp"
+
+#ifdef SKYTAPE_HAVE_ARCHIVE
+#include <archive.h>
+#include <archive_entry.h>
+#endif
+
+namespace skytape::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// zlib reads plain files through unchanged.
+class GzipStream : public ByteStream {
+ public:
+  explicit GzipStream(const fs::path& path)
+      : name_(path.string()), file_(gzopen(path.c_str(), "rbe")) {
+    if (!file_) throw DataError(fmt::format("{}: {}", name_, std::strerror(errno)));
+    gzbuffer(file_, 1 << 18);
+  }
+  ~GzipStream() override { gzclose(file_); }
+  GzipStream(const GzipStream&) = delete;
+  GzipStream& operator=(const GzipStream&) = delete;
+
+  size_t read(std::span<uint8_t> buffer) override {
+    const int got = gzread(file_, buffer.data(),
+                           static_cast<unsigned>(std::min<size_t>(buffer.size(), 1 << 30)));
+    int code = Z_OK;
+    const char* text = gzerror(file_, &code);
+    if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {  // Z_BUF_ERROR: ends inside a member
+      const bool cut = code == Z_BUF_ERROR;
+      throw DataError(fmt::format("{}: {}", name_,
+                                  cut               ? "truncated gzip data"
+                                  : code == Z_ERRNO ? std::strerror(errno)
+                                                    : text));
+    }
+    return static_cast<size_t>(got);
+  }
+
+ private:
+  std::string name_;
+  gzFile file_;
+};
+
+class MemoryStream : public ByteStream {
+ public:
+  explicit MemoryStream(std::span<const uint8_t> bytes) : rest_(bytes) {}
+  size_t read(std::span<uint8_t> buffer) override {
+    const size_t part = std::min(buffer.size(), rest_.size());
+    if (part > 0) std::memcpy(buffer.data(), rest_.data(), part);
+    rest_ = rest_.subspan(part);
+    return part;
+  }
+
+ private:
+  std::span<const uint8_t> rest_;
+};
+
+std::string without_gz(std::string path) {
+  if (path.ends_with(".gz")) path.resize(path.size() - 3);
+  return path;
+}
+
+bool is_archive(const fs::path& path) {
+  const std::string name = path.filename().string();
+  for (const char* ending :
+       {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  if (!name.ends_with(".gz")) return false;
+  // lra_release.gz is a tar in spite of its name: "ustar" stands at offset 257 of the first header.
+  std::vector<uint8_t> head(512);
+  size_t got = 0;
+  const auto stream = open_file(path);
+  for (size_t part; got < head.size() && (part = stream->read(std::span(head).subspan(got))) > 0;) {
+    got += part;
+  }
+  return got == head.size() && std::memcmp(head.data() + 257, "ustar", 5) == 0;
+}
+
+/// Compares texts with runs of digits as numbers: sample_9 comes before sample_10.
+bool natural_less(const std::string& a, const std::string& b) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!digit(a[i]) || !digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i, ++j;
+      continue;
+    }
+    const auto number = [&digit](const std::string& text, size_t& at) {
+      while (at + 1 < text.size() && text[at] == '0' && digit(text[at + 1])) ++at;
+      const size_t begin = at;
+      while (at < text.size() && digit(text[at])) ++at;
+      return std::string_view(text).substr(begin, at - begin);
+    };
+    const std::string_view x = number(a, i), y = number(b, j);
+    if (x != y) return std::pair(x.size(), x) < std::pair(y.size(), y);
+  }
+  if (i < a.size() || j < b.size()) return a.size() - i < b.size() - j;
+  return a < b;  // differ in leading zeros only
+}
+
+void visit_folder(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,
+                  const std::function<void(const SourceFile&, ByteStream&)>& visit) {
+  // Sorted, numbers by value: the order of a directory differs between machines.
+  std::map<std::string, fs::path, decltype(&natural_less)> found(natural_less);
+  constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
+  for (auto at = fs::recursive_directory_iterator(root, kOptions);
+       at != fs::recursive_directory_iterator(); ++at) {
+    constexpr int kDeepest = 32;  // stops at a link that points to its own parent
+    if (at.depth() >= kDeepest) at.disable_recursion_pending();
+    if (!at->is_regular_file()) continue;
+    std::string path = at->path().lexically_relative(root).generic_string();
+    found.emplace(without_gz(std::move(path)), at->path());
+  }
+  for (const auto& [path, where] : found) {
+    const SourceFile file{path, where.string()};
+    if (wanted(file)) visit(file, *open_file(where));
+  }
+}
+
+#ifdef SKYTAPE_HAVE_ARCHIVE
+struct ArchiveCloser {
+  void operator()(archive* handle) const { archive_read_free(handle); }
+};
+using Archive = std::unique_ptr<archive, ArchiveCloser>;
+
+class EntryStream : public ByteStream {
+ public:
+  EntryStream(archive* handle, std::string name) : handle_(handle), name_(std::move(name)) {}
+  size_t read(std::span<uint8_t> buffer) override {
+    const la_ssize_t got = archive_read_data(handle_, buffer.data(), buffer.size());
+    if (got < 0) throw DataError(fmt::format("{}: {}", name_, archive_error_string(handle_)));
+    return static_cast<size_t>(got);
+  }
+
+ private:
+  archive* handle_;
+  std::string name_;
+};
+
+bool climbs_out(std::string_view path) {
+  if (path.starts_with('/')) return true;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find('/', at), path.size());
+    if (path.substr(at, end - at) == "..") return true;
+    at = end + 1;
+  }
+  return false;
+}
+
+void visit_archive(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,
+                   const std::function<void(const SourceFile&, ByteStream&)>& visit) {
+  const Archive handle(archive_read_new());
+  archive_read_support_filter_all(handle.get());
+  archive_read_support_format_tar(handle.get());
+  archive_read_support_format_zip(handle.get());
+  constexpr size_t kBlock = 1 << 18;
+  const auto fail = [&] {
+    const char* text = archive_error_string(handle.get());
+    throw DataError(fmt::format("{}: {}", root.string(), text ? text : "not a readable archive"));
+  };
+  if (archive_read_open_filename(handle.get(), root.c_str(), kBlock) != ARCHIVE_OK) fail();
+  for (archive_entry* entry = nullptr;;) {
+    const int code = archive_read_next_header(handle.get(), &entry);
+    if (code == ARCHIVE_EOF) break;
+    if (code != ARCHIVE_OK && code != ARCHIVE_WARN) fail();
+    const char* raw = archive_entry_pathname(entry);
+    if (!raw || archive_entry_filetype(entry) != AE_IFREG) continue;
+    std::string path(raw);
+    if (climbs_out(path)) {
+      throw DataError(fmt::format("{}: entry '{}' points outside the archive", root.string(),
+                                  printable(path, 80)));
+    }
+    const SourceFile file{path, root.string() + ":/" + printable(path, 200)};
+    if (!wanted(file)) continue;
+    EntryStream stream(handle.get(), file.shown);
+    visit(file, stream);
+  }
+}
+#else
+void visit_archive(const fs::path& root, const std::function<bool(const SourceFile&)>&,
+                   const std::function<void(const SourceFile&, ByteStream&)>&) {
+  throw Error(
+      fmt::format("{}: built without libarchive (package libarchive-dev); unpack it and "
+                  "give the folder instead",
+                  root.string()));
+}
+#endif
+
+}  // namespace
+
+std::unique_ptr<ByteStream> open_file(const fs::path& path) {
+  return std::make_unique<GzipStream>(path);
+}
+
+std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes) {
+  return std::make_unique<MemoryStream>(bytes);
+}
+
+std::vector<uint8_t> read_all(ByteStream& stream, const std::string& name, size_t limit) {
+  std::vector<uint8_t> bytes;
+  for (size_t fill = 0;;) {
+    bytes.resize(std::max<size_t>(fill + 4096, fill * 2));
+    const size_t got = stream.read(std::span(bytes).subspan(fill));
+    fill += got;
+    if (fill > limit) throw DataError(fmt::format("{}: larger than {} bytes", name, limit));
+    if (got == 0) return bytes.resize(fill), bytes;
+  }
+}
+
+LineReader::LineReader(ByteStream& stream, std::string name, size_t max_line)
+    : stream_(stream), name_(std::move(name)), max_line_(max_line), buffer_(1 << 16) {}
+
+bool LineReader::next(std::string_view& line) {
+  ++line_number_;
+  for (size_t scanned = begin_;;) {
+    const auto* found = scanned < end_ ? static_cast<const uint8_t*>(std::memchr(
+                                             buffer_.data() + scanned, '\n', end_ - scanned))
+                                       : nullptr;
+    if (found || exhausted_) {
+      const size_t stop = found ? found - buffer_.data() : end_;
+      if (!found && begin_ == end_) return --line_number_, false;
+      line = {reinterpret_cast<const char*>(buffer_.data()) + begin_, stop - begin_};
+      begin_ = found ? stop + 1 : stop;
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (line.size() > max_line_) fail(fmt::format("line of more than {} bytes", max_line_));
+      return true;
+    }
+    scanned = end_ - begin_;
+    if (scanned > max_line_ + 1) fail(fmt::format("line of more than {} bytes", max_line_));
+    std::memmove(buffer_.data(), buffer_.data() + begin_, scanned);
+    begin_ = 0, end_ = scanned;
+    if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
+    const size_t got = stream_.read(std::span(buffer_).subspan(end_));
+    exhausted_ = got == 0;
+    end_ += got;
+  }
+}
+
+void LineReader::fail(const std::string& what) const {
+  throw DataError(fmt::format("{}:{}: {}", name_, line_number_, what));
+}
+
+void visit_files(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,
+                 const std::function<void(const SourceFile&, ByteStream&)>& visit) {
+  std::error_code failure;
+  const auto kind = fs::status(root, failure).type();
+  if (kind == fs::file_type::not_found)
+    throw DataError(fmt::format("{}: not found", root.string()));
+  if (kind == fs::file_type::directory) return visit_folder(root, wanted, visit);
+  if (is_archive(root)) return visit_archive(root, wanted, visit);
+  const SourceFile file{without_gz(root.filename().string()), root.string()};
+  if (wanted(file)) visit(file, *open_file(root));
+}
+
+std::string_view leaf(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+std::string_view parent(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : leaf(path.substr(0, slash));
+}
+
+std::string printable(std::string_view text, size_t most) {
+  std::string shown(text.substr(0, most));
+  for (char& c : shown) {
+    if (c < 32 || c > 126) c = '?';
+  }
+  if (text.size() > most) shown += "…";
+  return shown;
+}
+
+}  // namespace skytape::data

@@ -1,0 +1,111 @@
+#include "data/tasks/build.hpp"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
+
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+
+size_t HashedStream::read(std::span<uint8_t> buffer) {
+  const size_t got = inner_.read(buffer);
+  digest_.update(buffer.first(got));
+  bytes_ += got;
+  return got;
+}
+
+nlohmann::json HashedStream::finish(std::string_view file) {
+  std::vector<uint8_t> rest(1 << 16);
+  while (read(rest) > 0) {
+  }
+  return {{"file", file}, {"bytes", bytes_}, {"sha256", digest_.hex()}};
+}
+
+std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
+                                       const std::vector<std::string>& names) {
+  if (!std::filesystem::is_directory(root)) return {};
+  std::map<std::string, FoundFolder> found;
+  visit_files(
+      root,
+      [&](const SourceFile& file) {
+        const std::string_view name = leaf(file.path);
+        if (std::find(names.begin(), names.end(), name) != names.end()) {
+          FoundFolder& folder = found[file.path.substr(0, file.path.size() - name.size())];
+          ++folder.files;
+          folder.bytes += std::filesystem::file_size(file.shown);
+        }
+        return false;
+      },
+      [](const SourceFile&, ByteStream&) {});
+  FoundFolder best;
+  for (auto& [path, folder] : found) {
+    folder.path = path;
+    if (std::pair(folder.files, folder.bytes) > std::pair(best.files, best.bytes)) best = folder;
+  }
+  return best;
+}
+
+const std::vector<std::string>& find_form(const std::filesystem::path& root,
+                                          const std::vector<std::vector<std::string>>& forms) {
+  size_t best = 0;
+  std::tuple<bool, uint64_t> most{false, 0};
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const auto found = find_folder(root, forms[i]);
+    if (!found) return forms[0];
+    const std::tuple<bool, uint64_t> here{found->files == forms[i].size(), found->bytes};
+    if (here > most) most = here, best = i;
+  }
+  return forms[best];
+}
+
+nlohmann::json read_named_files(
+    const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
+    const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read) {
+  std::optional<std::string> folder;
+  if (const auto found = find_folder(options.from, names)) folder = found->path;
+  std::set<std::string, std::less<>> missing(names.begin(), names.end());
+  nlohmann::json sources = nlohmann::json::array();
+  visit_files(
+      options.from,
+      [&](const SourceFile& file) {
+        const std::string_view name = leaf(file.path);
+        if (!missing.contains(name)) return false;
+        const std::string here = file.path.substr(0, file.path.size() - name.size());
+        if (!folder) folder = here;
+        return here == *folder;
+      },
+      [&](const SourceFile& file, ByteStream& stream) {
+        const std::string_view name = leaf(file.path);
+        progress(options, file.shown, static_cast<int64_t>(sources.size()),
+                 static_cast<int64_t>(names.size()));
+        HashedStream hashed(stream);
+        read(name, file, hashed);
+        sources.push_back(hashed.finish(name));
+        missing.erase(missing.find(name));
+      });
+  if (!missing.empty()) {
+    throw DataError(fmt::format("{}: {} missing below {}; get it from {}", task.name,
+                                fmt::join(missing, ", "), options.from.string(), task.source));
+  }
+  return sources;
+}
+
+void warn(const PrepareOptions& options, std::string_view text) {
+  if (options.warn) options.warn(text);
+}
+
+void progress(const PrepareOptions& options, std::string_view what, int64_t done, int64_t total) {
+  if (options.progress) options.progress(what, done, total);
+}
+
+int thread_count(const PrepareOptions& options) {
+  return options.threads > 0 ? options.threads : omp_get_max_threads();
+}
+
+}  // namespace skytape::data

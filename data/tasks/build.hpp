@@ -1,0 +1,62 @@
+// What the builders of all tasks share: finding their files, and saying where data came from.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/files/digest.hpp"
+#include "data/files/source.hpp"
+#include "data/prepare.hpp"
+
+namespace skytape::data {
+
+/// Passes a stream through and keeps count and SHA-256 of its bytes.
+class HashedStream : public ByteStream {
+ public:
+  explicit HashedStream(ByteStream& inner) : inner_(inner) {}
+  size_t read(std::span<uint8_t> buffer) override;
+
+  /// {"file", "bytes", "sha256"}; reads what is left of the stream.
+  [[nodiscard]] nlohmann::json finish(std::string_view file);
+
+ private:
+  ByteStream& inner_;
+  Sha256 digest_;
+  uint64_t bytes_ = 0;
+};
+
+/// A folder of a source tree, with the part of a list of files that it holds.
+struct FoundFolder {
+  std::string path;  // inside the tree, "" or ending in '/'
+  size_t files = 0;
+  uint64_t bytes = 0;
+};
+
+/// The folder at any depth of `root` that holds most of `names`; of equals, the one with most
+/// bytes. Nothing for an archive, which is read only once: there the first folder found counts.
+[[nodiscard]] std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
+                                                     const std::vector<std::string>& names);
+
+/// Which of several sets of file names `root` holds: the most complete, then the largest, one. The
+/// first for an archive.
+[[nodiscard]] const std::vector<std::string>& find_form(
+    const std::filesystem::path& root, const std::vector<std::vector<std::string>>& forms);
+
+/// Reads each of `names` once, from one folder at any depth of `root`; returns the provenance of
+/// the files. Names not found are a DataError that lists them, with the official address.
+nlohmann::json read_named_files(
+    const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
+    const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read);
+
+/// Calls `options.warn` or `.progress` if there is one.
+void warn(const PrepareOptions& options, std::string_view text);
+void progress(const PrepareOptions& options, std::string_view what, int64_t done, int64_t total);
+
+/// Threads to use: `options.threads`, or all cores.
+[[nodiscard]] int thread_count(const PrepareOptions& options);
+
+}  // namespace skytape::data

@@ -1,0 +1,111 @@
+#include "data/tokenise.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+std::vector<std::int32_t> symbol_ids(const TaskInfo& task, std::string_view line,
+                                     const std::string& place) {
+  std::vector<std::uint8_t> tokens;
+  const std::string_view unknown = task.parse(line.substr(0, line.find('\t')), tokens);
+  if (!unknown.empty()) throw DataError(fmt::format("{}: unknown token '{}'", place, unknown));
+  std::vector<std::int32_t> ids(tokens.begin(), tokens.end());
+  for (std::int32_t& id : ids) id += task.token_offset;
+  return ids;
+}
+
+std::vector<std::int32_t> byte_ids(std::string_view text, int offset) {
+  std::vector<std::int32_t> ids;
+  for (const char byte : text) ids.push_back(static_cast<std::uint8_t>(byte) + offset);
+  return ids;
+}
+
+std::vector<std::int32_t> pixel_ids(std::string_view line, const std::string& place) {
+  std::vector<std::int32_t> ids;
+  const char* at = line.data();
+  const char* const end = at + line.size();
+  while (at != end) {
+    if (*at == ' ' || *at == '\t') {
+      ++at;
+      continue;
+    }
+    std::int32_t value = -1;
+    const auto [stop, error] = std::from_chars(at, end, value);
+    if (error != std::errc{} || value < 0 || value > 255) {
+      throw DataError(fmt::format("{}: expected grey values 0..255, got '{}'", place,
+                                  std::string_view(at, std::min<std::ptrdiff_t>(end - at, 12))));
+    }
+    ids.push_back(value);
+    at = stop;
+  }
+  return ids;
+}
+
+}  // namespace
+
+Tokens tokenise(const TaskInfo& task, std::string_view line, const std::string& place) {
+  const auto ids = [&](std::string_view text) {
+    switch (task.tokens) {
+      case TokenKind::symbols:
+        return symbol_ids(task, text, place);
+      case TokenKind::bytes:
+        return byte_ids(text, task.token_offset);
+      case TokenKind::pixels:
+        return pixel_ids(text, place);
+    }
+    return std::vector<std::int32_t>();
+  };
+  Tokens tokens;
+  if (task.towers == 1) {
+    tokens = {ids(line)};
+  } else {
+    const std::size_t tab = line.find('\t');
+    if (tab == line.npos)
+      throw DataError(fmt::format("{}: expected two documents with a tab between", place));
+    tokens = {ids(line.substr(0, tab)), ids(line.substr(tab + 1))};
+  }
+  for (const std::vector<std::int32_t>& tower : tokens) {
+    if (tower.empty()) throw DataError(fmt::format("{}: an empty example", place));
+  }
+  return tokens;
+}
+
+Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
+  Batch batch;
+  batch.size = static_cast<std::int64_t>(examples.size());
+  batch.width = batch.nominal_length = options.nominal_length;
+  batch.towers = static_cast<int>(examples.at(0).size());
+  const std::int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
+  batch.labels.assign(examples.size(), 0);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
+    const auto cells = static_cast<std::size_t>(batch.size * batch.width);
+    batch.ids[t].assign(cells, 0);
+    batch.mask[t].assign(cells, 0);
+    for (std::size_t b = 0; b < examples.size(); ++b) {
+      std::int64_t length = 0;
+      std::int32_t ones = 0;
+      for (const std::int32_t id : examples[b][t]) {
+        if (id == options.drop_token || length == most) continue;
+        const auto cell =
+            b * static_cast<std::size_t>(batch.width) + static_cast<std::size_t>(length);
+        const bool readable = options.mask == MaskRule::length || id != 0;
+        batch.ids[t][cell] = id;
+        batch.mask[t][cell] = readable ? 1 : 0;
+        ones += readable ? 1 : 0;
+        ++length;
+      }
+      batch.lengths[t].push_back(static_cast<std::int32_t>(length));
+      batch.unmasked[t].push_back(ones);
+      batch.real_tokens += ones;
+    }
+  }
+  return batch;
+}
+
+}  // namespace skytape::data

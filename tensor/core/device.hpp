@@ -1,0 +1,47 @@
+// Where a tensor lives, and how host code picks the matching half of a kernel.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "tensor/core/error.hpp"
+#include "tensor/core/traffic.hpp"
+
+namespace skytape {
+
+enum class Device { cpu, cuda };
+
+/// Tags that select the overload of a kernel: `softmax_on(Cpu{}, …)` or `softmax_on(Cuda{}, …)`.
+struct Cpu {};
+struct Cuda {};
+
+#ifdef SKYTAPE_CUDA
+inline constexpr bool kHaveCuda = true;
+#else
+inline constexpr bool kHaveCuda = false;
+#endif
+
+[[nodiscard]] inline const char* name(Device device) {
+  return device == Device::cpu ? "cpu" : "cuda";
+}
+
+/// Calls f(Cpu{}) or f(Cuda{}). Throws in a build without CUDA when the device is cuda.
+template <class F> decltype(auto) on_device(Device device, F&& f) {
+  const LaunchScope scope;
+  if (device == Device::cuda) {
+    if constexpr (kHaveCuda) {
+      return std::forward<F>(f)(Cuda{});
+    } else {
+      throw Error("device cuda: this program was built without CUDA (make CUDA=1)");
+    }
+  }
+  return std::forward<F>(f)(Cpu{});
+}
+
+/// True when the build has CUDA and a GPU answers.
+[[nodiscard]] bool cuda_available();
+
+/// Waits until everything submitted to the device is done; nothing to do on a CPU.
+void synchronize(Device device);
+
+}  // namespace skytape

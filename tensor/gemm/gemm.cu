@@ -1,0 +1,90 @@
+// CUDA half of gemm: cuBLAS, which is column-major. A row-major C = op(A) op(B) is, read column by
+// column, Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and keep their flags.
+#include "tensor/gemm/gemm_plan.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/launch/cuda.hpp"
+
+namespace skytape::tensor {
+namespace {
+
+/// cuBLAS takes 32-bit sizes.
+int size_32(const char* what, std::int64_t size) {
+  ENSURE(size <= std::numeric_limits<int>::max(), "gemm: ", what, " = ", size,
+         " is more than cuBLAS takes");
+  return static_cast<int>(size);
+}
+
+/// The arguments of one strided batched call, in cuBLAS's order of operands.
+struct Call {
+  cublasOperation_t op_first, op_second;
+  int m, n, k, lda, ldb, batch;  // lda, ldb: of the row-major A and B; C's rows are n apart
+
+  explicit Call(const GemmPlan& p)
+      : op_first(letter(p.op_b)),
+        op_second(letter(p.op_a)),
+        m(size_32("m", p.m)),
+        n(size_32("n", p.n)),
+        k(size_32("k", p.k)),
+        lda(std::max(1, size_32("lda", p.lda()))),
+        ldb(std::max(1, size_32("ldb", p.ldb()))),
+        batch(size_32("batch", p.batch)) {}
+
+  static cublasOperation_t letter(Op op) { return op == Op::transpose ? CUBLAS_OP_T : CUBLAS_OP_N; }
+};
+
+void multiply_f64(const GemmPlan& p, const Call& s, const double* a, const double* b, double* c) {
+  CUDA_CHECK(cublasDgemmStridedBatched(cuda::cublas(), s.op_first, s.op_second, s.n, s.m, s.k,
+                                       &p.alpha, b, s.ldb, p.stride_b, a, s.lda, p.stride_a,
+                                       &p.beta, c, s.n, p.m * p.n, s.batch));
+}
+
+/// fp32 or tf32 as the handle's math mode says.
+void multiply_f32(const GemmPlan& p, const Call& s, const float* a, const float* b, float* c) {
+  const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
+  CUDA_CHECK(cublasSgemmStridedBatched(cuda::cublas(), s.op_first, s.op_second, s.n, s.m, s.k,
+                                       &alpha, b, s.ldb, p.stride_b, a, s.lda, p.stride_a, &beta, c,
+                                       s.n, p.m * p.n, s.batch));
+}
+
+/// f32 in memory, operands rounded to bf16 inside the product, f32 sums.
+void multiply_bf16(const GemmPlan& p, const Call& s, const float* a, const float* b, float* c) {
+  const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
+  CUDA_CHECK(cublasGemmStridedBatchedEx(
+      cuda::cublas(), s.op_first, s.op_second, s.n, s.m, s.k, &alpha, b, CUDA_R_32F, s.ldb,
+      p.stride_b, a, CUDA_R_32F, s.lda, p.stride_a, &beta, c, CUDA_R_32F, s.n, p.m * p.n, s.batch,
+      CUBLAS_COMPUTE_32F_FAST_16BF, CUBLAS_GEMM_DEFAULT));
+}
+
+}  // namespace
+
+void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);
+  const Call sizes(plan);  // k = 0 is legal: cuBLAS then only scales c
+  if (c.dtype() == DType::f64) {
+    multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
+  } else if (precision(Device::cuda) == Precision::bf16) {
+    multiply_bf16(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
+  } else {
+    multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
+  }
+}
+
+void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  Tensor products = Tensor::empty({plan.batch, plan.m, plan.n}, c.dtype(), Device::cuda);
+  gemm_on(Cuda{}, plan, a, b, products);  // one after the other would leave most of a GPU idle
+  c = sum(products, 0);
+}
+
+}  // namespace skytape::tensor
+
+namespace skytape {
+
+void set_precision_on(Cuda, Precision precision) {
+  // bf16 rounding of f32 operands has its own compute type (gemm.cu); tf32 is a math mode.
+  CUDA_CHECK(cublasSetMathMode(cuda::cublas(), precision == Precision::tf32
+                                                   ? CUBLAS_TF32_TENSOR_OP_MATH
+                                                   : CUBLAS_PEDANTIC_MATH));
+}
+
+}  // namespace skytape

@@ -1,0 +1,132 @@
+#include "tensor/gemm/gemm_bf16.hpp"
+
+#include <bit>
+#include <map>
+#include <unordered_map>
+#include <vector>
+#ifdef SKYTAPE_HAVE_DNNL
+#include <dnnl.hpp>
+#endif
+
+namespace skytape::tensor {
+
+#ifdef SKYTAPE_HAVE_DNNL
+namespace {
+
+using Bf16 = std::uint16_t;
+
+/// The nearest bf16, ties to even: the upper half of the bits, rounded. NaN stays NaN.
+Bf16 round_to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+  return static_cast<Bf16>(x == x ? rounded : bits >> 16 | 0x40u);
+}
+
+/// A factor as the product reads it: packed rows of bf16, [rows, columns].
+Bf16* pack(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld,
+           std::vector<Bf16>& target) {
+  target.resize(static_cast<std::size_t>(rows * columns));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* const from = x + r * ld;
+    Bf16* const to = target.data() + r * columns;
+#pragma omp simd
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = round_to_bf16(from[c]);
+  }
+  return target.data();
+}
+
+/// Everything that code is generated for.
+struct Form {
+  Op op_a, op_b;
+  std::int64_t m, n, k, ldc;
+  float alpha, beta;
+  auto operator<=>(const Form&) const = default;
+};
+
+dnnl::engine& engine() {
+  static auto* const cpu = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *cpu;  // never destroyed: threads may outlive main's statics
+}
+
+/// A compiled product. Each thread has its own: they own scratch memory.
+class Product {
+ public:
+  explicit Product(const Form& f) {
+    using dnnl::memory;
+    const auto strides = [](Op op, std::int64_t rows, std::int64_t columns) {
+      return op == Op::none ? memory::dims{columns, 1} : memory::dims{1, rows};
+    };
+    const memory::desc a({f.m, f.k}, memory::data_type::bf16, strides(f.op_a, f.m, f.k));
+    const memory::desc b({f.k, f.n}, memory::data_type::bf16, strides(f.op_b, f.k, f.n));
+    const memory::desc c({f.m, f.n}, memory::data_type::f32, memory::dims{f.ldc, 1});
+    dnnl::primitive_attr attributes;
+    attributes.set_output_scales(0, {f.alpha});
+    if (f.beta != 0) {
+      dnnl::post_ops sum;
+      sum.append_sum(f.beta);
+      attributes.set_post_ops(sum);
+    }
+    product_ = dnnl::matmul({{a, b, c}, attributes, engine()});
+    a_ = memory(a, engine(), nullptr);  // run says where the numbers are
+    b_ = memory(b, engine(), nullptr);
+    c_ = memory(c, engine(), nullptr);
+    arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
+  }
+
+  void run(Bf16* a, Bf16* b, float* c) {
+    thread_local dnnl::stream stream(engine());
+    a_.set_data_handle(a);
+    b_.set_data_handle(b);
+    c_.set_data_handle(c);
+    product_.execute(stream, arguments_);
+    stream.wait();
+  }
+
+ private:
+  dnnl::matmul product_;
+  dnnl::memory a_, b_, c_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+};
+
+/// This thread's product of a form. oneDNN keeps the code of recent forms for all threads.
+Product& product_for(const Form& form) {
+  constexpr std::size_t kForms = 256;  // widths of trimmed batches come and go
+  thread_local std::map<Form, Product> products;
+  const auto found = products.find(form);
+  if (found != products.end()) return found->second;
+  if (products.size() >= kForms) products.clear();
+  return products.try_emplace(form, form).first->second;
+}
+
+}  // namespace
+
+const char* why_no_bf16_on_cpu() {
+  return dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core_bf16
+             ? nullptr
+             : "this CPU has no AVX-512 BF16 or AMX";
+}
+
+void gemm_bf16_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
+                   const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
+                   float* c, std::int64_t ldc) {
+  thread_local std::vector<Bf16> rounded_a, rounded_b;
+  const bool swap_a = op_a == Op::transpose, swap_b = op_b == Op::transpose;
+  Bf16* const left = pack(a, swap_a ? k : m, swap_a ? m : k, lda, rounded_a);
+  Bf16* const right = pack(b, swap_b ? n : k, swap_b ? k : n, ldb, rounded_b);
+  try {
+    product_for({op_a, op_b, m, n, k, ldc, alpha, beta}).run(left, right, c);
+  } catch (const dnnl::error& e) {
+    throw Error(
+        join("gemm: oneDNN's bf16 product failed for m ", m, ", n ", n, ", k ", k, ": ", e.what()));
+  }
+}
+#else
+const char* why_no_bf16_on_cpu() { return "this program was built without oneDNN"; }
+
+void gemm_bf16_cpu(Op, Op, std::int64_t, std::int64_t, std::int64_t, float, const float*,
+                   std::int64_t, const float*, std::int64_t, float, float*, std::int64_t) {
+  throw Error(join("gemm: bf16 on the cpu: ", why_no_bf16_on_cpu()));
+}
+#endif
+
+}  // namespace skytape::tensor

@@ -1,0 +1,287 @@
+// CPU matrix products: oneDNN for f32 where the build has it, else Eigen. The libraries run
+// serially on tiles; threads share the tiles out. How a product is cut depends on its sizes alone,
+// so its bits do not depend on the number of threads.
+#include <omp.h>
+
+#include <algorithm>
+#include <type_traits>
+
+// g++ 12 takes the "undefined" operands inside its own AVX-512 intrinsics for uninitialised reads.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#include <Eigen/Core>
+
+#include "tensor/gemm/gemm_bf16.hpp"
+#include "tensor/gemm/gemm_plan.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/launch/launch.hpp"
+#ifdef SKYTAPE_HAVE_DNNL
+#include <dnnl.h>
+#endif
+
+namespace skytape::tensor {
+namespace {
+
+#ifdef SKYTAPE_HAVE_DNNL
+constexpr bool kHaveDnnl = true;
+#else
+constexpr bool kHaveDnnl = false;
+#endif
+
+/// Keeps the libraries serial outside parallel regions: both ask OpenMP how many threads to use.
+class OneThread {
+ public:
+  OneThread() : threads_(omp_in_parallel() ? 0 : omp_get_max_threads()) {
+    if (threads_ > 1) omp_set_num_threads(1);
+  }
+  ~OneThread() {
+    if (threads_ > 1) omp_set_num_threads(threads_);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int threads_;
+};
+
+/// One serial product on row-major arrays with leading dimensions.
+template <class T> struct SerialProduct {
+  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Source = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
+  using Target = Eigen::Map<Matrix, 0, Eigen::OuterStride<>>;
+
+  static constexpr std::int64_t kVector = 16;  // floats of an AVX-512 register
+
+  Op op_a, op_b;
+  std::int64_t m, n, k;
+  T alpha;
+  const T* a;
+  std::int64_t lda;
+  const T* b;
+  std::int64_t ldb;
+  T beta;
+  T* c;
+  std::int64_t ldc;
+
+  void run() const {
+    if (m == 0 || n == 0) return;
+    if (k == 0) return scale_target();
+    count_multiply_adds(m * n * k);
+    const OneThread guard;
+    if constexpr (kHaveDnnl && std::is_same_v<T, float>) {
+      if (precision(Device::cpu) == Precision::bf16) {
+        gemm_bf16_cpu(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+      } else if (n % kVector == 1 && n > 1 && n < 16 * kVector) {
+        // Values beside their normaliser, S columns and the mean of the rest: alone, the last costs
+        // a tenth of what the whole vector for it would (26 % of a product with 33 columns).
+        run_dnnl(n - 1, b, c);
+        run_dnnl(1, op_b == Op::transpose ? b + (n - 1) * ldb : b + (n - 1), c + (n - 1));
+      } else {
+        run_dnnl(n, b, c);
+      }
+    } else {
+      scale_target();
+      add_product();
+    }
+  }
+
+  /// c = beta c; beta 0 clears, as 0 * c would keep NaN.
+  void scale_target() const {
+    Target target(c, m, n, Eigen::OuterStride<>(ldc));
+    if (beta == T(0)) {
+      target.setZero();
+    } else if (beta != T(1)) {
+      target *= beta;
+    }
+  }
+
+  /// `columns` of the product, from those of op(b) and c that are given.
+  void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] const T* from,
+                [[maybe_unused]] T* to) const {
+#ifdef SKYTAPE_HAVE_DNNL
+    const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
+    const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), m, columns, k, alpha, a,
+                                            lda, from, ldb, beta, to, ldc);
+    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ", m,
+           ", n ", columns, ", k ", k);
+#endif
+  }
+
+  void add_product() const {
+    Target target(c, m, n, Eigen::OuterStride<>(ldc));
+    const bool swap_a = op_a == Op::transpose, swap_b = op_b == Op::transpose;
+    const Source left(a, swap_a ? k : m, swap_a ? m : k, Eigen::OuterStride<>(lda));
+    const Source right(b, swap_b ? n : k, swap_b ? k : n, Eigen::OuterStride<>(ldb));
+    if (swap_a && swap_b) target.noalias() += alpha * left.transpose() * right.transpose();
+    if (swap_a && !swap_b) target.noalias() += alpha * left.transpose() * right;
+    if (!swap_a && swap_b) target.noalias() += alpha * left * right.transpose();
+    if (!swap_a && !swap_b) target.noalias() += alpha * left * right;
+  }
+};
+
+/// How a product is cut into tasks; a function of its sizes only.
+struct Cut {
+  std::int64_t tile_m, tile_n, chunk_k;                 // sizes of one task
+  std::int64_t tiles_m = 1, tiles_n = 1, chunks_k = 1;  // counts
+
+  /// terms: products that are added up in every tile.
+  explicit Cut(const GemmPlan& p, std::int64_t terms = 1) : tile_m(p.m), tile_n(p.n), chunk_k(p.k) {
+    constexpr std::int64_t kTasks = 32;      // enough to balance the threads that we expect
+    constexpr std::int64_t kWork = 1 << 20;  // multiply-adds, some 10 us: not worth cutting
+    constexpr std::int64_t kTile = 64, kChunk = 512;
+    // Weight gradients, Linformer's projections: small results from thousands of rows, with too few
+    // tiles to share out. Only these are cut along k.
+    const std::int64_t smallest =
+        p.batch * ((p.m + kTile - 1) / kTile) * ((p.n + kTile - 1) / kTile);
+    if (smallest < kTasks && p.k >= 2 * kChunk && p.k > 4 * std::max(p.m, p.n)) {
+      chunk_k = std::max(kChunk, (smallest * p.k + kTasks - 1) / kTasks);
+      chunks_k = (p.k + chunk_k - 1) / chunk_k;
+    }
+    while (p.batch * tiles_m * tiles_n * chunks_k < kTasks &&
+           terms * tile_m * tile_n * chunk_k > kWork && std::max(tile_m, tile_n) > kTile) {
+      std::int64_t& longer = tile_m >= tile_n ? tile_m : tile_n;
+      longer = std::max(kTile, (longer / 2 + 15) / 16 * 16);  // whole vectors
+      tiles_m = (p.m + tile_m - 1) / tile_m;
+      tiles_n = (p.n + tile_n - 1) / tile_n;
+    }
+  }
+};
+
+template <class T> struct Task {
+  const GemmPlan& p;
+  const Cut& cut;
+  const T* a;
+  const T* b;
+
+  /// Tile (i, j) of batch entry g over k-chunk `chunk`, into target with rows ldc apart.
+  void run(std::int64_t g, std::int64_t i, std::int64_t j, std::int64_t chunk, T beta, T* target,
+           std::int64_t ldc) const {
+    const std::int64_t row = i * cut.tile_m, column = j * cut.tile_n, depth = chunk * cut.chunk_k;
+    const bool swap_a = p.op_a == Op::transpose, swap_b = p.op_b == Op::transpose;
+    SerialProduct<T>{
+        p.op_a,
+        p.op_b,
+        std::min(cut.tile_m, p.m - row),
+        std::min(cut.tile_n, p.n - column),
+        std::min(cut.chunk_k, p.k - depth),
+        static_cast<T>(p.alpha),
+        a + g * p.stride_a + (swap_a ? depth * p.lda() + row : row * p.lda() + depth),
+        p.lda(),
+        b + g * p.stride_b + (swap_b ? column * p.ldb() + depth : depth * p.ldb() + column),
+        p.ldb(),
+        beta,
+        target,
+        ldc}
+        .run();
+  }
+};
+
+constexpr double kParallelWork = 1 << 18;  // multiply-adds below which one thread is faster
+
+template <class T> void run_tiles(const Task<T>& task, T* c) {
+  const GemmPlan& p = task.p;
+  const Cut& cut = task.cut;
+  const std::int64_t tasks = p.batch * cut.tiles_m * cut.tiles_n;
+  const double work = static_cast<double>(p.batch * p.m) * p.n * p.k;
+#pragma omp parallel for schedule(static) if (tasks > 1 && work > kParallelWork)
+  for (std::int64_t t = 0; t < tasks; ++t) {
+    const std::int64_t g = t / (cut.tiles_m * cut.tiles_n);
+    const std::int64_t i = t / cut.tiles_n % cut.tiles_m, j = t % cut.tiles_n;
+    T* const target = c + (g * p.m + i * cut.tile_m) * p.n + j * cut.tile_n;
+    task.run(g, i, j, 0, static_cast<T>(p.beta), target, p.n);
+  }
+}
+
+/// Every chunk of k gives a partial result; they are added up in order.
+template <class T> void run_chunks(const Task<T>& task, Tensor& c) {
+  const GemmPlan& p = task.p;
+  const Cut& cut = task.cut;
+  const std::int64_t size = p.batch * p.m * p.n;
+  const Tensor partial = Tensor::empty({cut.chunks_k, size}, c.dtype(), Device::cpu);
+  T* const parts = partial.data<T>();  // [chunks, batch, m, n]
+  T* const out = c.data<T>();
+  const std::int64_t tasks = cut.chunks_k * p.batch * cut.tiles_m * cut.tiles_n;
+#pragma omp parallel
+  {
+#pragma omp for schedule(static)
+    for (std::int64_t t = 0; t < tasks; ++t) {
+      const std::int64_t chunk = t % cut.chunks_k, tile = t / cut.chunks_k;
+      const std::int64_t g = tile / (cut.tiles_m * cut.tiles_n);
+      const std::int64_t i = tile / cut.tiles_n % cut.tiles_m, j = tile % cut.tiles_n;
+      T* const target = parts + chunk * size + (g * p.m + i * cut.tile_m) * p.n + j * cut.tile_n;
+      task.run(g, i, j, chunk, T(0), target, p.n);
+    }
+    const T beta = static_cast<T>(p.beta);
+#pragma omp for simd schedule(static)
+    for (std::int64_t e = 0; e < size; ++e) {
+      T sum = parts[e];
+      for (std::int64_t chunk = 1; chunk < cut.chunks_k; ++chunk) sum += parts[chunk * size + e];
+      out[e] = beta == T(0) ? sum : beta * out[e] + sum;
+    }
+  }
+}
+
+template <class T>
+void run_plan(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  const Cut cut(plan);
+  const Task<T> task{plan, cut, a.data<T>(), b.data<T>()};
+  if (cut.chunks_k > 1) {
+    run_chunks(task, c);
+  } else {
+    run_tiles(task, c.data<T>());
+  }
+}
+
+/// The products of all entries added up in c [m, n]: a tile stays in a core's cache meanwhile.
+template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  GemmPlan one = plan;
+  one.batch = 1;
+  const Cut cut(one, plan.batch);
+  if (cut.chunks_k > 1) {  // too few tiles to share out: one entry after the other
+    for (std::int64_t g = 0; g < plan.batch; ++g) {
+      one.beta = g == 0 ? 0 : 1;
+      run_chunks<T>({one, cut, a.data<T>() + g * plan.stride_a, b.data<T>() + g * plan.stride_b},
+                    c);
+    }
+    return;
+  }
+  const Task<T> task{plan, cut, a.data<T>(), b.data<T>()};
+  T* const out = c.data<T>();
+  const std::int64_t tiles = cut.tiles_m * cut.tiles_n;
+  const double work = static_cast<double>(plan.batch * plan.m) * plan.n * plan.k;
+#pragma omp parallel for schedule(static) if (tiles > 1 && work > kParallelWork)
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    const std::int64_t i = t / cut.tiles_n, j = t % cut.tiles_n;
+    T* const target = out + i * cut.tile_m * plan.n + j * cut.tile_n;
+    for (std::int64_t g = 0; g < plan.batch; ++g) {
+      task.run(g, i, j, 0, g == 0 ? T(0) : T(1), target, plan.n);
+    }
+  }
+}
+
+}  // namespace
+
+void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);
+  if (c.dtype() == DType::f32) {
+    run_plan<float>(plan, a, b, c);
+  } else {
+    run_plan<double>(plan, a, b, c);
+  }
+}
+
+void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  dispatch_float(c.dtype(), [&]<class T>() { run_sum<T>(plan, a, b, c); });
+}
+
+template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k,
+                                 T alpha, const T* a, std::int64_t lda, const T* b,
+                                 std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
+  SerialProduct<T>{op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc}.run();
+}
+template void gemm_cpu(Op, Op, std::int64_t, std::int64_t, std::int64_t, float, const float*,
+                       std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
+template void gemm_cpu(Op, Op, std::int64_t, std::int64_t, std::int64_t, double, const double*,
+                       std::int64_t, const double*, std::int64_t, double, double*, std::int64_t);
+
+}  // namespace skytape::tensor

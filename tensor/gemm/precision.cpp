@@ -1,0 +1,38 @@
+#include "tensor/gemm/precision.hpp"
+
+#include "tensor/gemm/gemm_bf16.hpp"
+
+namespace skytape {
+
+void set_precision_on(Cuda, Precision precision);  // in gemm.cu
+
+namespace {
+
+/// What a device context remembers between calls.
+Precision& stored_precision(Device device) {
+  static Precision per_device[2] = {Precision::fp32, Precision::fp32};
+  return per_device[device == Device::cuda ? 1 : 0];
+}
+
+}  // namespace
+
+void set_precision(Device device, Precision precision) {
+  if (device == Device::cpu) {
+    if (precision == Precision::tf32) {
+      throw UsageError("precision: the cpu computes matrix products in fp32 or bf16, not in tf32");
+    }
+    const char* const why_not = tensor::why_no_bf16_on_cpu();
+    if (precision == Precision::bf16 && why_not != nullptr) {
+      throw UsageError(join("precision: no bf16 products on the cpu: ", why_not));
+    }
+  } else {
+    on_device(device, [&](auto tag) {
+      if constexpr (std::is_same_v<decltype(tag), Cuda>) set_precision_on(tag, precision);
+    });
+  }
+  stored_precision(device) = precision;
+}
+
+Precision precision(Device device) { return stored_precision(device); }
+
+}  // namespace skytape

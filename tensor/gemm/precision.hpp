@@ -1,0 +1,32 @@
+// The precision of f32 matrix products, a setting of each device.
+#pragma once
+
+#include "tensor/core/device.hpp"
+
+namespace skytape {
+
+/// How matrix products are computed: true fp32, or with inputs rounded to tf32 or bf16.
+enum class Precision { fp32, tf32, bf16 };
+
+/// Sets the precision of f32 matrix products on the device. Throws where the device lacks it.
+void set_precision(Device device, Precision precision);
+[[nodiscard]] Precision precision(Device device);
+
+/// Another precision of the device's products for a while: the iterative inverse is always fp32.
+class PrecisionScope {
+ public:
+  PrecisionScope(Device device, Precision inside) : device_(device), outside_(precision(device)) {
+    if (inside != outside_) set_precision(device_, inside);
+  }
+  ~PrecisionScope() {
+    if (precision(device_) != outside_) set_precision(device_, outside_);
+  }
+  PrecisionScope(const PrecisionScope&) = delete;
+  PrecisionScope& operator=(const PrecisionScope&) = delete;
+
+ private:
+  Device device_;
+  Precision outside_;
+};
+
+}  // namespace skytape

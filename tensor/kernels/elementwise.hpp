@@ -1,0 +1,47 @@
+// Elementwise kernels: fill, unary functions, binary operations with broadcasting.
+#pragma once
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+void fill(Tensor& x, double value);
+
+/// y = f(x) entry by entry. gelu is the exact form x Φ(x).
+enum class Unary { negate, exp, log, sqrt, reciprocal, square, relu, gelu };
+[[nodiscard]] Tensor unary(Unary f, const Tensor& x);
+/// dx = dy f'(x).
+[[nodiscard]] Tensor unary_backward(Unary f, const Tensor& x, const Tensor& dy);
+
+/// Entrywise with broadcasting: axes are aligned at the end, an axis of size 1 repeats.
+enum class Binary { add, subtract, multiply, divide };
+[[nodiscard]] Tensor binary(Binary f, const Tensor& a, const Tensor& b);
+[[nodiscard]] inline Tensor add(const Tensor& a, const Tensor& b) {
+  return binary(Binary::add, a, b);
+}
+[[nodiscard]] inline Tensor subtract(const Tensor& a, const Tensor& b) {
+  return binary(Binary::subtract, a, b);
+}
+[[nodiscard]] inline Tensor multiply(const Tensor& a, const Tensor& b) {
+  return binary(Binary::multiply, a, b);
+}
+[[nodiscard]] inline Tensor divide(const Tensor& a, const Tensor& b) {
+  return binary(Binary::divide, a, b);
+}
+/// Shape of a broadcast result. Throws, naming `op`, when the shapes do not fit.
+[[nodiscard]] Shape broadcast_shape(const char* op, const Shape& a, const Shape& b);
+
+/// scale * x + shift.
+[[nodiscard]] Tensor affine(const Tensor& x, double scale, double shift = 0);
+
+/// In place, for the tape's accumulation and the optimiser: y += scale * x (same shape).
+void accumulate(Tensor& y, const Tensor& x, double scale = 1);
+
+/// x with row r multiplied by scale * mask[r]; x: [B, H, N, D], mask: [B, N] broadcast over heads
+/// and channels (attention.md 0: the μ and s of Q~ = s μ Q).
+[[nodiscard]] Tensor mask_rows(const Tensor& x, const Tensor& mask, double scale = 1);
+
+/// True when every entry is finite. Reads back from the device.
+[[nodiscard]] bool all_finite(const Tensor& x);
+
+}  // namespace skytape::tensor

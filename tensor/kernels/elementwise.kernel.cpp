@@ -1,0 +1,248 @@
+// Elementwise kernels. An operation is a small functor; its dispatch happens once per call.
+#include "tensor/kernels/elementwise.hpp"
+
+#include "tensor/launch/launch.hpp"
+#include "tensor/launch/strided.hpp"
+
+namespace skytape::tensor {
+namespace {
+
+template <class T> struct Fill {
+  T* x;  // [n]
+  T value;
+  HD void operator()(std::int64_t i) const { x[i] = value; }
+};
+
+// Unary operations: y = apply(x) and the derivative dy/dx = slope(x).
+struct Negate {
+  template <class T> HD static T apply(T x) { return -x; }
+  template <class T> HD static T slope(T) { return T(-1); }
+};
+struct Exp {
+  template <class T> HD static T apply(T x) { return math::exp(x); }
+  template <class T> HD static T slope(T x) { return math::exp(x); }
+};
+struct Log {
+  template <class T> HD static T apply(T x) { return math::log(x); }
+  template <class T> HD static T slope(T x) { return T(1) / x; }
+};
+struct Sqrt {
+  template <class T> HD static T apply(T x) { return math::sqrt(x); }
+  template <class T> HD static T slope(T x) { return T(0.5) / math::sqrt(x); }
+};
+struct Reciprocal {
+  template <class T> HD static T apply(T x) { return T(1) / x; }
+  template <class T> HD static T slope(T x) { return T(-1) / (x * x); }
+};
+struct Square {
+  template <class T> HD static T apply(T x) { return x * x; }
+  template <class T> HD static T slope(T x) { return T(2) * x; }
+};
+struct Relu {
+  template <class T> HD static T apply(T x) { return x < T(0) ? T(0) : x; }  // NaN stays NaN
+  template <class T> HD static T slope(T x) { return x > T(0) ? T(1) : T(0); }
+};
+struct Gelu {
+  template <class T> HD static T apply(T x) { return x * math::normal_cdf(x); }
+  template <class T> HD static T slope(T x) {
+    return math::normal_cdf(x) + x * math::normal_pdf(x);
+  }
+};
+
+struct Add {
+  template <class T> HD T operator()(T a, T b) const { return a + b; }
+};
+struct Subtract {
+  template <class T> HD T operator()(T a, T b) const { return a - b; }
+};
+struct Multiply {
+  template <class T> HD T operator()(T a, T b) const { return a * b; }
+};
+struct Divide {
+  template <class T> HD T operator()(T a, T b) const { return a / b; }
+};
+
+/// Calls launch with the operation's type.
+template <class F> void dispatch(Unary f, F&& launch) {
+  switch (f) {
+    case Unary::negate:
+      return launch(Negate{});
+    case Unary::exp:
+      return launch(Exp{});
+    case Unary::log:
+      return launch(Log{});
+    case Unary::sqrt:
+      return launch(Sqrt{});
+    case Unary::reciprocal:
+      return launch(Reciprocal{});
+    case Unary::square:
+      return launch(Square{});
+    case Unary::relu:
+      return launch(Relu{});
+    case Unary::gelu:
+      return launch(Gelu{});
+  }
+}
+template <class F> void dispatch(Binary f, F&& launch) {
+  switch (f) {
+    case Binary::add:
+      return launch(Add{});
+    case Binary::subtract:
+      return launch(Subtract{});
+    case Binary::multiply:
+      return launch(Multiply{});
+    case Binary::divide:
+      return launch(Divide{});
+  }
+}
+
+template <class T, class Op> struct UnaryEntry {
+  const T* x;  // [n]
+  T* y;        // [n]
+  HD void operator()(std::int64_t i) const { y[i] = Op::apply(x[i]); }
+};
+
+template <class T, class Op> struct UnaryBackwardEntry {
+  const T* x;   // [n]
+  const T* dy;  // [n]
+  T* dx;        // [n]
+  HD void operator()(std::int64_t i) const { dx[i] = dy[i] * Op::slope(x[i]); }
+};
+
+/// In a row each operand either moves by one entry or repeats: three loops that vectorise.
+template <class T, class Op> struct BinaryTask {
+  StridedLoop loop;
+  const T* a;
+  const T* b;
+  T* y;
+  template <class Team> HD void operator()(std::int64_t task, const Team& team) const {
+    loop.each_run(task,
+                  [&](std::int64_t at, std::int64_t bt, std::int64_t first, std::int64_t count) {
+                    const Op op;
+                    const T* const from_a = a + at;
+                    const T* const from_b = b + bt;
+                    T* const to = y + first;
+                    if (loop.row.a == 0) {
+                      const T value = *from_a;
+                      team.each(count, [=](std::int64_t i) { to[i] = op(value, from_b[i]); });
+                    } else if (loop.row.b == 0) {
+                      const T value = *from_b;
+                      team.each(count, [=](std::int64_t i) { to[i] = op(from_a[i], value); });
+                    } else {
+                      team.each(count, [=](std::int64_t i) { to[i] = op(from_a[i], from_b[i]); });
+                    }
+                  });
+  }
+};
+
+template <class T> struct Affine {
+  const T* x;  // [n]
+  T* y;        // [n]
+  T scale, shift;
+  HD void operator()(std::int64_t i) const { y[i] = scale * x[i] + shift; }
+};
+
+template <class T> struct Accumulate {
+  T* y;        // [n]
+  const T* x;  // [n]
+  T scale;
+  HD void operator()(std::int64_t i) const { y[i] += scale * x[i]; }
+};
+
+template <class T> struct MaskRow {
+  const T* x;            // [B, H, N, D]
+  const T* mask;         // [B, N]
+  T* y;                  // [B, H, N, D]
+  std::int64_t h, n, d;  // H, N, D
+  T scale;
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const T factor = scale * mask[row / (h * n) * n + row % n];
+    const T* const from = x + row * d;
+    T* const to = y + row * d;
+    team.each(d, [=](std::int64_t i) { to[i] = from[i] * factor; });
+  }
+};
+
+/// Counts the entries of a chunk that are infinite or NaN.
+template <class T> struct NonFinite {
+  static constexpr std::int64_t kChunk = 4096;
+  const T* x;            // [n]
+  std::int32_t* counts;  // [ceil(n / kChunk)]
+  std::int64_t n;
+  template <class Team> HD void operator()(std::int64_t chunk, const Team& team) const {
+    const T* const from = x + chunk * kChunk;
+    const T count = team.sum(math::min(kChunk, n - chunk * kChunk), [=](std::int64_t i) {
+      return from[i] - from[i] == T(0) ? T(0) : T(1);  // inf - inf and NaN - NaN are NaN
+    });
+    if (team.leader()) counts[chunk] = static_cast<std::int32_t>(count);
+  }
+};
+
+}  // namespace
+
+void fill_on(Backend, Tensor& x, double value) {
+  if (x.dtype() == DType::i32) {
+    map(x.numel(), Fill<std::int32_t>{x.data<std::int32_t>(), static_cast<std::int32_t>(value)});
+    return;
+  }
+  dispatch_float(x.dtype(), [&]<class T>() {
+    map(x.numel(), Fill<T>{x.data<T>(), static_cast<T>(value)});
+  });
+}
+
+void unary_on(Backend, Unary f, const Tensor& x, Tensor& y) {
+  dispatch_float(x.dtype(), [&]<class T>() {
+    dispatch(f, [&]<class Op>(Op) { map(x.numel(), UnaryEntry<T, Op>{x.data<T>(), y.data<T>()}); });
+  });
+}
+
+void unary_backward_on(Backend, Unary f, const Tensor& x, const Tensor& dy, Tensor& dx) {
+  dispatch_float(x.dtype(), [&]<class T>() {
+    dispatch(f, [&]<class Op>(Op) {
+      map(x.numel(), UnaryBackwardEntry<T, Op>{x.data<T>(), dy.data<T>(), dx.data<T>()});
+    });
+  });
+}
+
+void binary_on(Backend, Binary f, const StridedLoop& loop, const Tensor& a, const Tensor& b,
+               Tensor& y) {
+  dispatch_float(a.dtype(), [&]<class T>() {
+    dispatch(f, [&]<class Op>(Op) {
+      rows(loop.tasks, StridedLoop::kTaskEntries,
+           BinaryTask<T, Op>{loop, a.data<T>(), b.data<T>(), y.data<T>()});
+    });
+  });
+}
+
+void affine_on(Backend, const Tensor& x, double scale, double shift, Tensor& y) {
+  dispatch_float(x.dtype(), [&]<class T>() {
+    map(x.numel(),
+        Affine<T>{x.data<T>(), y.data<T>(), static_cast<T>(scale), static_cast<T>(shift)});
+  });
+}
+
+void accumulate_on(Backend, Tensor& y, const Tensor& x, double scale) {
+  dispatch_float(y.dtype(), [&]<class T>() {
+    map(y.numel(), Accumulate<T>{y.data<T>(), x.data<T>(), static_cast<T>(scale)});
+  });
+}
+
+void mask_rows_on(Backend, const Tensor& x, const Tensor& mask, double scale, Tensor& y) {
+  dispatch_float(x.dtype(), [&]<class T>() {
+    rows(x.rows(), x.cols(),
+         MaskRow<T>{x.data<T>(), mask.data<T>(), y.data<T>(), x.size(1), x.size(2), x.size(3),
+                    static_cast<T>(scale)});
+  });
+}
+
+Tensor non_finite_on(Backend, const Tensor& x) {
+  constexpr std::int64_t kChunk = NonFinite<float>::kChunk;
+  const std::int64_t chunks = (x.numel() + kChunk - 1) / kChunk;
+  Tensor counts = Tensor::empty({chunks}, DType::i32, x.device());
+  dispatch_float(x.dtype(), [&]<class T>() {
+    rows(chunks, kChunk, NonFinite<T>{x.data<T>(), counts.data<std::int32_t>(), x.numel()});
+  });
+  return counts;
+}
+
+}  // namespace skytape::tensor

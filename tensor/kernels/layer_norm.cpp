@@ -1,0 +1,55 @@
+#include "tensor/kernels/layer_norm.hpp"
+
+namespace skytape::tensor {
+
+void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                   LayerNormForward& f);
+void layer_norm_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                   LayerNormForward& f);
+void layer_norm_backward_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                            const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
+void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mean,
+                            const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
+
+namespace {
+
+/// x: [..., E] of floats with E > 0.
+void require_rows(const char* op, const Tensor& x) {
+  ENSURE(x.defined() && x.dtype() != DType::i32 && x.rank() > 0 && x.size(-1) > 0, op,
+         ": expected an f32 or f64 tensor [..., E] with E > 0, got ", x);
+}
+
+}  // namespace
+
+LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  require_rows("layer_norm", x);
+  require_same_kind("layer_norm", {&x, &weight, &bias});
+  const Shape width{x.size(-1)};
+  ENSURE(weight.shape() == width && bias.shape() == width, "layer_norm: expected weight and bias ",
+         width, " for x ", x, ", got ", weight, " and ", bias);
+  const Shape per_row = x.shape().without(-1);
+  LayerNormForward f{empty_like(x),                                   // [..., E]
+                     Tensor::empty(per_row, x.dtype(), x.device()),   // [...]
+                     Tensor::empty(per_row, x.dtype(), x.device())};  // [...]
+  on_device(x.device(), [&](auto tag) { layer_norm_on(tag, x, weight, bias, f); });
+  return f;
+}
+
+LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                      const Tensor& inv_std, const Tensor& dy) {
+  require_rows("layer_norm_backward", x);
+  require_same_kind("layer_norm_backward", {&x, &weight, &mean, &inv_std, &dy});
+  const Shape per_row = x.shape().without(-1);
+  ENSURE(dy.shape() == x.shape() && weight.shape() == Shape{x.size(-1)} &&
+             mean.shape() == per_row && inv_std.shape() == per_row,
+         "layer_norm_backward: expected dy [..., E], weight [E], mean and inv_std [...] for x ", x,
+         ", got ", dy, ", ", weight, ", ", mean, ", ", inv_std);
+  Tensor dx = empty_like(x);                                               // [..., E]
+  Tensor dparams = Tensor::empty({2, x.size(-1)}, x.dtype(), x.device());  // dweight, dbias
+  on_device(x.device(), [&](auto tag) {
+    layer_norm_backward_on(tag, x, weight, mean, inv_std, dy, dx, dparams);
+  });
+  return {dx, dparams[0], dparams[1]};
+}
+
+}  // namespace skytape::tensor

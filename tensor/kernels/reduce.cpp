@@ -1,0 +1,103 @@
+#include "tensor/kernels/reduce.hpp"
+
+#include <limits>
+
+#include "tensor/core/axis.hpp"
+#include "tensor/core/require.hpp"
+#include "tensor/kernels/elementwise.hpp"
+
+namespace skytape::tensor {
+
+void sum_on(Cpu, const AxisView& view, const Tensor& x, Tensor& y);
+void sum_on(Cuda, const AxisView& view, const Tensor& x, Tensor& y);
+void max_on(Cpu, const AxisView& view, const Tensor& x, Tensor& y, Tensor& position);
+void max_on(Cuda, const AxisView& view, const Tensor& x, Tensor& y, Tensor& position);
+void max_backward_on(Cpu, const AxisView& view, const Tensor& dy, const Tensor& position,
+                     Tensor& dx);
+void max_backward_on(Cuda, const AxisView& view, const Tensor& dy, const Tensor& position,
+                     Tensor& dx);
+void row_dot_on(Cpu, const Tensor& a, const Tensor& b, Tensor& y);
+void row_dot_on(Cuda, const Tensor& a, const Tensor& b, Tensor& y);
+
+namespace {
+
+/// x: [outer, n, inner] -> [outer, inner], returned in `shape`.
+Tensor sum_view(const AxisView& view, const Tensor& x, const Shape& shape) {
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());  // [outer, inner]
+  on_device(x.device(), [&](auto tag) { sum_on(tag, view, x, y); });
+  return y;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, int axis) {
+  require_float("sum", x);
+  const AxisView view = view_axis("sum", x, axis);
+  return sum_view(view, x, x.shape().without(axis));
+}
+
+Tensor sum_all(const Tensor& x) {
+  require_float("sum_all", x);
+  return sum_view({1, x.numel(), 1}, x, Shape{});
+}
+
+Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
+  require_float("sum_to_shape", x);
+  ENSURE(shape.rank() <= x.rank() && broadcast_shape("sum_to_shape", x.shape(), shape) == x.shape(),
+         "sum_to_shape: ", shape, " does not broadcast to ", x);
+  const int added = x.rank() - shape.rank();  // leading axes that the target lacks
+  const auto repeated = [&](int axis) {
+    return x.size(axis) != 1 && (axis < added || shape[axis - added] == 1);
+  };
+  // Neighbouring repeated axes are summed as one, from the innermost group outwards.
+  Tensor y = x;
+  std::int64_t inner = 1;
+  for (int axis = x.rank() - 1; axis >= 0;) {
+    if (!repeated(axis)) {
+      inner *= x.size(axis--);
+      continue;
+    }
+    std::int64_t n = 1;
+    while (axis >= 0 && (repeated(axis) || x.size(axis) == 1)) n *= x.size(axis--);
+    const std::int64_t outer = x.shape().first(axis + 1).numel();
+    y = sum_view({outer, n, inner}, y, Shape{outer, inner});
+  }
+  return y.reshape(shape);
+}
+
+std::pair<Tensor, Tensor> max(const Tensor& x, int axis) {
+  require_float("max", x);
+  const AxisView view = view_axis("max", x, axis);
+  ENSURE(view.n > 0, "max: axis ", axis, " of ", x, " is empty");
+  ENSURE(view.n <= std::numeric_limits<std::int32_t>::max(), "max: axis ", axis, " of ", x,
+         " is too long for i32 positions");
+  const Shape shape = x.shape().without(axis);
+  Tensor y = Tensor::empty(shape, x.dtype(), x.device());          // [outer, inner]
+  Tensor position = Tensor::empty(shape, DType::i32, x.device());  // [outer, inner]
+  on_device(x.device(), [&](auto tag) { max_on(tag, view, x, y, position); });
+  return {y, position};
+}
+
+Tensor max_backward(const Tensor& dy, const Tensor& position, int axis, std::int64_t size) {
+  require_float("max_backward", dy);
+  ENSURE(position.defined() && position.dtype() == DType::i32 && position.shape() == dy.shape() &&
+             position.device() == dy.device(),
+         "max_backward: expected i32 positions like dy ", dy, ", got ", position);
+  const Shape shape = insert_axis("max_backward", dy.shape(), axis, size);
+  Tensor dx = Tensor::zeros(shape, dy.dtype(), dy.device());  // [outer, size, inner]
+  const AxisView view = view_axis("max_backward", dx, axis);
+  on_device(dy.device(), [&](auto tag) { max_backward_on(tag, view, dy, position, dx); });
+  return dx;
+}
+
+Tensor row_dot(const Tensor& a, const Tensor& b) {
+  require_float("row_dot", a);
+  require_same_kind("row_dot", {&a, &b});
+  ENSURE(a.shape() == b.shape() && a.rank() > 0,
+         "row_dot: expected two equal shapes [..., n], got ", a, " and ", b);
+  Tensor y = Tensor::empty(a.shape().without(-1), a.dtype(), a.device());  // [...]
+  on_device(a.device(), [&](auto tag) { row_dot_on(tag, a, b, y); });
+  return y;
+}
+
+}  // namespace skytape::tensor

@@ -1,0 +1,196 @@
+// CUDA only (included by nvcc): checks, the device's stream, teams and launchers.
+#pragma once
+
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "tensor/core/error.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include <simulator.hpp>  // of tests/cuda_simulator
+#endif
+
+namespace skytape::cuda {
+
+/// Throws with the call, the place and the reason when a CUDA runtime call failed.
+inline void check(cudaError_t status, const char* call, const char* file, int line) {
+  if (status != cudaSuccess) {
+    throw Error(join(call, " failed at ", file, ":", line, ": ", cudaGetErrorString(status)));
+  }
+}
+inline void check(cublasStatus_t status, const char* call, const char* file, int line) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw Error(join(call, " failed at ", file, ":", line, ": ", cublasGetStatusString(status)));
+  }
+}
+#define CUDA_CHECK(call) ::skytape::cuda::check((call), #call, __FILE__, __LINE__)
+
+/// The one stream that everything runs on, and cuBLAS bound to it.
+cudaStream_t stream();
+cublasHandle_t cublas();
+
+/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty.
+template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
+                                              dim3 block, std::size_t shared_bytes, A&&... args) {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  cuda_simulator::launch<P...>(name, kernel, grid, block, shared_bytes, stream(),
+                               std::forward<A>(args)...);
+#else
+  kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
+#endif
+  const cudaError_t status = cudaGetLastError();
+  if (status != cudaSuccess) {
+    throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
+  }
+}
+
+/// The block's array of type Array in shared memory, e.g. shared<float[32][33]>(). One array per
+/// type: a kernel that needs two puts them into a struct.
+template <class Array> __device__ __forceinline__ Array& shared() {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  return cuda_simulator::shared<Array>();
+#else
+  __shared__ Array memory;
+  return memory;
+#endif
+}
+
+/// The block's shared memory of as many bytes as the launch asked for, aligned to 16 bytes.
+__device__ __forceinline__ unsigned char* dynamic_shared() {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  return cuda_simulator::dynamic_shared();
+#else
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+#endif
+}
+
+inline constexpr int kWarp = 32;
+inline constexpr int kBlock = 256;
+
+/// One warp owns the row.
+struct Warp {
+  int lane;
+  template <class F> __device__ void each(std::int64_t n, const F& f) const {
+    for (std::int64_t i = lane; i < n; i += kWarp) f(i);
+    __syncwarp();
+  }
+  template <class F> __device__ auto sum(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T s = 0;
+    for (std::int64_t i = lane; i < n; i += kWarp) s += f(i);
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      s += __shfl_xor_sync(0xffffffffu, s, offset);
+    }
+    return s;
+  }
+  template <class F> __device__ auto max(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T best = -std::numeric_limits<T>::infinity();
+    for (std::int64_t i = lane; i < n; i += kWarp) {
+      const T value = f(i);
+      best = value > best ? value : best;
+    }
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      const T other = __shfl_xor_sync(0xffffffffu, best, offset);
+      best = other > best ? other : best;
+    }
+    return best;
+  }
+  __device__ bool leader() const { return lane == 0; }
+};
+
+/// One block of kBlock threads owns the row; partial results meet in shared memory.
+struct Block {
+  double* partials;  // [kBlock / kWarp]
+  template <class F> __device__ void each(std::int64_t n, const F& f) const {
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) f(i);
+    __syncthreads();
+  }
+  template <class F> __device__ auto sum(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T s = 0;
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) s += f(i);
+    return combine(s, [](T a, T b) { return a + b; });
+  }
+  template <class F> __device__ auto max(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T best = -std::numeric_limits<T>::infinity();
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) {
+      const T value = f(i);
+      best = value > best ? value : best;
+    }
+    return combine(best, [](T a, T b) { return a > b ? a : b; });
+  }
+  __device__ bool leader() const { return threadIdx.x == 0; }
+
+ private:
+  template <class T, class Op> __device__ T combine(T value, const Op& op) const {
+    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
+      value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    }
+    T* partial = reinterpret_cast<T*>(partials);
+    if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
+    __syncthreads();
+    T total = partial[0];
+    for (int w = 1; w < kBlock / kWarp; ++w) total = op(total, partial[w]);
+    __syncthreads();  // the next reduction reuses `partials`
+    return total;
+  }
+};
+
+template <class F> __global__ void map_kernel(std::int64_t n, F f) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
+       i += stride) {
+    f(i);
+  }
+}
+template <class F> __global__ void warp_rows_kernel(std::int64_t count, F f) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * (kBlock / kWarp);
+  for (std::int64_t row =
+           static_cast<std::int64_t>(blockIdx.x) * (kBlock / kWarp) + threadIdx.x / kWarp;
+       row < count; row += stride) {
+    f(row, Warp{static_cast<int>(threadIdx.x % kWarp)});
+  }
+}
+template <class F> __global__ void block_rows_kernel(std::int64_t count, F f) {
+  auto& partials = shared<double[kBlock / kWarp]>();
+  for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{partials});
+}
+
+inline constexpr std::int64_t kMaxGrid = 1 << 20;    // blocks; kernels loop beyond it
+inline constexpr std::int64_t kWarpRowWidth = 1024;  // wider rows get a whole block
+
+inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
+  return static_cast<unsigned>(
+      std::min<std::int64_t>((work + per_block - 1) / per_block, kMaxGrid));
+}
+
+/// f(i) for i in [0, n).
+template <class F> void map(std::int64_t n, const F& f) {
+  if (n == 0) return;
+  launch("map", map_kernel<F>, grid_for(n, kBlock), kBlock, 0, n, f);
+}
+
+/// f(row, warp) for row in [0, count).
+template <class F> void warp_rows(std::int64_t count, const F& f) {
+  if (count == 0) return;
+  launch("warp rows", warp_rows_kernel<F>, grid_for(count, kBlock / kWarp), kBlock, 0, count, f);
+}
+
+/// f(row, team) for row in [0, count); `width` entries a row decide between warp and block.
+template <class F> void rows(std::int64_t count, std::int64_t width, const F& f) {
+  if (count == 0) return;
+  if (width <= kWarpRowWidth) {
+    warp_rows(count, f);
+  } else {
+    launch("block rows", block_rows_kernel<F>, grid_for(count, 1), kBlock, 0, count, f);
+  }
+}
+
+}  // namespace skytape::cuda

@@ -1,0 +1,59 @@
+#include "tensor/launch/graph.hpp"
+
+#include "tensor/core/device.hpp"
+
+namespace skytape {
+
+// CUDA half, in graph.cu.
+void begin_capture_on(Cuda);
+/// The executable graph and its number of nodes.
+std::pair<void*, std::int64_t> end_capture_on(Cuda);
+void abandon_capture_on(Cuda) noexcept;
+void replay_on(Cuda, void* executable);
+void destroy_graph_on(Cuda, void* executable) noexcept;
+
+namespace {
+
+bool capture_runs = false;  // one stream, so one capture at a time
+
+/// Calls f(Cuda{}); throws in a build without CUDA.
+template <class F> void on_cuda(const F& f) {
+  on_device(Device::cuda, [&](auto tag) {
+    if constexpr (std::is_same_v<decltype(tag), Cuda>) f(tag);
+  });
+}
+
+}  // namespace
+
+Graph::Graph(const std::function<void()>& f) {
+  ENSURE(!capture_runs, "Graph: another one is being captured");
+  const GraphMemoryScope scope;
+  memory_ = scope.memory();
+  const std::int64_t before = scope.tensors();
+  on_cuda([](Cuda tag) { begin_capture_on(tag); });
+  capture_runs = true;
+  try {
+    f();
+    const std::int64_t left = scope.tensors() - before;
+    ENSURE(left == 0, "Graph: the captured work leaves ", left,
+           " tensors behind, whose memory the next graph would overwrite");
+  } catch (...) {
+    capture_runs = false;
+    if constexpr (kHaveCuda) abandon_capture_on(Cuda{});
+    throw;
+  }
+  capture_runs = false;
+  on_cuda([this](Cuda tag) { std::tie(executable_, nodes_) = end_capture_on(tag); });
+}
+
+Graph::~Graph() {
+  if constexpr (kHaveCuda) destroy_graph_on(Cuda{}, executable_);
+}
+
+void Graph::replay() const {
+  on_cuda([this](Cuda tag) { replay_on(tag, executable_); });
+}
+
+bool capturing() { return capture_runs; }
+
+}  // namespace skytape

@@ -1,0 +1,40 @@
+// A place in device memory that the host refills before every step, while the device still works on
+// earlier ones.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape {
+
+/// On a GPU: two pinned buffers on the host in turn, copied over on a stream of their own, so that
+/// the copy overlaps the previous step; the main stream then moves the contents to their place,
+/// which never changes and so may be read by CUDA graphs. On a CPU the host writes to the place
+/// itself.
+class Staging {
+ public:
+  Staging(std::size_t capacity, Device device);
+  ~Staging();
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+
+  /// Where to write the next contents. Waits only where the contents before last are still on their
+  /// way: the host runs ahead of the device by so much and no more.
+  [[nodiscard]] std::byte* host();
+  /// Sends the first `bytes` of what was written: work submitted from now on finds them in place(),
+  /// work submitted before still finds the old ones.
+  void send(std::size_t bytes);
+
+  /// i32[capacity / 4].
+  [[nodiscard]] const Tensor& place() const { return place_; }
+
+  struct Gpu;  // buffers, stream and events, in staging.cu
+
+ private:
+  Tensor place_;
+  std::shared_ptr<Gpu> gpu_;  // null on a CPU
+};
+
+}  // namespace skytape

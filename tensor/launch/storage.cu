@@ -1,0 +1,100 @@
+// CUDA half of storage.cpp and device.cpp: the stream, cuBLAS, and the stream-ordered pool.
+#include "tensor/core/storage.hpp"
+
+#include "tensor/launch/cuda.hpp"
+#include "tensor/launch/graph.hpp"
+
+namespace skytape {
+namespace cuda {
+namespace {
+
+constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS takes itself on a H100 or H200
+
+/// Created on first use; one per process, as everything runs on device 0 and one stream.
+struct Context {
+  cudaStream_t stream = nullptr;
+  cublasHandle_t cublas = nullptr;
+  void* workspace = nullptr;  // of cuBLAS
+  cudaMemPool_t pool = nullptr;
+
+  Context() {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+      throw Error("device cuda: no GPU answers on this machine (use --device cpu)");
+    }
+    CUDA_CHECK(cudaSetDevice(0));
+    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CUDA_CHECK(cublasCreate(&cublas));
+    CUDA_CHECK(cublasSetStream(cublas, stream));
+    // Of our own, so that a product captured in a graph allocates nothing; after the stream, which
+    // resets it. With one stream and one workspace cuBLAS repeats its bits.
+    CUDA_CHECK(cudaMalloc(&workspace, kWorkspaceBytes));
+    CUDA_CHECK(cublasSetWorkspace(cublas, workspace, kWorkspaceBytes));
+    CUDA_CHECK(cublasSetMathMode(cublas, CUBLAS_PEDANTIC_MATH));  // true fp32 until asked otherwise
+    CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    std::uint64_t keep = UINT64_MAX;  // freed blocks stay in the pool
+    CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+  }
+};
+
+Context& context() {
+  static Context* const instance = new Context;  // never destroyed: tensors may outlive main
+  return *instance;
+}
+
+}  // namespace
+
+cudaStream_t stream() { return context().stream; }
+cublasHandle_t cublas() { return context().cublas; }
+
+}  // namespace cuda
+
+bool gpu_answers() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+void synchronize_on(Cuda) {
+  ENSURE(!capturing(), "synchronize: a CUDA graph is being captured, which cannot wait");
+  CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
+}
+
+void* allocate_on(Cuda, std::size_t bytes) {
+  void* data = nullptr;
+  CUDA_CHECK(cudaMallocAsync(&data, bytes, cuda::stream()));
+  return data;
+}
+void free_on(Cuda, void* data) { cudaFreeAsync(data, cuda::stream()); }
+
+// A capture forbids cudaMalloc, as it may wait for the device; here that does no harm.
+void* allocate_for_graphs_on(Cuda, std::size_t bytes) {
+  (void)cuda::stream();  // chooses the device
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  cuda::check(status, "cudaMalloc", __FILE__, __LINE__);
+  return data;
+}
+void free_for_graphs_on(Cuda, void* data) { cudaFree(data); }  // waits for the device
+
+void trim_on(Cuda) {
+  cudaMemPool_t pool = nullptr;
+  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+  CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
+}
+
+void copy_cuda_bytes(void* target, Device target_device, const void* source, Device source_device,
+                     std::size_t bytes) {
+  const bool host = target_device == Device::cpu || source_device == Device::cpu;
+  ENSURE(!host || !capturing(), "copy: ", bytes, " bytes from ", name(source_device), " to ",
+         name(target_device), " while a CUDA graph is captured: a replay would not repeat it");
+  CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
+  // Device to device stays on the stream; anything that touches the host waits.
+  if (host) {
+    CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
+  }
+}
+
+}  // namespace skytape

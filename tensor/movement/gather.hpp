@@ -1,0 +1,23 @@
+// Picking rows by index, and adding rows back at an index. Scatter-adds are deterministic.
+#pragma once
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+/// y[g, i, :] = x[g, index[g', i], :]; x: [..., n, p], index: i32[..., d] whose leading axes equal
+/// x's or are missing on the right of them (one list for several heads): x [B, H, n, p] takes index
+/// [B, H, d] or [B, d] or [d]. Returns [..., d, p]. An index outside [0, n) is an error on the CPU.
+[[nodiscard]] Tensor gather_rows(const Tensor& x, const Tensor& index);
+
+/// Adds y's rows into x: x[g, index[g', i], :] += y[g, i, :]; shapes as gather_rows. In place.
+/// Repeated indices accumulate, in the order of i.
+void scatter_add_rows(Tensor& x, const Tensor& index, const Tensor& y);
+
+/// Embedding: table [V, E], ids i32[...] -> [..., E]; ids outside [0, V) are an error on the CPU.
+[[nodiscard]] Tensor embedding(const Tensor& table, const Tensor& ids);
+/// dtable[v] = sum of dy over the places where ids == v; zero rows for ids that do not occur.
+[[nodiscard]] Tensor embedding_backward(const Tensor& dy, const Tensor& ids,
+                                        std::int64_t vocabulary);
+
+}  // namespace skytape::tensor

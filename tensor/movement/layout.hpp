@@ -1,0 +1,28 @@
+// Moving data without computing: transposes, head splitting, concatenation, slices.
+#pragma once
+
+#include <span>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+/// Swaps the last two axes (a copy).
+[[nodiscard]] Tensor transpose(const Tensor& x);
+
+/// Swaps axes 1 and 2 of a rank-4 tensor: [B, N, H, D] <-> [B, H, N, D].
+[[nodiscard]] Tensor swap_middle(const Tensor& x);
+
+/// Joins along an axis; all other sizes equal.
+[[nodiscard]] Tensor concat(std::span<const Tensor> parts, int axis);
+
+/// Entries [begin, end) of an axis (a copy; a leading slice without copy is Tensor::slice).
+[[nodiscard]] Tensor narrow(const Tensor& x, int axis, std::int64_t begin, std::int64_t end);
+/// The adjoint of narrow: zeros of length `size` along the axis with dy at [begin, end).
+[[nodiscard]] Tensor narrow_backward(const Tensor& dy, int axis, std::int64_t begin,
+                                     std::int64_t size);
+
+/// Repeats x to a larger shape by broadcasting rules.
+[[nodiscard]] Tensor expand(const Tensor& x, const Shape& shape);
+
+}  // namespace skytape::tensor

@@ -1,0 +1,113 @@
+#include "tensor/random/dropout.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "tensor/random/dropout_plan.hpp"
+
+namespace skytape::tensor {
+
+std::uint32_t dropout_threshold(const char* op, double rate) {
+  ENSURE(rate >= 0 && rate < 1, op, ": the dropout rate must be in [0, 1), got ", rate);
+  return static_cast<std::uint32_t>(std::min(std::lround(rate * 65536), 65535L));
+}
+
+double dropout_scale(std::uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
+
+namespace {
+
+/// Checks shape, rate and step, and turns the numbering of dropout.hpp into contiguous ranges.
+DropoutPlan plan(const char* op, const Shape& shape, Device device, const Dropout& options) {
+  ENSURE(shape.rank() == 3, op, ": expected a shape [B, N, C], got ", shape);
+  const std::int64_t length = shape[1];
+  const std::int64_t nominal = options.nominal_length == 0 ? length : options.nominal_length;
+  ENSURE(options.first_example >= 0, op, ": first_example must not be negative, got ",
+         options.first_example);
+  DropoutPlan p;
+  p.threshold = dropout_threshold(op, options.rate);
+  p.scale = dropout_scale(p.threshold);
+  p.key = options.random.key;
+  p.step = step_data(op, options.random, device);
+  ENSURE(p.threshold == 0 || nominal >= length, op, ": nominal_length ", nominal,
+         " is shorter than the sequences of ", shape);
+  p.first = options.first_example * nominal * shape[2];
+  p.ranges = shape[0];
+  p.range_size = length * shape[2];
+  p.range_stride = nominal * shape[2];
+  if (nominal == length) {  // nothing is trimmed: one long range
+    p.range_size *= p.ranges;
+    p.range_stride = p.range_size;
+    p.ranges = 1;
+  }
+  return p;
+}
+
+}  // namespace
+
+void dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, Tensor& y);
+void dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y);
+void add_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
+                    Tensor& y);
+void add_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
+                    Tensor& y);
+void bias_gelu_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
+                          Tensor& y);
+void bias_gelu_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
+                          Tensor& y);
+void bias_gelu_dropout_backward_on(Cpu, const DropoutPlan& plan, const Tensor& x,
+                                   const Tensor& bias, const Tensor& dy, Tensor& dx);
+void bias_gelu_dropout_backward_on(Cuda, const DropoutPlan& plan, const Tensor& x,
+                                   const Tensor& bias, const Tensor& dy, Tensor& dx);
+void dropout_factors_on(Cpu, const DropoutPlan& plan, Tensor& factors);
+void dropout_factors_on(Cuda, const DropoutPlan& plan, Tensor& factors);
+
+Tensor dropout(const Tensor& x, const Dropout& options) {
+  require_same_kind("dropout", {&x});
+  const DropoutPlan p = plan("dropout", x.shape(), x.device(), options);
+  if (p.threshold == 0) return x.clone();
+  Tensor y = empty_like(x);  // [B, N, C]
+  on_device(x.device(), [&](auto tag) { dropout_on(tag, p, x, y); });
+  return y;
+}
+
+Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& options) {
+  require_same_kind("add_dropout", {&residual, &x});
+  ENSURE(residual.shape() == x.shape(), "add_dropout: shapes differ: residual ", residual, ", x ",
+         x);
+  const DropoutPlan p = plan("add_dropout", x.shape(), x.device(), options);
+  Tensor y = empty_like(x);  // [B, N, C]
+  on_device(x.device(), [&](auto tag) { add_dropout_on(tag, p, residual, x, y); });
+  return y;
+}
+
+Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options) {
+  require_same_kind("bias_gelu_dropout", {&x, &bias});
+  const DropoutPlan p = plan("bias_gelu_dropout", x.shape(), x.device(), options);
+  ENSURE(bias.shape() == Shape{x.size(2)}, "bias_gelu_dropout: expected a bias [F] for x ", x,
+         ", got ", bias);
+  Tensor y = empty_like(x);  // [B, N, F]
+  on_device(x.device(), [&](auto tag) { bias_gelu_dropout_on(tag, p, x, bias, y); });
+  return y;
+}
+
+Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias, const Dropout& options,
+                                  const Tensor& dy) {
+  require_same_kind("bias_gelu_dropout_backward", {&x, &bias, &dy});
+  const DropoutPlan p = plan("bias_gelu_dropout_backward", x.shape(), x.device(), options);
+  ENSURE(bias.shape() == Shape{x.size(2)} && dy.shape() == x.shape(),
+         "bias_gelu_dropout_backward: expected a bias [F] and dy of the shape of x ", x,
+         ", got bias ", bias, ", dy ", dy);
+  Tensor dx = empty_like(x);  // [B, N, F]
+  on_device(x.device(), [&](auto tag) { bias_gelu_dropout_backward_on(tag, p, x, bias, dy, dx); });
+  return dx;
+}
+
+Tensor dropout_factors(const Shape& shape, const Dropout& options, DType dtype, Device device) {
+  ENSURE(dtype != DType::i32, "dropout_factors: expected dtype f32 or f64, got i32");
+  const DropoutPlan p = plan("dropout_factors", shape, device, options);
+  Tensor factors = Tensor::empty(shape, dtype, device);  // [B, N, C]
+  on_device(device, [&](auto tag) { dropout_factors_on(tag, p, factors); });
+  return factors;
+}
+
+}  // namespace skytape::tensor

@@ -1,0 +1,143 @@
+// Products with kernel matrices.
+#include "attention/feature_maps/gaussian_kernel.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "attention/feature_maps/gaussian_kernel_plan.hpp"
+#include "autograd/gradcheck.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tests/support/close.hpp"
+
+namespace skytape::test {
+namespace {
+
+using attention::FormGradients;
+using attention::Kernel;
+using attention::Want;
+
+constexpr Kernel kKernels[] = {Kernel::gaussian, Kernel::exponential};
+
+/// Rows, landmarks and factors of one problem.
+struct Operands {
+  Tensor x, w;  // [B, H, N, D], [B, H, L, D]
+  Tensor u, y;  // [B, H, N, P], [B, H, L, P]
+};
+Operands operands(std::int64_t n, std::int64_t landmarks, DType dtype = DType::f64) {
+  const auto make = [&](const Shape& shape, std::uint64_t seed) {
+    return random_tensor(shape, dtype, Device::cpu, seed, -1, 1);
+  };
+  return {make({2, 2, n, 5}, 1), make({2, 2, landmarks, 5}, 2), make({2, 2, n, 3}, 3),
+          make({2, 2, landmarks, 3}, 4)};
+}
+
+}  // namespace
+
+TEST_CASE("entries of the kernel matrices are what their names say") {
+  const Tensor x =
+      Tensor::from(std::vector<double>{1, 2, 0, -1}, {1, 1, 2, 2}, DType::f64, Device::cpu);
+  const Tensor w = Tensor::from(std::vector<double>{0.5, 1}, {1, 1, 1, 2}, DType::f64, Device::cpu);
+  CHECK(relative_error(attention::kernel_matrix(Kernel::gaussian, x, w),
+                       {std::exp(-(0.25 + 1) / 2), std::exp(-(0.25 + 4) / 2)}) < 1e-14);
+  CHECK(relative_error(attention::kernel_matrix(Kernel::exponential, x, w),
+                       {std::exp(2.5), std::exp(-1.0)}) < 1e-14);
+}
+
+TEST_CASE("tiled kernel products equal products with the whole matrix") {
+  // Less than a tile, several tiles, several chunks of which the last is partial; one landmark.
+  for (const auto& [n, landmarks] :
+       {std::pair{1, 1}, std::pair{37, 9}, std::pair{300, 16}, std::pair{1100, 7}}) {
+    for (const Kernel kernel : kKernels) {
+      CAPTURE(n);
+      const Operands o = operands(n, landmarks);
+      const Tensor c = attention::kernel_matrix(kernel, o.x, o.w);  // [B, H, N, L]
+      const Tensor cy = tensor::matmul(c, o.y);
+      const Tensor cu = tensor::matmul(c, o.u, Op::transpose, Op::none);
+      CHECK(relative_error(attention::kernel_times(kernel, o.x, o.w, o.y), cy) < 1e-13);
+      CHECK(relative_error(attention::kernel_transposed_times(kernel, o.x, o.w, o.u), cu) < 1e-12);
+
+      const Tensor dc = tensor::matmul(o.u, o.y, Op::none, Op::transpose);
+      const auto expected = attention::kernel_matrix_backward(kernel, o.x, o.w, c, dc);
+      const FormGradients du =
+          attention::kernel_form_backward(kernel, o.x, o.w, o.u, o.y, Want::du);
+      const FormGradients dy =
+          attention::kernel_form_backward(kernel, o.x, o.w, o.u, o.y, Want::dy);
+      for (const FormGradients& d : {du, dy}) {
+        CHECK(relative_error(d.dx, expected.dx) < 1e-12);
+        CHECK(relative_error(d.dw, expected.dw) < 1e-12);
+      }
+      CHECK(relative_error(du.du, cy) < 1e-13);
+      CHECK(relative_error(dy.dy, cu) < 1e-12);
+      CHECK(!du.dy.defined());
+      CHECK(!dy.du.defined());
+    }
+  }
+}
+
+TEST_CASE("the second way, with the matrix as one array, gives the same gradients") {
+  const Operands o = operands(70, 9);
+  const auto flat = [](const Tensor& t) { return t.reshape({4, t.size(2), t.size(3)}); };
+  const auto halves = [&](const Tensor& t) {
+    return tensor::affine(tensor::row_dot(flat(t), flat(t)), -0.5);
+  };
+  const attention::KernelInputs in{flat(o.x), flat(o.w), halves(o.x), halves(o.w), true};
+  FormGradients d{empty_like(in.x), empty_like(in.w), empty_like(flat(o.u)), empty_like(flat(o.y))};
+  attention::kernel_form_backward_whole(in, flat(o.u), flat(o.y), d);
+  const FormGradients du =
+      attention::kernel_form_backward(Kernel::gaussian, o.x, o.w, o.u, o.y, Want::du);
+  CHECK(relative_error(d.dx, flat(du.dx)) < 1e-12);
+  CHECK(relative_error(d.dw, flat(du.dw)) < 1e-12);
+  CHECK(relative_error(d.du, flat(du.du)) < 1e-12);
+  CHECK(relative_error(d.dy, flat(attention::kernel_transposed_times(Kernel::gaussian, o.x, o.w,
+                                                                     o.u))) < 1e-12);
+}
+
+TEST_CASE("gradients of the bilinear form pass gradcheck") {
+  const Operands o = operands(11, 4);
+  for (const Kernel kernel : kKernels) {
+    const GradcheckReport times = gradcheck(
+        [&](Tape&, std::span<const Var> v) {
+          const Tensor x = v[0].value(), w = v[1].value(), y = v[2].value();
+          return record(
+              "kernel_times", {v[0], v[1], v[2]}, attention::kernel_times(kernel, x, w, y),
+              [=](const Tensor& dout, Grads& g) {
+                const auto d = attention::kernel_form_backward(kernel, x, w, dout, y, Want::dy);
+                g.add(0, d.dx);
+                g.add(1, d.dw);
+                g.add(2, d.dy);
+              });
+        },
+        {o.x, o.w, o.y});
+    CHECK_MESSAGE(times.passed, times.to_string());
+    const GradcheckReport reference = gradcheck(
+        [&](Tape&, std::span<const Var> v) {
+          return attention::kernel_reference(kernel, v[0], v[1]);
+        },
+        {o.x, o.w});
+    CHECK_MESSAGE(reference.passed, reference.to_string());
+  }
+}
+
+TEST_CASE("the Gaussian kernel of distant and of equal rows neither overflows nor exceeds one") {
+  const Tensor x = tensor::affine(random_tensor({1, 1, 8, 4}, DType::f32), 30);
+  const Tensor c = attention::kernel_matrix(Kernel::gaussian, x, x);  // [1, 1, 8, 8]
+  CHECK(tensor::all_finite(c));
+  const std::vector<double> values = c.to_vector();
+  for (int i = 0; i < 8; ++i) CHECK(values[9 * i] == doctest::Approx(1).epsilon(2e-3));
+}
+
+TEST_CASE("kernel products name the shapes that do not fit") {
+  const Operands o = operands(6, 3);
+  CHECK(error_text([&] {
+          (void)attention::kernel_times(Kernel::gaussian, o.x, o.w, o.u);
+        }).find("kernel_times: expected y") != std::string::npos);
+  CHECK(error_text([&] {
+          (void)attention::kernel_matrix(Kernel::gaussian, o.x, o.u);
+        }).find("kernel_matrix: expected x") != std::string::npos);
+}
+
+}  // namespace skytape::test

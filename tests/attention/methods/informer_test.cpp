@@ -1,0 +1,176 @@
+// Informer's choice of rows and its special cases, beyond the loop over the registry.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "attention/selection/informer_rows.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tests/attention/variants_support.hpp"
+#include "tests/support/close.hpp"
+
+namespace skytape::test {
+namespace {
+
+Tensor reals(const std::vector<double>& values, const Shape& shape) {
+  return Tensor::from(values, shape, DType::f64, Device::cpu);
+}
+Tensor integers(const std::vector<int>& values, const Shape& shape) {
+  return Tensor::from(values, shape, DType::i32, Device::cpu);
+}
+
+/// Number of chosen rows of the first head.
+std::int64_t chosen_count(const Spec& spec, const OptionValues& options, const Sizes& sizes) {
+  const Layer layer = make_layer(spec, options, sizes, DType::f64);
+  const Problem problem = make_problem(spec, sizes, Padding::none);
+  return layer.method->draw(problem.in, Call{}).get("top").size(2);
+}
+
+}  // namespace
+
+TEST_CASE("the measure is the largest sampled product less the sum over the length") {
+  const std::int64_t n = 41, length = 50;
+  // Widths around whole vectors and the papers' own; one group of keys, whole groups and a rest.
+  for (const std::int64_t width : {5, 16, 32, 37}) {
+    for (const std::int64_t samples : {4, 32, 37}) {
+      for (const std::int64_t lists : {1, 3}) {
+        CAPTURE(width);
+        CAPTURE(samples);
+        const Tensor q = tensor::normal({3, 2, n, width}, Random{1, {}}, DType::f64, Device::cpu);
+        const Tensor k = tensor::normal({3, 2, n, width}, Random{2, {}}, DType::f64, Device::cpu);
+        std::vector<int> keys;
+        for (std::int64_t e = 0; e < lists * n * samples; ++e) {
+          keys.push_back(static_cast<int>(e * 7 % 43 % n));
+        }
+        const Tensor index = integers(keys, {lists, n, samples});
+        const std::vector<double> x = q.to_vector(), y = k.to_vector();
+        std::vector<double> expected;
+        for (std::int64_t row = 0; row < 3 * 2 * n; ++row) {
+          const std::int64_t head = row / n, list = lists == 1 ? 0 : head / 2;
+          double largest = -1e300, sum = 0;
+          for (std::int64_t s = 0; s < samples; ++s) {
+            const int key = keys[static_cast<std::size_t>((list * n + row % n) * samples + s)];
+            const double dot =
+                std::inner_product(x.begin() + row * width, x.begin() + (row + 1) * width,
+                                   y.begin() + (head * n + key) * width, 0.0);
+            largest = std::max(largest, dot);
+            sum += dot;
+          }
+          expected.push_back(largest - sum / length);
+        }
+        CHECK(relative_error(attention::sampled_measure(q, k, index, length), expected) < 1e-13);
+        const Tensor single =
+            attention::sampled_measure(q.to(DType::f32), k.to(DType::f32), index, length);
+        CHECK(relative_error(single, expected) < 1e-5);
+      }
+    }
+  }
+}
+
+TEST_CASE("sampled keys lie among the tokens, at both ends of the numbers and without any token") {
+  const Tensor u = reals({1e-9, 0.3, 0.5, 1.0}, {2, 2});
+  const Tensor keys = attention::sampled_keys(u, reals({10, 1, 0}, {3}));
+  CHECK(keys.shape() == Shape({3, 2, 2}));
+  CHECK(keys.to_vector() == std::vector<double>{0, 3, 5, 9, 0, 0, 0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("rows of negative measure give way to trimmed ones, whose measure is zero") {
+  const Tensor measure = reals({-1, 3, 0, -2, 5}, {1, 1, 5});
+  const auto rows = [&](std::int64_t top, std::int64_t trimmed) {
+    return attention::choose_rows(measure, top, trimmed).to_vector();
+  };
+  CHECK(rows(4, 0) == std::vector<double>{4, 1, 2, 0});
+  CHECK(rows(4, 1) == std::vector<double>{4, 1, 2, -1});
+  CHECK(rows(5, 1) == std::vector<double>{4, 1, 2, 0, -1});
+  CHECK(rows(9, 3) == std::vector<double>{4, 1, 2, 0, 3});  // room for everybody
+  CHECK(rows(2, 7) == std::vector<double>{4, 1});
+  const attention::ChosenRows chosen = attention::chosen_rows(
+      attention::choose_rows(measure, 4, 1), Tensor::zeros({1, 1, 5, 2}, DType::f64, Device::cpu));
+  CHECK(chosen.index.to_vector() == std::vector<double>{4, 1, 2, 0});
+  const std::vector<double> used = chosen.used.to_vector();  // g++ 12 compiles {1, 1, 1, 0} wrongly
+  CHECK(std::count(used.begin(), used.end(), 1.0) == 3);
+  CHECK(used.back() == 0);
+  CHECK(chosen.others.to_vector() == std::vector<double>{1, 0, 0, 1, 0});
+}
+
+TEST_CASE("informer's sizes follow the papers' rule, bounded by the length") {
+  const Spec& plain = attention::find("informer");
+  const Spec& masked = attention::find("informer_mask");
+  const auto sizes = [](std::int64_t n) {
+    return Sizes{.batch = 1, .heads = 1, .n = n, .width = 2};
+  };
+  CHECK(chosen_count(plain, {}, sizes(1024)) == 133);
+  CHECK(chosen_count(plain, {}, sizes(2048)) == 136);
+  CHECK(chosen_count(masked, {}, sizes(1024)) == 128);
+  CHECK(chosen_count(plain, {}, sizes(20)) == 20);
+  CHECK(chosen_count(masked, {}, sizes(1)) == 1);
+  CHECK(chosen_count(plain, {}, sizes(1)) == 1);
+  CHECK(chosen_count(plain, {{"top", "7"}}, sizes(1024)) == 7);
+}
+
+TEST_CASE(
+    "informer gives the mean value where queries are not chosen, and chooses different rows") {
+  const Sizes sizes;
+  for (const char* name : {"informer", "informer_mask"}) {
+    const Spec& spec = attention::find(name);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const Layer layer = make_layer(spec, {{"top", "5"}, {"samples", "9"}}, sizes, DType::f64);
+    const std::vector<double> top =
+        layer.method->draw(problem.in, training_call(problem.in)).get("top").to_vector();
+    const Tensor ones = Tensor::full(problem.in.mask.shape(), 1, DType::f64, Device::cpu);
+    const Tensor weights = spec.reads_padding ? ones : problem.in.mask;
+    const Tensor mean = tensor::divide(  // [B, H, D]
+        tensor::sum(tensor::mask_rows(problem.in.v, weights), 2),
+        tensor::sum(weights, 1).reshape({sizes.batch, 1, 1}));
+    const std::vector<double> expected = mean.to_vector();
+    const std::vector<double> out =
+        at(run(layer, problem, training_call(problem.in)), "out").to_vector();
+    for (std::int64_t head = 0; head < sizes.batch * sizes.heads; ++head) {
+      const std::set<double> rows(top.begin() + head * 5, top.begin() + (head + 1) * 5);
+      CHECK(rows.size() == 5);
+      for (std::int64_t i = 0; i < sizes.n; ++i) {
+        double square = 0;
+        for (std::int64_t d = 0; d < sizes.width; ++d) {
+          const double difference =
+              out[static_cast<std::size_t>((head * sizes.n + i) * sizes.width + d)] -
+              expected[static_cast<std::size_t>(head * sizes.width + d)];
+          square += difference * difference;
+        }
+        if (rows.count(static_cast<double>(i)) == 0) CHECK(std::sqrt(square) < 1e-12);
+      }
+    }
+  }
+}
+
+TEST_CASE("the exact measure finds the one query that does not attend to all keys alike") {
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 40, .width = 4};
+  for (const char* name : {"informer", "informer_mask"}) {
+    const Spec& spec = attention::find(name);
+    Problem problem = make_problem(spec, sizes, Padding::none);
+    std::vector<double> q(static_cast<std::size_t>(sizes.n * sizes.width), 0.01);
+    for (std::int64_t d = 0; d < sizes.width; ++d) {
+      q[static_cast<std::size_t>(23 * sizes.width + d)] = 2;
+    }
+    problem.in.q = reals(q, {1, 1, sizes.n, sizes.width});
+    const Layer layer = make_layer(spec, {{"top", "1"}, {"measure", "exact"}}, sizes, DType::f64);
+    CHECK(layer.method->draw(problem.in, Call{}).get("top").to_vector() == std::vector<double>{23});
+  }
+}
+
+TEST_CASE("informer_mask without any token gives zero output and zero gradients") {
+  const Sizes sizes;
+  const Spec& spec = attention::find("informer_mask");
+  for (const char* measure : {"sampled", "exact"}) {
+    const Layer layer = make_layer(spec, {{"measure", measure}}, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::all);
+    for (const auto& [name, tensor] : run(layer, problem, training_call(problem.in))) {
+      INFO(name);
+      CHECK(norm(tensor) == 0);
+    }
+  }
+}
+
+}  // namespace skytape::test

@@ -1,0 +1,130 @@
+// Nystromformer, the modified Nystrom method, and the pieces they bring.
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "attention/feature_maps/ratio.hpp"
+#include "attention/sequence/sequence.hpp"
+#include "autograd/gradcheck.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tests/attention/variants_support.hpp"
+#include "tests/support/close.hpp"
+
+namespace skytape::test {
+namespace {
+
+const Spec& nystrom_sm() { return attention::find("nystrom_sm"); }
+
+}  // namespace
+
+TEST_CASE("group means follow the nominal length, whatever was trimmed") {
+  const Tensor x =
+      Tensor::from(std::vector<double>{1, 2, 3, 4, 5}, {1, 1, 5, 1}, DType::f64, Device::cpu);
+  // Seven positions in three groups: 0-1, 2-3, 4-6; the last two positions were zero rows.
+  CHECK(relative_error(attention::group_means(x, 3, 7), {1.5, 3.5, 5.0 / 3}) < 1e-15);
+  CHECK(relative_error(attention::group_means(x, 5, 5), x.to_vector()) == 0);
+}
+
+TEST_CASE("group means pass gradcheck when groups differ in size") {
+  const GradcheckReport report = gradcheck(
+      [](Tape&, std::span<const Var> v) {
+        const Tensor x = v[0].value();
+        return record("group_means", {v[0]}, attention::group_means(x, 4, 11),
+                      [=](const Tensor& d, Grads& g) {
+                        Tensor dx = zeros_like(x);
+                        attention::add_group_means_backward(d, 11, dx);
+                        g.add(0, dx);
+                      });
+      },
+      {random_tensor({2, 1, 9, 3})});
+  CHECK_MESSAGE(report.passed, report.to_string());
+}
+
+TEST_CASE("a depthwise convolution equals its definition and passes gradcheck") {
+  const Tensor x = random_tensor({2, 2, 6, 3});
+  const Tensor weight = random_tensor({2, 1, 5, 1}, DType::f64, Device::cpu, 2);
+  const std::vector<double> y = attention::depthwise_convolution(x, weight).to_vector();
+  const std::vector<double> from = x.to_vector(), w = weight.to_vector();
+  for (int i = 0; i < static_cast<int>(y.size()); ++i) {
+    const int position = i / 3 % 6, head = i / 18 % 2;
+    double expected = 0;
+    for (int t = 0; t < 5; ++t) {
+      const int source = position + t - 2;
+      if (source >= 0 && source < 6) expected += w[5 * head + t] * from[i + 3 * (t - 2)];
+    }
+    CHECK(y[i] == doctest::Approx(expected).epsilon(1e-13));
+  }
+  const GradcheckReport report = gradcheck(
+      [](Tape&, std::span<const Var> v) {
+        const Tensor a = v[0].value(), b = v[1].value();
+        return record("convolution", {v[0], v[1]}, attention::depthwise_convolution(a, b),
+                      [=](const Tensor& dy, Grads& g) {
+                        const auto d = attention::depthwise_convolution_backward(a, b, dy);
+                        g.add(0, d.dx);
+                        g.add(1, d.dweight);
+                      });
+      },
+      {x, weight});
+  CHECK_MESSAGE(report.passed, report.to_string());
+}
+
+TEST_CASE("a kernel wider than the sequence is cut off at its ends") {
+  const Tensor x = Tensor::full({1, 1, 2, 1}, 1, DType::f64, Device::cpu);
+  const Tensor weight = Tensor::from(std::vector<double>{1, 2, 4, 8, 16, 32, 64}, {1, 1, 7, 1},
+                                     DType::f64, Device::cpu);
+  CHECK(relative_error(attention::depthwise_convolution(x, weight), {8 + 16, 4 + 8}) == 0);
+  const auto d = attention::depthwise_convolution_backward(x, weight, x);
+  CHECK(relative_error(d.dweight, {0, 0, 1, 2, 1, 0, 0}) == 0);
+}
+
+TEST_CASE("ratio divides by the last column and gives zeros where it is zero") {
+  const Tensor x =
+      Tensor::from(std::vector<double>{6, 3, 3, 5, 5, 0}, {1, 1, 2, 3}, DType::f64, Device::cpu);
+  const Tensor out = attention::ratio(x);
+  CHECK(relative_error(out, {2, 1, 0, 0}) == 0);
+  const Tensor ones = Tensor::full({1, 1, 2, 2}, 1, DType::f64, Device::cpu);
+  CHECK(relative_error(attention::ratio_backward(x, out, ones), {1.0 / 3, 1.0 / 3, -1, 0, 0, 0}) <
+        1e-15);
+}
+
+TEST_CASE("Nystromformer refuses an even convolution") {
+  const Spec& spec = attention::find("nystrom");
+  CHECK(error_text([&] {
+          (void)make_layer(spec, {{"conv_kernel", "4"}}, {}, DType::f32);
+        }).find("expected an odd width") != std::string::npos);
+}
+
+TEST_CASE("with all keys as landmarks the exact Nystrom method is softmax attention") {
+  const Sizes sizes{.batch = 2, .heads = 2, .n = 20, .width = 8};
+  const Problem problem = make_problem(nystrom_sm(), sizes, Padding::mixed);
+  std::vector<int> rows;
+  for (int b = 0; b < 2; ++b) {
+    for (int j = 0; j < 20; ++j) rows.push_back(20 + j);
+  }
+  Draws draws;
+  draws.set("landmarks", Tensor::from(rows, {2, 20}, DType::i32, Device::cpu));
+  const auto result = [&](const char* name, const OptionValues& options) {
+    const Layer layer = make_layer(attention::find(name), options, sizes, DType::f64);
+    Call call = training_call(problem.in);
+    call.training = false;
+    return layer.method->forward(problem.in, draws, call);
+  };
+  const attention::Result exact = result("nystrom_sm", {{"solver", "exact"}});
+  const attention::Result softmax = result("softmax", {});
+  // Padded queries are zero vectors here and ordinary rows there.
+  CHECK(relative_error(tensor::mask_rows(exact.out, problem.in.mask),
+                       tensor::mask_rows(softmax.out, problem.in.mask)) < 1e-8);
+  CHECK(error_text([&] { (void)exact.backward(problem.dout); }).find("has no derivative") !=
+        std::string::npos);
+}
+
+TEST_CASE("a modified Nystrom sequence without real tokens gives zeros and gets zeros") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 12, .width = 4};
+  const Layer layer = make_layer(nystrom_sm(), {{"features", "5"}}, sizes, DType::f64);
+  const Problem problem = make_problem(nystrom_sm(), sizes, Padding::all);
+  for (const auto& [name, tensor] : run(layer, problem, training_call(problem.in))) {
+    CHECK(norm(tensor) == 0);
+  }
+}
+
+}  // namespace skytape::test

@@ -1,0 +1,212 @@
+// Tiled attention on tensor cores: tf32 and bf16 lose no more than rounded operands must.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "attention/tiled/tiled.hpp"
+#include "tensor/core/device.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+
+using namespace skytape;
+using namespace skytape::attention;
+
+namespace {
+
+using Numbers = std::vector<double>;
+using Rounding = std::function<double(double)>;
+
+/// To a number with so many bits of significand.
+Rounding to_bits(int bits) {
+  return [bits](double x) {
+    int exponent = 0;
+    const double mantissa = std::frexp(x, &exponent);
+    return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
+  };
+}
+Rounding operands_of(Precision precision) { return to_bits(precision == Precision::tf32 ? 11 : 8); }
+
+/// The cuda device computes at a precision for as long as this lives.
+struct AtPrecision {
+  explicit AtPrecision(Precision precision) { set_precision(Device::cuda, precision); }
+  ~AtPrecision() { set_precision(Device::cuda, Precision::fp32); }
+  AtPrecision(const AtPrecision&) = delete;
+  AtPrecision& operator=(const AtPrecision&) = delete;
+};
+
+constexpr std::int64_t B = 2, H = 2, N = 70, M = 150;
+
+struct Problem {
+  std::int64_t D;
+  TiledOptions options;
+  Tensor q, k, v, mask, dout;  // f32 on the CPU
+
+  Problem(std::int64_t width, Score score, double rate, double scale) : D(width) {
+    options.score = score;
+    options.scale = scale;
+    options.dropout.rate = rate;
+    options.dropout.random = Random{7, {}};
+    options.dropout.nominal_length = 160;
+    options.dropout.first_example = 3;
+    const auto draw = [](const Shape& shape, std::uint64_t seed) {
+      return test::random_tensor(shape, DType::f32, Device::cpu, seed);
+    };
+    q = draw({B, H, N, D}, 1);
+    k = draw({B, H, M, D}, 2);
+    v = draw({B, H, M, D}, 3);
+    dout = draw({B, H, N, D}, 4);
+    Numbers real(B * M);  // holes everywhere, the whole first tile of the second example
+    for (std::int64_t e = 0; e < B * M; ++e) real[e] = e % 7 == 3 || (e >= M && e < M + 70) ? 0 : 1;
+    mask = Tensor::from(real, {B, M}, DType::f32, Device::cpu);
+  }
+};
+
+struct Results {
+  Numbers out, dq, dk, dv;
+};
+
+/// The equations of tiled.hpp and tiled.cpp in f64, operands of matrix products rounded first.
+Results compose(const Problem& p, const Rounding& rounded) {
+  const Numbers q = p.q.to_vector(), k = p.k.to_vector(), v = p.v.to_vector();
+  const Numbers mask = p.mask.to_vector(), dout = p.dout.to_vector();
+  const Numbers keep =
+      weight_dropout_factors({B, H, N, M}, p.options.dropout, DType::f64, Device::cpu).to_vector();
+  const bool softmax = p.options.score == Score::softmax;
+  const std::int64_t D = p.D;
+  const double scale = p.options.scale;
+  const auto dot = [D](const double* x, const double* y, const Rounding& f) {
+    double sum = 0;
+    for (std::int64_t c = 0; c < D; ++c) sum += f(x[c]) * f(y[c]);
+    return sum;
+  };
+  const Rounding exact = [](double x) { return x; };
+  Results r{Numbers(q.size()), Numbers(q.size()), Numbers(k.size()), Numbers(k.size())};
+  Numbers gain(B * H * N);
+  for (std::int64_t row = 0; row < B * H * N; ++row) {
+    const std::int64_t bh = row / N, b = bh / H;
+    const double* const qi = &q[row * D];
+    const double* const gi = &dout[row * D];
+    Numbers w(M), u(M);
+    double sum = 0;
+    for (std::int64_t j = 0; j < M; ++j) {
+      const double* const kj = &k[(bh * M + j) * D];
+      double score = scale * dot(qi, kj, rounded);
+      if (!softmax) score -= 0.5 * scale * (dot(qi, qi, exact) + dot(kj, kj, exact));
+      w[j] = mask[b * M + j] * std::exp(score);
+      sum += w[j];
+      u[j] = keep[row * M + j] * dot(gi, &v[(bh * M + j) * D], rounded);
+    }
+    for (double& x : w) x /= softmax ? sum : 1;
+    for (std::int64_t j = 0; j < M; ++j) {
+      const double weight = rounded(w[j] * keep[row * M + j]);
+      for (std::int64_t c = 0; c < D; ++c) {
+        r.out[row * D + c] += weight * rounded(v[(bh * M + j) * D + c]);
+        r.dv[(bh * M + j) * D + c] += weight * rounded(gi[c]);
+      }
+    }
+    gain[row] = dot(gi, &r.out[row * D], exact);
+    for (std::int64_t j = 0; j < M; ++j) {
+      const double slope = rounded(w[j] * (u[j] - (softmax ? gain[row] : 0)));
+      for (std::int64_t c = 0; c < D; ++c) {
+        r.dq[row * D + c] += scale * slope * rounded(k[(bh * M + j) * D + c]);
+        r.dk[(bh * M + j) * D + c] += scale * slope * rounded(qi[c]);
+      }
+    }
+  }
+  if (!softmax) {  // the row and column terms depend on q and k too
+    for (std::int64_t e = 0; e < B * H * N * D; ++e) r.dq[e] -= scale * q[e] * gain[e / D];
+    for (std::int64_t e = 0; e < B * H * M * D; ++e) {
+      const std::int64_t at = e / D * D;
+      r.dk[e] -= scale * k[e] * dot(&v[at], &r.dv[at], exact);
+    }
+  }
+  return r;
+}
+
+Results on_cuda(const Problem& p, Precision precision) {
+  const AtPrecision at(precision);
+  const auto move = [](const Tensor& x) { return x.to(Device::cuda); };
+  const Tensor q = move(p.q), k = move(p.k), v = move(p.v), mask = move(p.mask);
+  const TiledForward y = tiled_forward(q, k, v, mask, p.options);
+  const TiledBackward g = tiled_backward(q, k, v, mask, p.options, y, move(p.dout));
+  return {y.out.to_vector(), g.dq.to_vector(), g.dk.to_vector(), g.dv.to_vector()};
+}
+
+void check_rule(const char* what, const Numbers& got, const Numbers& plain, const Numbers& exact) {
+  CAPTURE(what);
+  const double allowed = 3 * test::relative_error(plain, exact) + 1e-5;
+  CHECK(test::relative_error(got, exact) <= allowed);
+}
+
+}  // namespace
+
+TEST_CASE("tensor cores lose at most three times what rounded operands lose") {
+  if (!test::cuda_or_skip()) return;
+  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+    for (const Score score : {Score::softmax, Score::gaussian}) {
+      for (const std::int64_t width : {20, 32, 64}) {
+        for (const double rate : {0.0, 0.3}) {
+          CAPTURE(static_cast<int>(precision));
+          CAPTURE(static_cast<int>(score));
+          CAPTURE(width);
+          CAPTURE(rate);
+          const Problem p(width, score, rate, 1 / std::sqrt(static_cast<double>(width)));
+          const Results exact = compose(p, [](double x) { return x; });
+          const Results plain = compose(p, operands_of(precision));
+          const Results got = on_cuda(p, precision);
+          check_rule("out", got.out, plain.out, exact.out);
+          check_rule("dq", got.dq, plain.dq, exact.dq);
+          check_rule("dk", got.dk, plain.dk, exact.dk);
+          check_rule("dv", got.dv, plain.dv, exact.dv);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("heads up to 64 wide use tensor cores when asked, wider ones stay in fp32") {
+  if (!test::cuda_or_skip()) return;
+  for (const std::int64_t width : {64, 65}) {
+    const Problem p(width, Score::softmax, 0, 0.1);
+    const Results exact = compose(p, [](double x) { return x; });
+    const Results fp32 = on_cuda(p, Precision::fp32), bf16 = on_cuda(p, Precision::bf16);
+    CHECK(test::relative_error(fp32.out, exact.out) < 1e-5);
+    if (width > 64) {
+      CHECK(bf16.out == fp32.out);
+      CHECK(bf16.dk == fp32.dk);
+    } else {
+      CHECK(test::relative_error(bf16.out, exact.out) > 1e-4);
+    }
+  }
+}
+
+TEST_CASE("on tensor cores a row without keys is zero, and v may be missing") {
+  if (!test::cuda_or_skip()) return;
+  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+    Problem p(32, Score::softmax, 0.2, 0.2);
+    Numbers real(B * M, 1);
+    for (std::int64_t j = 0; j < M; ++j) real[j] = 0;  // the first example is padding
+    p.mask = Tensor::from(real, {B, M}, DType::f32, Device::cpu);
+    const Results got = on_cuda(p, precision);
+    for (const Numbers* x : {&got.out, &got.dq}) {
+      for (std::int64_t e = 0; e < H * N * p.D; ++e) REQUIRE((*x)[e] == 0);
+    }
+    for (const Numbers* x : {&got.dk, &got.dv}) {
+      for (std::int64_t e = 0; e < H * M * p.D; ++e) REQUIRE((*x)[e] == 0);
+    }
+    const AtPrecision at(precision);
+    const Tensor q = p.q.to(Device::cuda), k = p.k.to(Device::cuda), mask = p.mask.to(Device::cuda);
+    const Numbers with = tiled_forward(q, k, p.v.to(Device::cuda), mask, p.options).lse.to_vector();
+    const TiledForward without = tiled_forward(q, k, {}, mask, p.options);
+    CHECK(without.lse.to_vector() == with);
+    CHECK(with[0] == -std::numeric_limits<double>::infinity());
+    const Tensor dlse = test::random_tensor({B, H, N}, DType::f32, Device::cuda, 5);
+    const TiledBackward g = tiled_backward(q, k, {}, mask, p.options, without, {}, dlse);
+    for (const double x : g.dq.to_vector()) REQUIRE(std::isfinite(x));
+  }
+}

@@ -1,0 +1,213 @@
+#include "data/cache/cache.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <thread>
+
+#include "data/files/digest.hpp"
+#include "tests/data/made_up.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::made_up;
+
+namespace {
+
+std::string opening(const std::filesystem::path& path) {
+  return error_of<DataError>([&] { (void)CacheFile::open(path); });
+}
+
+}  // namespace
+
+TEST_CASE("digests agree with published values") {
+  Sha256 digest;
+  digest.update(as_bytes("abcdbcdecdefdefgefghfghighij"));
+  digest.update(as_bytes("hijkijkljklmklmnlmnomnopnopq"));
+  CHECK(digest.hex() == "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  CHECK(to_hex(md5("message digest")) == "f96b697d7cb7938d525a2f31aaf161d0");
+  CHECK(to_hex(md5("")) == "d41d8cd98f00b204e9800998ecf8427e");
+}
+
+TEST_CASE("the checksum sees every flipped bit") {
+  std::vector<uint8_t> bytes(777);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 31);
+  const uint64_t sum = checksum(bytes);
+  for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    CHECK(checksum(bytes) != sum);
+    bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+  }
+  bytes.push_back(0);
+  CHECK(checksum(bytes) != sum);
+}
+
+TEST_CASE("a cache gives back what was written, documents shared by examples once") {
+  Folder folder;
+  const std::vector<uint8_t> a = {1, 2, 3}, b = {}, c(3'000'000, 7);  // over several blocks
+  {
+    CacheSet set("pairs", folder.path(), 2, 1);
+    set.classes = 3;
+    set.provenance = "{}";
+    CacheWriter& out = set.split("train");
+    const uint32_t ids[] = {out.add_document(a), out.add_document(b), out.add_document(c)};
+    for (const auto& [label, x, y] : {std::tuple(0, 0, 1), {2, 2, 0}, {1, 2, 2}}) {
+      const uint32_t pair[] = {ids[x], ids[y]};
+      out.add_example(label, pair);
+    }
+    set.commit();
+  }
+  const Dataset data(CacheFile::open(cache_path(folder.path(), "train")));
+  const auto same = [](std::span<const uint8_t> got, const std::vector<uint8_t>& want) {
+    return std::equal(got.begin(), got.end(), want.begin(), want.end());
+  };
+  CHECK(data.size() == 3);
+  CHECK(data.towers() == 2);
+  CHECK(data.token_offset() == 1);
+  CHECK(data.classes() == 3);
+  CHECK(data.label(1) == 2);
+  CHECK(same(data.tokens(0, 0), a));
+  CHECK(same(data.tokens(0, 1), b));
+  CHECK(same(data.tokens(1, 0), c));
+  CHECK(same(data.slice(2, 1).tokens(0, 1), c));
+  CHECK(std::filesystem::file_size(cache_path(folder.path(), "train")) < 3'100'000);
+  CHECK_THROWS_AS((void)data.tokens(3), Error);
+  CHECK_THROWS_AS((void)data.label(-1), Error);
+  CHECK_THROWS_AS((void)data.slice(1, 3), Error);
+}
+
+TEST_CASE("any flipped byte of a cache file is found") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9, 1, 30}));
+  const auto path = cache_path(folder.path() / "made-up", "train");
+  const std::string good = read_file(path);
+  CHECK(opening(path).empty());
+  for (size_t at = 0; at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+    const auto file = folder.write("bad.skydata", bad);
+    const std::string text = opening(file);
+    CAPTURE(at);
+    CHECK(text.starts_with(file.string() + ": "));
+  }
+}
+
+TEST_CASE("a truncated, extended or foreign file is refused by name and reason") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9}));
+  const std::string good = read_file(cache_path(folder.path() / "made-up", "train"));
+  const auto text_of = [&](std::string_view bytes) {
+    return opening(folder.write("file.skydata", bytes));
+  };
+  CHECK(text_of("").find("truncated") != std::string::npos);
+  CHECK(text_of(good.substr(0, 100)).find("truncated") != std::string::npos);
+  CHECK(text_of(good.substr(0, good.size() - 1)).find("truncated") != std::string::npos);
+  CHECK(text_of(good + "x").find("appended") != std::string::npos);
+  CHECK(text_of(std::string(1000, 'x')).find("not a skytape data file") != std::string::npos);
+  CHECK(opening(folder.path() / "nothing").find("nothing") != std::string::npos);
+}
+
+TEST_CASE("a file that is consistent on the outside cannot lead outside the mapping") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9}));
+  std::string bytes = read_file(cache_path(folder.path() / "made-up", "train"));
+  CacheHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const uint64_t far = uint64_t{1} << 40;
+  std::memcpy(bytes.data() + header.begins_at + 8, &far, sizeof far);
+  const std::string_view content(bytes.data() + 256, header.provenance_at - 256);
+  const uint64_t block = checksum(as_bytes(content));
+  header.content_checksum = checksum({reinterpret_cast<const uint8_t*>(&block), 8});
+  header.header_checksum =
+      checksum({reinterpret_cast<const uint8_t*>(&header), offsetof(CacheHeader, header_checksum)});
+  std::memcpy(bytes.data(), &header, sizeof header);
+  CHECK(opening(folder.write("file.skydata", bytes)).find("inconsistent") != std::string::npos);
+}
+
+TEST_CASE("splits of different preparations are not taken for one set") {
+  Folder folder;
+  const TaskInfo& task = small_listops(folder.path() / "a", 50, 1, 1);
+  small_listops(folder.path() / "b", 50, 1, 2);
+  std::filesystem::copy_file(folder.path() / "b/listops/dev.skydata",
+                             folder.path() / "a/listops/dev.skydata",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK_FALSE(is_prepared(task, folder.path() / "a"));
+  CHECK(error_of<DataError>([&] {
+          (void)open(task, folder.path() / "a", "train");
+        }).find("not of one preparation") != std::string::npos);
+  std::filesystem::copy_file(folder.path() / "b/listops/test.skydata",
+                             folder.path() / "b/listops/train.skydata",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK(error_of<DataError>([&] {
+          (void)open(task, folder.path() / "b", "train");
+        }).find("holds split test") != std::string::npos);
+}
+
+TEST_CASE("an interrupted preparation leaves nothing that looks complete") {
+  Folder folder;
+  const TaskInfo& task = find_task("listops");
+  PrepareOptions options;
+  options.limit = 5000;
+  options.progress = [](std::string_view, int64_t, int64_t) { throw std::runtime_error("stop"); };
+  CHECK_THROWS_AS(prepare(task, folder.path(), options), std::runtime_error);
+  CHECK_FALSE(is_prepared(task, folder.path()));
+  folder.write("listops/train.skydata.tmp", "left by a killed process");
+  CHECK_FALSE(is_prepared(task, folder.path()));
+  CHECK(error_of<DataError>([&] {
+          (void)open(task, folder.path(), "train");
+        }).find("make data TASK=listops") != std::string::npos);
+  small_listops(folder.path(), 50);
+  CHECK(is_prepared(task, folder.path()));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "listops/train.skydata.tmp"));
+}
+
+TEST_CASE("preparations at the same time end in one good set") {
+  Folder folder;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      PrepareOptions options;
+      options.limit = 200;
+      options.threads = 1;
+      options.force = i % 2 == 0;
+      prepare(find_task("listops"), folder.path(), options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(describe(find_task("listops"), folder.path()).splits[0].examples == 192);
+}
+
+TEST_CASE("a full disk is an error that names the file, and leaves nothing") {
+  Folder folder;
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{100'000, before.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  int code = 0;
+  std::string text;
+  try {
+    small_listops(folder.path(), 1000);
+  } catch (const Error& error) {
+    code = error.exit_code();
+    text = error.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  CHECK(code == 1);
+  CHECK(text.find("train.skydata.tmp: cannot write to it") != std::string::npos);
+  CHECK_FALSE(is_prepared(find_task("listops"), folder.path()));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "listops/train.skydata.tmp"));
+}
+
+TEST_CASE("unknown tasks and splits suggest the nearest") {
+  CHECK(error_of<UsageError>([] { (void)find_task("listop"); }).find("did you mean 'listops'") !=
+        std::string::npos);
+  CHECK(error_of<UsageError>([] {
+          (void)open(find_task("listops"), "/nowhere", "tests");
+        }).find("did you mean 'test'") != std::string::npos);
+  CHECK(error_of<UsageError>([] { (void)parse_mask_rule("lenght"); }).find("'length'") !=
+        std::string::npos);
+}

@@ -1,0 +1,152 @@
+// Files as they should not be: cut, packed badly, endless, or climbing out of their folder.
+#include "data/files/source.hpp"
+
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "data/files/digest.hpp"
+#include "data/tasks/listops.hpp"
+#include "data/tasks/retrieval.hpp"
+#include "data/tasks/text.hpp"
+#include "tests/data/made_up.hpp"
+#include "tests/data/tasks/official_files.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::made_up;
+
+namespace {
+
+/// Starts with `head`, and goes on with one letter for ever.
+class EndlessStream : public ByteStream {
+ public:
+  explicit EndlessStream(std::string head) : head_(std::move(head)) {}
+  size_t read(std::span<uint8_t> buffer) override {
+    const size_t head = std::min(buffer.size(), head_.size() - std::min(taken_, head_.size()));
+    std::copy_n(head_.begin() + static_cast<std::ptrdiff_t>(head > 0 ? taken_ : 0), head,
+                buffer.begin());
+    std::fill(buffer.begin() + static_cast<std::ptrdiff_t>(head), buffer.end(), uint8_t{'a'});
+    taken_ += buffer.size();
+    return buffer.size();
+  }
+  [[nodiscard]] size_t taken() const { return taken_; }
+
+ private:
+  std::string head_;
+  size_t taken_ = 0;
+};
+
+std::vector<std::string> lines_of(const std::string& text, size_t max_line = 100) {
+  const auto stream = open_memory(as_bytes(text));
+  LineReader reader(*stream, "x", max_line);
+  std::vector<std::string> lines;
+  for (std::string_view line; reader.next(line);) lines.emplace_back(line);
+  return lines;
+}
+
+std::string gzipped(const Folder& folder, const std::string& text) {
+  const auto path = folder.path() / "packed.gz";
+  const gzFile file = gzopen(path.c_str(), "wb");
+  gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+  gzclose(file);
+  return read_file(path);
+}
+
+/// Text of the error of reading the whole of a file.
+std::string reading(const std::filesystem::path& path) {
+  return error_of<DataError>([&] { (void)read_all(*open_file(path), path.string(), 1 << 20); });
+}
+
+/// Names of the files that a visit of `root` hands out, or its error.
+std::string visiting(const std::filesystem::path& root) {
+  std::string names;
+  const std::string error = error_of<DataError>([&] {
+    visit_files(
+        root, [](const SourceFile&) { return true; },
+        [&](const SourceFile& file, ByteStream& stream) {
+          (void)read_all(stream, file.shown, 1 << 20);
+          names += file.path + " ";
+        });
+  });
+  return error.empty() ? names : error;
+}
+
+}  // namespace
+
+TEST_CASE("lines end in LF or CRLF, also mixed in one file, and the last one in nothing") {
+  using Lines = std::vector<std::string>;
+  CHECK(lines_of("a\r\nb\nc\rd\n\r\n\ne") == Lines{"a", "b", "c\rd", "", "", "e"});
+  CHECK(lines_of("").empty());
+  CHECK(lines_of("\n") == Lines{""});
+  CHECK(lines_of("a\r") == Lines{"a"});
+  CHECK(lines_of(std::string(100, 'x') + "\r\n") == Lines{std::string(100, 'x')});
+  CHECK(error_of<DataError>([] { (void)lines_of("a\n" + std::string(101, 'x')); }) ==
+        "x:2: line of more than 100 bytes");
+}
+
+TEST_CASE("an endless line is an error with file and line, long before memory is full") {
+  Folder folder;
+  CacheWriter out(folder.path() / "x", 1);
+  const auto check = [](const std::string& head, const std::string& place, const auto& read) {
+    EndlessStream stream(head);
+    CHECK(error_of<DataError>([&] { read(stream); }) ==
+          place + ": line of more than 16777216 bytes");
+    CHECK(stream.taken() <= 2 * kMaxLine + head.size());
+  };
+  check("Source\tTarget\n1\t1\n", "f.tsv:3",
+        [&](ByteStream& stream) { read_listops(stream, "f.tsv", out, {}); });
+  check("1.0\tA\tB\tx\ty\n1.0\t", "f.tsv:2",
+        [](ByteStream& stream) { read_pairs(stream, "f.tsv", true, [](const RetrievalLine&) {}); });
+  check("spam\t", "f.tsv:1",
+        [](ByteStream& stream) { (void)read_labelled_lines(stream, "f.tsv"); });
+  EndlessStream stream("");
+  CHECK(error_of<DataError>([&] { (void)read_all(stream, "0_9.txt", 1 << 20); }) ==
+        "0_9.txt: larger than 1048576 bytes");
+}
+
+TEST_CASE("gzip data that are cut or changed are refused by name") {
+  Folder folder;
+  std::string text;
+  for (int i = 0; i < 3000; ++i) text += std::to_string(i * i) + "\n";
+  const std::string good = gzipped(folder, text);
+  CHECK(reading(folder.write("x.gz", good)).empty());
+  for (const size_t size : {good.size() / 2, good.size() - 4, good.size() - 1, size_t{15}}) {
+    CAPTURE(size);
+    const auto path = folder.write("x.gz", good.substr(0, size));
+    CHECK(reading(path) == path.string() + ": truncated gzip data");
+  }
+  for (const size_t at : {good.size() / 2, good.size() - 6}) {  // data, checksum
+    CAPTURE(at);
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 0x55);
+    const auto path = folder.write("x.gz", bad);
+    CHECK(reading(path).starts_with(path.string() + ": "));
+  }
+  CHECK(reading(folder.path() / "nothing").find("No such file") != std::string::npos);
+}
+
+TEST_CASE("archive entries may not climb out of their folder, and cut archives are refused") {
+  Folder folder;
+  const auto tar = folder.path() / "x.tar.gz";
+  for (const char* name : {"../a.txt", "a/../../b.txt", "/etc/a.txt", "a/.."}) {
+    CAPTURE(name);
+    write_tar(tar, {{"good.txt", "x"}, {name, "x"}});
+    CHECK(visiting(tar) ==
+          tar.string() + ": entry '" + std::string(name) + "' points outside the archive");
+  }
+  write_tar(tar, {{"a..b/..c.txt", "x"}, {"./d.txt", "y"}});  // dots alone are harmless
+  CHECK(visiting(tar) == "a..b/..c.txt ./d.txt ");
+
+  Files files;
+  for (int i = 0; i < 20; ++i) files.emplace_back("f" + std::to_string(i), std::string(3000, 'x'));
+  write_tar(tar, files);
+  const auto unpacked = read_all(*open_file(tar), "x", 1 << 20);
+  const std::string plain(unpacked.begin(), unpacked.end());
+  for (const size_t size : {size_t{700}, size_t{512 + 1000}, plain.size() / 2 + 100}) {
+    CAPTURE(size);
+    const auto cut = folder.write("cut.tar", plain.substr(0, size));
+    CHECK(visiting(cut).starts_with(cut.string() + ":"));
+  }
+}

@@ -1,0 +1,135 @@
+// The house rules of the folders: includes go one way, and no room is too full.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Where an include may point to: to the right, or to another room of the same layer.
+const std::vector<std::set<std::string>> kLayers = {
+    {"train"}, {"data", "nn"}, {"attention"}, {"autograd"}, {"tensor"}};
+constexpr int kFilesOfARoom = 17;
+
+/// Place in kLayers of the layer that a room belongs to; -1 for none.
+int layer_of(const std::string& room) {
+  const std::string top = room.substr(0, room.find('/'));
+  for (std::size_t i = 0; i < kLayers.size(); ++i) {
+    if (kLayers[i].contains(top)) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool is_source(const fs::path& file) {
+  const std::string extension = file.extension().string();
+  return extension == ".cpp" || extension == ".hpp" || extension == ".cu" || extension == ".def";
+}
+
+struct Include {
+  std::string file, target;  // from the repository's root
+};
+
+/// Rooms (folders with sources), how many sources each has, and what includes what between them.
+struct House {
+  std::map<std::string, int> files;
+  std::map<std::string, std::map<std::string, Include>> edges;  // by room and room
+};
+
+House read_house() {
+  House house;
+  const std::regex include(R"re(^#include "([^"]+)")re");
+  for (const auto& layer : kLayers) {
+    for (const std::string& top : layer) {
+      for (const auto& entry : fs::recursive_directory_iterator(top)) {
+        if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+        const std::string file = entry.path().string();
+        const std::string room = entry.path().parent_path().string();
+        ++house.files[room];
+        std::ifstream in(file);
+        std::smatch match;
+        for (std::string line; std::getline(in, line);) {
+          if (!std::regex_search(line, match, include)) continue;
+          const std::string target = match[1];
+          const std::string other = fs::path(target).parent_path().string();
+          if (other != room) house.edges[room].insert({other, {file, target}});
+        }
+      }
+    }
+  }
+  return house;
+}
+
+/// A way from `room` back to itself along includes, as the files that make it; empty: there is none.
+std::vector<Include> way_back(const House& house, const std::string& room) {
+  std::map<std::string, Include> reached_by;
+  std::vector<std::string> open = {room};
+  while (!open.empty()) {
+    const std::string at = open.back();
+    open.pop_back();
+    const auto edges = house.edges.find(at);
+    if (edges == house.edges.end()) continue;
+    for (const auto& [next, include] : edges->second) {
+      if (!reached_by.insert({next, include}).second) continue;
+      if (next == room) {
+        std::vector<Include> way;
+        std::string place = room;
+        do {
+          way.insert(way.begin(), reached_by.at(place));
+          place = fs::path(way.front().file).parent_path().string();
+        } while (place != room);
+        return way;
+      }
+      open.push_back(next);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("includes never point to a layer further left") {
+  const House house = read_house();
+  REQUIRE_MESSAGE(house.files.size() > 20, "run the tests from the repository's root");
+  for (const auto& [room, edges] : house.edges) {
+    for (const auto& [other, include] : edges) {
+      const int from = layer_of(room), to = layer_of(other);
+      CHECK_MESSAGE(to >= 0, include.file, " includes ", include.target,
+                    ", which lies in no layer of the library");
+      const bool same_folder = room.substr(0, room.find('/')) == other.substr(0, other.find('/'));
+      CHECK_MESSAGE((to > from || same_folder), include.file, " includes ", include.target,
+                    ": a step up; train, then data and nn, attention, autograd, tensor");
+    }
+  }
+}
+
+TEST_CASE("includes between rooms make no cycle") {
+  const House house = read_house();
+  for (const auto& [room, files] : house.files) {
+    std::ostringstream way;
+    for (const Include& step : way_back(house, room)) {
+      way << "\n  " << step.file << " includes " << step.target;
+    }
+    CHECK_MESSAGE(way.str().empty(), "from ", room, " back to it:", way.str());
+  }
+}
+
+TEST_CASE("every room has a README that says what lives there, and no room is too full") {
+  for (const auto& [room, files] : read_house().files) {
+    CHECK_MESSAGE(files <= kFilesOfARoom, room, " holds ", files, " sources");
+    std::ifstream readme(fs::path(room) / "README.md");
+    std::string title, text;
+    std::getline(readme, title);
+    while (text.empty() && std::getline(readme, text)) continue;
+    CHECK_MESSAGE((title.starts_with("# ") && text.size() > 20), room,
+                  "/README.md: expected a title and a line that says what lives here");
+  }
+}

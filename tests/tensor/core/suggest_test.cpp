@@ -1,0 +1,21 @@
+#include "tensor/core/suggest.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace skytape;
+
+TEST_CASE("nearest finds a name one slip away and nothing far away") {
+  const std::vector<std::string> names = {"listops", "text", "image"};
+  CHECK(nearest("listop", names) == "listops");
+  CHECK(nearest("lsitops", names) == "listops");
+  CHECK(nearest("imagee", names) == "image");
+  CHECK(nearest("translation", names).empty());
+  CHECK(nearest("x", {}).empty());
+}
+
+TEST_CASE("an unknown name is reported with the nearest and all known names") {
+  CHECK(unknown_name("task", "listop", {"listops", "text"}) ==
+        "unknown task 'listop' (did you mean 'listops'? known: listops, text)");
+  CHECK(unknown_name("task", "quux", {"listops", "text"}) ==
+        "unknown task 'quux' (known: listops, text)");
+}

@@ -1,0 +1,161 @@
+// The simulated GPU notices what it is for. Compiled in simulated builds only.
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "tensor/core/device.hpp"
+
+using namespace skytape;
+
+namespace {
+
+/// A stream and device memory that live as long as a test.
+struct Bench {
+  cudaStream_t stream = nullptr;
+  float* x = nullptr;  // [64] floats
+  Bench() {
+    REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    REQUIRE(cudaMallocAsync(reinterpret_cast<void**>(&x), 64 * sizeof(float), stream) ==
+            cudaSuccess);
+  }
+  ~Bench() {
+    (void)cudaFreeAsync(x, stream);
+    (void)cudaStreamDestroy(stream);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  template <class... P> std::string run(void (*kernel)(P...), dim3 grid, dim3 block,
+                                        std::size_t shared, P... args) const {
+    cuda_simulator::launch("test", kernel, grid, block, shared, stream, args...);
+    const cudaError_t status = cudaGetLastError();
+    return status == cudaSuccess ? "" : cudaGetErrorString(status);
+  }
+  std::vector<float> read() const {
+    std::vector<float> host(64);
+    REQUIRE(cudaMemcpyAsync(host.data(), x, 64 * sizeof(float), cudaMemcpyDeviceToHost, stream) ==
+            cudaSuccess);
+    return host;
+  }
+};
+
+bool mentions(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+void number_threads(float* x) {
+  x[blockIdx.x * blockDim.x + threadIdx.x] =
+      static_cast<float>(100 * blockIdx.x + 10 * threadIdx.y + threadIdx.x);
+}
+void add_one(float* x) { x[threadIdx.x] += 1; }
+void write_through(float* x) { *x = 1; }
+void reverse_block(float* x, bool barrier) {
+  auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
+  shared[threadIdx.x] = static_cast<float>(threadIdx.x);
+  if (barrier) __syncthreads();
+  x[threadIdx.x] = shared[63 - threadIdx.x];
+}
+void sum_warp(float* x) {
+  float sum = static_cast<float>(threadIdx.x);
+  for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+  if (__ballot_sync(0xffffffffu, threadIdx.x % 2) == 0xaaaaaaaau) x[threadIdx.x] = sum;
+}
+void meet_apart(float*) {
+  if (threadIdx.x == 0) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+  }
+}
+void disagree(float*) {
+  if (threadIdx.x == 0) {
+    __syncwarp();
+  } else {
+    (void)__ballot_sync(0xffffffffu, 1);
+  }
+}
+void end_early(float* x) {
+  if (threadIdx.x >= 32) return;
+  __syncthreads();
+  x[threadIdx.x] = 1;
+}
+
+}  // namespace
+
+TEST_CASE("simulated threads know their place; barriers and shuffles meet") {
+  const Bench b;
+  CHECK(std::isnan(b.read()[5]));  // fresh memory
+  CHECK(b.run(number_threads, 2, 3, 0, b.x) == "");
+  CHECK(b.read()[4] == 101);
+  CHECK(b.run(reverse_block, 1, 64, 256, b.x, true) == "");
+  CHECK(b.read()[10] == 53);
+  CHECK(b.run(sum_warp, 1, 64, 0, b.x) == "");
+  CHECK(b.read()[7] == 31 * 16);
+  CHECK(b.read()[40] == 31 * 16 + 32 * 32);
+  CHECK(b.run(end_early, 1, 64, 0, b.x) == "");
+  CHECK(b.read()[31] == 1);
+}
+
+TEST_CASE("a missing barrier shows as NaN") {
+  const Bench b;
+  CHECK(b.run(reverse_block, 1, 64, 256, b.x, false) == "");
+  int unwritten = 0;
+  for (const float x : b.read()) unwritten += std::isnan(x) ? 1 : 0;
+  CHECK(unwritten > 0);
+}
+
+TEST_CASE("threads that never meet are a deadlock, lanes that disagree an error") {
+  const Bench b;
+  CHECK(mentions(b.run(meet_apart, 1, 32, 0, b.x),
+                 "of 32 threads 1 wait at __syncthreads, 31 for other lanes of their warp"));
+  CHECK(mentions(b.run(disagree, 1, 32, 0, b.x), "in another operation than its warp"));
+  CHECK(b.run(add_one, 1, 1, 0, b.x) == "");  // the device still works
+}
+
+TEST_CASE("launches that a GPU refuses are refused") {
+  const Bench b;
+  CHECK(mentions(b.run(add_one, 0, 32, 0, b.x), "an empty grid or block"));
+  CHECK(mentions(b.run(add_one, 1, 1025, 0, b.x), "block (1025, 1, 1) is too large"));
+  CHECK(mentions(b.run(add_one, dim3(1, 65536), 32, 0, b.x), "grid (1, 65536, 1) is too large"));
+  CHECK(mentions(b.run(add_one, 1, 32, 50000, b.x), "50000 bytes of dynamic shared memory, 49152"));
+  CHECK(cudaFuncSetAttribute(add_one, cudaFuncAttributeMaxDynamicSharedMemorySize, 170000) !=
+        cudaSuccess);
+  (void)cudaGetLastError();
+  float host = 0;
+  CHECK(mentions(b.run(write_through, 1, 1, 0, &host), "which is not device memory"));
+  CHECK(host == 0);
+  cuda_simulator::launch("test", add_one, 1, 1, 0, nullptr, b.x);
+  CHECK(cudaGetLastError() != cudaSuccess);  // the default stream
+}
+
+TEST_CASE("a captured graph replays its kernels; waiting spoils the capture") {
+  const Bench b;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  REQUIRE(cudaMemsetAsync(b.x, 0, 256, b.stream) == cudaSuccess);
+  REQUIRE(cudaStreamBeginCapture(b.stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  void* scratch = nullptr;
+  CHECK(cudaMallocAsync(&scratch, 256, b.stream) == cudaSuccess);
+  CHECK(b.run(add_one, 1, 64, 0, b.x) == "");
+  CHECK(cudaMemcpyAsync(scratch, b.x, 256, cudaMemcpyDefault, b.stream) == cudaSuccess);
+  CHECK(b.run(add_one, 1, 64, 0, static_cast<float*>(scratch)) == "");
+  CHECK(cudaMemcpyAsync(b.x, scratch, 256, cudaMemcpyDefault, b.stream) == cudaSuccess);
+  CHECK(cudaFreeAsync(scratch, b.stream) == cudaSuccess);
+  REQUIRE(cudaStreamEndCapture(b.stream, &graph) == cudaSuccess);
+  CHECK(b.read()[3] == 0);  // only recorded so far
+  REQUIRE(cudaGraphInstantiate(&exec, graph) == cudaSuccess);
+  for (int launch = 0; launch < 3; ++launch) CHECK(cudaGraphLaunch(exec, b.stream) == cudaSuccess);
+  CHECK(b.read()[3] == 6);
+  CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
+  CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+
+  REQUIRE(cudaStreamBeginCapture(b.stream, cudaStreamCaptureModeGlobal) == cudaSuccess);
+  CHECK(cudaFreeAsync(b.x, b.stream) == cudaErrorInvalidValue);  // not this graph's
+  CHECK(cudaStreamSynchronize(b.stream) == cudaErrorStreamCaptureUnsupported);
+  CHECK(cudaStreamEndCapture(b.stream, &graph) == cudaErrorStreamCaptureInvalidated);
+  (void)cudaGetLastError();
+}
+#endif

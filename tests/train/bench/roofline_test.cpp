@@ -1,0 +1,105 @@
+#include "train/bench/roofline.hpp"
+
+#include <doctest/doctest.h>
+
+#include "attention/registry.hpp"
+#include "train/step/trainer.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+
+namespace {
+
+BenchCase small_case(const std::string& method, std::int64_t batch) {
+  BenchCase c;
+  c.attention = method;
+  c.n = 256;
+  c.batch = batch;
+  c.features = 16;
+  return c;
+}
+
+/// Counted without reckoning from smaller batches.
+std::vector<Launch> counted(const BenchCase& c) {
+  const RunConfig config = configure(c);
+  nn::Model model(config.model, DType::f32, Device::cpu, 1);
+  const data::Batch batch = bench_batch(c, config.model);
+  Trainer trainer(model, config.adamw, config.schedule, 1, {});
+  trainer.step(batch);
+  const TrafficCount count;
+  trainer.step(batch);
+  return count.launches();
+}
+
+}  // namespace
+
+TEST_CASE("the work of any batch follows from two small ones, for every method") {
+  for (const attention::Spec& spec : attention::registry()) {
+    CAPTURE(spec.name);
+    const BenchCase c = small_case(spec.name, 5);
+    const std::vector<Launch> reckoned = step_launches(c), direct = counted(c);
+    REQUIRE(reckoned.size() == direct.size());
+    for (std::size_t i = 0; i < direct.size(); ++i) {
+      CAPTURE(i);
+      CHECK(reckoned[i].bytes == direct[i].bytes);
+      CHECK(reckoned[i].multiply_adds == direct[i].multiply_adds);
+      CHECK(reckoned[i].product == direct[i].product);
+    }
+  }
+}
+
+TEST_CASE("a step's operations are those that the model's formula states") {
+  for (const char* method : {"softmax", "skyformer", "reformer", "linformer", "vmean"}) {
+    CAPTURE(method);
+    const BenchCase c = small_case(method, 7);
+    const RunConfig config = configure(c);
+    const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
+                                     static_cast<double>(config.model.head_width)};
+    CHECK(predict(step_launches(c), {}, "fp32").flops ==
+          model_flops(config.model, sizes, c.batch, false));
+  }
+}
+
+TEST_CASE("each kernel waits for the slower of arithmetic and memory, products at their own rate") {
+  const Rates rates{1000, 100, 10};  // GB/s, TFLOP/s
+  const auto seconds = [&](const Launch& launch, const char* precision) {
+    return predict({launch}, rates, precision).seconds;
+  };
+  const Launch product{1'000'000, 500'000'000'000, true};  // 1 us of memory, 10^12 operations
+  CHECK(seconds(product, "bf16") == doctest::Approx(1e-2));
+  CHECK(seconds(product, "tf32") == doctest::Approx(2e-2));
+  CHECK(seconds(product, "fp32") == doctest::Approx(1e-1));
+  const Launch own{1'000'000, 500'000'000'000, false};  // no tensor cores
+  CHECK(seconds(own, "bf16") == doctest::Approx(1e-1));
+  const Launch copy{2'000'000'000'000, 1, true};
+  CHECK(seconds(copy, "bf16") == doctest::Approx(2));
+  const StepWork both = predict({product, copy}, rates, "bf16");
+  CHECK(both.seconds == doctest::Approx(2.01));
+  CHECK(both.bytes == 2'000'001'000'000);
+  CHECK(both.launches == 2);
+  CHECK_THROWS_AS((void)seconds(copy, "fp8"), UsageError);
+}
+
+TEST_CASE("the table holds every method and what it says of its rates") {
+  RooflineOptions options;
+  options.methods = {"softmax", "vmean", "skyformer"};
+  options.n = 128;
+  options.batch = 4;
+  options.features = 8;
+  const Table table = roofline_table(options);
+  REQUIRE(table.rows.size() == 3);
+  const auto number = [&](std::size_t row, std::size_t column) {
+    return table.rows[row][column].number;
+  };
+  for (std::size_t row = 0; row < 3; ++row) {
+    CHECK(number(row, 1) > 0);
+    CHECK(number(row, 4) == doctest::Approx(number(row, 1) / number(row, 3)));
+    CHECK(number(row, 6) >= number(row, 7));  // fp32 is never faster
+    CHECK(number(row, 7) >= number(row, 8));
+    CHECK(number(row, 9) == doctest::Approx(50 * number(row, 8)));  // 50,000 steps of ms
+  }
+  CHECK(number(0, 2) == 0);            // softmax's tiles run on tensor cores
+  CHECK(number(2, 2) > 0);             // Skyformer's own kernels do not
+  CHECK(number(1, 1) < number(0, 1));  // vmean is cheaper
+  CHECK(table.notes[0].find("4300 GB/s") != std::string::npos);
+}

@@ -1,0 +1,89 @@
+#include "tests/train/cli/program.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "train/formats/safetensors.hpp"
+
+namespace skytape::test {
+namespace {
+
+const char* program_path() { return std::getenv("SKYTAPE_PROGRAM"); }
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void redirect(const std::filesystem::path& path, int to) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (file < 0 || ::dup2(file, to) < 0) ::_exit(127);
+}
+
+}  // namespace
+
+bool program_or_skip() {
+  if (program_path() != nullptr) return true;
+  MESSAGE("skipped: SKYTAPE_PROGRAM does not say where the program is (make test sets it)");
+  return false;
+}
+
+Program::Program(const std::filesystem::path& scratch, const std::vector<std::string>& arguments,
+                 std::uint64_t largest_file)
+    : out_(scratch / "stdout.txt"), err_(scratch / "stderr.txt") {
+  std::vector<char*> argv = {const_cast<char*>(program_path())};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  process_ = ::fork();
+  REQUIRE(process_ >= 0);
+  if (process_ == 0) {
+    redirect(out_, STDOUT_FILENO);
+    redirect(err_, STDERR_FILENO);
+    if (largest_file > 0) {
+      const rlimit limit{largest_file, largest_file};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+}
+
+void Program::kill(int signal) const { ::kill(process_, signal); }
+
+bool Program::running() {
+  if (!reaped_ && ::waitpid(process_, &status_, WNOHANG) == process_) reaped_ = true;
+  return !reaped_;
+}
+
+Finished Program::wait() {
+  if (!reaped_) {
+    REQUIRE(::waitpid(process_, &status_, 0) == process_);
+    reaped_ = true;
+  }
+  const int code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
+  return {code, contents(out_), contents(err_)};
+}
+
+Finished run_program(const std::filesystem::path& scratch,
+                     const std::vector<std::string>& arguments, std::uint64_t largest_file) {
+  return Program(scratch, arguments, largest_file).wait();
+}
+
+bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const train::SafetensorsFile x = train::read_safetensors(a);
+  const train::SafetensorsFile y = train::read_safetensors(b);
+  if (x.tensors.size() != y.tensors.size()) return false;
+  for (const auto& [name, tensor] : x.tensors) {
+    const Tensor* other = y.find(name);
+    if (other == nullptr || other->to_vector() != tensor.to_vector()) return false;
+  }
+  return true;
+}
+
+}  // namespace skytape::test

@@ -1,0 +1,293 @@
+// The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
+#include "tests/train/cli/program.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/data/made_up.hpp"
+#include "train/formats/safetensors.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::made_up::Folder;
+using data::made_up::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A small ListOps, and runs of a small model on it.
+struct Workshop {
+  Folder folder;
+  fs::path data = folder.path() / "data";
+
+  Workshop() { data::made_up::small_listops(data, 150); }
+
+  [[nodiscard]] fs::path run(const std::string& name) const { return folder.path() / name; }
+
+  /// `train` with a model of 8 channels on 64 positions; evaluations every 5 steps.
+  [[nodiscard]] std::vector<std::string> train(const std::string& name, int steps,
+                                               std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"train",
+                                          "--task",
+                                          "listops",
+                                          "--data",
+                                          data.string(),
+                                          "--out",
+                                          run(name).string(),
+                                          "--threads",
+                                          "1",
+                                          "--device",
+                                          "cpu",
+                                          "--steps",
+                                          std::to_string(steps),
+                                          "--batch",
+                                          "4",
+                                          "--features",
+                                          "8",
+                                          "--log-every",
+                                          "2"};
+    for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=5",
+                            "checkpoint_every=3", "accumulate=2"}) {
+      arguments.insert(arguments.end(), {"--set", set});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  [[nodiscard]] Finished finish(const std::vector<std::string>& arguments,
+                                std::uint64_t largest_file = 0) const {
+    return run_program(folder.path(), arguments, largest_file);
+  }
+};
+
+/// metrics.jsonl without what a clock says.
+std::vector<nlohmann::json> metrics_of(const fs::path& run) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(nlohmann::json::parse(line));
+    for (const char* key : {"time", "seconds", "steps_per_second", "tokens_per_second"}) {
+      lines.back().erase(key);
+    }
+  }
+  return lines;
+}
+
+int files_in(const fs::path& folder, const std::string& part) {
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().filename().string().find(part) != std::string::npos) ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a run that is killed again and again ends bit for bit like one that never was") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("whole", 31)).code == 0);
+
+  // Killed when the metrics have so many lines: in training, near an evaluation, near a checkpoint.
+  for (const std::size_t lines : {3u, 9u}) {
+    Program program(w.folder.path(), w.train("killed", 31, {"--resume"}));
+    const fs::path metrics = w.run("killed") / "metrics.jsonl";
+    const auto grown = [&] {
+      const std::string text = fs::exists(metrics) ? read_file(metrics) : "";
+      return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) >= lines;
+    };
+    while (program.running() && !grown()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    program.kill(SIGKILL);
+    CHECK(program.wait().code == 128 + SIGKILL);
+  }
+  const Finished last = w.finish(w.train("killed", 31, {"--resume"}));
+  CAPTURE(last.err);
+  CHECK(last.code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("killed") / "last.safetensors"));
+  CHECK(same_tensors(w.run("whole") / "best.safetensors", w.run("killed") / "best.safetensors"));
+  CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("killed")));
+  CHECK(files_in(w.run("killed"), ".tmp") == 0);
+}
+
+TEST_CASE("SIGTERM finishes the step, writes a checkpoint and exits with 143") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("whole", 40)).code == 0);
+  Program program(w.folder.path(), w.train("stopped", 40));
+  while (program.running() && !fs::exists(w.run("stopped") / "metrics.jsonl")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  program.kill(SIGTERM);
+  const Finished stopped = program.wait();
+  CAPTURE(stopped.err);
+  CHECK(stopped.code == 143);
+  CHECK(stopped.err.find("--resume") != std::string::npos);
+  REQUIRE(fs::exists(w.run("stopped") / "last.safetensors"));
+  CHECK(w.finish(w.train("stopped", 40, {"--resume"})).code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("stopped") / "last.safetensors"));
+}
+
+TEST_CASE("--stop-after leaves the schedule alone and a resumed run ends like a whole one") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("whole", 12)).code == 0);
+  const Finished part = w.finish(w.train("part", 12, {"--stop-after", "5"}));
+  CHECK(part.code == 0);
+  CHECK(part.err.find("stopped as asked after step 5 of 12") != std::string::npos);
+  CHECK_FALSE(fs::exists(w.run("part") / "result.json"));
+
+  const Finished again = w.finish(w.train("part", 12));
+  CHECK(again.code == 2);
+  CHECK(again.err.find("--resume") != std::string::npos);
+  CHECK(again.err.find("--force") != std::string::npos);
+  const Finished other = w.finish(w.train("part", 12, {"--resume", "--set", "lr=0.5"}));
+  CHECK(other.code == 2);
+  CHECK(other.err.find("lr: \"1e-4\" there, \"0.5\" here") != std::string::npos);
+
+  CHECK(w.finish(w.train("part", 12, {"--resume"})).code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+}
+
+TEST_CASE("a finished run has a complete result, and eval and predict agree with it") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Finished run = w.finish(w.train("run", 12));
+  CAPTURE(run.err);
+  REQUIRE(run.code == 0);
+  CHECK(run.out.find("test accuracy") != std::string::npos);
+  CHECK(run.err.find("parameters") != std::string::npos);
+  CHECK(run.err.find("measured") != std::string::npos);
+  CHECK(run.err.find("step 2/12  loss ") != std::string::npos);
+  CHECK(run.err.find('\r') == std::string::npos);  // no bar in a pipe
+  CHECK(files_in(w.run("run"), "events.out.tfevents") == 1);
+  const auto result = nlohmann::json::parse(read_file(w.run("run") / "result.json"));
+  for (const char* key :
+       {"task", "attention", "recipe", "seed", "steps", "dev_accuracy", "test_accuracy",
+        "train_seconds", "steps_per_second", "tokens_per_second", "peak_bytes", "parameters",
+        "device", "precision", "revision", "loader_wait_seconds", "data", "machine"}) {
+    CAPTURE(key);
+    CHECK(result.contains(key));
+  }
+  CHECK(result["steps"] == 12);
+
+  const Finished eval = w.finish({"eval", "--run", w.run("run").string(), "--split", "test"});
+  CAPTURE(eval.err);
+  CHECK(eval.code == 0);
+  char accuracy[64];
+  std::snprintf(accuracy, sizeof accuracy, "test accuracy %.2f %%",
+                100 * result["test_accuracy"].get<double>());
+  CHECK(eval.out.find(accuracy) != std::string::npos);
+
+  const auto lines = w.folder.write("lines.txt", "( ( ( [MAX 2 ) 9 ) ] )\n[MIN 3 4 ]\n");
+  const Finished labels =
+      w.finish({"predict", "--run", w.run("run").string(), "--from", lines.string()});
+  CHECK(labels.code == 0);
+  CHECK(std::count(labels.out.begin(), labels.out.end(), '\n') == 2);
+}
+
+TEST_CASE("wrong usage exits with 2 and one line that names the nearest") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto check = [&](const std::vector<std::string>& arguments, const char* part) {
+    const Finished f = w.finish(arguments);
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(f.err.starts_with("skytape: error: "));
+    CHECK(std::count(f.err.begin(), f.err.end(), '\n') == 1);
+    CHECK(f.err.find(part) != std::string::npos);
+  };
+  check({}, "no command");
+  check({"trian"}, "did you mean train?");
+  check({"train", "--atention", "softmax"}, "did you mean --attention?");
+  check({"train", "--task", "listop"}, "did you mean 'listops'?");
+  check({"train", "--attention", "skyfromer"}, "did you mean 'skyformer'?");
+  check({"train", "--recipe", "skytap"}, "did you mean 'skytape'?");
+  check({"train", "--device", "gpu"}, "unknown device");
+  check({"train", "--set", "lrr=1"}, "did you mean 'lr'?");
+  check({"train", "--set", "lr"}, "expected key=value");
+  check({"train", "--batch", "-3"}, "batch: expected 1..65536");
+  check({"train", "--steps", "many"}, "steps: expected");
+  check({"train", "--stop-after", "0"}, "--stop-after");
+  check({"train", "--seed", "minus"}, "--seed");
+  check({"train", "--threads", "-1"}, "--threads");
+  check({"train", "--resume", "--force"}, "exclude each other");
+  check({"info", "atention"}, "did you mean 'attention'?");
+  check({"eval", "--run", "x", "--split", "train"}, "unknown split");
+  check({"eval"}, "--run DIR or --weights");
+  check({"bench", "--n", "10,,20"}, "--n");
+  check({"gradcheck", "--attention", "sofmax"}, "did you mean 'softmax'?");
+}
+
+TEST_CASE("missing, foreign and broken data exit with 3 and name file and line") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto data_error = [&](const std::vector<std::string>& arguments, const std::string& part) {
+    const Finished f = w.finish(arguments);
+    CAPTURE(f.err);
+    CHECK(f.code == 3);
+    // One line, behind whatever warnings the reader had.
+    const std::size_t error = f.err.find("skytape: error: ");
+    REQUIRE(error != std::string::npos);
+    CHECK(std::count(f.err.begin() + static_cast<std::ptrdiff_t>(error), f.err.end(), '\n') == 1);
+    CHECK(f.err.find(part) != std::string::npos);
+  };
+  const std::string head = "Source\tTarget\n( ( [MAX 2 ) ] )\t2\n";
+  const auto read_tsv = [&](const std::string& bad, const std::string& part) {
+    w.folder.write("tsv/basic_train.tsv", head + bad);
+    w.folder.write("tsv/basic_val.tsv", head);
+    w.folder.write("tsv/basic_test.tsv", head);
+    const fs::path fresh = w.folder.path() / "fresh";
+    data_error({"data", "--task", "listops", "--from", (w.folder.path() / "tsv").string(), "--data",
+                fresh.string()},
+               part);
+    CHECK_FALSE(data::is_prepared(data::find_task("listops"), fresh));
+  };
+  read_tsv("( ( [MAX 2 ) ] )\t12\n", "basic_train.tsv:3");
+  read_tsv("( ( [MAX two ) ] )\t2\n", "basic_train.tsv:3");
+  read_tsv("( ( [MAX 2 ) ] )", "basic_train.tsv:3");
+  data_error({"data", "--from", (w.folder.path() / "nowhere").string()}, "does not exist");
+  data_error({"eval", "--run", (w.folder.path() / "nowhere").string()}, "holds no run");
+  data_error({"goldens", "--dir", (w.folder.path() / "nowhere").string()}, "nowhere");
+
+  REQUIRE(w.finish(w.train("run", 12, {"--stop-after", "3"})).code == 0);
+  const fs::path last = w.run("run") / "last.safetensors";
+  const std::string good = read_file(last);
+  std::ofstream(last, std::ios::binary) << good.substr(0, good.size() / 2);
+  data_error(w.train("run", 12, {"--resume"}), "last.safetensors");
+  train::write_safetensors(last, {{"w", Tensor::zeros({2}, DType::f32, Device::cpu)}}, {});
+  data_error(w.train("run", 12, {"--resume"}), "not a checkpoint of skytape");
+  data_error({"eval", "--weights", last.string(), "--data", w.data.string()}, "no tensor");
+}
+
+TEST_CASE("a full disk exits with 1, names the file and leaves no half of it") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Finished f = w.finish(w.train("run", 12), 8192);
+  CAPTURE(f.err);
+  CHECK(f.code == 1);
+  CHECK(f.err.find(".safetensors") != std::string::npos);
+  CHECK_FALSE(fs::exists(w.run("run") / "last.safetensors"));
+  CHECK(files_in(w.run("run"), ".tmp") == 0);
+}
+
+TEST_CASE("a loss that is not finite exits with 4, and --check-finite names the op") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto blown_up = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--set", "lr=10", "--set", "weight_decay=10", "--set", "warmup=2",
+                             "--set", "clip_value=0", "--force"});
+    return w.finish(w.train("run", 400, std::move(more)));
+  };
+  const Finished plain = blown_up({});
+  CAPTURE(plain.err);
+  CHECK(plain.code == 4);
+  CHECK(plain.err.find("not finite") != std::string::npos);
+  const Finished named = blown_up({"--check-finite"});
+  CAPTURE(named.err);
+  CHECK(named.code == 4);
+}

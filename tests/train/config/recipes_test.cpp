@@ -1,0 +1,227 @@
+#include "train/config/recipes.hpp"
+#include "tensor/gemm/precision.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "attention/registry.hpp"
+#include "tests/data/made_up.hpp"
+#include "train/config/run_config.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::error_of;
+
+namespace {
+
+using Table = std::map<std::string, std::string>;
+
+Table recipe(const std::string& name, const std::string& task, const std::string& method) {
+  Table table;
+  for (const Setting& s : recipe_settings(name, task, method)) table[s.key] = s.value;
+  return table;
+}
+
+Choices choices(std::vector<Choice> values = {}) {
+  Choices c;
+  c.values = std::move(values);
+  return c;
+}
+
+const Setting& setting(const RunConfig& config, const std::string& key) {
+  const auto found = std::find_if(config.settings.begin(), config.settings.end(),
+                                  [&](const Setting& s) { return s.key == key; });
+  REQUIRE(found != config.settings.end());
+  return *found;
+}
+
+/// One cell row of the papers' hyper-parameter table.
+struct PaperRow {
+  const char *recipe, *task, *batch, *lr, *warmup, *steps, *eval_every, *features, *patience;
+};
+
+}  // namespace
+
+TEST_CASE("recipes hold every row of the papers' hyper-parameters") {
+  const PaperRow rows[] = {
+      {"skyformer", "listops", "32", "1e-4", "1000", "50000", "500", "128", "0"},
+      {"skyformer", "text", "16", "1e-4", "80", "50000", "500", "128", "0"},
+      {"skyformer", "retrieval", "16", "2e-4", "800", "50000", "1000", "128", "0"},
+      {"skyformer", "pathfinder", "128", "2e-4", "312", "50000", "500", "128", "0"},
+      {"skyformer", "image", "256", "1e-4", "175", "50000", "50", "128", "0"},
+      {"skeinformer", "listops", "256", "1e-4", "1000", "20000", "500", "256", "10"},
+      {"skeinformer", "text", "128", "1e-4", "80", "50000", "500", "256", "10"},
+      {"skeinformer", "retrieval", "64", "1e-4", "800", "60000", "300", "256", "10"},
+      {"skeinformer", "pathfinder", "512", "2e-4", "312", "31200", "312", "256", "10"},
+      {"skeinformer", "image", "256", "1e-4", "175", "50000", "50", "256", "10"},
+  };
+  for (const PaperRow& row : rows) {
+    CAPTURE(row.recipe);
+    CAPTURE(row.task);
+    Table t = recipe(row.recipe, row.task, "softmax");
+    CHECK(t["batch"] == row.batch);
+    CHECK(t["lr"] == row.lr);
+    CHECK(t["warmup"] == row.warmup);
+    CHECK(t["steps"] == row.steps);
+    CHECK(t["eval_every"] == row.eval_every);
+    CHECK(t["features"] == row.features);
+    CHECK(t["patience"] == row.patience);
+    CHECK(t["layers"] == "2");
+    CHECK(t["width"] == "64");
+    CHECK(t["ff_width"] == "128");
+    CHECK(t["heads"] == "2");
+    CHECK(t["dropout"] == "0.1");
+    CHECK(t["attention_dropout"] == "0.1");
+    CHECK(t["weight_decay"] == "0");
+    CHECK(t["mask"] == "nonzero");
+    CHECK(t["drop_close"] == "1");
+    CHECK(t["accumulate"] == "1");
+  }
+}
+
+TEST_CASE("single methods accumulate as the papers' configurations say") {
+  const auto chunks = [](const char* r, const char* task, const char* method) {
+    return recipe(r, task, method)["accumulate"];
+  };
+  CHECK(chunks("skyformer", "listops", "kernelized") == "1");
+  CHECK(chunks("skyformer", "text", "kernelized") == "2");
+  CHECK(chunks("skyformer", "retrieval", "kernelized") == "2");
+  CHECK(chunks("skyformer", "pathfinder", "informer") == "2");
+  CHECK(chunks("skeinformer", "listops", "skeinformer") == "2");
+  CHECK(chunks("skeinformer", "listops", "skein_nonorm") == "4");
+  CHECK(chunks("skeinformer", "listops", "skein_uniform") == "1");
+  CHECK(chunks("skeinformer", "text", "skein_nonorm") == "8");
+  CHECK(chunks("skeinformer", "retrieval", "skeinformer") == "1");
+  CHECK(chunks("skeinformer", "retrieval", "skein_nonorm") == "16");
+  CHECK(chunks("skeinformer", "image", "informer") == "2");
+  CHECK(chunks("skytape", "text", "kernelized") == "1");
+}
+
+TEST_CASE("recipe skytape mends what the papers' code does") {
+  Table t = recipe("skytape", "listops", "skyformer");
+  CHECK(t["drop_close"] == "0");
+  CHECK(t["mask"] == "length");
+  CHECK(t["text.dev"] == "heldout");
+  CHECK(t["eval_examples"] == "0");
+  CHECK(t["select"] == "best_accuracy");
+  CHECK(t["group_by_length"] == "1");
+  CHECK_FALSE(t.contains("skyformer.scale"));
+  Table papers = recipe("skyformer", "listops", "skyformer");
+  CHECK(papers["skyformer.scale"] == "0.42044820762685725");
+  CHECK(papers["skyformer.landmarks"] == "official");
+  CHECK(papers["skyformer.inverse_start"] == "original");
+  CHECK(papers["select_after"] == "0.2");
+  CHECK(papers["eval_examples"] == "1984");
+  CHECK(recipe("skeinformer", "listops", "softmax")["select"] == "best_loss");
+  CHECK(recipe("skeinformer", "listops", "softmax")["clip_value"] == "0");
+}
+
+TEST_CASE("every paper option of a registered method exists and is accepted") {
+  for (const PaperOption& row : paper_options()) {
+    bool registered = false;
+    bool served = false;
+    for (const attention::Spec& spec : attention::registry()) {
+      if (!matches(row, spec.name)) continue;
+      registered = true;
+      served |= std::any_of(spec.options.begin(), spec.options.end(),
+                            [&](const auto& option) { return option.key == row.option; });
+    }
+    CAPTURE(row.methods);
+    CAPTURE(row.option);
+    CHECK((served || !registered));
+  }
+  for (const attention::Spec& spec : attention::registry()) {
+    for (const RecipeInfo& info : recipes()) {
+      Choices c;
+      c.attention = spec.name;
+      c.recipe = info.name;
+      CAPTURE(spec.name);
+      CHECK(error_of([&] { (void)resolve(c); }) == "");
+    }
+  }
+}
+
+TEST_CASE("every task has a complete recipe") {
+  for (const data::TaskInfo& task : data::tasks()) {
+    for (const RecipeInfo& info : recipes()) {
+      Choices c;
+      c.task = task.name;
+      c.attention = "softmax";
+      c.recipe = info.name;
+      CAPTURE(task.name);
+      CHECK(error_of([&] { (void)resolve(c); }) == "");
+    }
+  }
+}
+
+TEST_CASE("a shorter run keeps its share of warm-up, two steps at least") {
+  RunConfig config = resolve(choices({{"steps", "500", "--steps"}}));
+  CHECK(config.schedule.steps == 500);
+  CHECK(config.schedule.warmup == 10);
+  CHECK(setting(config, "warmup").origin == "1000 of 50000 steps, scaled to 500");
+  CHECK(setting(config, "steps").origin == "--steps");
+  CHECK(resolve(choices({{"steps", "10", "--steps"}})).schedule.warmup == 2);
+  CHECK(resolve(choices({{"steps", "500", "--steps"}, {"warmup", "7", "--set"}})).schedule.warmup ==
+        7);
+}
+
+TEST_CASE("wrong keys, values and keys without effect are refused by name") {
+  const auto refusal = [](const std::string& key, const std::string& value,
+                          const std::string& attention = "skyformer") {
+    Choices c = choices({{key, value, "--set"}});
+    c.attention = attention;
+    return error_of<UsageError>([&] { (void)resolve(c); });
+  };
+  CHECK(refusal("warmpu", "5").find("did you mean 'warmup'") != std::string::npos);
+  CHECK(refusal("lr", "fast").find("lr: expected 0..10, got 'fast'") != std::string::npos);
+  CHECK(refusal("batch", "0").find("batch: expected 1..65536, got '0'") != std::string::npos);
+  CHECK(refusal("select", "best").find("expected best_accuracy|best_loss|last") !=
+        std::string::npos);
+  CHECK(refusal("heads", "3").find("multiple of heads") != std::string::npos);
+  CHECK(refusal("accumulate", "64").find("at most batch = 32") != std::string::npos);
+  CHECK(refusal("features", "64", "softmax").find("no effect") != std::string::npos);
+  CHECK(refusal("attention_dropout", "0").find("no effect") != std::string::npos);
+  CHECK(refusal("mask", "nonzero").find("no effect") != std::string::npos);
+  CHECK(refusal("text.dev", "test").find("no effect") != std::string::npos);
+  CHECK(refusal("skyformer.gamma", "0.2", "softmax").find("no effect") != std::string::npos);
+  CHECK(refusal("skyformer.gama", "0.2").find("skyformer.gamma") != std::string::npos);
+  CHECK(refusal("skyformer.gamma", "-1").find("skyformer.gamma: expected") != std::string::npos);
+
+  Choices twice = choices({{"batch", "4", "--set"}, {"batch", "8", "--batch"}});
+  CHECK(error_of<UsageError>([&] { (void)resolve(twice); }).find("set twice") != std::string::npos);
+  Choices last = choices({{"select", "last", "--set"}, {"select_after", "0.5", "--set"}});
+  CHECK(error_of<UsageError>([&] { (void)resolve(last); }).find("no effect") != std::string::npos);
+}
+
+TEST_CASE("a configuration survives JSON and its differences are found by name") {
+  const RunConfig config = resolve(choices({{"features", "32", "--features"}}));
+  const nlohmann::json saved = to_json(config);
+  const RunConfig again = config_from_json(saved, "config.json");
+  CHECK(to_json(again) == saved);
+  CHECK(again.model.attention_options == config.model.attention_options);
+  CHECK(again.schedule.warmup == config.schedule.warmup);
+  CHECK(first_difference(saved, to_json(again)).empty());
+
+  const nlohmann::json other = to_json(resolve(choices({{"features", "64", "--features"}})));
+  CHECK(first_difference(saved, other) == "features: \"32\" there, \"64\" here");
+  nlohmann::json broken = saved;
+  broken.erase("seed");
+  CHECK(error_of<DataError>([&] {
+          (void)config_from_json(broken, "x/config.json");
+        }).find("x/config.json") != std::string::npos);
+}
+
+TEST_CASE("trivial floors are known for the benchmark's tasks") {
+  CHECK(trivial_floor("listops").accuracy == doctest::Approx(0.362));
+  CHECK(trivial_floor("text").accuracy == doctest::Approx(0.662));
+  CHECK(trivial_floor("tsv").accuracy < 0);
+}
+
+TEST_CASE("precisions have three names") {
+  CHECK(parse_precision("bf16") == Precision::bf16);
+  CHECK_THROWS_WITH_AS((void)parse_precision("fp16"),
+                       "precision: expected fp32, tf32 or bf16, got fp16", UsageError);
+}

@@ -1,0 +1,125 @@
+#include "train/formats/plot.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "attention/registry.hpp"
+#include "tests/data/made_up.hpp"
+#include "tests/support/no_programs.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::error_of;
+using data::made_up::Folder;
+using data::made_up::read_file;
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+Figure sample_figure() {
+  LinePanel lines;
+  lines.title = "n = 64, the user's";
+  lines.x = {"features d (count)", Scale::log2, {}, {}};
+  lines.y = {"error (spectral norm)", Scale::log10, 0.05, {}};
+  lines.series.push_back({"skyformer", {8, 16, 32, 64}, {1, kNan, 0.1, 0}, {0.5, 0.1, 0.2, 0.1}});
+  lines.series.push_back({"best rank d", {8, 16, 32}, {0.5, 0.25, 0.125}, {}});
+  HeatMap map;
+  map.title = "heat";
+  map.x_label = "head";
+  map.y_label = "layer";
+  map.value_label = "share (1)";
+  map.columns = {"0", "1"};
+  map.rows = {"0", "1", "2"};
+  map.values = {{0.1, 0.2}, {0.3, kNan}, {0.5, 0.6}};
+  Figure figure;
+  figure.name = "sample";
+  figure.title = "A sample";
+  figure.panels = {lines, map};
+  return figure;
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("without gnuplot a figure leaves data and script, missing values as gaps") {
+  const Folder folder;
+  const test::NoPrograms guard;
+  const std::vector<Figure> figures = {sample_figure()};
+  CHECK_FALSE(draw(folder.path() / "deep" / "er", figures));
+  const auto at = folder.path() / "deep" / "er";
+  const std::string numbers = read_file(at / "sample.dat");
+  CHECK(has(numbers, "8 1 0.5 1.5\n"));
+  CHECK(has(numbers, "1.5\nNaN NaN NaN NaN\n32 0.1 0.09 0.3\n"));  // the bar would reach below 0
+  CHECK(has(numbers, "0.3\nNaN NaN NaN NaN\n"));                   // zero has no logarithm
+  CHECK(has(numbers, "0 1 0.3\n1 1 NaN\n"));
+  const std::string script = read_file(at / "sample.gp");
+  CHECK(has(script, "set xlabel 'features d (count)'"));
+  CHECK(has(script, "'n = 64, the user''s'"));
+  CHECK(has(script, "set logscale x 2"));
+  CHECK(has(script, "set xrange [*:*]"));
+  CHECK(has(script, "set yrange [0.05:*]"));
+  CHECK(has(script, "title 'best rank d'"));
+  CHECK_FALSE(std::filesystem::exists(at / "sample.png"));
+}
+
+TEST_CASE("a series without points keeps its place among the data's blocks") {
+  const Folder folder;
+  const test::NoPrograms guard;
+  LinePanel panel;
+  panel.series = {{"empty", {}, {}, {}}, {"full", {1}, {2}, {}}};
+  const std::vector<Figure> figures = {{"gap", "Gap", {panel}, 1}};
+  CHECK_FALSE(draw(folder.path(), figures));
+  CHECK(has(read_file(folder.path() / "gap.dat"), "high\nNaN NaN NaN NaN\n\n\n# : full"));
+  CHECK(has(read_file(folder.path() / "gap.gp"), "'gap.dat' index 1 using"));
+}
+
+TEST_CASE("gnuplot draws lines, error bars, gaps, panels without data and heat maps") {
+  if (std::system("command -v gnuplot > /dev/null") != 0) {
+    MESSAGE("skipped: no gnuplot here");
+    return;
+  }
+  const Folder folder;
+  Figure figure = sample_figure();
+  LinePanel empty = std::get<LinePanel>(figure.panels[0]);
+  for (Series& s : empty.series) s.y.assign(s.y.size(), kNan);
+  figure.panels.insert(figure.panels.begin(), empty);
+  const std::vector<Figure> figures = {figure};
+  CHECK(draw(folder.path(), figures));
+  CHECK(read_file(folder.path() / "sample.png").starts_with("\x89PNG"));
+  CHECK(has(read_file(folder.path() / "sample.svg"), "best rank d"));
+  // The script alone makes them again.
+  std::filesystem::remove(folder.path() / "sample.png");
+  REQUIRE(std::system(("cd " + folder.path().string() + " && gnuplot sample.gp").c_str()) == 0);
+  CHECK(std::filesystem::exists(folder.path() / "sample.png"));
+}
+
+TEST_CASE("no two methods look alike, and each always looks the same") {
+  std::vector<Look> looks;
+  for (const attention::Spec& spec : attention::registry()) {
+    const Look look = look_of(spec.name);
+    CHECK(look == look_of(spec.name, 3));
+    CHECK(std::find(looks.begin(), looks.end(), look) == looks.end());
+    looks.push_back(look);
+  }
+  for (int other = 0; other < 30; ++other) looks.push_back(look_of("no method", other));
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    CHECK(std::count(looks.begin(), looks.end(), looks[i]) == 1);
+  }
+}
+
+TEST_CASE("a series whose lists differ in length is refused by name") {
+  const Folder folder;
+  Figure figure = sample_figure();
+  std::get<LinePanel>(figure.panels[0]).series[1].y.pop_back();
+  const std::vector<Figure> figures = {figure};
+  const std::string text = error_of([&] { (void)draw(folder.path(), figures); });
+  CHECK(has(text, "best rank d"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "sample.dat"));
+}

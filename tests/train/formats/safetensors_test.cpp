@@ -1,0 +1,133 @@
+#include "train/formats/safetensors.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "tests/data/made_up.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::error_of;
+using data::made_up::Folder;
+using data::made_up::read_file;
+
+namespace {
+
+Tensor numbers(const Shape& shape, DType dtype, int first) {
+  std::vector<double> values;
+  for (std::int64_t i = 0; i < shape.numel(); ++i) values.push_back(static_cast<double>(first + i));
+  return Tensor::from(values, shape, dtype, Device::cpu);
+}
+
+/// A file with this header and so many bytes of data.
+std::string file_of(const std::string& header, std::size_t data_bytes) {
+  const std::uint64_t length = header.size();
+  std::string file(sizeof(length), '\0');
+  std::memcpy(file.data(), &length, sizeof(length));
+  return file + header + std::string(data_bytes, '\1');
+}
+
+}  // namespace
+
+TEST_CASE("safetensors come back with names, shapes, dtypes, values and metadata") {
+  const Folder folder;
+  const auto path = folder.path() / "x.safetensors";
+  const std::vector<NamedTensor> tensors = {{"a.weight", numbers({2, 3}, DType::f32, 1)},
+                                            {"b", numbers({5}, DType::f64, -7)},
+                                            {"empty", numbers({0, 4}, DType::f32, 0)},
+                                            {"scalar", numbers({}, DType::i32, 9)}};
+  write_safetensors(path, tensors, {{"note", "quotes \" and \n lines"}});
+  const SafetensorsFile file = read_safetensors(path);
+  CHECK(file.metadata.at("note") == "quotes \" and \n lines");
+  REQUIRE(file.tensors.size() == tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    const Tensor* found = file.find(name);
+    REQUIRE(found != nullptr);
+    CHECK(found->shape() == tensor.shape());
+    CHECK(found->dtype() == tensor.dtype());
+    CHECK(found->to_vector() == tensor.to_vector());
+  }
+  CHECK(file.find("absent") == nullptr);
+}
+
+TEST_CASE("hostile safetensors are refused with the file's name and the problem") {
+  const Folder folder;
+  const auto refusal = [&](const std::string& bytes) {
+    const auto path = folder.write("bad.safetensors", bytes);
+    const std::string text = error_of<DataError>([&] { (void)read_safetensors(path); });
+    CHECK(text.find(path.string()) != std::string::npos);
+    return text;
+  };
+  const auto entry = [](const std::string& dtype, const std::string& shape,
+                        const std::string& range) {
+    return "{\"w\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + range +
+           "}}";
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(refusal(""), "shorter than 8 bytes");
+  has(refusal(std::string(8, '\xff')), "header claims");
+  has(refusal(file_of("{}", 0).substr(0, 9)), "header claims");
+  has(refusal(file_of("no json", 0)), "its header");
+  has(refusal(file_of("[1]", 0)), "no JSON object");
+  has(refusal(file_of(std::string(5000, '['), 0)), "its header");
+  has(refusal(file_of(entry("BF16", "[2]", "[0,4]"), 4)), "dtype BF16");
+  has(refusal(file_of(entry("F32", "[1]", "[0,8]"), 8)), "its shape needs another number");
+  has(refusal(file_of(entry("F32", "[2]", "[0,8]"), 4)), "truncated");
+  has(refusal(file_of(entry("F32", "[1]", "[0,4]"), 8)), "the header accounts for 4");
+  has(refusal(file_of(entry("F32", "[1]", "[4,8]"), 8)), "expected it to start at 0");
+  has(refusal(file_of(entry("F32", "[1]", "[8,4]"), 8)), "bytes 8..4");
+  has(refusal(file_of(entry("F32", "[-1]", "[0,4]"), 4)), "natural number");
+  has(refusal(file_of(entry("F32", "[4294967296,4294967296]", "[0,0]"), 0)), "larger than");
+  has(refusal(file_of(entry("F32", "[1,1,1,1,1,1,1]", "[0,4]"), 4)), "axes");
+  has(refusal(file_of(entry("F32", "[1]", "[0]"), 4)), "two natural numbers");
+  has(refusal(file_of("{\"w\":{\"dtype\":\"F32\"}}", 4)), "its header");
+  has(refusal(file_of("{\"__metadata__\":{\"a\":1}}", 0)), "its header");
+  has(refusal(file_of("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+                      "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+                      12)),
+      "expected it to start at 8");
+  has(error_of<DataError>([&] { (void)read_safetensors(folder.path() / "none"); }), "none");
+}
+
+TEST_CASE("one flipped bit anywhere in the data is noticed") {
+  const Folder folder;
+  const auto path = folder.path() / "x.safetensors";
+  write_safetensors(path, {{"w", numbers({64}, DType::f32, 1)}}, {});
+  const std::string good = read_file(path);
+  for (const std::size_t back : {1u, 100u, 256u}) {
+    std::string bad = good;
+    bad[bad.size() - back] = static_cast<char>(bad[bad.size() - back] ^ 0x10);
+    folder.write("x.safetensors", bad);
+    CHECK(error_of<DataError>([&] { (void)read_safetensors(path); }).find("corrupted") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("a full disk leaves the file that was there, names it, and nothing half-written") {
+  const Folder folder;
+  const auto path = folder.path() / "last.safetensors";
+  write_safetensors(path, {{"w", numbers({4}, DType::f32, 1)}}, {});
+  const std::string before = read_file(path);
+
+  // A limit on file sizes stands in for a full disk: the write itself fails.
+  rlimit limit{};
+  ::getrlimit(RLIMIT_FSIZE, &limit);
+  const rlimit small{4096, limit.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const std::string text = error_of<Error>([&] {
+    write_safetensors(path, {{"w", numbers({100000}, DType::f32, 1)}}, {});
+  });
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  std::signal(SIGXFSZ, handler);
+
+  CHECK(text.find(path.string()) != std::string::npos);
+  CHECK(read_file(path) == before);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}

@@ -1,0 +1,192 @@
+#include "train/lra/lra_table.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "attention/registry.hpp"
+#include "tests/data/made_up.hpp"
+#include "train/papers/paper_results.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::Folder;
+using nlohmann::json;
+
+namespace {
+
+/// A run as its config.json describes it.
+json config_of(const std::string& task, const std::string& attention, int seed,
+               const std::string& steps = "") {
+  json settings = {{"lr", {{"value", "1e-4"}, {"origin", "recipe skytape"}}}};
+  if (!steps.empty()) settings["steps"] = {{"value", steps}, {"origin", "--steps"}};
+  return {{"task", task},
+          {"attention", attention},
+          {"recipe", "skytape"},
+          {"seed", seed},
+          {"device", "cpu"},
+          {"settings", settings},
+          {"data", {{"name", task}, {"train", {{"fingerprint", "0123"}}}}}};
+}
+
+/// Writes a finished run; `called` is the name of its results.
+void finish(const Folder& folder, const std::string& name, const json& config, double accuracy,
+            const std::string& called = "") {
+  json result = config;
+  if (!called.empty()) result["task"] = called;
+  for (const char* key : {"steps", "selected_step", "train_seconds", "steps_per_second",
+                          "tokens_per_second", "peak_bytes"}) {
+    result[key] = 10;
+  }
+  result["dev_accuracy"] = accuracy;
+  result["test_accuracy"] = accuracy;
+  folder.write(name + "/config.json", config.dump());
+  folder.write(name + "/result.json", result.dump());
+}
+
+/// The line of the text that starts so.
+std::string line_of(const std::string& text, const std::string& start) {
+  const std::size_t at = ("\n" + text).find("\n" + start);
+  return at == text.npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+std::vector<WantedRun> wanted(const std::vector<json>& configs) {
+  std::vector<WantedRun> runs;
+  for (const json& c : configs) {
+    runs.push_back({c["task"].get<std::string>() + "-" + c["attention"].get<std::string>() + "-s" +
+                        std::to_string(c["seed"].get<int>()),
+                    c});
+  }
+  return runs;
+}
+
+}  // namespace
+
+TEST_CASE("the papers' rows are complete: cells give the averages, methods are registered") {
+  CHECK(paper_results().size() == 9 + 16);
+  for (const PaperRow& row : paper_results()) {
+    CAPTURE(row.method);
+    CHECK_NOTHROW((void)attention::find(std::string(row.method)));
+    const double mean = (row.text + row.listops + row.retrieval + row.pathfinder + row.image) / 5;
+    CHECK(std::abs(mean - row.average) < 0.0151);
+    CHECK_FALSE(paper_accuracy(row, "retrieval-substitute").has_value());
+    CHECK_FALSE(paper_accuracy(row, "pathx").has_value());
+  }
+}
+
+TEST_CASE("the table has means, spreads, floors and papers, and dashes where nothing is") {
+  const Folder folder;
+  finish(folder, "listops-skyformer-s1", config_of("listops", "skyformer", 1), 0.37);
+  finish(folder, "listops-skyformer-s2", config_of("listops", "skyformer", 2), 0.39);
+  finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1), 0.362);
+  std::vector<json> grid;
+  for (const char* task : {"listops", "text"}) {
+    for (const char* method : {"softmax", "skyformer"}) {
+      for (const int seed : {1, 2}) grid.push_back(config_of(task, method, seed));
+    }
+  }
+  const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
+  const std::string text = to_markdown(table);
+  CAPTURE(text);
+  CHECK(line_of(text, "| attention") == "| attention | source | listops | text |");
+  CHECK(line_of(text, "| – | trivial") == "| – | trivial floor | 36.2 | 66.2 |");
+  CHECK(line_of(text, "| skyformer | skytape") ==
+        "| skyformer | skytape | 38.00 (37.00–39.00, 2 seeds) | – |");
+  CHECK(line_of(text, "| softmax | skytape") ==
+        "| softmax | skytape | 36.20 ↓ (36.20–36.20, 1 of 2 seeds) | – |");
+  CHECK(line_of(text, "| skyformer | Skyformer") ==
+        "| skyformer | Skyformer paper | 38.69 | 64.70 ↓ |");
+  CHECK(text.find("Not in the table") == std::string::npos);
+  CHECK(table.skipped.empty());
+
+  const std::string csv = to_csv(table);
+  CAPTURE(csv);
+  CHECK(line_of(csv, "skyformer,skytape,listops") ==
+        "skyformer,skytape,listops,38.0000,37.0000,39.0000,38.0000,2,2,36.2,0");
+  CHECK(line_of(csv, "softmax,skytape,listops").ends_with("1,2,36.2,1"));
+  CHECK(line_of(csv, "softmax,skytape,text") == "softmax,skytape,text,,,,,0,2,66.2,");
+  CHECK(line_of(csv, "softmax,\"Skeinformer paper, dropout 0.1\",text") ==
+        "softmax,\"Skeinformer paper, dropout 0.1\",text,57.69,,,,,,66.2,1");
+}
+
+TEST_CASE("an average needs all five tasks of the papers") {
+  const Folder folder;
+  const std::vector<std::string> tasks = {"listops", "text", "retrieval", "pathfinder", "image"};
+  std::vector<json> grid;
+  for (const std::string& task : tasks) {
+    for (const char* method : {"softmax", "vmean"}) grid.push_back(config_of(task, method, 1));
+    finish(folder, task + "-softmax-s1", config_of(task, "softmax", 1), 0.7);
+    if (task != "image") finish(folder, task + "-vmean-s1", config_of(task, "vmean", 1), 0.7);
+  }
+  const std::string text = to_markdown(make_table(wanted(grid), find_runs(folder.path())));
+  CAPTURE(text);
+  CHECK(line_of(text, "| softmax | skytape").ends_with("| 70.00 | 70.00 |"));
+  CHECK(line_of(text, "| vmean | skytape").ends_with("| – | – |"));
+  CHECK(line_of(text, "| vmean | Skein").ends_with("| 34.33 | 53.98 |"));
+}
+
+TEST_CASE("substitute data get a column of their own, without the papers' numbers") {
+  const Folder folder;
+  finish(folder, "retrieval-softmax-s1", config_of("retrieval", "softmax", 1), 0.75,
+         "retrieval-substitute");
+  const std::string text = to_markdown(
+      make_table(wanted({config_of("retrieval", "softmax", 1)}), find_runs(folder.path())));
+  CAPTURE(text);
+  CHECK(line_of(text, "| attention") ==
+        "| attention | source | retrieval | retrieval-substitute |");
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | – | 75.00 |");
+  CHECK(line_of(text, "| softmax | Skyformer") == "| softmax | Skyformer paper | 80.69 | – |");
+  CHECK(text.find("\nretrieval-substitute: other papers") != std::string::npos);
+}
+
+TEST_CASE("unfinished, broken, doubled and foreign run folders are named and left out") {
+  const Folder folder;
+  const json config = config_of("listops", "softmax", 1);
+  finish(folder, "a-good", config, 0.5);
+  finish(folder, "b-again", config, 0.9);
+  json elsewhere = config_of("listops", "softmax", 2);
+  elsewhere["data"]["train"]["fingerprint"] = "4567";
+  finish(folder, "c-other-data", elsewhere, 0.9);
+  folder.write("d-running/config.json", config.dump());
+  finish(folder, "e-cut", config, 0.9);
+  folder.write("e-cut/result.json", "{\"task\": \"listo");
+  finish(folder, "f-nan", config_of("listops", "softmax", 3), std::nan(""));
+  finish(folder, "g-zero", config_of("listops", "softmax", 4), 7.5);
+  finish(folder, "h-mixed", config_of("listops", "softmax", 5), 0.9);
+  folder.write("h-mixed/config.json", config_of("listops", "vmean", 5).dump());
+  finish(folder, "i-odd", config_of("listops", "softmax", 6), 0.9);
+  folder.write("i-odd/config.json", "[1, 2]");
+  folder.write("notes/readme.txt", "no run");
+  const AccuracyTable table = make_table({}, find_runs(folder.path()));
+  const std::string text = to_markdown(table);
+  CAPTURE(text);
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 50.00 |");
+  CHECK(table.skipped.size() == 8);
+  CHECK(line_of(text, "- b-again") == "- b-again: the same run as a-good");
+  CHECK(line_of(text, "- c-other-data") == "- c-other-data: other data than a-good");
+  CHECK(line_of(text, "- d-running") == "- d-running: not finished");
+  for (const char* name : {"e-cut", "f-nan", "g-zero", "h-mixed", "i-odd"}) {
+    CAPTURE(name);
+    CHECK(line_of(text, std::string("- ") + name).find(": broken: ") != std::string::npos);
+  }
+  CHECK(text.find("notes") == std::string::npos);
+}
+
+TEST_CASE("what the user set makes a row of its own, unless the grid asked for just that") {
+  const Folder folder;
+  finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1, "500"), 0.5);
+  const auto found = [&] { return find_runs(folder.path()); };
+  const std::string other =
+      to_markdown(make_table(wanted({config_of("listops", "softmax", 1)}), found()));
+  CAPTURE(other);
+  CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – |");
+  CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 |");
+
+  json same = config_of("listops", "softmax", 1, "500");
+  same["settings"]["steps"]["origin"] = "recipe skytape";
+  const std::string asked = to_markdown(make_table(wanted({same}), found()));
+  CAPTURE(asked);
+  CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 |");
+  CHECK(asked.find("steps=500") == std::string::npos);
+}

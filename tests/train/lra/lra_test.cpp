@@ -1,0 +1,240 @@
+// Grids and seeds through the program: what is skipped, resumed, named and left alone.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/data/made_up.hpp"
+#include "tests/train/cli/program.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::made_up::Folder;
+using data::made_up::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A small ListOps, and commands for runs of a small model on it.
+struct Workshop {
+  Folder folder;
+  fs::path data = folder.path() / "data", runs = folder.path() / "runs";
+
+  Workshop() { data::made_up::small_listops(data, 150); }
+
+  [[nodiscard]] std::vector<std::string> small(std::vector<std::string> command, int steps,
+                                               const std::vector<std::string>& more) const {
+    command.insert(command.end(),
+                   {"--data", data.string(), "--out", runs.string(), "--device", "cpu", "--threads",
+                    "1", "--features", "8", "--steps", std::to_string(steps)});
+    for (const char* set : {"batch=4", "max_length=64", "width=8", "ff_width=8", "eval_every=5000",
+                            "checkpoint_every=5000"}) {
+      command.insert(command.end(), {"--set", set});
+    }
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  }
+  [[nodiscard]] Finished lra(int steps, const std::vector<std::string>& more) const {
+    return run_program(folder.path(), small({"lra"}, steps, more));
+  }
+  [[nodiscard]] bool exists(const std::string& file) const { return fs::exists(runs / file); }
+};
+
+void wait_until(Program& program, const std::function<bool()>& seen) {
+  while (program.running() && !seen()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothing twice") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::vector<std::string> grid = {
+      "--tasks", "listops,text", "--attentions", "softmax,skyformer", "--seeds", "2", "--jobs",
+      "2"};
+  const Finished first = w.lra(4, grid);
+  CAPTURE(first.err);
+  CAPTURE(first.out);
+  CHECK(first.code == 1);  // text is not prepared
+  CHECK(has(first.err, "no cell of text can run: text: cannot be generated"));
+  CHECK(has(first.err, "8 cells: 0 finished before, 4 without data, 4 to run"));
+  CHECK(has(first.err, "4 of 8 cells failed: text-softmax-skytape-s42"));
+  for (const char* method : {"softmax", "skyformer"}) {
+    for (const char* seed : {"42", "43"}) {
+      const std::string run = std::string("listops-") + method + "-skytape-s" + seed;
+      CAPTURE(run);
+      CHECK(w.exists(run + "/result.json"));
+      CHECK(has(read_file(w.runs / run / "log.txt"), "test accuracy"));
+    }
+  }
+  CHECK(has(first.out, "| softmax | Skyformer paper | 38.37 | 61.95 ↓ |"));
+  CHECK(has(first.out, ", 2 seeds) | – |"));
+  CHECK(read_file(w.runs / "lra.md") == first.out);
+  CHECK(has(read_file(w.runs / "lra.csv"), ",text,,,,,0,2,66.2,\n"));
+
+  const auto written = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
+  const Finished again = w.lra(4, grid);
+  CHECK(has(again.err, "8 cells: 4 finished before, 4 without data, 0 to run"));
+  CHECK(again.out == first.out);
+  CHECK(fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json") == written);
+
+  const Finished shown = w.lra(4, {"--tasks", "listops,text", "--attentions", "softmax,skyformer",
+                                   "--seeds", "2", "--table-only"});
+  CHECK(shown.code == 0);
+  CHECK(shown.out == first.out);
+}
+
+TEST_CASE("cells side by side give the table of cells one by one, in the same order") {
+  if (!program_or_skip()) return;
+  const auto table = [](const std::string& jobs) {
+    const Workshop w;
+    const Finished f = w.lra(6, {"--tasks", "listops", "--attentions", "skyformer,linformer",
+                                 "--seeds", "2", "--jobs", jobs});
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    std::string out = f.out;
+    for (std::size_t at; (at = out.find(w.runs.string())) != std::string::npos;) {
+      out.erase(at, w.runs.string().size());
+    }
+    return out;
+  };
+  const std::string one = table("1");
+  CHECK(has(one, "| skyformer |"));
+  CHECK(table("4") == one);
+}
+
+TEST_CASE("axes make cells of their own, and a cell that fails does not stop the others") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  w.folder.write("runs/listops-vmean-skytape-lr1e-3-s42/config.json", "{\"seed\": 7}");
+  const Finished f = run_program(
+      w.folder.path(), {"lra", "--tasks", "listops", "--attentions", "vmean", "--lr", "1e-3,1e-4",
+                        "--data", w.data.string(), "--out", w.runs.string(), "--device", "cpu",
+                        "--steps", "3", "--set", "batch=4", "--set", "max_length=64"});
+  CAPTURE(f.err);
+  CHECK(f.code == 1);
+  CHECK(has(f.err, "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 2: skytape: error: "));
+  CHECK(has(f.err, "--resume refuses another configuration"));
+  CHECK(has(f.err, "1 of 2 cells failed: listops-vmean-skytape-lr1e-3-s42"));
+  CHECK(w.exists("listops-vmean-skytape-lr1e-4-s42/result.json"));
+  CHECK(has(f.out, "| vmean | skytape, batch=4, lr=1e-3, max_length=64, steps=3 | – |"));
+  CHECK(has(f.out, "- listops-vmean-skytape-lr1e-3-s42: not finished"));
+}
+
+TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::vector<std::string> grid = {"--tasks", "listops", "--attentions",
+                                         "vmean",   "--seeds", "2"};
+  const std::string first = "listops-vmean-skytape-s42", second = "listops-vmean-skytape-s43";
+  std::vector<std::string> command = w.small({"lra"}, 150, grid);
+  std::erase(command, "--features");  // vmean has none, and train would refuse it
+  std::erase(command, "8");
+  {
+    Program program(w.folder.path(), command);
+    wait_until(program, [&] { return w.exists(first + "/metrics.jsonl"); });
+    program.kill(SIGKILL);
+    CHECK(program.wait().code == 128 + SIGKILL);
+  }
+  CHECK_FALSE(w.exists(second));
+  // The child got SIGTERM: it ends after its step, with a checkpoint.
+  const auto log = [&] { return read_file(w.runs / first / "log.txt"); };
+  for (int i = 0; i < 500 && !has(log(), "stopped by a signal"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  CHECK(has(log(), "stopped by a signal"));
+  CHECK_FALSE(w.exists(first + "/result.json"));
+
+  const Finished again = run_program(w.folder.path(), command);
+  CAPTURE(again.err);
+  CHECK(again.code == 0);
+  CHECK(has(log(), "resuming"));
+  for (const std::string& run : {first, second}) {
+    const auto result = nlohmann::json::parse(read_file(w.runs / run / "result.json"));
+    CHECK(result["steps"] == 150);
+  }
+}
+
+TEST_CASE("SIGTERM stops a grid with 143: running cells keep their state, no other starts") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  Program program(
+      w.folder.path(),
+      w.small({"lra"}, 4000, {"--tasks", "listops", "--attentions", "skyformer", "--seeds", "3"}));
+  wait_until(program, [&] { return w.exists("listops-skyformer-skytape-s42/metrics.jsonl"); });
+  program.kill(SIGTERM);
+  const Finished f = program.wait();
+  CAPTURE(f.err);
+  CHECK(f.code == 143);
+  CHECK(has(f.err, "listops-skyformer-skytape-s42: stopped, its state is kept"));
+  CHECK(has(f.err, "the same command goes on"));
+  CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
+  CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
+  CHECK(has(f.out, "| skyformer | skytape"));
+}
+
+TEST_CASE("seeds run one after another like single runs, are summed up, and not run again") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto train = [&](const std::vector<std::string>& more) {
+    return run_program(w.folder.path(), w.small({"train", "--task", "listops"}, 4, more));
+  };
+  const auto run_of = [&](int seed) {
+    return w.runs / ("listops-skyformer-skytape-s" + std::to_string(seed));
+  };
+  const Finished both = train({"--seeds", "2", "--seed", "7"});
+  CAPTURE(both.err);
+  REQUIRE(both.code == 0);
+  double sum = 0;
+  for (const int seed : {7, 8}) {
+    const auto result = nlohmann::json::parse(read_file(run_of(seed) / "result.json"));
+    CHECK(result["seed"] == seed);
+    sum += 100 * result["test_accuracy"].get<double>();
+  }
+  const std::string table = read_file(w.runs / "listops-skyformer-skytape-s7-8.md");
+  CAPTURE(table);
+  char mean[64];
+  std::snprintf(mean, sizeof mean, " | %.2f | ", sum / 2);
+  CHECK(both.out.ends_with(table));
+  CHECK(has(table.substr(table.find("| mean")), mean));
+  CHECK(has(table, "| highest |"));
+
+  auto alone = w.small({"train", "--task", "listops"}, 4, {"--seed", "8"});
+  const fs::path single = w.folder.path() / "single";
+  *std::find(alone.begin(), alone.end(), w.runs.string()) = single.string();
+  CHECK(run_program(w.folder.path(), alone).code == 0);
+  CHECK(same_tensors(single / "last.safetensors", run_of(8) / "last.safetensors"));
+
+  const Finished refused = train({"--seeds", "3", "--seed", "6"});
+  CHECK(refused.code == 2);
+  CHECK(has(refused.err, "-s7: holds a run already"));
+  CHECK_FALSE(fs::exists(run_of(6)));  // nothing had started
+  const Finished more = train({"--seeds", "3", "--seed", "6", "--resume"});
+  CAPTURE(more.err);
+  CHECK(more.code == 0);
+  CHECK(has(more.err, "-s7: finished before, not run again"));
+  CHECK(has(more.err, "seed 6, on cpu"));
+  CHECK_FALSE(has(more.err, "seed 7, on cpu"));
+}
+
+TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed starts") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto command = w.small({"train", "--task", "listops"}, 4000, {"--seeds", "3"});
+  Program program(w.folder.path(), command);
+  wait_until(program, [&] { return w.exists("listops-skyformer-skytape-s42/metrics.jsonl"); });
+  program.kill(SIGINT);
+  const Finished f = program.wait();
+  CAPTURE(f.err);
+  CHECK(f.code == 130);
+  CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
+  CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
+  CHECK(has(f.out, "| 42 | – | – | – | – |"));
+}

@@ -1,0 +1,152 @@
+#include "train/lra/report.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/data/made_up.hpp"
+#include "tests/support/no_programs.hpp"
+#include "tests/train/cli/program.hpp"
+#include "train/formats/html.hpp"
+#include "train/formats/table.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::error_of;
+using data::made_up::Folder;
+using data::made_up::read_file;
+using nlohmann::json;
+
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Writes a run at step 20 of 20: two training log points at 10 and 5 steps a second, one
+/// evaluation; with its result if it is finished.
+void write_run(const Folder& folder, const std::string& name, const std::string& attention,
+               bool finished) {
+  const json settings = {{"steps", {{"value", "20"}, {"origin", "--steps"}}}};
+  json config = {
+      {"task", "listops"}, {"attention", attention}, {"recipe", "skytape"},          {"seed", 1},
+      {"device", "cpu"},   {"settings", settings},   {"data", {{"name", "listops"}}}};
+  json result = config;
+  config["revision"] = "abc";
+  config["machine"] = {{"cpu", "a <small> one"}};
+  folder.write(name + "/config.json", config.dump());
+  folder.write(
+      name + "/metrics.jsonl",
+      R"({"kind":"train","step":10,"loss":2.5,"steps_per_second":10.0,"tokens_per_second":7})"
+      "\n"
+      R"({"kind":"eval","split":"dev","step":10,"accuracy":0.25,"loss":2})"
+      "\n"
+      R"({"kind":"train","step":20,"loss":2.25,"steps_per_second":5.0,"tokens_per_second":7})"
+      "\n{\"kind\":\"tra");
+  if (!finished) return;
+  for (const char* key : {"steps", "selected_step", "train_seconds", "steps_per_second",
+                          "tokens_per_second", "peak_bytes"}) {
+    result[key] = 10;
+  }
+  result["dev_accuracy"] = 0.25;
+  result["test_accuracy"] = 0.375;
+  folder.write(name + "/result.json", result.dump());
+}
+
+}  // namespace
+
+TEST_CASE("a report shows finished and unfinished runs and studies, and names what is broken") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "done", "softmax", true);
+  write_run(folder, "going", "skyformer", false);
+  folder.write("broken/config.json", "{}");
+  folder.write("notes/readme.txt", "no run");
+  Table errors{"errors", "Errors & bounds", {{"d"}, {"error"}}, {}, {"a note"}};
+  errors.add({8.0, Cell()});
+  const json study = {{"experiment", "approx"},  {"date", "2026-01-01"},
+                      {"revision", "abc"},       {"machine", {{"cpu", "one"}}},
+                      {"facts", {{"seed", 42}}}, {"tables", {{"errors", to_json(errors)}}}};
+  folder.write("study/approx.json", study.dump());
+  folder.write("study/error.svg", "<svg>'#'</svg>");
+
+  const auto out = folder.path() / "report";
+  const ReportSummary summary = write_report({folder.path(), out, 0});
+  CHECK(summary.finished == 1);
+  CHECK(summary.unfinished == 1);
+  CHECK(summary.studies == 1);
+  CHECK_FALSE(summary.pictures);
+  REQUIRE(summary.skipped.size() == 1);
+  CHECK(summary.skipped[0].starts_with("broken: broken: "));
+
+  const std::string page = read_file(out / "report.html");
+  CHECK(has(page, "<td>softmax</td><td>skytape, steps=20</td><td>37.50</td>"));  // accuracy
+  CHECK(has(page, "<td>at 20 of 20</td><td class=\"number\">-</td>"));           // no dev accuracy
+  CHECK(has(page, "a &lt;small&gt; one"));
+  CHECK(has(page, "Errors &amp; bounds"));
+  CHECK(has(page, "<td class=\"number\">8</td><td class=\"number\">-</td>"));
+  CHECK(has(page, "data:image/svg+xml;charset=utf-8,%3Csvg%3E%27%23%27%3C/svg%3E"));
+  CHECK(has(page, "<li>broken: "));
+  CHECK(has(page, "apt-get install gnuplot-nox"));
+  CHECK_FALSE(has(page, "http-equiv"));
+  CHECK_FALSE(has(page, "<script"));
+  const std::string curves = read_file(out / "curves-listops.dat");
+  CHECK(has(curves, "Loss against steps: softmax\n# x y low high\n10 2.5 2.5 2.5\n20 2.25"));
+  CHECK(has(curves, "Loss against time: skyformer\n# x y low high\n1 2.5 2.5 2.5\n3 2.25"));
+  CHECK(has(curves, "Dev accuracy against time: softmax\n# x y low high\n1 25 25 25\n"));
+
+  (void)write_report({folder.path(), out, 5});
+  CHECK(has(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
+}
+
+TEST_CASE("runs of one method are told apart by seed, of several settings by folder") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "a", "softmax", true);
+  write_run(folder, "b", "softmax", false);
+  (void)write_report({folder.path(), folder.path() / "out", 0});
+  CHECK(has(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: softmax s1"));
+  json config = json::parse(read_file(folder.path() / "b/config.json"));
+  config["recipe"] = "skyformer";
+  folder.write("b/config.json", config.dump());
+  (void)write_report({folder.path(), folder.path() / "out", 0});
+  CHECK(has(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: b\n"));
+}
+
+TEST_CASE("a report of nothing is refused") {
+  const Folder folder;
+  const auto refused = [&](const std::filesystem::path& runs) {
+    return error_of<DataError>([&] { (void)write_report({runs, folder.path() / "out", 0}); });
+  };
+  CHECK(has(refused(folder.path() / "nowhere"), "nowhere: no folder of runs"));
+  CHECK(has(refused(folder.path()), "no run and no study there"));
+  folder.write("broken/config.json", "{}");
+  CHECK(has(refused(folder.path()), "no run and no study there; broken: broken: "));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
+}
+
+TEST_CASE("a watched report is made again until a signal comes") {
+  if (!test::program_or_skip()) return;
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "runs/going", "skyformer", false);
+  test::Program program(folder.path(),
+                        {"report", "--runs", folder.path() / "runs", "--watch", "1"});
+  const auto page = folder.path() / "runs/report/report.html";
+  const auto wait_for_page = [&] {
+    while (program.running() && !std::filesystem::exists(page)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  wait_for_page();
+  std::filesystem::remove(page);
+  wait_for_page();
+  program.kill(SIGINT);
+  const test::Finished finished = program.wait();
+  CHECK(finished.code == 0);
+  CHECK(has(finished.out, "report.html: 0 finished runs, 1 not finished, 0 studies"));
+  CHECK(has(read_file(page), "content=\"1\""));
+}

@@ -1,0 +1,106 @@
+#include "train/runs/result.hpp"
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/made_up.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::error_of;
+using data::made_up::Folder;
+using nlohmann::json;
+
+namespace {
+
+/// The warning of a run on the task that reaches this test accuracy.
+std::string warning_of(const std::string& task, double accuracy) {
+  Choices choices;
+  choices.task = task;
+  Evaluation test;
+  test.accuracy = accuracy;
+  return floor_warning(resolve(choices), test);
+}
+
+json result_of(const json& config) {
+  json result = config;
+  for (const char* key : {"steps", "selected_step", "train_seconds", "steps_per_second",
+                          "tokens_per_second", "peak_bytes", "dev_accuracy", "test_accuracy"}) {
+    result[key] = 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a finished run at or below its trivial floor is warned of, one above is not") {
+  CHECK(warning_of("listops", 0.362) ==
+        "warning: test accuracy 36.20 % is not above 36.2 %, which the best label given the root "
+        "operator alone reaches: the run is too short or something is wrong");
+  CHECK(warning_of("text", 0.5).find("66.2 %, which logistic regression") != std::string::npos);
+  CHECK(warning_of("image", 0.2).find("28.7 %") != std::string::npos);
+  CHECK(warning_of("pathfinder", 0.5).find("50.0 %") != std::string::npos);
+  CHECK(warning_of("retrieval", 0.49).find("50.0 %") != std::string::npos);
+  for (const char* task : {"listops", "text", "image", "pathfinder", "retrieval"}) {
+    CAPTURE(task);
+    CHECK(warning_of(task, 0.67).empty());
+  }
+  CHECK(warning_of("tsv", 0).empty());  // of own data nothing is known
+}
+
+TEST_CASE("a result that lacks a figure or has an impossible one is refused by file and key") {
+  const Folder folder;
+  const json good = result_of({{"task", "text"},
+                               {"attention", "softmax"},
+                               {"recipe", "skytape"},
+                               {"seed", 1},
+                               {"settings", json::object()},
+                               {"data", json::object()}});
+  const auto reading = [&](const json& result) {
+    const auto path = folder.write("result.json", result.dump());
+    return error_of<DataError>([&] { (void)read_result(path); });
+  };
+  CHECK(reading(good).empty());
+  for (const auto& [key, value] : good.items()) {
+    CAPTURE(key);
+    json bad = good;
+    bad.erase(key);
+    CHECK(reading(bad).find("result.json: no ") != std::string::npos);
+    CHECK(reading(bad).find("'" + key + "'") != std::string::npos);
+    bad[key] = nullptr;
+    CHECK_FALSE(reading(bad).empty());
+  }
+  json share = good;
+  share["test_accuracy"] = 36.2;
+  CHECK(reading(share).find("share in 0..1 'test_accuracy'") != std::string::npos);
+  CHECK(reading("text").find("not a JSON object") != std::string::npos);
+}
+
+TEST_CASE("a folder is finished only by a whole result of the same configuration and data") {
+  const Folder folder;
+  const json config = {{"task", "text"},
+                       {"attention", "softmax"},
+                       {"recipe", "skytape"},
+                       {"seed", 1},
+                       {"settings", {{"lr", {{"value", "1e-4"}, {"origin", "recipe"}}}}},
+                       {"data", {{"name", "text"}, {"fingerprint", "01"}}}};
+  const auto finished = [&](const json& wanted) {
+    return finished_result(folder.path(), wanted).has_value();
+  };
+  CHECK_FALSE(finished(config));
+  folder.write("config.json", config.dump());
+  CHECK_FALSE(finished(config));
+  folder.write("result.json", result_of(config).dump());
+  CHECK(finished(config));
+  json same = config;
+  same["settings"]["lr"]["origin"] = "--set";  // who said it does not matter
+  CHECK(finished(same));
+  json other = config;
+  other["settings"]["lr"]["value"] = "2e-4";
+  CHECK_FALSE(finished(other));
+  other = config;
+  other["data"]["fingerprint"] = "02";
+  CHECK_FALSE(finished(other));
+  folder.write("result.json", "{\"task\": \"te");
+  CHECK_FALSE(finished(config));
+}

@@ -1,0 +1,60 @@
+// Launches of whole training steps on a GPU, at sizes that only a GPU computes. Nothing runs: the
+// simulated device checks grids, blocks, shared memory and pointers. Simulated builds only.
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "attention/registry.hpp"
+#include "tests/cuda_simulator/simulator.hpp"
+#include "train/bench/roofline.hpp"
+#include "train/step/trainer.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using cuda_simulator::LaunchesOnly;
+
+namespace {
+
+struct Counts {
+  std::int64_t kernels = 0, products = 0;
+  std::uint64_t largest_grid = 0;
+};
+
+/// One step, only launched; throws if the device refuses one of its launches.
+Counts launches_of(const std::string& method, std::int64_t n, std::int64_t batch,
+                   const char* precision) {
+  const LaunchesOnly only;
+  BenchCase c;
+  c.attention = method;
+  c.n = n;
+  c.batch = batch;
+  c.features = 128;
+  c.device = Device::cuda;
+  c.precision = precision;
+  const RunConfig config = configure(c);
+  const PrecisionScope scope(c.device, parse_precision(precision));
+  nn::Model model(config.model, DType::f32, c.device, 1);
+  Trainer trainer(model, config.adamw, config.schedule, 1, {});
+  trainer.step(bench_batch(c, config.model));
+  return {LaunchesOnly::kernels(), LaunchesOnly::products(), LaunchesOnly::largest_grid()};
+}
+
+}  // namespace
+
+TEST_CASE("every method's step at 65,536 tokens and 32 examples stays within a GPU's limits") {
+  for (const attention::Spec& spec : attention::registry()) {
+    for (const char* precision : {"fp32", "bf16"}) {
+      CAPTURE(spec.name);
+      CAPTURE(std::string(precision));
+      const Counts large = launches_of(spec.name, 65536, 32, precision);
+      const Counts smaller = launches_of(spec.name, 16384, 8, precision);
+      CHECK(large.largest_grid > smaller.largest_grid);
+      CHECK(large.products > 0);
+      // No launch storm: the number of launches does not grow with n or batch.
+      CHECK(large.kernels == smaller.kernels);
+      CHECK(large.products == smaller.products);
+    }
+  }
+}
+#endif

@@ -1,0 +1,85 @@
+// Every task end to end through the program: official files, preparation, three training steps,
+// result.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/data/made_up.hpp"
+#include "tests/data/tasks/official_files.hpp"
+#include "tests/train/cli/program.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using namespace skytape::data::made_up;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A task, where its source lies, and what a run on it must report.
+struct Case {
+  std::string task, attention;
+  fs::path from;
+  std::string called;  // the name of the results
+  int test_examples;
+};
+
+/// Trains three steps of a small model; returns result.json.
+nlohmann::json trained(const Folder& folder, const Case& c) {
+  const std::string root = (folder.path() / "datasets").string();
+  const std::string out = (folder.path() / ("run-" + c.task)).string();
+  const Finished data = run_program(
+      folder.path(), {"data", "--task", c.task, "--from", c.from.string(), "--data", root});
+  CAPTURE(data.err);
+  REQUIRE(data.code == 0);
+  CHECK(data.out.starts_with(c.task + ": results are called " + c.called));
+  std::vector<std::string> arguments = {"train",    "--task",  c.task,  "--attention", c.attention,
+                                        "--data",   root,      "--out", out,           "--steps",
+                                        "3",        "--batch", "4",     "--threads",   "1",
+                                        "--device", "cpu"};
+  for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=2"}) {
+    arguments.insert(arguments.end(), {"--set", set});
+  }
+  const Finished run = run_program(folder.path(), arguments);
+  CAPTURE(run.err);
+  REQUIRE(run.code == 0);
+  const auto result = nlohmann::json::parse(read_file(fs::path(out) / "result.json"));
+  const bool low = result["test_accuracy"].get<double>() <= result["trivial_floor"].get<double>();
+  CHECK((run.err.find("warning: test accuracy") != std::string::npos) == low);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("every task trains from files of its official format, in folders and archives") {
+  if (!program_or_skip()) return;
+  const Folder folder;
+  const fs::path release = folder.path() / "release";
+  write_files(release, listops_files(12));
+  write_files(release, pair_files(11));
+  write_files(release, pathfinder_files(20));
+  write_tar(folder.path() / "aclImdb_v1.tar.gz", review_files(20));
+  write_tar(folder.path() / "cifar-10-binary.tar.gz", image_files(4));
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += std::string(i % 2 ? "spam" : "ham") + "\tline " + std::to_string(i) + "\n";
+  }
+  const Case cases[] = {
+      {"listops", "skyformer", release, "listops", 12},
+      {"text", "linformer", folder.path() / "aclImdb_v1.tar.gz", "text", 20},
+      {"retrieval", "skeinformer", release, "retrieval-substitute", 11},
+      {"pathfinder", "performer", release, "pathfinder", 2},
+      {"image", "nystrom", folder.path() / "cifar-10-binary.tar.gz", "image", 4},
+      {"tsv", "kernelized", folder.write("own.tsv", lines), "tsv", 4},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.task);
+    const nlohmann::json result = trained(folder, c);
+    CHECK(result["task"] == c.called);
+    CHECK(result["attention"] == c.attention);
+    CHECK(result["steps"] == 3);
+    CHECK(result["test_examples"] == c.test_examples);
+    CHECK(result["test_loss"] > 0);
+    CHECK(result["tokens"] > 0);
+  }
+}

@@ -1,0 +1,229 @@
+#include "train/step/trainer.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "data/tokenise.hpp"
+#include "tests/data/made_up.hpp"
+#include "train/runs/checkpoint.hpp"
+#include "train/step/evaluate.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::made_up::error_of;
+using data::made_up::Folder;
+
+namespace {
+
+nn::ModelConfig small_model(const std::string& attention, double dropout) {
+  nn::ModelConfig config;
+  config.attention = attention;
+  if (attention == "softmax") {
+    config.attention_options["attention_dropout"] = std::to_string(dropout);
+  } else {
+    config.attention_options["features"] = "8";
+  }
+  config.vocabulary = 16;
+  config.classes = 2;
+  config.nominal_length = 32;
+  config.width = 8;
+  config.ff_width = 12;
+  config.head_width = 4;
+  config.dropout = dropout;
+  return config;
+}
+
+data::Batch make_batch(const std::vector<int>& lengths) {
+  std::vector<Tokens> examples;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    std::vector<std::int32_t> ids;
+    for (int j = 0; j < lengths[i]; ++j) {
+      ids.push_back(1 + (5 * static_cast<int>(i) + 3 * j) % 15);
+    }
+    examples.push_back({ids});
+  }
+  data::BatchOptions options;
+  options.nominal_length = 32;
+  data::Batch batch = pad(examples, options);
+  for (std::size_t i = 0; i < lengths.size(); ++i) batch.labels[i] = static_cast<int>(i) % 2;
+  return batch;
+}
+
+std::vector<double> gradients_after_step(const ChunkLimits& limits, const data::Batch& batch) {
+  nn::Model model(small_model("softmax", 0.1), DType::f32, Device::cpu, 3);
+  Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
+  trainer.step(batch);
+  return model.parameters().gradients().to_vector();
+}
+
+}  // namespace
+
+TEST_CASE("accumulating chunks gives the gradient of the large batch, dropout included") {
+  const data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14});
+  const std::vector<double> whole = gradients_after_step({}, batch);
+  double norm = 0;
+  for (const double g : whole) norm += g * g;
+  REQUIRE(norm > 1e-4);
+  // 2 and 3 split seven examples unevenly; 40 positions hold one long or several short ones.
+  for (const ChunkLimits limits : {ChunkLimits{2}, {3}, {7}, {1, 40}, {2, 40}, {1, 1}}) {
+    const std::vector<double> parts = gradients_after_step(limits, batch);
+    double difference = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      difference += (whole[i] - parts[i]) * (whole[i] - parts[i]);
+    }
+    CAPTURE(limits.accumulate);
+    CAPTURE(limits.positions);
+    CHECK(std::sqrt(difference / norm) < 1e-5);
+  }
+}
+
+TEST_CASE("chunks hold each example once, sorted by length, as narrow as their longest") {
+  data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14});
+  batch.round_to = 8;
+  const std::vector<Chunk> chunks = chunks_of(batch, {1, 48});
+  std::vector<std::int64_t> rows, widths;
+  for (const Chunk& chunk : chunks) {
+    CHECK(chunk.first == std::ssize(rows));
+    CHECK((chunk.rows.size() == 1 || std::ssize(chunk.rows) * chunk.width <= 48));
+    rows.insert(rows.end(), chunk.rows.begin(), chunk.rows.end());
+    widths.push_back(chunk.width);
+  }
+  CHECK(rows == std::vector<std::int64_t>{2, 0, 6, 3, 5, 1, 4});
+  CHECK(widths == std::vector<std::int64_t>{32, 24, 16, 8});
+  CHECK(chunks_of(batch, {3}).size() == 3);
+  CHECK(chunks_of(batch, {}).size() == 1);
+  batch.round_to = 0;  // not trimmed
+  CHECK(chunks_of(batch, {1, 48}).size() == 7);
+  CHECK_THROWS_AS((void)chunks_of(batch, {8}), Error);
+
+  const Feed feed = upload(batch, {{6, 4}, 0, 16}, Device::cpu);
+  CHECK(feed.input.mask[0].shape() == Shape{2, 16});
+  double tokens = 0;
+  for (const double one : feed.input.mask[0].to_vector()) tokens += one;
+  CHECK(tokens == 19);
+  CHECK(feed.input.ids[0].to_vector()[16] == 6);  // first token of example 4
+}
+
+TEST_CASE("training lowers the loss and the figures are means since the last reading") {
+  const data::Batch batch = make_batch({20, 7, 32, 11});
+  nn::Model model(small_model("skyformer", 0), DType::f32, Device::cpu, 5);
+  Trainer trainer(model, {}, {3e-3, 60, 4}, 5, {2});
+  for (int i = 0; i < 5; ++i) trainer.step(batch);
+  const TrainFigures early = trainer.take_figures();
+  for (int i = 0; i < 50; ++i) trainer.step(batch);
+  (void)trainer.take_figures();
+  for (int i = 0; i < 5; ++i) trainer.step(batch);
+  const TrainFigures late = trainer.take_figures();
+  CHECK(early.steps == 5);
+  CHECK(late.steps == 5);
+  CHECK(early.loss > 0.4);
+  CHECK(late.loss < 0.5 * early.loss);
+  CHECK(late.accuracy == doctest::Approx(1));
+}
+
+TEST_CASE("evaluating twice gives the same bits and covers a short last batch") {
+  const Folder folder;
+  const data::Dataset split =
+      data::made_up::split_of(folder, data::made_up::sequences_of({20, 31, 5, 9, 14, 30, 2}));
+  nn::Model model(small_model("skyformer", 0.1), DType::f32, Device::cpu, 5);
+  data::BatchOptions batches;
+  batches.batch = 3;
+  batches.nominal_length = 32;
+  EvaluateOptions options;
+  std::int64_t last = 0;
+  options.progress = [&](std::int64_t done, std::int64_t) { last = done; };
+  const Evaluation once = evaluate(model, split, batches, options);
+  const Evaluation again = evaluate(model, split, batches, options);
+  CHECK(once.loss == again.loss);
+  CHECK(once.examples == 7);
+  CHECK(last == 7);
+  CHECK(std::isfinite(once.loss));
+  options.examples = 4;
+  CHECK(evaluate(model, split, batches, options).examples == 4);
+  options.stop = [] { return true; };
+  CHECK(evaluate(model, split, batches, options).interrupted);
+}
+
+TEST_CASE("a checkpoint brings back weights, moments, sums and state") {
+  const Folder folder;
+  const auto path = folder.path() / "last.safetensors";
+  const data::Batch batch = make_batch({20, 7, 32, 11});
+  nn::Model model(small_model("softmax", 0.1), DType::f32, Device::cpu, 5);
+  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, {});
+  for (int i = 0; i < 3; ++i) trainer.step(batch);
+  RunState state;
+  state.step = 3;
+  state.cursor = {2, 17};
+  state.best_metric = 0.1 + 0.2;  // must come back bit for bit
+  save_checkpoint(path, model, trainer, state, {{"seed", 5}});
+
+  nn::Model other(small_model("softmax", 0.1), DType::f32, Device::cpu, 6);
+  Trainer second(other, {}, {1e-3, 20, 4}, 5, {});
+  const SafetensorsFile file = read_safetensors(path);
+  const CheckpointFacts facts = read_facts(file, path);
+  CHECK(facts.state.cursor == state.cursor);
+  CHECK(facts.state.best_metric == state.best_metric);
+  load_training(file, path, facts.state, other, second);
+  trainer.step(batch);
+  second.step(batch);
+  CHECK(model.parameters().values().to_vector() == other.parameters().values().to_vector());
+  CHECK(trainer.take_figures().loss == second.take_figures().loss);
+}
+
+TEST_CASE("weights that are not finite are never written over good ones") {
+  const Folder folder;
+  const auto path = folder.path() / "last.safetensors";
+  nn::Model model(small_model("softmax", 0), DType::f32, Device::cpu, 5);
+  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, {});
+  save_checkpoint(path, model, trainer, {}, {});
+  const std::string before = data::made_up::read_file(path);
+  model.parameters().parameters().front().value.fill(std::nan(""));
+  CHECK(error_of<NonFiniteError>([&] {
+          save_checkpoint(path, model, trainer, {}, {});
+        }).find("not finite") != std::string::npos);
+  CHECK(data::made_up::read_file(path) == before);
+}
+
+TEST_CASE("weights of another model are refused by the tensor's name") {
+  const Folder folder;
+  const auto path = folder.path() / "w.safetensors";
+  nn::Model model(small_model("softmax", 0), DType::f32, Device::cpu, 5);
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : model.parameters().parameters()) tensors.emplace_back(p.name, p.value);
+  const auto refusal = [&](const std::vector<NamedTensor>& changed) {
+    write_safetensors(path, changed, {});
+    return error_of<DataError>([&] { load_weights(read_safetensors(path), path, model); });
+  };
+  CHECK(refusal(tensors) == "");
+  std::vector<NamedTensor> missing(tensors.begin() + 1, tensors.end());
+  CHECK(refusal(missing).find("no tensor " + tensors.front().first) != std::string::npos);
+  std::vector<NamedTensor> extra = tensors;
+  extra.emplace_back("stranger", Tensor::zeros({1}, DType::f32, Device::cpu));
+  CHECK(refusal(extra).find("stranger") != std::string::npos);
+  std::vector<NamedTensor> reshaped = tensors;
+  reshaped.front().second = Tensor::zeros({3}, DType::f32, Device::cpu);
+  CHECK(refusal(reshaped).find("expected f32[") != std::string::npos);
+}
+
+TEST_CASE("lines become tokens by the task's rules") {
+  const data::TaskInfo& listops = data::find_task("listops");
+  CHECK(tokenise(listops, "( ( ( [MAX 2 ) 9 ) ] )\t9", "x:1") == Tokens{{12, 3, 10, 15}});
+  CHECK(error_of<DataError>([&] { (void)tokenise(listops, "[MAX two ]", "x:7"); }).find("x:7") !=
+        std::string::npos);
+  CHECK(error_of<DataError>([&] { (void)tokenise(listops, "", "x:8"); }).find("empty") !=
+        std::string::npos);
+  data::TaskInfo bytes = listops;
+  bytes.name = "letters";
+  bytes.token_offset = 1;
+  CHECK(tokenise(bytes, "AB", "x:1") == Tokens{{66, 67}});
+  bytes.towers = 2;
+  CHECK(tokenise(bytes, "A\tB", "x:1") == Tokens{{66}, {67}});
+  CHECK(error_of<DataError>([&] { (void)tokenise(bytes, "AB", "x:1"); }).find("tab") !=
+        std::string::npos);
+  data::TaskInfo pixels = listops;
+  pixels.name = "grey";
+  CHECK(tokenise(pixels, "0 255 7", "x:1") == Tokens{{0, 255, 7}});
+  CHECK(error_of<DataError>([&] { (void)tokenise(pixels, "0 256", "x:1"); }).find("256") !=
+        std::string::npos);
+}

@@ -1,0 +1,118 @@
+// approx and spectrum from outside: on a trained run and on files, the same table twice, exit codes.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/data/made_up.hpp"
+#include "tests/support/no_programs.hpp"
+#include "tests/train/cli/program.hpp"
+#include "train/formats/safetensors.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::made_up::Folder;
+using data::made_up::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A small trained run, and a place for results.
+struct Laboratory {
+  Folder folder;
+  fs::path run = folder.path() / "run";
+
+  Laboratory() {
+    const fs::path data = folder.path() / "data";
+    data::made_up::small_listops(data, 150);
+    std::vector<std::string> train = {"train",   "--task",   "listops", "--attention", "softmax",
+                                      "--data",  data,       "--out",   run,           "--threads",
+                                      "1",       "--device", "cpu",     "--steps",     "3",
+                                      "--batch", "4"};
+    for (const char* set : {"max_length=64", "width=8", "ff_width=8"}) {
+      train.insert(train.end(), {"--set", set});
+    }
+    const Finished f = call(train);
+    CAPTURE(f.err);
+    REQUIRE(f.code == 0);
+  }
+
+  [[nodiscard]] Finished call(const std::vector<std::string>& arguments) const {
+    return run_program(folder.path(), arguments);
+  }
+
+  /// A study of the run at 32 positions, with small numbers of everything.
+  [[nodiscard]] Finished study(const std::string& name, std::vector<std::string> more) const {
+    std::vector<std::string> arguments = {name, "--out", folder.path() / "figures"};
+    if (name == "approx") arguments.insert(arguments.end(), {"--trials", "2"});
+    if (name == "spectrum") arguments.insert(arguments.end(), {"--examples", "2"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return call(arguments);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("studies of a run print the same table for the same seed, on any number of threads") {
+  if (!program_or_skip()) return;
+  const Laboratory lab;
+  const NoPrograms quick;
+  for (const std::string name : {"approx", "spectrum"}) {
+    const auto table = [&](const std::string& threads, const std::string& seed) {
+      const fs::path json = lab.folder.path() / "figures" / (name + ".json");
+      const Finished f =
+          lab.study(name, {"--run", lab.run, "--n", "32", "--features",
+                           name == "approx" ? "4,8" : "8", "--threads", threads, "--seed", seed});
+      CAPTURE(f.err);
+      REQUIRE(f.code == 0);
+      CHECK(f.err.find("apt-get install gnuplot-nox") != std::string::npos);
+      CHECK(f.out.find("listops with softmax") != std::string::npos);
+      const nlohmann::json result = nlohmann::json::parse(read_file(json));
+      CHECK(result["facts"]["source"]["task"] == "listops");
+      CHECK(result["machine"].contains("cpu"));
+      return result["details"]["results"].dump() + result["tables"].dump();
+    };
+    const std::string first = table("1", "7");
+    CHECK(table("1", "7") == first);
+    CHECK(table("2", "7") == first);
+    CHECK(table("1", "8") != first);
+  }
+  // Data and scripts of the figures lie there without gnuplot, too.
+  for (const char* file : {"softmax-relative.dat", "kernelized-absolute.gp", "output-spectrum.dat",
+                           "attention-spectrum.gp", "kernel-theory.dat"}) {
+    CHECK(fs::exists(lab.folder.path() / "figures" / file));
+  }
+}
+
+TEST_CASE("a study's wrong usage exits with 2 and missing inputs with 3, in one line") {
+  if (!program_or_skip()) return;
+  const Laboratory lab;
+  const auto fails = [&](const std::string& name, const std::vector<std::string>& arguments,
+                         int code, const std::string& part) {
+    const Finished f = lab.study(name, arguments);
+    CAPTURE(f.err);
+    CHECK(f.code == code);
+    CHECK(f.err.find("skytape: error: ") == 0);
+    CHECK(f.err.find(part) != std::string::npos);
+    CHECK(std::count(f.err.begin(), f.err.end(), '\n') == 1);
+    CHECK(f.out.empty());
+  };
+  const std::string nowhere = (lab.folder.path() / "nowhere").string();
+  fails("approx", {"--attention", "skyfromer"}, 2, "did you mean 'skyformer'");
+  fails("approx", {"--n", "64", "--features", "128"}, 2, "at most n = 64, got 128");
+  fails("approx", {"--run", lab.run, "--features", "8", "--n", "128"}, 2, "--n: expected 1..64");
+  fails("approx", {"--run", lab.run, "--from", "fresh"}, 2, "give one of");
+  fails("approx", {"--from", "scratch"}, 2, "expected fresh");
+  fails("approx", {"--set", "gamma=1"}, 2, "<method>.<option>=value");
+  fails("approx", {"--data", nowhere}, 2, "--data has no effect without --run");
+  fails("spectrum", {"--run", lab.run, "--n", "32"}, 2, "expected 1..64 landmarks");
+  for (const char* name : {"approx", "spectrum"}) {
+    fails(name, {"--run", nowhere}, 3, "holds no run");
+    const fs::path file = lab.folder.path() / "k.safetensors";
+    train::write_safetensors(file, {{"k", Tensor::zeros({4, 2}, DType::f32, Device::cpu)}}, {});
+    fails(name, {"--qkv", file}, 3, "no tensor q");
+    fails(name, {"--qkv", nowhere}, 2, "expected FILE.safetensors");
+  }
+  CHECK_FALSE(fs::exists(lab.folder.path() / "figures"));
+}

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tensor/core/error.hpp"
+#include "train/cli/cli.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+#include "train/studies/approx.hpp"
+#include "train/studies/experiment.hpp"
+
+namespace skytape::train {
+namespace {
+
+struct ApproxFlags {
+  SourceFlags source;
+  std::string attention = "all", features = "8,16,32,64,128,256", n;
+  std::string out = "runs/approx";
+  std::int64_t trials = 32, best_rank_trials = 4, layer = 0;
+  int threads = 0;
+  std::vector<std::string> set;
+};
+
+/// "<method>.<option>=value" entries, by method.
+std::map<std::string, attention::OptionValues> method_options(const std::vector<std::string>& set) {
+  std::map<std::string, attention::OptionValues> options;
+  for (const std::string& entry : set) {
+    const std::size_t equals = entry.find('='), dot = entry.find('.');
+    if (equals == entry.npos || dot == entry.npos || dot > equals) {
+      throw UsageError(fmt::format("--set: expected <method>.<option>=value, got '{}'", entry));
+    }
+    options[entry.substr(0, dot)][entry.substr(dot + 1, equals - dot - 1)] =
+        entry.substr(equals + 1);
+  }
+  return options;
+}
+
+int run(const ApproxFlags& flags) {
+  set_threads(flags.threads);
+  ApproxOptions options;
+  options.methods =
+      flags.attention == "all" ? approximating_methods() : method_list(flags.attention);
+  options.features = number_list("--features", flags.features, 1, 65536);
+  if (!flags.n.empty()) options.lengths = number_list("--n", flags.n, 1, kLongestFresh);
+  options.method_options = method_options(flags.set);
+  options.trials = flags.trials;
+  options.best_rank_trials = flags.best_rank_trials;
+  options.layer = flags.layer;
+  options.seed = flags.source.seed;
+  const InputSource source = flags.source.open(options.lengths);
+  if (options.lengths.empty()) options.lengths = source.usual_lengths;
+  Progress progress;
+  options.progress = [&](std::int64_t done, std::int64_t total) {
+    progress.at("trials", done, total);
+  };
+
+  Experiment experiment("approx", flags.out);
+  const std::vector<ApproxCell> cells = run_approx(source, options);
+  fmt::print("{}\n\n", source.name);
+  experiment.note("source", source.facts);
+  experiment.note("trials", options.trials);
+  experiment.note("trials of the best rank", options.best_rank_trials);
+  experiment.note("layer", check_layer(source, options.layer));
+  experiment.note("seed", options.seed);
+  experiment.note("method options", options.method_options);
+  experiment.detail("results", to_json(cells));
+  for (Table& table : tables(cells)) experiment.add(std::move(table));
+  for (Figure& figure : figures(cells, source.name)) experiment.add(std::move(figure));
+  experiment.save();
+  return 0;
+}
+
+}  // namespace
+
+void add_approx(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "approx", "error of every approximation against exact attention, over the features");
+  const auto flags = std::make_shared<ApproxFlags>();
+  flags->source.declare(*command);
+  command->add_option("--attention", flags->attention, "methods a,b,… or all")
+      ->capture_default_str();
+  command->add_option("--features", flags->features, "numbers of features d")
+      ->capture_default_str();
+  command->add_option("--n", flags->n,
+                      "lengths; default: 512, 1024 and 4096 as far as the source has them");
+  command->add_option("--trials", flags->trials, "examples, each with fresh draws")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command
+      ->add_option("--best-rank-trials", flags->best_rank_trials,
+                   "trials of the row \"best rank d\"; 0: none")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command->add_option("--layer", flags->layer, "of the model; -1: the last")->capture_default_str();
+  command->add_option("--set", flags->set, "<method>.<option>=value")->allow_extra_args(false);
+  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures")
+      ->capture_default_str();
+  command->callback([command, flags, &exit_code] {
+    flags->source.given(*command);
+    exit_code = run(*flags);
+  });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,170 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "train/bench/bench.hpp"
+#include "train/cli/cli.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
+
+constexpr std::int64_t kMostPredicted = 8192;  // positions: counting beyond takes minutes
+
+struct BenchFlags {
+  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file;
+  std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
+  int threads = 0;
+  bool forward = false, no_graph = false;
+};
+
+/// A number or a dash.
+std::string cell(const json& value, int digits) {
+  return value.is_null() ? "-" : fmt::format("{:.{}f}", value.get<double>(), digits);
+}
+
+std::string megabytes(const json& bytes) {
+  return fmt::format("{:.1f}", 1e-6 * bytes.get<double>());
+}
+
+// The rate of the machine's own products stands beside each case: shared machines change theirs.
+constexpr const char* kRow =
+    "{:<16} {:>6} {:>5} {:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>9} {:>6} {:>6}\n";
+
+void print_header() {
+  fmt::print(kRow, "attention", "n", "batch", "features", "step ms", "min ms", "fwd ms", "attn fwd",
+             "attn f+b", "peak MB", "rss MB", "GFLOP/s", "gemm", "share");
+}
+
+void print_row(const json& r) {
+  fmt::print(kRow, r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
+             r["batch"].get<std::int64_t>(), cell(r["features"], 0), cell(r["step_ms_median"], 1),
+             cell(r["step_ms_min"], 1), cell(r["forward_ms_median"], 1),
+             cell(r["attention_forward_ms_median"], 1),
+             cell(r["attention_forward_backward_ms_median"], 1), megabytes(r["peak_bytes"]),
+             megabytes(r["rss_bytes"]), cell(r["gflops"], 1), cell(r["gemm_gflops"], 0),
+             cell(r["gemm_share"], 2));
+  std::fflush(stdout);
+}
+
+/// The steps again, by what they spend their time on.
+void print_parts(const json& results) {
+  fmt::print("\n{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n", "ms of a step", "n",
+             "attention", "products", "rest", "optimiser", "data", "serial");
+  for (const json& r : results) {
+    if (!r.contains("step_parts_ms")) continue;
+    const json& parts = r["step_parts_ms"];
+    fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n",
+               r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
+               cell(parts["attention"], 2), cell(parts["products"], 2), cell(parts["rest"], 2),
+               cell(parts["optimiser"], 2), cell(parts["data"], 2), cell(r["serial_share"], 3));
+  }
+}
+
+/// The steps again, beside the least time that an H200 needs for their work, and how they ran.
+void print_predicted(const json& results) {
+  fmt::print("\n{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", "attention", "n", "step ms",
+             "predicted ms", "measured / predicted", "replayed", "nodes");
+  for (const json& r : results) {
+    fmt::print("{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", r["attention"].get<std::string>(),
+               r["n"].get<std::int64_t>(), cell(r["step_ms_median"], 2),
+               cell(r.value("predicted_ms", json()), 2), cell(r.value("of_predicted", json()), 2),
+               r["steps_replayed"].get<std::int64_t>(), r["graph_nodes"].get<std::int64_t>());
+  }
+}
+
+/// Examples of n positions: as --batch says, or as many as make --tokens.
+std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
+  if (flags.tokens == 0) return flags.batch;
+  if (flags.tokens % n != 0) {
+    throw UsageError(
+        fmt::format("--tokens: expected a multiple of every --n, got {} for {}", flags.tokens, n));
+  }
+  return flags.tokens / n;
+}
+
+int run(const BenchFlags& flags) {
+  set_threads(flags.threads);
+  BenchCase c;
+  c.device = parse_device(flags.device);
+  c.precision = flags.precision;
+  c.features = flags.features;
+  c.steps = flags.steps;
+  c.forward_only = flags.forward;
+  c.graphs = !flags.no_graph;
+  c.gemm_rate = true;
+  const std::vector<std::string> methods = method_list(flags.attention);
+  const std::vector<std::int64_t> lengths =
+      number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
+
+  json machine = machine_facts();
+  set_precision(c.device, parse_precision(c.precision));  // of the rate, too
+  const double gemm = tensor::measure_gemm_gflops(c.device);
+  machine["gemm_gflops"] = gemm;
+  machine["copy_gbs"] = tensor::measure_copy_gbs(c.device);
+  fmt::print("{}, {} threads, device {}, {}: gemm {:.0f} GFLOP/s, copy {:.1f} GB/s, revision {}\n",
+             machine["cpu"].get<std::string>(), thread_count(), name(c.device), c.precision, gemm,
+             machine["copy_gbs"].get<double>(), revision());
+  print_header();
+  json results = json::array();
+  for (const std::string& method : methods) {
+    for (const std::int64_t n : lengths) {
+      c.attention = method;
+      c.n = n;
+      c.batch = batch_for(flags, n);
+      c.predict = c.device == Device::cuda && n <= kMostPredicted;
+      results.push_back(to_json(c, run_bench(c)));
+      print_row(results.back());
+    }
+  }
+  if (!flags.forward) print_parts(results);
+  if (c.device == Device::cuda) print_predicted(results);
+  if (!flags.json_file.empty()) {
+    data::OutputFile file(flags.json_file);
+    file.write(json{{"machine", machine}, {"results", results}}.dump(2) + "\n");
+    file.commit();
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("bench", "time training steps and the attention alone");
+  const auto flags = std::make_shared<BenchFlags>();
+  command->add_option("--attention", flags->attention, "methods a,b,… or all")
+      ->capture_default_str();
+  command->add_option("--n", flags->n, "lengths a,b,… or all")->capture_default_str();
+  CLI::Option* batch = command->add_option("--batch", flags->batch, "examples per step")
+                           ->check(CLI::Range(1, 65536))
+                           ->capture_default_str();
+  command->add_option("--tokens", flags->tokens, "positions per step: as many examples at each n")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
+      ->excludes(batch);
+  command->add_option("--features", flags->features, "where a method has them")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--steps", flags->steps, "timed repetitions")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_option("--device", flags->device, "auto, cpu or cuda")->capture_default_str();
+  command->add_option("--precision", flags->precision, kPrecisionHelp)->capture_default_str();
+  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
+      ->capture_default_str();
+  command->add_flag("--forward", flags->forward, "forward passes only");
+  command->add_flag("--no-graph", flags->no_graph,
+                    "cuda: submit every step op by op instead of replaying CUDA graphs");
+  command->add_option("--json", flags->json_file, "write machine and results there");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,150 @@
+#include "train/cli/cli.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "attention/registry.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+
+void RunFlags::declare(CLI::App& app) {
+  app.add_option("--task", task, "task: `skytape info tasks` lists them")->capture_default_str();
+  app.add_option("--attention", attention, "method: `skytape info attention` lists them")
+      ->capture_default_str();
+  app.add_option("--recipe", recipe, "skytape, skyformer or skeinformer")->capture_default_str();
+  app.add_option("--seed", seed, "of start values, order and draws")->capture_default_str();
+  app.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
+  app.add_option("--threads", threads, "CPU threads; 0: all cores")->capture_default_str();
+  app.add_option("--data", data, "folder of prepared data sets")->capture_default_str();
+  app.add_option("--steps", steps, "length of the run and of its schedule");
+  app.add_option("--batch", batch, "examples per step");
+  app.add_option("--features", features, "landmarks, projected length or random features");
+  app.add_option("--precision", precision,
+                 "of matrix products: fp32, tf32 or bf16 (fp32 in tiled attention with heads wider "
+                 "than 64)");
+  app.add_option("--set", set, "key=value: any recipe key, or <method>.<option>")
+      ->allow_extra_args(false);
+}
+
+Choices RunFlags::choices() const {
+  set_threads(threads);
+  Choices c;
+  c.task = task;
+  c.attention = attention;
+  c.recipe = recipe;
+  c.seed = seed;
+  c.device = parse_device(device);
+  c.data_root = data;
+  for (const std::string& entry : set) {
+    const std::size_t equals = entry.find('=');
+    if (equals == entry.npos || equals == 0) {
+      throw UsageError(fmt::format("--set: expected key=value, got '{}'", entry));
+    }
+    c.values.push_back({entry.substr(0, equals), entry.substr(equals + 1), "--set"});
+  }
+  const auto flag = [&](const char* key, const std::string& value) {
+    if (!value.empty()) c.values.push_back({key, value, fmt::format("--{}", key)});
+  };
+  flag("steps", steps);
+  flag("batch", batch);
+  flag("features", features);
+  flag("precision", precision);
+  return c;
+}
+
+void SourceFlags::declare(CLI::App& app) {
+  app.add_option("--from", from, "fresh: a model with start values, the default");
+  app.add_option("--run", run, "run folder: its model on the test split of its task");
+  app.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
+  app.add_option("--checkpoint", checkpoint, "of the run: best or last")->capture_default_str();
+  app.add_option("--data", data, "folder of prepared data sets; default: the run's");
+  app.add_option("--seed", seed, "of start values and draws")->capture_default_str();
+}
+
+void SourceFlags::given(const CLI::App& app) {
+  for (const char* flag : {"--checkpoint", "--data"}) {
+    if (app.count(flag) > 0) without_run = flag;
+  }
+}
+
+InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
+  if (static_cast<int>(!from.empty()) + static_cast<int>(!run.empty()) +
+          static_cast<int>(!qkv.empty()) >
+      1) {
+    throw UsageError("give one of --from fresh, --run DIR and --qkv FILE");
+  }
+  if (!from.empty() && from != "fresh") {
+    throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
+  }
+  if (run.empty() && !without_run.empty()) {
+    throw UsageError(fmt::format("{} has no effect without --run", without_run));
+  }
+  if (!run.empty()) return run_inputs(run, checkpoint, data);
+  if (!qkv.empty()) return file_inputs(qkv);
+  constexpr std::int64_t kUsualLongest = 4096;
+  return fresh_inputs(
+      seed, lengths.empty() ? kUsualLongest : *std::max_element(lengths.begin(), lengths.end()));
+}
+
+std::vector<std::string> split_list(const std::string& flag, const std::string& text) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) {
+      throw UsageError(fmt::format("{}: expected a list a,b,c, got '{}'", flag, text));
+    }
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+std::vector<std::int64_t> number_list(const std::string& flag, const std::string& text,
+                                      std::int64_t low, std::int64_t high) {
+  std::vector<std::int64_t> numbers;
+  for (const std::string& part : split_list(flag, text)) {
+    std::int64_t number = 0;
+    const char* end = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data(), end, number);
+    if (error != std::errc{} || stop != end || number < low || number > high) {
+      throw UsageError(
+          fmt::format("{}: expected numbers in {}..{}, got '{}'", flag, low, high, part));
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+std::vector<std::string> task_list(const std::string& text) {
+  std::vector<std::string> names;
+  if (text == "all") {
+    for (const data::TaskInfo& task : data::tasks()) {
+      if (task.benchmark) names.emplace_back(task.name);
+    }
+    return names;
+  }
+  for (const std::string& name : split_list("--tasks", text)) {
+    names.emplace_back(data::find_task(name).name);
+  }
+  return names;
+}
+
+std::vector<std::string> method_list(const std::string& text) {
+  std::vector<std::string> names;
+  if (text == "all") {
+    for (const attention::Spec& spec : attention::registry()) names.push_back(spec.name);
+    return names;
+  }
+  for (const std::string& name : split_list("--attention", text)) {
+    names.push_back(attention::find(name).name);
+  }
+  return names;
+}
+
+}  // namespace skytape::train

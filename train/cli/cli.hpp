@@ -1,0 +1,71 @@
+// The command line: each subcommand declares its flags and what it runs.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/config/run_config.hpp"
+#include "train/studies/attention_inputs.hpp"
+
+namespace skytape::train {
+
+/// Adds the subcommand to `app`. Its callback sets `exit_code` or throws.
+void add_train(CLI::App& app, int& exit_code);
+void add_eval(CLI::App& app, int& exit_code);
+void add_predict(CLI::App& app, int& exit_code);
+void add_data(CLI::App& app, int& exit_code);
+void add_gradcheck(CLI::App& app, int& exit_code);
+void add_goldens(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_approx(CLI::App& app, int& exit_code);
+void add_spectrum(CLI::App& app, int& exit_code);
+void add_theory(CLI::App& app, int& exit_code);
+void add_cost(CLI::App& app, int& exit_code);
+void add_stability(CLI::App& app, int& exit_code);
+void add_info(CLI::App& app, int& exit_code);
+void add_lra(CLI::App& app, int& exit_code);
+void add_report(CLI::App& app, int& exit_code);
+
+/// Flags that choose a run, as `train` and `eval --weights` share them.
+struct RunFlags {
+  std::string task = "listops", attention = "skyformer", recipe = "skytape", device = "auto";
+  std::string data = "datasets";
+  std::uint64_t seed = 42;
+  int threads = 0;
+  std::vector<std::string> set;  // "key=value"
+  std::string steps, batch, features, precision;
+
+  void declare(CLI::App& app);
+  /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
+  /// malformed --set or an unknown device.
+  [[nodiscard]] Choices choices() const;
+};
+
+/// Where a study's queries, keys and values come from: --from fresh, --run DIR or --qkv FILE.
+struct SourceFlags {
+  std::string from, run, qkv, checkpoint = "best", data;
+  std::uint64_t seed = 42;
+  std::string without_run;  // a flag that only --run would heed
+
+  void declare(CLI::App& app);
+  /// Notes which flags the user gave; after parsing.
+  void given(const CLI::App& app);
+  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named.
+  [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
+};
+inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions
+
+/// "a,b,c" as a list; empty parts are a UsageError naming `flag`.
+[[nodiscard]] std::vector<std::string> split_list(const std::string& flag, const std::string& text);
+/// The same for natural numbers in [low, high].
+[[nodiscard]] std::vector<std::int64_t> number_list(const std::string& flag,
+                                                    const std::string& text, std::int64_t low,
+                                                    std::int64_t high);
+/// Names of tasks: a list, or those of the benchmark for "all". UsageError if unknown.
+[[nodiscard]] std::vector<std::string> task_list(const std::string& text);
+/// Names of attention methods: a list, or all of the registry for "all". UsageError if unknown.
+[[nodiscard]] std::vector<std::string> method_list(const std::string& text);
+
+}  // namespace skytape::train

@@ -1,0 +1,94 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "data/files/fetch.hpp"
+#include "data/prepare.hpp"
+#include "tensor/core/error.hpp"
+#include "train/cli/cli.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+struct DataFlags {
+  std::string task = "listops", from, url, export_to, root = "datasets";
+  std::uint64_t data_seed = 1;
+  std::int64_t limit = 0;
+  int threads = 0;
+  bool force = false, fetch = false;
+};
+
+/// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
+std::string fetched(const data::TaskInfo& task, const DataFlags& flags, Progress& progress) {
+  if (!flags.force && data::is_prepared(task, flags.root)) {
+    progress.line(fmt::format("{} is prepared already in {}: nothing fetched (--force does)",
+                              task.name, flags.root));
+    return {};
+  }
+  data::FetchOptions options;
+  options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
+    progress.at(what, done, total);
+  };
+  options.say = [&](std::string_view text) { progress.line(text); };
+  return data::fetch_source(task, flags.root, flags.url, options);
+}
+
+int run(const DataFlags& flags) {
+  const data::TaskInfo& task = data::find_task(flags.task);
+  if (flags.fetch && !flags.from.empty()) {
+    throw UsageError("data: --fetch and --from exclude each other");
+  }
+  if (!flags.fetch && !flags.url.empty()) {
+    throw UsageError("data: --url has no effect without --fetch");
+  }
+  set_threads(flags.threads);
+  {
+    Progress progress;
+    data::PrepareOptions options;
+    options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
+    options.data_seed = flags.data_seed;
+    options.threads = flags.threads;
+    options.force = flags.force;
+    options.limit = flags.limit;
+    options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
+      progress.at(what, done, total);
+    };
+    options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
+    data::prepare(task, flags.root, options);
+  }
+  if (!flags.export_to.empty()) {
+    data::export_official(task, flags.root, flags.export_to);
+    fmt::print(stderr, "wrote the official files of {} to {}\n", task.name, flags.export_to);
+  }
+  fmt::print("{}", data::to_text(data::describe(task, flags.root)));
+  return 0;
+}
+
+}  // namespace
+
+void add_data(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("data", "prepare, describe or export a task's data");
+  const auto flags = std::make_shared<DataFlags>();
+  command->add_option("--task", flags->task, "`skytape info tasks` lists them")
+      ->capture_default_str();
+  command->add_option("--from", flags->from, "folder, file or archive to read; else generate");
+  command->add_flag("--fetch", flags->fetch,
+                    "download the official archive first, into <data>/downloads; an interrupted "
+                    "download is taken up again");
+  command->add_option("--url", flags->url, "a mirror of it");
+  command->add_option("--export", flags->export_to, "write the official files into this folder");
+  command->add_option("--data", flags->root, "folder of prepared data sets")->capture_default_str();
+  command->add_option("--data-seed", flags->data_seed, "of generators and seeded splits")
+      ->capture_default_str();
+  command->add_option("--limit", flags->limit, "generate only so many examples; 0: all")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
+      ->capture_default_str();
+  command->add_flag("--force", flags->force, "prepare again although the data are there");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

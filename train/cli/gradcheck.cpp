@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "attention/registry.hpp"
+#include "autograd/gradcheck.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/random/random.hpp"
+#include "train/cli/cli.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+constexpr std::uint64_t kSeed = 7;
+
+// Sizes of the check: odd, no multiple of a block, and small enough for every coordinate.
+constexpr std::int64_t kBatch = 2, kHeads = 2, kPositions = 13, kWidth = 4;
+
+/// The last example is padded at its end and has a hole.
+Tensor sample_mask() {
+  std::vector<double> mask(kBatch * kPositions, 1.0);
+  for (std::int64_t i = kPositions - 3; i < kPositions; ++i) mask[kPositions + i] = 0;
+  mask[kPositions + 2] = 0;
+  return Tensor::from(mask, {kBatch, kPositions}, DType::f64, Device::cpu);  // [B, N]
+}
+
+std::string describe(const attention::OptionValues& options) {
+  std::string text;
+  for (const auto& [key, value] : options) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value);
+  }
+  return text.empty() ? "defaults" : text;
+}
+
+/// One method with one set of options, in training mode, its draws held fixed.
+GradcheckReport check(const attention::Spec& spec, const attention::OptionValues& options) {
+  ParameterStore store;
+  const std::unique_ptr<attention::Method> method =
+      spec.make({0, kHeads, kWidth, kPositions, "attn.", &store}, options);
+  store.pack(DType::f64, Device::cpu, kSeed);
+
+  const Shape shape{kBatch, kHeads, kPositions, kWidth};
+  std::vector<Tensor> inputs;  // q, k unless shared, v: [B, H, N, D]
+  std::vector<std::string> names = {"q", "k", "v"};
+  if (spec.shared_qk) names.erase(names.begin() + 1);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    inputs.push_back(tensor::normal(shape, Random{kSeed + i, {}}, DType::f64, Device::cpu));
+  }
+  const Tensor mask = sample_mask();
+  attention::Call call;
+  call.training = true;
+  call.random.key = kSeed;
+  call.fewest_tokens = Tensor::full({1}, kPositions - 4, DType::i32, Device::cpu);
+  const attention::Draws draws = method->draw(
+      {inputs.front(), spec.shared_qk ? Tensor() : inputs[1], inputs.back(), mask}, call);
+  call.injected = &draws;
+
+  const Function f = [&](Tape&, std::span<const Var> x) {
+    return attention::apply(*method, x.front(), spec.shared_qk ? Var() : x[1], x.back(), mask,
+                            call);
+  };
+  std::vector<Parameter*> parameters = method->parameters();
+  std::erase_if(parameters, [](const Parameter* p) { return !p->trainable; });
+  return gradcheck(f, inputs, {}, names, parameters);
+}
+
+void print_report(const std::string& label, const GradcheckReport& report) {
+  fmt::print("{}\n", label);
+  for (const GradcheckEntry& e : report.inputs) {
+    fmt::print("  {:<28} {:>8} {:>7} {:>16.8e} {:>16.8e} {:>9.1e}  {}\n", e.input,
+               e.index < 0 ? "random" : std::to_string(e.index), e.checked, e.analytic, e.numeric,
+               e.error, e.error <= report.tolerance ? "ok" : "FAILED");
+  }
+}
+
+int run(const std::string& attention) {
+  set_threads(1);  // the sizes are too small to share
+  fmt::print("  {:<28} {:>8} {:>7} {:>16} {:>16} {:>9}\n", "input", "worst at", "checked",
+             "analytic", "numeric", "error");
+  int checks = 0;
+  int failed = 0;
+  for (const std::string& name : method_list(attention)) {
+    const attention::Spec& spec = attention::find(name);
+    for (const attention::OptionValues& options : spec.samples) {
+      const std::string label = fmt::format("{}, {}", name, describe(options));
+      ++checks;
+      try {
+        const GradcheckReport report = check(spec, options);
+        print_report(label, report);
+        failed += report.passed ? 0 : 1;
+      } catch (const UsageError& error) {
+        // Settings that these sizes cannot serve are not a wrong gradient, and not a check either.
+        fmt::print("{}\n  skipped: {}\n", label, error.what());
+        --checks;
+      }
+    }
+  }
+  fmt::print("{} checked, {} failed\n", checks, failed);
+  return failed == 0 && checks > 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void add_gradcheck(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("gradcheck", "compare the gradients of methods with central differences");
+  const auto attention = std::make_shared<std::string>("all");
+  command->add_option("--attention", *attention, "methods a,b,… or all")->capture_default_str();
+  command->callback([attention, &exit_code] { exit_code = run(*attention); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "attention/registry.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/cli/cli.hpp"
+#include "train/formats/table.hpp"
+#include "train/process/version.hpp"
+#include "train/runs/run_summary.hpp"
+
+namespace skytape::train {
+namespace {
+
+void print_build() {
+  const nlohmann::json machine = machine_facts();
+  fmt::print("{}machine   {}, {} cores, {:.1f} GB\n", build_facts(),
+             machine["cpu"].get<std::string>(), machine["cores"].get<int>(),
+             1e-9 * static_cast<double>(machine["memory_bytes"].get<std::int64_t>()));
+  fmt::print("devices   cpu{}\n", cuda_available() ? ", cuda" : "");
+}
+
+/// Trainable parameters of one layer at the LRA sizes, e.g. "E [128, 2048]"; "none".
+std::string parameters_of(const attention::Spec& spec) {
+  ParameterStore store;
+  attention::Build build;
+  build.nominal_length = 2048;
+  build.prefix = "";
+  build.store = &store;
+  const auto method = spec.make(build, {});
+  std::string text;
+  for (const Parameter* p : method->parameters()) {
+    text += join(text.empty() ? "" : ", ", p->name, " ", p->shape);
+  }
+  return text.empty() ? "none" : text;
+}
+
+std::string exact_of(const attention::Spec& spec) {
+  std::string text;
+  for (const attention::Exact& exact : spec.exact) {
+    text += (text.empty() ? "" : "; ") + fmt::format("{}: {}", exact.equals, exact.when);
+  }
+  return text.empty() ? "never" : text;
+}
+
+/// random, reads padding, couples the batch, shares queries and keys.
+std::string traits_of(const attention::Spec& spec) {
+  std::string text = spec.random ? "random" : "deterministic";
+  if (spec.reads_padding) text += ", reads padding";
+  if (!spec.per_example) text += ", couples the batch";
+  if (spec.shared_qk) text += ", queries are the keys";
+  return text;
+}
+
+void print_methods() {
+  for (const attention::Spec& spec : attention::registry()) {
+    fmt::print("{:<16} {} [{}]\n", spec.name, spec.idea, spec.paper);
+    fmt::print("{:<16} cost {}; memory {}; parameters {}\n", "", spec.cost, spec.memory,
+               parameters_of(spec));
+    fmt::print("{:<16} {}; sequential operations {}; exact: {}\n", "", traits_of(spec),
+               spec.sequential, exact_of(spec));
+    for (const attention::OptionInfo& option : spec.options) {
+      fmt::print("    {:<28} {:<12} {:<24} {}\n", spec.name + "." + option.key, option.default_text,
+                 option.range, option.meaning);
+    }
+  }
+}
+
+/// The same as a Markdown table, for the README.
+void print_methods_markdown() {
+  fmt::print(
+      "| name | idea | paper | forward cost per head | sequential operations | memory | parameters "
+      "| traits | exact when | options |\n");
+  fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const attention::Spec& spec : attention::registry()) {
+    std::string options;
+    for (const attention::OptionInfo& option : spec.options) {
+      options +=
+          fmt::format("{}`{}={}`", options.empty() ? "" : " ", option.key, option.default_text);
+    }
+    fmt::print("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", spec.name, spec.idea,
+               spec.paper, spec.cost, spec.sequential, spec.memory, parameters_of(spec),
+               traits_of(spec), exact_of(spec), options);
+  }
+}
+
+void print_recipes() {
+  for (const RecipeInfo& recipe : recipes()) fmt::print("{:<12} {}\n", recipe.name, recipe.idea);
+  fmt::print("\n{:<18} {:<34} {}\n", "key", "range", "meaning");
+  for (const KeyInfo& key : recipe_keys()) {
+    fmt::print("{:<18} {:<34} {}\n", key.key, range_of(key), key.meaning);
+  }
+}
+
+void print_tasks() {
+  Table table{"tasks",
+              "tasks, with the sequence length padded to a power of two",
+              {{"task"}, {"classes"}, {"vocabulary"}, {"length"}, {"towers"}, {"what"}},
+              {},
+              {}};
+  for (const data::TaskInfo& task : data::tasks()) {
+    const auto number = [](std::int64_t n) { return Cell(static_cast<double>(n)); };
+    table.add(
+        {std::string(task.name), number(task.classes), number(task.vocabulary),
+         number(task.nominal_length), number(task.towers),
+         fmt::format("{}{}", task.description, task.generator.empty() ? "" : " (generated)")});
+  }
+  fmt::print("{}", to_text(table));
+}
+
+struct InfoFlags {
+  std::string topic, folder;
+  bool markdown = false;
+};
+
+int run(const InfoFlags& flags) {
+  const std::string& what = flags.topic;
+  if (flags.markdown && what != "attention") {
+    throw UsageError("info: --markdown is for the topic attention");
+  }
+  if (what == "run" && flags.folder.empty()) {
+    throw UsageError("info run: expected the folder of a run, as in info run runs/NAME");
+  }
+  if (what != "run" && !flags.folder.empty()) {
+    throw UsageError(fmt::format("info: a folder is for the topic run, got '{}'", flags.folder));
+  }
+  if (what.empty() || what == "build") {
+    print_build();
+  } else if (what == "attention") {
+    flags.markdown ? print_methods_markdown() : print_methods();
+  } else if (what == "recipe" || what == "recipes") {
+    print_recipes();
+  } else if (what == "task" || what == "tasks") {
+    print_tasks();
+  } else if (what == "run") {
+    fmt::print("{}", to_text(run_summary(flags.folder)));
+  } else {
+    throw UsageError(unknown_name("topic", what, {"build", "attention", "recipe", "task", "run"}));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("info", "facts: build, attention, recipe, task, or run FOLDER");
+  const auto flags = std::make_shared<InfoFlags>();
+  command->add_option("topic", flags->topic,
+                      "build (default), attention, recipe, task, or run with its folder");
+  command->add_option("folder", flags->folder, "of the run");
+  command->add_flag("--markdown", flags->markdown,
+                    "print the table of attention methods as Markdown");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,108 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "train/cli/cli.hpp"
+#include "train/lra/lra.hpp"
+#include "train/lra/lra_table.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LraFlags {
+  RunFlags run;
+  std::string tasks = "listops,text,retrieval,pathfinder,image", attentions = "all", lrs, batches;
+  std::string features, out = "runs";
+  std::int64_t seeds = 1;
+  int jobs = 1;
+  bool table_only = false;
+};
+
+GridOptions grid_options(const LraFlags& flags) {
+  GridOptions options;
+  options.tasks = task_list(flags.tasks);
+  options.attentions = method_list(flags.attentions);
+  if (!flags.lrs.empty()) options.lrs = split_list("--lr", flags.lrs);
+  if (!flags.batches.empty()) options.batches = split_list("--batch", flags.batches);
+  options.seeds = flags.seeds;
+  options.base = flags.run.choices();
+  options.features = flags.features;
+  options.out = flags.out;
+  options.jobs = flags.jobs;
+  options.threads = thread_count();
+  return options;
+}
+
+void write_whole(const fs::path& path, const std::string& text) {
+  data::OutputFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+/// Prints the table and writes lra.md and lra.csv.
+void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
+  std::vector<WantedRun> wanted;
+  for (const GridCell& cell : cells) wanted.push_back({cell.folder, to_json(cell.config)});
+  const AccuracyTable table = make_table(wanted, find_runs(out));
+  const std::string text = to_markdown(table);
+  write_whole(out / "lra.md", text);
+  write_whole(out / "lra.csv", to_csv(table));
+  fmt::print("{}", text);
+  fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.md").string());
+}
+
+int run(const LraFlags& flags) {
+  const GridOptions options = grid_options(flags);
+  const std::vector<GridCell> cells = grid_cells(options);
+  if (flags.table_only && !fs::is_directory(options.out)) {
+    throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
+  }
+  const int code = flags.table_only ? 0 : run_grid(cells, options);
+  show_table(cells, options.out);
+  return code;
+}
+
+}  // namespace
+
+void add_lra(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "lra", "run a grid of tasks and methods, and put it in a table beside the papers' numbers");
+  const auto flags = std::make_shared<LraFlags>();
+  command->add_option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too")
+      ->capture_default_str();
+  command->add_option("--attentions", flags->attentions, "methods a,b,… or all")
+      ->capture_default_str();
+  command->add_option("--lr", flags->lrs, "axis: learning rates a,b,…");
+  command->add_option("--batch", flags->batches, "axis: batch sizes a,b,…");
+  command->add_option("--seed", flags->run.seed, "the first seed")->capture_default_str();
+  command->add_option("--seeds", flags->seeds, "seeds per cell, from --seed on")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000}))
+      ->capture_default_str();
+  command->add_option("--recipe", flags->run.recipe, "skytape, skyformer or skeinformer")
+      ->capture_default_str();
+  command->add_option("--steps", flags->run.steps, "length of every run and of its schedule");
+  command->add_option("--features", flags->features, "for the methods that have them");
+  command->add_option("--precision", flags->run.precision, kPrecisionHelp);
+  command->add_option("--set", flags->run.set, "key=value, for every cell")
+      ->allow_extra_args(false);
+  command->add_option("--device", flags->run.device, "auto, cpu or cuda")->capture_default_str();
+  command->add_option("--jobs", flags->jobs, "cells at a time, which share the threads")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores")
+      ->capture_default_str();
+  command->add_option("--data", flags->run.data, "folder of prepared data sets")
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "folder of the run folders and the table")
+      ->capture_default_str();
+  command->add_flag("--table-only", flags->table_only, "run nothing, show what is there");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

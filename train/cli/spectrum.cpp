@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "train/cli/cli.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+#include "train/studies/experiment.hpp"
+#include "train/studies/spectrum.hpp"
+
+namespace skytape::train {
+namespace {
+
+constexpr std::int64_t kUsualLength = 512;  // Linformer's figure
+
+struct SpectrumFlags {
+  SourceFlags source;
+  std::int64_t n = 0, examples = 4, landmarks = 128;
+  int threads = 0;
+  std::string out = "runs/spectrum";
+};
+
+int run(const SpectrumFlags& flags) {
+  set_threads(flags.threads);
+  const InputSource source = flags.source.open({flags.n > 0 ? flags.n : kUsualLength});
+  SpectrumOptions options;
+  options.n = flags.n > 0 ? flags.n : std::min(kUsualLength, source.longest);
+  options.examples = flags.examples;
+  options.landmarks = flags.landmarks;
+  options.seed = flags.source.seed;
+  Progress progress;
+  options.progress = [&](std::int64_t done, std::int64_t total) {
+    progress.at("layers", done, total);
+  };
+
+  Experiment experiment("spectrum", flags.out);
+  const std::vector<HeadSpectrum> heads = run_spectrum(source, options);
+  fmt::print("{}\n\n", source.name);
+  experiment.note("source", source.facts);
+  experiment.note("n", options.n);
+  experiment.note("examples", options.examples);
+  experiment.note("landmarks", options.landmarks);
+  experiment.note("seed", options.seed);
+  experiment.detail("results", to_json(heads));
+  for (Table& table : tables(heads)) experiment.add(std::move(table));
+  for (Figure& figure : figures(heads, source.name)) experiment.add(std::move(figure));
+  experiment.save();
+  return 0;
+}
+
+}  // namespace
+
+void add_spectrum(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "spectrum", "singular values of attention, statistical dimension, condition numbers");
+  const auto flags = std::make_shared<SpectrumFlags>();
+  flags->source.declare(*command);
+  command->add_option("--n", flags->n, "positions; default: 512, or what the source has")
+      ->check(CLI::Range(std::int64_t{1}, kLongestFresh));
+  command->add_option("--examples", flags->examples, "examples of the source")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_option("--features", flags->landmarks, "landmarks of Skyformer")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures")
+      ->capture_default_str();
+  command->callback([command, flags, &exit_code] {
+    flags->source.given(*command);
+    exit_code = run(*flags);
+  });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,102 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "train/cli/cli.hpp"
+#include "train/config/splits.hpp"
+#include "train/process/progress.hpp"
+#include "train/studies/experiment.hpp"
+#include "train/studies/stability.hpp"
+
+namespace skytape::train {
+namespace {
+
+struct StabilityFlags {
+  RunFlags run;
+  std::string tasks = "listops,text,retrieval,pathfinder,image", attention = "all", out;
+  std::string trained = "nystrom_sm,skyformer", trained_task = "listops";
+  std::int64_t steps = 20, batch = 4, trained_steps = 300, trained_batch = 8;
+};
+
+/// Trains the methods beside each other.
+std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& base) {
+  std::vector<GradientTrace> all;
+  Progress progress;
+  for (const std::string& method : split_list("--train-attention", flags.trained)) {
+    Choices choices = base;
+    choices.task = flags.trained_task;
+    choices.attention = method;
+    choices.values.push_back({"steps", std::to_string(flags.trained_steps), "--train-steps"});
+    choices.values.push_back({"batch", std::to_string(flags.trained_batch), "--train-batch"});
+    const RunConfig config = resolve(choices);
+    all.push_back(trace_gradients(config, open_splits(config, progress).train));
+  }
+  return all;
+}
+
+int run(const StabilityFlags& flags) {
+  const Choices base = flags.run.choices();
+  StabilityOptions options{method_list(flags.attention), task_list(flags.tasks), base, flags.steps,
+                           flags.batch};
+  Experiment experiment("stability", flags.out);
+  experiment.note("recipe", base.recipe);
+  experiment.note("seed", base.seed);
+  experiment.note("steps", flags.steps);
+  experiment.note("batch", flags.batch);
+  const StabilityStudy study = measure_stability(options);
+  experiment.add(stability_table(study));
+  experiment.add(score_table(study));
+  if (flags.trained_steps > 0) {
+    const std::vector<GradientTrace> trained = traces(flags, base);
+    experiment.note("trained on", flags.trained_task);
+    experiment.note("examples of a step there", flags.trained_batch);
+    experiment.add(gradient_table(trained));
+    experiment.add(
+        gradient_figure(trained, fmt::format("{}, recipe {}", flags.trained_task, base.recipe)));
+  }
+  experiment.save();
+  return 0;
+}
+
+}  // namespace
+
+void add_stability(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "stability", "how far a step moves the embedding, and gradients that explode");
+  const auto flags = std::make_shared<StabilityFlags>();
+  flags->run.recipe = "skyformer";
+  command->add_option("--tasks", flags->tasks, "tasks a,b,… or all")->capture_default_str();
+  command->add_option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios")
+      ->capture_default_str();
+  command->add_option("--recipe", flags->run.recipe, "skytape, skyformer or skeinformer")
+      ->capture_default_str();
+  command->add_option("--steps", flags->steps, "over which scores are averaged")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--batch", flags->batch, "examples of a step; 0: the recipe's")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  command->add_option("--train-attention", flags->trained, "methods whose gradients are recorded")
+      ->capture_default_str();
+  command->add_option("--train-task", flags->trained_task, "task they are trained on")
+      ->capture_default_str();
+  command->add_option("--train-steps", flags->trained_steps, "for so many steps; 0: not at all")
+      ->check(CLI::Range(0, 10000000))
+      ->capture_default_str();
+  command->add_option("--train-batch", flags->trained_batch, "examples of a step there")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--set", flags->run.set, "key=value: any recipe key")
+      ->allow_extra_args(false);
+  command->add_option("--seed", flags->run.seed, "of start values, order and draws")
+      ->capture_default_str();
+  command->add_option("--data", flags->run.data, "folder of prepared data sets")
+      ->capture_default_str();
+  command->add_option("--device", flags->run.device, "auto, cpu or cuda")->capture_default_str();
+  command->add_option("--threads", flags->run.threads, "CPU threads; 0: all cores")
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,86 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/cli/cli.hpp"
+#include "train/process/version.hpp"
+#include "train/studies/experiment.hpp"
+#include "train/studies/theory/theory.hpp"
+
+namespace skytape::train {
+namespace {
+
+struct TheoryFlags {
+  std::string statements = "all", out;
+  std::int64_t seeds = 20;
+  std::uint64_t seed = 42;
+  TheorySizes sizes;
+};
+
+/// The statements of the list, in its order. UsageError for an unknown name.
+std::vector<Statement> chosen(const std::string& list) {
+  const std::vector<Statement> all = theory_statements();
+  if (list == "all") return all;
+  std::vector<std::string> names;
+  for (const Statement& s : all) names.push_back(s.name);
+  std::vector<Statement> some;
+  for (const std::string& name : split_list("--statements", list)) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) throw UsageError(unknown_name("statement", name, names));
+    some.push_back(all[static_cast<std::size_t>(found - names.begin())]);
+  }
+  return some;
+}
+
+int run(const TheoryFlags& flags) {
+  set_threads(1);  // the sizes are too small to share
+  const std::vector<Statement> statements = chosen(flags.statements);
+  const std::vector<Verdict> verdicts = check(statements, flags.sizes, flags.seed, flags.seeds);
+  Experiment experiment("theory", flags.out);
+  experiment.note("n", flags.sizes.n);
+  experiment.note("width", flags.sizes.width);
+  experiment.note("deviation", flags.sizes.deviation);
+  experiment.note("seed", flags.seed);
+  experiment.note("seeds", flags.seeds);
+  experiment.add(to_table(verdicts));
+  experiment.save();
+  if (all_hold(verdicts)) return 0;
+  for (const Verdict& v : verdicts) {
+    if (!v.statement->must_hold || v.holds) continue;
+    fmt::print(stderr, "skytape: theory: {} {} does not hold: {:.6g}, bound {:.6g}\n",
+               v.statement->name, v.at, v.worst, v.bound);
+  }
+  return 1;
+}
+
+}  // namespace
+
+void add_theory(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("theory", "check the papers' statements with numbers, over many seeds");
+  const auto flags = std::make_shared<TheoryFlags>();
+  command->add_option("--statements", flags->statements, "statements a,b,… or all")
+      ->capture_default_str();
+  command->add_option("--seeds", flags->seeds, "how many")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "the first of them")->capture_default_str();
+  command->add_option("--n", flags->sizes.n, "queries and keys")
+      ->check(CLI::Range(16, 4096))
+      ->capture_default_str();
+  command->add_option("--width", flags->sizes.width, "of a head")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--deviation", flags->sizes.deviation,
+                   "of queries, keys and values; a fresh model has about 0.2")
+      ->check(CLI::Range(0.001, 100.0))
+      ->capture_default_str();
+  command->add_option("--out", flags->out, "folder for JSON and Markdown");
+  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+}
+
+}  // namespace skytape::train

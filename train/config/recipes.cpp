@@ -1,0 +1,283 @@
+#include "train/config/recipes.hpp"
+
+#include <array>
+#include <sstream>
+
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+
+namespace skytape::train {
+namespace {
+
+constexpr double kMost = 1e9;  // upper end of counts that only memory or patience limits
+
+constexpr KeyInfo kKeys[] = {
+    {"batch", KeyKind::integer, 1, 65536, {}, "examples per optimiser step"},
+    {"accumulate", KeyKind::integer, 1, 65536, {}, "chunks a batch is computed in"},
+    {"lr", KeyKind::real, 0, 10, {}, "highest learning rate"},
+    {"warmup", KeyKind::integer, 2, kMost, {}, "steps until the highest rate"},
+    {"steps", KeyKind::integer, 3, kMost, {}, "optimiser steps, and length of the schedule"},
+    {"weight_decay", KeyKind::real, 0, 10, {}, "decoupled decay per unit of learning rate"},
+    {"clip_value", KeyKind::real, 0, 1e30, {}, "bound of every gradient entry; 0: off"},
+    {"dropout", KeyKind::real, 0, 0.99, {}, "embedding, attention output, both MLP places"},
+    {"attention_dropout", KeyKind::real, 0, 0.99, {}, "share of attention weights dropped"},
+    {"features", KeyKind::integer, 1, 65536, {}, "landmarks, projected length or random features"},
+    {"layers", KeyKind::integer, 1, 1024, {}, "encoder layers"},
+    {"width", KeyKind::integer, 1, 65536, {}, "channels of the encoder (E)"},
+    {"ff_width", KeyKind::integer, 1, 65536, {}, "channels inside MLP and head (F)"},
+    {"heads",
+     KeyKind::integer,
+     1,
+     1024,
+     {},
+     "attention heads (H); each gets width / heads channels"},
+    {"mask", KeyKind::choice, 0, 0, "nonzero|length", "positions that attention may read"},
+    {"drop_close",
+     KeyKind::flag,
+     0,
+     1,
+     {},
+     "ListOps without `]`, as the papers' pipeline reads it"},
+    {"text.dev", KeyKind::choice, 0, 0, "test|heldout", "which examples Text's dev split is"},
+    {"max_length", KeyKind::integer, 1, 1 << 24, {}, "tokens kept from the front"},
+    {"eval_every", KeyKind::integer, 1, kMost, {}, "steps between dev evaluations"},
+    {"eval_examples", KeyKind::integer, 0, kMost, {}, "dev examples per evaluation; 0: all"},
+    {"patience", KeyKind::integer, 0, kMost, {}, "evaluations without progress to stop at; 0: off"},
+    {"select", KeyKind::choice, 0, 0, "best_accuracy|best_loss|last", "weights that are tested"},
+    {"select_after", KeyKind::real, 0, 1, {}, "share of the steps before selection starts"},
+    {"group_by_length", KeyKind::flag, 0, 1, {}, "batches of similar lengths in a shuffle window"},
+    {"checkpoint_every", KeyKind::integer, 1, kMost, {}, "steps between checkpoints"},
+    {"precision", KeyKind::choice, 0, 0, "fp32|tf32|bf16", "of matrix products"},
+};
+
+constexpr std::array<RecipeInfo, 3> kRecipes = {{
+    {"skytape",
+     "the Skyformer paper's model, schedule and features with the plain mistakes mended"},
+    {"skyformer", "the Skyformer paper's table with its official code's behaviour"},
+    {"skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping"},
+}};
+
+// clang-format off: tables are read by column
+
+/// A key's value in each recipe.
+struct Row {
+  std::string_view key, skyformer, skeinformer, skytape;
+};
+
+constexpr Row kEveryTask[] = {
+    // key                skyformer        skeinformer  skytape
+    {"accumulate", "1", "1", "1"},
+    {"weight_decay", "0", "0", "0"},
+    {"clip_value", "1", "0", "1"},
+    {"dropout", "0.1", "0.1", "0.1"},
+    {"attention_dropout", "0.1", "0.1", "0.1"},
+    {"features", "128", "256", "128"},
+    {"layers", "2", "2", "2"},
+    {"width", "64", "64", "64"},
+    {"ff_width", "128", "128", "128"},
+    {"heads", "2", "2", "2"},
+    {"mask", "nonzero", "nonzero", "length"},
+    {"drop_close", "1", "1", "0"},
+    {"text.dev", "test", "test", "heldout"},
+    {"eval_examples", "0", "0", "0"},
+    {"patience", "0", "10", "0"},
+    {"select", "best_accuracy", "best_loss", "best_accuracy"},
+    {"select_after", "0.2", "0", "0"},
+    {"group_by_length", "0", "0", "1"},
+    {"checkpoint_every", "500", "500", "500"},
+    {"precision", "fp32", "fp32", "fp32"},
+};
+
+/// The same for one task.
+struct TaskRow {
+  std::string_view task, key, skyformer, skeinformer, skytape;
+};
+
+// eval_examples: dev batches x batch of the papers' configurations; where they draw more than the
+// split holds, the whole split. skytape evaluates whole splits, less often where they are large.
+constexpr TaskRow kTasks[] = {
+    // task       key              skyformer  skeinformer  skytape
+    {"listops", "batch", "32", "256", "32"},
+    {"listops", "lr", "1e-4", "1e-4", "1e-4"},
+    {"listops", "warmup", "1000", "1000", "1000"},
+    {"listops", "steps", "50000", "20000", "50000"},
+    {"listops", "eval_every", "500", "500", "500"},
+    {"listops", "eval_examples", "1984", "0", "0"},
+
+    {"text", "batch", "16", "128", "32"},
+    {"text", "lr", "1e-4", "1e-4", "1e-4"},
+    {"text", "warmup", "80", "80", "80"},
+    {"text", "steps", "50000", "50000", "50000"},
+    {"text", "eval_every", "500", "500", "500"},
+    {"text", "eval_examples", "6400", "0", "0"},
+
+    {"retrieval", "batch", "16", "64", "16"},
+    {"retrieval", "lr", "2e-4", "1e-4", "2e-4"},
+    {"retrieval", "warmup", "800", "800", "800"},
+    {"retrieval", "steps", "50000", "60000", "50000"},
+    {"retrieval", "eval_every", "1000", "300", "2500"},
+    {"retrieval", "eval_examples", "4800", "0", "0"},
+
+    {"pathfinder", "batch", "128", "512", "128"},
+    {"pathfinder", "lr", "2e-4", "2e-4", "2e-4"},
+    {"pathfinder", "warmup", "312", "312", "312"},
+    {"pathfinder", "steps", "50000", "31200", "50000"},
+    {"pathfinder", "eval_every", "500", "312", "1000"},
+    {"pathfinder", "eval_examples", "19968", "0", "0"},
+
+    {"image", "batch", "256", "256", "256"},
+    {"image", "lr", "1e-4", "1e-4", "1e-4"},
+    {"image", "warmup", "175", "175", "175"},
+    {"image", "steps", "50000", "50000", "50000"},
+    {"image", "eval_every", "50", "50", "500"},
+};
+
+/// Gradient accumulation that the papers' configurations give to single methods.
+struct Accumulation {
+  std::string_view recipe, task, method, chunks;
+};
+
+constexpr Accumulation kAccumulation[] = {
+    {"skyformer", "text", "kernelized", "2"},
+    {"skyformer", "retrieval", "kernelized", "2"},
+    {"skyformer", "pathfinder", "informer", "2"},
+    {"skyformer", "pathfinder", "informer_mask", "2"},
+    {"skyformer", "image", "informer", "2"},
+    {"skyformer", "image", "informer_mask", "2"},
+    {"skeinformer", "listops", "skeinformer", "2"},
+    {"skeinformer", "listops", "skein_nonorm", "4"},
+    {"skeinformer", "text", "skeinformer", "2"},
+    {"skeinformer", "text", "skein_nonorm", "8"},
+    {"skeinformer", "retrieval", "skein_nonorm", "16"},
+    {"skeinformer", "pathfinder", "skeinformer", "2"},
+    {"skeinformer", "pathfinder", "skein_nonorm", "2"},
+    {"skeinformer", "pathfinder", "informer", "2"},
+    {"skeinformer", "pathfinder", "informer_mask", "2"},
+    {"skeinformer", "image", "skein_nonorm", "2"},
+    {"skeinformer", "image", "informer", "2"},
+    {"skeinformer", "image", "informer_mask", "2"},
+};
+
+constexpr PaperOption kPaperOptions[] = {
+    {"linformer", "frozen", "1"},
+    {"linformer", "init_std", "0.02"},
+    {"linformer", "sharing", "official"},
+    {"performer", "form", "official"},
+    {"skein*", "pilot_gradient", "official"},
+    {"skein*", "weighted", "0"},
+    {"skein*", "keep_pilot", "0"},
+    {"skyformer", "scale", "0.42044820762685725"},  // 32^-1/4
+    {"skyformer", "landmarks", "official"},
+    {"skyformer", "inverse_start", "original"},
+    {"skyformer", "constant_init", "0"},
+    {"skyformer", "inverse_steps", "6"},
+    {"nystrom", "inverse_start", "original"},
+    {"nystrom", "constant_init", "0"},
+    {"nystrom", "inverse_steps", "6"},
+    {"bigbird", "random_range", "official"},
+    {"informer", "measure", "sampled"},
+    {"informer_mask", "measure", "sampled"},
+};
+
+// clang-format on
+
+/// Measured with models that see no order: data.md 0.
+struct FloorRow {
+  std::string_view task;
+  Floor floor;
+};
+constexpr FloorRow kFloors[] = {
+    {"listops", {0.362, "the best label given the root operator alone"}},
+    {"text", {0.662, "logistic regression on byte frequencies"}},
+    {"image", {0.287, "softmax regression on the raw pixels"}},
+    {"pathfinder", {0.5, "always the same answer"}},
+    {"retrieval", {0.5, "always the same answer"}},
+};
+
+/// Variants of a benchmark's task (easier pictures, substitute data) belong to it.
+std::string_view family(std::string_view task) {
+  if (task.starts_with("pathx") || task.starts_with("pathfinder")) return "pathfinder";
+  return task.starts_with("retrieval") ? "retrieval" : task;
+}
+
+/// The task whose rows a task trains by: own data (tsv) are texts.
+std::string_view rows_for(std::string_view task) { return task == "tsv" ? "text" : family(task); }
+
+template <class AnyRow> std::string_view column(const AnyRow& row, std::string_view recipe) {
+  if (recipe == "skyformer") return row.skyformer;
+  return recipe == "skeinformer" ? row.skeinformer : row.skytape;
+}
+
+void require_recipe(std::string_view recipe) {
+  std::vector<std::string> names;
+  for (const RecipeInfo& info : kRecipes) {
+    if (info.name == recipe) return;
+    names.emplace_back(info.name);
+  }
+  throw UsageError(unknown_name("recipe", recipe, names));
+}
+
+}  // namespace
+
+std::span<const KeyInfo> recipe_keys() { return kKeys; }
+
+const KeyInfo* find_key(std::string_view key) {
+  for (const KeyInfo& info : kKeys) {
+    if (info.key == key) return &info;
+  }
+  return nullptr;
+}
+
+std::string range_of(const KeyInfo& key) {
+  if (key.kind == KeyKind::flag) return "0|1";
+  if (key.kind == KeyKind::choice) return std::string(key.choices);
+  std::ostringstream text;
+  text.precision(10);
+  text << key.low << ".." << key.high;
+  return text.str();
+}
+
+std::span<const RecipeInfo> recipes() { return kRecipes; }
+
+std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view task,
+                                     std::string_view method) {
+  require_recipe(recipe);
+  std::vector<Setting> settings;
+  const auto add = [&](std::string_view key, std::string_view value, std::string origin) {
+    settings.push_back({std::string(key), std::string(value), std::move(origin)});
+  };
+  const std::string of_recipe = "recipe " + std::string(recipe);
+  for (const Row& row : kEveryTask) add(row.key, column(row, recipe), of_recipe);
+  for (const TaskRow& row : kTasks) {
+    if (row.task != rows_for(task)) continue;
+    const std::string_view value = column(row, recipe);
+    add(row.key, value, of_recipe + ", row " + std::string(row.task));
+  }
+  for (const Accumulation& row : kAccumulation) {
+    if (row.recipe == recipe && row.task == rows_for(task) && row.method == method) {
+      add("accumulate", row.chunks, of_recipe + ", row " + std::string(method));
+    }
+  }
+  if (recipe == "skytape") return settings;
+  for (const PaperOption& row : kPaperOptions) {
+    if (!matches(row, method)) continue;
+    add(std::string(method) + "." + std::string(row.option), row.value, of_recipe);
+  }
+  return settings;
+}
+
+std::span<const PaperOption> paper_options() { return kPaperOptions; }
+
+bool matches(const PaperOption& row, std::string_view method) {
+  if (!row.methods.ends_with('*')) return row.methods == method;
+  return method.starts_with(row.methods.substr(0, row.methods.size() - 1));
+}
+
+Floor trivial_floor(std::string_view task) {
+  for (const FloorRow& row : kFloors) {
+    if (row.task == family(task)) return row.floor;
+  }
+  return {};
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,385 @@
+#include "train/config/run_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "attention/registry.hpp"
+#include "data/tasks/listops.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "tensor/gemm/precision.hpp"
+
+namespace skytape::train {
+namespace {
+
+using nlohmann::json;
+
+/// Keys of a recipe that are options of the method: `features` stands for `<method>.features`.
+constexpr std::string_view kShared[] = {"features", "attention_dropout"};
+
+bool is_shared(std::string_view key) {
+  return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
+}
+
+/// Whether sequences of the task differ in length, and whether its real tokens may have id 0.
+bool is_image(const data::TaskInfo& task) {
+  return task.token_offset == 0 && task.name != "listops";
+}
+
+/// Why a recipe key changes nothing in a run of this task and method; empty if it does.
+std::string no_effect(std::string_view key, const data::TaskInfo& task,
+                      const attention::Spec& method) {
+  if (is_shared(key) && !method.has_option(key)) {
+    return fmt::format("{} has no such option", method.name);
+  }
+  if (key == "drop_close" && task.name != "listops") return "only listops has `]`";
+  if (key == "text.dev" && task.held_out == 0) {
+    return fmt::format("{} has a dev split of its own", task.name);
+  }
+  if (key == "mask" && !is_image(task)) {
+    return fmt::format("both rules agree on {}, where id 0 is padding only", task.name);
+  }
+  if (key == "group_by_length" && is_image(task)) {
+    return fmt::format("all sequences of {} have one length", task.name);
+  }
+  return {};
+}
+
+template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const auto number = static_cast<double>(value);
+  if (error != std::errc{} || stop != end || !(number >= key.low && number <= key.high)) {
+    throw UsageError(
+        fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
+  }
+  return value;
+}
+
+/// Checks a value against its key's range. UsageError.
+void check_value(const KeyInfo& key, const std::string& text) {
+  if (key.kind == KeyKind::integer) {
+    (void)parse_number<std::int64_t>(key, text);
+  } else if (key.kind == KeyKind::real) {
+    (void)parse_number<double>(key, text);
+  } else {
+    const std::string range = "|" + range_of(key) + "|";
+    if (text.find('|') != text.npos || range.find("|" + text + "|") == range.npos) {
+      throw UsageError(
+          fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
+    }
+  }
+}
+
+/// The settings of a run while they are put together.
+class Resolver {
+ public:
+  explicit Resolver(const Choices& choices)
+      : task_(data::find_task(choices.task)), method_(attention::find(choices.attention)) {
+    for (const Setting& s : recipe_settings(choices.recipe, task_.name, method_.name)) {
+      recipe_[s.key] = s;
+    }
+    recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
+                                              "task " + std::string(task_.name)});
+    for (const Choice& choice : choices.values) choose(choice);
+    rescale_warmup();
+  }
+
+  /// Effective values in the order of the keys, then the method's options in theirs.
+  [[nodiscard]] std::vector<Setting> settings() const {
+    std::vector<Setting> all;
+    for (const KeyInfo& key : recipe_keys()) {
+      if (!no_effect(key.key, task_, method_).empty()) continue;
+      all.push_back(effective(std::string(key.key), std::nullopt));
+      check_value(key, all.back().value);
+    }
+    for (const attention::OptionInfo& option : method_.options) {
+      if (is_shared(option.key)) continue;
+      all.push_back(effective(method_.name + "." + option.key, option.default_text));
+    }
+    return all;
+  }
+
+ private:
+  [[nodiscard]] Setting effective(const std::string& key,
+                                  const std::optional<std::string>& fallback) const {
+    if (const auto user = user_.find(key); user != user_.end()) return user->second;
+    if (const auto row = recipe_.find(key); row != recipe_.end()) return row->second;
+    ENSURE(fallback.has_value(), "recipes: no value for ", key, " of task ", task_.name);
+    return {key, *fallback, "default of " + method_.name};
+  }
+
+  void choose(const Choice& choice) {
+    std::string key = choice.key;
+    // `skyformer.features` and `features` are one key.
+    if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
+        method_.has_option(key.substr(method_.name.size() + 1))) {
+      key = key.substr(method_.name.size() + 1);
+    }
+    require_known(key);
+    const auto [place, fresh] = user_.try_emplace(key, Setting{key, choice.value, choice.said_by});
+    if (!fresh) {
+      throw UsageError(fmt::format("{} is set twice: {} by {}, {} by {}", key, place->second.value,
+                                   place->second.origin, choice.value, choice.said_by));
+    }
+  }
+
+  /// UsageError for a key that does not exist or changes nothing in this run.
+  void require_known(const std::string& key) const {
+    if (const KeyInfo* info = find_key(key)) {
+      const std::string reason = no_effect(info->key, task_, method_);
+      if (reason.empty()) return;
+      throw UsageError(fmt::format("{} has no effect on this run: {}", key, reason));
+    }
+    std::vector<std::string> known;
+    for (const KeyInfo& info : recipe_keys()) known.emplace_back(info.key);
+    for (const attention::OptionInfo& option : method_.options) {
+      known.push_back(method_.name + "." + option.key);
+      if (known.back() == key) return;
+    }
+    const std::size_t dot = key.find('.');
+    for (const attention::Spec& other : attention::registry()) {
+      if (dot != key.npos && key.substr(0, dot) == other.name && other.name != method_.name &&
+          other.has_option(key.substr(dot + 1))) {
+        throw UsageError(
+            fmt::format("{} has no effect on this run: its attention is {}", key, method_.name));
+      }
+    }
+    throw UsageError(unknown_name("key", key, known));
+  }
+
+  /// A shorter or longer run keeps the share of its steps that warm up, two at least.
+  void rescale_warmup() {
+    const auto chosen = user_.find("steps");
+    if (chosen == user_.end() || user_.contains("warmup")) return;
+    const KeyInfo& key = *find_key("steps");
+    const auto steps = parse_number<std::int64_t>(key, chosen->second.value);
+    const auto full = parse_number<std::int64_t>(key, recipe_.at("steps").value);
+    Setting& warmup = recipe_.at("warmup");
+    const auto before = parse_number<std::int64_t>(*find_key("warmup"), warmup.value);
+    if (steps == full) return;
+    const auto scaled = static_cast<std::int64_t>(
+        static_cast<double>(before) * static_cast<double>(steps) / static_cast<double>(full) + 0.5);
+    warmup.origin = fmt::format("{} of {} steps, scaled to {}", before, full, steps);
+    warmup.value = std::to_string(std::max<std::int64_t>(2, scaled));
+  }
+
+  const data::TaskInfo& task_;
+  const attention::Spec& method_;
+  std::map<std::string, Setting> recipe_, user_;
+};
+
+/// Reads values out of a settings list.
+class Values {
+ public:
+  explicit Values(const std::vector<Setting>& settings) : settings_(settings) {}
+  [[nodiscard]] const Setting* find(std::string_view key) const {
+    for (const Setting& s : settings_) {
+      if (s.key == key) return &s;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::string text(std::string_view key, std::string fallback = {}) const {
+    const Setting* s = find(key);
+    if (s == nullptr && !fallback.empty()) return fallback;
+    if (s == nullptr) throw DataError(fmt::format("configuration: no value for {}", key));
+    check_value(*find_key(key), s->value);
+    return s->value;
+  }
+  [[nodiscard]] std::int64_t integer(std::string_view key) const {
+    return parse_number<std::int64_t>(*find_key(key), text(key));
+  }
+  [[nodiscard]] double real(std::string_view key) const {
+    return parse_number<double>(*find_key(key), text(key));
+  }
+  [[nodiscard]] bool flag(std::string_view key) const { return text(key, "0") == "1"; }
+
+ private:
+  const std::vector<Setting>& settings_;
+};
+
+void fill_batches(RunConfig& c, const Values& values) {
+  data::BatchOptions& b = c.batches;
+  b.batch = values.integer("batch");
+  b.max_length = values.integer("max_length");
+  b.nominal_length =
+      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(b.max_length)));
+  b.mask = data::parse_mask_rule(values.text("mask", "length"));
+  b.drop_token = values.flag("drop_close") ? data::kListOpsClose : -1;
+  b.trim = !c.method->reads_padding;
+  b.group_by_length = values.flag("group_by_length");
+  b.seed = c.seed;
+}
+
+void fill_model(RunConfig& c, const Values& values) {
+  nn::ModelConfig& m = c.model;
+  m.attention = c.method->name;
+  // Defaults are left to the method: some are empty, which is no value that a user could set.
+  for (const attention::OptionInfo& option : c.method->options) {
+    const Setting* s =
+        values.find(is_shared(option.key) ? option.key : m.attention + "." + option.key);
+    if (s != nullptr && s->value != option.default_text) {
+      m.attention_options[option.key] = s->value;
+    }
+  }
+  m.vocabulary = c.task->vocabulary;
+  m.classes = c.task->classes;
+  m.nominal_length = c.batches.nominal_length;
+  m.towers = c.task->towers;
+  m.layers = static_cast<int>(values.integer("layers"));
+  m.width = values.integer("width");
+  m.ff_width = values.integer("ff_width");
+  m.heads = values.integer("heads");
+  if (m.width % m.heads != 0) {
+    throw UsageError(
+        fmt::format("width: expected a multiple of heads = {}, got {}", m.heads, m.width));
+  }
+  m.head_width = m.width / m.heads;
+  m.dropout = values.real("dropout");
+
+  // The method itself judges its options; the model that counts is built later.
+  ParameterStore scratch;
+  c.couples_batch =
+      c.method
+          ->make({0, m.heads, m.head_width, m.nominal_length, "", &scratch}, m.attention_options)
+          ->couples_batch();
+}
+
+/// Fills the typed fields from `settings`.
+void fill(RunConfig& c) {
+  const Values values(c.settings);
+  c.accumulate = values.integer("accumulate");
+  c.adamw.weight_decay = values.real("weight_decay");
+  c.adamw.clip_value = values.real("clip_value");
+  c.schedule = {values.real("lr"), values.integer("steps"), values.integer("warmup")};
+  c.eval_every = values.integer("eval_every");
+  c.eval_examples = values.integer("eval_examples");
+  c.patience = values.integer("patience");
+  c.checkpoint_every = values.integer("checkpoint_every");
+  const std::string select = values.text("select");
+  c.select = select == "last"            ? Select::last
+             : select == "best_accuracy" ? Select::best_accuracy
+                                         : Select::best_loss;
+  c.select_after = values.real("select_after");
+  c.precision = parse_precision(values.text("precision"));
+  c.dev_rule =
+      values.text("text.dev", "heldout") == "test" ? data::DevRule::test : data::DevRule::held_out;
+  fill_batches(c, values);
+  fill_model(c, values);
+  if (c.accumulate > c.batches.batch) {
+    throw UsageError(fmt::format("accumulate: expected at most batch = {}, got {}", c.batches.batch,
+                                 c.accumulate));
+  }
+  if (c.schedule.warmup > c.schedule.steps) {
+    throw UsageError(fmt::format("warmup: expected at most steps = {}, got {}", c.schedule.steps,
+                                 c.schedule.warmup));
+  }
+}
+
+}  // namespace
+
+Precision parse_precision(const std::string& name) {
+  if (name == "fp32") return Precision::fp32;
+  if (name == "tf32") return Precision::tf32;
+  if (name == "bf16") return Precision::bf16;
+  throw UsageError(fmt::format("precision: expected fp32, tf32 or bf16, got {}", name));
+}
+
+ChunkLimits RunConfig::chunk_limits() const {
+  const bool at_once = device != Device::cpu || couples_batch;
+  return {accumulate, at_once ? 0 : cache_positions()};
+}
+
+RunConfig resolve(const Choices& choices) {
+  RunConfig config;
+  config.recipe = choices.recipe;
+  config.task = &data::find_task(choices.task);
+  config.method = &attention::find(choices.attention);
+  config.seed = choices.seed;
+  config.device = choices.device;
+  config.data_root = choices.data_root;
+  config.settings = Resolver(choices).settings();
+  fill(config);
+  for (const Choice& choice : choices.values) {
+    if (choice.key == "select_after" && config.select == Select::last) {
+      throw UsageError("select_after has no effect on this run: select is last");
+    }
+  }
+  return config;
+}
+
+json to_json(const RunConfig& config) {
+  json settings = json::object();
+  for (const Setting& s : config.settings) {
+    settings[s.key] = {{"value", s.value}, {"origin", s.origin}};
+  }
+  return {{"task", config.task->name},     {"attention", config.method->name},
+          {"recipe", config.recipe},       {"seed", config.seed},
+          {"device", name(config.device)}, {"settings", std::move(settings)}};
+}
+
+RunConfig config_from_json(const json& saved, const std::string& file) {
+  RunConfig config;
+  try {
+    config.recipe = saved.at("recipe").get<std::string>();
+    config.task = &data::find_task(saved.at("task").get<std::string>());
+    config.method = &attention::find(saved.at("attention").get<std::string>());
+    config.seed = saved.at("seed").get<std::uint64_t>();
+    for (const auto& [key, entry] : saved.at("settings").items()) {
+      config.settings.push_back(
+          {key, entry.at("value").get<std::string>(), entry.at("origin").get<std::string>()});
+    }
+  } catch (const json::exception& e) {
+    throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
+  }
+  fill(config);
+  return config;
+}
+
+std::string first_difference(const json& saved, const json& wanted) {
+  const auto differs = [](const std::string& key, const json& there, const json& here) {
+    return fmt::format("{}: {} there, {} here", key, there.is_null() ? "absent" : there.dump(),
+                       here.is_null() ? "absent" : here.dump());
+  };
+  for (const char* key : {"task", "attention", "recipe", "seed", "data"}) {
+    const json there = saved.value(key, json());
+    const json here = wanted.value(key, json());
+    if (there != here) return differs(key, there, here);
+  }
+  const json there = saved.value("settings", json::object());
+  const json here = wanted.value("settings", json::object());
+  const auto value = [](const json& settings, const std::string& key) {
+    const auto found = settings.find(key);
+    return found == settings.end() || !found->is_object() ? json() : found->value("value", json());
+  };
+  for (const json& side : {here, there}) {
+    for (const auto& [key, entry] : side.items()) {
+      if (value(there, key) != value(here, key)) {
+        return differs(key, value(there, key), value(here, key));
+      }
+    }
+  }
+  return {};
+}
+
+std::string to_text(const RunConfig& config) {
+  std::string text =
+      fmt::format("task {}, attention {}, recipe {}, seed {}, device {}\n", config.task->name,
+                  config.method->name, config.recipe, config.seed, name(config.device));
+  for (const Setting& s : config.settings) {
+    text += fmt::format("  {:<28} {:<16} {}\n", s.key, s.value, s.origin);
+  }
+  return text;
+}
+
+std::string run_name(const RunConfig& config) {
+  return fmt::format("{}-{}-{}-s{}", config.task->name, config.method->name, config.recipe,
+                     config.seed);
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,102 @@
+// The effective configuration of one run: every value with its origin, and the same values typed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/method.hpp"
+#include "data/batches.hpp"
+#include "data/prepare.hpp"
+#include "nn/model.hpp"
+#include "nn/optimizer.hpp"
+#include "tensor/core/device.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "train/config/recipes.hpp"
+#include "train/step/chunks.hpp"
+
+namespace skytape::train {
+
+/// One thing that the user asked for: key, value and how it was said ("--set", "--steps").
+struct Choice {
+  std::string key, value, said_by;
+};
+
+struct Choices {
+  std::string task = "listops";
+  std::string attention = "skyformer";
+  std::string recipe = "skytape";
+  std::uint64_t seed = 42;
+  Device device = Device::cpu;
+  std::filesystem::path data_root = "datasets";
+  std::vector<Choice> values;
+};
+
+enum class Select { best_accuracy, best_loss, last };
+
+struct RunConfig {
+  std::string recipe;
+  const data::TaskInfo* task = nullptr;
+  const attention::Spec* method = nullptr;
+  std::uint64_t seed = 42;
+  Device device = Device::cpu;
+  std::filesystem::path data_root;
+  std::vector<Setting> settings;  // every effective value, recipe keys first, then the method's
+
+  // The same values, typed.
+  std::int64_t accumulate = 1;  // chunks a batch is computed in
+  nn::AdamWConfig adamw;
+  nn::OneCycle schedule;
+  std::int64_t eval_every = 500;        // steps
+  std::int64_t eval_examples = 0;       // 0: all
+  std::int64_t patience = 0;            // evaluations; 0: off
+  std::int64_t checkpoint_every = 500;  // steps
+  Select select = Select::best_accuracy;
+  double select_after = 0;  // share of the steps
+  Precision precision = Precision::fp32;
+  data::DevRule dev_rule = data::DevRule::held_out;
+  data::BatchOptions batches;
+  nn::ModelConfig model;       // classes as the task says; the data may tell otherwise
+  bool couples_batch = false;  // the method with these options; see attention::Method
+
+  [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
+  /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
+  [[nodiscard]] std::int64_t chunk() const { return (batches.batch + accumulate - 1) / accumulate; }
+  /// How training splits a batch: whole on a GPU and where its examples are coupled, else in parts
+  /// that suit the caches.
+  [[nodiscard]] ChunkLimits chunk_limits() const;
+};
+
+/// What --precision accepts, for help texts.
+inline constexpr const char* kPrecisionHelp =
+    "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse, and on cuda tiled "
+    "attention with heads wider than 64, stay fp32";
+/// fp32, tf32 or bf16; UsageError for another name.
+[[nodiscard]] Precision parse_precision(const std::string& name);
+
+/// Recipe, then task row, then method row, then what the user chose. UsageError for unknown names
+/// and keys (nearest suggested), values out of range, a key that is set twice, and a key of the
+/// user's that changes nothing in this run. `--steps` rescales the warm-up unless that is set too.
+[[nodiscard]] RunConfig resolve(const Choices& choices);
+
+/// What decides the run's numbers, as config.json and checkpoints store it.
+[[nodiscard]] nlohmann::json to_json(const RunConfig& config);
+/// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
+[[nodiscard]] RunConfig config_from_json(const nlohmann::json& json, const std::string& file);
+
+/// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
+/// Empty when `saved` is the same run. Devices may differ.
+[[nodiscard]] std::string first_difference(const nlohmann::json& saved,
+                                           const nlohmann::json& wanted);
+
+/// A table of key, value, origin: what --print-config shows.
+[[nodiscard]] std::string to_text(const RunConfig& config);
+
+/// "<task>-<attention>-<recipe>-s<seed>": the folder's name below runs/.
+[[nodiscard]] std::string run_name(const RunConfig& config);
+
+}  // namespace skytape::train

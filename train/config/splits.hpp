@@ -1,0 +1,29 @@
+// The prepared data of a run.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+
+#include "data/cache/dataset.hpp"
+#include "data/prepare.hpp"
+#include "train/config/run_config.hpp"
+#include "train/process/progress.hpp"
+
+namespace skytape::train {
+
+/// Prepares the task's data unless they are there: generates them, saying so. DataError with the
+/// command to type when they cannot be generated.
+void ensure_prepared(const data::TaskInfo& task, const std::filesystem::path& root,
+                     Progress& progress);
+
+struct Splits {
+  data::Dataset train, dev, test;
+};
+
+/// Opens all splits of a run, prepared or not.
+[[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress);
+
+/// What the splits are called, their fingerprints and sizes: {"name", "train": {…}, …}.
+[[nodiscard]] nlohmann::json facts(const Splits& splits);
+
+}  // namespace skytape::train

@@ -1,0 +1,367 @@
+#include "train/formats/plot.hpp"
+
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "attention/registry.hpp"
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+
+extern char** environ;
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Text between single quotes, as gnuplot reads it.
+std::string literal(std::string_view text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\'') out += '\'';
+    out += c == '\n' ? ' ' : c;
+  }
+  return out + "'";
+}
+
+bool drawable(double x, const Axis& axis) {
+  return std::isfinite(x) && (axis.scale == Scale::linear || x > 0);
+}
+
+/// The name's place in the registry.
+std::optional<std::size_t> method_position(std::string_view name) {
+  std::size_t position = 0;
+  for (const attention::Spec& spec : attention::registry()) {
+    if (spec.name == name) return position;
+    ++position;
+  }
+  return std::nullopt;
+}
+
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.9g}", value) : "NaN";
+}
+
+// ---- the numbers ---------------------------------------------------------------------------------
+
+/// One block of NAME.dat: x, y and the ends of the error bar; a gap where there is no point at all,
+/// because gnuplot does not count a block without lines. On a logarithmic axis a bar that
+/// reaches zero ends a tenth below its point.
+std::string block(const LinePanel& panel, const Series& s) {
+  const std::size_t points = s.x.size();
+  ENSURE(s.y.size() == points && (s.errors.empty() || s.errors.size() == points), "plot: series ",
+         s.name, ": ", points, " x, ", s.y.size(), " y, ", s.errors.size(), " errors");
+  std::string text = fmt::format("# {}: {}\n# x y low high\n", panel.title, s.name);
+  if (points == 0) text += "NaN NaN NaN NaN\n";
+  for (std::size_t i = 0; i < points; ++i) {
+    if (!drawable(s.x[i], panel.x) || !drawable(s.y[i], panel.y)) {
+      text += "NaN NaN NaN NaN\n";
+      continue;
+    }
+    const double error = s.errors.empty() || !std::isfinite(s.errors[i]) ? 0 : s.errors[i];
+    const double low = s.y[i] - error;
+    text +=
+        fmt::format("{} {} {} {}\n", number(s.x[i]), number(s.y[i]),
+                    number(drawable(low, panel.y) ? low : 0.9 * s.y[i]), number(s.y[i] + error));
+  }
+  return text + "\n\n";
+}
+
+/// One block of NAME.dat: column, row and value of every cell.
+std::string block(const HeatMap& map) {
+  ENSURE(map.values.size() == map.rows.size(), "plot: heat map ", map.title, ": ",
+         map.values.size(), " rows of values for ", map.rows.size(), " names");
+  std::string text = fmt::format("# {}\n# column row value\n", map.title);
+  for (std::size_t row = 0; row < map.rows.size(); ++row) {
+    ENSURE(map.values[row].size() == map.columns.size(), "plot: heat map ", map.title,
+           ": a row of ", map.values[row].size(), " values for ", map.columns.size(), " columns");
+    for (std::size_t column = 0; column < map.columns.size(); ++column) {
+      text += fmt::format("{} {} {}\n", column, row, number(map.values[row][column]));
+    }
+  }
+  return text + "\n\n";
+}
+
+std::string data_text(const Figure& figure) {
+  std::string text;
+  for (const auto& panel : figure.panels) {
+    if (const auto* lines = std::get_if<LinePanel>(&panel)) {
+      for (const Series& s : lines->series) text += block(*lines, s);
+    } else {
+      text += block(std::get<HeatMap>(panel));
+    }
+  }
+  return text;
+}
+
+// ---- the script ----------------------------------------------------------------------------------
+
+constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
+
+// Pixels.
+constexpr int kPanelWidth = 390, kPanelHeight = 300;
+constexpr int kLeft = 85, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
+constexpr int kColourBox = 85;                                   // more at the right of a heat map
+constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8, kTitleLetter = 10;
+constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
+
+bool has_gaps_only(const LinePanel& panel) {
+  for (const Series& s : panel.series) {
+    for (std::size_t i = 0; i < s.x.size(); ++i) {
+      if (drawable(s.x[i], panel.x) && drawable(s.y[i], panel.y)) return false;
+    }
+  }
+  return true;
+}
+
+/// Writes the script of one figure line by line.
+class Script {
+ public:
+  explicit Script(const Figure& figure) : figure_(figure) {
+    ENSURE(figure.columns >= 1 && !figure.panels.empty(), "plot: figure ", figure.name, ": ",
+           figure.panels.size(), " panels in ", figure.columns, " columns");
+    for (const auto& panel : figure.panels) {
+      if (const auto* lines = std::get_if<LinePanel>(&panel)) add_names(*lines);
+    }
+    const int panels = static_cast<int>(figure.panels.size());
+    columns_ = std::min(figure.columns, panels);
+    const int rows = (panels + columns_ - 1) / columns_;
+    std::size_t longest = 0;
+    for (const std::string& name : legend_) longest = std::max(longest, name.size());
+    const int legend = legend_.empty() ? 0 : kLegendSample + kLetter * static_cast<int>(longest);
+    width_ = std::max(columns_ * kPanelWidth + legend,
+                      kTitleLetter * static_cast<int>(figure.title.size()));
+    height_ =
+        kTitle + std::max(rows * kPanelHeight, kLegendLine * static_cast<int>(legend_.size() + 1));
+  }
+
+  std::string text() {
+    line("# gnuplot {}.gp", figure_.name);
+    line("set encoding utf8");
+    line("do for [kind in 'png svg'] {{");
+    line("if (kind eq 'png') {{");
+    line("set terminal pngcairo size {},{} font 'Sans,10' noenhanced", width_, height_);
+    line("}} else {{");
+    line("set terminal svg size {},{} font 'Sans,12' noenhanced background 'white'", width_,
+         height_);
+    line("}}");
+    line("set output '{}.'.kind", figure_.name);
+    line("set multiplot");
+    int index = 0;
+    for (std::size_t p = 0; p < figure_.panels.size(); ++p) {
+      std::visit([&](const auto& panel) { index = draw_panel(panel, static_cast<int>(p), index); },
+                 figure_.panels[p]);
+    }
+    draw_legend();
+    line("unset multiplot");
+    line("unset output");
+    line("}}");
+    return text_;
+  }
+
+ private:
+  template <class... Args> void line(fmt::format_string<Args...> format, Args&&... args) {
+    text_ += fmt::format(format, std::forward<Args>(args)...) + "\n";
+  }
+
+  void add_names(const LinePanel& panel) {
+    for (const Series& s : panel.series) {
+      if (std::find(legend_.begin(), legend_.end(), s.name) == legend_.end()) {
+        legend_.push_back(s.name);
+      }
+    }
+  }
+
+  /// Lines that are no methods are dotted beside methods, and solid among themselves.
+  [[nodiscard]] std::string style(const std::string& name) const {
+    int other = 0;
+    bool methods = false;
+    for (const std::string& known : legend_) {
+      if (method_position(known)) methods = true;
+    }
+    for (const std::string& before : legend_) {
+      if (before == name) break;
+      if (!method_position(before)) ++other;
+    }
+    const Look look = look_of(name, other);
+    return fmt::format("lc rgb '{}' pt {} dt {} lw 1.5 ps 0.8", look.colour, look.marker,
+                       methods ? look.dash : kSolid);
+  }
+
+  /// Puts the plot area of panel `p` in its place.
+  void place(int p, int right) {
+    const int left = p % columns_ * kPanelWidth;
+    const int top = height_ - kTitle - p / columns_ * kPanelHeight;
+    const auto x = [&](int pixel) { return static_cast<double>(pixel) / width_; };
+    const auto y = [&](int pixel) { return static_cast<double>(pixel) / height_; };
+    line("set lmargin at screen {:.5f}", x(left + kLeft));
+    line("set rmargin at screen {:.5f}", x(left + kPanelWidth - right));
+    line("set tmargin at screen {:.5f}", y(top - kTop));
+    line("set bmargin at screen {:.5f}", y(top - kPanelHeight + kBottom));
+  }
+
+  void axis(const char* name, const Axis& axis) {
+    line("set {}label {}", name, literal(axis.label));
+    line("unset logscale {}", name);
+    if (axis.scale != Scale::linear) {
+      line("set logscale {} {}", name, axis.scale == Scale::log2 ? 2 : 10);
+    }
+    line("set format {} '%g'", name);
+    const auto end = [](const std::optional<double>& value) {
+      return value ? number(*value) : std::string("*");
+    };
+    line("set {}range [{}:{}]", name, end(axis.low), end(axis.high));
+  }
+
+  int draw_panel(const LinePanel& panel, int p, int index) {
+    line("reset");
+    place(p, kRight);
+    line("unset key");
+    line("set border 3");
+    line("set tics nomirror");
+    line("set grid lc rgb '#dddddd' lt 1");
+    line("set title {} offset 0,-0.5", literal(panel.title));
+    axis("x", panel.x);
+    axis("y", panel.y);
+    if (has_gaps_only(panel)) {
+      line("set label 2 'no data' at graph 0.5,0.5 center");
+      line("plot [1:2] [1:2] NaN");
+      return index + static_cast<int>(panel.series.size());
+    }
+    std::string plots;
+    for (const Series& s : panel.series) {
+      const bool bars = !s.errors.empty();
+      plots += fmt::format("{}'{}.dat' index {} using {} with {} {} pi {}",
+                           plots.empty() ? "" : ", \\\n", figure_.name, index++,
+                           bars ? "1:2:3:4" : "1:2", bars ? "yerrorlines" : "linespoints",
+                           style(s.name), std::max<std::size_t>(1, s.x.size() / kMarkers));
+    }
+    line("plot {}", plots);
+    return index;
+  }
+
+  int draw_panel(const HeatMap& map, int p, int index) {
+    line("reset");
+    place(p, kRight + kColourBox);
+    line("unset key");
+    line("set title {} offset 0,-0.5", literal(map.title));
+    line("set xlabel {}", literal(map.x_label));
+    line("set ylabel {}", literal(map.y_label));
+    line("set cblabel {}", literal(map.value_label));
+    line("set palette defined (0 '#fde725', 1 '#5ec962', 2 '#21918c', 3 '#3b528b', 4 '#440154')");
+    const auto tics = [&](const char* name, const std::vector<std::string>& names) {
+      std::string list;
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        list += fmt::format("{}{} {}", i == 0 ? "" : ", ", literal(names[i]), i);
+      }
+      line("set {}tics ({}) scale 0", name, list);
+    };
+    tics("x", map.columns);
+    tics("y", map.rows);
+    line("set xrange [-0.5:{}]", static_cast<double>(map.columns.size()) - 0.5);
+    line("set yrange [-0.5:{}]", static_cast<double>(map.rows.size()) - 0.5);
+    line("plot '{}.dat' index {} using 1:2:3 with image pixels", figure_.name, index);
+    return index + 1;
+  }
+
+  /// An empty plot with the figure's title, whose key is the legend of all panels.
+  void draw_legend() {
+    line("reset");
+    line("unset border");
+    line("unset tics");
+    line("set lmargin at screen {:.5f}", static_cast<double>(columns_ * kPanelWidth) / width_);
+    line("set rmargin at screen 1");
+    line("set tmargin at screen {:.5f}", 1 - static_cast<double>(kTitle) / height_);
+    line("set bmargin at screen 0");
+    line("set label {} at screen 0.5,{:.5f} center font ',12'", literal(figure_.title),
+         1 - 0.5 * kTitle / height_);
+    line("set key left top Left reverse samplen 3 spacing 1.1 width 0");
+    std::string plots = "NaN notitle";
+    for (const std::string& name : legend_) {
+      plots += fmt::format(", \\\n NaN with linespoints {} title {}", style(name), literal(name));
+    }
+    line("plot [0:1] [0:1] {}", plots);
+  }
+
+  const Figure& figure_;
+  std::vector<std::string> legend_;  // names of all series, each once
+  int columns_ = 1, width_ = 0, height_ = 0;
+  std::string text_;
+};
+
+// ---- gnuplot -------------------------------------------------------------------------------------
+
+void write(const fs::path& path, std::string_view text) {
+  data::OutputFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+/// Runs the script in its folder. False if there is no gnuplot; Error if it fails.
+bool run_gnuplot(const fs::path& folder, const std::string& script) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
+  std::string program = "gnuplot", argument = script;
+  const std::array<char*, 3> argv = {program.data(), argument.data(), nullptr};
+  pid_t process = 0;
+  const int error = posix_spawnp(&process, "gnuplot", &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error == ENOENT || error == EACCES) return false;
+  ENSURE(error == 0, "gnuplot: cannot start it: ", std::strerror(error));
+  int status = 0;
+  while (::waitpid(process, &status, 0) < 0) {
+    ENSURE(errno == EINTR, "gnuplot: lost it: ", std::strerror(errno));
+  }
+  ENSURE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "gnuplot failed on ",
+         (folder / script).string(), "; what it said stands above");
+  return true;
+}
+
+}  // namespace
+
+Look look_of(std::string_view name, int other) {
+  // Two rounds of colours: filled markers on solid lines, then open markers on dashed ones.
+  static constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
+                                          "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
+  static constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};
+  static constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
+  const auto size = kColours.size();
+  if (const auto position = method_position(name)) {
+    const std::size_t i = *position % size, round = *position / size;
+    if (round == 0) return {kColours[i], kFilled[i], kSolid};
+    return {kColours[i], kOpen[i], kDashed};
+  }
+  // Names that are no methods: dotted, black first.
+  const auto turn = static_cast<std::size_t>(other), colour = turn % (size + 1);
+  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % size], kDotted};
+}
+
+bool draw(const fs::path& folder, std::span<const Figure> figures) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  ENSURE(!error, folder.string(), ": cannot make this folder: ", error.message());
+  for (const Figure& figure : figures) {
+    write(folder / (figure.name + ".dat"), data_text(figure));
+    write(folder / (figure.name + ".gp"), Script(figure).text());
+  }
+  for (const Figure& figure : figures) {
+    if (!run_gnuplot(folder, figure.name + ".gp")) {
+      fmt::print(stderr,
+                 "No gnuplot here: {} has data and scripts without pictures. Install it with "
+                 "`apt-get install gnuplot-nox`.\n",
+                 folder.string());
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,163 @@
+#include <array>
+#include <vector>
+
+#include "autograd/ops.hpp"
+#include "nn/model.hpp"
+#include "nn/optimizer.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "train/goldens/golden_case.hpp"
+
+namespace skytape {
+namespace {
+
+constexpr int kSteps = 3;  // training steps of a case
+
+/// Options of a model case: the model's own are taken out, the rest are the attention method's.
+class ModelOptions {
+ public:
+  explicit ModelOptions(attention::OptionValues options) : options_(std::move(options)) {}
+
+  [[nodiscard]] std::string take(const std::string& key) {
+    const auto found = options_.find(key);
+    if (found == options_.end())
+      throw DataError("goldens: model case without option '" + key + "'");
+    const std::string text = found->second;
+    options_.erase(found);
+    return text;
+  }
+  [[nodiscard]] double real(const std::string& key) { return std::stod(take(key)); }
+  [[nodiscard]] std::int64_t integer(const std::string& key) { return std::stoll(take(key)); }
+
+  /// What is left, limited to what the method knows: attention_dropout is given for all methods.
+  [[nodiscard]] attention::OptionValues rest() {
+    if (options_.count("attention_dropout") > 0 && std::stod(options_["attention_dropout"]) == 0 &&
+        attention_ != "softmax" && attention_ != "kernelized") {
+      options_.erase("attention_dropout");
+    }
+    return options_;
+  }
+  void attention(const std::string& name) { attention_ = name; }
+
+ private:
+  attention::OptionValues options_;
+  std::string attention_;
+};
+
+struct Setting {
+  nn::ModelConfig model;
+  nn::AdamWConfig adamw;
+  nn::OneCycle schedule;
+  std::int64_t chunks = 1;  // of a batch (gradient accumulation)
+};
+
+Setting read_setting(const GoldenCase& c) {
+  ModelOptions options(c.options);
+  Setting s;
+  s.model.attention = options.take("attention");
+  options.attention(s.model.attention);
+  s.model.vocabulary = options.integer("vocabulary");
+  s.model.classes = options.integer("classes");
+  s.model.nominal_length = options.integer("nominal_length");
+  s.model.towers = options.take("two_towers") == "1" ? 2 : 1;
+  s.model.layers = static_cast<int>(options.integer("layers"));
+  s.model.width = options.integer("width");
+  s.model.ff_width = options.integer("ff_width");
+  s.model.heads = options.integer("heads");
+  s.model.head_width = options.integer("head_width");
+  s.model.dropout = options.real("dropout");
+  s.schedule = {options.real("lr"), options.integer("schedule_steps"), options.integer("warmup")};
+  s.adamw.weight_decay = options.real("weight_decay");
+  s.adamw.clip_value = options.real("clip_value");
+  s.chunks = options.integer("accumulate");
+  (void)options.take("batch");
+  const std::string mask = options.take("mask");
+  ENSURE(mask == "nonzero", "goldens: model case with mask rule '", mask, "', expected nonzero");
+  s.model.attention_options = options.rest();
+  return s;
+}
+
+/// Examples [begin, end) of step `step`, with mask = (id != 0).
+nn::ModelInput read_input(const GoldenCase& c, int towers, int step, std::int64_t begin,
+                          std::int64_t end, DType dtype, Device device) {
+  nn::ModelInput input;
+  for (int t = 0; t < towers; ++t) {
+    const auto tower = static_cast<std::size_t>(t);
+    const Tensor ids = c.get(join("input_ids_", t, "_step", step)).tensor(DType::i32);  // [B, N]
+    input.ids[tower] = ids.slice(begin, end).clone().to(device);
+    std::vector<double> mask;
+    for (const double id : input.ids[tower].to_vector()) mask.push_back(id != 0 ? 1 : 0);
+    input.mask[tower] = Tensor::from(mask, input.ids[tower].shape(), dtype, device);
+  }
+  return input;
+}
+
+/// One training step with accumulation; checks the chunks' logits and returns the loss.
+double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, int step,
+                Comparison& comparison) {
+  const DType dtype = model.parameters().values().dtype();
+  const Device device = model.parameters().values().device();
+  const Tensor labels = c.get(join("label_step", step)).tensor(DType::i32).to(device);  // [B]
+  const std::int64_t size = labels.size(0) / setting.chunks;
+  double loss_sum = 0;
+  model.parameters().zero_gradients();
+  for (std::int64_t chunk = 0; chunk < setting.chunks; ++chunk) {
+    const std::int64_t begin = chunk * size, end = begin + size;
+    nn::StepContext context;  // dropout is 0 in all cases
+    context.first_example = begin;
+    for (int layer = 0; layer < setting.model.layers; ++layer) {
+      attention::Draws draws;
+      const std::string landmarks = join("rand_landmarks_step", step, "_layer", layer);
+      if (c.has(landmarks)) {
+        draws.set("landmarks", c.get(landmarks).tensor(DType::i32).slice(begin, end).to(device));
+      }
+      context.injected.push_back(std::move(draws));
+    }
+    const nn::ModelInput input =
+        read_input(c, setting.model.towers, step, begin, end, dtype, device);
+    Tape tape;
+    const Var logits = model.logits(tape, input, context);  // [B, C]
+    const std::string name = join("logits_step", step);
+    comparison.check(setting.chunks == 1 ? name : join(name, "_chunk", chunk), logits.value());
+    const Var loss = affine(cross_entropy(logits, labels.slice(begin, end)), 1.0 / setting.chunks);
+    loss_sum += loss.value().item();
+    tape.backward(loss);
+  }
+  return loss_sum;
+}
+
+}  // namespace
+
+void run_golden_model(const GoldenCase& c, DType dtype, Device device, Comparison& comparison) {
+  const Setting setting = read_setting(c);
+  nn::Model model(setting.model, dtype, device, 1);
+  for (Parameter& p : model.parameters().parameters()) {
+    p.value.copy_from(c.get("param." + p.name).tensor(dtype).to(device));
+  }
+  nn::AdamW optimizer(model.parameters(), setting.adamw, setting.schedule);
+
+  std::vector<double> losses, rates, momenta;
+  for (int step = 0; step < kSteps; ++step) {
+    rates.push_back(setting.schedule.lr(step));
+    momenta.push_back(setting.schedule.beta1(step));
+    losses.push_back(run_step(c, setting, model, step, comparison));
+    if (step == 0) {
+      for (const Parameter& p : model.parameters().parameters()) {
+        comparison.check("grad." + p.name, p.grad);
+      }
+    }
+    optimizer.step();
+  }
+  rates.push_back(setting.schedule.lr(kSteps));
+  momenta.push_back(setting.schedule.beta1(kSteps));
+  comparison.check("loss", losses);
+  comparison.check("lr", rates);
+  comparison.check("beta1", momenta);
+  for (const Parameter& p : model.parameters().parameters()) {
+    // Shift invariance of softmax makes these gradients rounding noise, which AdamW amplifies.
+    const bool noise = setting.model.attention == "softmax" && p.name.ends_with("W_k.bias");
+    if (noise && dtype == DType::f32) continue;
+    comparison.check("after3." + p.name, p.value);
+  }
+}
+
+}  // namespace skytape

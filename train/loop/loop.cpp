@@ -1,0 +1,377 @@
+#include "train/loop/loop.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/loader.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/storage.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "train/config/splits.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/signals.hpp"
+#include "train/process/version.hpp"
+#include "train/runs/checkpoint.hpp"
+#include "train/runs/result.hpp"
+#include "train/step/evaluate.hpp"
+#include "train/step/trainer.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kRateSteps = 5;  // steps that the first estimate of the rate waits for
+
+/// config.json: the configuration, and where and with what the run started.
+json full_config(const RunConfig& config, const Splits& splits) {
+  json j = to_json(config);
+  j["data"] = facts(splits);
+  j["data_root"] = config.data_root.string();
+  j["data_provenance"] = json::parse(splits.train.provenance(), nullptr, false);
+  j["revision"] = revision();
+  j["machine"] = machine_facts();
+  return j;
+}
+
+nn::ModelConfig model_config(const RunConfig& config, const Splits& splits) {
+  nn::ModelConfig model = config.model;
+  model.classes = splits.train.classes();
+  return model;
+}
+
+/// One run from start, or from its last checkpoint, to its end.
+class Run {
+ public:
+  Run(const RunConfig& config, const TrainOptions& options)
+      : config_(config),
+        options_(options),
+        splits_(open_splits(config, progress_)),
+        json_(full_config(config, splits_)),
+        folder_(open_folder()),
+        model_(model_config(config, splits_), DType::f32, config.device, config.seed),
+        trainer_(model_, config.adamw, config.schedule, config.seed, config.chunk_limits(),
+                 options.graphs),
+        evaluator_(model_, options.graphs) {
+    trainer_.check_finite(options.check_finite);
+    if (!finished_before_) restore();
+  }
+
+  int go() {
+    if (finished_before_) return say_finished();
+    announce();
+    reset_peak_bytes(config_.device);
+    data::Loader loader(data::BatchStream(splits_.train, config_.batches, state_.cursor));
+    const double waited_before = state_.waited_seconds;
+    for (;;) {
+      if (evaluation_due()) evaluate_dev();
+      if (finished()) break;
+      if (must_stop()) {
+        save(folder_.last());
+        return say_stopped();
+      }
+      if (state_.step != started_at_ && state_.step % config_.checkpoint_every == 0) {
+        save(folder_.last());
+      }
+      one_step(*loader.next());
+      state_.waited_seconds = waited_before + loader.waited_seconds();
+    }
+    save(folder_.last());
+    return finish();
+  }
+
+ private:
+  RunFolder open_folder() {
+    check_saved_configuration();
+    if (options_.existing == RunFolder::Existing::resume) {
+      finished_before_ = finished_result(options_.out, json_);
+    }
+    return {options_.out, options_.existing};
+  }
+
+  /// Refuses to go on with another run's folder before anything there is touched.
+  void check_saved_configuration() const {
+    if (options_.existing != RunFolder::Existing::resume) return;
+    const fs::path path = options_.out / "config.json";
+    if (!fs::exists(path)) return;
+    const std::string difference = first_difference(read_json(path), json_);
+    if (difference.empty()) return;
+    throw UsageError(fmt::format("{}: --resume refuses another configuration: {}",
+                                 options_.out.string(), difference));
+  }
+
+  void restore() {
+    if (options_.existing == RunFolder::Existing::resume && fs::exists(folder_.last())) {
+      const SafetensorsFile file = read_safetensors(folder_.last());
+      const CheckpointFacts saved = read_facts(file, folder_.last());
+      const std::string difference = first_difference(saved.config, json_);
+      if (!difference.empty()) {
+        throw DataError(fmt::format("{}: a checkpoint of another run: {}", folder_.last().string(),
+                                    difference));
+      }
+      state_ = saved.state;
+      load_training(file, folder_.last(), state_, model_, trainer_);
+      warn_if_elsewhere(saved.config);
+      progress_.line(fmt::format("resuming {} at step {}", folder_.path().string(), state_.step));
+    }
+    if (!fs::exists(folder_.config())) folder_.write_json(folder_.config(), json_);
+    folder_.start_metrics(state_.step);
+    started_at_ = state_.step;
+    logged_step_ = state_.step - trainer_.summed_steps();
+  }
+
+  /// Bits are promised for the same device, threads and program only.
+  void warn_if_elsewhere(const json& saved) {
+    const auto differs = [&](const char* what, const json& there, const json& here) {
+      if (there == here) return;
+      progress_.line(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
+                                 there.dump(), here.dump()));
+    };
+    const json machine = saved.value("machine", json::object());
+    differs("device", saved.value("device", json()), json_["device"]);
+    differs("number of threads", machine.value("threads", json()), json_["machine"]["threads"]);
+    differs("revision", saved.value("revision", json()), json_["revision"]);
+  }
+
+  void announce() {
+    const std::int64_t most = config_.batches.batch * config_.batches.nominal_length *
+                              static_cast<std::int64_t>(config_.model.towers);
+    progress_.line(fmt::format(
+        "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
+        config_.method->name, config_.recipe, config_.seed, name(config_.device),
+        config_.device == Device::cpu ? fmt::format(" ({} threads)", thread_count()) : "",
+        grouped(model_.parameters().parameter_count())));
+    progress_.line(
+        fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
+                    "steps; {}",
+                    grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
+                    config_.schedule.warmup, config_.eval_every, folder_.path().string()));
+    for (const Setting& s : config_.settings) {
+      if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
+        progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
+      }
+    }
+  }
+
+  [[nodiscard]] std::string how_computed() const {
+    const ChunkLimits limits = config_.chunk_limits();
+    if (limits.positions > 0) {
+      return fmt::format("computed {} positions at a time", grouped(limits.positions));
+    }
+    return limits.accumulate == 1 ? "computed at once"
+                                  : fmt::format("computed in {} chunks", limits.accumulate);
+  }
+
+  [[nodiscard]] bool evaluation_due() const {
+    const bool point = state_.step % config_.eval_every == 0 || state_.step == config_.steps();
+    return state_.step > 0 && point && state_.evaluated < state_.step;
+  }
+
+  [[nodiscard]] bool finished() const {
+    const bool stale = config_.patience > 0 && state_.stale >= config_.patience;
+    // An evaluation that a signal cut short is made up for first.
+    return !evaluation_due() && (state_.step >= config_.steps() || stale);
+  }
+
+  [[nodiscard]] bool must_stop() const {
+    return signal_received() != 0 ||
+           (options_.stop_after > 0 && state_.step >= options_.stop_after);
+  }
+
+  void one_step(const data::Batch& batch) {
+    const auto start = Clock::now();
+    trainer_.step(batch);
+    ++state_.step;
+    state_.cursor = batch.after;
+    state_.tokens += batch.real_tokens;
+    tokens_since_log_ += batch.real_tokens;
+    const bool log_point = state_.step % options_.log_every == 0 || state_.step == config_.steps();
+    const bool first_rate = state_.step == started_at_ + kRateSteps;
+    if (log_point || first_rate) synchronize(config_.device);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    state_.train_seconds += seconds;
+    seconds_since_log_ += seconds;
+    if (state_.step > started_at_ + 1) seconds_after_first_ += seconds;
+    if (first_rate && !log_point) say_rate();
+    if (log_point) log();
+    progress_.at("training", state_.step, config_.steps());
+  }
+
+  /// The first step allocates and is left out.
+  void say_rate() {
+    const double seconds_per_step = seconds_after_first_ / (kRateSteps - 1);
+    progress_.line(fmt::format(
+        "measured {:.2f} steps/s: {} to go, evaluations not counted", 1 / seconds_per_step,
+        duration_text(seconds_per_step * static_cast<double>(config_.steps() - state_.step))));
+  }
+
+  void log() {
+    const TrainFigures figures = trainer_.take_figures();
+    if (!std::isfinite(figures.loss)) {
+      throw NonFiniteError(fmt::format(
+          "train: the loss is not finite between steps {} and {}; {} (train --check-finite names "
+          "the first op that went wrong)",
+          logged_step_, state_.step,
+          fs::exists(folder_.last()) ? folder_.last().string() + " keeps the last good state"
+                                     : "no checkpoint was written yet"));
+    }
+    // Steps of an earlier process are in the mean, but not in this process's clock.
+    const auto steps = static_cast<double>(state_.step - std::max(logged_step_, started_at_));
+    const double seconds = std::max(seconds_since_log_, 1e-9);
+    LogPoint point{state_.step, config_.steps(), figures.loss, figures.accuracy};
+    point.lr = config_.schedule.lr(state_.step - 1);
+    point.steps_per_second = steps / seconds;
+    point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
+    point.seconds_left =
+        static_cast<double>(config_.steps() - state_.step) / std::max(point.steps_per_second, 1e-9);
+    progress_.log(point);
+    folder_.add_metric({{"kind", "train"},
+                        {"step", point.step},
+                        {"loss", point.loss},
+                        {"accuracy", point.accuracy},
+                        {"lr", point.lr},
+                        {"steps_per_second", point.steps_per_second},
+                        {"tokens_per_second", point.tokens_per_second}});
+    logged_step_ = state_.step;
+    seconds_since_log_ = 0;
+    tokens_since_log_ = 0;
+  }
+
+  [[nodiscard]] Evaluation evaluate_split(const data::Dataset& split, std::int64_t examples,
+                                          const std::string& what) {
+    data::BatchOptions batches = config_.batches;
+    batches.batch = config_.chunk();
+    EvaluateOptions options;
+    options.examples = examples;
+    options.seed = config_.seed;
+    options.positions = config_.chunk_limits().positions;
+    options.stop = [] { return signal_received() != 0; };
+    options.progress = [&](std::int64_t done, std::int64_t total) {
+      progress_.at(what, done, total);
+    };
+    return evaluator_(split, batches, options);
+  }
+
+  void evaluate_dev() {
+    const Evaluation e = evaluate_split(splits_.dev, config_.eval_examples, "dev");
+    if (e.interrupted) return;
+    state_.evaluated = state_.step;
+    const bool partial = e.examples < splits_.dev.size();
+    progress_.line(fmt::format(
+        "step {}  dev loss {:.4f}  dev accuracy {:.2f} %  ({}{} examples, {})", state_.step, e.loss,
+        100 * e.accuracy, partial ? "the first " : "", e.examples, duration_text(e.seconds)));
+    folder_.add_metric({{"kind", "eval"},
+                        {"split", "dev"},
+                        {"step", state_.step},
+                        {"loss", e.loss},
+                        {"accuracy", e.accuracy},
+                        {"examples", e.examples},
+                        {"partial", partial},
+                        {"seconds", e.seconds}});
+    select(e);
+  }
+
+  /// Keeps the weights if they are the best so far. Evaluations before `select_after` count only
+  /// while there is no later one.
+  void select(const Evaluation& e) {
+    const bool counts = static_cast<double>(state_.step) >=
+                        config_.select_after * static_cast<double>(config_.steps());
+    if (counts && !state_.selecting) {
+      state_.selecting = true;
+      state_.best_step = -1;
+    }
+    const bool by_accuracy = config_.select == Select::best_accuracy;
+    const double metric = by_accuracy ? e.accuracy : e.loss;
+    const bool better = by_accuracy ? metric > state_.best_metric : metric < state_.best_metric;
+    if (state_.best_step >= 0 && !better) {
+      ++state_.stale;
+      return;
+    }
+    state_.best_metric = metric;
+    state_.best_step = state_.step;
+    state_.stale = 0;
+    if (config_.select != Select::last) save(folder_.best());
+  }
+
+  void save(const fs::path& path) { save_checkpoint(path, model_, trainer_, state_, json_); }
+
+  int say_stopped() {
+    const int signal = signal_received();
+    progress_.line(fmt::format(
+        "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",
+        signal != 0 ? "by a signal after" : "as asked after", state_.step, config_.steps(),
+        folder_.last().string()));
+    return signal == 0 ? 0 : 128 + signal;
+  }
+
+  int say_finished() {
+    progress_.line(fmt::format("{}: finished before, not run again", folder_.path().string()));
+    print_result(*finished_before_, folder_.result());
+    return 0;
+  }
+
+  /// Dev and test over whole splits with the selected weights.
+  int finish() {
+    const std::int64_t peak = memory_stats(config_.device).peak_bytes;
+    std::int64_t selected = state_.step;
+    if (config_.select != Select::last) {
+      const SafetensorsFile best = read_safetensors(folder_.best());
+      selected = read_facts(best, folder_.best()).state.step;
+      load_weights(best, folder_.best(), model_);
+    }
+    Outcome outcome{
+        state_, selected, peak, model_.parameters().parameter_count(), trainer_.graphs().counts(),
+        {},     {}};
+    outcome.dev = evaluate_split(splits_.dev, 0, "dev");
+    if (!outcome.dev.interrupted) outcome.test = evaluate_split(splits_.test, 0, "test");
+    if (outcome.dev.interrupted || outcome.test.interrupted) return say_stopped();
+    for (const auto& [split, e] :
+         {std::pair("dev", outcome.dev), std::pair("test", outcome.test)}) {
+      folder_.add_metric({{"kind", "final"},
+                          {"split", split},
+                          {"step", state_.step},
+                          {"final_loss", e.loss},
+                          {"final_accuracy", e.accuracy}});
+    }
+    const json result = result_json(config_, json_, outcome);
+    folder_.write_json(folder_.result(), result);
+    print_result(result, folder_.result());
+    const std::string warning = floor_warning(config_, outcome.test);
+    if (!warning.empty()) progress_.line(warning);
+    return 0;
+  }
+
+  const RunConfig& config_;
+  const TrainOptions& options_;
+  Progress progress_;
+  Splits splits_;
+  json json_;                            // config.json
+  std::optional<json> finished_before_;  // result.json of an earlier process
+  RunFolder folder_;
+  nn::Model model_;
+  Trainer trainer_;
+  Evaluator evaluator_;
+  RunState state_;
+  std::int64_t started_at_ = 0;   // step at which this process took over
+  std::int64_t logged_step_ = 0;  // step of the last log point
+  double seconds_since_log_ = 0, seconds_after_first_ = 0;
+  std::int64_t tokens_since_log_ = 0;
+};
+
+}  // namespace
+
+int train(const RunConfig& config, const TrainOptions& options) {
+  set_precision(config.device, config.precision);
+  watch_signals();
+  return Run(config, options).go();
+}
+
+}  // namespace skytape::train

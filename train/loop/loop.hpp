@@ -1,0 +1,26 @@
+// The training loop: steps, log points, evaluations, checkpoints, selection, and the result.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "train/config/run_config.hpp"
+#include "train/runs/run_folder.hpp"
+
+namespace skytape::train {
+
+struct TrainOptions {
+  std::filesystem::path out;  // the run's folder
+  RunFolder::Existing existing = RunFolder::Existing::refuse;
+  std::int64_t stop_after = 0;  // step to stop at with a checkpoint; 0: never
+  std::int64_t log_every = 50;  // steps
+  bool check_finite = false;    // name the first op that is not finite; slow
+  bool graphs = true;           // false: submit steps op by op on a GPU too
+};
+
+/// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns the exit
+/// code: 0, or 130 and 143 after SIGINT and SIGTERM. A finished run is not resumed, its result is
+/// printed again. Throws NonFiniteError at the first log point whose loss is not finite.
+int train(const RunConfig& config, const TrainOptions& options);
+
+}  // namespace skytape::train

@@ -1,0 +1,257 @@
+#include "train/lra/lra.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "attention/registry.hpp"
+#include "tensor/core/error.hpp"
+#include "train/config/splits.hpp"
+#include "train/process/child_process.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/signals.hpp"
+#include "train/runs/result.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+/// The values of an axis; one empty value stands for "as the recipe says".
+std::vector<std::string> axis(const std::vector<std::string>& values) {
+  return values.empty() ? std::vector<std::string>{""} : values;
+}
+
+GridCell make_cell(const GridOptions& options, const std::string& task,
+                   const std::string& attention, const std::string& lr, const std::string& batch,
+                   std::uint64_t seed) {
+  GridCell cell;
+  cell.choices = options.base;
+  cell.choices.task = task;
+  cell.choices.attention = attention;
+  cell.choices.seed = seed;
+  const auto choose = [&](const char* key, const std::string& value) {
+    if (!value.empty()) cell.choices.values.push_back({key, value, fmt::format("--{}", key)});
+  };
+  choose("lr", lr);
+  choose("batch", batch);
+  if (attention::find(attention).has_option("features")) choose("features", options.features);
+  cell.config = resolve(cell.choices);
+  cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.choices.recipe,
+                            lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);
+  return cell;
+}
+
+/// The last line that is not empty: a failed program's error.
+std::string last_line(const fs::path& log) {
+  std::ifstream in(log);
+  std::string last;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+/// True where NVIDIA's Multi-Process Service answers: without it a GPU runs the kernels of one
+/// process at a time.
+bool gpu_is_shared() {
+  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  return fs::exists(fs::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control");
+}
+
+/// A grid while it runs.
+class Grid {
+ public:
+  Grid(const std::vector<GridCell>& cells, const GridOptions& options)
+      : cells_(cells), options_(options) {}
+
+  int go() {
+    watch_signals();
+    sort_out();
+    const int threads = std::max(1, options_.threads / options_.jobs);
+    progress_.line(fmt::format(
+        "{} cells: {} finished before, {} without data, {} to run, {} at a time with {} thread{} "
+        "each; each writes to log.txt in its folder below {}",
+        cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs, threads,
+        threads == 1 ? "" : "s", options_.out.string()));
+    if (options_.base.device == Device::cuda && options_.jobs > 1 && !gpu_is_shared()) {
+      progress_.line(
+          "the cells take turns on the GPU; NVIDIA's MPS lets their kernels run at once: "
+          "nvidia-cuda-mps-control -d");
+    }
+    to_run_ = waiting_.size();
+    std::reverse(waiting_.begin(), waiting_.end());  // taken from the back
+    while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
+      pass_signal_on();
+      while (signal_received() == 0 && !waiting_.empty() &&
+             running_.size() < static_cast<std::size_t>(options_.jobs)) {
+        start(*waiting_.back(), threads);
+        waiting_.pop_back();
+      }
+      collect();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return say_end();
+  }
+
+ private:
+  struct Running {
+    const GridCell* cell;
+    std::size_t number;  // of the cells to run, from 1
+    Clock::time_point started;
+    std::unique_ptr<ChildProcess> process;
+  };
+
+  /// Finds out which cells are finished and which have no data.
+  void sort_out() {
+    std::map<std::string, json> data;        // by task
+    std::map<std::string, std::string> why;  // a task has no data
+    for (const GridCell& cell : cells_) {
+      const std::string task(cell.config.task->name);
+      if (!data.contains(task) && !why.contains(task)) {
+        try {
+          data[task] = facts(open_splits(cell.config, progress_));
+        } catch (const Error& error) {
+          why[task] = error.what();
+          progress_.line(fmt::format("no cell of {} can run: {}", task, error.what()));
+        }
+      }
+      if (why.contains(task)) {
+        failed_.push_back(cell.folder);
+        continue;
+      }
+      json config = to_json(cell.config);
+      config["data"] = data[task];
+      const bool finished = finished_result(options_.out / cell.folder, config).has_value();
+      finished_ += finished;
+      if (!finished) waiting_.push_back(&cell);
+    }
+  }
+
+  void start(const GridCell& cell, int threads) {
+    const fs::path folder = options_.out / cell.folder;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    const Choices& c = cell.choices;
+    std::vector<std::string> arguments = {"train",       "--resume",
+                                          "--task",      c.task,
+                                          "--attention", c.attention,
+                                          "--recipe",    c.recipe,
+                                          "--seed",      std::to_string(c.seed),
+                                          "--device",    name(c.device),
+                                          "--data",      c.data_root.string(),
+                                          "--threads",   std::to_string(threads),
+                                          "--out",       folder.string()};
+    for (const Choice& choice : c.values) {
+      arguments.insert(arguments.end(), {"--set", choice.key + "=" + choice.value});
+    }
+    const std::size_t number = to_run_ - waiting_.size() + 1;
+    try {
+      running_.push_back({&cell, number, Clock::now(),
+                          std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
+      progress_.line(fmt::format("[{}/{}] {}: started", number, to_run_, cell.folder));
+    } catch (const Error& problem) {
+      say_failed(number, cell, problem.what());
+    }
+  }
+
+  void collect() {
+    std::erase_if(running_, [this](const Running& run) {
+      const std::optional<int> code = run.process->exit_code();
+      if (code) say_finished(run, *code);
+      return code.has_value();
+    });
+  }
+
+  void say_finished(const Running& run, int code) {
+    const fs::path folder = options_.out / run.cell->folder;
+    if (code == 0) {
+      const json result = read_result(folder / "result.json");
+      const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
+      progress_.line(
+          fmt::format("[{}/{}] {}: dev {:.2f} %, test {:.2f} %, {}, {:.0f} MB", run.number, to_run_,
+                      run.cell->folder, 100 * result["dev_accuracy"].get<double>(),
+                      100 * result["test_accuracy"].get<double>(), duration_text(seconds),
+                      1e-6 * result["peak_bytes"].get<double>()));
+    } else if (signal_received() != 0 && code == 128 + signal_received()) {
+      progress_.line(fmt::format("[{}/{}] {}: stopped, its state is kept", run.number, to_run_,
+                                 run.cell->folder));
+    } else {
+      say_failed(run.number, *run.cell,
+                 fmt::format("exit code {}: {}", code, last_line(folder / "log.txt")));
+    }
+  }
+
+  void say_failed(std::size_t number, const GridCell& cell, const std::string& why) {
+    failed_.push_back(cell.folder);
+    progress_.line(fmt::format("[{}/{}] {}: FAILED: {}", number, to_run_, cell.folder, why));
+  }
+
+  void pass_signal_on() {
+    if (signal_received() == 0 || passed_on_) return;
+    passed_on_ = true;
+    progress_.line(fmt::format("stopping {} running cell{}", running_.size(),
+                               running_.size() == 1 ? "" : "s"));
+    for (const Running& run : running_) run.process->signal(signal_received());
+  }
+
+  int say_end() {
+    if (!failed_.empty()) {
+      progress_.line(fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(),
+                                 fmt::join(failed_, ", ")));
+    }
+    if (signal_received() != 0) {
+      progress_.line("stopped by a signal: the same command goes on");
+      return 128 + signal_received();
+    }
+    return failed_.empty() ? 0 : 1;
+  }
+
+  const std::vector<GridCell>& cells_;
+  const GridOptions& options_;
+  Progress progress_;
+  std::vector<const GridCell*> waiting_;
+  std::vector<Running> running_;
+  std::vector<std::string> failed_;
+  std::size_t finished_ = 0, to_run_ = 0;
+  bool passed_on_ = false;
+};
+
+}  // namespace
+
+std::vector<GridCell> grid_cells(const GridOptions& options) {
+  std::vector<GridCell> cells;
+  std::set<std::string> folders;
+  for (const std::string& task : options.tasks) {
+    for (const std::string& attention : options.attentions) {
+      for (const std::string& lr : axis(options.lrs)) {
+        for (const std::string& batch : axis(options.batches)) {
+          for (std::int64_t i = 0; i < options.seeds; ++i) {
+            const std::uint64_t seed = options.base.seed + static_cast<std::uint64_t>(i);
+            cells.push_back(make_cell(options, task, attention, lr, batch, seed));
+            if (!folders.insert(cells.back().folder).second) {
+              throw UsageError(fmt::format("lra: {} is asked for twice", cells.back().folder));
+            }
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+int run_grid(const std::vector<GridCell>& cells, const GridOptions& options) {
+  return Grid(cells, options).go();
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,40 @@
+// The grid of the Long Range Arena: tasks x methods x seeds, and x learning rates x batches where
+// asked for; each cell a run of its own process.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "train/config/run_config.hpp"
+
+namespace skytape::train {
+
+struct GridOptions {
+  std::vector<std::string> tasks, attentions;
+  std::vector<std::string> lrs, batches;  // axes; empty: what the recipe says
+  std::int64_t seeds = 1;                 // base.seed and those after it
+  Choices base;                           // the rest of every cell
+  std::string features;                   // where a method has them; empty: what the recipe says
+  std::filesystem::path out = "runs";
+  int jobs = 1;     // cells at a time
+  int threads = 1;  // of all of them together
+};
+
+/// One run of the grid.
+struct GridCell {
+  std::string folder;  // below `out`: <task>-<attention>-<recipe>[-lr<lr>][-b<batch>]-s<seed>
+  Choices choices;
+  RunConfig config;
+};
+
+/// All cells, seeds innermost. UsageError as resolve() throws it, and for a name given twice.
+[[nodiscard]] std::vector<GridCell> grid_cells(const GridOptions& options);
+
+/// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. A cell
+/// that fails, or whose data are missing, is named on stderr and the others go on. After a signal
+/// the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
+/// 128 + signal.
+int run_grid(const std::vector<GridCell>& cells, const GridOptions& options);
+
+}  // namespace skytape::train

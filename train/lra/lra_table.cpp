@@ -1,0 +1,344 @@
+#include "train/lra/lra_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+
+#include "attention/registry.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "train/config/recipes.hpp"
+#include "train/config/run_config.hpp"
+#include "train/runs/result.hpp"
+#include "train/runs/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// The papers' columns, over which averages are taken.
+constexpr const char* kPaperTasks[] = {"listops", "text", "retrieval", "pathfinder", "image"};
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+FinishedRun read_run(const fs::path& folder) {
+  const json config = read_json(folder / "config.json");
+  const json result = read_result(folder / "result.json");
+  FinishedRun run;
+  run.folder = folder.filename().string();
+  run.task = result["task"].get<std::string>();
+  run.attention = result["attention"].get<std::string>();
+  run.seed = result["seed"].get<std::uint64_t>();
+  run.dev = result["dev_accuracy"].get<double>();
+  run.test = result["test_accuracy"].get<double>();
+  for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
+    if (config.value(key, json()) != result[key]) {
+      throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
+    }
+  }
+  run.variant = variant_of(config);
+  run.config = config;
+  return run;
+}
+
+// ---- putting the table together ----------------------------------------------------------------
+
+class TableMaker {
+ public:
+  TableMaker(const std::vector<WantedRun>& wanted, FoundRuns found)
+      : wanted_(wanted), found_(std::move(found)) {
+    table_.skipped = std::move(found_.skipped);
+  }
+
+  AccuracyTable make() {
+    for (const WantedRun& w : wanted_) {
+      const auto task = w.config.at("task").get<std::string>();
+      add_task(task);
+      ++row(w.config.at("attention"), variant_of(w.config)).cells[task].wanted;
+    }
+    for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
+      for (const FinishedRun& run : found_.runs) {
+        if (run.task == task.name) add_task(run.task);
+      }
+    }
+    for (const FinishedRun& run : found_.runs) add(run);
+    order_rows();
+    add_notes();
+    return std::move(table_);
+  }
+
+ private:
+  void add_task(const std::string& task) {
+    if (!contains(table_.tasks, task)) table_.tasks.push_back(task);
+  }
+
+  TableRow& row(const std::string& attention, const std::string& source) {
+    for (TableRow& r : table_.rows) {
+      if (r.attention == attention && r.source == source) return r;
+    }
+    table_.rows.push_back({attention, source, {}, nullptr});
+    return table_.rows.back();
+  }
+
+  /// The variant under which the run was asked for, if it is a wanted one: a value that was set to
+  /// what the recipe says anyway makes no other run.
+  [[nodiscard]] std::string variant_in_table(const FinishedRun& run) const {
+    for (const WantedRun& w : wanted_) {
+      if (w.folder != run.folder) continue;
+      json config = w.config;
+      config["data"] = run.config.at("data");
+      if (first_difference(run.config, config).empty()) return variant_of(w.config);
+    }
+    return run.variant;
+  }
+
+  void add(const FinishedRun& run) {
+    const std::string variant = variant_in_table(run);
+    // Runs of one cell share everything but the seed, the data above all.
+    for (const FinishedRun* other : members_[{run.task, run.attention, variant}]) {
+      const bool same_seed = other->seed == run.seed;
+      if (!same_seed && other->config.at("data") == run.config.at("data")) continue;
+      table_.skipped.push_back(fmt::format("{}: {} {}", run.folder,
+                                           same_seed ? "the same run as" : "other data than",
+                                           other->folder));
+      return;
+    }
+    members_[{run.task, run.attention, variant}].push_back(&run);
+    TableCell& cell = row(run.attention, variant).cells[run.task];
+    cell.dev.push_back(100 * run.dev);
+    cell.test.push_back(100 * run.test);
+  }
+
+  /// Methods in the registry's order; unknown ones, of an older program, last.
+  void order_rows() {
+    std::vector<std::string> methods;
+    for (const attention::Spec& spec : attention::registry()) methods.push_back(spec.name);
+    for (const TableRow& r : table_.rows) {
+      if (!contains(methods, r.attention)) methods.push_back(r.attention);
+    }
+    std::vector<TableRow> ordered;
+    for (const std::string& method : methods) {
+      const std::size_t before = ordered.size();
+      for (TableRow& r : table_.rows) {
+        if (r.attention == method) ordered.push_back(std::move(r));
+      }
+      if (ordered.size() == before) continue;
+      for (const PaperRow& paper : paper_results()) {
+        if (paper.method == method) {
+          ordered.push_back({method, std::string(paper.paper), {}, &paper});
+        }
+      }
+    }
+    table_.rows = std::move(ordered);
+  }
+
+  void add_notes() {
+    const auto note = [&](const char* task, const char* text) {
+      const bool there = std::any_of(found_.runs.begin(), found_.runs.end(),
+                                     [&](const FinishedRun& run) { return run.task == task; });
+      if (there) table_.notes.emplace_back(text);
+    };
+    note("listops",
+         "listops: the papers' numbers are on input without `]` (`drop_close=1`); recipe `skytape` "
+         "keeps it.");
+    note("text",
+         "text: the papers select the weights on the test set (`text.dev=test`); recipe `skytape` "
+         "holds out a tenth of train.");
+    note("pathfinder",
+         "pathfinder: the papers hide black pixels from attention (`mask=nonzero`); recipe "
+         "`skytape` does not.");
+    note("retrieval-substitute",
+         "retrieval-substitute: other papers and pairs than the official set; no number of the "
+         "papers' Retrieval column is comparable with it.");
+    std::vector<std::string> generated;
+    for (const FinishedRun& run : found_.runs) {
+      const json how = run.config.value("data_provenance", json());
+      const bool is_generated = how.is_object() && how.value("how", json()) == "generated";
+      if (is_generated && !contains(generated, run.task)) generated.push_back(run.task);
+    }
+    if (!generated.empty()) {
+      table_.notes.push_back(
+          fmt::format("{}: generated by the official algorithm, not the papers' files (same "
+                      "distribution, other "
+                      "examples).",
+                      fmt::join(generated, ", ")));
+    }
+  }
+
+  const std::vector<WantedRun>& wanted_;
+  FoundRuns found_;
+  AccuracyTable table_;
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<const FinishedRun*>>
+      members_;  // of a cell: task, attention, variant
+};
+
+// ---- text --------------------------------------------------------------------------------------
+
+bool at_or_below_floor(const std::string& task, double percent) {
+  return percent <= 100 * trivial_floor(task).accuracy;
+}
+
+std::string to_text(const TableCell& cell, const std::string& task) {
+  if (cell.test.empty()) return "–";
+  const double mean = mean_of(cell.test);
+  std::string text = fmt::format("{:.2f}", mean);
+  if (at_or_below_floor(task, mean)) text += " ↓";
+  const int seeds = static_cast<int>(cell.test.size());
+  if (seeds == 1 && cell.wanted <= 1) return text;
+  const auto [least, most] = std::minmax_element(cell.test.begin(), cell.test.end());
+  return text + fmt::format(" ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, seeds,
+                            cell.wanted > seeds ? fmt::format(" of {}", cell.wanted) : "");
+}
+
+/// Mean over the papers' five tasks; nothing unless all are there.
+std::optional<double> average(const TableRow& row) {
+  if (row.paper) return row.paper->average;
+  double sum = 0;
+  for (const char* task : kPaperTasks) {
+    const auto cell = row.cells.find(task);
+    if (cell == row.cells.end() || cell->second.test.empty()) return {};
+    sum += mean_of(cell->second.test);
+  }
+  return sum / static_cast<double>(std::size(kPaperTasks));
+}
+
+/// A percentage, or `none`.
+std::string percent(const std::optional<double>& value, const char* none) {
+  return value ? fmt::format("{:.2f}", *value) : none;
+}
+
+std::string quoted(const std::string& text) {
+  return text.find(',') == text.npos ? text : "\"" + text + "\"";
+}
+
+}  // namespace
+
+FoundRuns find_runs(const fs::path& folder) {
+  std::vector<fs::path> candidates;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    for (const char* file : {"config.json", "result.json", "last.safetensors", "metrics.jsonl"}) {
+      if (!fs::exists(entry.path() / file, error)) continue;
+      candidates.push_back(entry.path());
+      break;
+    }
+  }
+  std::sort(candidates.begin(), candidates.end());
+  FoundRuns found;
+  for (const fs::path& path : candidates) {
+    const std::string name = path.filename().string();
+    if (!fs::exists(path / "result.json", error)) {
+      found.skipped.push_back(name + ": not finished");
+      continue;
+    }
+    try {
+      found.runs.push_back(read_run(path));
+    } catch (const std::exception& broken) {  // also a figure of the wrong kind
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
+    }
+  }
+  return found;
+}
+
+std::string variant_of(const json& config) {
+  std::string text = config.value("recipe", "");
+  const json settings = config.value("settings", json::object());
+  for (const auto& [key, entry] : settings.items()) {  // nlohmann::json keeps keys sorted
+    if (!entry.value("origin", "").starts_with("--")) continue;
+    text += fmt::format(", {}={}", key, entry.value("value", ""));
+  }
+  return text;
+}
+
+AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found) {
+  return TableMaker(wanted, std::move(found)).make();
+}
+
+Table to_table(const AccuracyTable& table) {
+  const bool averages = std::all_of(std::begin(kPaperTasks), std::end(kPaperTasks),
+                                    [&](const char* task) { return contains(table.tasks, task); });
+  Table out{"accuracy", "Test accuracy in percent.", {{"attention"}, {"source"}}, {}, {}};
+  std::vector<Cell> floors = {"–", "trivial floor"};
+  for (const std::string& task : table.tasks) {
+    const double floor = trivial_floor(task).accuracy;
+    out.columns.push_back({task});
+    floors.emplace_back(floor < 0 ? "–" : fmt::format("{:.1f}", 100 * floor));
+  }
+  if (averages) {
+    out.columns.push_back({"average"});
+    floors.emplace_back("–");
+  }
+  out.add(std::move(floors));
+  for (const TableRow& row : table.rows) {
+    std::vector<Cell> cells = {row.attention, row.source};
+    for (const std::string& task : table.tasks) {
+      if (row.paper) {
+        const std::optional<double> value = paper_accuracy(*row.paper, task);
+        cells.emplace_back(percent(value, "–") +
+                           (value && at_or_below_floor(task, *value) ? " ↓" : ""));
+      } else {
+        const auto cell = row.cells.find(task);
+        cells.emplace_back(cell == row.cells.end() ? "–" : to_text(cell->second, task));
+      }
+    }
+    if (averages) cells.emplace_back(percent(average(row), "–"));
+    out.add(std::move(cells));
+  }
+  out.notes.emplace_back(
+      "Over several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
+      "floor.");
+  out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
+  return out;
+}
+
+std::string to_markdown(const AccuracyTable& table) {
+  std::string text = to_markdown(to_table(table));
+  if (!table.skipped.empty()) text += "\nNot in the table:\n\n";
+  for (const std::string& line : table.skipped) text += "- " + line + "\n";
+  return text;
+}
+
+std::string to_csv(const AccuracyTable& table) {
+  std::string text =
+      "attention,source,task,test_mean,test_lowest,test_highest,dev_mean,seeds,seeds_wanted,"
+      "trivial_floor,at_or_below_floor\n";
+  for (const TableRow& row : table.rows) {
+    for (const std::string& task : table.tasks) {
+      const double floor = 100 * trivial_floor(task).accuracy;
+      std::string figures = ",,,,,";  // nothing is known
+      std::optional<double> test;
+      if (row.paper) {
+        test = paper_accuracy(*row.paper, task);
+        figures = percent(test, "") + ",,,,,";
+      } else if (const auto cell = row.cells.find(task); cell != row.cells.end()) {
+        const TableCell& c = cell->second;
+        figures = fmt::format(",,,,0,{}", c.wanted);
+        if (!c.test.empty()) {
+          const auto [least, most] = std::minmax_element(c.test.begin(), c.test.end());
+          test = mean_of(c.test);
+          figures =
+              fmt::format("{:.4f},{:.4f},{:.4f},{:.4f},{},{}", *test, *least, *most, mean_of(c.dev),
+                          c.test.size(), std::max(c.wanted, static_cast<int>(c.test.size())));
+        }
+      }
+      const std::string below =
+          test && floor >= 0 ? (at_or_below_floor(task, *test) ? "1" : "0") : "";
+      text += fmt::format("{},{},{},{},{},{}\n", row.attention, quoted(row.source), task, figures,
+                          floor < 0 ? "" : fmt::format("{:.1f}", floor), below);
+    }
+  }
+  return text;
+}
+
+}  // namespace skytape::train

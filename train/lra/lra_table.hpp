@@ -1,0 +1,77 @@
+// The accuracy table of the Long Range Arena: finished runs of a folder beside the papers' numbers
+// and the trivial floors.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "train/formats/table.hpp"
+#include "train/papers/paper_results.hpp"
+
+namespace skytape::train {
+
+/// A finished run, as its folder tells it.
+struct FinishedRun {
+  std::string folder;  // its name below the folder of runs
+  std::string task;    // what the results are called
+  std::string attention;
+  std::string variant;  // as variant_of() says
+  std::uint64_t seed = 0;
+  double dev = 0, test = 0;  // accuracy, shares
+  nlohmann::json config;     // config.json
+};
+
+struct FoundRuns {
+  std::vector<FinishedRun> runs;
+  std::vector<std::string> skipped;  // "folder: why": not finished, or broken
+};
+
+/// Reads every run folder directly below `folder`, in the order of their names. Folders that hold
+/// no file of a run are passed over.
+[[nodiscard]] FoundRuns find_runs(const std::filesystem::path& folder);
+
+/// A run that the table must show, finished or not.
+struct WantedRun {
+  std::string folder;     // where it would lie
+  nlohmann::json config;  // to_json() of its configuration
+};
+
+/// Recipe and what the user set, sorted by key: "skytape", "skytape, lr=1e-3, steps=500".
+[[nodiscard]] std::string variant_of(const nlohmann::json& config);
+
+struct TableCell {
+  std::vector<double> dev, test;  // percent, one per seed
+  int wanted = 0;                 // seeds asked for
+};
+
+/// Our runs of one method and variant, or a row of a paper.
+struct TableRow {
+  std::string attention, source;
+  std::map<std::string, TableCell> cells;  // by task
+  const PaperRow* paper = nullptr;
+};
+
+struct AccuracyTable {
+  std::vector<std::string> tasks;  // columns
+  std::vector<TableRow> rows;
+  std::vector<std::string> notes, skipped;
+};
+
+/// Wanted runs first, then what else was found, then the papers' rows, method by method. A run of a
+/// seed or on data that its cell does not expect (twice the same seed, two data sets) is skipped
+/// and named.
+[[nodiscard]] AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found);
+
+/// The table as it is shown, in words: mean over seeds, "–" where no run is finished, "↓" where the
+/// mean is not above the floor.
+[[nodiscard]] Table to_table(const AccuracyTable& table);
+/// The same as text, with what is not in the table.
+[[nodiscard]] std::string to_markdown(const AccuracyTable& table);
+/// A line per row and task: figures in percent, empty where there is none.
+[[nodiscard]] std::string to_csv(const AccuracyTable& table);
+
+}  // namespace skytape::train

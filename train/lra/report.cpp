@@ -1,0 +1,315 @@
+#include "train/lra/report.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "data/files/output.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "train/config/recipes.hpp"
+#include "train/formats/html.hpp"
+#include "train/formats/plot.hpp"
+#include "train/formats/table.hpp"
+#include "train/lra/lra_table.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+#include "train/runs/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// A run, finished or not, as its files tell it.
+struct Run {
+  std::string folder, task, attention, variant, revision, machine;
+  std::uint64_t seed = 0;
+  std::int64_t step = 0, steps = 0;  // where it is, and where it goes
+  json result;                       // null: not finished
+  json last;                         // its last training metric; null: none yet
+  // Curves; seconds are those of training, without evaluations and pauses.
+  std::vector<double> step_at, seconds_at, loss;
+  std::vector<double> dev_step_at, dev_seconds_at, dev_accuracy;  // per cent
+};
+
+/// A study's tables and the pictures beside them.
+struct Study {
+  std::string name, facts;
+  std::vector<Table> tables;
+  std::vector<fs::path> pictures;
+};
+
+// ---- reading -------------------------------------------------------------------------------------
+
+void read_curves(Run& run, const fs::path& metrics) {
+  double seconds = 0;
+  for (const json& metric : read_metrics(metrics)) {
+    const auto step = metric.at("step").get<std::int64_t>();
+    const std::string kind = metric.value("kind", "");
+    if (kind == "train") {
+      seconds += static_cast<double>(step - run.step) / metric.at("steps_per_second").get<double>();
+      run.step = step;
+      run.step_at.push_back(static_cast<double>(step));
+      run.seconds_at.push_back(seconds);
+      run.loss.push_back(metric.at("loss").get<double>());
+      run.last = metric;
+    } else if (kind == "eval") {
+      run.dev_step_at.push_back(static_cast<double>(step));
+      run.dev_seconds_at.push_back(seconds);
+      run.dev_accuracy.push_back(100 * metric.at("accuracy").get<double>());
+    }
+  }
+}
+
+Run read_run(const fs::path& folder) {
+  const json config = read_json(folder / "config.json");
+  Run run;
+  run.folder = folder.filename().string();
+  run.task = config.at("data").at("name").get<std::string>();
+  run.attention = config.at("attention").get<std::string>();
+  run.variant = variant_of(config);
+  run.seed = config.at("seed").get<std::uint64_t>();
+  run.steps = std::stoll(config.at("settings").at("steps").at("value").get<std::string>());
+  run.revision = config.at("revision").get<std::string>();
+  run.machine = config.at("machine").at("cpu").get<std::string>();
+  read_curves(run, folder / "metrics.jsonl");
+  if (fs::exists(folder / "result.json")) run.result = read_json(folder / "result.json");
+  return run;
+}
+
+/// The studies of a folder: every JSON file there that an Experiment wrote.
+std::vector<Study> read_studies(const fs::path& folder) {
+  std::vector<fs::path> files, pictures;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+    if (entry.path().extension() == ".svg") pictures.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::sort(pictures.begin(), pictures.end());
+  std::vector<Study> studies;
+  for (const fs::path& file : files) {
+    const json j = read_json(file);
+    if (!j.contains("experiment") || !j.contains("tables")) continue;
+    Study study;
+    study.name = j.at("experiment").get<std::string>();
+    study.facts = fmt::format("{}; revision {}; {}; {}", j.at("date").get<std::string>(),
+                              j.at("revision").get<std::string>(),
+                              j.at("machine").at("cpu").get<std::string>(), j.at("facts").dump());
+    for (const json& table : j.at("tables")) {
+      study.tables.push_back(table_from_json(table, file.string()));
+    }
+    if (studies.empty()) study.pictures = pictures;
+    studies.push_back(std::move(study));
+  }
+  return studies;
+}
+
+struct Found {
+  std::vector<Run> runs;
+  std::vector<Study> studies;
+  std::vector<std::string> skipped;
+};
+
+Found read_all(const fs::path& root) {
+  if (!fs::is_directory(root)) {
+    throw DataError(fmt::format("report: {}: no folder of runs", root.string()));
+  }
+  std::vector<fs::path> folders;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  Found found;
+  for (const fs::path& folder : folders) {
+    try {
+      if (fs::exists(folder / "config.json") || fs::exists(folder / "last.safetensors")) {
+        found.runs.push_back(read_run(folder));
+      } else {
+        for (Study& study : read_studies(folder)) found.studies.push_back(std::move(study));
+      }
+    } catch (const std::exception& broken) {  // also a figure of the wrong kind
+      found.skipped.push_back(
+          fmt::format("{}: broken: {}", folder.filename().string(), broken.what()));
+    }
+  }
+  if (found.runs.empty() && found.studies.empty()) {
+    throw DataError(fmt::format("report: {}: no run and no study there{}{}", root.string(),
+                                found.skipped.empty() ? "" : "; ", fmt::join(found.skipped, "; ")));
+  }
+  return found;
+}
+
+// ---- the page's parts ----------------------------------------------------------------------------
+
+/// What a run's line is called: its method, with as much more as tells it from the task's others.
+std::string line_name(const Run& run, const std::vector<Run>& runs) {
+  int of_method = 0, of_variant = 0;
+  for (const Run& other : runs) {
+    if (other.task != run.task || other.attention != run.attention) continue;
+    ++of_method;
+    if (other.variant == run.variant) ++of_variant;
+  }
+  if (of_method == 1) return run.attention;
+  if (of_variant == of_method) return fmt::format("{} s{}", run.attention, run.seed);
+  return run.folder;
+}
+
+/// Loss and dev accuracy of a task's runs, against steps and against seconds.
+Figure curves(const std::string& task, const std::vector<Run>& runs) {
+  const Axis steps{"steps"}, seconds{"seconds of training"}, loss{"training loss"},
+      accuracy{"dev accuracy, %"};
+  std::vector<LinePanel> panels = {{"Loss against steps", steps, loss, {}},
+                                   {"Loss against time", seconds, loss, {}},
+                                   {"Dev accuracy against steps", steps, accuracy, {}},
+                                   {"Dev accuracy against time", seconds, accuracy, {}}};
+  double last_step = 0, last_second = 0;
+  for (const Run& run : runs) {
+    if (run.task != task) continue;
+    const std::string name = line_name(run, runs);
+    panels[0].series.push_back({name, run.step_at, run.loss, {}});
+    panels[1].series.push_back({name, run.seconds_at, run.loss, {}});
+    panels[2].series.push_back({name, run.dev_step_at, run.dev_accuracy, {}});
+    panels[3].series.push_back({name, run.dev_seconds_at, run.dev_accuracy, {}});
+    last_step = std::max(last_step, static_cast<double>(run.step));
+    if (!run.seconds_at.empty()) last_second = std::max(last_second, run.seconds_at.back());
+  }
+  if (const double floor = 100 * trivial_floor(task).accuracy; floor >= 0) {
+    panels[2].series.push_back({"trivial floor", {0, last_step}, {floor, floor}, {}});
+    panels[3].series.push_back({"trivial floor", {0, last_second}, {floor, floor}, {}});
+  }
+  Figure figure{"curves-" + task, task, {}, 2};
+  for (LinePanel& panel : panels) figure.panels.emplace_back(std::move(panel));
+  return figure;
+}
+
+Cell number(const json& object, const char* key, double scale = 1) {
+  if (!object.is_object() || !object.contains(key)) return {};
+  return scale * object.at(key).get<double>();
+}
+
+Table table_of(const std::vector<Run>& runs) {
+  Table table{"runs",
+              "Every run. Accuracies in percent; time is that of training.",
+              {{"run"},
+               {"task"},
+               {"attention"},
+               {"settings"},
+               {"seed", "{:.0f}"},
+               {"state"},
+               {"dev", "{:.2f}"},
+               {"test", "{:.2f}"},
+               {"time"},
+               {"steps/s", "{:.2f}"},
+               {"tokens/s", "{:.0f}"},
+               {"peak MB", "{:.1f}"},
+               {"revision"},
+               {"machine"}},
+              {},
+              {}};
+  for (const Run& run : runs) {
+    const bool finished = !run.result.is_null();
+    const json& speed = finished ? run.result : run.last;
+    const std::string state =
+        finished ? fmt::format("{} steps", grouped(run.result.at("steps").get<std::int64_t>()))
+                 : fmt::format("at {} of {}", grouped(run.step), grouped(run.steps));
+    const double seconds = run.seconds_at.empty() ? 0 : run.seconds_at.back();
+    table.add({run.folder, run.task, run.attention, run.variant, static_cast<double>(run.seed),
+               state, number(run.result, "dev_accuracy", 100),
+               number(run.result, "test_accuracy", 100),
+               finished      ? duration_text(run.result.at("train_seconds").get<double>())
+               : seconds > 0 ? Cell(duration_text(seconds))
+                             : Cell(),
+               number(speed, "steps_per_second"), number(speed, "tokens_per_second"),
+               number(run.result, "peak_bytes", 1e-6), run.revision, run.machine});
+  }
+  return table;
+}
+
+/// Tasks that have runs, in the tasks' order.
+std::vector<std::string> tasks_of(const std::vector<Run>& runs) {
+  std::set<std::string> present;
+  for (const Run& run : runs) present.insert(run.task);
+  std::vector<std::string> ordered;
+  for (const data::TaskInfo& task : data::tasks()) {
+    if (present.erase(std::string(task.name)) > 0) ordered.emplace_back(task.name);
+  }
+  ordered.insert(ordered.end(), present.begin(), present.end());  // own data
+  return ordered;
+}
+
+std::string heading(std::string_view text) {
+  return fmt::format("<h2>{}</h2>\n", html_escaped(text));
+}
+
+std::string picture(const fs::path& svg, std::string_view title, bool drawn) {
+  if (drawn) return html_picture(svg, title);
+  return fmt::format(
+      "<p class=\"note\">No gnuplot here: {} has the data and the script of this picture; "
+      "`apt-get install gnuplot-nox`, then make the report again.</p>\n",
+      html_escaped(svg.parent_path().string()));
+}
+
+}  // namespace
+
+ReportSummary write_report(const ReportOptions& options) {
+  Found found = read_all(options.runs);
+  const std::vector<std::string> tasks = tasks_of(found.runs);
+  std::vector<Figure> figures;
+  for (const std::string& task : tasks) figures.push_back(curves(task, found.runs));
+
+  ReportSummary summary;
+  summary.pictures = draw(options.out, figures);
+  summary.studies = static_cast<int>(found.studies.size());
+  for (const Run& run : found.runs)
+    ++(run.result.is_null() ? summary.unfinished : summary.finished);
+
+  const json machine = machine_facts();
+  std::string body = fmt::format(
+      "<h1>skytape: {}</h1>\n<p class=\"facts\">{:%Y-%m-%d %H:%M} UTC; revision {}; made on {}, {} "
+      "cores; {} finished runs, {} not finished, {} studies.</p>\n",
+      html_escaped(options.runs.string()), fmt::gmtime(std::time(nullptr)), revision(),
+      html_escaped(machine.at("cpu").get<std::string>()), machine.at("cores").get<int>(),
+      summary.finished, summary.unfinished, summary.studies);
+  if (summary.finished > 0) {
+    const AccuracyTable accuracies = make_table({}, find_runs(options.runs));
+    body += heading("Accuracy beside the papers") + to_html(to_table(accuracies));
+    for (const std::string& line : accuracies.skipped) {
+      if (!line.ends_with(": not finished")) summary.skipped.push_back(line);
+    }
+  }
+  for (const Figure& figure : figures) {
+    body += heading(figure.title) +
+            picture(options.out / (figure.name + ".svg"), figure.title, summary.pictures);
+  }
+  if (!found.runs.empty()) body += heading("Runs") + to_html(table_of(found.runs));
+  for (const Study& study : found.studies) {
+    body +=
+        heading(study.name) + fmt::format("<p class=\"facts\">{}</p>\n", html_escaped(study.facts));
+    for (const fs::path& svg : study.pictures) body += html_picture(svg, svg.stem().string());
+    for (const Table& table : study.tables) body += to_html(table);
+  }
+  for (const std::string& line : found.skipped) {
+    const std::string folder = line.substr(0, line.find(':'));
+    const bool named = std::any_of(summary.skipped.begin(), summary.skipped.end(),
+                                   [&](const auto& s) { return s.starts_with(folder + ":"); });
+    if (!named) summary.skipped.push_back(line);
+  }
+  if (!summary.skipped.empty()) {
+    body += heading("Skipped") + "<ul>\n";
+    for (const std::string& line : summary.skipped) body += "<li>" + html_escaped(line) + "</li>\n";
+    body += "</ul>\n";
+  }
+  data::OutputFile file(options.out / "report.html");
+  file.write(html_page("skytape: " + options.runs.string(), body, options.refresh_seconds));
+  file.commit();
+  return summary;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,74 @@
+#include "train/process/progress.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace skytape::train {
+namespace {
+
+constexpr int kBarWidth = 30;                        // characters
+constexpr std::chrono::milliseconds kRedraw{100};    // time between two drawings of the bar
+constexpr std::string_view kClearLine = "\r\x1b[K";  // to the line's start, erase it
+
+}  // namespace
+
+Progress::Progress()
+    : terminal_(::isatty(STDERR_FILENO) == 1), colour_(std::getenv("NO_COLOR") == nullptr) {}
+
+Progress::~Progress() { clear_bar(); }
+
+void Progress::clear_bar() {
+  if (!bar_shown_) return;
+  fmt::print(stderr, "{}", kClearLine);
+  std::fflush(stderr);
+  bar_shown_ = false;
+}
+
+void Progress::line(std::string_view text) {
+  clear_bar();
+  fmt::print(stderr, "{}\n", text);
+  std::fflush(stderr);
+}
+
+void Progress::log(const LogPoint& point) { line(to_text(point)); }
+
+void Progress::at(std::string_view what, std::int64_t done, std::int64_t total) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!terminal_ || (bar_shown_ && now - drawn_ < kRedraw && done != total)) return;
+  drawn_ = now;
+  const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
+  const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
+  fmt::print(stderr, "{}{} {}[{}{}]{} {}{}", kClearLine, what, colour_ ? "\x1b[36m" : "",
+             std::string(static_cast<std::size_t>(filled), '#'),
+             std::string(static_cast<std::size_t>(kBarWidth - filled), '.'),
+             colour_ ? "\x1b[0m" : "", grouped(done), total > 0 ? "/" + grouped(total) : "");
+  std::fflush(stderr);
+  bar_shown_ = true;
+}
+
+std::string to_text(const LogPoint& p) {
+  return fmt::format(
+      "step {}/{}  loss {:.4f}  accuracy {:.2f} %  lr {:.2e}  {:.2f} steps/s  {} tokens/s  {} left",
+      p.step, p.steps, p.loss, 100 * p.accuracy, p.lr, p.steps_per_second,
+      grouped(static_cast<std::int64_t>(p.tokens_per_second)), duration_text(p.seconds_left));
+}
+
+std::string duration_text(double seconds) {
+  if (seconds < 100) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 6000) return fmt::format("{:.0f} min", seconds / 60);
+  return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string grouped(std::int64_t count) {
+  std::string digits = std::to_string(count < 0 ? -count : count);
+  for (auto at = static_cast<std::int64_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return count < 0 ? "-" + digits : digits;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,114 @@
+#include "train/process/version.hpp"
+
+#include <fmt/format.h>
+#include <omp.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+
+#ifndef SKYTAPE_REVISION
+#define SKYTAPE_REVISION "unknown"
+#endif
+
+namespace skytape::train {
+namespace {
+
+#ifdef SKYTAPE_HAVE_DNNL
+constexpr const char* kGemm = "oneDNN";
+#else
+constexpr const char* kGemm = "Eigen";
+#endif
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+constexpr bool kSimulated = true;
+#else
+constexpr bool kSimulated = false;
+#endif
+constexpr const char* kCuda = kSimulated ? "simulated on the CPU, for tests: its times are no GPU's"
+                              : kHaveCuda ? "built in"
+                                          : "not built in (make CUDA=1)";
+
+#ifdef __OPTIMIZE__
+constexpr const char* kOptimised = "optimised";
+#else
+constexpr const char* kOptimised = "not optimised";
+#endif
+
+std::string cpu_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string system_name() {
+  utsname names{};
+  if (::uname(&names) != 0) return "unknown";
+  return fmt::format("{} {} {}", names.sysname, names.release, names.machine);
+}
+
+}  // namespace
+
+std::string revision() { return SKYTAPE_REVISION; }
+
+std::string build_facts() {
+  return fmt::format("skytape {}\ncompiler  g++ {}, {}\nf32 gemm  {} on the CPU{}\nCUDA      {}\n",
+                     revision(), __VERSION__, kOptimised, kGemm,
+                     kHaveCuda && !kSimulated ? ", cuBLAS on the GPU" : "", kCuda);
+}
+
+nlohmann::json machine_facts() {
+  const auto pages = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES));
+  const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
+  return {{"cpu", cpu_name()},
+          {"cores", std::thread::hardware_concurrency()},
+          {"threads", thread_count()},
+          {"memory_bytes", pages * page},
+          {"system", system_name()},
+          {"gemm", kGemm},
+          {"compiler", __VERSION__},
+          {"revision", revision()},
+          {"cuda", kCuda}};
+}
+
+std::int64_t peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+void reset_peak_resident() {
+  std::ofstream("/proc/self/clear_refs") << "5";  // proc(5)
+}
+
+Device parse_device(const std::string& name) {
+  if (name == "cpu") return Device::cpu;
+  if (name == "auto") return cuda_available() && !kSimulated ? Device::cuda : Device::cpu;
+  if (name != "cuda") throw UsageError(unknown_name("device", name, {"auto", "cpu", "cuda"}));
+  if (!kHaveCuda)
+    throw UsageError("device cuda: this program was built without CUDA (make CUDA=1)");
+  if (!cuda_available()) throw UsageError("device cuda: no GPU answers on this machine");
+  if (kSimulated) fmt::print(stderr, "device cuda is {}\n", kCuda);
+  return Device::cuda;
+}
+
+void set_threads(int threads) {
+  if (threads < 0 || threads > 4096) {
+    throw UsageError(fmt::format("--threads: expected 0..4096 (0: all cores), got {}", threads));
+  }
+  if (threads > 0) omp_set_num_threads(threads);
+}
+
+int thread_count() { return omp_get_max_threads(); }
+
+}  // namespace skytape::train

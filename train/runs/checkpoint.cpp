@@ -1,0 +1,134 @@
+#include "train/runs/checkpoint.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "tensor/core/error.hpp"
+#include "tensor/kernels/elementwise.hpp"
+
+namespace skytape::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFirstMoment = "optimizer.exp_avg.";
+constexpr const char* kSecondMoment = "optimizer.exp_avg_sq.";
+constexpr const char* kSums = "train.sums";
+constexpr const char* kConfig = "skytape.config";
+constexpr const char* kState = "skytape.state";
+
+/// The part of a flat buffer that belongs to a parameter, in its shape.
+Tensor view(const Tensor& flat, const Parameter& p) {
+  return flat.slice(p.offset, p.offset + p.shape.numel()).reshape(p.shape);
+}
+
+json to_json(const RunState& s, std::int64_t summed_steps) {
+  return {{"step", s.step},
+          {"epoch", s.cursor.epoch},
+          {"position", s.cursor.position},
+          {"evaluated", s.evaluated},
+          {"best_metric", s.best_metric},
+          {"best_step", s.best_step},
+          {"stale", s.stale},
+          {"selecting", s.selecting},
+          {"tokens", s.tokens},
+          {"train_seconds", s.train_seconds},
+          {"waited_seconds", s.waited_seconds},
+          {"summed_steps", summed_steps}};
+}
+
+RunState state_from(const json& j) {
+  RunState s;
+  j.at("step").get_to(s.step);
+  j.at("epoch").get_to(s.cursor.epoch);
+  j.at("position").get_to(s.cursor.position);
+  j.at("evaluated").get_to(s.evaluated);
+  j.at("best_metric").get_to(s.best_metric);
+  j.at("best_step").get_to(s.best_step);
+  j.at("stale").get_to(s.stale);
+  j.at("selecting").get_to(s.selecting);
+  j.at("tokens").get_to(s.tokens);
+  j.at("train_seconds").get_to(s.train_seconds);
+  j.at("waited_seconds").get_to(s.waited_seconds);
+  return s;
+}
+
+std::string metadata_of(const SafetensorsFile& file, const std::filesystem::path& path,
+                        const char* key) {
+  const auto found = file.metadata.find(key);
+  if (found == file.metadata.end()) {
+    throw DataError(
+        fmt::format("{}: not a checkpoint of skytape: no metadata {}", path.string(), key));
+  }
+  return found->second;
+}
+
+/// Copies tensor `name` of the file into `target`.
+void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
+               const std::string& name, Tensor target) {
+  const Tensor* source = file.find(name);
+  if (source == nullptr) throw DataError(fmt::format("{}: no tensor {}", path.string(), name));
+  if (source->shape() != target.shape()) {
+    throw DataError(join(path.string(), ": tensor ", name, " is ", *source, ", expected ", target));
+  }
+  target.copy_from(source->to(target.dtype()));
+}
+
+}  // namespace
+
+void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
+                     const RunState& state, const json& config) {
+  if (!tensor::all_finite(model.parameters().values()) || !trainer.figures_finite()) {
+    throw NonFiniteError(fmt::format(
+        "train: loss or weights are not finite at step {}; {} keeps the last good state (train "
+        "--check-finite names the first op that went wrong)",
+        state.step, path.string()));
+  }
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : model.parameters().parameters()) tensors.emplace_back(p.name, p.value);
+  for (const Parameter& p : model.parameters().parameters()) {
+    if (!p.trainable) continue;
+    tensors.emplace_back(kFirstMoment + p.name, view(trainer.optimizer().first_moment(), p));
+    tensors.emplace_back(kSecondMoment + p.name, view(trainer.optimizer().second_moment(), p));
+  }
+  tensors.emplace_back(kSums, trainer.sums());
+  write_safetensors(
+      path, tensors,
+      {{kConfig, config.dump()}, {kState, to_json(state, trainer.summed_steps()).dump()}});
+}
+
+CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::path& path) {
+  try {
+    return {json::parse(metadata_of(file, path, kConfig)),
+            state_from(json::parse(metadata_of(file, path, kState)))};
+  } catch (const json::exception& e) {
+    throw DataError(fmt::format("{}: not a checkpoint of skytape: {}", path.string(), e.what()));
+  }
+}
+
+void load_weights(const SafetensorsFile& file, const std::filesystem::path& path,
+                  nn::Model& model) {
+  for (Parameter& p : model.parameters().parameters()) load_into(file, path, p.name, p.value);
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.starts_with("optimizer.") || name.starts_with("train.")) continue;
+    if (model.parameters().find(name) == nullptr) {
+      throw DataError(fmt::format("{}: tensor {} is none of this model's", path.string(), name));
+    }
+  }
+}
+
+void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
+                   const RunState& state, nn::Model& model, Trainer& trainer) {
+  load_weights(file, path, model);
+  for (const Parameter& p : model.parameters().parameters()) {
+    if (!p.trainable) continue;
+    load_into(file, path, kFirstMoment + p.name, view(trainer.optimizer().first_moment(), p));
+    load_into(file, path, kSecondMoment + p.name, view(trainer.optimizer().second_moment(), p));
+  }
+  load_into(file, path, kSums, trainer.sums());
+  trainer.optimizer().resume_at(state.step);
+  trainer.resume_sums(
+      json::parse(metadata_of(file, path, kState)).value("summed_steps", std::int64_t{0}));
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,44 @@
+// result.json and what a finished run says.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "train/config/run_config.hpp"
+#include "train/runs/checkpoint.hpp"
+#include "train/step/evaluate.hpp"
+
+namespace skytape::train {
+
+/// How a run ended.
+struct Outcome {
+  RunState state;
+  std::int64_t selected_step = 0;  // whose weights were tested
+  std::int64_t peak_bytes = 0;     // of the allocator, while training
+  std::int64_t parameters = 0;
+  StepCounts steps;      // of this process
+  Evaluation dev, test;  // whole splits
+};
+
+/// The object of result.json; `full_config` is that of config.json.
+[[nodiscard]] nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_config,
+                                         const Outcome& outcome);
+
+/// A result.json. DataError naming the file if it is missing, broken, or lacks a figure.
+[[nodiscard]] nlohmann::json read_result(const std::filesystem::path& file);
+
+/// The result of a run folder that is finished under this configuration, of which task, attention,
+/// recipe, seed, settings and data count. Nothing if there is none, or a broken one: the run goes
+/// on from its checkpoint and writes it anew.
+[[nodiscard]] std::optional<nlohmann::json> finished_result(const std::filesystem::path& folder,
+                                                            const nlohmann::json& full_config);
+
+/// The figures of a result on stdout.
+void print_result(const nlohmann::json& result, const std::filesystem::path& file);
+
+/// A warning when the test accuracy is not above what needs no attention; else empty.
+[[nodiscard]] std::string floor_warning(const RunConfig& config, const Evaluation& test);
+
+}  // namespace skytape::train

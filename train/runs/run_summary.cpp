@@ -1,0 +1,125 @@
+#include "train/runs/run_summary.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "tensor/core/error.hpp"
+#include "train/config/recipes.hpp"
+#include "train/process/progress.hpp"
+#include "train/runs/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// The last training log point, and the best evaluations.
+struct Metrics {
+  json last, most_accurate, lowest_loss;  // null: none yet
+};
+
+Metrics metrics_of(const fs::path& path) {
+  Metrics m;
+  for (const json& metric : read_metrics(path)) {
+    const std::string kind = metric.value("kind", "");
+    if (kind == "train") m.last = metric;
+    if (kind != "eval") continue;
+    const auto better = [&](const json& best, const char* key, double sign) {
+      return best.is_null() || sign * metric.value(key, 0.0) > sign * best.value(key, 0.0);
+    };
+    if (better(m.most_accurate, "accuracy", 1)) m.most_accurate = metric;
+    if (better(m.lowest_loss, "loss", -1)) m.lowest_loss = metric;
+  }
+  return m;
+}
+
+Cell percent(const json& object, const char* key) {
+  if (!object.is_object() || !object.contains(key)) return {};
+  return fmt::format("{:.2f} %", 100 * object.at(key).get<double>());
+}
+
+/// "61.20 % at step 4,500".
+Cell at_step(const Cell& value, const json& metric) {
+  if (value.kind == Cell::Kind::missing) return {};
+  return fmt::format("{} at step {}", value.words, grouped(metric.value("step", std::int64_t{0})));
+}
+
+/// What the user set: "lr=1e-3, steps=500".
+std::string chosen_settings(const json& settings) {
+  std::string text;
+  for (const auto& [key, entry] : settings.items()) {
+    if (!entry.at("origin").get<std::string>().starts_with("--")) continue;
+    text +=
+        fmt::format("{}{}={}", text.empty() ? "" : ", ", key, entry.at("value").get<std::string>());
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+void fill(Table& table, const json& config, const json& result, const Metrics& metrics) {
+  const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
+  const auto number = [](const json& object, const char* key, const char* format) -> Cell {
+    if (!object.is_object() || !object.contains(key)) return {};
+    return fmt::format(fmt::runtime(format), object.at(key).get<double>());
+  };
+  const std::string task = config.at("task").get<std::string>();
+  row("data", config.at("data").at("name").get<std::string>());
+  row("attention", config.at("attention").get<std::string>());
+  row("recipe", config.at("recipe").get<std::string>());
+  row("set by the user", chosen_settings(config.at("settings")));
+  row("seed", std::to_string(config.at("seed").get<std::uint64_t>()));
+  row("device", config.at("device").get<std::string>());
+  row("machine", config.at("machine").at("cpu").get<std::string>());
+  row("revision", config.at("revision").get<std::string>());
+  row("state", result.is_null() ? "not finished" : "finished");
+  const json& last = result.is_null() ? metrics.last : result.at("steps");
+  row("steps", last.is_null()     ? Cell()
+               : last.is_object() ? Cell(grouped(last.at("step").get<std::int64_t>()))
+                                  : Cell(grouped(last.get<std::int64_t>())));
+  row("planned steps",
+      grouped(std::stoll(config.at("settings").at("steps").at("value").get<std::string>())));
+  row("parameters", number(result, "parameters", "{:.0f}"));
+  row("best dev accuracy",
+      at_step(percent(metrics.most_accurate, "accuracy"), metrics.most_accurate));
+  row("lowest dev loss",
+      at_step(number(metrics.lowest_loss, "loss", "{:.4f}"), metrics.lowest_loss));
+  row("dev accuracy", percent(result, "dev_accuracy"));
+  row("test accuracy", percent(result, "test_accuracy"));
+  const double floor = trivial_floor(task).accuracy;
+  row("reached without attention", floor < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * floor)));
+  row("training time",
+      result.is_null() ? Cell() : Cell(duration_text(result.at("train_seconds").get<double>())));
+  const json& speed = result.is_null() ? metrics.last : result;
+  row("steps/s", number(speed, "steps_per_second", "{:.2f}"));
+  row("tokens/s", number(speed, "tokens_per_second", "{:.0f}"));
+  row("peak memory",
+      result.is_null()
+          ? Cell()
+          : Cell(fmt::format("{:.1f} MB", 1e-6 * result.at("peak_bytes").get<double>())));
+}
+
+}  // namespace
+
+Table run_summary(const fs::path& folder) {
+  if (!fs::exists(folder / "config.json")) {
+    throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
+  }
+  const json config = read_json(folder / "config.json");
+  const bool finished = fs::exists(folder / "result.json");
+  const json result = finished ? read_json(folder / "result.json") : json();
+  Table table;
+  table.name = "run";
+  table.title = folder.string();
+  table.columns = {{"what"}, {"value"}};
+  try {
+    fill(table, config, result, metrics_of(folder / "metrics.jsonl"));
+  } catch (const json::exception& error) {
+    throw DataError(fmt::format("{}: config.json or result.json is not one of ours: {}",
+                                folder.string(), error.what()));
+  }
+  return table;
+}
+
+}  // namespace skytape::train

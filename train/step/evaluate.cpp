@@ -1,0 +1,85 @@
+#include "train/step/evaluate.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "autograd/tape.hpp"
+#include "data/loader.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/kernels/softmax.hpp"
+#include "train/step/chunks.hpp"
+
+namespace skytape::train {
+namespace {
+
+Device device_of(const nn::Model& model) {
+  return model.parameters().parameters().front().value.device();
+}
+
+}  // namespace
+
+Evaluator::Evaluator(const nn::Model& model, bool graphs)
+    : model_(model), inputs_(device_of(model)), graphs_(device_of(model), graphs) {
+  // f32 counts whole examples exactly up to 2^24.
+  sums_ = Tensor::zeros({2}, DType::f32, device_of(model));
+}
+
+/// Adds the chunk's summed loss and number of correct answers to sums_.
+void Evaluator::submit(std::size_t chunk, std::uint64_t seed) {
+  const Feed feed = inputs_.feed(chunk);
+  nn::StepContext context;
+  context.random = {seed, inputs_.step()};
+  context.first_example = inputs_.chunks()[chunk].first;
+  context.fewest_tokens = feed.fewest_tokens;
+
+  Tape tape(Tape::Mode::eval);
+  const Tensor logits = model_.logits(tape, feed.input, context).value();  // [B, C]
+  const Tensor losses = tensor::cross_entropy(logits, feed.labels).first;  // [B]
+  const Tensor correct = tensor::correct(logits, feed.labels);             // [B]
+  Tensor loss_sum = sums_.slice(0, 1);
+  Tensor correct_sum = sums_.slice(1, 2);
+  tensor::accumulate(loss_sum, tensor::sum_all(losses).reshape({1}));
+  tensor::accumulate(correct_sum, tensor::sum_all(correct).reshape({1}));
+}
+
+Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions batches,
+                                 const EvaluateOptions& options) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const std::int64_t total =
+      options.examples > 0 ? std::min(options.examples, split.size()) : split.size();
+  batches.group_by_length = false;
+  data::Loader loader(data::BatchPass(split, batches, total));
+
+  sums_.fill(0);
+  Evaluation result;
+  while (const data::Batch* batch = loader.next()) {
+    inputs_.send(*batch, chunks_of(*batch, {1, options.positions}), {result.examples, {}});
+    for (std::size_t i = 0; i < inputs_.chunks().size(); ++i) {
+      StepGraphs::Layout layout = inputs_.layout(i);
+      layout.push_back(static_cast<std::int64_t>(options.seed));  // an argument of kernels
+      graphs_.run(layout, [&, i] { submit(i, options.seed); });
+    }
+    result.examples += batch->size;
+    if (options.progress) options.progress(result.examples, total);
+    if (options.stop && options.stop()) {
+      result.interrupted = result.examples < total;
+      break;
+    }
+  }
+  const std::vector<double> values = sums_.to_vector();
+  const auto count = static_cast<double>(std::max<std::int64_t>(1, result.examples));
+  result.loss = values[0] / count;
+  result.accuracy = values[1] / count;
+  result.waited_seconds = loader.waited_seconds();
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  return result;
+}
+
+Evaluation evaluate(const nn::Model& model, const data::Dataset& split,
+                    const data::BatchOptions& batches, const EvaluateOptions& options) {
+  return Evaluator(model)(split, batches, options);
+}
+
+}  // namespace skytape::train

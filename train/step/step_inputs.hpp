@@ -1,0 +1,64 @@
+// What a step reads from the host: the batch, the step's number, the optimiser's numbers. All of it
+// lies one behind the other and reaches the device in one copy, before the step's work is
+// submitted, so that the work itself is the same for every batch of one layout.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "data/batches.hpp"
+#include "nn/model.hpp"
+#include "tensor/launch/staging.hpp"
+#include "train/step/chunks.hpp"
+
+namespace skytape::train {
+
+/// A chunk on the model's device.
+struct Feed {
+  nn::ModelInput input;                              // [B, N]
+  Tensor labels;                                     // i32[B]
+  std::array<Tensor, nn::kMaxTowers> fewest_tokens;  // i32[1]: of the full batch, unmasked
+};
+
+/// Numbers of a step beside its batch.
+struct StepNumbers {
+  std::int64_t step = 0;          // that random draws are made from
+  std::array<double, 4> hyper{};  // AdamW::next_hyper
+};
+
+class StepInputs {
+ public:
+  explicit StepInputs(Device device) : device_(device) {}
+
+  /// Sends the chunks of a batch. Work submitted before still reads the batch before.
+  void send(const data::Batch& batch, std::vector<Chunk> chunks, const StepNumbers& numbers);
+
+  [[nodiscard]] const std::vector<Chunk>& chunks() const { return chunks_; }
+  [[nodiscard]] std::int64_t examples() const { return examples_; }  ///< of all chunks
+  [[nodiscard]] Feed feed(std::size_t chunk) const;
+  [[nodiscard]] Tensor step() const;   // i32[1]
+  [[nodiscard]] Tensor hyper() const;  // f64[4]
+
+  /// Everything about the last contents that decides which work a chunk submits: two of one layout
+  /// differ in numbers on the device only. Earlier chunks' widths do not enter, since every chunk
+  /// has room for its full width.
+  [[nodiscard]] std::vector<std::int64_t> layout(std::size_t chunk) const;
+
+ private:
+  void reserve(const data::Batch& batch, const std::vector<Chunk>& chunks);
+
+  Device device_;
+  std::unique_ptr<Staging> staging_;
+  std::int64_t places_ = 0;  // how many stagings there were: addresses are part of the layout
+  std::size_t capacity_ = 0;
+  std::vector<Chunk> chunks_;
+  std::vector<std::int64_t> begins_;  // bytes before each chunk's numbers
+  std::int64_t towers_ = 1, examples_ = 0;
+};
+
+/// One chunk alone.
+[[nodiscard]] Feed upload(const data::Batch& batch, const Chunk& chunk, Device device);
+
+}  // namespace skytape::train

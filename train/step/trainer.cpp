@@ -1,0 +1,101 @@
+#include "train/step/trainer.hpp"
+
+#include <algorithm>
+
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/kernels/softmax.hpp"
+
+namespace skytape::train {
+
+Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
+                 std::uint64_t seed, const ChunkLimits& limits, bool graphs)
+    : model_(model),
+      optimizer_(model.parameters(), adamw, schedule),
+      seed_(seed),
+      limits_(limits),
+      inputs_(model.parameters().values().device()),
+      graphs_(model.parameters().values().device(), graphs) {
+  sums_ = Tensor::zeros({2}, DType::f32, model.parameters().values().device());
+}
+
+void Trainer::step(const data::Batch& batch) {
+  const Clock::time_point start = Clock::now();
+  inputs_.send(batch, chunks_of(batch, limits_),
+               {optimizer_.steps_done(), optimizer_.next_hyper()});
+  add_time("data", start);
+  for (std::size_t i = 0; i < inputs_.chunks().size(); ++i) {
+    if (check_finite_ || seconds_ != nullptr) {
+      graphs_.run_directly([=, this] { submit(i); });
+    } else {
+      graphs_.run(inputs_.layout(i), [=, this] { submit(i); });
+    }
+  }
+  optimizer_.advance();
+  ++summed_steps_;
+}
+
+/// The work of a chunk, the update after the last one: a step, where it is computed at once. It
+/// reads what changes from step to step from inputs_, on the device.
+void Trainer::submit(std::size_t index) {
+  if (index == 0) model_.parameters().zero_gradients();
+  add_chunk(index);
+  if (index + 1 < inputs_.chunks().size()) return;
+  const Clock::time_point start = Clock::now();
+  optimizer_.update(inputs_.hyper());
+  add_time("optimiser", start);
+}
+
+void Trainer::add_chunk(std::size_t index) {
+  const Chunk& chunk = inputs_.chunks()[index];
+  const auto examples = static_cast<double>(inputs_.examples());  // of all chunks
+  const Feed feed = inputs_.feed(index);
+  nn::StepContext context;
+  context.training = true;
+  context.random = {seed_, inputs_.step()};
+  context.first_example = chunk.first;
+  context.fewest_tokens = feed.fewest_tokens;
+
+  Tape tape;
+  tape.check_finite(check_finite_);
+  if (seconds_ != nullptr) tape.time_ops(*seconds_);
+  try {
+    const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
+    const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
+    Var loss = cross_entropy(logits, feed.labels);                        // scalar
+    if (inputs_.chunks().size() > 1) {
+      loss = affine(loss, static_cast<double>(chunk.rows.size()) / examples);
+    }
+    tape.backward(loss);
+
+    Tensor loss_sum = sums_.slice(0, 1);
+    Tensor correct_sum = sums_.slice(1, 2);
+    tensor::accumulate(loss_sum, loss.value().reshape({1}));
+    tensor::accumulate(correct_sum, tensor::sum_all(correct).reshape({1}), 1.0 / examples);
+  } catch (const NonFiniteError&) {
+    throw;
+  } catch (const Error& error) {
+    if (!capturing()) throw;
+    throw Error(join("while a training step is captured, ", tape.position(), ": ", error.what()));
+  }
+}
+
+void Trainer::add_time(const char* part, Clock::time_point start) {
+  if (seconds_ == nullptr) return;
+  synchronize(sums_.device());
+  (*seconds_)[part] += std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+TrainFigures Trainer::take_figures() {
+  const std::vector<double> sums = sums_.to_vector();
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, summed_steps_));
+  const TrainFigures figures{sums[0] / steps, sums[1] / steps, summed_steps_};
+  sums_.fill(0);
+  summed_steps_ = 0;
+  return figures;
+}
+
+bool Trainer::figures_finite() const { return tensor::all_finite(sums_); }
+
+}  // namespace skytape::train

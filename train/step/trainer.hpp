@@ -1,0 +1,75 @@
+// One optimiser step: upload, forward and backward of each chunk, update. Nothing in a step waits
+// for the device; loss and accuracy accumulate there and are read at log points only. On a GPU the
+// step of each layout of a batch is captured in a CUDA graph and replayed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "data/batches.hpp"
+#include "nn/model.hpp"
+#include "nn/optimizer.hpp"
+#include "train/step/chunks.hpp"
+#include "train/step/step_graphs.hpp"
+#include "train/step/step_inputs.hpp"
+
+namespace skytape::train {
+
+/// Means since the last reading.
+struct TrainFigures {
+  double loss = 0;
+  double accuracy = 0;
+  std::int64_t steps = 0;
+};
+
+/// Gradients and updates of a model. A batch is computed in chunks: each chunk's mean loss counts
+/// with the chunk's share of the batch, so the gradient is that of the whole batch.
+class Trainer {
+ public:
+  /// graphs: false submits every step op by op, also on a GPU.
+  Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
+          std::uint64_t seed, const ChunkLimits& limits, bool graphs = true);
+
+  /// One optimiser step on one batch.
+  void step(const data::Batch& batch);
+
+  /// Means over the steps since the last call, read from the device; then counts anew.
+  [[nodiscard]] TrainFigures take_figures();
+  /// True while the figures since the last reading are finite. Waits for the device.
+  [[nodiscard]] bool figures_finite() const;
+
+  /// Every op checks its output and gradient, and the first bad one throws NonFiniteError. Such
+  /// steps, and timed ones, are not replayed.
+  void check_finite(bool on) { check_finite_ = on; }
+
+  /// Adds the seconds of every op to `seconds`, and of the rest of a step under "optimiser" and
+  /// "data". nullptr: no longer.
+  void time_ops(OpSeconds* seconds) { seconds_ = seconds; }
+
+  [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
+  /// Sums behind the figures, f32[2] (loss, correct share), and the steps they cover: part of a
+  /// checkpoint, so that a resumed run logs the same means.
+  [[nodiscard]] Tensor& sums() { return sums_; }
+  [[nodiscard]] std::int64_t summed_steps() const { return summed_steps_; }
+  void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
+  [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void add_time(const char* part, Clock::time_point start);
+  void submit(std::size_t index);
+  void add_chunk(std::size_t index);
+
+  nn::Model& model_;
+  nn::AdamW optimizer_;
+  std::uint64_t seed_;
+  ChunkLimits limits_;
+  StepInputs inputs_;
+  StepGraphs graphs_;
+  Tensor sums_;  // f32[2]
+  std::int64_t summed_steps_ = 0;
+  bool check_finite_ = false;
+  OpSeconds* seconds_ = nullptr;
+};
+
+}  // namespace skytape::train

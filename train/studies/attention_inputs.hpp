@@ -1,0 +1,61 @@
+// Queries, keys and values for studies of attention: of a fresh model, of a trained run on its own
+// data, or from a file.
+//
+// Letters: H heads, N positions, D head width.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "attention/method.hpp"
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::train {
+
+/// One layer's attention on one example of exactly N positions, f64 on the CPU: differences of
+/// outputs and inverses of kernel matrices would drown in f32's rounding.
+struct LayerInputs {
+  attention::Inputs
+      in;      // q, k, v: [1, H, N, D]; mask: [1, N], zero where the run's mask rule hides
+  Tensor out;  // [1, H, N, D]: the output of the model's own attention; files: of softmax
+};
+
+/// Where the inputs come from.
+struct InputSource {
+  std::string name;                         // for titles: "fresh softmax model"
+  nlohmann::json facts;                     // for result files
+  std::int64_t longest = 0;                 // positions that an example can have
+  std::vector<std::int64_t> usual_lengths;  // when the user names none
+  std::int64_t layers = 0;
+  /// All layers on example number `index`, cut to n positions. Numbers beyond a source's last
+  /// example start again at the first. DataError if no example is that long.
+  std::function<std::vector<LayerInputs>(std::int64_t n, std::int64_t index)> example;
+};
+
+/// Layers are numbered from 0. UsageError unless `layer` is one of the source's; -1 is
+/// the last.
+[[nodiscard]] std::int64_t check_layer(const InputSource& source, std::int64_t layer);
+
+/// UsageError unless the source has examples of n positions.
+void check_length(const InputSource& source, std::int64_t n);
+
+/// The papers' encoder (recipe skytape, task text) with softmax attention and start values from
+/// `seed`, on uniformly random bytes; at most `longest` positions.
+[[nodiscard]] InputSource fresh_inputs(std::uint64_t seed, std::int64_t longest);
+
+/// A trained run on the test split of its task, in file order; examples with fewer than n tokens are
+/// passed over. `data_root` replaces the saved one unless it is empty. DataError if there is no run,
+/// UsageError if its method has no keys of its own.
+[[nodiscard]] InputSource run_inputs(const std::filesystem::path& folder,
+                                     const std::string& checkpoint,
+                                     const std::filesystem::path& data_root);
+
+/// "FILE.safetensors" with the tensors q, k and v, or "Q.npy,K.npy,V.npy": each [B, H, N, D],
+/// [H, N, D] or [N, D], not scaled; example b is batch entry b. DataError names what does not fit.
+[[nodiscard]] InputSource file_inputs(const std::string& files);
+
+}  // namespace skytape::train

@@ -1,0 +1,71 @@
+#include "train/studies/experiment.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write(const fs::path& path, const std::string& text) {
+  data::OutputFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace
+
+Experiment::Experiment(std::string name, fs::path folder)
+    : name_(std::move(name)), folder_(std::move(folder)) {
+  if (folder_.empty()) return;
+  std::error_code error;
+  made_folder_ = fs::create_directories(folder_, error);
+  if (error)
+    throw Error(fmt::format("{}: cannot create it: {}", folder_.string(), error.message()));
+}
+
+Experiment::~Experiment() {
+  std::error_code left;  // a folder with files stays
+  if (made_folder_) fs::remove(folder_, left);
+}
+
+void Experiment::add(Table table) {
+  fmt::print("{}\n", to_text(table));
+  std::fflush(stdout);
+  tables_.push_back(std::move(table));
+}
+
+void Experiment::save() const {
+  if (folder_.empty()) return;
+  const nlohmann::json machine = machine_facts();
+  const std::string date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  nlohmann::json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
+                      {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
+  j["tables"] = nlohmann::json::object();
+  std::string text = fmt::format("# skytape {}\n\n{}, {} cores, {} threads; revision {}; {}.\n",
+                                 name_, machine["cpu"].get<std::string>(),
+                                 machine["cores"].get<int>(), thread_count(), revision(), date);
+  for (const auto& [key, value] : facts_.items()) {
+    text +=
+        fmt::format("{} {}. ", key, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  if (!facts_.empty()) text += "\n";
+  for (const Table& table : tables_) {
+    j["tables"][table.name] = to_json(table);
+    text += fmt::format("\n## {}\n\n{}", table.name, to_markdown(table));
+  }
+  if (!details_.empty()) j["details"] = details_;
+  write(folder_ / (name_ + ".json"), j.dump(1) + "\n");
+  write(folder_ / (name_ + ".md"), text);
+  (void)draw(folder_, figures_);
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,48 @@
+// Results of an experiment: printed as they come, and kept in a folder with the facts that numbers
+// depend on.
+//
+//   NAME.json   machine, revision, date, facts, all tables, details
+//   NAME.md     the same for readers
+//   figures     as plot.hpp writes them
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "train/formats/plot.hpp"
+#include "train/formats/table.hpp"
+
+namespace skytape::train {
+
+class Experiment {
+ public:
+  /// An empty folder name: only print. The folder is made at once, so that hours of work do not
+  /// end in an error.
+  Experiment(std::string name, std::filesystem::path folder);
+  /// A folder that it made and nothing was written to goes again.
+  ~Experiment();
+  Experiment(const Experiment&) = delete;
+  Experiment& operator=(const Experiment&) = delete;
+
+  /// A fact of the experiment: "seed", "steps", …
+  void note(const std::string& key, nlohmann::json value) { facts_[key] = std::move(value); }
+  void add(Table table);
+  /// What programs may want and readers do not: for the JSON file alone.
+  void detail(const std::string& key, nlohmann::json value) { details_[key] = std::move(value); }
+  void add(Figure figure) { figures_.push_back(std::move(figure)); }
+
+  /// Writes the files. Error when one cannot be written.
+  void save() const;
+
+ private:
+  std::string name_;
+  std::filesystem::path folder_;
+  bool made_folder_ = false;
+  nlohmann::json facts_ = nlohmann::json::object(), details_ = nlohmann::json::object();
+  std::vector<Table> tables_;
+  std::vector<Figure> figures_;
+};
+
+}  // namespace skytape::train

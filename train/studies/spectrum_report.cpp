@@ -1,0 +1,201 @@
+// What the study of spectra shows: tables, JSON, figures.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "train/studies/spectrum.hpp"
+
+namespace skytape::train {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMost = 0.9;  // share of the spectrum that the table's ranks reach
+
+std::string head_name(const HeadSpectrum& s) {
+  return fmt::format("layer {} head {}", s.layer, s.head);
+}
+
+/// Values over their first, which is the largest.
+std::vector<double> over_first(const std::vector<double>& values) {
+  std::vector<double> out;
+  for (const double value : values) out.push_back(value / values.front());
+  return out;
+}
+
+/// 1, 2, 3, …
+std::vector<double> count_to(std::size_t most) {
+  std::vector<double> numbers;
+  for (std::size_t i = 1; i <= most; ++i) numbers.push_back(static_cast<double>(i));
+  return numbers;
+}
+
+}  // namespace
+
+std::vector<Table> tables(const std::vector<HeadSpectrum>& heads) {
+  const std::size_t n = heads.front().softmax.cumulative.size();
+  Table spectra{"spectra",
+                fmt::format("Singular values of output and attention matrices at n = {}: means "
+                            "over the examples, geometric means of condition numbers",
+                            n),
+                {{"layer", "{:.0f}"},
+                 {"head", "{:.0f}"},
+                 {"output: first", "{:.4g}"},
+                 {"middle / first", "{:.4g}"},
+                 {"softmax: share at n/4", "{:.4f}"},
+                 {"90 % rank", "{:.0f}"},
+                 {"condition", "{:.3g}"},
+                 {"kernelized: share at n/4", "{:.4f}"},
+                 {"90 % rank", "{:.0f}"},
+                 {"condition", "{:.3g}"}},
+                {},
+                {"Condition numbers are capped at 2^52."}};
+  Table theory{"kernel-theory",
+               "Kernel matrix of queries and keys: statistical dimension at lambda = a share of "
+               "its norm, and condition numbers of what Skyformer inverts",
+               {{"layer", "{:.0f}"}, {"head", "{:.0f}"}},
+               {},
+               {"In brackets: 2 n times the largest share of a leverage score; 1: all alike."}};
+  for (const double ridge : kRidges) theory.columns.push_back({fmt::format("{:g}", ridge)});
+  for (const char* title : {"landmarks' kernel", "+ gamma I", "scaled"}) {
+    theory.columns.push_back({title, "{:.3g}"});
+  }
+  for (const HeadSpectrum& s : heads) {
+    const auto layer = static_cast<double>(s.layer), head = static_cast<double>(s.head);
+    const auto rank = [](const MatrixSpectrum& m) {
+      return static_cast<double>(rank_at(m, kMost));
+    };
+    spectra.add({layer, head, s.output.front(), s.output[s.output.size() / 2] / s.output.front(),
+                 share_at_quarter(s.softmax), rank(s.softmax), s.softmax.condition,
+                 share_at_quarter(s.kernelized), rank(s.kernelized), s.kernelized.condition});
+    std::vector<Cell> row = {layer, head};
+    for (std::size_t r = 0; r < kRidges.size(); ++r) {
+      row.emplace_back(fmt::format("{:.1f} ({:.1f})", s.dimension[r], s.coherence[r]));
+    }
+    row.insert(row.end(), {s.landmarks, s.shifted, s.scaled});
+    theory.add(std::move(row));
+  }
+  return {std::move(spectra), std::move(theory)};
+}
+
+json to_json(const std::vector<HeadSpectrum>& heads) {
+  const auto curve = [](const std::vector<double>& values) {
+    json points = json::array();
+    for (std::size_t i = 1; i <= values.size(); i *= 2) points.push_back({i, values[i - 1]});
+    return points;
+  };
+  const auto matrix = [&](const MatrixSpectrum& m) -> json {
+    return {{"cumulative", curve(m.cumulative)},
+            {"share_at_quarter", share_at_quarter(m)},
+            {"rank_90", rank_at(m, kMost)},
+            {"condition", m.condition}};
+  };
+  json results = json::array();
+  for (const HeadSpectrum& s : heads) {
+    results.push_back({{"layer", s.layer},
+                       {"head", s.head},
+                       {"output_singular_values", s.output},
+                       {"softmax", matrix(s.softmax)},
+                       {"kernelized", matrix(s.kernelized)},
+                       {"ridges", kRidges},
+                       {"statistical_dimension", s.dimension},
+                       {"coherence", s.coherence},
+                       {"leverage", curve(s.leverage)},
+                       {"landmarks_condition", s.landmarks},
+                       {"shifted_condition", s.shifted},
+                       {"scaled_condition", s.scaled}});
+  }
+  return results;
+}
+
+// ---- figures -------------------------------------------------------------------------------------
+
+namespace {
+
+/// A line for each layer and head over the index of its values.
+template <class F> LinePanel panel(const std::vector<HeadSpectrum>& heads, const std::string& title,
+                                   const Axis& x, const Axis& y, const F& values) {
+  LinePanel panel{title, x, y, {}};
+  panel.x.low = 1;
+  panel.x.high = static_cast<double>(values(heads.front()).size());
+  for (const HeadSpectrum& s : heads) {
+    const std::vector<double> ys = values(s);
+    panel.series.push_back({head_name(s), count_to(ys.size()), ys, {}});
+  }
+  return panel;
+}
+
+HeatMap heat_map(const std::vector<HeadSpectrum>& heads, const std::string& title,
+                 MatrixSpectrum HeadSpectrum::*matrix) {
+  HeatMap map;
+  map.title = title;
+  map.x_label = "head";
+  map.y_label = "layer";
+  map.value_label = "cumulative share (1)";
+  for (const HeadSpectrum& s : heads) {
+    const auto layer = static_cast<std::size_t>(s.layer), head = static_cast<std::size_t>(s.head);
+    if (map.rows.size() <= layer) {
+      map.rows.push_back(std::to_string(layer));
+      map.values.emplace_back();
+    }
+    if (map.columns.size() <= head) map.columns.push_back(std::to_string(head));
+    map.values[layer].push_back(share_at_quarter(s.*matrix));
+  }
+  return map;
+}
+
+Figure attention_figure(const std::vector<HeadSpectrum>& heads, const std::string& source) {
+  const std::size_t n = heads.front().softmax.cumulative.size();
+  Figure figure{"attention-spectrum", "Spectra of attention matrices: " + source, {}, 2};
+  const Axis x{fmt::format("index of {} singular values", n), Scale::linear, {}, {}};
+  const Axis y{"cumulative share (1)", Scale::linear, 0, 1};
+  const std::string at = fmt::format(" matrix: share at index {}", std::max<std::size_t>(1, n / 4));
+  figure.panels = {panel(heads, "softmax matrix", x, y,
+                         [](const HeadSpectrum& s) { return s.softmax.cumulative; }),
+                   heat_map(heads, "softmax" + at, &HeadSpectrum::softmax),
+                   panel(heads, "kernelized matrix", x, y,
+                         [](const HeadSpectrum& s) { return s.kernelized.cumulative; }),
+                   heat_map(heads, "kernelized" + at, &HeadSpectrum::kernelized)};
+  return figure;
+}
+
+Figure theory_figure(const std::vector<HeadSpectrum>& heads, const std::string& source) {
+  Figure figure{"kernel-theory", "Kernel matrix of queries and keys: " + source, {}, 2};
+  LinePanel dimension{"statistical dimension",
+                      {"lambda (share of the matrix's norm)", Scale::log10, {}, {}},
+                      {"statistical dimension (count)", Scale::log10, {}, {}},
+                      {}};
+  for (const HeadSpectrum& s : heads) {
+    dimension.series.push_back({head_name(s),
+                                {kRidges.begin(), kRidges.end()},
+                                {s.dimension.begin(), s.dimension.end()},
+                                {}});
+  }
+  figure.panels = {
+      dimension,
+      panel(heads, fmt::format("leverage scores, lambda = {:g}", kRidges[kLeverageRidge]),
+            {"rank among queries and keys", Scale::log10, {}, {}},
+            {"leverage score (1)", Scale::log10, {}, {}},
+            [](const HeadSpectrum& s) { return s.leverage; })};
+  return figure;
+}
+
+}  // namespace
+
+std::vector<Figure> figures(const std::vector<HeadSpectrum>& heads, const std::string& source) {
+  Figure output{"output-spectrum", "Singular values of attention outputs: " + source, {}, 2};
+  for (std::int64_t layer = 0; layer <= heads.back().layer; ++layer) {
+    std::vector<HeadSpectrum> some;
+    for (const HeadSpectrum& s : heads) {
+      if (s.layer == layer) some.push_back(s);
+    }
+    output.panels.emplace_back(panel(some, fmt::format("layer {}", layer),
+                                     {"index", Scale::linear, {}, {}},
+                                     {"singular value (share of first)", Scale::log10, {}, {}},
+                                     [](const HeadSpectrum& s) { return over_first(s.output); }));
+  }
+  return {output, attention_figure(heads, source), theory_figure(heads, source)};
+}
+
+}  // namespace skytape::train
