@@ -28,7 +28,7 @@ void Draws::set(const std::string& name, Tensor value) {
 }
 
 const Tensor* Draws::find(const std::string& name) const { return find_in(all_, name); }
-const Tensor* Draws::kept(const std::string& name) const { return find_in(kept_, name); }
+const Tensor* Draws::cached(const std::string& name) const { return find_in(cached_, name); }
 
 const Tensor& Draws::get(const std::string& name) const {
   const Tensor* tensor = find(name);
@@ -76,7 +76,7 @@ Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const C
   if (call.observe) call.observe(in, result.out);
 
   std::vector<Var> inputs = {q, k, v};  // those that are undefined stand for absent inputs
-  for (Parameter* p : method.parameters()) inputs.push_back(v.tape().use(*p));
+  for (Parameter* p : method.parameters()) inputs.push_back(v.tape().parameter(*p));
 
   return v.tape().record("attention", inputs, result.out,
                          [backward = std::move(result.backward)](const Tensor& dout, Grads& g) {

@@ -23,7 +23,7 @@ namespace skytape::attention {
 
 /// What the factory knows when a layer is built. Parameters and constant buffers (features, tables)
 /// are added to `store` under `prefix` ("model.transformer_0.mha.attn.").
-struct Build {
+struct LayerContext {
   int layer = 0;
   std::int64_t heads = 2;        // H
   std::int64_t head_width = 32;  // D
@@ -57,11 +57,13 @@ class Draws {
 
   /// What drawing had to compute from its inputs and forward() of the same inputs would compute
   /// again; never injected, so forward() must do without.
-  void keep(const std::string& name, Tensor value) { kept_.emplace_back(name, std::move(value)); }
-  [[nodiscard]] const Tensor* kept(const std::string& name) const;  ///< nullptr if absent
+  void cache(const std::string& name, Tensor value) {
+    cached_.emplace_back(name, std::move(value));
+  }
+  [[nodiscard]] const Tensor* cached(const std::string& name) const;  ///< nullptr if absent
 
  private:
-  std::vector<std::pair<std::string, Tensor>> all_, kept_;
+  std::vector<std::pair<std::string, Tensor>> all_, cached_;
 };
 
 /// The circumstances of one call, besides its inputs.
@@ -98,7 +100,7 @@ class Method {
 
   /// True where the examples of a batch enter each other's results in more than
   /// Call::fewest_tokens: such a batch must be computed at once.
-  [[nodiscard]] virtual bool couples_batch() const { return false; }
+  [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
 
   /// For methods that form linear combinations of keys and of values along the sequence, C K and
   /// C V with one C for all heads: since C (x Wᵀ + 1 bᵀ) = (C x) Wᵀ + (C 1) bᵀ, fewer rows need
@@ -116,7 +118,7 @@ class Method {
                                        const Call& call) const = 0;
 
   /// The same mathematics composed from basic differentiable ops, slow and obvious: the oracle of
-  /// forward and backward. Parameters enter with tape.use().
+  /// forward and backward. Parameters enter with tape.parameter().
   [[nodiscard]] virtual Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
                                       const Call& call) const = 0;
 };
@@ -168,7 +170,7 @@ struct Spec {
   std::vector<Exact> exact;    // empty: never
   std::vector<OptionValues> samples;  // settings that tests run, the default among them
   std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
-  std::function<std::unique_ptr<Method>(const Build&, const OptionValues&)> make;
+  std::function<std::unique_ptr<Method>(const LayerContext&, const OptionValues&)> make;
 
   /// Every term of the cost. A test compares it with a count.
   std::function<Cost(const CostSizes&)> cost_at;

@@ -6,15 +6,15 @@
 
 namespace skytape::attention {
 
-#define VARIANT(name) Spec name##_spec();
+#define METHOD(name) Spec name##_spec();
 #include "attention/methods.def"
-#undef VARIANT
+#undef METHOD
 
 std::span<const Spec> registry() {
   static const std::vector<Spec> specs = {
-#define VARIANT(name) name##_spec(),
+#define METHOD(name) name##_spec(),
 #include "attention/methods.def"
-#undef VARIANT
+#undef METHOD
   };
   return specs;
 }

@@ -9,7 +9,7 @@ namespace skytape {
 // ---- Var ---------------------------------------------------------------------------------------
 
 Tape& Var::tape() const {
-  ENSURE(defined(), "Var: undefined; Tape::use, input, constant and ops make defined ones");
+  ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
   return *tape_;
 }
 
@@ -39,8 +39,8 @@ Var Tape::append(Node node) {
   return Var(this, static_cast<int>(nodes_.size()) - 1);
 }
 
-Var Tape::use(Parameter& parameter) {
-  ENSURE(parameter.value.defined(), "Tape::use: parameter ", parameter.name,
+Var Tape::parameter(Parameter& parameter) {
+  ENSURE(parameter.value.defined(), "Tape::parameter: parameter ", parameter.name,
          " has no value yet; ParameterStore::pack comes first");
   if (check_finite_ && !tensor::all_finite(parameter.value)) {
     throw NonFiniteError(
@@ -185,23 +185,24 @@ const Tape::Node& Tape::node_of(const char* caller, Var v) const {
   return nodes_[static_cast<std::size_t>(v.index_)];
 }
 
-void Tape::backward(Var output, Tensor seed) {
+void Tape::backward(Var output, Tensor cotangent) {
   const Node& last = node_of("Tape::backward", output);
   ENSURE(mode_ == Mode::train, "Tape::backward: this tape is in eval mode and recorded nothing");
   ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
   ENSURE(last.needs_grad, "Tape::backward: output '", last.name, "' ", last.value,
          " depends on no parameter or input");
-  if (!seed.defined()) {
+  if (!cotangent.defined()) {
     ENSURE(last.value.numel() == 1,
-           "Tape::backward: without a seed the output must be one element, ", "got ", last.value);
-    seed = Tensor::full(last.value.shape(), 1, last.value.dtype(), last.value.device());
+           "Tape::backward: without a cotangent the output must be one element, ", "got ",
+           last.value);
+    cotangent = Tensor::full(last.value.shape(), 1, last.value.dtype(), last.value.device());
   }
-  ENSURE(seed.shape() == last.value.shape() && seed.dtype() == last.value.dtype() &&
-             seed.device() == last.value.device(),
-         "Tape::backward: seed ", seed, " for output ", last.value);
+  ENSURE(cotangent.shape() == last.value.shape() && cotangent.dtype() == last.value.dtype() &&
+             cotangent.device() == last.value.device(),
+         "Tape::backward: cotangent ", cotangent, " for output ", last.value);
   consumed_ = true;
   const Tensor result = last.value;
-  accumulate(nodes_[static_cast<std::size_t>(output.index_)], std::move(seed));
+  accumulate(nodes_[static_cast<std::size_t>(output.index_)], std::move(cotangent));
   for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
     Node& node = nodes_[static_cast<std::size_t>(i)];
     if (!node.inputs.empty()) consume(node, i);  // leaves keep their value and gradient

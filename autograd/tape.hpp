@@ -69,7 +69,7 @@ class Tape {
   [[nodiscard]] Mode mode() const { return mode_; }
 
   /// A leaf whose gradient goes to the parameter's own buffer (added to what is there).
-  [[nodiscard]] Var use(Parameter& parameter);
+  [[nodiscard]] Var parameter(Parameter& parameter);
   /// A leaf that receives a gradient, read with grad() after backward.
   [[nodiscard]] Var input(Tensor value);
   /// A leaf that receives none.
@@ -82,10 +82,10 @@ class Tape {
   [[nodiscard]] Var record(const char* name, std::span<const Var> inputs, Tensor value,
                            Backward backward);
 
-  /// Seeds dLoss/dvalue at `output` (one if absent; output is then a single element) and walks
-  /// back. Runs once per tape: nodes release what they saved, and their values, as they are
+  /// Starts from the cotangent dLoss/dvalue of `output` (one if absent; output is then a single
+  /// element) and walks back. Runs once per tape: nodes release what they saved, and their values, as they are
   /// consumed.
-  void backward(Var output, Tensor seed = {});
+  void backward(Var output, Tensor cotangent = {});
 
   /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.
   [[nodiscard]] Tensor grad(Var v) const;

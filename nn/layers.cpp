@@ -11,13 +11,13 @@ Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, 
 }
 
 Var Linear::operator()(Var x) const {
-  return linear(x, x.tape().use(*weight), x.tape().use(*bias));
+  return linear(x, x.tape().parameter(*weight), x.tape().parameter(*bias));
 }
 
-Var Linear::without_bias(Var x) const { return linear(x, x.tape().use(*weight), Var()); }
+Var Linear::without_bias(Var x) const { return linear(x, x.tape().parameter(*weight), Var()); }
 
 Var Linear::of_combined(Var rows, Var sums) const {
-  return without_bias(rows) + sums * rows.tape().use(*bias);
+  return without_bias(rows) + sums * rows.tape().parameter(*bias);
 }
 
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width) {
@@ -26,7 +26,7 @@ LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_
 }
 
 Var LayerNorm::operator()(Var x) const {
-  return layer_norm(x, x.tape().use(*weight), x.tape().use(*bias));
+  return layer_norm(x, x.tape().parameter(*weight), x.tape().parameter(*bias));
 }
 
 Embedding::Embedding(ParameterStore& store, const std::string& name, std::int64_t vocabulary,
@@ -40,8 +40,8 @@ Var Embedding::operator()(Tape& tape, const Tensor& ids) const {
   const std::int64_t n = ids.size(1);
   ENSURE(n <= positions->shape[0], "embedding: ", n, " positions, but the table has ",
          positions->shape[0]);
-  const Var word = embedding(tape.use(*tokens), ids);       // [B, N, E]
-  const Var place = narrow(tape.use(*positions), 0, 0, n);  // [N, E]
+  const Var word = embedding(tape.parameter(*tokens), ids);       // [B, N, E]
+  const Var place = narrow(tape.parameter(*positions), 0, 0, n);  // [N, E]
   return word + place;
 }
 

@@ -40,9 +40,9 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
   values_only_ = spec.values_only;
-  const attention::Build build{
+  const attention::LayerContext context{
       layer, config.heads, config.head_width, config.nominal_length, name + ".attn.", &store};
-  method_ = spec.make(build, config.attention_options);
+  method_ = spec.make(context, config.attention_options);
 }
 
 Var MultiHeadAttention::split_heads(Var x) const {
@@ -90,8 +90,9 @@ Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& c
   };
   x = add_dropout(x, attention_(norm1_(x), mask, call),
                   dropout_at(Place::attention_output));  // [B, N, E]
-  const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(norm2_(x)), x.tape().use(*mlp_in_.bias),
-                                       dropout_at(Place::mlp_hidden));  // [B, N, F]
+  const Var hidden =
+      bias_gelu_dropout(mlp_in_.without_bias(norm2_(x)), x.tape().parameter(*mlp_in_.bias),
+                        dropout_at(Place::mlp_hidden));  // [B, N, F]
   return add_dropout(x, mlp_out_(hidden), dropout_at(Place::mlp_output));
 }
 

@@ -44,7 +44,7 @@ struct ModelInput {
 struct StepContext {
   bool training = false;
   Random random;                   // of the run; its step number says which step this is
-  std::int64_t first_example = 0;  // index of the chunk's first example in the full batch
+  std::int64_t first_example = 0;  // index of the microbatch's first example in the full batch
   std::array<Tensor, kMaxTowers> fewest_tokens;  // per tower, see attention::Call
   /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.
   std::vector<attention::Draws> injected;

@@ -103,11 +103,11 @@ BlockBackward block_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   ENSURE(!dlse.defined() || dlse.shape() == saved.lse.shape(),
          "block_backward: expected dlse like lse ", saved.lse, ", got ", dlse);
   const BlockPlan plan = plan_for(in, pattern, scale);
-  Tensor center = tensor::row_dot(dout, saved.out);  // as lse
-  if (dlse.defined()) center = tensor::subtract(center, dlse);
+  Tensor delta = tensor::row_dot(dout, saved.out);  // as lse
+  if (dlse.defined()) delta = tensor::subtract(delta, dlse);
   BlockBackward result{empty_like(q), empty_like(k), empty_like(v)};
   on_device(q.device(),
-            [&](auto tag) { block_backward_on(tag, plan, in, saved.lse, center, dout, result); });
+            [&](auto tag) { block_backward_on(tag, plan, in, saved.lse, delta, dout, result); });
   return result;
 }
 

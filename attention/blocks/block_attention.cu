@@ -121,11 +121,11 @@ template <class T> struct ForwardRow {
 };
 
 /// Weight of a pair and dL/dscore.
-template <class T> struct Pair { T weight = 0, slope = 0; };
+template <class T> struct Pair { T weight = 0, dscore = 0; };
 
 template <class T> struct BackwardInputs {
   Arrays<T> in;
-  const T *lse, *center, *dout;  // [B, H, rows], dout: [B, H, rows, D]
+  const T *lse, *delta, *dout;  // [B, H, rows], dout: [B, H, rows, D]
 
   /// at: row of out that query i stands in.
   __device__ Pair<T> pair(std::int64_t group, std::int64_t at, std::int64_t i,
@@ -134,8 +134,8 @@ template <class T> struct BackwardInputs {
     if (x == -std::numeric_limits<T>::infinity()) return {};
     const T weight = math::exp(x - lse[at]);
     if (in.plan.avoid_self && i == j) return {weight, T(0)};
-    const T gain = in.dot(dout + at * in.plan.width, in.row(in.v, group, j));
-    return {weight, weight * (gain - center[at])};
+    const T dweight = in.dot(dout + at * in.plan.width, in.row(in.v, group, j));
+    return {weight, weight * (dweight - delta[at])};
   }
 };
 
@@ -151,7 +151,7 @@ template <class T> struct QueryRow {
     if (own >= 0) {
       each_key(plan, group, s / plan.block, warp.lane, [&](std::int64_t j) {
         const Pair<T> p = g.pair(group, task, own, j);
-        columns.add(p.slope == T(0) ? nullptr : g.in.row(g.in.k, group, j), p.slope, warp.lane,
+        columns.add(p.dscore == T(0) ? nullptr : g.in.row(g.in.k, group, j), p.dscore, warp.lane,
                     plan.width);
       });
     }
@@ -179,7 +179,7 @@ template <class T> struct KeyRow {
               r < plan.block && slot < plan.rows ? plan.token_at(group, slot) : -1;
           const std::int64_t at = group * plan.rows + slot;
           const Pair<T> p = query < 0 ? Pair<T>{} : g.pair(group, at, query, own);
-          keys.add(query < 0 ? nullptr : g.in.row(g.in.q, group, query), p.slope, warp.lane,
+          keys.add(query < 0 ? nullptr : g.in.row(g.in.q, group, query), p.dscore, warp.lane,
                    plan.width);
           values.add(query < 0 ? nullptr : g.dout + at * plan.width, p.weight, warp.lane,
                      plan.width);
@@ -230,7 +230,7 @@ void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockF
 }
 
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
-                       const Tensor& center, const Tensor& dout, BlockBackward& result) {
+                       const Tensor& delta, const Tensor& dout, BlockBackward& result) {
   const auto by_rows = [&](const Tensor& x) {  // [B, H, P, D], or x itself without a table
     return plan.slot == nullptr
                ? x
@@ -238,7 +238,7 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
   };
   const Tensor dq = by_rows(result.dq), dk = by_rows(result.dk), dv = by_rows(result.dv);
   dispatch_float(in.q.dtype(), [&]<class T>() {
-    const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), center.data<T>(),
+    const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), delta.data<T>(),
                               dout.data<T>()};
     each_row(plan, QueryRow<T>{g, dq.data<T>()});
     each_row(plan, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});

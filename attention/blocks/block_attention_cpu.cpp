@@ -38,7 +38,7 @@ template <class T> struct Workspace {
   std::vector<T> q, out;                   // [c, D]
   std::vector<T> k, v, dk, dv;             // [capacity, D]
   std::vector<T> bias;                     // [capacity]: 0, or -inf where no key is
-  std::vector<T> weights, slopes;          // [c, capacity]
+  std::vector<T> weights, dscores;         // [c, capacity]
   std::vector<T> max, sum;                 // [c]
   std::vector<std::int32_t> rows, tokens;  // [c], [capacity]; -1 for none
 
@@ -59,7 +59,7 @@ template <class T> struct Workspace {
     if (!backward) return;
     dk.resize(keys * d);
     dv.resize(keys * d);
-    slopes.resize(c * keys);
+    dscores.resize(c * keys);
   }
 };
 
@@ -186,11 +186,11 @@ template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in,
   }
 }
 
-/// Turns one row of scores into weights, and of G v^T into slopes.
+/// Turns one row of scores into weights, and of G v^T into dscores.
 template <class T> void backward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count,
-                                     T lse, T center, Workspace<T>& w) {
+                                     T lse, T delta, Workspace<T>& w) {
   T* const s = w.weights.data() + r * w.capacity;
-  T* const e = w.slopes.data() + r * w.capacity;
+  T* const e = w.dscores.data() + r * w.capacity;
   const T* const bias = w.bias.data();
   const std::int32_t* const tokens = w.tokens.data();
   const std::int32_t own = own_token(plan, r, w);
@@ -199,7 +199,7 @@ template <class T> void backward_row(const BlockPlan& plan, std::int64_t r, std:
   for (std::int64_t j = 0; j < count; ++j) {
     const bool self = tokens[j] == own;
     s[j] = math::exp((self ? T(kSelfScore) : s[j] + bias[j]) - shift);
-    e[j] = self ? T(0) : s[j] * (e[j] - center);
+    e[j] = self ? T(0) : s[j] * (e[j] - delta);
   }
 }
 
@@ -217,8 +217,8 @@ template <class T> void add_rows(const BlockPlan& plan, std::int64_t group, std:
 
 /// What backward reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
-  const T *lse, *center, *dout;  // [B, H, rows], dout: [B, H, rows, D]
-  T *dq, *dk, *dv;               // [B, H, N, D]
+  const T *lse, *delta, *dout;  // [B, H, rows], dout: [B, H, rows, D]
+  T *dq, *dk, *dv;              // [B, H, N, D]
 };
 
 template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& in,
@@ -236,15 +236,15 @@ template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& i
     if (count == 0) continue;
     score(plan, count, w);
     gemm_cpu<T>(Op::none, Op::transpose, rows, count, d, T(1), dout, d, w.v.data(), d, T(0),
-                w.slopes.data(), w.capacity);
+                w.dscores.data(), w.capacity);
     for (std::int64_t r = 0; r < rows; ++r) {
-      backward_row(plan, r, count, g.lse[first + r], g.center[first + r], w);
+      backward_row(plan, r, count, g.lse[first + r], g.delta[first + r], w);
     }
     gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, T(1), w.weights.data(), w.capacity, dout,
                 d, T(0), w.dv.data(), d);
-    gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, scale, w.slopes.data(), w.capacity,
+    gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, scale, w.dscores.data(), w.capacity,
                 w.q.data(), d, T(0), w.dk.data(), d);
-    gemm_cpu<T>(Op::none, Op::none, rows, d, count, scale, w.slopes.data(), w.capacity, w.k.data(),
+    gemm_cpu<T>(Op::none, Op::none, rows, d, count, scale, w.dscores.data(), w.capacity, w.k.data(),
                 d, T(1), w.out.data(), d);
     add_rows(plan, group, count, w.tokens.data(), w.dv.data(), g.dv);
     add_rows(plan, group, count, w.tokens.data(), w.dk.data(), g.dk);
@@ -273,11 +273,11 @@ void block_forward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, BlockFo
 }
 
 void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
-                       const Tensor& center, const Tensor& dout, BlockBackward& result) {
+                       const Tensor& delta, const Tensor& dout, BlockBackward& result) {
   const std::int64_t groups = plan.batch * plan.heads, head = plan.tokens * plan.width;
   dispatch_float(in.q.dtype(), [&]<class T>() {
     const Arrays<T> arrays(in);
-    const BackwardArrays<T> g{lse.data<T>(),       center.data<T>(),    dout.data<T>(),
+    const BackwardArrays<T> g{lse.data<T>(),       delta.data<T>(),     dout.data<T>(),
                               result.dq.data<T>(), result.dk.data<T>(), result.dv.data<T>()};
 #pragma omp parallel if (groups > 1)
     {

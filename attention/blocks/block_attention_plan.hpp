@@ -46,10 +46,10 @@ void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockF
 
 /// With e_ij = w_ij (dout_i.v_j - center_i), zero where j is i's own key and avoid_self:
 ///   dq_i = scale sum_j e_ij k_j    dk_j = scale sum_i e_ij q_i    dv_j = sum_i w_ij dout_i
-/// lse, center: by rows of out.
+/// lse, delta: by rows of out.
 void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
-                       const Tensor& center, const Tensor& dout, BlockBackward& result);
+                       const Tensor& delta, const Tensor& dout, BlockBackward& result);
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
-                       const Tensor& center, const Tensor& dout, BlockBackward& result);
+                       const Tensor& delta, const Tensor& dout, BlockBackward& result);
 
 }  // namespace skytape::attention

@@ -117,9 +117,9 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   }
   Tensor column_sums = tensor::sum(batch, 1);  // [G, L]
   if (config.start == "original") column_sums = column_sums.reshape({1, matrices * size});
-  auto [largest, winner] = tensor::max(column_sums, 1);  // [G] or [1]
+  auto [largest, argmax] = tensor::max(column_sums, 1);  // [G] or [1]
   saved.coefficient = tensor::unary(tensor::Unary::reciprocal, largest);
-  saved.winner = winner;
+  saved.argmax = argmax;
 
   const Tensor c = saved.coefficient.reshape({saved.coefficient.numel(), 1, 1});
   saved.trace = empty_trace(tensor::multiply(tensor::transpose(batch), c), config.steps);  // (1)
@@ -149,7 +149,7 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
     inverse_steps_backward_on(tag, s.m, s.trace, upstream, dm, dstart);  // (2)
   });
 
-  // (1): V_0 = c M^T, and c = 1 / sum_i M[i, winner] gives dM[:, winner] -= c^2 dc.
+  // (1): V_0 = c M^T, and c = 1 / sum_i M[i, argmax] gives dM[:, argmax] -= c^2 dc.
   const std::int64_t matrices = s.m.size(0), count = s.coefficient.numel();
   const Tensor dstart_t = tensor::transpose(dstart);  // [G, L, L]
   tensor::accumulate(dm, tensor::multiply(dstart_t, s.coefficient.reshape({count, 1, 1})));
@@ -159,7 +159,7 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
     if (count < matrices) dc = tensor::sum_all(dc).reshape({1});
     const Tensor c_squared = tensor::multiply(s.coefficient, s.coefficient);   // [G] or [1]
     const Tensor value = tensor::affine(tensor::multiply(c_squared, dc), -1);  // [G] or [1]
-    on_device(dz.device(), [&](auto tag) { add_to_columns_on(tag, dm, s.winner, value); });
+    on_device(dz.device(), [&](auto tag) { add_to_columns_on(tag, dm, s.argmax, value); });
   }
   return dm.reshape(dz.shape());
 }

@@ -29,7 +29,7 @@ struct InverseConfig {
   std::string backward = "unrolled";  // "implicit": of the exact inverse, right where converged
   bool constant_init = false;         // c is a constant to the derivative (papers' code: no)
 
-  [[nodiscard]] bool couples_batch() const { return start == "original"; }
+  [[nodiscard]] bool needs_whole_batch() const { return start == "original"; }
 
   /// inverse_steps, inverse_start, inverse_backward, constant_init.
   [[nodiscard]] std::vector<Option> options();
@@ -55,7 +55,7 @@ struct InverseSaved {
   Tensor m;  // [G, L, L]
   InverseTrace trace;
   Tensor coefficient;  // c: [G], or [1] for "original"
-  Tensor winner;       // i32, shape of c: column of the largest sum ("original": g L + column)
+  Tensor argmax;       // i32, shape of c: column of the largest sum ("original": g L + column)
 
   /// Z: [G, L, L].
   [[nodiscard]] const Tensor& result() const { return trace.iterates.back(); }

@@ -24,14 +24,14 @@ template <class T> struct ShiftedIdentity {
 
 template <class T> struct AddToColumns {
   T* dm;                       // [G, L, L]
-  const std::int32_t* winner;  // [G] or [1]
+  const std::int32_t* argmax;  // [G] or [1]
   const T* value;              // [G] or [1]
   std::int64_t size;
-  bool shared;  // one winner for the whole batch
+  bool shared;  // one argmax for the whole batch
 
   HD void operator()(std::int64_t row) const {
     const std::int64_t g = row / size;
-    const std::int64_t column = shared ? winner[0] - g * size : winner[g];
+    const std::int64_t column = shared ? argmax[0] - g * size : argmax[g];
     if (column < 0 || column >= size) return;
     dm[row * size + column] += value[shared ? 0 : g];
   }
@@ -47,10 +47,10 @@ void shifted_identity_on(Backend, const Tensor& x, double scale, double shift, T
   });
 }
 
-void add_to_columns_on(Backend, Tensor& dm, const Tensor& winner, const Tensor& value) {
+void add_to_columns_on(Backend, Tensor& dm, const Tensor& argmax, const Tensor& value) {
   dispatch_float(dm.dtype(), [&]<class T>() {
-    const bool shared = winner.numel() == 1 && dm.size(0) > 1;
-    map(dm.rows(), AddToColumns<T>{dm.data<T>(), winner.data<std::int32_t>(), value.data<T>(),
+    const bool shared = argmax.numel() == 1 && dm.size(0) > 1;
+    map(dm.rows(), AddToColumns<T>{dm.data<T>(), argmax.data<std::int32_t>(), value.data<T>(),
                                    dm.cols(), shared});
   });
 }

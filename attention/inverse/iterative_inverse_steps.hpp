@@ -73,9 +73,9 @@ void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, 
 void shifted_identity_on(Cpu, const Tensor& x, double scale, double shift, Tensor& y);
 void shifted_identity_on(Cuda, const Tensor& x, double scale, double shift, Tensor& y);
 
-/// dm[g, :, column] += value, with column and value of matrix g in winner and value [G], or, where
+/// dm[g, :, column] += value, with column and value of matrix g in argmax and value [G], or, where
 /// these hold one entry for the batch, of the one matrix that owns the winning column.
-void add_to_columns_on(Cpu, Tensor& dm, const Tensor& winner, const Tensor& value);
-void add_to_columns_on(Cuda, Tensor& dm, const Tensor& winner, const Tensor& value);
+void add_to_columns_on(Cpu, Tensor& dm, const Tensor& argmax, const Tensor& value);
+void add_to_columns_on(Cuda, Tensor& dm, const Tensor& argmax, const Tensor& value);
 
 }  // namespace skytape::attention

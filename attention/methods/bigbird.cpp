@@ -121,12 +121,12 @@ BlockLists::Lists static_lists(std::int64_t blocks, std::int64_t drawn) {
 
 class BigBird final : public Method {
  public:
-  BigBird(const Build& build, const Config& config) : config_(config) {
-    blocks_ = (build.nominal_length + config.block - 1) / config.block;
+  BigBird(const LayerContext& context, const Config& config) : config_(config) {
+    blocks_ = (context.nominal_length + config.block - 1) / config.block;
     if (blocks_ < kFewestBlocks || config.random_blocks == 0) return;
-    table_ =
-        &build.store->add(build.prefix + "blocks", {build.heads, blocks_ - 2, config.random_blocks},
-                          table_init(config, blocks_), false);
+    table_ = &context.store->add(context.prefix + "blocks",
+                                 {context.heads, blocks_ - 2, config.random_blocks},
+                                 table_init(config, blocks_), false);
   }
 
   // ---- reference -------------------------------------------------------------------------------
@@ -263,10 +263,11 @@ Spec bigbird_spec() {
                   {{"block", "3"}, {"random_blocks", "0"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("bigbird", config.options(), values);
-    return std::make_unique<BigBird>(build, config);
+    return std::make_unique<BigBird>(context, config);
   };
   return spec;
 }

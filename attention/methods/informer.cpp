@@ -82,8 +82,8 @@ Tensor scale_examples(const Tensor& x, const Tensor& factor) {
 
 class Informer final : public Method {
  public:
-  Informer(const Build& build, const Config& config)
-      : config_(config), nominal_length_(build.nominal_length) {}
+  Informer(const LayerContext& context, const Config& config)
+      : config_(config), nominal_length_(context.nominal_length) {}
 
   /// "top": the chosen rows, i32[B, H, T], -1 where unused. "u" (numbers in (0, 1], [N, S]) or
   /// "index_sample" (sampled keys, i32[N, S] or [B, N, S]) may be injected.
@@ -265,11 +265,12 @@ Spec spec_of(bool masked, const std::string& idea) {
                   {{"samples", "5"}, {"top", "30"}},
                   {{"top", "11"}, {"measure", "exact"}}};
   spec.options = describe(defaults.options());
-  spec.make = [masked](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [masked](const LayerContext& context,
+                       const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     config.masked = masked;
     assign(config.name(), config.options(), values);
-    return std::make_unique<Informer>(build, config);
+    return std::make_unique<Informer>(context, config);
   };
   return spec;
 }

@@ -36,8 +36,8 @@ struct Config {
 
 class Kernelized final : public Method {
  public:
-  Kernelized(const Build& build, const Config& config)
-      : config_(config), nominal_length_(build.nominal_length) {}
+  Kernelized(const LayerContext& context, const Config& config)
+      : config_(config), nominal_length_(context.nominal_length) {}
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
@@ -122,10 +122,11 @@ Spec kernelized_spec() {
       {}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.3"}, {"scale", "0.8"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("kernelized", config.options(), values);
-    return std::make_unique<Kernelized>(build, config);
+    return std::make_unique<Kernelized>(context, config);
   };
   return spec;
 }

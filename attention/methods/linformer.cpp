@@ -46,7 +46,7 @@ struct Config {
                            {"none", "headwise", "keyvalue", "layerwise", "official"},
                            "which learned projections are one and the same"),
             Option::choice("projection", projection, {"learned", "mean", "max", "conv"},
-                           "how the sequence is shortened"),
+                           "how the sequence is projected"),
             Option::flag("frozen", frozen, "keep the projection as it was drawn"),
             Option::real("init_std", init_std, 0, 10,
                          "deviation of a learned projection's start; 0: 1/sqrt(k)"),
@@ -71,18 +71,20 @@ Tensor from_columns(const Tensor& y, std::int64_t batch, std::int64_t heads) {
 
 class Linformer final : public Method {
  public:
-  Linformer(const Build& build, const Config& config)
-      : config_(config), nominal_(build.nominal_length) {
-    slots_ = slots_of(build);
+  Linformer(const LayerContext& context, const Config& config)
+      : config_(config), nominal_(context.nominal_length) {
+    slots_ = slots_of(context);
     window_ = (nominal_ + slots_ - 1) / slots_;
-    add_head_slots(build);
+    add_head_slots(context);
     if (learned()) {
-      add_learned(build);
+      add_learned(context);
     } else if (config.projection == "conv") {
-      const Shape kernel = {build.heads, window_, build.head_width};
+      const Shape kernel = {context.heads, window_, context.head_width};
       const double bound = 1 / std::sqrt(static_cast<double>(window_));
-      key_ = &build.store->add(build.prefix + "Wk", kernel, uniform_init(bound), !config.frozen);
-      value_ = &build.store->add(build.prefix + "Wv", kernel, uniform_init(bound), !config.frozen);
+      key_ =
+          &context.store->add(context.prefix + "Wk", kernel, uniform_init(bound), !config.frozen);
+      value_ =
+          &context.store->add(context.prefix + "Wv", kernel, uniform_init(bound), !config.frozen);
     }
   }
 
@@ -93,8 +95,8 @@ class Linformer final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
-    const Var keys = shorten(mask_rows(k, mask), key_);      // [B, H, k, D]
-    const Var values = shorten(mask_rows(v, mask), value_);  // [B, H, k, D]
+    const Var keys = project(mask_rows(k, mask), key_);      // [B, H, k, D]
+    const Var values = project(mask_rows(v, mask), value_);  // [B, H, k, D]
     const Var scores =
         affine(matmul(q, keys, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));  // [B, H, N, k]
     const Tensor closed = tensor::unary(tensor::Unary::log, open_slots(q.value()));  // 0 or -inf
@@ -120,7 +122,7 @@ class Linformer final : public Method {
     if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
     Tape& tape = x.tape();
     const std::int64_t n = x.size(1);
-    const Var whole = tape.use(*key_);                             // [k, nominal length]
+    const Var whole = tape.parameter(*key_);                       // [k, nominal length]
     const Var e = n == nominal_ ? whole : narrow(whole, 1, 0, n);  // [k, N]
     const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));
     return CombinedRows{matmul(e, mask_rows(x, mask)), matmul(e, real)};  // [B, k, E], [B, k, 1]
@@ -130,7 +132,7 @@ class Linformer final : public Method {
     Tensor q;                         // [B, H, N, D]
     Tensor masked_k, masked_v;        // m K, m V: [B, H, N, D]; undefined after (3)
     Tensor keys, values;              // K', V': [B, H, k, D]
-    Tensor key_winner, value_winner;  // max pooling only: i32[B, H, k, D]
+    Tensor key_argmax, value_argmax;  // max pooling only: i32[B, H, k, D]
     Tensor mask;                      // [B, N]
     Tensor open;                      // [B, H, k]: 1 where a head may use a slot
     TiledForward result;              // of (2), heads as batch entries
@@ -146,8 +148,8 @@ class Linformer final : public Method {
     } else {
       s.masked_k = tensor::mask_rows(in.k, in.mask);
       s.masked_v = tensor::mask_rows(in.v, in.mask);
-      s.keys = shorten(s.masked_k, key_, s.key_winner);        // (1)
-      s.values = shorten(s.masked_v, value_, s.value_winner);  // (1)
+      s.keys = project(s.masked_k, key_, s.key_argmax);        // (1)
+      s.values = project(s.masked_v, value_, s.value_argmax);  // (1)
     }
     s.open = open_slots(in.q);
     s.result = tiled_forward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open),
@@ -170,8 +172,8 @@ class Linformer final : public Method {
       return g;        // E gets its gradient where the rows were combined
     }
     Tensor dkey_parameter, dvalue_parameter;
-    g.dk = lengthen(s.masked_k, dkeys, key_, s.key_winner, dkey_parameter);          // (1)
-    g.dv = lengthen(s.masked_v, dvalues, value_, s.value_winner, dvalue_parameter);  // (1)
+    g.dk = project_adjoint(s.masked_k, dkeys, key_, s.key_argmax, dkey_parameter);          // (1)
+    g.dv = project_adjoint(s.masked_v, dvalues, value_, s.value_argmax, dvalue_parameter);  // (1)
     g.dk = tensor::mask_rows(g.dk, s.mask);
     g.dv = tensor::mask_rows(g.dv, s.mask);
     if (key_ == nullptr) return g;
@@ -188,26 +190,26 @@ class Linformer final : public Method {
   [[nodiscard]] bool learned() const { return config_.projection == "learned"; }
 
   /// k of this layer.
-  [[nodiscard]] std::int64_t slots_of(const Build& build) const {
+  [[nodiscard]] std::int64_t slots_of(const LayerContext& context) const {
     const auto per_layer = parse_list("linformer.layer_features", config_.layer_features);
     if (per_layer.empty()) return config_.features;
     if (config_.sharing == "layerwise" && learned()) {
       throw UsageError("linformer.layer_features: layerwise sharing needs one k for all layers");
     }
-    if (build.layer >= static_cast<int>(per_layer.size())) {
-      throw UsageError(join("linformer.layer_features: no entry for layer ", build.layer, " in '",
+    if (context.layer >= static_cast<int>(per_layer.size())) {
+      throw UsageError(join("linformer.layer_features: no entry for layer ", context.layer, " in '",
                             config_.layer_features, "'"));
     }
-    return per_layer[static_cast<std::size_t>(build.layer)];
+    return per_layer[static_cast<std::size_t>(context.layer)];
   }
 
   /// A constant [1, H, k] of 0 and 1 if heads use different numbers of slots.
-  void add_head_slots(const Build& build) {
+  void add_head_slots(const LayerContext& context) {
     const auto used = parse_list("linformer.head_features", config_.head_features);
     if (used.empty()) return;
-    if (static_cast<std::int64_t>(used.size()) != build.heads ||
+    if (static_cast<std::int64_t>(used.size()) != context.heads ||
         *std::max_element(used.begin(), used.end()) > slots_) {
-      throw UsageError(join("linformer.head_features: expected ", build.heads,
+      throw UsageError(join("linformer.head_features: expected ", context.heads,
                             " numbers up to k = ", slots_, ", got '", config_.head_features, "'"));
     }
     const auto fill = [used](const Shape& shape, const Random&) {
@@ -217,23 +219,25 @@ class Linformer final : public Method {
       }
       return Tensor::from(open, shape, DType::f64, Device::cpu);
     };
-    open_ = &build.store->add(build.prefix + "open_slots", {1, build.heads, slots_}, fill, false);
+    open_ =
+        &context.store->add(context.prefix + "open_slots", {1, context.heads, slots_}, fill, false);
   }
 
-  void add_learned(const Build& build) {
+  void add_learned(const LayerContext& context) {
     const bool per_head = config_.sharing == "none" || config_.sharing == "official";
-    const Shape shape = per_head ? Shape{build.heads, slots_, nominal_} : Shape{slots_, nominal_};
+    const Shape shape = per_head ? Shape{context.heads, slots_, nominal_} : Shape{slots_, nominal_};
     const double deviation =
         config_.init_std > 0 ? config_.init_std : 1 / std::sqrt(static_cast<double>(slots_));
-    const std::string name =
-        config_.sharing == "layerwise" ? "model.attn.E" : build.prefix + "E";  // one for the model
-    key_ = build.store->find(name);
+    const std::string name = config_.sharing == "layerwise"
+                                 ? "model.attn.E"
+                                 : context.prefix + "E";  // one for the model
+    key_ = context.store->find(name);
     if (key_ == nullptr) {
-      key_ = &build.store->add(name, shape, normal_init(deviation), !config_.frozen);
+      key_ = &context.store->add(name, shape, normal_init(deviation), !config_.frozen);
     }
     const bool separate = config_.sharing == "none" || config_.sharing == "headwise";
-    value_ = separate ? &build.store->add(build.prefix + "F", shape, normal_init(deviation),
-                                          !config_.frozen)
+    value_ = separate ? &context.store->add(context.prefix + "F", shape, normal_init(deviation),
+                                            !config_.frozen)
                       : key_;
   }
 
@@ -252,7 +256,7 @@ class Linformer final : public Method {
   }
 
   /// (1) for x = m K or m V: [B, H, N, D] -> [B, H, k, D].
-  [[nodiscard]] Tensor shorten(const Tensor& x, const Parameter* p, Tensor& winner) const {
+  [[nodiscard]] Tensor project(const Tensor& x, const Parameter* p, Tensor& argmax) const {
     const std::int64_t b = x.size(0), h = x.size(1), d = x.size(3);
     if (learned()) {
       const Tensor matrix = columns_of(*p, x.size(2));               // [G, k, N]
@@ -262,7 +266,7 @@ class Linformer final : public Method {
     const Tensor rows = windows(x);  // [B, H, k, w, D]
     if (config_.projection == "max") {
       auto [largest, position] = tensor::max(rows, 3);
-      winner = position;
+      argmax = position;
       return largest;
     }
     if (config_.projection == "mean") return tensor::affine(tensor::sum(rows, 3), 1.0 / window_);
@@ -270,9 +274,9 @@ class Linformer final : public Method {
     return tensor::sum(tensor::multiply(rows, kernel), 3);
   }
 
-  /// The gradient of shorten: dy [B, H, k, D] -> dx [B, H, N, D], and the parameter's.
-  [[nodiscard]] Tensor lengthen(const Tensor& x, const Tensor& dy, const Parameter* p,
-                                const Tensor& winner, Tensor& dparameter) const {
+  /// The gradient of project: dy [B, H, k, D] -> dx [B, H, N, D], and the parameter's.
+  [[nodiscard]] Tensor project_adjoint(const Tensor& x, const Tensor& dy, const Parameter* p,
+                                       const Tensor& argmax, Tensor& dparameter) const {
     const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
     if (learned()) {
       const Tensor matrix = columns_of(*p, n);                 // [G, k, N]
@@ -286,7 +290,7 @@ class Linformer final : public Method {
     Tensor drows;  // [B, H, k, w, D]
     const Tensor dy_window = dy.reshape({b, h, slots_, 1, d});
     if (config_.projection == "max") {
-      drows = tensor::max_backward(dy, winner, 3, window_);
+      drows = tensor::max_backward(dy, argmax, 3, window_);
     } else if (config_.projection == "mean") {
       drows = tensor::expand(tensor::affine(dy_window, 1.0 / window_), {b, h, slots_, window_, d});
     } else {
@@ -297,12 +301,12 @@ class Linformer final : public Method {
     return tensor::narrow(drows.reshape({b, h, slots_ * window_, d}), 2, 0, n);
   }
 
-  /// shorten for the reference.
-  [[nodiscard]] Var shorten(Var x, Parameter* p) const {
+  /// project for the reference.
+  [[nodiscard]] Var project(Var x, Parameter* p) const {
     const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
     Tape& tape = x.tape();
     if (learned()) {
-      const Var matrix = narrow(tape.use(*p), p->shape.rank() - 1, 0, n);
+      const Var matrix = narrow(tape.parameter(*p), p->shape.rank() - 1, 0, n);
       if (p->shape.rank() == 2) return matmul(matrix, x);
       return matmul(expand(reshape(matrix, {1, h, slots_, n}), {b, h, slots_, n}), x);
     }
@@ -316,7 +320,7 @@ class Linformer final : public Method {
     const Var rows = reshape(whole, {b, h, slots_, window_, d});
     if (config_.projection == "max") return max(rows, 3);
     if (config_.projection == "mean") return mean(rows, 3);
-    return sum(rows * reshape(tape.use(*p), {1, h, 1, window_, d}), 3);
+    return sum(rows * reshape(tape.parameter(*p), {1, h, 1, window_, d}), 3);
   }
 
   /// [B, H, k]: 1 for the slots that a head may use.
@@ -383,10 +387,11 @@ Spec linformer_spec() {
   spec.samples.push_back({{"features", "8"}, {"frozen", "1"}, {"init_std", "0.02"}});
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("linformer", config.options(), values);
-    return std::make_unique<Linformer>(build, config);
+    return std::make_unique<Linformer>(context, config);
   };
   return spec;
 }

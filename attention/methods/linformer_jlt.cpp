@@ -37,10 +37,10 @@ struct Config {
 
 class LinformerJlt final : public Method {
  public:
-  LinformerJlt(const Build& build, const Config& config) : config_(config) {
+  LinformerJlt(const LayerContext& context, const Config& config) : config_(config) {
     if (!config.fixed) return;
-    sketch_ = &build.store->add(build.prefix + "S", {build.nominal_length, config.features},
-                                normal_init(deviation()), false);
+    sketch_ = &context.store->add(context.prefix + "S", {context.nominal_length, config.features},
+                                  normal_init(deviation()), false);
   }
 
   /// Entry (i, c) has the number i d + c: trimming a batch leaves the rows of S as they are.
@@ -157,10 +157,11 @@ Spec linformer_jlt_spec() {
   spec.samples = {{}, {{"features", "12"}}, {{"features", "12"}, {"fixed", "1"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("linformer_jlt", config.options(), values);
-    return std::make_unique<LinformerJlt>(build, config);
+    return std::make_unique<LinformerJlt>(context, config);
   };
   return spec;
 }

@@ -51,21 +51,21 @@ struct Config {
 
 class Nystrom final : public Method {
  public:
-  Nystrom(const Build& build, const Config& config)
-      : config_(config), nominal_length_(build.nominal_length) {
+  Nystrom(const LayerContext& context, const Config& config)
+      : config_(config), nominal_length_(context.nominal_length) {
     if (config_.conv_kernel == 0) return;
     if (config_.conv_kernel % 2 == 0) {
       throw UsageError(
           join("nystrom.conv_kernel: expected an odd width or 0, got ", config_.conv_kernel));
     }
-    ENSURE(build.store != nullptr, "nystrom: the convolution needs a parameter store");
+    ENSURE(context.store != nullptr, "nystrom: the convolution needs a parameter store");
     // PyTorch's default for a convolution: +-1 / sqrt(inputs of one output).
     const double bound = 1 / std::sqrt(static_cast<double>(config_.conv_kernel));
-    conv_ = &build.store->add(build.prefix + "conv.weight",
-                              {build.heads, 1, config_.conv_kernel, 1}, uniform_init(bound));
+    conv_ = &context.store->add(context.prefix + "conv.weight",
+                                {context.heads, 1, config_.conv_kernel, 1}, uniform_init(bound));
   }
 
-  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+  bool needs_whole_batch() const override { return config_.inverse.needs_whole_batch(); }
 
   std::vector<Parameter*> parameters() const override {
     if (conv_ == nullptr) return {};
@@ -97,7 +97,7 @@ class Nystrom final : public Method {
   // ---- derivation ------------------------------------------------------------------------------
   // mu is the mask as a column that multiplies rows, s = D^(-1/4), G = dout.
   //   X = s mu Q   Y = s mu K                                         (1)
-  //   Ql, Kl = group means of X, Y                                    (2)
+  //   Ql, Kl = segment means of X, Y                                    (2)
   //   W = softmax(Ql Y^T + log mask) V                                (3)
   //   A = softmax(Ql Kl^T)   Z = iterative inverse of A               (4)
   //   R = Z W                                                         (5)
@@ -166,8 +166,8 @@ class Nystrom final : public Method {
   /// (2) to (6).
   void approximate(Saved& s) const {
     const std::int64_t size = config_.features;
-    s.ql = group_means(s.x, size, s.nominal);  // (2)
-    s.kl = group_means(s.y, size, s.nominal);  // (2)
+    s.ql = segment_means(s.x, size, s.nominal);  // (2)
+    s.kl = segment_means(s.y, size, s.nominal);  // (2)
     s.ones = Tensor::full({s.x.size(0), size}, 1, s.x.dtype(), s.x.device());
     s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {});                     // (3)
     s.w = s.landmarks.out;                                                       // (3)
@@ -187,8 +187,8 @@ class Nystrom final : public Method {
     Tensor dql = of_w.dq, dkl = of_out.dk;                       // [B, H, L, D]
     tensor::gemm(ds, Op::none, s.kl, Op::none, dql, 1, 1);       // (4)
     tensor::gemm(ds, Op::transpose, s.ql, Op::none, dkl, 1, 1);  // (4)
-    add_group_means_backward(dql, s.nominal, of_out.dq);         // (2)
-    add_group_means_backward(dkl, s.nominal, of_w.dk);           // (2)
+    add_segment_means_backward(dql, s.nominal, of_out.dq);       // (2)
+    add_segment_means_backward(dkl, s.nominal, of_w.dk);         // (2)
     return {of_out.dq, of_w.dk, of_w.dv};
   }
 
@@ -210,7 +210,7 @@ class Nystrom final : public Method {
     }
     return Tensor::from(any, {mask.size(0), 1, 1, 1}, mask.dtype(), mask.device());
   }
-  /// Group means as a matrix, in the dtype of q: [L, N].
+  /// Segment means as a matrix, in the dtype of q: [L, N].
   [[nodiscard]] Tensor mean_matrix(const Tensor& q) const {
     const std::int64_t n = q.size(2), groups = config_.features, all = nominal(n);
     std::vector<double> mean(groups * n, 0.0);
@@ -230,7 +230,7 @@ class Nystrom final : public Method {
   [[nodiscard]] Var convolution(Var values) const {
     Tape& tape = values.tape();
     const std::int64_t taps = config_.conv_kernel, n = values.size(2), heads = values.size(1);
-    const Var weight = reshape(tape.use(*conv_), {heads, taps});  // [H, K]
+    const Var weight = reshape(tape.parameter(*conv_), {heads, taps});  // [H, K]
     const Var edge = tape.constant(Tensor::zeros(values.shape().with(2, taps / 2),
                                                  values.value().dtype(), values.value().device()));
     const std::array<Var, 3> parts = {edge, values, edge};
@@ -275,10 +275,11 @@ Spec nystrom_spec() {
                   {{"features", "64"}, {"conv_kernel", "3"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("nystrom", config.options(), values);
-    return std::make_unique<Nystrom>(build, config);
+    return std::make_unique<Nystrom>(context, config);
   };
   return spec;
 }

@@ -59,9 +59,10 @@ struct Config {
 
 class NystromSm final : public Method {
  public:
-  NystromSm(const Build& build, const Config& config) : config_(config), heads_(build.heads) {}
+  NystromSm(const LayerContext& context, const Config& config)
+      : config_(config), heads_(context.heads) {}
 
-  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+  bool needs_whole_batch() const override { return config_.inverse.needs_whole_batch(); }
 
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
@@ -222,10 +223,11 @@ Spec nystrom_sm_spec() {
                    {"inverse_backward", "implicit"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("nystrom_sm", config.options(), values);
-    return std::make_unique<NystromSm>(build, config);
+    return std::make_unique<NystromSm>(context, config);
   };
   return spec;
 }

@@ -64,17 +64,17 @@ Tensor row_total(const Tensor& x) { return tensor::sum(x, 2).reshape(x.shape().w
 
 class Performer final : public Method {
  public:
-  Performer(const Build& build, const Config& config)
-      : config_(config), head_width_(build.head_width) {
+  Performer(const LayerContext& context, const Config& config)
+      : config_(config), head_width_(context.head_width) {
     if (config.redraw > 0) return;
     const auto draw = [](const Shape& shape, const Random& random) {
       return orthogonal_features(shape[0], shape[1], random, DType::f64, Device::cpu);
     };
-    projection_ = &build.store->add(build.prefix + "projection",
-                                    {config.features, build.head_width}, draw, false);
+    projection_ = &context.store->add(context.prefix + "projection",
+                                      {config.features, context.head_width}, draw, false);
   }
 
-  bool couples_batch() const override { return config_.official(); }
+  bool needs_whole_batch() const override { return config_.official(); }
 
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
@@ -299,10 +299,11 @@ Spec performer_spec() {
                   {{"features", "24"}, {"form", "official"}, {"epsilon", "0.1"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("performer", config.options(), values);
-    return std::make_unique<Performer>(build, config);
+    return std::make_unique<Performer>(context, config);
   };
   return spec;
 }

@@ -77,10 +77,10 @@ BlockLists::Lists chunk_lists(std::int32_t chunks) {
 
 class Reformer final : public Method {
  public:
-  Reformer(const Build& build, const Config& config)
+  Reformer(const LayerContext& context, const Config& config)
       : config_(config),
-        nominal_length_(build.nominal_length),
-        factors_(bucket_factors(config, build.nominal_length)) {}
+        nominal_length_(context.nominal_length),
+        factors_(bucket_factors(config, context.nominal_length)) {}
 
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
@@ -292,13 +292,14 @@ Spec reformer_spec() {
                   {{"chunk", "2"}, {"hashes", "1"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("reformer", config.options(), values);
     if (config.buckets % 2 != 0) {
       throw UsageError(join("reformer.buckets: expected an even number, got ", config.buckets));
     }
-    return std::make_unique<Reformer>(build, config);
+    return std::make_unique<Reformer>(context, config);
   };
   return spec;
 }

@@ -102,7 +102,7 @@ Tensor scale_examples(const Tensor& x, const Tensor& factor) {
 }
 
 /// Rows first n of axis 2, and the one after them.
-Tensor head_rows(const Tensor& x, std::int64_t n) { return tensor::narrow(x, 2, 0, n); }
+Tensor first_rows(const Tensor& x, std::int64_t n) { return tensor::narrow(x, 2, 0, n); }
 Tensor next_row(const Tensor& x, std::int64_t n) { return tensor::narrow(x, 2, n, n + 1); }
 
 Tensor with_row(const Tensor& x, const Tensor& row) {
@@ -114,8 +114,8 @@ double score_scale(const Tensor& q) { return 1 / std::sqrt(static_cast<double>(q
 
 class Skeinformer final : public Method {
  public:
-  Skeinformer(const Build& build, const Config& config)
-      : config_(config), nominal_length_(build.nominal_length) {}
+  Skeinformer(const LayerContext& context, const Config& config)
+      : config_(config), nominal_length_(context.nominal_length) {}
 
   Draws draw(const Inputs& in, const Call& call) const override {
     enum Purposes : std::uint64_t { kPilot = 1, kColumns };
@@ -241,7 +241,7 @@ class Skeinformer final : public Method {
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
     Saved s;
     s.options.scale = score_scale(in.q);
-    const Tensor* const x = draws.kept("queries");
+    const Tensor* const x = draws.cached("queries");
     s.in = {x != nullptr ? *x : queries(in), tensor::mask_rows(in.k, in.mask),
             tensor::mask_rows(in.v, in.mask), in.mask};  // (1)
     s.columns = attend_columns(s, draws);                // (2), (3)
@@ -254,8 +254,8 @@ class Skeinformer final : public Method {
     if (config_.reuses_pilots()) {
       s.pilots = pilot_slots(draws.get("pilot"), in.mask, config_.pilot_gradient == "official");
       s.pilot_q = tensor::gather_rows(s.in.q, s.pilots.index);
-      if (const Tensor* const rows = draws.kept("pilot_rows")) {
-        s.pilot = {*rows, *draws.kept("pilot_lse")};  // (5), on the way to the columns
+      if (const Tensor* const rows = draws.cached("pilot_rows")) {
+        s.pilot = {*rows, *draws.cached("pilot_lse")};  // (5), on the way to the columns
       } else {
         s.pilot = tiled_forward(s.pilot_q, s.in.k, s.in.v, in.mask, s.options);  // (5)
       }
@@ -318,10 +318,10 @@ class Skeinformer final : public Method {
     const TiledOptions options{Score::softmax, score_scale(in.q), {}};
     const TiledForward pilot = tiled_forward(rows, in.k, config_.reuses_pilots() ? in.v : Tensor(),
                                              in.mask, options);  // (5)
-    draws.keep("queries", x);
+    draws.cache("queries", x);
     if (config_.reuses_pilots()) {
-      draws.keep("pilot_rows", pilot.out);
-      draws.keep("pilot_lse", pilot.lse);
+      draws.cache("pilot_rows", pilot.out);
+      draws.cache("pilot_lse", pilot.lse);
     }
     return column_weights(rows, pilot.lse, in.k, in.v, in.mask, pilots, options.scale);
   }
@@ -362,8 +362,8 @@ class Skeinformer final : public Method {
     if (adaptive) {
       const Tensor mean = scale_examples(next_row(d.dk, slots), c.slots.inverse_count);
       const Tensor rest = scale_examples(next_row(d.dv, slots), c.slots.inverse_rest);
-      dk = tensor::add(head_rows(d.dk, slots), mean);
-      dv = tensor::subtract(head_rows(d.dv, slots), rest);
+      dk = tensor::add(first_rows(d.dk, slots), mean);
+      dv = tensor::subtract(first_rows(d.dv, slots), rest);
       tensor::accumulate(total.dv, tensor::expand(rest, total.dv.shape()));
     } else if (c.factors.defined()) {
       dv = tensor::multiply(dv, c.factors.reshape(c.factors.shape().append(1)));
@@ -440,11 +440,12 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   spec.cost_at = [defaults](const CostSizes& s) { return cost_at(defaults, s); };
   if (parts.columns == Columns::sampled) spec.sequential = "O(log N)";  // the race of the columns
   spec.options = describe(defaults.options());
-  spec.make = [parts](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [parts](const LayerContext& context,
+                      const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     config.parts = parts;
     assign(parts.name, config.options(), values);
-    return std::make_unique<Skeinformer>(build, config);
+    return std::make_unique<Skeinformer>(context, config);
   };
   return spec;
 }

@@ -89,9 +89,10 @@ Tensor repeat_sets(const Tensor& x, std::int64_t sets) {
 
 class Skyformer final : public Method {
  public:
-  Skyformer(const Build& build, const Config& config) : config_(config), heads_(build.heads) {}
+  Skyformer(const LayerContext& context, const Config& config)
+      : config_(config), heads_(context.heads) {}
 
-  bool couples_batch() const override { return config_.inverse.couples_batch(); }
+  bool needs_whole_batch() const override { return config_.inverse.needs_whole_batch(); }
 
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
@@ -254,10 +255,11 @@ Spec skyformer_spec() {
       {{"features", "6"}, {"inverse_steps", "24"}, {"constant_init", "1"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("skyformer", config.options(), values);
-    return std::make_unique<Skyformer>(build, config);
+    return std::make_unique<Skyformer>(context, config);
   };
   return spec;
 }

@@ -33,8 +33,8 @@ struct Config {
 
 class Softmax final : public Method {
  public:
-  Softmax(const Build& build, const Config& config)
-      : config_(config), nominal_length_(build.nominal_length) {}
+  Softmax(const LayerContext& context, const Config& config)
+      : config_(config), nominal_length_(context.nominal_length) {}
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
@@ -105,10 +105,11 @@ Spec softmax_spec() {
   spec.samples = {{}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.5"}}};
   Config defaults;
   spec.options = describe(defaults.options());
-  spec.make = [](const Build& build, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("softmax", config.options(), values);
-    return std::make_unique<Softmax>(build, config);
+    return std::make_unique<Softmax>(context, config);
   };
   return spec;
 }

@@ -98,7 +98,7 @@ Spec vmean_spec() {
   spec.values_only = true;
   spec.memory = "none";
   spec.samples = {{}};
-  spec.make = [](const Build&, const OptionValues& values) -> std::unique_ptr<Method> {
+  spec.make = [](const LayerContext&, const OptionValues& values) -> std::unique_ptr<Method> {
     assign("vmean", {}, values);
     return std::make_unique<VMean>();
   };

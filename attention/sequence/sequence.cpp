@@ -15,22 +15,24 @@ void require_convolution(const char* op, const Tensor& x, const Tensor& weight) 
 
 }  // namespace
 
-Tensor group_means(const Tensor& x, std::int64_t groups, std::int64_t nominal) {
-  ENSURE(x.rank() == 4 && x.size(2) <= nominal && groups >= 1 && groups <= nominal,
-         "group_means: expected x [B, H, N, D] with N <= nominal and 1 <= groups <= nominal, got ",
-         x, ", groups ", groups, ", nominal ", nominal);
+Tensor segment_means(const Tensor& x, std::int64_t groups, std::int64_t nominal) {
+  ENSURE(
+      x.rank() == 4 && x.size(2) <= nominal && groups >= 1 && groups <= nominal,
+      "segment_means: expected x [B, H, N, D] with N <= nominal and 1 <= groups <= nominal, got ",
+      x, ", groups ", groups, ", nominal ", nominal);
   Tensor means = Tensor::empty(x.shape().with(2, groups), x.dtype(), x.device());
-  on_device(x.device(), [&](auto tag) { group_means_on(tag, x, nominal, means); });
+  on_device(x.device(), [&](auto tag) { segment_means_on(tag, x, nominal, means); });
   return means;
 }
 
-void add_group_means_backward(const Tensor& dmeans, std::int64_t nominal, Tensor& dx) {
-  require_same_kind("add_group_means_backward", {&dmeans, &dx});
+void add_segment_means_backward(const Tensor& dmeans, std::int64_t nominal, Tensor& dx) {
+  require_same_kind("add_segment_means_backward", {&dmeans, &dx});
   ENSURE(dx.rank() == 4 && dmeans.shape() == dx.shape().with(2, dmeans.size(2)) &&
              dx.size(2) <= nominal,
-         "add_group_means_backward: shapes do not fit: dmeans ", dmeans, ", dx ", dx, ", nominal ",
-         nominal);
-  on_device(dx.device(), [&](auto tag) { add_group_means_backward_on(tag, dmeans, nominal, dx); });
+         "add_segment_means_backward: shapes do not fit: dmeans ", dmeans, ", dx ", dx,
+         ", nominal ", nominal);
+  on_device(dx.device(),
+            [&](auto tag) { add_segment_means_backward_on(tag, dmeans, nominal, dx); });
 }
 
 Tensor depthwise_convolution(const Tensor& x, const Tensor& weight) {

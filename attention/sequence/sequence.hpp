@@ -13,10 +13,10 @@ namespace skytape::attention {
 /// Means over L consecutive groups of the `nominal` positions: x [B, H, N, D] -> [B, H, L, D].
 /// Group j holds positions floor(j nominal / L) to floor((j + 1) nominal / L) - 1; positions from N
 /// on count as zero rows, so trimming a padded (zero) tail changes nothing. L <= nominal.
-[[nodiscard]] Tensor group_means(const Tensor& x, std::int64_t groups, std::int64_t nominal);
+[[nodiscard]] Tensor segment_means(const Tensor& x, std::int64_t groups, std::int64_t nominal);
 
 /// Its adjoint, added in place: dx [B, H, N, D] += dmeans [B, H, L, D] of its group / group size.
-void add_group_means_backward(const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
+void add_segment_means_backward(const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
 
 /// y[b, h, i] = sum_t weight[h, t] x[b, h, i + t - K / 2], zero outside; weight: [H, 1, K, 1] as
 /// PyTorch's depthwise Conv2d holds it. x: [B, H, N, D] -> [B, H, N, D].

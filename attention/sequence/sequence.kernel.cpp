@@ -88,14 +88,15 @@ template <class T> struct WeightGradient {
 
 }  // namespace
 
-void group_means_on(Backend, const Tensor& x, std::int64_t nominal, Tensor& means) {
+void segment_means_on(Backend, const Tensor& x, std::int64_t nominal, Tensor& means) {
   dispatch_float(x.dtype(), [&]<class T>() {
     rows(means.rows(), means.cols(),
          GroupMean<T>{x.data<T>(), means.data<T>(), x.size(2), x.cols(), means.size(2), nominal});
   });
 }
 
-void add_group_means_backward_on(Backend, const Tensor& dmeans, std::int64_t nominal, Tensor& dx) {
+void add_segment_means_backward_on(Backend, const Tensor& dmeans, std::int64_t nominal,
+                                   Tensor& dx) {
   dispatch_float(dx.dtype(), [&]<class T>() {
     rows(dx.rows(), dx.cols(),
          AddGroupMean<T>{dmeans.data<T>(), dx.data<T>(), dx.size(2), dx.cols(), dmeans.size(2),

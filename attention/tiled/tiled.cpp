@@ -150,29 +150,29 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   const TiledPlan plan = plan_for("tiled_backward", q, k, options);
   TiledInputs in = inputs_for(q, k, v, mask, options);
 
-  Tensor gain;  // [B, H, N]: G_i.O_i
+  Tensor out_dot;  // [B, H, N]: G_i.O_i, D of FlashAttention-2
   if (dout.defined()) {
     require_same_kind("tiled_backward", {&q, &dout});
     ENSURE(dout.shape() == q.shape(), "tiled_backward: expected dout like q ", q, ", got ", dout);
-    gain = tensor::row_dot(dout, saved.out);
+    out_dot = tensor::row_dot(dout, saved.out);
   } else {
-    gain = zeros_like(saved.lse);
+    out_dot = zeros_like(saved.lse);
   }
-  Tensor center;  // [B, H, N]
+  Tensor delta;  // [B, H, N]: what dscores subtract from dweights
   if (plan.score == Score::softmax) {
     in.row = saved.lse;
-    center = dlse.defined() ? tensor::subtract(gain, dlse) : gain;  // (3)
+    delta = dlse.defined() ? tensor::subtract(out_dot, dlse) : out_dot;  // (3)
   } else {
-    center = zeros_like(gain);
+    delta = zeros_like(out_dot);
   }
 
   TiledBackward result{empty_like(q), empty_like(k), v.defined() ? empty_like(v) : Tensor()};
   on_device(q.device(), [&](auto tag) {
     count_precision(q);
-    tiled_backward_on(tag, plan, in, dout, center, result);
+    tiled_backward_on(tag, plan, in, dout, delta, result);
   });
   if (plan.score == Score::gaussian) {
-    tensor::accumulate(result.dq, scale_rows(q, gain), -plan.scale);  // (4)
+    tensor::accumulate(result.dq, scale_rows(q, out_dot), -plan.scale);  // (4)
     tensor::accumulate(result.dk, scale_rows(k, tensor::row_dot(v, result.dv)),
                        -plan.scale);  // (5)
   }

@@ -288,9 +288,9 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
 /// Shared memory of a backward block.
 template <class T, int kWidth> struct BackwardTiles {
   using S = Tiling<T, kWidth>;
-  T *q, *dout, *k, *v;         // [kTile, kStride]
-  T *w, *e;                    // [kTile, kSquareStride]: weights times dropout, dL/dscore
-  T *shift, *center, *column;  // [kTile]
+  T *q, *dout, *k, *v;        // [kTile, kStride]
+  T *w, *e;                   // [kTile, kSquareStride]: weights times dropout, dL/dscore
+  T *shift, *delta, *column;  // [kTile]
 
   explicit __device__ BackwardTiles(unsigned char* shared) {
     q = reinterpret_cast<T*>(shared);
@@ -300,8 +300,8 @@ template <class T, int kWidth> struct BackwardTiles {
     w = v + S::kRows;
     e = w + S::kSquare;
     shift = e + S::kSquare;
-    center = shift + S::kTile;
-    column = center + S::kTile;
+    delta = shift + S::kTile;
+    column = delta + S::kTile;
   }
 
   __device__ void load_queries(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh,
@@ -310,7 +310,7 @@ template <class T, int kWidth> struct BackwardTiles {
     load_rows<T, kWidth>(in.q + first * plan.width, i0, plan.queries, plan.width, q);
     load_rows<T, kWidth>(in.dout == nullptr ? nullptr : in.dout + first * plan.width, i0,
                          plan.queries, plan.width, dout);
-    load_entries<T, S::kTile>(in.center + first, i0, plan.queries, T(0), center);
+    load_entries<T, S::kTile>(in.delta + first, i0, plan.queries, T(0), delta);
     for (int r = threadIdx.x; r < S::kTile; r += kThreads) {
       const T row = i0 + r < plan.queries ? in.row[first + i0 + r] : T(0);
       const bool no_key = row == minus_infinity<T>();  // every weight vanishes by its column term
@@ -330,9 +330,9 @@ template <class T, int kWidth> struct BackwardTiles {
   /// Fills w and e from the loaded queries and keys.
   __device__ void make_weights(const TiledPlan& plan, const Arrays<T>& in, const Place& at,
                                std::int64_t bh, std::int64_t i0, std::int64_t j0) const {
-    T score[S::kRun][S::kRun], slope[S::kRun][S::kRun];
+    T score[S::kRun][S::kRun], dscore[S::kRun][S::kRun];
     products<T, kWidth>(at, q, k, score);
-    products<T, kWidth>(at, dout, v, slope);
+    products<T, kWidth>(at, dout, v, dscore);
     const T scale = static_cast<T>(plan.scale);
 #pragma unroll
     for (int r = 0; r < S::kRun; ++r) {
@@ -345,7 +345,7 @@ template <class T, int kWidth> struct BackwardTiles {
         const int col = at.tx + kGrid * c;
         const T weight = real ? math::exp(scale * score[r][c] + shift[row] + column[col]) : T(0);
         w[row * S::kSquareStride + col] = weight * factor[c];
-        e[row * S::kSquareStride + col] = weight * (slope[r][c] * factor[c] - center[row]);
+        e[row * S::kSquareStride + col] = weight * (dscore[r][c] * factor[c] - delta[row]);
       }
     }
   }
@@ -443,15 +443,15 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
 }
 
 void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,
-                       const Tensor& center, TiledBackward& result) {
+                       const Tensor& delta, TiledBackward& result) {
   if (tiled_cuda::on_tensor_cores(in.q)) {
     tiled_cuda::tensor_core_backward(plan,
-                                     tiled_cuda::backward_arrays<float>(in, dout, center, result));
+                                     tiled_cuda::backward_arrays<float>(in, dout, delta, result));
     return;
   }
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
-    const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, center, result);
+    const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
     launch<T>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kTile, S::kBackwardBytes);
     launch<T>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kBackwardBytes);
   });

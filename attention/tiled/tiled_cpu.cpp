@@ -82,13 +82,13 @@ template <class T> bool all_padding(const T* column, std::int64_t cols) {
 }
 
 /// Running maximum and sum of a row's exponentials.
-template <class T> struct RowStatistics {
+template <class T> struct OnlineSoftmax {
   T max = -std::numeric_limits<T>::infinity();
   T sum = 0;
 
-  /// Turns a row of products into weights relative to the new maximum; returns what earlier sums
-  /// must be multiplied by.
-  T add(T* score, const T* column, std::int64_t cols) {
+  /// The online softmax update (Milakov and Gimelshein 2018): turns a row of products into weights
+  /// relative to the new maximum; returns what earlier sums must be multiplied by.
+  T update(T* score, const T* column, std::int64_t cols) {
     T largest = max;
 #pragma omp simd reduction(max : largest)
     for (std::int64_t j = 0; j < cols; ++j) {
@@ -120,7 +120,7 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
   const std::int64_t rows = std::min(query_tile(plan.queries), plan.queries - i);
   const bool softmax = plan.score == Score::softmax;
   const T* const q = in.q + (bh * plan.queries + i) * d;  // [rows, D]
-  RowStatistics<T> statistics[kQueryTile];
+  OnlineSoftmax<T> statistics[kQueryTile];
   if (out != nullptr) std::fill_n(out, rows * d, T(0));
 
   for (std::int64_t j = 0; j < plan.keys; j += kKeyTile) {
@@ -132,7 +132,7 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
     for (std::int64_t r = 0; r < rows; ++r) {
       T* const w = weights + r * kKeyTile;
       if (softmax) {
-        const T correction = statistics[r].add(w, column, tile.cols);
+        const T correction = statistics[r].update(w, column, tile.cols);
         if (out != nullptr && correction != 1) {
           for (std::int64_t c = 0; c < d; ++c) out[r * d + c] *= correction;
         }
@@ -154,7 +154,7 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
   }
   if (!softmax) return;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const RowStatistics<T>& s = statistics[r];
+    const OnlineSoftmax<T>& s = statistics[r];
     lse[r] = s.max + std::log(s.sum);  // -inf for a row without real keys
     const T inverse = s.sum > 0 ? 1 / s.sum : T(0);
     if (out == nullptr) continue;
@@ -162,21 +162,21 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
   }
 }
 
-/// Turns products into weights times dropout (in `weights`) and dL/dscore (in `slopes`), row by
-/// row. Without v, slopes come in undefined and weights are left as they are.
+/// Turns products into weights times dropout (in `weights`) and dL/dscore (in `dscores`), row by
+/// row. Without v, dscores come in undefined and weights are left as they are.
 template <class T> void backward_tile(const TiledPlan& plan, const Arrays<T>& in, const Tile& tile,
-                                      const T* center, bool dropout, T* weights, T* slopes,
+                                      const T* delta, bool dropout, T* weights, T* dscores,
                                       T* factors) {
   const T* const column = in.column + tile.bh * plan.keys + tile.j;
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     const std::int64_t row = tile.bh * plan.queries + tile.i + r;
     T* const w = weights + r * kKeyTile;
-    T* const e = slopes + r * kKeyTile;
+    T* const e = dscores + r * kKeyTile;
     T a = in.row[row];
     if (plan.score == Score::softmax) {
       a = a == -std::numeric_limits<T>::infinity() ? T(0) : -a;  // no real key: all weights vanish
     }
-    const T c = center[row];
+    const T c = delta[row];
     if (in.v == nullptr) {
 #pragma omp simd
       for (std::int64_t j = 0; j < tile.cols; ++j) e[j] = -c * math::exp(w[j] + a + column[j]);
@@ -200,16 +200,16 @@ template <class T> void backward_tile(const TiledPlan& plan, const Arrays<T>& in
 
 /// Where the backward pass reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
-  const T *dout, *center;
+  const T *dout, *delta;
   T *dq, *dk, *dv;  // dq: [slabs, B, H, N, D]
 };
 
-/// The backward pass of key tiles [first, last). weights, slopes: [kQueryTile, kKeyTile], factors:
+/// The backward pass of key tiles [first, last). weights, dscores: [kQueryTile, kKeyTile], factors:
 /// [kKeyTile]; dq: this unit's slab, [N, D].
 template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in,
                                       const BackwardArrays<T>& g, std::int64_t bh,
                                       std::int64_t first, std::int64_t last, bool dropout,
-                                      T* weights, T* slopes, T* factors, T* dq) {
+                                      T* weights, T* dscores, T* factors, T* dq) {
   using tensor::gemm_cpu;
   const std::int64_t d = plan.width, tile_rows = query_tile(plan.queries);
   const T scale = static_cast<T>(plan.scale);
@@ -232,16 +232,16 @@ template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in
                   kKeyTile);
       if (dv != nullptr) {
         gemm_cpu<T>(Op::none, Op::transpose, tile.rows, cols, d, T(1), g.dout + at_query, d,
-                    in.v + at_key, d, T(0), slopes, kKeyTile);
+                    in.v + at_key, d, T(0), dscores, kKeyTile);
       }
-      backward_tile(plan, in, tile, g.center, dropout, weights, slopes, factors);
+      backward_tile(plan, in, tile, g.delta, dropout, weights, dscores, factors);
       if (dv != nullptr) {
         gemm_cpu<T>(Op::transpose, Op::none, cols, d, tile.rows, T(1), weights, kKeyTile,
                     g.dout + at_query, d, T(1), dv, d);
       }
-      gemm_cpu<T>(Op::transpose, Op::none, cols, d, tile.rows, scale, slopes, kKeyTile, q, d, T(1),
+      gemm_cpu<T>(Op::transpose, Op::none, cols, d, tile.rows, scale, dscores, kKeyTile, q, d, T(1),
                   dk, d);
-      gemm_cpu<T>(Op::none, Op::none, tile.rows, d, cols, scale, slopes, kKeyTile, k, d, T(1),
+      gemm_cpu<T>(Op::none, Op::none, tile.rows, d, cols, scale, dscores, kKeyTile, k, d, T(1),
                   dq + i * d, d);
     }
   }
@@ -271,7 +271,7 @@ void forward(const TiledPlan& plan, const TiledInputs& inputs, TiledForward& res
 }
 
 template <class T> void backward(const TiledPlan& plan, const TiledInputs& inputs,
-                                 const Tensor& dout, const Tensor& center, TiledBackward& result) {
+                                 const Tensor& dout, const Tensor& delta, TiledBackward& result) {
   const Arrays<T> in(inputs);
   const bool dropout = drops(plan, inputs);
   const std::int64_t all_heads = plan.batch * plan.heads;
@@ -281,7 +281,7 @@ template <class T> void backward(const TiledPlan& plan, const TiledInputs& input
   const std::int64_t slab = result.dq.numel();
   const Tensor partial =  // [slabs - 1, B, H, N, D]: the first slab is dq itself
       Tensor::empty(Shape{slabs - 1, slab}, kDTypeOf<T>, Device::cpu);
-  const BackwardArrays<T> g{Arrays<T>::optional(dout), center.data<T>(), result.dq.data<T>(),
+  const BackwardArrays<T> g{Arrays<T>::optional(dout), delta.data<T>(), result.dq.data<T>(),
                             result.dk.data<T>(),
                             result.dv.defined() ? result.dv.data<T>() : nullptr};
   constexpr std::int64_t kSpace = (2 * kQueryTile + 1) * kKeyTile;
@@ -312,8 +312,8 @@ void tiled_forward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, TiledFo
 }
 
 void tiled_backward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,
-                       const Tensor& center, TiledBackward& result) {
-  dispatch_float(in.q.dtype(), [&]<class T>() { backward<T>(plan, in, dout, center, result); });
+                       const Tensor& delta, TiledBackward& result) {
+  dispatch_float(in.q.dtype(), [&]<class T>() { backward<T>(plan, in, dout, delta, result); });
 }
 
 }  // namespace skytape::attention

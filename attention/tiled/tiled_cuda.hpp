@@ -13,7 +13,7 @@ namespace skytape::attention::tiled_cuda {
 /// Typed pointers of one call; see TiledInputs for the shapes. Null where undefined.
 template <class T> struct Arrays {
   const T *q, *k, *v, *row, *column, *keep;
-  const T *dout, *center;       // backward
+  const T *dout, *delta;        // backward
   T *out, *lse, *dq, *dk, *dv;  // results
 };
 
@@ -36,10 +36,10 @@ template <class T> Arrays<T> forward_arrays(const TiledInputs& in, const TiledFo
   return a;
 }
 template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor& dout,
-                                             const Tensor& center, const TiledBackward& result) {
+                                             const Tensor& delta, const TiledBackward& result) {
   Arrays<T> a = inputs<T>(in);
   a.dout = optional<T>(dout);
-  a.center = center.data<T>();
+  a.delta = delta.data<T>();
   a.dq = result.dq.data<T>();
   a.dk = result.dk.data<T>();
   a.dv = optional<T>(result.dv);

@@ -42,10 +42,10 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
 
 /// With e_ij = w_ij (keep_ij dout_i.v_j - center_i) fills
 ///   dq_i = scale sum_j e_ij k_j    dk_j = scale sum_i e_ij q_i    dv_j = sum_i w_ij keep_ij dout_i
-/// dout: [B, H, N, D], undefined iff v is; center: [B, H, N].
+/// dout: [B, H, N, D], undefined iff v is; delta: [B, H, N].
 void tiled_backward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,
-                       const Tensor& center, TiledBackward& result);
+                       const Tensor& delta, TiledBackward& result);
 void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,
-                       const Tensor& center, TiledBackward& result);
+                       const Tensor& delta, TiledBackward& result);
 
 }  // namespace skytape::attention

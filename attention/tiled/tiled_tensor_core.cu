@@ -38,7 +38,7 @@ template <class Number, int kWidth> struct Shared {
   static constexpr int kStride = kWidth + 8;  // of a row: eight rows then touch every bank
   Number first[kTile * kStride], second[kTile * kStride];  // k and v, or q and dout
   float column[kTile];                                     // of keys
-  float shift[kTile], center[kTile];                       // of queries, backward
+  float shift[kTile], delta[kTile];                        // of queries, backward
   // Dropout: bit r of [query, lane] keeps key 16 r + lane.
   std::uint8_t kept[kTile * philox::kLanes];
 };
@@ -351,7 +351,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
     P::load_tile(in.q + queries_at * plan.width, i0, plan.queries, plan.width, shared.first);
     P::load_tile(in.dout == nullptr ? nullptr : in.dout + queries_at * plan.width, i0, plan.queries,
                  plan.width, shared.second);
-    load_entries(in.center + queries_at, i0, plan.queries, 0.0f, shared.center);
+    load_entries(in.delta + queries_at, i0, plan.queries, 0.0f, shared.delta);
     for (int r = threadIdx.x; r < kTile; r += kThreads) {  // beyond the queries: weight 0
       shared.shift[r] =
           i0 + r < plan.queries ? shift_of(plan, in.row[queries_at + i0 + r]) : kNothing;
@@ -360,26 +360,26 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
     __syncthreads();
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      Sums weights[2], slopes[2];
+      Sums weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kChunk * chunk + 8 * n;
         weights[n] = P::scores(at, k, shared.first, first);
-        slopes[n] = P::scores(at, v, shared.second, first);
+        dscores[n] = P::scores(at, v, shared.second, first);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, query = first + 2 * at.t + e % 2;
           float& w = weights[n].x[half][e % 2];
-          float& slope = slopes[n].x[half][e % 2];
+          float& dscore = dscores[n].x[half][e % 2];
           const float weight = math::exp(scale * w + shared.shift[query] + column[half]);
           const float factor =
               keep_factor(plan, in.keep, shared.kept, bh, i0, query, j0, at.row_of(half));
           w = weight * factor;
-          slope = weight * (slope * factor - shared.center[query]);
+          dscore = weight * (dscore * factor - shared.delta[query]);
         }
       }
       P::add_weighted(at, weights, shared.second, kChunk * chunk, dv);
-      P::add_weighted(at, slopes, shared.first, kChunk * chunk, dk);
+      P::add_weighted(at, dscores, shared.first, kChunk * chunk, dk);
     }
   }
   const float once[2] = {1, 1}, scaled[2] = {scale, scale};
@@ -404,11 +404,11 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   P::load_own(at, in.q + queries_at * plan.width, i0, plan.queries, plan.width, q);
   P::load_own(at, in.dout == nullptr ? nullptr : in.dout + queries_at * plan.width, i0,
               plan.queries, plan.width, dout);
-  float shift[2], center[2];
+  float shift[2], delta[2];
   for (int half = 0; half < 2; ++half) {
     const std::int64_t i = i0 + at.row_of(half);
     shift[half] = i < plan.queries ? shift_of(plan, in.row[queries_at + i]) : kNothing;
-    center[half] = i < plan.queries ? in.center[queries_at + i] : 0.0f;
+    delta[half] = i < plan.queries ? in.delta[queries_at + i] : 0.0f;
   }
   Sums dq[P::kOuts];
   for (std::int64_t j0 = 0; j0 < plan.keys; j0 += kTile) {
@@ -421,12 +421,12 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
     __syncthreads();
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      Sums slopes[2];
+      Sums dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kChunk * chunk + 8 * n;
         const Sums score = P::scores(at, q, shared.first, first);
-        slopes[n] = P::scores(at, dout, shared.second, first);
+        dscores[n] = P::scores(at, dout, shared.second, first);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, key = first + 2 * at.t + e % 2;
@@ -434,11 +434,11 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
               math::exp(scale * score.x[half][e % 2] + shift[half] + shared.column[key]);
           const float factor =
               keep_factor(plan, in.keep, shared.kept, bh, i0, at.row_of(half), j0, key);
-          float& slope = slopes[n].x[half][e % 2];
-          slope = weight * (slope * factor - center[half]);
+          float& dscore = dscores[n].x[half][e % 2];
+          dscore = weight * (dscore * factor - delta[half]);
         }
       }
-      P::add_weighted(at, slopes, shared.first, kChunk * chunk, dq);
+      P::add_weighted(at, dscores, shared.first, kChunk * chunk, dq);
     }
   }
   const float scaled[2] = {scale, scale};

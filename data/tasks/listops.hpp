@@ -1,4 +1,4 @@
-// ListOps (Nangia & Bowman 2018; the long variant of the Long Range Arena): nested list operations
+// ListOps (Nangia & Bowman 2018; the long form in the Long Range Arena): nested list operations
 // whose value, one digit, is the label.
 //
 //   [MAX 2 9 [MIN 4 7 ] 0 ]  ->  9

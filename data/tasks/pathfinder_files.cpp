@@ -24,12 +24,12 @@ constexpr int64_t kImagesPerFolder = 1000;
 constexpr size_t kMetadataFields = 11;
 constexpr size_t kMaxFile = 64 << 20;
 
-struct Variant {
+struct Difficulty {
   int side, contour_length;
   std::string folder;  // the release's name of the difficulty
 };
 
-Variant variant_of(const TaskInfo& task) {
+Difficulty difficulty_of(const TaskInfo& task) {
   const int side = task.nominal_length == 1024 ? 32 : 128;
   if (task.name.ends_with("-easy")) return {side, 6, "curv_baseline"};
   if (task.name.ends_with("-intermediate")) return {side, 9, "curv_contour_length_9"};
@@ -143,10 +143,10 @@ struct Place {
 };
 
 /// The part of a path behind the difficulty's folder; nothing if it is another set.
-std::optional<Place> place_of(const SourceFile& file, const Variant& variant) {
+std::optional<Place> place_of(const SourceFile& file, const Difficulty& difficulty) {
   // With --from inside the set, its folders stand in the outer path only.
   const std::string path = "/" + file.shown;
-  const std::string key = "/" + variant.folder + "/";
+  const std::string key = "/" + difficulty.folder + "/";
   const size_t at = path.rfind(key);
   if (at == std::string::npos) return {};
   const size_t size = path.rfind("/pathfinder", at);
@@ -156,7 +156,7 @@ std::optional<Place> place_of(const SourceFile& file, const Variant& variant) {
     const std::string number = path.substr(digits, end - digits);
     const bool numeric =
         !number.empty() && number.find_first_not_of("0123456789") == std::string::npos;
-    if (numeric && number != std::to_string(variant.side)) return {};
+    if (numeric && number != std::to_string(difficulty.side)) return {};
   }
   std::string rest = path.substr(at + key.size());
   if (rest.ends_with(".gz")) rest.resize(rest.size() - 3);
@@ -180,25 +180,27 @@ std::pair<int64_t, int64_t> numbers_in(std::string_view path) {
   return {number(parent(path)), number(leaf(path))};
 }
 
-Index read_index(const TaskInfo& task, const PrepareOptions& options, const Variant& variant) {
+Index read_index(const TaskInfo& task, const PrepareOptions& options,
+                 const Difficulty& difficulty) {
   std::map<std::string, std::vector<PathfinderRow>> found;  // by folder
   visit_files(
       options.from,
       [&](const SourceFile& file) {
-        const auto place = place_of(file, variant);
+        const auto place = place_of(file, difficulty);
         return place && place->rest.starts_with("metadata/") && place->rest.ends_with(".npy");
       },
       [&](const SourceFile& file, ByteStream& stream) {
-        auto& rows = found[place_of(file, variant)->folder];
+        auto& rows = found[place_of(file, difficulty)->folder];
         const auto bytes = read_all(stream, file.shown, kMaxFile);
         const auto more = read_pathfinder_metadata(bytes, file.shown);
         rows.insert(rows.end(), more.begin(), more.end());
       });
   if (found.empty()) {
-    throw DataError(fmt::format(
-        "{}: no pathfinder{}/{}/metadata/*.npy below {}; get it from {} or "
-        "generate it: make data TASK={}",
-        task.name, variant.side, variant.folder, options.from.string(), task.source, task.name));
+    throw DataError(
+        fmt::format("{}: no pathfinder{}/{}/metadata/*.npy below {}; get it from {} or "
+                    "generate it: make data TASK={}",
+                    task.name, difficulty.side, difficulty.folder, options.from.string(),
+                    task.source, task.name));
   }
   // The release holds a second, suspect copy of the 128 set deeper down: take the outermost.
   const auto depth = [](const std::string& path) {
@@ -209,7 +211,7 @@ Index read_index(const TaskInfo& task, const PrepareOptions& options, const Vari
     if (depth(at->first) < depth(best->first)) best = at;
   }
   if (found.size() > 1) {
-    warn(options, fmt::format("{} copies of {} found; reading {}", found.size(), variant.folder,
+    warn(options, fmt::format("{} copies of {} found; reading {}", found.size(), difficulty.folder,
                               best->first));
   }
   auto& rows = best->second;
@@ -226,8 +228,8 @@ Index read_index(const TaskInfo& task, const PrepareOptions& options, const Vari
 }
 
 void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
-  const Variant variant = variant_of(task);
-  const Index index = read_index(task, options, variant);
+  const Difficulty difficulty = difficulty_of(task);
+  const Index index = read_index(task, options, difficulty);
   const auto total = static_cast<int64_t>(index.images.size());
   const Splitter split_of(total, options.data_seed);
   int64_t read = 0;
@@ -235,18 +237,18 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
   visit_files(
       options.from,
       [&](const SourceFile& file) {
-        const auto place = place_of(file, variant);
+        const auto place = place_of(file, difficulty);
         return place && place->folder == index.folder && index.images.contains(place->rest);
       },
       [&](const SourceFile& file, ByteStream& stream) {
-        const auto [number, label] = index.images.at(place_of(file, variant)->rest);
+        const auto [number, label] = index.images.at(place_of(file, difficulty)->rest);
         const auto bytes = read_all(stream, file.shown, kMaxFile);
         ++read;
         if (bytes.empty()) return warn(options, file.shown + ": empty file, skipped");
         const GrayImage image = decode_png(bytes, file.shown);
-        if (image.height != variant.side || image.width != variant.side) {
+        if (image.height != difficulty.side || image.width != difficulty.side) {
           throw DataError(fmt::format("{}: image of {}x{} pixels, expected {}x{}", file.shown,
-                                      image.height, image.width, variant.side, variant.side));
+                                      image.height, image.width, difficulty.side, difficulty.side));
         }
         digest.update(image.pixels);
         set.split(split_of(number)).add(label, image.pixels);
@@ -270,8 +272,9 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
 // ---- generating --------------------------------------------------------------------------------
 
 void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
-  const Variant variant = variant_of(task);
-  const PathfinderGenerator generator(pathfinder_parameters(variant.side, variant.contour_length));
+  const Difficulty difficulty = difficulty_of(task);
+  const PathfinderGenerator generator(
+      pathfinder_parameters(difficulty.side, difficulty.contour_length));
   const int64_t total = options.limit > 0 ? options.limit : kOfficialImages;
   if (total < 10) {
     throw UsageError(fmt::format("{}: limit is {}, expected at least 10", task.name, total));
@@ -288,9 +291,9 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
     progress(options, "generating images", begin + count, total);
   }
   set.provenance =
-      nlohmann::json{{"how", "generated"},   {"generator", kPathfinderGenerator},
-                     {"side", variant.side}, {"contour_length", variant.contour_length},
-                     {"images", total},      {"data_seed", options.data_seed}}
+      nlohmann::json{{"how", "generated"},      {"generator", kPathfinderGenerator},
+                     {"side", difficulty.side}, {"contour_length", difficulty.contour_length},
+                     {"images", total},         {"data_seed", options.data_seed}}
           .dump();
 }
 
@@ -318,12 +321,12 @@ void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
   if (facts.value("how", "") != "generated") {
     throw UsageError(fmt::format("{}: only a generated set can be exported", task.name));
   }
-  const Variant variant = variant_of(task);
-  const PathfinderParameters p = pathfinder_parameters(variant.side, variant.contour_length);
+  const Difficulty difficulty = difficulty_of(task);
+  const PathfinderParameters p = pathfinder_parameters(difficulty.side, difficulty.contour_length);
   const PathfinderGenerator generator(p);
   const int64_t total = facts.at("images");
   const uint64_t seed = facts.at("data_seed");
-  OutputFolder folder(dir / fmt::format("pathfinder{}", variant.side) / variant.folder);
+  OutputFolder folder(dir / fmt::format("pathfinder{}", difficulty.side) / difficulty.folder);
   std::vector<PathfinderImage> images(kImagesPerFolder);
   for (int64_t k = 0; k * kImagesPerFolder < total; ++k) {
     const int64_t begin = k * kImagesPerFolder, count = std::min(kImagesPerFolder, total - begin);

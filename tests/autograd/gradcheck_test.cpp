@@ -113,9 +113,9 @@ TEST_CASE("gradcheck perturbs parameters in place and leaves their gradients alo
   const std::vector<double> start = w.value.to_vector();
   const Function f = [&](Tape& tape, Vars v) {
     const Var halved =
-        record("wrong", {tape.use(wrong)}, wrong.value,
+        record("wrong", {tape.parameter(wrong)}, wrong.value,
                [](const Tensor& dy, Grads& g) { g.add(0, tensor::affine(dy, 0.5)); });
-    return linear(v[0], tape.use(w), halved);
+    return linear(v[0], tape.parameter(w), halved);
   };
   const std::vector<Parameter*> parameters = {&w, &wrong};
   const auto report = gradcheck(f, {normal({2, 4})}, {}, {"x"}, parameters);

@@ -187,12 +187,13 @@ TEST_CASE("every op writes into none of its inputs, nor into the upstream gradie
       inputs.push_back(tape.input(x));
     }
     const Var y = sample.call(tape, inputs);
-    const Tensor seed = Tensor::full(y.shape(), 0.75, DType::f64, Device::cpu);
-    tape.backward(y, seed);
+    const Tensor cotangent = Tensor::full(y.shape(), 0.75, DType::f64, Device::cpu);
+    tape.backward(y, cotangent);
     for (std::size_t i = 0; i < before.size(); ++i) {
       CHECK(sample.inputs[i].to_vector() == before[i]);
     }
-    CHECK(seed.to_vector() == std::vector<double>(static_cast<std::size_t>(seed.numel()), 0.75));
+    CHECK(cotangent.to_vector() ==
+          std::vector<double>(static_cast<std::size_t>(cotangent.numel()), 0.75));
   });
 }
 

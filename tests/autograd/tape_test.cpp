@@ -75,30 +75,30 @@ TEST_CASE("an op may hand the same tensor to both of its uses of one input") {
   CHECK(tape.grad(x).to_vector() == Values{2, 2});
 }
 
-TEST_CASE("the seed is only read") {
-  const Tensor seed = f64({10, 20});
+TEST_CASE("the cotangent is only read") {
+  const Tensor cotangent = f64({10, 20});
   Tape tape;
   const Var x = tape.input(f64({1, 2}));
-  const Var y = reshape(x, {1, 2});  // its gradient is a view of the seed
+  const Var y = reshape(x, {1, 2});  // its gradient is a view of the cotangent
   const Var z = reshape(y, {2});
   (void)(x + x);  // unreached
-  tape.backward(z, seed);
+  tape.backward(z, cotangent);
   CHECK(tape.grad(x).to_vector() == Values{10, 20});
-  CHECK(seed.to_vector() == Values{10, 20});
+  CHECK(cotangent.to_vector() == Values{10, 20});
 
   Tape again;
   const Var v = again.input(f64({1, 2}));
-  again.backward(v + affine(v, 2) + affine(v, 3), seed);
+  again.backward(v + affine(v, 2) + affine(v, 3), cotangent);
   CHECK(again.grad(v).to_vector() == Values{60, 120});
-  CHECK(seed.to_vector() == Values{10, 20});
+  CHECK(cotangent.to_vector() == Values{10, 20});
 }
 
 TEST_CASE("the first gradient is kept without a copy") {
-  const Tensor seed = f64({1, 2});
+  const Tensor cotangent = f64({1, 2});
   Tape tape;
   const Var x = tape.input(f64({3, 4}));
-  tape.backward(watched(x, nullptr), seed);
-  CHECK(tape.grad(x).raw() == seed.raw());
+  tape.backward(watched(x, nullptr), cotangent);
+  CHECK(tape.grad(x).raw() == cotangent.raw());
 }
 
 TEST_CASE("an undefined gradient means zero") {
@@ -115,7 +115,7 @@ TEST_CASE("a parameter that is used twice receives both gradients") {
   Parameter& p = store.add("p", {2}, constant_init(3));
   packed(store);
   Tape tape;
-  tape.backward(sum_all(tape.use(p) * tape.use(p)));
+  tape.backward(sum_all(tape.parameter(p) * tape.parameter(p)));
   CHECK(p.grad.to_vector() == Values{6, 6});
   CHECK(p.has_gradient);
 }
@@ -127,7 +127,7 @@ TEST_CASE("a parameter's gradient adds up over tapes until it is zeroed") {
   packed(store);
   for (int step = 0; step < 3; ++step) {
     Tape tape;
-    tape.backward(sum_all(square(tape.use(p))), f64({0.5}, {}));
+    tape.backward(sum_all(square(tape.parameter(p))), f64({0.5}, {}));
   }
   CHECK(p.grad.to_vector() == Values{9, 9});
   CHECK_FALSE(unused.has_gradient);
@@ -142,7 +142,7 @@ TEST_CASE("a constant buffer and a constant receive no gradient and stop the wal
   packed(store);
   Tape tape;
   const Var x = tape.input(f64({1, 2}));
-  const Var b = tape.use(buffer), c = tape.constant(f64({5, 7}));
+  const Var b = tape.parameter(buffer), c = tape.constant(f64({5, 7}));
   CHECK_FALSE(b.needs_grad());
   CHECK_FALSE((b * c).needs_grad());
   bool asked = false;
@@ -232,7 +232,7 @@ TEST_CASE("eval mode computes the same values and records no backward") {
   Parameter& p = store.add("p", {}, constant_init(3));
   packed(store);
   const Var x = tape.input(f64({2}, {}));
-  const Var y = watched(x * tape.use(p), saved);
+  const Var y = watched(x * tape.parameter(p), saved);
   saved.reset();
   CHECK(watch.expired());
   CHECK(y.value().item() == 6);
@@ -273,7 +273,7 @@ TEST_CASE("check_finite names a parameter that is not finite") {
   p.value.data<double>()[1] = std::nan("");
   Tape tape;
   tape.check_finite(true);
-  CHECK_MESSAGE_HAS(tape.use(p), "parameter layer.weight");
+  CHECK_MESSAGE_HAS(tape.parameter(p), "parameter layer.weight");
 }
 
 // ---- errors
@@ -301,7 +301,7 @@ TEST_CASE("leaves are floating point") {
   CHECK_MESSAGE_HAS(tape.constant(ids), "Tape::constant: ");
   CHECK_MESSAGE_HAS(tape.input(Tensor()), "undefined tensor");
   ParameterStore store;
-  CHECK_MESSAGE_HAS(tape.use(store.add("late", {1}, constant_init(0))), "parameter late");
+  CHECK_MESSAGE_HAS(tape.parameter(store.add("late", {1}, constant_init(0))), "parameter late");
 }
 
 TEST_CASE("an undefined Var is refused") {
@@ -334,8 +334,8 @@ TEST_CASE("backward says why it cannot start") {
   const Var x = tape.input(f64({1, 2})), c = tape.constant(f64({1}));
   const Var y = exp(x);
   CHECK_MESSAGE_HAS(tape.backward(y), "one element, got f64[2]@cpu");
-  CHECK_MESSAGE_HAS(tape.backward(y, f64({1})), "seed f64[1]@cpu for output f64[2]@cpu");
-  CHECK_MESSAGE_HAS(tape.backward(y, y.value().to(DType::f32)), "seed f32[2]@cpu");
+  CHECK_MESSAGE_HAS(tape.backward(y, f64({1})), "cotangent f64[1]@cpu for output f64[2]@cpu");
+  CHECK_MESSAGE_HAS(tape.backward(y, y.value().to(DType::f32)), "cotangent f32[2]@cpu");
   CHECK_MESSAGE_HAS(tape.backward(c), "depends on no parameter or input");
   CHECK_MESSAGE_HAS(tape.grad(y), "this is 'exp'");
   tape.backward(sum_all(y));

@@ -8,11 +8,11 @@
 
 #include "data/random.hpp"
 #include "data/tasks/listops.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 

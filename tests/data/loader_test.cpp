@@ -5,11 +5,11 @@
 #include <atomic>
 #include <fstream>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 
@@ -112,7 +112,7 @@ TEST_CASE("reading a set takes no memory that grows with it") {
   Folder folder;
   std::vector<uint8_t> tokens(kLength, 7);
   {
-    CacheSet set("made-up", folder.path(), 1, 0);
+    CacheSet set("synthetic", folder.path(), 1, 0);
     set.classes = 1;
     for (int i = 0; i < kExamples; ++i) set.split("train").add(0, tokens);
     set.commit();

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-namespace skytape::data::made_up {
+namespace skytape::data::synthetic {
 
 std::optional<std::filesystem::path> real_data_or_skip(const std::string& part) {
   const char* const root = std::getenv("SKYTAPE_DATA");
@@ -15,4 +15,4 @@ std::optional<std::filesystem::path> real_data_or_skip(const std::string& part) 
   return {};
 }
 
-}  // namespace skytape::data::made_up
+}  // namespace skytape::data::synthetic

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-namespace skytape::data::made_up {
+namespace skytape::data::synthetic {
 
 /// The folder `part` of $SKYTAPE_DATA: imdb (aclImdb_v1.tar.gz), cifar10, listops, aan-substitute
-/// or reference (Pathfinder). Without it, says aloud that the case is skipped.
+/// or reference (Pathfinder). Without it, says that the case is skipped.
 [[nodiscard]] std::optional<std::filesystem::path> real_data_or_skip(const std::string& part);
 
-}  // namespace skytape::data::made_up
+}  // namespace skytape::data::synthetic

@@ -1,4 +1,4 @@
-// Loops over the devices of this machine. Without a GPU the CUDA half is skipped aloud and counted.
+// Loops over the devices of this machine. Without a GPU the CUDA half is skipped with a message and counted.
 #pragma once
 
 #include "tensor/core/tensor.hpp"
@@ -13,7 +13,7 @@ void begin_case(const char* name);
 /// True when a GPU answers. Otherwise counts the running case as skipped, and says so once a case.
 [[nodiscard]] bool cuda_or_skip();
 
-/// True when this CPU multiplies bf16. Otherwise says aloud that the running case is skipped.
+/// True when this CPU multiplies bf16. Otherwise says that the running case is skipped.
 [[nodiscard]] bool cpu_bf16_or_skip();
 
 /// f(Device::cpu), then f(Device::cuda) where a GPU is.

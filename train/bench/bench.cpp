@@ -199,7 +199,8 @@ BenchResult run_bench(const BenchCase& c) {
       average_rate(c, result);
       keep_counts(forward_graphs);
     } else {
-      Trainer trainer(model, config.adamw, config.schedule, kSeed, config.chunk_limits(), c.graphs);
+      Trainer trainer(model, config.adamw, config.schedule, kSeed, config.microbatch_limits(),
+                      c.graphs);
       start_memory(c, result);
       measured = measure(c, [&] { trainer.step(batch); });
       result.step = measured.timing;

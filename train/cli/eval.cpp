@@ -48,11 +48,11 @@ int run(const EvalFlags& flags) {
   const Splits splits = open_splits(saved.config, progress);
   const data::Dataset& split = flags.split == "dev" ? splits.dev : splits.test;
   data::BatchOptions batches = saved.config.batches;
-  batches.batch = saved.config.chunk();
+  batches.batch = saved.config.microbatch();
   EvaluateOptions options;
   options.examples = flags.examples;
   options.seed = saved.config.seed;
-  options.positions = saved.config.chunk_limits().positions;
+  options.positions = saved.config.microbatch_limits().positions;
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.at(flags.split, done, total);
   };

@@ -26,11 +26,11 @@ void print_build() {
 /// Trainable parameters of one layer at the LRA sizes, e.g. "E [128, 2048]"; "none".
 std::string parameters_of(const attention::Spec& spec) {
   ParameterStore store;
-  attention::Build build;
-  build.nominal_length = 2048;
-  build.prefix = "";
-  build.store = &store;
-  const auto method = spec.make(build, {});
+  attention::LayerContext context;
+  context.nominal_length = 2048;
+  context.prefix = "";
+  context.store = &store;
+  const auto method = spec.make(context, {});
   std::string text;
   for (const Parameter* p : method->parameters()) {
     text += join(text.empty() ? "" : ", ", p->name, " ", p->shape);
@@ -46,11 +46,11 @@ std::string exact_of(const attention::Spec& spec) {
   return text.empty() ? "never" : text;
 }
 
-/// random, reads padding, couples the batch, shares queries and keys.
+/// random, reads padding, budget from the batch, shares queries and keys.
 std::string traits_of(const attention::Spec& spec) {
   std::string text = spec.random ? "random" : "deterministic";
   if (spec.reads_padding) text += ", reads padding";
-  if (!spec.per_example) text += ", couples the batch";
+  if (!spec.per_example) text += ", budget from the batch";
   if (spec.shared_qk) text += ", queries are the keys";
   return text;
 }
@@ -147,7 +147,7 @@ int run(const InfoFlags& flags) {
 
 void add_info(CLI::App& app, int& exit_code) {
   CLI::App* command =
-      app.add_subcommand("info", "facts: build, attention, recipe, task, or run FOLDER");
+      app.add_subcommand("info", "facts: context, attention, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command->add_option("topic", flags->topic,
                       "build (default), attention, recipe, task, or run with its folder");

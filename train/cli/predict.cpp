@@ -65,7 +65,7 @@ int run(const PredictFlags& flags) {
     if (line_number == 1 && line == "Source\tTarget") continue;  // header of the official files
     examples.push_back(
         data::tokenise(*saved.config.task, line, fmt::format("{}:{}", shown, line_number)));
-    if (static_cast<std::int64_t>(examples.size()) == saved.config.chunk()) flush();
+    if (static_cast<std::int64_t>(examples.size()) == saved.config.microbatch()) flush();
   }
   flush();
   return 0;

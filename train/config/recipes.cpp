@@ -13,7 +13,7 @@ constexpr double kMost = 1e9;  // upper end of counts that only memory or patien
 
 constexpr KeyInfo kKeys[] = {
     {"batch", KeyKind::integer, 1, 65536, {}, "examples per optimiser step"},
-    {"accumulate", KeyKind::integer, 1, 65536, {}, "chunks a batch is computed in"},
+    {"accumulate", KeyKind::integer, 1, 65536, {}, "microbatches a batch is computed in"},
     {"lr", KeyKind::real, 0, 10, {}, "highest learning rate"},
     {"warmup", KeyKind::integer, 2, kMost, {}, "steps until the highest rate"},
     {"steps", KeyKind::integer, 3, kMost, {}, "optimiser steps, and length of the schedule"},
@@ -51,8 +51,7 @@ constexpr KeyInfo kKeys[] = {
 };
 
 constexpr std::array<RecipeInfo, 3> kRecipes = {{
-    {"skytape",
-     "the Skyformer paper's model, schedule and features with the plain mistakes mended"},
+    {"skytape", "the Skyformer paper's model, schedule and features with the known bugs fixed"},
     {"skyformer", "the Skyformer paper's table with its official code's behaviour"},
     {"skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping"},
 }};
@@ -134,7 +133,7 @@ constexpr TaskRow kTasks[] = {
 
 /// Gradient accumulation that the papers' configurations give to single methods.
 struct Accumulation {
-  std::string_view recipe, task, method, chunks;
+  std::string_view recipe, task, method, microbatches;
 };
 
 constexpr Accumulation kAccumulation[] = {
@@ -184,7 +183,7 @@ constexpr PaperOption kPaperOptions[] = {
 /// Measured with models that see no order: data.md 0.
 struct FloorRow {
   std::string_view task;
-  Floor floor;
+  TrivialBaseline baseline;
 };
 constexpr FloorRow kFloors[] = {
     {"listops", {0.362, "the best label given the root operator alone"}},
@@ -194,7 +193,7 @@ constexpr FloorRow kFloors[] = {
     {"retrieval", {0.5, "always the same answer"}},
 };
 
-/// Variants of a benchmark's task (easier pictures, substitute data) belong to it.
+/// Variations of a benchmark's task (easier pictures, substitute data) belong to it.
 std::string_view family(std::string_view task) {
   if (task.starts_with("pathx") || task.starts_with("pathfinder")) return "pathfinder";
   return task.starts_with("retrieval") ? "retrieval" : task;
@@ -255,7 +254,7 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
   }
   for (const Accumulation& row : kAccumulation) {
     if (row.recipe == recipe && row.task == rows_for(task) && row.method == method) {
-      add("accumulate", row.chunks, of_recipe + ", row " + std::string(method));
+      add("accumulate", row.microbatches, of_recipe + ", row " + std::string(method));
     }
   }
   if (recipe == "skytape") return settings;
@@ -273,9 +272,9 @@ bool matches(const PaperOption& row, std::string_view method) {
   return method.starts_with(row.methods.substr(0, row.methods.size() - 1));
 }
 
-Floor trivial_floor(std::string_view task) {
+TrivialBaseline trivial_baseline(std::string_view task) {
   for (const FloorRow& row : kFloors) {
-    if (row.task == family(task)) return row.floor;
+    if (row.task == family(task)) return row.baseline;
   }
   return {};
 }

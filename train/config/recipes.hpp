@@ -54,10 +54,10 @@ struct PaperOption {
 [[nodiscard]] bool matches(const PaperOption& row, std::string_view method);
 
 /// Accuracy that needs no attention at all (data.md 0); negative: not known.
-struct Floor {
+struct TrivialBaseline {
   double accuracy = -1;
   std::string_view what = {};
 };
-[[nodiscard]] Floor trivial_floor(std::string_view task);
+[[nodiscard]] TrivialBaseline trivial_baseline(std::string_view task);
 
 }  // namespace skytape::train

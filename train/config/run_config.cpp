@@ -244,10 +244,10 @@ void fill_model(RunConfig& c, const Values& values) {
 
   // The method itself judges its options; the model that counts is built later.
   ParameterStore scratch;
-  c.couples_batch =
+  c.needs_whole_batch =
       c.method
           ->make({0, m.heads, m.head_width, m.nominal_length, "", &scratch}, m.attention_options)
-          ->couples_batch();
+          ->needs_whole_batch();
 }
 
 /// Fills the typed fields from `settings`.
@@ -290,8 +290,8 @@ Precision parse_precision(const std::string& name) {
   throw UsageError(fmt::format("precision: expected fp32, tf32 or bf16, got {}", name));
 }
 
-ChunkLimits RunConfig::chunk_limits() const {
-  const bool at_once = device != Device::cpu || couples_batch;
+MicrobatchLimits RunConfig::microbatch_limits() const {
+  const bool at_once = device != Device::cpu || needs_whole_batch;
   return {accumulate, at_once ? 0 : cache_positions()};
 }
 

@@ -17,7 +17,7 @@
 #include "tensor/core/device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/config/recipes.hpp"
-#include "train/step/chunks.hpp"
+#include "train/step/microbatches.hpp"
 
 namespace skytape::train {
 
@@ -48,7 +48,7 @@ struct RunConfig {
   std::vector<Setting> settings;  // every effective value, recipe keys first, then the method's
 
   // The same values, typed.
-  std::int64_t accumulate = 1;  // chunks a batch is computed in
+  std::int64_t accumulate = 1;  // microbatches a batch is computed in
   nn::AdamWConfig adamw;
   nn::OneCycle schedule;
   std::int64_t eval_every = 500;        // steps
@@ -60,15 +60,17 @@ struct RunConfig {
   Precision precision = Precision::fp32;
   data::DevRule dev_rule = data::DevRule::held_out;
   data::BatchOptions batches;
-  nn::ModelConfig model;       // classes as the task says; the data may tell otherwise
-  bool couples_batch = false;  // the method with these options; see attention::Method
+  nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
+  bool needs_whole_batch = false;  // the method with these options; see attention::Method
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
-  [[nodiscard]] std::int64_t chunk() const { return (batches.batch + accumulate - 1) / accumulate; }
+  [[nodiscard]] std::int64_t microbatch() const {
+    return (batches.batch + accumulate - 1) / accumulate;
+  }
   /// How training splits a batch: whole on a GPU and where its examples are coupled, else in parts
   /// that suit the caches.
-  [[nodiscard]] ChunkLimits chunk_limits() const;
+  [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 
 /// What --precision accepts, for help texts.

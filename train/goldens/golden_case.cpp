@@ -32,12 +32,12 @@ bool is_gradient(const std::string& array) {
 }
 
 /// Limits of goldens/README.md.
-double limit_for(const std::string& variant, const std::string& array, DType dtype) {
+double limit_for(const std::string& method, const std::string& array, DType dtype) {
   const bool gradient = is_gradient(array);
   if (array.starts_with("after3.")) return dtype == DType::f64 ? 1e-9 : 5e-5;
-  const bool nystrom = variant.starts_with("nystrom");
+  const bool nystrom = method.starts_with("nystrom");
   if (dtype == DType::f64) return nystrom ? 1e-9 : 1e-10;
-  if (nystrom || variant == "performer") return 1e-4;
+  if (nystrom || method == "performer") return 1e-4;
   return gradient ? 5e-5 : 1e-5;
 }
 
@@ -60,7 +60,7 @@ GoldenCase read_golden_case(const fs::path& folder) {
     std::ifstream stream(file);
     if (!stream) throw DataError(join(file.string(), ": cannot be read"));
     const json meta = json::parse(stream);
-    c.variant = meta.at("variant").get<std::string>();
+    c.method = meta.at("variant").get<std::string>();
     for (const auto& [key, value] : meta.at("options").items()) {
       if (!value.is_null()) c.options[key] = option_text(value);  // null: the method's own choice
     }
@@ -101,7 +101,7 @@ void Comparison::check(const std::string& name, std::vector<double> ours) {
       array.integer ? std::vector<double>(array.integers.begin(), array.integers.end())
                     : array.reals;
   GoldenRow row = start(name);
-  row.limit = limit_for(case_.variant, name, dtype_);
+  row.limit = limit_for(case_.method, name, dtype_);
   if (ours.size() != golden.size()) {
     row.status = Status::failed;
     row.note = join("sizes differ: ", ours.size(), " values, the golden has ", golden.size());
@@ -129,7 +129,7 @@ void Comparison::note(Status status, const std::string& text) {
 
 GoldenRow Comparison::start(const std::string& name) const {
   GoldenRow row;
-  row.variant = case_.variant;
+  row.method = case_.method;
   row.folder = case_.folder;
   row.array = name;
   row.dtype = dtype_;

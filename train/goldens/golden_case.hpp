@@ -16,7 +16,7 @@ namespace skytape {
 struct GoldenCase {
   std::filesystem::path path;  // of its folder
   std::string folder;          // last two components, for people
-  std::string variant;
+  std::string method;
   attention::OptionValues options;
   std::map<std::string, NpyArray> arrays;
 
@@ -48,7 +48,7 @@ class Comparison {
   double largest_gradient_ = 0;
 };
 
-/// The case variant `model`: the papers' whole classifier, its gradients, and three steps of the
+/// The case method `model`: the papers' whole classifier, its gradients, and three steps of the
 /// optimiser.
 void run_golden_model(const GoldenCase& c, DType dtype, Device device, Comparison& comparison);
 

@@ -76,13 +76,13 @@ void run_method(const attention::Spec& spec, const GoldenCase& c, const OptionVa
   const Tensor q0 = tensor(names.q);  // [B, H, N, D]
 
   ParameterStore store;
-  attention::Build build;
-  build.heads = q0.size(1);
-  build.head_width = q0.size(3);
-  build.nominal_length = q0.size(2);
-  build.prefix = "attn.";
-  build.store = &store;
-  const std::unique_ptr<attention::Method> method = spec.make(build, options);
+  attention::LayerContext context;
+  context.heads = q0.size(1);
+  context.head_width = q0.size(3);
+  context.nominal_length = q0.size(2);
+  context.prefix = "attn.";
+  context.store = &store;
+  const std::unique_ptr<attention::Method> method = spec.make(context, options);
   store.pack(dtype, device, 1);
   store.zero_gradients();
   for (const auto& [name, array] : c.arrays) {
@@ -133,17 +133,17 @@ void run_tables(const attention::Spec& spec, const GoldenCase& c, DType dtype,
   for (const auto& [name, golden] : c.arrays) {
     const std::size_t last = name.rfind('_');
     const std::string buffer = name.substr(5, last - 5);
-    attention::Build build;
-    build.heads = golden.shape[0];
-    build.nominal_length = std::stoll(name.substr(last + 1));
+    attention::LayerContext context;
+    context.heads = golden.shape[0];
+    context.nominal_length = std::stoll(name.substr(last + 1));
     OptionValues options = c.options;
     options["random_range"] = "official";
 
     std::vector<std::set<double>> possible;  // of each row of the table
     for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
       ParameterStore store;
-      build.store = &store;
-      const std::unique_ptr<attention::Method> method = spec.make(build, options);
+      context.store = &store;
+      const std::unique_ptr<attention::Method> method = spec.make(context, options);
       store.pack(dtype, Device::cpu, seed);
       const std::vector<double> drawn = parameter_named(store, buffer).value.to_vector();
       const std::size_t per_row =
@@ -187,7 +187,7 @@ void run_attention(const attention::Spec& spec, const GoldenCase& c, DType dtype
   }
 }
 
-// ---- variants that are no attention method ---------------------------------------------------
+// ---- methods that are no attention method ---------------------------------------------------
 
 void run_inverse(const GoldenCase& c, DType dtype, Device device, Comparison& comparison) {
   const Tensor m = c.get("M").tensor(dtype).to(device);    // [B, H, L, L]
@@ -196,7 +196,7 @@ void run_inverse(const GoldenCase& c, DType dtype, Device device, Comparison& co
     attention::InverseConfig config;
     OptionValues options = c.options;
     options.insert(more.begin(), more.end());
-    attention::assign(c.variant, config.options(), options);
+    attention::assign(c.method, config.options(), options);
     attention::InverseSaved saved;
     const Tensor result = attention::inverse_forward(m, config, saved);
     if (z != nullptr) *z = result;
@@ -213,7 +213,7 @@ void run_inverse(const GoldenCase& c, DType dtype, Device device, Comparison& co
 }
 
 using Runner = void (*)(const GoldenCase&, DType, Device, Comparison&);
-/// Variants with a runner of their own; all others are looked up among the attention methods.
+/// Methods with a runner of their own; all others are looked up among the attention methods.
 const std::map<std::string, Runner>& special_runners() {
   static const std::map<std::string, Runner> runners = {{"iterative_inverse", run_inverse},
                                                         {"model", run_golden_model}};
@@ -223,13 +223,13 @@ const std::map<std::string, Runner>& special_runners() {
 void run_case(const GoldenCase& c, DType dtype, Device device, std::vector<GoldenRow>& rows) {
   Comparison comparison(c, dtype, rows);
   try {
-    const auto special = special_runners().find(c.variant);
+    const auto special = special_runners().find(c.method);
     if (special != special_runners().end()) {
       special->second(c, dtype, device, comparison);
       return;
     }
     for (const attention::Spec& spec : attention::registry()) {
-      if (spec.name == c.variant) return run_attention(spec, c, dtype, device, comparison);
+      if (spec.name == c.method) return run_attention(spec, c, dtype, device, comparison);
     }
     comparison.note(Status::not_implemented, "not implemented");
   } catch (const DataError&) {
@@ -255,15 +255,15 @@ std::vector<GoldenRow> run_goldens(const fs::path& directory, Device device) {
     throw DataError(join("goldens: no directory ", directory.string()));
   }
   std::vector<GoldenRow> rows;
-  for (const fs::path& variant : folders_in(directory)) {
-    for (const fs::path& folder : folders_in(variant)) {
+  for (const fs::path& method : folders_in(directory)) {
+    for (const fs::path& folder : folders_in(method)) {
       if (!fs::exists(folder / "meta.json")) continue;
       const GoldenCase c = read_golden_case(folder);
       for (const DType dtype : {DType::f64, DType::f32}) run_case(c, dtype, device, rows);
     }
   }
   if (rows.empty()) {
-    throw DataError(join("goldens: no <variant>/<case>/meta.json below ", directory.string()));
+    throw DataError(join("goldens: no <method>/<case>/meta.json below ", directory.string()));
   }
   return rows;
 }

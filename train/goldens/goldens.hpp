@@ -1,7 +1,7 @@
 // Golden vectors: arrays that other programs computed, compared with what this one computes.
 //
-// A case is a folder DIR/<variant>/<case>/ with a meta.json and one .npy file per array; what counts
-// is what meta.json says (variant, options, arrays), never a folder's name.
+// A case is a folder DIR/<method>/<case>/ with a meta.json and one .npy file per array; what counts
+// is what meta.json says (method, options, arrays), never a folder's name.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,8 @@ namespace skytape {
 /// One comparison: an array of a case in one dtype.
 struct GoldenRow {
   enum class Status { passed, failed, not_implemented };
-  std::string variant, folder;  // folder: "softmax/pad", to find the case again
-  std::string array;            // "out", "dq", …; empty when the case could not run
+  std::string method, folder;  // folder: "softmax/pad", to find the case again
+  std::string array;           // "out", "dq", …; empty when the case could not run
   DType dtype = DType::f64;
   double error = 0, limit = 0;  // ||ours - golden|| / ||golden||
   Status status = Status::passed;

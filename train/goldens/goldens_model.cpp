@@ -47,7 +47,7 @@ struct Setting {
   nn::ModelConfig model;
   nn::AdamWConfig adamw;
   nn::OneCycle schedule;
-  std::int64_t chunks = 1;  // of a batch (gradient accumulation)
+  std::int64_t microbatches = 1;  // of a batch (gradient accumulation)
 };
 
 Setting read_setting(const GoldenCase& c) {
@@ -68,7 +68,7 @@ Setting read_setting(const GoldenCase& c) {
   s.schedule = {options.real("lr"), options.integer("schedule_steps"), options.integer("warmup")};
   s.adamw.weight_decay = options.real("weight_decay");
   s.adamw.clip_value = options.real("clip_value");
-  s.chunks = options.integer("accumulate");
+  s.microbatches = options.integer("accumulate");
   (void)options.take("batch");
   const std::string mask = options.take("mask");
   ENSURE(mask == "nonzero", "goldens: model case with mask rule '", mask, "', expected nonzero");
@@ -91,17 +91,17 @@ nn::ModelInput read_input(const GoldenCase& c, int towers, int step, std::int64_
   return input;
 }
 
-/// One training step with accumulation; checks the chunks' logits and returns the loss.
+/// One training step with accumulation; checks the microbatches' logits and returns the loss.
 double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, int step,
                 Comparison& comparison) {
   const DType dtype = model.parameters().values().dtype();
   const Device device = model.parameters().values().device();
   const Tensor labels = c.get(join("label_step", step)).tensor(DType::i32).to(device);  // [B]
-  const std::int64_t size = labels.size(0) / setting.chunks;
+  const std::int64_t size = labels.size(0) / setting.microbatches;
   double loss_sum = 0;
   model.parameters().zero_gradients();
-  for (std::int64_t chunk = 0; chunk < setting.chunks; ++chunk) {
-    const std::int64_t begin = chunk * size, end = begin + size;
+  for (std::int64_t microbatch = 0; microbatch < setting.microbatches; ++microbatch) {
+    const std::int64_t begin = microbatch * size, end = begin + size;
     nn::StepContext context;  // dropout is 0 in all cases
     context.first_example = begin;
     for (int layer = 0; layer < setting.model.layers; ++layer) {
@@ -117,8 +117,10 @@ double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, i
     Tape tape;
     const Var logits = model.logits(tape, input, context);  // [B, C]
     const std::string name = join("logits_step", step);
-    comparison.check(setting.chunks == 1 ? name : join(name, "_chunk", chunk), logits.value());
-    const Var loss = affine(cross_entropy(logits, labels.slice(begin, end)), 1.0 / setting.chunks);
+    comparison.check(setting.microbatches == 1 ? name : join(name, "_chunk", microbatch),
+                     logits.value());
+    const Var loss =
+        affine(cross_entropy(logits, labels.slice(begin, end)), 1.0 / setting.microbatches);
     loss_sum += loss.value().item();
     tape.backward(loss);
   }

@@ -58,7 +58,7 @@ class Run {
         json_(full_config(config, splits_)),
         folder_(open_folder()),
         model_(model_config(config, splits_), DType::f32, config.device, config.seed),
-        trainer_(model_, config.adamw, config.schedule, config.seed, config.chunk_limits(),
+        trainer_(model_, config.adamw, config.schedule, config.seed, config.microbatch_limits(),
                  options.graphs),
         evaluator_(model_, options.graphs) {
     trainer_.check_finite(options.check_finite);
@@ -162,12 +162,12 @@ class Run {
   }
 
   [[nodiscard]] std::string how_computed() const {
-    const ChunkLimits limits = config_.chunk_limits();
+    const MicrobatchLimits limits = config_.microbatch_limits();
     if (limits.positions > 0) {
       return fmt::format("computed {} positions at a time", grouped(limits.positions));
     }
     return limits.accumulate == 1 ? "computed at once"
-                                  : fmt::format("computed in {} chunks", limits.accumulate);
+                                  : fmt::format("computed in {} microbatches", limits.accumulate);
   }
 
   [[nodiscard]] bool evaluation_due() const {
@@ -214,8 +214,8 @@ class Run {
   }
 
   void log() {
-    const TrainFigures figures = trainer_.take_figures();
-    if (!std::isfinite(figures.loss)) {
+    const TrainMetrics metrics = trainer_.take_metrics();
+    if (!std::isfinite(metrics.loss)) {
       throw NonFiniteError(fmt::format(
           "train: the loss is not finite between steps {} and {}; {} (train --check-finite names "
           "the first op that went wrong)",
@@ -226,7 +226,7 @@ class Run {
     // Steps of an earlier process are in the mean, but not in this process's clock.
     const auto steps = static_cast<double>(state_.step - std::max(logged_step_, started_at_));
     const double seconds = std::max(seconds_since_log_, 1e-9);
-    LogPoint point{state_.step, config_.steps(), figures.loss, figures.accuracy};
+    LogPoint point{state_.step, config_.steps(), metrics.loss, metrics.accuracy};
     point.lr = config_.schedule.lr(state_.step - 1);
     point.steps_per_second = steps / seconds;
     point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
@@ -248,11 +248,11 @@ class Run {
   [[nodiscard]] Evaluation evaluate_split(const data::Dataset& split, std::int64_t examples,
                                           const std::string& what) {
     data::BatchOptions batches = config_.batches;
-    batches.batch = config_.chunk();
+    batches.batch = config_.microbatch();
     EvaluateOptions options;
     options.examples = examples;
     options.seed = config_.seed;
-    options.positions = config_.chunk_limits().positions;
+    options.positions = config_.microbatch_limits().positions;
     options.stop = [] { return signal_received() != 0; };
     options.progress = [&](std::int64_t done, std::int64_t total) {
       progress_.at(what, done, total);
@@ -344,7 +344,7 @@ class Run {
     const json result = result_json(config_, json_, outcome);
     folder_.write_json(folder_.result(), result);
     print_result(result, folder_.result());
-    const std::string warning = floor_warning(config_, outcome.test);
+    const std::string warning = baseline_warning(config_, outcome.test);
     if (!warning.empty()) progress_.line(warning);
     return 0;
   }

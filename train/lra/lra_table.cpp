@@ -47,7 +47,7 @@ FinishedRun read_run(const fs::path& folder) {
       throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
     }
   }
-  run.variant = variant_of(config);
+  run.settings = settings_of(config);
   run.config = config;
   return run;
 }
@@ -65,7 +65,7 @@ class TableMaker {
     for (const WantedRun& w : wanted_) {
       const auto task = w.config.at("task").get<std::string>();
       add_task(task);
-      ++row(w.config.at("attention"), variant_of(w.config)).cells[task].wanted;
+      ++row(w.config.at("attention"), settings_of(w.config)).cells[task].wanted;
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
       for (const FinishedRun& run : found_.runs) {
@@ -91,22 +91,22 @@ class TableMaker {
     return table_.rows.back();
   }
 
-  /// The variant under which the run was asked for, if it is a wanted one: a value that was set to
+  /// The settings under which the run was asked for, if it is a wanted one: a value that was set to
   /// what the recipe says anyway makes no other run.
-  [[nodiscard]] std::string variant_in_table(const FinishedRun& run) const {
+  [[nodiscard]] std::string settings_in_table(const FinishedRun& run) const {
     for (const WantedRun& w : wanted_) {
       if (w.folder != run.folder) continue;
       json config = w.config;
       config["data"] = run.config.at("data");
-      if (first_difference(run.config, config).empty()) return variant_of(w.config);
+      if (first_difference(run.config, config).empty()) return settings_of(w.config);
     }
-    return run.variant;
+    return run.settings;
   }
 
   void add(const FinishedRun& run) {
-    const std::string variant = variant_in_table(run);
+    const std::string settings = settings_in_table(run);
     // Runs of one cell share everything but the seed, the data above all.
-    for (const FinishedRun* other : members_[{run.task, run.attention, variant}]) {
+    for (const FinishedRun* other : members_[{run.task, run.attention, settings}]) {
       const bool same_seed = other->seed == run.seed;
       if (!same_seed && other->config.at("data") == run.config.at("data")) continue;
       table_.skipped.push_back(fmt::format("{}: {} {}", run.folder,
@@ -114,8 +114,8 @@ class TableMaker {
                                            other->folder));
       return;
     }
-    members_[{run.task, run.attention, variant}].push_back(&run);
-    TableCell& cell = row(run.attention, variant).cells[run.task];
+    members_[{run.task, run.attention, settings}].push_back(&run);
+    TableCell& cell = row(run.attention, settings).cells[run.task];
     cell.dev.push_back(100 * run.dev);
     cell.test.push_back(100 * run.test);
   }
@@ -180,20 +180,20 @@ class TableMaker {
   FoundRuns found_;
   AccuracyTable table_;
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<const FinishedRun*>>
-      members_;  // of a cell: task, attention, variant
+      members_;  // of a cell: task, attention, settings
 };
 
 // ---- text --------------------------------------------------------------------------------------
 
-bool at_or_below_floor(const std::string& task, double percent) {
-  return percent <= 100 * trivial_floor(task).accuracy;
+bool at_or_below_baseline(const std::string& task, double percent) {
+  return percent <= 100 * trivial_baseline(task).accuracy;
 }
 
 std::string to_text(const TableCell& cell, const std::string& task) {
   if (cell.test.empty()) return "–";
   const double mean = mean_of(cell.test);
   std::string text = fmt::format("{:.2f}", mean);
-  if (at_or_below_floor(task, mean)) text += " ↓";
+  if (at_or_below_baseline(task, mean)) text += " ↓";
   const int seeds = static_cast<int>(cell.test.size());
   if (seeds == 1 && cell.wanted <= 1) return text;
   const auto [least, most] = std::minmax_element(cell.test.begin(), cell.test.end());
@@ -251,7 +251,7 @@ FoundRuns find_runs(const fs::path& folder) {
   return found;
 }
 
-std::string variant_of(const json& config) {
+std::string settings_of(const json& config) {
   std::string text = config.value("recipe", "");
   const json settings = config.value("settings", json::object());
   for (const auto& [key, entry] : settings.items()) {  // nlohmann::json keeps keys sorted
@@ -269,24 +269,24 @@ Table to_table(const AccuracyTable& table) {
   const bool averages = std::all_of(std::begin(kPaperTasks), std::end(kPaperTasks),
                                     [&](const char* task) { return contains(table.tasks, task); });
   Table out{"accuracy", "Test accuracy in percent.", {{"attention"}, {"source"}}, {}, {}};
-  std::vector<Cell> floors = {"–", "trivial floor"};
+  std::vector<Cell> baselines = {"–", "trivial baseline"};
   for (const std::string& task : table.tasks) {
-    const double floor = trivial_floor(task).accuracy;
+    const double baseline = trivial_baseline(task).accuracy;
     out.columns.push_back({task});
-    floors.emplace_back(floor < 0 ? "–" : fmt::format("{:.1f}", 100 * floor));
+    baselines.emplace_back(baseline < 0 ? "–" : fmt::format("{:.1f}", 100 * baseline));
   }
   if (averages) {
     out.columns.push_back({"average"});
-    floors.emplace_back("–");
+    baselines.emplace_back("–");
   }
-  out.add(std::move(floors));
+  out.add(std::move(baselines));
   for (const TableRow& row : table.rows) {
     std::vector<Cell> cells = {row.attention, row.source};
     for (const std::string& task : table.tasks) {
       if (row.paper) {
         const std::optional<double> value = paper_accuracy(*row.paper, task);
         cells.emplace_back(percent(value, "–") +
-                           (value && at_or_below_floor(task, *value) ? " ↓" : ""));
+                           (value && at_or_below_baseline(task, *value) ? " ↓" : ""));
       } else {
         const auto cell = row.cells.find(task);
         cells.emplace_back(cell == row.cells.end() ? "–" : to_text(cell->second, task));
@@ -315,7 +315,7 @@ std::string to_csv(const AccuracyTable& table) {
       "trivial_floor,at_or_below_floor\n";
   for (const TableRow& row : table.rows) {
     for (const std::string& task : table.tasks) {
-      const double floor = 100 * trivial_floor(task).accuracy;
+      const double baseline = 100 * trivial_baseline(task).accuracy;
       std::string figures = ",,,,,";  // nothing is known
       std::optional<double> test;
       if (row.paper) {
@@ -333,9 +333,9 @@ std::string to_csv(const AccuracyTable& table) {
         }
       }
       const std::string below =
-          test && floor >= 0 ? (at_or_below_floor(task, *test) ? "1" : "0") : "";
+          test && baseline >= 0 ? (at_or_below_baseline(task, *test) ? "1" : "0") : "";
       text += fmt::format("{},{},{},{},{},{}\n", row.attention, quoted(row.source), task, figures,
-                          floor < 0 ? "" : fmt::format("{:.1f}", floor), below);
+                          baseline < 0 ? "" : fmt::format("{:.1f}", baseline), below);
     }
   }
   return text;

@@ -1,5 +1,5 @@
 // The accuracy table of the Long Range Arena: finished runs of a folder beside the papers' numbers
-// and the trivial floors.
+// and the trivial baselines.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct FinishedRun {
   std::string folder;  // its name below the folder of runs
   std::string task;    // what the results are called
   std::string attention;
-  std::string variant;  // as variant_of() says
+  std::string settings;  // as settings_of() says
   std::uint64_t seed = 0;
   double dev = 0, test = 0;  // accuracy, shares
   nlohmann::json config;     // config.json
@@ -41,14 +41,14 @@ struct WantedRun {
 };
 
 /// Recipe and what the user set, sorted by key: "skytape", "skytape, lr=1e-3, steps=500".
-[[nodiscard]] std::string variant_of(const nlohmann::json& config);
+[[nodiscard]] std::string settings_of(const nlohmann::json& config);
 
 struct TableCell {
   std::vector<double> dev, test;  // percent, one per seed
   int wanted = 0;                 // seeds asked for
 };
 
-/// Our runs of one method and variant, or a row of a paper.
+/// Our runs of one method and settings, or a row of a paper.
 struct TableRow {
   std::string attention, source;
   std::map<std::string, TableCell> cells;  // by task
@@ -67,7 +67,7 @@ struct AccuracyTable {
 [[nodiscard]] AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found);
 
 /// The table as it is shown, in words: mean over seeds, "–" where no run is finished, "↓" where the
-/// mean is not above the floor.
+/// mean is not above the baseline.
 [[nodiscard]] Table to_table(const AccuracyTable& table);
 /// The same as text, with what is not in the table.
 [[nodiscard]] std::string to_markdown(const AccuracyTable& table);

@@ -29,7 +29,7 @@ using nlohmann::json;
 
 /// A run, finished or not, as its files tell it.
 struct Run {
-  std::string folder, task, attention, variant, revision, machine;
+  std::string folder, task, attention, settings, revision, machine;
   std::uint64_t seed = 0;
   std::int64_t step = 0, steps = 0;  // where it is, and where it goes
   json result;                       // null: not finished
@@ -74,7 +74,7 @@ Run read_run(const fs::path& folder) {
   run.folder = folder.filename().string();
   run.task = config.at("data").at("name").get<std::string>();
   run.attention = config.at("attention").get<std::string>();
-  run.variant = variant_of(config);
+  run.settings = settings_of(config);
   run.seed = config.at("seed").get<std::uint64_t>();
   run.steps = std::stoll(config.at("settings").at("steps").at("value").get<std::string>());
   run.revision = config.at("revision").get<std::string>();
@@ -150,14 +150,14 @@ Found read_all(const fs::path& root) {
 
 /// What a run's line is called: its method, with as much more as tells it from the task's others.
 std::string line_name(const Run& run, const std::vector<Run>& runs) {
-  int of_method = 0, of_variant = 0;
+  int of_method = 0, of_settings = 0;
   for (const Run& other : runs) {
     if (other.task != run.task || other.attention != run.attention) continue;
     ++of_method;
-    if (other.variant == run.variant) ++of_variant;
+    if (other.settings == run.settings) ++of_settings;
   }
   if (of_method == 1) return run.attention;
-  if (of_variant == of_method) return fmt::format("{} s{}", run.attention, run.seed);
+  if (of_settings == of_method) return fmt::format("{} s{}", run.attention, run.seed);
   return run.folder;
 }
 
@@ -180,9 +180,9 @@ Figure curves(const std::string& task, const std::vector<Run>& runs) {
     last_step = std::max(last_step, static_cast<double>(run.step));
     if (!run.seconds_at.empty()) last_second = std::max(last_second, run.seconds_at.back());
   }
-  if (const double floor = 100 * trivial_floor(task).accuracy; floor >= 0) {
-    panels[2].series.push_back({"trivial floor", {0, last_step}, {floor, floor}, {}});
-    panels[3].series.push_back({"trivial floor", {0, last_second}, {floor, floor}, {}});
+  if (const double baseline = 100 * trivial_baseline(task).accuracy; baseline >= 0) {
+    panels[2].series.push_back({"trivial baseline", {0, last_step}, {baseline, baseline}, {}});
+    panels[3].series.push_back({"trivial baseline", {0, last_second}, {baseline, baseline}, {}});
   }
   Figure figure{"curves-" + task, task, {}, 2};
   for (LinePanel& panel : panels) figure.panels.emplace_back(std::move(panel));
@@ -220,7 +220,7 @@ Table table_of(const std::vector<Run>& runs) {
         finished ? fmt::format("{} steps", grouped(run.result.at("steps").get<std::int64_t>()))
                  : fmt::format("at {} of {}", grouped(run.step), grouped(run.steps));
     const double seconds = run.seconds_at.empty() ? 0 : run.seconds_at.back();
-    table.add({run.folder, run.task, run.attention, run.variant, static_cast<double>(run.seed),
+    table.add({run.folder, run.task, run.attention, run.settings, static_cast<double>(run.seed),
                state, number(run.result, "dev_accuracy", 100),
                number(run.result, "test_accuracy", 100),
                finished      ? duration_text(run.result.at("train_seconds").get<double>())

@@ -44,7 +44,7 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
             {"replayed", o.steps.replayed},
             {"direct", o.steps.direct}}},
           {"precision", precision == config.settings.end() ? "fp32" : precision->value},
-          {"trivial_floor", trivial_floor(config.task->name).accuracy},
+          {"trivial_floor", trivial_baseline(config.task->name).accuracy},
           {"revision", revision()},
           {"data", full_config.at("data")},
           {"settings", full_config.at("settings")},
@@ -98,13 +98,13 @@ void print_result(const nlohmann::json& r, const std::filesystem::path& file) {
       1e-6 * r["peak_bytes"].get<double>(), file.string());
 }
 
-std::string floor_warning(const RunConfig& config, const Evaluation& test) {
-  const Floor floor = trivial_floor(config.task->name);
-  if (floor.accuracy < 0 || test.accuracy > floor.accuracy) return {};
+std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
+  const TrivialBaseline baseline = trivial_baseline(config.task->name);
+  if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};
   return fmt::format(
       "warning: test accuracy {:.2f} % is not above {:.1f} %, which {} reaches: the run is too "
       "short or something is wrong",
-      100 * test.accuracy, 100 * floor.accuracy, floor.what);
+      100 * test.accuracy, 100 * baseline.accuracy, baseline.what);
 }
 
 }  // namespace skytape::train

@@ -39,6 +39,6 @@ struct Outcome {
 void print_result(const nlohmann::json& result, const std::filesystem::path& file);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.
-[[nodiscard]] std::string floor_warning(const RunConfig& config, const Evaluation& test);
+[[nodiscard]] std::string baseline_warning(const RunConfig& config, const Evaluation& test);
 
 }  // namespace skytape::train

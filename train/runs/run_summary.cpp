@@ -87,8 +87,9 @@ void fill(Table& table, const json& config, const json& result, const Metrics& m
       at_step(number(metrics.lowest_loss, "loss", "{:.4f}"), metrics.lowest_loss));
   row("dev accuracy", percent(result, "dev_accuracy"));
   row("test accuracy", percent(result, "test_accuracy"));
-  const double floor = trivial_floor(task).accuracy;
-  row("reached without attention", floor < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * floor)));
+  const double baseline = trivial_baseline(task).accuracy;
+  row("reached without attention",
+      baseline < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * baseline)));
   row("training time",
       result.is_null() ? Cell() : Cell(duration_text(result.at("train_seconds").get<double>())));
   const json& speed = result.is_null() ? metrics.last : result;

@@ -8,7 +8,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"
-#include "train/step/chunks.hpp"
+#include "train/step/microbatches.hpp"
 
 namespace skytape::train {
 namespace {
@@ -25,12 +25,12 @@ Evaluator::Evaluator(const nn::Model& model, bool graphs)
   sums_ = Tensor::zeros({2}, DType::f32, device_of(model));
 }
 
-/// Adds the chunk's summed loss and number of correct answers to sums_.
-void Evaluator::submit(std::size_t chunk, std::uint64_t seed) {
-  const Feed feed = inputs_.feed(chunk);
+/// Adds the microbatch's summed loss and number of correct answers to sums_.
+void Evaluator::submit(std::size_t microbatch, std::uint64_t seed) {
+  const Feed feed = inputs_.feed(microbatch);
   nn::StepContext context;
   context.random = {seed, inputs_.step()};
-  context.first_example = inputs_.chunks()[chunk].first;
+  context.first_example = inputs_.microbatches()[microbatch].first;
   context.fewest_tokens = feed.fewest_tokens;
 
   Tape tape(Tape::Mode::eval);
@@ -55,8 +55,8 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   sums_.fill(0);
   Evaluation result;
   while (const data::Batch* batch = loader.next()) {
-    inputs_.send(*batch, chunks_of(*batch, {1, options.positions}), {result.examples, {}});
-    for (std::size_t i = 0; i < inputs_.chunks().size(); ++i) {
+    inputs_.send(*batch, microbatches_of(*batch, {1, options.positions}), {result.examples, {}});
+    for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
       StepGraphs::Layout layout = inputs_.layout(i);
       layout.push_back(static_cast<std::int64_t>(options.seed));  // an argument of kernels
       graphs_.run(layout, [&, i] { submit(i, options.seed); });

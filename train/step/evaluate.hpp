@@ -24,7 +24,7 @@ struct Evaluation {
 struct EvaluateOptions {
   std::int64_t examples = 0;   // the first so many; 0: all
   std::uint64_t seed = 42;     // of the methods' draws
-  std::int64_t positions = 0;  // of a chunk, see ChunkLimits; 0: whole batches
+  std::int64_t positions = 0;  // of a microbatch, see MicrobatchLimits; 0: whole batches
   /// Asked after each batch; true ends the pass early.
   std::function<bool()> stop;
   /// Called after each batch with the examples done and to do.
@@ -45,7 +45,7 @@ class Evaluator {
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
 
  private:
-  void submit(std::size_t chunk, std::uint64_t seed);
+  void submit(std::size_t microbatch, std::uint64_t seed);
 
   const nn::Model& model_;
   StepInputs inputs_;

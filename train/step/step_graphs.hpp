@@ -1,4 +1,4 @@
-// Replays steps: one CUDA graph for each layout of a batch, or of each chunk where it is computed in
+// Replays steps: one CUDA graph for each layout of a batch, or of each microbatch where it is computed in
 // several.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace skytape::train {
 
-/// How steps, or their chunks, were run so far.
+/// How steps, or their microbatches, were run so far.
 struct StepCounts {
   std::int64_t direct = 0;    // op by op
   std::int64_t captured = 0;  // graphs made; each is replayed at once
@@ -24,7 +24,7 @@ class StepGraphs {
  public:
   using Layout = std::vector<std::int64_t>;
   /// Layouts that are remembered, the least recently used one forgotten first. Trimmed widths are
-  /// 64 apart, so the tasks have up to 64 of them (Path-X 256); a step in two chunks twice as many.
+  /// 64 apart, so the tasks have up to 64 of them (Path-X 256); a step in two microbatches twice as many.
   static constexpr std::size_t kMost = 128;
 
   /// Off, or on a CPU: every step runs directly.

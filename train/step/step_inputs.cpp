@@ -9,41 +9,43 @@
 namespace skytape::train {
 namespace {
 
-// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the chunks. Of
-// a chunk: ids and mask of each tower, labels.
+// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the microbatches. Of
+// a microbatch: ids and mask of each tower, labels.
 constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kChunks = 64;
-constexpr std::int64_t kAlignment = 64;  // of a chunk's arrays, for vector loads
+constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
 
 std::int64_t align(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 /// Bytes of ids, or of a mask; and of labels.
-std::int64_t cell_bytes(const Chunk& chunk) {
-  return align(4 * std::ssize(chunk.rows) * chunk.width);
+std::int64_t cell_bytes(const Microbatch& microbatch) {
+  return align(4 * std::ssize(microbatch.rows) * microbatch.width);
 }
-std::int64_t label_bytes(const Chunk& chunk) { return align(4 * std::ssize(chunk.rows)); }
-std::int64_t chunk_bytes(const Chunk& chunk, std::int64_t towers) {
-  return 2 * towers * cell_bytes(chunk) + label_bytes(chunk);
+std::int64_t label_bytes(const Microbatch& microbatch) {
+  return align(4 * std::ssize(microbatch.rows));
+}
+std::int64_t chunk_bytes(const Microbatch& microbatch, std::int64_t towers) {
+  return 2 * towers * cell_bytes(microbatch) + label_bytes(microbatch);
 }
 
 /// Columns [0, width) of the chosen rows of a [B, N] array, one behind the other.
 template <class T> void write_rows(const std::vector<T>& cells, std::int64_t columns,
-                                   const Chunk& chunk, std::byte* to) {
-  const auto bytes = static_cast<std::size_t>(chunk.width) * sizeof(T);
-  for (const std::int64_t row : chunk.rows) {
+                                   const Microbatch& microbatch, std::byte* to) {
+  const auto bytes = static_cast<std::size_t>(microbatch.width) * sizeof(T);
+  for (const std::int64_t row : microbatch.rows) {
     std::memcpy(to, cells.data() + row * columns, bytes);
     to += bytes;
   }
 }
 
-void write_chunk(const data::Batch& batch, const Chunk& chunk, std::byte* to) {
+void write_chunk(const data::Batch& batch, const Microbatch& microbatch, std::byte* to) {
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    write_rows(batch.ids[t], batch.width, chunk, to);
-    write_rows(batch.mask[t], batch.width, chunk, to + cell_bytes(chunk));
-    to += 2 * cell_bytes(chunk);
+    write_rows(batch.ids[t], batch.width, microbatch, to);
+    write_rows(batch.mask[t], batch.width, microbatch, to + cell_bytes(microbatch));
+    to += 2 * cell_bytes(microbatch);
   }
-  for (const std::int64_t row : chunk.rows) {
+  for (const std::int64_t row : microbatch.rows) {
     std::memcpy(to, &batch.labels[static_cast<std::size_t>(row)], sizeof(std::int32_t));
     to += sizeof(std::int32_t);
   }
@@ -51,14 +53,14 @@ void write_chunk(const data::Batch& batch, const Chunk& chunk, std::byte* to) {
 
 }  // namespace
 
-/// Room for chunks of full width, so that each stays where it is.
-void StepInputs::reserve(const data::Batch& batch, const std::vector<Chunk>& chunks) {
+/// Room for microbatches of full width, so that each stays where it is.
+void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches) {
   begins_.clear();
   std::int64_t widest = kChunks;
-  for (Chunk chunk : chunks) {
+  for (Microbatch microbatch : microbatches) {
     begins_.push_back(widest);
-    chunk.width = std::max(chunk.width, batch.nominal_length);
-    widest += chunk_bytes(chunk, batch.towers);
+    microbatch.width = std::max(microbatch.width, batch.nominal_length);
+    widest += chunk_bytes(microbatch, batch.towers);
   }
   if (static_cast<std::size_t>(widest) <= capacity_) return;
   capacity_ = static_cast<std::size_t>(widest);
@@ -66,10 +68,10 @@ void StepInputs::reserve(const data::Batch& batch, const std::vector<Chunk>& chu
   ++places_;
 }
 
-void StepInputs::send(const data::Batch& batch, std::vector<Chunk> chunks,
+void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbatches,
                       const StepNumbers& numbers) {
-  reserve(batch, chunks);
-  chunks_ = std::move(chunks);
+  reserve(batch, microbatches);
+  chunks_ = std::move(microbatches);
   towers_ = batch.towers;
   examples_ = batch.size;
   std::byte* const to = staging_->host();
@@ -90,16 +92,17 @@ void StepInputs::send(const data::Batch& batch, std::vector<Chunk> chunks,
 }
 
 Feed StepInputs::feed(std::size_t index) const {
-  const Chunk& chunk = chunks_.at(index);
-  const std::int64_t examples = std::ssize(chunk.rows);
+  const Microbatch& microbatch = chunks_.at(index);
+  const std::int64_t examples = std::ssize(microbatch.rows);
   const Tensor& place = staging_->place();
   std::int64_t at = begins_[index];
   Feed feed;
   for (std::size_t t = 0; t < static_cast<std::size_t>(towers_); ++t) {
-    feed.input.ids[t] = place.view(at, {examples, chunk.width}, DType::i32);
-    feed.input.mask[t] = place.view(at + cell_bytes(chunk), {examples, chunk.width}, DType::f32);
+    feed.input.ids[t] = place.view(at, {examples, microbatch.width}, DType::i32);
+    feed.input.mask[t] =
+        place.view(at + cell_bytes(microbatch), {examples, microbatch.width}, DType::f32);
     feed.fewest_tokens[t] = place.view(kFewest + 4 * static_cast<std::int64_t>(t), {1}, DType::i32);
-    at += 2 * cell_bytes(chunk);
+    at += 2 * cell_bytes(microbatch);
   }
   feed.labels = place.view(at, {examples}, DType::i32);
   return feed;
@@ -109,7 +112,7 @@ Tensor StepInputs::step() const { return staging_->place().view(kStep, {1}, DTyp
 Tensor StepInputs::hyper() const { return staging_->place().view(kHyper, {4}, DType::f64); }
 
 std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
-  const Chunk& chunk = chunks_.at(index);
+  const Microbatch& microbatch = chunks_.at(index);
   return {static_cast<std::int64_t>(precision(device_)),
           places_,
           towers_,
@@ -117,14 +120,14 @@ std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
           std::ssize(chunks_),
           static_cast<std::int64_t>(index),
           begins_[index],
-          chunk.first,
-          std::ssize(chunk.rows),
-          chunk.width};
+          microbatch.first,
+          std::ssize(microbatch.rows),
+          microbatch.width};
 }
 
-Feed upload(const data::Batch& batch, const Chunk& chunk, Device device) {
+Feed upload(const data::Batch& batch, const Microbatch& microbatch, Device device) {
   StepInputs inputs(device);
-  inputs.send(batch, {chunk}, {});
+  inputs.send(batch, {microbatch}, {});
   return inputs.feed(0);
 }
 

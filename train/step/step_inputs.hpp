@@ -11,11 +11,11 @@
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "tensor/launch/staging.hpp"
-#include "train/step/chunks.hpp"
+#include "train/step/microbatches.hpp"
 
 namespace skytape::train {
 
-/// A chunk on the model's device.
+/// A microbatch on the model's device.
 struct Feed {
   nn::ModelInput input;                              // [B, N]
   Tensor labels;                                     // i32[B]
@@ -32,33 +32,34 @@ class StepInputs {
  public:
   explicit StepInputs(Device device) : device_(device) {}
 
-  /// Sends the chunks of a batch. Work submitted before still reads the batch before.
-  void send(const data::Batch& batch, std::vector<Chunk> chunks, const StepNumbers& numbers);
+  /// Sends the microbatches of a batch. Work submitted before still reads the batch before.
+  void send(const data::Batch& batch, std::vector<Microbatch> microbatches,
+            const StepNumbers& numbers);
 
-  [[nodiscard]] const std::vector<Chunk>& chunks() const { return chunks_; }
-  [[nodiscard]] std::int64_t examples() const { return examples_; }  ///< of all chunks
-  [[nodiscard]] Feed feed(std::size_t chunk) const;
+  [[nodiscard]] const std::vector<Microbatch>& microbatches() const { return chunks_; }
+  [[nodiscard]] std::int64_t examples() const { return examples_; }  ///< of all microbatches
+  [[nodiscard]] Feed feed(std::size_t microbatch) const;
   [[nodiscard]] Tensor step() const;   // i32[1]
   [[nodiscard]] Tensor hyper() const;  // f64[4]
 
-  /// Everything about the last contents that decides which work a chunk submits: two of one layout
-  /// differ in numbers on the device only. Earlier chunks' widths do not enter, since every chunk
+  /// Everything about the last contents that decides which work a microbatch submits: two of one layout
+  /// differ in numbers on the device only. Earlier microbatches' widths do not enter, since every microbatch
   /// has room for its full width.
-  [[nodiscard]] std::vector<std::int64_t> layout(std::size_t chunk) const;
+  [[nodiscard]] std::vector<std::int64_t> layout(std::size_t microbatch) const;
 
  private:
-  void reserve(const data::Batch& batch, const std::vector<Chunk>& chunks);
+  void reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches);
 
   Device device_;
   std::unique_ptr<Staging> staging_;
   std::int64_t places_ = 0;  // how many stagings there were: addresses are part of the layout
   std::size_t capacity_ = 0;
-  std::vector<Chunk> chunks_;
-  std::vector<std::int64_t> begins_;  // bytes before each chunk's numbers
+  std::vector<Microbatch> chunks_;
+  std::vector<std::int64_t> begins_;  // bytes before each microbatch's numbers
   std::int64_t towers_ = 1, examples_ = 0;
 };
 
-/// One chunk alone.
-[[nodiscard]] Feed upload(const data::Batch& batch, const Chunk& chunk, Device device);
+/// One microbatch alone.
+[[nodiscard]] Feed upload(const data::Batch& batch, const Microbatch& microbatch, Device device);
 
 }  // namespace skytape::train

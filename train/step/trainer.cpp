@@ -10,7 +10,7 @@
 namespace skytape::train {
 
 Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
-                 std::uint64_t seed, const ChunkLimits& limits, bool graphs)
+                 std::uint64_t seed, const MicrobatchLimits& limits, bool graphs)
     : model_(model),
       optimizer_(model.parameters(), adamw, schedule),
       seed_(seed),
@@ -22,10 +22,10 @@ Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCy
 
 void Trainer::step(const data::Batch& batch) {
   const Clock::time_point start = Clock::now();
-  inputs_.send(batch, chunks_of(batch, limits_),
+  inputs_.send(batch, microbatches_of(batch, limits_),
                {optimizer_.steps_done(), optimizer_.next_hyper()});
   add_time("data", start);
-  for (std::size_t i = 0; i < inputs_.chunks().size(); ++i) {
+  for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
     if (check_finite_ || seconds_ != nullptr) {
       graphs_.run_directly([=, this] { submit(i); });
     } else {
@@ -36,25 +36,25 @@ void Trainer::step(const data::Batch& batch) {
   ++summed_steps_;
 }
 
-/// The work of a chunk, the update after the last one: a step, where it is computed at once. It
+/// The work of a microbatch, the update after the last one: a step, where it is computed at once. It
 /// reads what changes from step to step from inputs_, on the device.
 void Trainer::submit(std::size_t index) {
   if (index == 0) model_.parameters().zero_gradients();
-  add_chunk(index);
-  if (index + 1 < inputs_.chunks().size()) return;
+  add_microbatch(index);
+  if (index + 1 < inputs_.microbatches().size()) return;
   const Clock::time_point start = Clock::now();
   optimizer_.update(inputs_.hyper());
   add_time("optimiser", start);
 }
 
-void Trainer::add_chunk(std::size_t index) {
-  const Chunk& chunk = inputs_.chunks()[index];
-  const auto examples = static_cast<double>(inputs_.examples());  // of all chunks
+void Trainer::add_microbatch(std::size_t index) {
+  const Microbatch& microbatch = inputs_.microbatches()[index];
+  const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
   const Feed feed = inputs_.feed(index);
   nn::StepContext context;
   context.training = true;
   context.random = {seed_, inputs_.step()};
-  context.first_example = chunk.first;
+  context.first_example = microbatch.first;
   context.fewest_tokens = feed.fewest_tokens;
 
   Tape tape;
@@ -64,8 +64,8 @@ void Trainer::add_chunk(std::size_t index) {
     const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
     const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
     Var loss = cross_entropy(logits, feed.labels);                        // scalar
-    if (inputs_.chunks().size() > 1) {
-      loss = affine(loss, static_cast<double>(chunk.rows.size()) / examples);
+    if (inputs_.microbatches().size() > 1) {
+      loss = affine(loss, static_cast<double>(microbatch.rows.size()) / examples);
     }
     tape.backward(loss);
 
@@ -87,10 +87,10 @@ void Trainer::add_time(const char* part, Clock::time_point start) {
   (*seconds_)[part] += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-TrainFigures Trainer::take_figures() {
+TrainMetrics Trainer::take_metrics() {
   const std::vector<double> sums = sums_.to_vector();
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, summed_steps_));
-  const TrainFigures figures{sums[0] / steps, sums[1] / steps, summed_steps_};
+  const TrainMetrics metrics{sums[0] / steps, sums[1] / steps, summed_steps_};
   sums_.fill(0);
   summed_steps_ = 0;
   return figures;

@@ -1,4 +1,4 @@
-// One optimiser step: upload, forward and backward of each chunk, update. Nothing in a step waits
+// One optimiser step: upload, forward and backward of each microbatch, update. Nothing in a step waits
 // for the device; loss and accuracy accumulate there and are read at log points only. On a GPU the
 // step of each layout of a batch is captured in a CUDA graph and replayed.
 #pragma once
@@ -9,32 +9,32 @@
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
-#include "train/step/chunks.hpp"
+#include "train/step/microbatches.hpp"
 #include "train/step/step_graphs.hpp"
 #include "train/step/step_inputs.hpp"
 
 namespace skytape::train {
 
 /// Means since the last reading.
-struct TrainFigures {
+struct TrainMetrics {
   double loss = 0;
   double accuracy = 0;
   std::int64_t steps = 0;
 };
 
-/// Gradients and updates of a model. A batch is computed in chunks: each chunk's mean loss counts
-/// with the chunk's share of the batch, so the gradient is that of the whole batch.
+/// Gradients and updates of a model. A batch is computed in microbatches: each microbatch's mean loss counts
+/// with the microbatch's share of the batch, so the gradient is that of the whole batch.
 class Trainer {
  public:
   /// graphs: false submits every step op by op, also on a GPU.
   Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
-          std::uint64_t seed, const ChunkLimits& limits, bool graphs = true);
+          std::uint64_t seed, const MicrobatchLimits& limits, bool graphs = true);
 
   /// One optimiser step on one batch.
   void step(const data::Batch& batch);
 
   /// Means over the steps since the last call, read from the device; then counts anew.
-  [[nodiscard]] TrainFigures take_figures();
+  [[nodiscard]] TrainMetrics take_metrics();
   /// True while the figures since the last reading are finite. Waits for the device.
   [[nodiscard]] bool figures_finite() const;
 
@@ -58,12 +58,12 @@ class Trainer {
   using Clock = std::chrono::steady_clock;
   void add_time(const char* part, Clock::time_point start);
   void submit(std::size_t index);
-  void add_chunk(std::size_t index);
+  void add_microbatch(std::size_t index);
 
   nn::Model& model_;
   nn::AdamW optimizer_;
   std::uint64_t seed_;
-  ChunkLimits limits_;
+  MicrobatchLimits limits_;
   StepInputs inputs_;
   StepGraphs graphs_;
   Tensor sums_;  // f32[2]

@@ -98,7 +98,7 @@ nn::StepContext context_of(const RunConfig& config, bool training, std::int64_t 
 InstabilityScores instability_scores(const RunConfig& config, const data::Dataset& train,
                                      std::int64_t steps) {
   nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
-  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.chunk_limits());
+  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.microbatch_limits());
   data::BatchStream stream(train, config.batches);
   ParameterStore& store = model.parameters();
   InstabilityScores scores;
@@ -208,7 +208,7 @@ Table score_table(const StabilityStudy& study) {
 
 GradientTrace trace_gradients(const RunConfig& config, const data::Dataset& train) {
   nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
-  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.chunk_limits());
+  Trainer trainer(model, config.adamw, config.schedule, config.seed, config.microbatch_limits());
   data::BatchStream stream(train, config.batches);
   GradientTrace trace;
   trace.method = config.method->name;
@@ -219,7 +219,7 @@ GradientTrace trace_gradients(const RunConfig& config, const data::Dataset& trai
     stream.next(batch);
     trainer.step(batch);
     const double norm = std::sqrt(squared_norm(model.parameters().gradients()));
-    const double loss = trainer.take_figures().loss;
+    const double loss = trainer.take_metrics().loss;
     if (!std::isfinite(norm) || !std::isfinite(loss)) {
       trace.failed_at = step;
       break;

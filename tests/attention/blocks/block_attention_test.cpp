@@ -8,7 +8,7 @@
 #include "attention/blocks/block_attention.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 

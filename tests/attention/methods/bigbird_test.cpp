@@ -6,7 +6,7 @@
 #include <set>
 
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 
 namespace skytape::test {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 
 namespace skytape::test {
 namespace {

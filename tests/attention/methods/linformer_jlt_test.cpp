@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 
 namespace skytape::test {
 namespace {

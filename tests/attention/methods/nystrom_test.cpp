@@ -7,7 +7,7 @@
 #include "attention/sequence/sequence.hpp"
 #include "autograd/gradcheck.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 
 namespace skytape::test {
@@ -17,22 +17,22 @@ const Spec& nystrom_sm() { return attention::find("nystrom_sm"); }
 
 }  // namespace
 
-TEST_CASE("group means follow the nominal length, whatever was trimmed") {
+TEST_CASE("segment means follow the nominal length, whatever was trimmed") {
   const Tensor x =
       Tensor::from(std::vector<double>{1, 2, 3, 4, 5}, {1, 1, 5, 1}, DType::f64, Device::cpu);
   // Seven positions in three groups: 0-1, 2-3, 4-6; the last two positions were zero rows.
-  CHECK(relative_error(attention::group_means(x, 3, 7), {1.5, 3.5, 5.0 / 3}) < 1e-15);
-  CHECK(relative_error(attention::group_means(x, 5, 5), x.to_vector()) == 0);
+  CHECK(relative_error(attention::segment_means(x, 3, 7), {1.5, 3.5, 5.0 / 3}) < 1e-15);
+  CHECK(relative_error(attention::segment_means(x, 5, 5), x.to_vector()) == 0);
 }
 
-TEST_CASE("group means pass gradcheck when groups differ in size") {
+TEST_CASE("segment means pass gradcheck when groups differ in size") {
   const GradcheckReport report = gradcheck(
       [](Tape&, std::span<const Var> v) {
         const Tensor x = v[0].value();
-        return record("group_means", {v[0]}, attention::group_means(x, 4, 11),
+        return record("segment_means", {v[0]}, attention::segment_means(x, 4, 11),
                       [=](const Tensor& d, Grads& g) {
                         Tensor dx = zeros_like(x);
-                        attention::add_group_means_backward(d, 11, dx);
+                        attention::add_segment_means_backward(d, 11, dx);
                         g.add(0, dx);
                       });
       },

@@ -8,7 +8,7 @@
 #include "autograd/gradcheck.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 

@@ -12,7 +12,7 @@
 #include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/gather.hpp"
 #include "tensor/movement/layout.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 
 namespace skytape::test {

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 
 namespace skytape::test {

@@ -10,7 +10,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 
 namespace skytape::test {
 namespace {

@@ -8,11 +8,11 @@
 #include <thread>
 
 #include "data/files/digest.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 
@@ -81,7 +81,7 @@ TEST_CASE("a cache gives back what was written, documents shared by examples onc
 TEST_CASE("any flipped byte of a cache file is found") {
   Folder folder;
   const Dataset data = split_of(folder, sequences_of({5, 9, 1, 30}));
-  const auto path = cache_path(folder.path() / "made-up", "train");
+  const auto path = cache_path(folder.path() / "synthetic", "train");
   const std::string good = read_file(path);
   CHECK(opening(path).empty());
   for (size_t at = 0; at < good.size(); ++at) {
@@ -97,7 +97,7 @@ TEST_CASE("any flipped byte of a cache file is found") {
 TEST_CASE("a truncated, extended or foreign file is refused by name and reason") {
   Folder folder;
   const Dataset data = split_of(folder, sequences_of({5, 9}));
-  const std::string good = read_file(cache_path(folder.path() / "made-up", "train"));
+  const std::string good = read_file(cache_path(folder.path() / "synthetic", "train"));
   const auto text_of = [&](std::string_view bytes) {
     return opening(folder.write("file.skydata", bytes));
   };
@@ -112,7 +112,7 @@ TEST_CASE("a truncated, extended or foreign file is refused by name and reason")
 TEST_CASE("a file that is consistent on the outside cannot lead outside the mapping") {
   Folder folder;
   const Dataset data = split_of(folder, sequences_of({5, 9}));
-  std::string bytes = read_file(cache_path(folder.path() / "made-up", "train"));
+  std::string bytes = read_file(cache_path(folder.path() / "synthetic", "train"));
   CacheHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
   const uint64_t far = uint64_t{1} << 40;

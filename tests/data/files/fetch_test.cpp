@@ -3,14 +3,14 @@
 #include <doctest/doctest.h>
 
 #include "data/files/digest.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
 #include "tests/support/http_server.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 using namespace skytape::test;
 
 namespace {

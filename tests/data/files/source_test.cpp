@@ -10,12 +10,12 @@
 #include "data/tasks/listops.hpp"
 #include "data/tasks/retrieval.hpp"
 #include "data/tasks/text.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 

@@ -6,13 +6,13 @@
 
 #include "data/files/digest.hpp"
 #include "data/files/source.hpp"
-#include "tests/data/made_up.hpp"
 #include "tests/data/real_data.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 

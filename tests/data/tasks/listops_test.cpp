@@ -9,12 +9,12 @@
 #include <set>
 
 #include "data/files/source.hpp"
-#include "tests/data/made_up.hpp"
 #include "tests/data/real_data.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "data/files/png.hpp"
 
-namespace skytape::data::made_up {
+namespace skytape::data::synthetic {
 
 Files listops_files(int examples) {
   Files files;
@@ -115,4 +115,4 @@ void write_files(const std::filesystem::path& folder, const Files& files) {
   }
 }
 
-}  // namespace skytape::data::made_up
+}  // namespace skytape::data::synthetic

@@ -1,4 +1,4 @@
-// Tiny made-up data sets in the tasks' official file formats, for tests that read them as a user
+// Tiny synthetic data sets in the tasks' official file formats, for tests that read them as a user
 // would.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace skytape::data::made_up {
+namespace skytape::data::synthetic {
 
 /// Paths inside a release, '/' between the parts, and what the files hold.
 using Files = std::vector<std::pair<std::string, std::string>>;
@@ -39,4 +39,4 @@ void write_tar(const std::filesystem::path& path, const Files& files);
 /// The files below `folder`.
 void write_files(const std::filesystem::path& folder, const Files& files);
 
-}  // namespace skytape::data::made_up
+}  // namespace skytape::data::synthetic

@@ -6,11 +6,11 @@
 
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/support/devices.hpp"
 
 using namespace skytape;
-using data::made_up::error_of;
+using data::synthetic::error_of;
 
 namespace {
 

@@ -9,7 +9,7 @@
 
 namespace skytape::test {
 
-/// True when SKYTAPE_PROGRAM names a program; otherwise says aloud that the case is skipped.
+/// True when SKYTAPE_PROGRAM names a program; otherwise says that the case is skipped.
 [[nodiscard]] bool program_or_skip();
 
 struct Finished {

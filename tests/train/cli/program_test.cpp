@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "train/formats/safetensors.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 
@@ -25,7 +25,7 @@ struct Workshop {
   Folder folder;
   fs::path data = folder.path() / "data";
 
-  Workshop() { data::made_up::small_listops(data, 150); }
+  Workshop() { data::synthetic::small_listops(data, 150); }
 
   [[nodiscard]] fs::path run(const std::string& name) const { return folder.path() / name; }
 

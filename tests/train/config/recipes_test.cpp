@@ -8,12 +8,12 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "train/config/run_config.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
+using data::synthetic::error_of;
 
 namespace {
 
@@ -83,21 +83,21 @@ TEST_CASE("recipes hold every row of the papers' hyper-parameters") {
 }
 
 TEST_CASE("single methods accumulate as the papers' configurations say") {
-  const auto chunks = [](const char* r, const char* task, const char* method) {
+  const auto microbatches = [](const char* r, const char* task, const char* method) {
     return recipe(r, task, method)["accumulate"];
   };
-  CHECK(chunks("skyformer", "listops", "kernelized") == "1");
-  CHECK(chunks("skyformer", "text", "kernelized") == "2");
-  CHECK(chunks("skyformer", "retrieval", "kernelized") == "2");
-  CHECK(chunks("skyformer", "pathfinder", "informer") == "2");
-  CHECK(chunks("skeinformer", "listops", "skeinformer") == "2");
-  CHECK(chunks("skeinformer", "listops", "skein_nonorm") == "4");
-  CHECK(chunks("skeinformer", "listops", "skein_uniform") == "1");
-  CHECK(chunks("skeinformer", "text", "skein_nonorm") == "8");
-  CHECK(chunks("skeinformer", "retrieval", "skeinformer") == "1");
-  CHECK(chunks("skeinformer", "retrieval", "skein_nonorm") == "16");
-  CHECK(chunks("skeinformer", "image", "informer") == "2");
-  CHECK(chunks("skytape", "text", "kernelized") == "1");
+  CHECK(microbatches("skyformer", "listops", "kernelized") == "1");
+  CHECK(microbatches("skyformer", "text", "kernelized") == "2");
+  CHECK(microbatches("skyformer", "retrieval", "kernelized") == "2");
+  CHECK(microbatches("skyformer", "pathfinder", "informer") == "2");
+  CHECK(microbatches("skeinformer", "listops", "skeinformer") == "2");
+  CHECK(microbatches("skeinformer", "listops", "skein_nonorm") == "4");
+  CHECK(microbatches("skeinformer", "listops", "skein_uniform") == "1");
+  CHECK(microbatches("skeinformer", "text", "skein_nonorm") == "8");
+  CHECK(microbatches("skeinformer", "retrieval", "skeinformer") == "1");
+  CHECK(microbatches("skeinformer", "retrieval", "skein_nonorm") == "16");
+  CHECK(microbatches("skeinformer", "image", "informer") == "2");
+  CHECK(microbatches("skytape", "text", "kernelized") == "1");
 }
 
 TEST_CASE("recipe skytape mends what the papers' code does") {
@@ -214,10 +214,10 @@ TEST_CASE("a configuration survives JSON and its differences are found by name")
         }).find("x/config.json") != std::string::npos);
 }
 
-TEST_CASE("trivial floors are known for the benchmark's tasks") {
-  CHECK(trivial_floor("listops").accuracy == doctest::Approx(0.362));
-  CHECK(trivial_floor("text").accuracy == doctest::Approx(0.662));
-  CHECK(trivial_floor("tsv").accuracy < 0);
+TEST_CASE("trivial baselines are known for the benchmark's tasks") {
+  CHECK(trivial_baseline("listops").accuracy == doctest::Approx(0.362));
+  CHECK(trivial_baseline("text").accuracy == doctest::Approx(0.662));
+  CHECK(trivial_baseline("tsv").accuracy < 0);
 }
 
 TEST_CASE("precisions have three names") {

@@ -7,14 +7,14 @@
 #include <limits>
 
 #include "attention/registry.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/support/no_programs.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 

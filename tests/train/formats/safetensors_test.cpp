@@ -6,13 +6,13 @@
 #include <csignal>
 #include <cstring>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 

@@ -66,7 +66,7 @@ TEST_CASE("golden vectors are reproduced in f64 and f32") {
         }) >= 40);  // five cases, two dtypes, four arrays at least
 }
 
-TEST_CASE("a changed golden value fails, and an unknown variant is left out") {
+TEST_CASE("a changed golden value fails, and an unknown method is left out") {
   const Folder folder("skytape_goldens_changed");
   const fs::path good = folder.path() / "v" / "c";
   fs::create_directories(good.parent_path());
@@ -83,7 +83,7 @@ TEST_CASE("a changed golden value fails, and an unknown variant is left out") {
   CHECK(!all_passed(rows));
   for (const GoldenRow& row : rows) {
     if (row.status == GoldenRow::Status::failed) CHECK(row.array == "dv");
-    if (row.variant == "no_such_method") CHECK(row.status == GoldenRow::Status::not_implemented);
+    if (row.method == "no_such_method") CHECK(row.status == GoldenRow::Status::not_implemented);
   }
   CHECK(golden_table(rows).find("FAILED") != std::string::npos);
 }

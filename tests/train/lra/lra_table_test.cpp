@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::Folder;
+using data::synthetic::Folder;
 using nlohmann::json;
 
 namespace {
@@ -90,7 +90,7 @@ TEST_CASE("the table has means, spreads, floors and papers, and dashes where not
   const std::string text = to_markdown(table);
   CAPTURE(text);
   CHECK(line_of(text, "| attention") == "| attention | source | listops | text |");
-  CHECK(line_of(text, "| – | trivial") == "| – | trivial floor | 36.2 | 66.2 |");
+  CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 36.2 | 66.2 |");
   CHECK(line_of(text, "| skyformer | skytape") ==
         "| skyformer | skytape | 38.00 (37.00–39.00, 2 seeds) | – |");
   CHECK(line_of(text, "| softmax | skytape") ==

@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 
@@ -23,7 +23,7 @@ struct Workshop {
   Folder folder;
   fs::path data = folder.path() / "data", runs = folder.path() / "runs";
 
-  Workshop() { data::made_up::small_listops(data, 150); }
+  Workshop() { data::synthetic::small_listops(data, 150); }
 
   [[nodiscard]] std::vector<std::string> small(std::vector<std::string> command, int steps,
                                                const std::vector<std::string>& more) const {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/html.hpp"
@@ -15,9 +15,9 @@
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 using nlohmann::json;
 
 namespace {

@@ -3,12 +3,12 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 using nlohmann::json;
 
 namespace {
@@ -19,7 +19,7 @@ std::string warning_of(const std::string& task, double accuracy) {
   choices.task = task;
   Evaluation test;
   test.accuracy = accuracy;
-  return floor_warning(resolve(choices), test);
+  return baseline_warning(resolve(choices), test);
 }
 
 json result_of(const json& config) {
@@ -33,7 +33,7 @@ json result_of(const json& config) {
 
 }  // namespace
 
-TEST_CASE("a finished run at or below its trivial floor is warned of, one above is not") {
+TEST_CASE("a finished run at or below its trivial baseline is warned of, one above is not") {
   CHECK(warning_of("listops", 0.362) ==
         "warning: test accuracy 36.20 % is not above 36.2 %, which the best label given the root "
         "operator alone reaches: the run is too short or something is wrong");

@@ -5,14 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "train/process/progress.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 

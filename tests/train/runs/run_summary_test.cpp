@@ -4,12 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 
 namespace {
 

@@ -53,7 +53,7 @@ data::Batch make_batch(const std::vector<std::int32_t>& lengths, std::int64_t wi
 
 /// Gradient of the first step.
 std::vector<double> gradient(const nn::ModelConfig& config, const data::Batch& batch,
-                             const ChunkLimits& limits) {
+                             const MicrobatchLimits& limits) {
   nn::Model model(config, DType::f32, Device::cpu, 3);
   Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
   trainer.step(batch);
@@ -85,7 +85,7 @@ TEST_CASE("three steps with every method move every parameter, stay finite and l
     std::vector<double> losses;
     for (int step = 0; step < 3; ++step) {
       trainer.step(batch);
-      losses.push_back(trainer.take_figures().loss);
+      losses.push_back(trainer.take_metrics().loss);
       CHECK(tensor::all_finite(model.parameters().gradients()));
     }
     CHECK(tensor::all_finite(model.parameters().values()));
@@ -98,7 +98,8 @@ TEST_CASE("three steps with every method move every parameter, stay finite and l
   }
 }
 
-TEST_CASE("a batch in chunks gives its gradient with every method that does not couple examples") {
+TEST_CASE(
+    "a batch in microbatches gives its gradient with every method that does not couple examples") {
   const data::Batch batch = make_batch({64, 40, 17, 52, 30}, 64);
   int coupled = 0;
   for (const Spec& spec : attention::registry()) {
@@ -113,7 +114,7 @@ TEST_CASE("a batch in chunks gives its gradient with every method that does not 
       ParameterStore scratch;
       const bool couples = spec.make({0, config.heads, config.head_width, 64, "", &scratch},
                                      config.attention_options)
-                               ->couples_batch();
+                               ->needs_whole_batch();
       const std::vector<double> whole = gradient(config, batch, {});
       const double difference = distance(gradient(config, batch, {1, 64}), whole) / norm(whole);
       coupled += couples;

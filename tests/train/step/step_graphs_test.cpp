@@ -8,15 +8,15 @@
 #include "attention/registry.hpp"
 #include "data/tokenise.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/support/devices.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/trainer.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 
 namespace {
 
@@ -95,7 +95,7 @@ struct Training {
   nn::Model model;
   Trainer trainer;
   Training(const nn::ModelConfig& config, Device device, bool graphs, std::uint64_t seed = 3,
-           double lr = kLr, const ChunkLimits& limits = {})
+           double lr = kLr, const MicrobatchLimits& limits = {})
       : model(config, DType::f32, device, seed),
         trainer(model, {}, {lr, 20, 4}, seed, limits, graphs) {}
 
@@ -182,11 +182,11 @@ TEST_CASE("a replayed step allocates nothing and leaves the peak as it was") {
   CHECK(memory_stats(Device::cuda).live_bytes == before.live_bytes);
 }
 
-TEST_CASE("two towers and accumulated chunks replay as well") {
+TEST_CASE("two towers and accumulated microbatches replay as well") {
   if (!test::cuda_or_skip()) return;
   for (const char* method : {"skeinformer", "vmean"}) {
     CAPTURE(method);
-    for (const ChunkLimits limits : {ChunkLimits{2}}) {
+    for (const MicrobatchLimits limits : {MicrobatchLimits{2}}) {
       const nn::ModelConfig config = small_model(method, few_features(method), 2);
       Training direct(config, Device::cuda, false, 3, kLr, limits);
       Training replayed(config, Device::cuda, true, 3, kLr, limits);
@@ -257,8 +257,8 @@ TEST_CASE("steps that check or time their ops run directly between replays") {
 TEST_CASE("evaluation replays with the bits of a direct pass, while training changes the weights") {
   if (!test::cuda_or_skip()) return;
   const Folder folder;
-  const data::Dataset split = data::made_up::split_of(
-      folder, data::made_up::sequences_of({20, 31, 5, 9, 14, 30, 2, 8, 31, 30, 29, 28}));
+  const data::Dataset split = data::synthetic::split_of(
+      folder, data::synthetic::sequences_of({20, 31, 5, 9, 14, 30, 2, 8, 31, 30, 29, 28}));
   for (const char* method : {"skyformer", "skeinformer"}) {
     CAPTURE(method);
     nn::ModelConfig config = small_model(method, few_features(method));

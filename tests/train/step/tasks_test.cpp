@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
-using namespace skytape::data::made_up;
+using namespace skytape::data::synthetic;
 
 namespace {
 

@@ -5,14 +5,14 @@
 #include <cmath>
 
 #include "data/tokenise.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "train/runs/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 
 namespace {
 
@@ -50,7 +50,7 @@ data::Batch make_batch(const std::vector<int>& lengths) {
   return batch;
 }
 
-std::vector<double> gradients_after_step(const ChunkLimits& limits, const data::Batch& batch) {
+std::vector<double> gradients_after_step(const MicrobatchLimits& limits, const data::Batch& batch) {
   nn::Model model(small_model("softmax", 0.1), DType::f32, Device::cpu, 3);
   Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
   trainer.step(batch);
@@ -59,14 +59,14 @@ std::vector<double> gradients_after_step(const ChunkLimits& limits, const data::
 
 }  // namespace
 
-TEST_CASE("accumulating chunks gives the gradient of the large batch, dropout included") {
+TEST_CASE("accumulating microbatches gives the gradient of the large batch, dropout included") {
   const data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14});
   const std::vector<double> whole = gradients_after_step({}, batch);
   double norm = 0;
   for (const double g : whole) norm += g * g;
   REQUIRE(norm > 1e-4);
   // 2 and 3 split seven examples unevenly; 40 positions hold one long or several short ones.
-  for (const ChunkLimits limits : {ChunkLimits{2}, {3}, {7}, {1, 40}, {2, 40}, {1, 1}}) {
+  for (const MicrobatchLimits limits : {MicrobatchLimits{2}, {3}, {7}, {1, 40}, {2, 40}, {1, 1}}) {
     const std::vector<double> parts = gradients_after_step(limits, batch);
     double difference = 0;
     for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -78,24 +78,24 @@ TEST_CASE("accumulating chunks gives the gradient of the large batch, dropout in
   }
 }
 
-TEST_CASE("chunks hold each example once, sorted by length, as narrow as their longest") {
+TEST_CASE("microbatches hold each example once, sorted by length, as narrow as their longest") {
   data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14});
   batch.round_to = 8;
-  const std::vector<Chunk> chunks = chunks_of(batch, {1, 48});
+  const std::vector<Microbatch> microbatches = microbatches_of(batch, {1, 48});
   std::vector<std::int64_t> rows, widths;
-  for (const Chunk& chunk : chunks) {
-    CHECK(chunk.first == std::ssize(rows));
-    CHECK((chunk.rows.size() == 1 || std::ssize(chunk.rows) * chunk.width <= 48));
-    rows.insert(rows.end(), chunk.rows.begin(), chunk.rows.end());
-    widths.push_back(chunk.width);
+  for (const Microbatch& microbatch : microbatches) {
+    CHECK(microbatch.first == std::ssize(rows));
+    CHECK((microbatch.rows.size() == 1 || std::ssize(microbatch.rows) * microbatch.width <= 48));
+    rows.insert(rows.end(), microbatch.rows.begin(), microbatch.rows.end());
+    widths.push_back(microbatch.width);
   }
   CHECK(rows == std::vector<std::int64_t>{2, 0, 6, 3, 5, 1, 4});
   CHECK(widths == std::vector<std::int64_t>{32, 24, 16, 8});
-  CHECK(chunks_of(batch, {3}).size() == 3);
-  CHECK(chunks_of(batch, {}).size() == 1);
+  CHECK(microbatches_of(batch, {3}).size() == 3);
+  CHECK(microbatches_of(batch, {}).size() == 1);
   batch.round_to = 0;  // not trimmed
-  CHECK(chunks_of(batch, {1, 48}).size() == 7);
-  CHECK_THROWS_AS((void)chunks_of(batch, {8}), Error);
+  CHECK(microbatches_of(batch, {1, 48}).size() == 7);
+  CHECK_THROWS_AS((void)microbatches_of(batch, {8}), Error);
 
   const Feed feed = upload(batch, {{6, 4}, 0, 16}, Device::cpu);
   CHECK(feed.input.mask[0].shape() == Shape{2, 16});
@@ -110,11 +110,11 @@ TEST_CASE("training lowers the loss and the figures are means since the last rea
   nn::Model model(small_model("skyformer", 0), DType::f32, Device::cpu, 5);
   Trainer trainer(model, {}, {3e-3, 60, 4}, 5, {2});
   for (int i = 0; i < 5; ++i) trainer.step(batch);
-  const TrainFigures early = trainer.take_figures();
+  const TrainMetrics early = trainer.take_metrics();
   for (int i = 0; i < 50; ++i) trainer.step(batch);
-  (void)trainer.take_figures();
+  (void)trainer.take_metrics();
   for (int i = 0; i < 5; ++i) trainer.step(batch);
-  const TrainFigures late = trainer.take_figures();
+  const TrainMetrics late = trainer.take_metrics();
   CHECK(early.steps == 5);
   CHECK(late.steps == 5);
   CHECK(early.loss > 0.4);
@@ -125,7 +125,7 @@ TEST_CASE("training lowers the loss and the figures are means since the last rea
 TEST_CASE("evaluating twice gives the same bits and covers a short last batch") {
   const Folder folder;
   const data::Dataset split =
-      data::made_up::split_of(folder, data::made_up::sequences_of({20, 31, 5, 9, 14, 30, 2}));
+      data::synthetic::split_of(folder, data::synthetic::sequences_of({20, 31, 5, 9, 14, 30, 2}));
   nn::Model model(small_model("skyformer", 0.1), DType::f32, Device::cpu, 5);
   data::BatchOptions batches;
   batches.batch = 3;
@@ -168,7 +168,7 @@ TEST_CASE("a checkpoint brings back weights, moments, sums and state") {
   trainer.step(batch);
   second.step(batch);
   CHECK(model.parameters().values().to_vector() == other.parameters().values().to_vector());
-  CHECK(trainer.take_figures().loss == second.take_figures().loss);
+  CHECK(trainer.take_metrics().loss == second.take_metrics().loss);
 }
 
 TEST_CASE("weights that are not finite are never written over good ones") {
@@ -177,12 +177,12 @@ TEST_CASE("weights that are not finite are never written over good ones") {
   nn::Model model(small_model("softmax", 0), DType::f32, Device::cpu, 5);
   Trainer trainer(model, {}, {1e-3, 20, 4}, 5, {});
   save_checkpoint(path, model, trainer, {}, {});
-  const std::string before = data::made_up::read_file(path);
+  const std::string before = data::synthetic::read_file(path);
   model.parameters().parameters().front().value.fill(std::nan(""));
   CHECK(error_of<NonFiniteError>([&] {
           save_checkpoint(path, model, trainer, {}, {});
         }).find("not finite") != std::string::npos);
-  CHECK(data::made_up::read_file(path) == before);
+  CHECK(data::synthetic::read_file(path) == before);
 }
 
 TEST_CASE("weights of another model are refused by the tensor's name") {

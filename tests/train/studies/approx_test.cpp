@@ -9,13 +9,13 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/linear_algebra.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/studies/exact_attention.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
+using data::synthetic::error_of;
 using test::normal_source;
 
 namespace {

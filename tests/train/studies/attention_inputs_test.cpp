@@ -5,15 +5,15 @@
 #include <cmath>
 
 #include "tensor/gemm/gemm.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/studies/exact_attention.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 
 namespace {
 

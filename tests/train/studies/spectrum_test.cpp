@@ -7,12 +7,12 @@
 #include <numeric>
 
 #include "tensor/gemm/linear_algebra.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/train/studies/study_sources.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
+using data::synthetic::error_of;
 using test::normal_source;
 
 namespace {

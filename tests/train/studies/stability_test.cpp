@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/config/splits.hpp"
 #include "train/process/progress.hpp"
@@ -13,8 +13,8 @@
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 
 namespace {
 
@@ -24,7 +24,7 @@ struct Workshop {
   Choices choices;
 
   Workshop() {
-    data::made_up::small_listops(folder.path(), 60);
+    data::synthetic::small_listops(folder.path(), 60);
     choices.recipe = "skyformer";
     choices.data_root = folder.path();
     for (const auto& [key, value] : {std::pair("max_length", "64"), std::pair("width", "8"),
@@ -181,7 +181,7 @@ TEST_CASE("stability from outside: tables, files, and the exit code without data
   CHECK(good.code == 0);
   CHECK(good.out.find("skyformer") != std::string::npos);
   const nlohmann::json j =
-      nlohmann::json::parse(data::made_up::read_file(w.folder.path() / "out" / "stability.json"));
+      nlohmann::json::parse(data::synthetic::read_file(w.folder.path() / "out" / "stability.json"));
   CHECK(j["tables"]["gradients"]["rows"].size() == 2);
   CHECK(j["facts"]["steps"] == 2);
   CHECK(std::filesystem::exists(w.folder.path() / "out" / "stability_gradients.dat"));

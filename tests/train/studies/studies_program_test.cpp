@@ -4,15 +4,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
-using data::made_up::Folder;
-using data::made_up::read_file;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 
@@ -25,7 +25,7 @@ struct Laboratory {
 
   Laboratory() {
     const fs::path data = folder.path() / "data";
-    data::made_up::small_listops(data, 150);
+    data::synthetic::small_listops(data, 150);
     std::vector<std::string> train = {"train",   "--task",   "listops", "--attention", "softmax",
                                       "--data",  data,       "--out",   run,           "--threads",
                                       "1",       "--device", "cpu",     "--steps",     "3",

@@ -1,4 +1,4 @@
-// Made-up sources of queries, keys and values for the tests of studies.
+// Synthetic sources of queries, keys and values for the tests of studies.
 #pragma once
 
 #include "tensor/random/random.hpp"

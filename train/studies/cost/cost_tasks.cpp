@@ -53,7 +53,7 @@ struct Measurement {
   std::string task, method;
   double example_ms = 0;                    // of a step
   double fixed_bytes = 0, per_example = 0;  // memory = fixed + examples at once * per_example
-  std::int64_t batch = 0, chunk = 0;        // of the recipe: examples per step, and at once
+  std::int64_t batch = 0, microbatch = 0;   // of the recipe: examples per step, and at once
   std::optional<std::int64_t> fitting;      // most examples at once within the limit; 0: none
 };
 
@@ -105,7 +105,7 @@ Measurement measure(const CostOptions& options, const std::string& task,
                 static_cast<double>(r.fixed_bytes),
                 static_cast<double>(r.peak_bytes - r.fixed_bytes) / examples,
                 config.batches.batch,
-                config.chunk(),
+                config.microbatch(),
                 std::nullopt};
   if (options.limit_gb) m.fitting = largest_batch(c, m, *options.limit_gb * kGiga, m.batch);
   return m;
@@ -150,7 +150,7 @@ Table task_table(const CostOptions& options) {
     for (const Measurement& other : all) {
       if (other.task == m.task && other.method == "softmax") softmax_ms = other.example_ms;
     }
-    const auto batch = static_cast<double>(m.batch), chunk = static_cast<double>(m.chunk);
+    const auto batch = static_cast<double>(m.batch), microbatch = static_cast<double>(m.microbatch);
     const auto paper = paper_time(options.recipe, m.method, m.task);
     std::vector<Cell> row = {m.task,
                              m.method,
@@ -161,8 +161,8 @@ Table task_table(const CostOptions& options) {
                              ratio(m.example_ms, softmax_ms),
                              ratio(paper, paper_time(options.recipe, "softmax", m.task)),
                              1e-6 * m.per_example,
-                             chunk,
-                             (m.fixed_bytes + m.per_example * chunk) / kGiga,
+                             microbatch,
+                             (m.fixed_bytes + m.per_example * microbatch) / kGiga,
                              paper_memory(options.recipe, m.method, m.task)};
     if (options.limit_gb) row.push_back(m.fitting);
     table.add(std::move(row));

@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "train/papers/paper_costs.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
-using data::made_up::error_of;
-using data::made_up::Folder;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
 
 namespace {
 

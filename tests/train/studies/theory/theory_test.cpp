@@ -6,7 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "tests/data/made_up.hpp"
+#include "tests/data/synthetic.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;
@@ -112,7 +112,7 @@ TEST_CASE("the same seeds give the same table, other seeds another") {
 
 TEST_CASE("theory fails where a statement breaks, and refuses unknown ones") {
   if (!test::program_or_skip()) return;
-  const data::made_up::Folder folder;
+  const data::synthetic::Folder folder;
   const auto run = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"theory", "--seeds", "1", "--n", "16"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -120,7 +120,7 @@ TEST_CASE("theory fails where a statement breaks, and refuses unknown ones") {
   };
   const auto out = folder.path() / "out";
   CHECK(run({"--statements", "kernelized-identity", "--out", out}).code == 0);
-  CHECK(data::made_up::read_file(out / "theory.json").find("kernelized-identity") !=
+  CHECK(data::synthetic::read_file(out / "theory.json").find("kernelized-identity") !=
         std::string::npos);
   // exp(q.k) overflows, and infinity times zero is no number.
   const test::Finished broken = run({"--statements", "kernelized-identity", "--deviation", "100"});

@@ -1,4 +1,4 @@
-// Small made-up data for the tests of data/.
+// Small synthetic data for the tests of data/.
 #pragma once
 
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
 
-namespace skytape::data::made_up {
+namespace skytape::data::synthetic {
 
 /// A folder that is gone at the end of the test.
 class Folder {
@@ -69,13 +69,13 @@ inline const TaskInfo& small_listops(const std::filesystem::path& root, int64_t 
 /// A split with the given sequences; example i has label i % 2.
 inline Dataset split_of(const Folder& folder, const std::vector<std::vector<uint8_t>>& sequences,
                         int token_offset = 0) {
-  CacheSet set("made-up", folder.path() / "made-up", 1, token_offset);
+  CacheSet set("synthetic", folder.path() / "synthetic", 1, token_offset);
   set.classes = 2;
   for (size_t i = 0; i < sequences.size(); ++i) {
     set.split("train").add(static_cast<int32_t>(i % 2), sequences[i]);
   }
   set.commit();
-  return Dataset(CacheFile::open(cache_path(folder.path() / "made-up", "train")));
+  return Dataset(CacheFile::open(cache_path(folder.path() / "synthetic", "train")));
 }
 
 /// Sequences of the given lengths; token j of sequence i is 1 + (7 i + j) % 15.
@@ -90,4 +90,4 @@ inline std::vector<std::vector<uint8_t>> sequences_of(const std::vector<int>& le
   return sequences;
 }
 
-}  // namespace skytape::data::made_up
+}  // namespace skytape::data::synthetic

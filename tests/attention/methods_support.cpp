@@ -1,4 +1,4 @@
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -62,13 +62,13 @@ std::vector<Parameter*> Layer::trainable() const {
 Layer make_layer(const Spec& spec, const OptionValues& options, const Sizes& sizes, DType dtype,
                  Device device) {
   Layer layer{std::make_unique<ParameterStore>(), nullptr};
-  attention::Build build;
-  build.heads = sizes.heads;
-  build.head_width = sizes.width;
-  build.nominal_length = nominal_of(sizes);
-  build.prefix = "attn.";
-  build.store = layer.store.get();
-  layer.method = spec.make(build, options);
+  attention::LayerContext context;
+  context.heads = sizes.heads;
+  context.head_width = sizes.width;
+  context.nominal_length = nominal_of(sizes);
+  context.prefix = "attn.";
+  context.store = layer.store.get();
+  layer.method = spec.make(context, options);
   layer.store->pack(dtype, device, 3);
   return layer;
 }

@@ -9,7 +9,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tests/attention/variants_support.hpp"
+#include "tests/attention/methods_support.hpp"
 #include "tests/support/devices.hpp"
 
 namespace skytape::test {

@@ -9,26 +9,28 @@
 
 namespace skytape::train {
 
-/// What bounds a chunk. The defaults compute a batch at once.
-struct ChunkLimits {
-  std::int64_t accumulate = 1;  // at least so many chunks of equal size, but for the last
-  std::int64_t positions = 0;  // padded positions of a chunk, if it has two examples; 0: any number
+/// What bounds a microbatch. The defaults compute a batch at once.
+struct MicrobatchLimits {
+  std::int64_t accumulate = 1;  // at least so many microbatches of equal size, but for the last
+  std::int64_t positions =
+      0;  // padded positions of a microbatch, if it has two examples; 0: any number
 };
 
 /// The number of positions that suits the CPU's caches and keeps all threads busy.
 [[nodiscard]] std::int64_t cache_positions();
 
-struct Chunk {
+struct Microbatch {
   std::vector<std::int64_t> rows;  // of the batch, longest example first
   std::int64_t first = 0;          // place of rows[0] in the sorted batch: what draws count from
   std::int64_t width = 0;          // trimmed positions
 };
 
-/// Every example of the batch in one chunk: sorted by length (equal ones in batch order), longest
+/// Every example of the batch in one microbatch: sorted by length (equal ones in batch order), longest
 /// first, so the place of an example does not depend on the limits.
-[[nodiscard]] std::vector<Chunk> chunks_of(const data::Batch& batch, const ChunkLimits& limits);
+[[nodiscard]] std::vector<Microbatch> microbatches_of(const data::Batch& batch,
+                                                      const MicrobatchLimits& limits);
 
-/// The batch as it is, in one chunk.
-[[nodiscard]] Chunk whole(const data::Batch& batch);
+/// The batch as it is, in one microbatch.
+[[nodiscard]] Microbatch whole(const data::Batch& batch);
 
 }  // namespace skytape::train
