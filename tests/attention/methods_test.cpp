@@ -1,7 +1,5 @@
 // Properties of every attention method: a loop over the registry. A new method is served without an
 // edit here.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <functional>
 
@@ -11,6 +9,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,5 +1,4 @@
 // Loops over the op table: every property holds for every differentiable op.
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "tests/autograd/op_table.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using test::OpRow;

@@ -1,13 +1,12 @@
 #include "train/formats/plot.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
 
 using namespace skytape;

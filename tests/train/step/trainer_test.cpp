@@ -1,11 +1,10 @@
 #include "train/step/trainer.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/runs/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 
