@@ -73,7 +73,8 @@ class Method {
   // Most methods need at most the first two. Two more are no functions: Draws::cache() for what
   // drawing computed anyway, and Call::observe, which apply() serves for every method.
 
-  /// Trainable parameters of this layer, in the order of Gradients::parameters. Default: none.
+  /// Parameters of this layer that forward() differentiates, in the order of Gradients::parameters
+  /// (among them some that are frozen). Default: none.
   [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
 
   /// Draws every random array of a call that is stored rather than regenerated. Default: none.
