@@ -44,11 +44,12 @@ struct TaskInfo {
   int towers = 1;                    // sequences per example: 1, or 2 (Retrieval)
   int token_offset = 0;              // id = stored byte + offset: 1 keeps id 0 free for padding
   MaskRule mask = MaskRule::length;  // default rule
-  std::string_view generator;  // that prepare() uses without source files, and its version; or ""
-  bool benchmark = false;      // one of the Long Range Arena's tasks itself: `--tasks all`
-  double held_out = 0;         // share of train that serves as dev; 0: the task has a dev split
-  std::string_view source;     // official address; empty: there is none
-  std::string_view source_sha256;  // of the archive there; empty: not published
+  /// What prepare() uses without source files, and its version; empty: there is none.
+  std::string_view generator = {};
+  bool benchmark = false;        // one of the Long Range Arena's tasks itself: `--tasks all`
+  double held_out = 0;           // share of train that serves as dev; 0: the task has a dev split
+  std::string_view source = {};  // official address; empty: there is none
+  std::string_view source_sha256 = {};  // of the archive there; empty: not published
   /// Reads or generates all splits.
   void (*build)(const TaskInfo&, const PrepareOptions&, CacheSet&) = nullptr;
   /// Writes the official files; null where they are not ours to write.
