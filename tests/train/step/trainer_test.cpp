@@ -10,6 +10,7 @@
 
 using namespace skytape;
 using namespace skytape::train;
+using data::Tokens;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 
