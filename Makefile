@@ -195,7 +195,7 @@ PREFIX ?= /usr/local
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
-	for h in $(call find,$(DIRS),*.hpp); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
+	for h in $(call find,$(DIRS),*.hpp) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \

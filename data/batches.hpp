@@ -49,7 +49,7 @@ struct BatchOptions {
   int64_t max_length = 0;      // tokens kept from the front; 0: nominal_length
   int64_t nominal_length = 0;  // required
   MaskRule mask = MaskRule::length;
-  int drop_token = -1;           // stored token left out on reading (ListOps `]`: kListOpsClose)
+  int drop_token = -1;           // stored token left out on reading (TaskInfo::closing_symbol)
   bool trim = true;              // false: width is nominal_length (methods that read their padding)
   int64_t round_to = 64;         // trimmed widths are multiples of it
   bool group_by_length = false;  // batches of similar lengths inside a shuffle window

@@ -7,14 +7,20 @@ namespace skytape::tensor {
 
 void fill(Tensor& x, double value);
 
-/// y = f(x) entry by entry. gelu is the exact form x Φ(x).
-enum class Unary { negate, exp, log, sqrt, reciprocal, square, relu, gelu };
+/// y = f(x) entry by entry, one of the functions in elementwise.def.
+enum class Unary {
+#define UNARY(name, value, derivative) name,
+#include "tensor/kernels/elementwise.def"
+};
 [[nodiscard]] Tensor unary(Unary f, const Tensor& x);
 /// dx = dy f'(x).
 [[nodiscard]] Tensor unary_backward(Unary f, const Tensor& x, const Tensor& dy);
 
 /// Entrywise with broadcasting: axes are aligned at the end, an axis of size 1 repeats.
-enum class Binary { add, subtract, multiply, divide };
+enum class Binary {
+#define BINARY(name, value) name,
+#include "tensor/kernels/elementwise.def"
+};
 [[nodiscard]] Tensor binary(Binary f, const Tensor& a, const Tensor& b);
 [[nodiscard]] inline Tensor add(const Tensor& a, const Tensor& b) {
   return binary(Binary::add, a, b);

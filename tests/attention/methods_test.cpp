@@ -1,7 +1,5 @@
-// Properties of every attention method: a loop over the registry. A new method is served without an
-// edit here.
-#include <doctest/doctest.h>
-
+// The mathematics of every attention method, and most of the contract above class Method: loops over
+// the registry, which serve a new method without an edit here. contract_test.cpp has the rest.
 #include <cmath>
 #include <functional>
 
@@ -11,34 +9,12 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
 
-// No multiple of anything; a power of two; longer than a tile, even and odd.
-constexpr std::int64_t kLengths[] = {37, 64, 256, 300};
 constexpr std::int64_t kExactLength = 64;  // N = 64, D = 8, H = 2: where Spec::exact must hold
-
-/// Calls f for every method and each of its sample settings.
-void each_sample(const std::function<void(const Spec&, const OptionValues&)>& f) {
-  for (const Spec& spec : attention::registry()) {
-    REQUIRE_MESSAGE(!spec.samples.empty(), spec.name, " has no sample settings");
-    for (const OptionValues& options : spec.samples) {
-      INFO(describe(spec, options));
-      f(spec, options);
-    }
-  }
-}
-
-/// The first of kLengths that the method serves.
-Sizes first_served(const Spec& spec, const OptionValues& options, Sizes sizes = {}) {
-  for (const std::int64_t n : kLengths) {
-    sizes.n = n;
-    if (serves(spec, options, sizes)) return sizes;
-  }
-  FAIL(describe(spec, options) << " serves none of the test lengths");
-  return sizes;
-}
 
 /// All draws of a call, made in f64 so that every dtype sees the same.
 Draws draw(const Layer& layer, const Problem& problem, const Call& call) {

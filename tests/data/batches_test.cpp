@@ -1,7 +1,5 @@
 #include "data/batches.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -9,6 +7,7 @@
 #include "data/random.hpp"
 #include "data/tasks/listops.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

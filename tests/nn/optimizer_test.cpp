@@ -1,11 +1,10 @@
 #include "nn/optimizer.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <vector>
 
 #include "autograd/ops.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

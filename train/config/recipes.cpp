@@ -1,5 +1,6 @@
 #include "train/config/recipes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -199,8 +200,14 @@ std::string_view family(std::string_view task) {
   return task.starts_with("retrieval") ? "retrieval" : task;
 }
 
-/// The task whose rows a task trains by: own data (tsv) are texts.
-std::string_view rows_for(std::string_view task) { return task == "tsv" ? "text" : family(task); }
+/// The task whose rows a task trains by: without rows of its own (own data, a new task) it trains as
+/// Text does.
+std::string_view rows_for(std::string_view task) {
+  const bool has_rows = std::any_of(std::begin(kTasks), std::end(kTasks), [&](const TaskRow& row) {
+    return row.task == family(task);
+  });
+  return has_rows ? family(task) : "text";
+}
 
 template <class AnyRow> std::string_view column(const AnyRow& row, std::string_view recipe) {
   if (recipe == "skyformer") return row.skyformer;

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
-#include "data/tasks/listops.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -25,10 +24,8 @@ bool is_shared(std::string_view key) {
   return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
 }
 
-/// Whether sequences of the task differ in length, and whether its real tokens may have id 0.
-bool is_image(const data::TaskInfo& task) {
-  return task.token_offset == 0 && task.name != "listops";
-}
+/// Pictures have one length, and id 0 is a real token of theirs: a black pixel.
+bool is_image(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
 
 /// Why a recipe key changes nothing in a run of this task and method; empty if it does.
 std::string no_effect(std::string_view key, const data::TaskInfo& task,
@@ -36,7 +33,9 @@ std::string no_effect(std::string_view key, const data::TaskInfo& task,
   if (is_shared(key) && !method.has_option(key)) {
     return fmt::format("{} has no such option", method.name);
   }
-  if (key == "drop_close" && task.name != "listops") return "only listops has `]`";
+  if (key == "drop_close" && task.closing_symbol < 0) {
+    return fmt::format("{} has no closing symbol, as `]` of listops", task.name);
+  }
   if (key == "text.dev" && task.held_out == 0) {
     return fmt::format("{} has a dev split of its own", task.name);
   }
@@ -210,7 +209,7 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.nominal_length =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(b.max_length)));
   b.mask = data::parse_mask_rule(values.text("mask", "length"));
-  b.drop_token = values.flag("drop_close") ? data::kListOpsClose : -1;
+  b.drop_token = values.flag("drop_close") ? c.task->closing_symbol : -1;
   b.trim = !c.method->reads_padding;
   b.group_by_length = values.flag("group_by_length");
   b.seed = c.seed;

@@ -1,8 +1,6 @@
 // The iterative inverse and what is built on it.
 #include "attention/inverse/iterative_inverse.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
@@ -15,6 +13,7 @@
 #include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,6 +1,4 @@
 // Nystromformer, the modified Nystrom method, and the pieces they bring.
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "attention/feature_maps/ratio.hpp"
@@ -9,6 +7,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,6 +1,4 @@
 // Random features and what the two forms of Performer promise beyond the loop over the registry.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
 
@@ -11,6 +9,7 @@
 #include "tensor/kernels/reduce.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,9 +1,8 @@
 // Skyformer beyond what the loop over the registry checks.
-#include <doctest/doctest.h>
-
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

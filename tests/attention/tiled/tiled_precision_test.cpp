@@ -1,6 +1,4 @@
 // Tiled attention on tensor cores: tf32 and bf16 lose no more than rounded operands must.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -12,6 +10,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::attention;

@@ -1,6 +1,5 @@
 #include "tensor/kernels/optimizer.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "tensor/random/random.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;

@@ -1,14 +1,13 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
 #include "tests/train/cli/program.hpp"
 
-#include <doctest/doctest.h>
-
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/formats/safetensors.hpp"
 
 using namespace skytape;

@@ -1,14 +1,13 @@
 #include "train/config/recipes.hpp"
 #include "tensor/gemm/precision.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/config/run_config.hpp"
 
 using namespace skytape;

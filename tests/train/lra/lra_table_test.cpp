@@ -1,12 +1,11 @@
 #include "train/lra/lra_table.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape;

@@ -1,12 +1,11 @@
 // Training with every attention method: a loop over the registry. A new method is served without an
 // edit here.
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "attention/registry.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/step/trainer.hpp"
 
 using namespace skytape;
@@ -125,7 +124,7 @@ TEST_CASE(
       }
     }
   }
-  CHECK(coupled == 4);  // three with an iterative inverse, and official Performer
+  CHECK(coupled > 0);  // else nothing has shown that the difference would be seen
 }
 
 TEST_CASE("memory of a step is linear in the length with every method") {

@@ -1,11 +1,10 @@
 #include "train/step/trainer.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/runs/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 
@@ -215,6 +214,7 @@ TEST_CASE("lines become tokens by the task's rules") {
         std::string::npos);
   data::TaskInfo bytes = listops;
   bytes.name = "letters";
+  bytes.tokens = data::TokenKind::bytes;
   bytes.token_offset = 1;
   CHECK(tokenise(bytes, "AB", "x:1") == Tokens{{66, 67}});
   bytes.towers = 2;
@@ -223,6 +223,7 @@ TEST_CASE("lines become tokens by the task's rules") {
         std::string::npos);
   data::TaskInfo pixels = listops;
   pixels.name = "grey";
+  pixels.tokens = data::TokenKind::pixels;
   CHECK(tokenise(pixels, "0 255 7", "x:1") == Tokens{{0, 255, 7}});
   CHECK(error_of<DataError>([&] { (void)tokenise(pixels, "0 256", "x:1"); }).find("256") !=
         std::string::npos);
