@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   skytape::train::add_cost(app, exit_code);
   skytape::train::add_stability(app, exit_code);
   skytape::train::add_info(app, exit_code);
+  skytape::train::add_tape(app, exit_code);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) return fail("no command; skytape --help lists them", kUsage);
