@@ -65,7 +65,7 @@ constexpr std::array<std::string_view, 5> kMovers = {"reshape", "transpose", "sw
                                                      "narrow", "expand"};
 
 /// In double quotes; "\n" in the text stays Graphviz's line break.
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"') result += '\\';
@@ -175,7 +175,7 @@ std::string DotWriter::node_line(int index) const {
   for (const int input : places_[index].inputs) {
     if (places_[input].merged) label += "\\n" + parameter_text(input);
   }
-  return join("n", index, " [label=", quoted(label), ", ", look, "];\n");
+  return join("n", index, " [label=", in_quotes(label), ", ", look, "];\n");
 }
 
 std::string DotWriter::text() const {
@@ -188,11 +188,11 @@ std::string DotWriter::text() const {
       "  graph [rankdir=TB, ranksep=0.3, nodesep=0.2, bgcolor=\"white\", fontname=\"Helvetica\"];\n"
       "  node [fontname=\"Helvetica\", fontsize=11, margin=\"0.1,0.04\", height=0.3];\n"
       "  edge [arrowsize=0.6];\n";
-  if (!options_.title.empty()) text += "  label=" + quoted(options_.title) + ";\n";
+  if (!options_.title.empty()) text += "  label=" + in_quotes(options_.title) + ";\n";
   for (const std::string& layer : layers) {
     const std::string indent = layer.empty() ? "  " : "    ";
     if (!layer.empty()) {
-      text += "  subgraph " + quoted("cluster_" + layer) + " {\n    label=" + quoted(layer) +
+      text += "  subgraph " + in_quotes("cluster_" + layer) + " {\n    label=" + in_quotes(layer) +
               ";\n    style=\"rounded,filled\"; color=\"#b8b8b8\"; fillcolor=\"#f6f6f6\";\n";
     }
     for (int i = 0; i < tape_.size(); ++i) {

@@ -37,12 +37,8 @@ struct SmallTape {
 std::map<std::string, int> edges_of(const std::string& dot) {
   std::map<std::string, int> edges;
   const std::regex pattern(R"(\n  (n\d+ -> n\d+)( \[style=dashed\])?;)");
-  // An edge's line ends where the next one's begins: matched by hand, since matches do not overlap.
-  for (std::string rest = dot; !rest.empty();) {
-    std::smatch match;
-    if (!std::regex_search(rest, match, pattern)) break;
-    ++edges[match[1]];
-    rest = match.suffix();
+  for (std::sregex_iterator it(dot.begin(), dot.end(), pattern), end; it != end; ++it) {
+    ++edges[(*it)[1]];
   }
   return edges;
 }

@@ -93,7 +93,7 @@ TrainMetrics Trainer::take_metrics() {
   const TrainMetrics metrics{sums[0] / steps, sums[1] / steps, summed_steps_};
   sums_.fill(0);
   summed_steps_ = 0;
-  return figures;
+  return metrics;
 }
 
 bool Trainer::figures_finite() const { return tensor::all_finite(sums_); }
