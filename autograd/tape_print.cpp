@@ -159,7 +159,8 @@ std::string DotWriter::parameter_text(int index) const {
 std::string DotWriter::node_line(int index) const {
   const NodeView node = tape_.node(index);
   const bool is_output = index + 1 == tape_.size();
-  std::string label = kind(node) + "\\n" + shape_of(node);
+  const std::string gap = options_.merge ? " " : "\\n";
+  std::string label = kind(node) + gap + shape_of(node);
   std::string look;
   if (node.parameter != nullptr) {
     label = parameter_text(index);
@@ -167,10 +168,14 @@ std::string DotWriter::node_line(int index) const {
   } else if (node.inputs.empty()) {
     look = join("shape=ellipse, style=filled, fillcolor=\"", node.is_input ? "#cfe2ff" : "#e4e4e4",
                 "\"");
-  } else if (is_output) {
-    look = "shape=box, style=\"rounded,filled\", fillcolor=\"#c8eec8\", peripheries=2";
   } else {
-    look = "shape=box, style=\"rounded,filled\", fillcolor=\"white\"";
+    const bool has_parameters = std::ranges::any_of(
+        places_[index].inputs, [&](int input) { return places_[input].merged; });
+    look = join("shape=box, style=\"rounded,filled\", fillcolor=\"",
+                is_output        ? "#c8eec8"
+                : has_parameters ? "#fff0b0"
+                                 : "white",
+                is_output ? "\", peripheries=2" : "\"");
   }
   for (const int input : places_[index].inputs) {
     if (places_[input].merged) label += "\\n" + parameter_text(input);
@@ -185,7 +190,8 @@ std::string DotWriter::text() const {
   }
   std::string text =
       "digraph tape {\n"
-      "  graph [rankdir=TB, ranksep=0.3, nodesep=0.2, bgcolor=\"white\", fontname=\"Helvetica\"];\n"
+      "  graph [rankdir=TB, ranksep=0.25, nodesep=0.2, bgcolor=\"white\", fontname=\"Helvetica\", "
+      "fontsize=12];\n"
       "  node [fontname=\"Helvetica\", fontsize=11, margin=\"0.1,0.04\", height=0.3];\n"
       "  edge [arrowsize=0.6];\n";
   if (!options_.title.empty()) text += "  label=" + in_quotes(options_.title) + ";\n";
@@ -193,7 +199,8 @@ std::string DotWriter::text() const {
     const std::string indent = layer.empty() ? "  " : "    ";
     if (!layer.empty()) {
       text += "  subgraph " + in_quotes("cluster_" + layer) + " {\n    label=" + in_quotes(layer) +
-              ";\n    style=\"rounded,filled\"; color=\"#b8b8b8\"; fillcolor=\"#f6f6f6\";\n";
+              "; labeljust=l; margin=14;\n    style=\"rounded,filled\"; color=\"#b8b8b8\"; "
+              "fillcolor=\"#f6f6f6\";\n";
     }
     for (int i = 0; i < tape_.size(); ++i) {
       const Place& place = places_[i];

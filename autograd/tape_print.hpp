@@ -19,10 +19,11 @@ struct DotOptions {
   bool merge = false;
 };
 
-/// The graph in the language of Graphviz: `dot -Tsvg`. Parameters are yellow, inputs blue,
-/// constants grey, ops white boxes, the last node green with a double line. Broken edges carry no
-/// gradient. Nodes stand in one frame per layer, which is what parameters' names begin with
-/// ("model.transformer_0"); an op without parameters stands where its latest input does.
+/// The graph in the language of Graphviz: `dot -Tsvg`. Parameters, and ops that they are merged
+/// into, are yellow, inputs blue, constants grey, other ops white, the last node green with a double
+/// line. Broken edges carry no gradient. Nodes stand in one frame per layer, which is what
+/// parameters' names begin with ("model.transformer_0"); an op without parameters stands where its
+/// latest input does.
 [[nodiscard]] std::string to_dot(const Tape& tape, const DotOptions& options = {});
 
 }  // namespace skytape

@@ -78,7 +78,9 @@ int run(const TapeFlags& flags) {
       fmt::format("the tape of one training step: {}, batch {}, {} positions, width {}, one layer",
                   flags.attention, flags.batch, flags.n, config.width);
   if (flags.dot) {
-    fmt::print("{}", to_dot(tape, {title, flags.merge}));
+    fmt::print("{}", to_dot(tape, {title + "\\nvalues flow down, gradients up; yellow: parameters, "
+                                           "green: the loss",
+                                   flags.merge}));
     return 0;
   }
   fmt::print("{}\n\n{}", title, to_text(tape));
