@@ -54,7 +54,7 @@ TEST_CASE("tour 3: one node instead of three") {
   const Var y = log(affine(exp(a), 1, 1));
   const Var z = softplus(b);
   say("log(1 + e^x) of three ops:\n\n{}\n", to_text(composed));
-  say("as an op of its own, which keeps one tensor until backward in place of two:\n\n{}\n",
+  say("as an op of its own, which keeps y until backward, not x and 1 + e^x:\n\n{}\n",
       to_text(own));
   CHECK(composed.size() == 4);
   CHECK(own.size() == 2);
@@ -90,6 +90,6 @@ TEST_CASE("tour 3: an op says what it expected") {
     say("  {}\n", part);
     CHECK(text.find(part) != std::string::npos);
   }
-  say("\nAn op of the library stands in autograd/ops_*.cpp, its kernel in tensor/kernels/,\n"
-      "and its row in tests/autograd/op_table_*.cpp brings it gradcheck, f32 and CUDA.\n");
+  say("\nAn op of the library stands in autograd/ops_*.cpp, its kernel in tensor/kernels.\n"
+      "A row in tests/autograd/op_table_*.cpp brings it gradcheck, f32 and CUDA.\n");
 }
