@@ -87,8 +87,8 @@ TEST_CASE("tour 5: how fast the steps converge") {
   // Once the largest e outweighs the others, the residual itself follows the rule.
   const double e = residuals[8];
   CHECK(residuals[9] / (e * e * e * (3 + e) / 4) == doctest::Approx(1).epsilon(0.01));
-  say("After six steps V is no inverse yet: what belongs to small eigenvalues of M is still\n"
-      "damped. The six steps are part of the model.\n\n");
+  say("After six steps V is no inverse yet: what belongs to small eigenvalues of M is\n"
+      "still damped. The six steps are part of the model.\n\n");
 }
 
 TEST_CASE("tour 5: the gradient of six steps, unrolled and implicit") {
@@ -128,7 +128,7 @@ TEST_CASE("tour 5: the gradient of six steps, unrolled and implicit") {
   for (const double error : unrolled_errors) CHECK(error < 1e-6);
   CHECK(implicit_errors.front() > 0.1);
   CHECK(implicit_errors.back() < 1e-6);
-  say("\nAt six steps the implicit gradient is that of another function, the exact inverse:\n"
-      "of no use here. Unrolled is right at any number of steps; implicit is cheaper,\n"
-      "and right where the steps have converged.\n");
+  say("\nAt six steps the implicit gradient is that of another function, the exact\n"
+      "inverse: of no use here. Unrolled is right at any number of steps; implicit is\n"
+      "cheaper, and right where the steps have converged.\n");
 }
