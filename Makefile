@@ -129,7 +129,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -173,6 +173,11 @@ STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SE
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
 	+@B=$B train/scripts/test.sh $(ARGS)
+tour: $B/skytape_tests ## six tests to read from top to bottom, with their stories (tests/tour)
+	@for page in $(wildcard tests/tour/0*.cpp); do \
+	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
+	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tests -m -sf="*/$${page##*/}"; \
+	done
 gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CUDA=1 OUT= PEER= GOLDENS=
 	@B=$B OUT=$(or $(OUT),runs/gpu-check) PEER=$(PEER) GOLDENS=$(or $(GOLDENS),tests/goldens) train/scripts/gpu_check.sh
 FUZZ_SECONDS ?= 60

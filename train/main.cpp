@@ -1,5 +1,5 @@
 // skytape: trains, checks and measures attention methods. This file turns arguments into a call and
-// errors into one line and an exit code; every subcommand has its own cli_*.cpp.
+// errors into one line and an exit code; every subcommand has a file of its own in train/cli/.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -73,6 +73,7 @@ int run(int argc, char** argv) {
   skytape::train::add_cost(app, exit_code);
   skytape::train::add_stability(app, exit_code);
   skytape::train::add_info(app, exit_code);
+  skytape::train::add_tape(app, exit_code);
   try {
     app.parse(argc, argv);
     if (app.get_subcommands().empty()) return fail("no command; skytape --help lists them", kUsage);

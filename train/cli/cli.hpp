@@ -25,6 +25,7 @@ void add_theory(CLI::App& app, int& exit_code);
 void add_cost(CLI::App& app, int& exit_code);
 void add_stability(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
+void add_tape(CLI::App& app, int& exit_code);
 void add_lra(CLI::App& app, int& exit_code);
 void add_report(CLI::App& app, int& exit_code);
 
