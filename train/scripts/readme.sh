@@ -59,7 +59,7 @@ command_exists() {
       [a-z]*) [ "$program" = done ] && continue
           case $program in
             make) grep -q "^$word:" Makefile || complain "$page: make has no target $word" ;;
-            *) grep -rqF "add_subcommand(\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
+            *) grep -rqPz "add_subcommand\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
           esac
           program=done ;;
     esac
