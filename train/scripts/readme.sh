@@ -11,15 +11,14 @@ mapfile -t pages < <(find README.md tensor autograd attention nn data train test
 failed=0
 complain() { echo "$1"; failed=1; }
 
-# table NAME PAGE: PAGE with standard input between the markers of table NAME.
+# table NAME PAGE FILE: the text of FILE belongs between the markers of table NAME in PAGE.
 table() {
-  cat >"$scratch/table"
-  awk -v name="$1" -v table="$scratch/table" '
+  awk -v name="$1" -v table="$3" '
     $0 ~ "^<!-- " name " table" {
       print; print ""; while ((getline line < table) > 0) print line; print ""; inside = found = 1; next }
     $0 ~ "^<!-- end of " name " table" { inside = 0 }
     !inside { print }
-    END { exit !found }' "$2" >"$scratch/page" || complain "$2: no marker of the $1 table"
+    END { exit inside || !found }' "$2" >"$scratch/page" || { complain "$2: no two markers of the $1 table"; return; }
   if [ "$mode" = write ]; then
     cat "$scratch/page" >"$2"
   elif ! diff -u "$2" "$scratch/page"; then
@@ -89,8 +88,10 @@ names_exist() {
 
 mode=write
 [ "${1:-}" != --check ] || mode=check
-build/skytape info attention --markdown | table attention attention/README.md
-sed -n '3,$p' train/results/race-cpu.md | table speed train/results/speed.md
+build/skytape info attention --markdown >"$scratch/attention"
+sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
+table attention attention/README.md "$scratch/attention"
+table speed train/results/speed.md "$scratch/speed"
 if [ "$mode" = check ]; then
   at_most 150 README.md
   for page in "${pages[@]}"; do
