@@ -55,12 +55,12 @@ command_exists() {
             complain "$page: no option $word" ;;
       [A-Z]*=*) grep -qw -e "${word%%=*}" Makefile train/scripts/*.sh ||
             complain "$page: make has no variable ${word%%=*}" ;;
-      [a-z]*) [ "$program" = done ] && continue
+      [a-z]*) [ "$program" = named ] && continue
           case $program in
             make) grep -q "^$word:" Makefile || complain "$page: make has no target $word" ;;
             *) grep -rqPz "add_subcommand\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
           esac
-          program=done ;;
+          program=named ;;
     esac
   done
 }
@@ -86,7 +86,7 @@ names_exist() {
            sed -n 's/ *#.*//; s/^ *\(\$ \)\{0,1\}\(make\|build\/skytape\) /\2 /p')
 }
 
-mode=write
+mode="write"
 [ "${1:-}" != --check ] || mode=check
 build/skytape info attention --markdown >"$scratch/attention"
 sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
