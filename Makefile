@@ -186,9 +186,9 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS),*.cu) $(wildcard tests/cuda_simulator/*.h)
-readme: all ## write the tables of README.md
+readme: all ## write the generated tables of the pages
 	train/scripts/readme.sh
-readme-check: all
+readme-check: all ## check the pages: tables current, short enough, what they name exists
 	train/scripts/readme.sh --check
 format: ## format all sources
 	@clang-format -i $(FORMATTED)
