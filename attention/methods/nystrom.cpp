@@ -37,7 +37,7 @@ namespace {
 struct Config {
   std::int64_t features = 128;   // L; LRA: 128 (Skyformer's table), 256 (Skeinformer's text)
   std::int64_t conv_kernel = 0;  // K, odd; 0: no convolution. LRA: 0
-  InverseConfig inverse;         // LRA: 6 steps, start original, unrolled
+  InverseConfig inverse;         // LRA: 6 steps, start official, unrolled
 
   std::vector<Option> options() {
     std::vector<Option> all = {
@@ -268,7 +268,7 @@ Spec nystrom_spec() {
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "2 N D + 26 L^2";
   spec.exact = {{"landmarks = N", "softmax", {{"features", "64"}}, {}, 1e-10}};
-  // Means of rows make A nearly singular, so implicit and constant_init, which need a converged
+  // Means of rows make A nearly singular, so implicit and detach_start, which need a converged
   // inverse to have a derivative to compare with, are tested with Skyformer and on their own.
   spec.samples = {{{"features", "5"}},
                   {{"features", "8"}, {"conv_kernel", "5"}, {"inverse_steps", "4"}},

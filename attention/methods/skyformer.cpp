@@ -15,7 +15,7 @@
 // from both alike), always among real tokens. From its code: keys are projected before they meet
 // the inverse, which spares N L^2; landmarks are drawn anew for every example and head, scale is
 // D^(-1/4) and the inverse starts from each matrix's own norm (landmarks = official, scale =
-// 32^(-1/4) = 0.42044820762685725 and inverse_start = original give the code's). Padded queries get
+// 32^(-1/4) = 0.42044820762685725 and inverse_start = official give the code's). Padded queries get
 // the output of a zero vector, as there. Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
@@ -41,7 +41,7 @@ struct Config {
   double gamma = 0.1;                     // added to M's diagonal; LRA: 0.1
   double scale = 0;                       // s of Q~ = s Q; 0: D^(-1/4); LRA: 32^(-1/4) = D^(-1/4)
   std::string landmarks = "independent";  // LRA: official
-  InverseConfig inverse;                  // LRA: 6 steps, start original, unrolled
+  InverseConfig inverse;                  // LRA: 6 steps, start official, unrolled
 
   std::vector<Option> options() {
     std::vector<Option> all = {
@@ -252,7 +252,7 @@ Spec skyformer_spec() {
       {{"features", "8"}, {"accumulation", "3"}, {"landmarks", "official"}, {"gamma", "0.3"}},
       {{"features", "16"}, {"landmarks", "uniform"}, {"scale", "0.9"}, {"inverse_steps", "4"}},
       {{"features", "6"}, {"inverse_steps", "24"}, {"inverse_backward", "implicit"}},
-      {{"features", "6"}, {"inverse_steps", "24"}, {"constant_init", "1"}}};
+      {{"features", "6"}, {"inverse_steps", "24"}, {"detach_start", "1"}}};
   Config defaults;
   spec.options = describe(defaults.options());
   spec.make = [](const LayerContext& context,

@@ -90,6 +90,10 @@ inline constexpr const char* kPrecisionHelp =
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const nlohmann::json& json, const std::string& file);
 
+/// The settings of a config.json with the methods' options in today's spelling, whatever version of
+/// the program wrote them.
+[[nodiscard]] nlohmann::json in_todays_spelling(const nlohmann::json& settings);
+
 /// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
 /// Empty when `saved` is the same run. Devices may differ.
 [[nodiscard]] std::string first_difference(const nlohmann::json& saved,

@@ -253,7 +253,7 @@ FoundRuns find_runs(const fs::path& folder) {
 
 std::string settings_of(const json& config) {
   std::string text = config.value("recipe", "");
-  const json settings = config.value("settings", json::object());
+  const json settings = in_todays_spelling(config.value("settings", json::object()));
   for (const auto& [key, entry] : settings.items()) {  // nlohmann::json keeps keys sorted
     if (!entry.value("origin", "").starts_with("--")) continue;
     text += fmt::format(", {}={}", key, entry.value("value", ""));

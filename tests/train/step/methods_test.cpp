@@ -105,7 +105,7 @@ TEST_CASE(
   for (const Spec& spec : attention::registry()) {
     std::vector<OptionValues> settings = {{}};
     for (const attention::OptionInfo& option : spec.options) {
-      if (option.key == "inverse_start") settings.push_back({{"inverse_start", "original"}});
+      if (option.key == "inverse_start") settings.push_back({{"inverse_start", "official"}});
       if (option.key == "form") settings.push_back({{"form", "official"}});
     }
     for (const OptionValues& options : settings) {
