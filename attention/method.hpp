@@ -25,10 +25,9 @@ namespace skytape::attention {
 /// are added to `store` under `prefix` ("model.transformer_0.mha.attn.").
 struct LayerContext {
   int layer = 0;
-  std::int64_t heads = 2;        // H
-  std::int64_t head_width = 32;  // D
-  std::int64_t nominal_length =
-      0;  // N before trimming: positions, poolings and buckets keep using it
+  std::int64_t heads = 2;           // H
+  std::int64_t head_width = 32;     // D
+  std::int64_t nominal_length = 0;  // N before trimming, which positions, poolings and buckets keep
   std::string prefix;
   ParameterStore* store = nullptr;
 };
@@ -98,8 +97,8 @@ class Method {
   /// Trainable parameters of this layer (often none).
   [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
 
-  /// True where the examples of a batch enter each other's results in more than
-  /// Call::fewest_tokens: such a batch must be computed at once.
+  /// True where a batch must be computed at once, since its examples enter each other's results
+  /// beyond the budget that Call::fewest_tokens gives to all.
   [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
 
   /// For methods that form linear combinations of keys and of values along the sequence, C K and
@@ -166,7 +165,8 @@ struct Spec {
   bool values_only = false;              // neither queries nor keys enter: W_q, W_k stay untrained
   bool random = false;                   // draws anew at every call
   bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
-  bool per_example = true;     // an example's output does not depend on the rest of the batch
+  bool per_example = true;     // false: how much an example may use, its budget, depends on the
+                               // shortest one of the batch (Call::fewest_tokens)
   std::vector<Exact> exact;    // empty: never
   std::vector<OptionValues> samples;  // settings that tests run, the default among them
   std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings

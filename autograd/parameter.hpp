@@ -1,4 +1,5 @@
-// Parameters: named tensors and their gradients, packed into flat buffers (design.md §4.7).
+// Parameters: named tensors and their gradients, packed into flat buffers, so that
+// the optimiser and checkpoints work on a few long arrays instead of many short ones.
 #pragma once
 
 #include <deque>

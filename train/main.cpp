@@ -1,5 +1,5 @@
 // skytape: trains, checks and measures attention methods. This file turns arguments into a call and
-// errors into one line and an exit code; every subcommand has its own cli_*.cpp.
+// errors into one line and an exit code; every subcommand has its own file in train/cli/.
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -33,7 +33,7 @@ class VMean final : public Method {
   // ---- derivation ------------------------------------------------------------------------------
   //   w_j  = mask_j / sum_j mask_j                 (1)
   //   O_i  = sum_j w_j V_j     for every i         (2)
-  //   dV_j = w_j sum_i G_i                         from (2)
+  //   dV_j = w_j sum_i G_i     with G = dout       from (2)
   // The mean of projected rows is the projected mean of the rows: a model projects only that, and
   //   dmean = sum_i G_i                            from (2)
 

@@ -252,9 +252,9 @@ TEST_CASE("a batch without any real token stays finite") {
 
 TEST_CASE("an example alone gives what it gives in its batch") {
   each_sample([](const Spec& spec, const OptionValues& options) {
-    if (!spec.per_example) return;
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    if (!spec.per_example || layer.method->needs_whole_batch()) return;
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     Call call = training_call(problem.in);
     const Outcome whole = run(layer, problem, call);
@@ -272,9 +272,9 @@ TEST_CASE("an example alone gives what it gives in its batch") {
 
 TEST_CASE("permuting the batch permutes the result") {
   each_sample([](const Spec& spec, const OptionValues& options) {
-    if (!spec.per_example) return;
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    if (!spec.per_example || layer.method->needs_whole_batch()) return;
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     const std::vector<std::int64_t> order = {2, 0, 1};
     Call call = training_call(problem.in);

@@ -180,12 +180,12 @@ constexpr PaperOption kPaperOptions[] = {
 
 // clang-format on
 
-/// Measured with models that see no order: data.md 0.
-struct FloorRow {
+/// Measured once, with models that see no order.
+struct BaselineRow {
   std::string_view task;
   TrivialBaseline baseline;
 };
-constexpr FloorRow kFloors[] = {
+constexpr BaselineRow kBaselines[] = {
     {"listops", {0.362, "the best label given the root operator alone"}},
     {"text", {0.662, "logistic regression on byte frequencies"}},
     {"image", {0.287, "softmax regression on the raw pixels"}},
@@ -273,7 +273,7 @@ bool matches(const PaperOption& row, std::string_view method) {
 }
 
 TrivialBaseline trivial_baseline(std::string_view task) {
-  for (const FloorRow& row : kFloors) {
+  for (const BaselineRow& row : kBaselines) {
     if (row.task == family(task)) return row.baseline;
   }
   return {};

@@ -25,7 +25,7 @@ bool is_shared(std::string_view key) {
   return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
 }
 
-/// Whether sequences of the task differ in length, and whether its real tokens may have id 0.
+/// Whether examples are pixels: then all sequences have one length, and real tokens may have id 0.
 bool is_image(const data::TaskInfo& task) {
   return task.token_offset == 0 && task.name != "listops";
 }

@@ -61,15 +61,15 @@ struct RunConfig {
   data::DevRule dev_rule = data::DevRule::held_out;
   data::BatchOptions batches;
   nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
-  bool needs_whole_batch = false;  // the method with these options; see attention::Method
+  bool needs_whole_batch = false;  // by the method with these options: see attention::Method
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
   [[nodiscard]] std::int64_t microbatch() const {
     return (batches.batch + accumulate - 1) / accumulate;
   }
-  /// How training splits a batch: whole on a GPU and where its examples are coupled, else in parts
-  /// that suit the caches.
+  /// How training splits a batch: it stays whole on a GPU and where the method's batches must be
+  /// computed at once; elsewhere the parts suit the caches.
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 

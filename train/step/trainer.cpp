@@ -36,8 +36,8 @@ void Trainer::step(const data::Batch& batch) {
   ++summed_steps_;
 }
 
-/// The work of a microbatch, the update after the last one: a step, where it is computed at once. It
-/// reads what changes from step to step from inputs_, on the device.
+/// The work of a microbatch and, after the last one, the update: the whole step where a batch is
+/// one microbatch. It reads what changes from step to step from inputs_, on the device.
 void Trainer::submit(std::size_t index) {
   if (index == 0) model_.parameters().zero_gradients();
   add_microbatch(index);
@@ -93,9 +93,9 @@ TrainMetrics Trainer::take_metrics() {
   const TrainMetrics metrics{sums[0] / steps, sums[1] / steps, summed_steps_};
   sums_.fill(0);
   summed_steps_ = 0;
-  return figures;
+  return metrics;
 }
 
-bool Trainer::figures_finite() const { return tensor::all_finite(sums_); }
+bool Trainer::metrics_finite() const { return tensor::all_finite(sums_); }
 
 }  // namespace skytape::train

@@ -37,7 +37,7 @@ TEST_CASE("repeated landmarks, queries and keys in any order, equal the referenc
   CHECK(worst.error < 1e-11);
 }
 
-TEST_CASE("an official start equals the reference and couples the examples of a batch") {
+TEST_CASE("an official start equals the reference and needs a batch at once") {
   const Sizes sizes{.batch = 2, .heads = 2, .n = 12, .width = 4};
   const Problem problem = make_problem(skyformer(), sizes, Padding::none);
   const OptionValues options = {{"inverse_start", "official"}};
