@@ -1,5 +1,5 @@
 // Differentiable operations on Vars. Each is one short function in ops_*.cpp: forward, then the
-// derivative in the closure. Shapes broadcast as in tensor/elementwise.hpp.
+// derivative in the closure. Shapes broadcast as in tensor/kernels/elementwise.hpp.
 #pragma once
 
 #include <span>

@@ -10,7 +10,7 @@
 
 namespace skytape::nn {
 
-/// y = x Wᵀ + b. Starts as PyTorch's Linear: weight and bias uniform in ±1/√in.
+/// y = x Wᵀ + b. Initialised as PyTorch's Linear: weight and bias uniform in ±1/√in.
 struct Linear {
   Parameter* weight;  // [out, in]
   Parameter* bias;    // [out]

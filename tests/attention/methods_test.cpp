@@ -132,7 +132,7 @@ TEST_CASE("a call that draws for itself is the call that is given those draws") 
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     Call call = training_call(problem.in);
-    const Outcome alone = run(layer, problem, call);  // may use again what drawing has kept
+    const Outcome alone = run(layer, problem, call);  // may use what drawing has cached
     const Draws draws = draw(layer, problem, call);
     call.injected = &draws;
     const Worst worst = compare(alone, run(layer, problem, call));

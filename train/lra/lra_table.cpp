@@ -297,7 +297,7 @@ Table to_table(const AccuracyTable& table) {
   }
   out.notes.emplace_back(
       "Over several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
-      "floor.");
+      "baseline.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
   return out;
 }

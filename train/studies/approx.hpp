@@ -3,7 +3,7 @@
 //
 // The usual inputs are the first layer's: the embedded sequence through the projections, as in the
 // papers' figures. Each method is compared with the exact attention that it stands for
-// (Spec::approximates). A trial is one example of the source with fresh draws and fresh start
+// (Spec::approximates). A trial is one example of the source with fresh draws and fresh initial
 // values of the methods; its error is the mean over the heads, and the study reports mean and standard
 // error over trials, absolute and relative to the spectral norm of the exact output.
 //
@@ -41,7 +41,7 @@ struct ApproxOptions {
   std::int64_t trials = 32;
   std::int64_t best_rank_trials = 4;  // of the row "best rank d", which is costly; 0: no such row
   std::int64_t layer = 0;             // of the source; -1: the last
-  std::uint64_t seed = 42;            // of draws and start values of the methods
+  std::uint64_t seed = 42;            // of draws and initial values of the methods
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 

@@ -100,7 +100,7 @@ TEST_CASE("single methods accumulate as the papers' configurations say") {
   CHECK(microbatches("skytape", "text", "kernelized") == "1");
 }
 
-TEST_CASE("recipe skytape mends what the papers' code does") {
+TEST_CASE("recipe skytape fixes the known bugs of the papers' code") {
   Table t = recipe("skytape", "listops", "skyformer");
   CHECK(t["drop_close"] == "0");
   CHECK(t["mask"] == "length");
