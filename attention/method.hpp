@@ -1,8 +1,8 @@
 // The interface of an attention method: one coarse operation with its own backward.
 //
-// Letters: B batch, H heads, N queries and keys, D head width. A method sees q, k, v as [B, H, N,
-// D] and the mask as [B, N] (1 = real token, 0 = padding, in q's dtype; the ones need not come
-// first).
+// Letters: B batch, H heads, N queries and keys, D head width. M combined rows, E model
+// width. A method sees q, k, v as [B, H, N, D] and the mask as [B, N] (1 = real token, 0 = padding,
+// in q's dtype; the ones need not come first).
 #pragma once
 
 #include <functional>

@@ -16,13 +16,15 @@ namespace skytape::attention {
 /// all examples alike) -> i32[A, N, S]. Computed in f64, so both dtypes agree on the same u.
 [[nodiscard]] Tensor sampled_keys(const Tensor& u, const Tensor& counts);
 
-/// M_i = max_t q_i.k_t - (sum_t q_i.k_t) / length over the sampled keys t of query i. q, k: [B, H, N,
-/// D], keys: i32[A, N, S], A = B or 1 -> [B, H, N]. No array of sampled rows is made.
+/// M_i = max_t q_i.k_t - (sum_t q_i.k_t) / length over the sampled keys t of query i.
+/// q, k: [B, H, N, D], keys: i32[A, N, S], A = B or 1 -> [B, H, N]. No array of sampled rows is
+/// made.
 [[nodiscard]] Tensor sampled_measure(const Tensor& q, const Tensor& k, const Tensor& keys,
                                      std::int64_t length);
 
-/// The `top` rows of largest measure, the first on ties: measure [B, H, N] -> i32[B, H, min(top,
-/// N)]. `trimmed` further rows of measure zero, behind the others, take part and are left out.
+/// The T = min(top, N) rows of largest measure, the first on ties: measure [B, H, N] ->
+/// i32[B, H, T]. `trimmed` further rows of measure zero, behind the others, take part and are left
+/// out.
 [[nodiscard]] Tensor choose_rows(const Tensor& measure, std::int64_t top, std::int64_t trimmed);
 
 struct ChosenRows {
