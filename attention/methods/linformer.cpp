@@ -18,7 +18,8 @@
 //     max pooling a padded row may therefore be the maximum, and its gradient vanishes.
 //   - A trimmed batch uses the first N columns of the projections, which equals the padded batch.
 //
-// Shapes: B batch, H heads, N positions, D head width, L projected length, W window.
+// Shapes: B batch, H heads, N positions, D head width, L projected length, W window, A groups
+// of heads that share a projection.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -57,13 +58,13 @@ struct Config {
   }
 };
 
-/// x: [B, H, N, D] as columns of G groups, [G, N, (B H / G) D]: one product then projects a group.
+/// x: [B, H, N, D] as columns of A groups, [A, N, (B H / A) D]: one product then projects a group.
 Tensor to_columns(const Tensor& x, std::int64_t groups) {
   const std::int64_t outer = x.size(0) * x.size(1) / groups;
   return tensor::swap_middle(x.reshape({1, outer, groups * x.size(2), x.size(3)}))
       .reshape({groups, x.size(2), outer * x.size(3)});
 }
-/// The inverse: y [G, M, (B H / G) D] -> [B, H, M, D].
+/// The inverse: y [A, M, (B H / A) D] -> [B, H, M, D].
 Tensor from_columns(const Tensor& y, std::int64_t batch, std::int64_t heads) {
   const std::int64_t groups = y.size(0), outer = batch * heads / groups;
   return tensor::swap_middle(y.reshape({1, groups * y.size(1), outer, y.size(2) / outer}))
@@ -116,9 +117,10 @@ class Linformer final : public Method {
   //   max:      the first largest row of a window gets dK'                   from (1)
   //   conv:     K'_i = sum_r U_r K_{i W + r}, U the kernel:                      from (1)
   //             dU_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = U_r dK'_i
-  // Where heads, keys and values share E, (1) can come before the projections of a model,
-  //   K' = (E m X) W_k^T + (E m 1) b_k^T,  V' likewise                       (3)
-  // with one product with E in place of two, and L projected rows in place of N.
+  // Where heads, keys and values share E, (1) can come before the projections of a model: with Y
+  // and y the weight and bias of the one that makes keys,
+  //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)
+  // which takes one product with E in place of two, and L projected rows in place of N.
 
   std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
     if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
@@ -244,7 +246,7 @@ class Linformer final : public Method {
                       : key_;
   }
 
-  /// The first N columns of a learned projection as groups: [G, L, N], G = H or 1.
+  /// The first N columns of a learned projection as groups: [A, L, N], A = H or 1.
   [[nodiscard]] static Tensor columns_of(const Parameter& p, std::int64_t n) {
     const Tensor grouped =
         p.value.rank() == 3 ? p.value : p.value.reshape({1, p.value.size(0), p.value.size(1)});
@@ -262,7 +264,7 @@ class Linformer final : public Method {
   [[nodiscard]] Tensor project(const Tensor& x, const Parameter* p, Tensor& argmax) const {
     const std::int64_t b = x.size(0), h = x.size(1), d = x.size(3);
     if (learned()) {
-      const Tensor matrix = columns_of(*p, x.size(2));               // [G, L, N]
+      const Tensor matrix = columns_of(*p, x.size(2));               // [A, L, N]
       if (matrix.size(0) == 1) return tensor::matmul(matrix[0], x);  // one for all: no copy
       return from_columns(tensor::matmul(matrix, to_columns(x, matrix.size(0))), b, h);
     }
@@ -282,10 +284,10 @@ class Linformer final : public Method {
                                        const Tensor& argmax, Tensor& dparameter) const {
     const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
     if (learned()) {
-      const Tensor matrix = columns_of(*p, n);                 // [G, L, N]
-      const Tensor dcolumns = to_columns(dy, matrix.size(0));  // [G, L, (B H / G) D]
+      const Tensor matrix = columns_of(*p, n);                 // [A, L, N]
+      const Tensor dcolumns = to_columns(dy, matrix.size(0));  // [A, L, (B H / A) D]
       const Tensor dmatrix = tensor::matmul(dcolumns, to_columns(x, matrix.size(0)), Op::none,
-                                            Op::transpose);  // [G, L, N]
+                                            Op::transpose);  // [A, L, N]
       dparameter = tensor::narrow_backward(dmatrix, 2, 0, nominal_).reshape(p->shape);
       if (matrix.size(0) == 1) return tensor::matmul(matrix[0], dy, Op::transpose);
       return from_columns(tensor::matmul(matrix, dcolumns, Op::transpose), b, h);
