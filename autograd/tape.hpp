@@ -38,11 +38,13 @@ class Var {
   int index_ = -1;
 };
 
-/// What a backward function writes into: fresh gradients, one per input; the tape accumulates.
+/// Where a backward function leaves its gradients, one per input. It hands over each as a tensor
+/// of its own or one that it shares; adding up what several nodes say of one input is the tape's.
 class Grads {
  public:
-  /// Adds a gradient for input i, in the input's shape, dtype and device. An undefined tensor means
-  /// zero. The tape never writes into it, so one tensor may be given to several inputs.
+  /// A gradient for input i, in the input's shape, dtype and device; undefined means zero. The tape
+  /// reads it and never writes into it, so one tensor may be given to several inputs, and dy itself
+  /// may be passed on.
   void add(int i, Tensor gradient);
   /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
@@ -97,8 +99,8 @@ class Tape {
                            Backward backward);
 
   /// Starts from the cotangent dLoss/dvalue of `output` (one if absent; output is then a single
-  /// element) and walks back. Runs once per tape: nodes release what they saved, and their values, as they are
-  /// consumed.
+  /// element) and walks back. Runs once per tape: nodes release what they saved, and their values,
+  /// as they are consumed.
   void backward(Var output, Tensor cotangent = {});
 
   /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.

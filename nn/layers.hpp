@@ -1,4 +1,6 @@
-// Layers: parameters and the one line that applies them. E width, F feed-forward width.
+// Layers: parameters and the one line that applies them.
+//
+// Letters: B batch, N positions, M combined rows, E model width, V vocabulary.
 #pragma once
 
 #include <string>
@@ -8,7 +10,7 @@
 
 namespace skytape::nn {
 
-/// y = x Wᵀ + b. Starts as PyTorch's Linear: weight and bias uniform in ±1/√in.
+/// y = x Wᵀ + b. Initialised as PyTorch's Linear: weight and bias uniform in ±1/√in.
 struct Linear {
   Parameter* weight;  // [out, in]
   Parameter* bias;    // [out]
@@ -16,7 +18,8 @@ struct Linear {
   Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out);
   [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
   [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
-  /// C y from C x, [..., M, in], and the row sums of C, [..., M, 1], that the bias is multiplied by.
+  /// The layer's output with its rows combined by a matrix, from the combined rows of x,
+  /// [..., M, in], and that matrix's row sums, [..., M, 1], which multiply the bias.
   [[nodiscard]] Var of_combined(Var rows, Var sums) const;
 };
 

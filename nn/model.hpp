@@ -1,8 +1,8 @@
 // The classifier of the papers: embedding, pre-norm encoder layers with any attention method, mean
-// pooling, and a two-layer head (attention.md 17). One or two towers (Retrieval).
+// pooling, and a two-layer head, all as in the papers' code. One or two towers (Retrieval).
 //
-// B batch, N positions of this batch, E width, H heads, D head width, F feed-forward width, C
-// classes.
+// Letters: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
+// width, C classes.
 #pragma once
 
 #include <array>

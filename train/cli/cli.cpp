@@ -17,7 +17,7 @@ void RunFlags::declare(CLI::App& app) {
   app.add_option("--attention", attention, "method: `skytape info attention` lists them")
       ->capture_default_str();
   app.add_option("--recipe", recipe, "skytape, skyformer or skeinformer")->capture_default_str();
-  app.add_option("--seed", seed, "of start values, order and draws")->capture_default_str();
+  app.add_option("--seed", seed, "of initial values, order and draws")->capture_default_str();
   app.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
   app.add_option("--threads", threads, "CPU threads; 0: all cores")->capture_default_str();
   app.add_option("--data", data, "folder of prepared data sets")->capture_default_str();
@@ -58,12 +58,12 @@ Choices RunFlags::choices() const {
 }
 
 void SourceFlags::declare(CLI::App& app) {
-  app.add_option("--from", from, "fresh: a model with start values, the default");
+  app.add_option("--from", from, "fresh: an untrained model, the default");
   app.add_option("--run", run, "run folder: its model on the test split of its task");
   app.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
   app.add_option("--checkpoint", checkpoint, "of the run: best or last")->capture_default_str();
   app.add_option("--data", data, "folder of prepared data sets; default: the run's");
-  app.add_option("--seed", seed, "of start values and draws")->capture_default_str();
+  app.add_option("--seed", seed, "of initial values and draws")->capture_default_str();
 }
 
 void SourceFlags::given(const CLI::App& app) {

@@ -57,7 +57,8 @@ constexpr std::array<RecipeInfo, 3> kRecipes = {{
     {"skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping"},
 }};
 
-// clang-format off: tables are read by column
+// Tables that are read by column.
+// clang-format off
 
 /// A key's value in each recipe.
 struct Row {
@@ -66,26 +67,26 @@ struct Row {
 
 constexpr Row kEveryTask[] = {
     // key                skyformer        skeinformer  skytape
-    {"accumulate", "1", "1", "1"},
-    {"weight_decay", "0", "0", "0"},
-    {"clip_value", "1", "0", "1"},
-    {"dropout", "0.1", "0.1", "0.1"},
-    {"attention_dropout", "0.1", "0.1", "0.1"},
-    {"features", "128", "256", "128"},
-    {"layers", "2", "2", "2"},
-    {"width", "64", "64", "64"},
-    {"ff_width", "128", "128", "128"},
-    {"heads", "2", "2", "2"},
-    {"mask", "nonzero", "nonzero", "length"},
-    {"drop_close", "1", "1", "0"},
-    {"text.dev", "test", "test", "heldout"},
-    {"eval_examples", "0", "0", "0"},
-    {"patience", "0", "10", "0"},
-    {"select", "best_accuracy", "best_loss", "best_accuracy"},
-    {"select_after", "0.2", "0", "0"},
-    {"group_by_length", "0", "0", "1"},
-    {"checkpoint_every", "500", "500", "500"},
-    {"precision", "fp32", "fp32", "fp32"},
+    {"accumulate",        "1",             "1",         "1"},
+    {"weight_decay",      "0",             "0",         "0"},
+    {"clip_value",        "1",             "0",         "1"},
+    {"dropout",           "0.1",           "0.1",       "0.1"},
+    {"attention_dropout", "0.1",           "0.1",       "0.1"},
+    {"features",          "128",           "256",       "128"},
+    {"layers",            "2",             "2",         "2"},
+    {"width",             "64",            "64",        "64"},
+    {"ff_width",          "128",           "128",       "128"},
+    {"heads",             "2",             "2",         "2"},
+    {"mask",              "nonzero",       "nonzero",   "length"},
+    {"drop_close",        "1",             "1",         "0"},
+    {"text.dev",          "test",          "test",      "heldout"},
+    {"eval_examples",     "0",             "0",         "0"},
+    {"patience",          "0",             "10",        "0"},
+    {"select",            "best_accuracy", "best_loss", "best_accuracy"},
+    {"select_after",      "0.2",           "0",         "0"},
+    {"group_by_length",   "0",             "0",         "1"},
+    {"checkpoint_every",  "500",           "500",       "500"},
+    {"precision",         "fp32",          "fp32",      "fp32"},
 };
 
 /// The same for one task.
@@ -96,40 +97,40 @@ struct TaskRow {
 // eval_examples: dev batches x batch of the papers' configurations; where they draw more than the
 // split holds, the whole split. skytape evaluates whole splits, less often where they are large.
 constexpr TaskRow kTasks[] = {
-    // task       key              skyformer  skeinformer  skytape
-    {"listops", "batch", "32", "256", "32"},
-    {"listops", "lr", "1e-4", "1e-4", "1e-4"},
-    {"listops", "warmup", "1000", "1000", "1000"},
-    {"listops", "steps", "50000", "20000", "50000"},
-    {"listops", "eval_every", "500", "500", "500"},
-    {"listops", "eval_examples", "1984", "0", "0"},
+    // task        key              skyformer  skeinformer  skytape
+    {"listops",    "batch",         "32",      "256",       "32"},
+    {"listops",    "lr",            "1e-4",    "1e-4",      "1e-4"},
+    {"listops",    "warmup",        "1000",    "1000",      "1000"},
+    {"listops",    "steps",         "50000",   "20000",     "50000"},
+    {"listops",    "eval_every",    "500",     "500",       "500"},
+    {"listops",    "eval_examples", "1984",    "0",         "0"},
 
-    {"text", "batch", "16", "128", "32"},
-    {"text", "lr", "1e-4", "1e-4", "1e-4"},
-    {"text", "warmup", "80", "80", "80"},
-    {"text", "steps", "50000", "50000", "50000"},
-    {"text", "eval_every", "500", "500", "500"},
-    {"text", "eval_examples", "6400", "0", "0"},
+    {"text",       "batch",         "16",      "128",       "32"},
+    {"text",       "lr",            "1e-4",    "1e-4",      "1e-4"},
+    {"text",       "warmup",        "80",      "80",        "80"},
+    {"text",       "steps",         "50000",   "50000",     "50000"},
+    {"text",       "eval_every",    "500",     "500",       "500"},
+    {"text",       "eval_examples", "6400",    "0",         "0"},
 
-    {"retrieval", "batch", "16", "64", "16"},
-    {"retrieval", "lr", "2e-4", "1e-4", "2e-4"},
-    {"retrieval", "warmup", "800", "800", "800"},
-    {"retrieval", "steps", "50000", "60000", "50000"},
-    {"retrieval", "eval_every", "1000", "300", "2500"},
-    {"retrieval", "eval_examples", "4800", "0", "0"},
+    {"retrieval",  "batch",         "16",      "64",        "16"},
+    {"retrieval",  "lr",            "2e-4",    "1e-4",      "2e-4"},
+    {"retrieval",  "warmup",        "800",     "800",       "800"},
+    {"retrieval",  "steps",         "50000",   "60000",     "50000"},
+    {"retrieval",  "eval_every",    "1000",    "300",       "2500"},
+    {"retrieval",  "eval_examples", "4800",    "0",         "0"},
 
-    {"pathfinder", "batch", "128", "512", "128"},
-    {"pathfinder", "lr", "2e-4", "2e-4", "2e-4"},
-    {"pathfinder", "warmup", "312", "312", "312"},
-    {"pathfinder", "steps", "50000", "31200", "50000"},
-    {"pathfinder", "eval_every", "500", "312", "1000"},
-    {"pathfinder", "eval_examples", "19968", "0", "0"},
+    {"pathfinder", "batch",         "128",     "512",       "128"},
+    {"pathfinder", "lr",            "2e-4",    "2e-4",      "2e-4"},
+    {"pathfinder", "warmup",        "312",     "312",       "312"},
+    {"pathfinder", "steps",         "50000",   "31200",     "50000"},
+    {"pathfinder", "eval_every",    "500",     "312",       "1000"},
+    {"pathfinder", "eval_examples", "19968",   "0",         "0"},
 
-    {"image", "batch", "256", "256", "256"},
-    {"image", "lr", "1e-4", "1e-4", "1e-4"},
-    {"image", "warmup", "175", "175", "175"},
-    {"image", "steps", "50000", "50000", "50000"},
-    {"image", "eval_every", "50", "50", "500"},
+    {"image",      "batch",         "256",     "256",       "256"},
+    {"image",      "lr",            "1e-4",    "1e-4",      "1e-4"},
+    {"image",      "warmup",        "175",     "175",       "175"},
+    {"image",      "steps",         "50000",   "50000",     "50000"},
+    {"image",      "eval_every",    "50",      "50",        "500"},
 };
 
 /// Gradient accumulation that the papers' configurations give to single methods.
@@ -138,55 +139,55 @@ struct Accumulation {
 };
 
 constexpr Accumulation kAccumulation[] = {
-    {"skyformer", "text", "kernelized", "2"},
-    {"skyformer", "retrieval", "kernelized", "2"},
-    {"skyformer", "pathfinder", "informer", "2"},
-    {"skyformer", "pathfinder", "informer_mask", "2"},
-    {"skyformer", "image", "informer", "2"},
-    {"skyformer", "image", "informer_mask", "2"},
-    {"skeinformer", "listops", "skeinformer", "2"},
-    {"skeinformer", "listops", "skein_nonorm", "4"},
-    {"skeinformer", "text", "skeinformer", "2"},
-    {"skeinformer", "text", "skein_nonorm", "8"},
-    {"skeinformer", "retrieval", "skein_nonorm", "16"},
-    {"skeinformer", "pathfinder", "skeinformer", "2"},
-    {"skeinformer", "pathfinder", "skein_nonorm", "2"},
-    {"skeinformer", "pathfinder", "informer", "2"},
+    {"skyformer",   "text",       "kernelized",    "2"},
+    {"skyformer",   "retrieval",  "kernelized",    "2"},
+    {"skyformer",   "pathfinder", "informer",      "2"},
+    {"skyformer",   "pathfinder", "informer_mask", "2"},
+    {"skyformer",   "image",      "informer",      "2"},
+    {"skyformer",   "image",      "informer_mask", "2"},
+    {"skeinformer", "listops",    "skeinformer",   "2"},
+    {"skeinformer", "listops",    "skein_nonorm",  "4"},
+    {"skeinformer", "text",       "skeinformer",   "2"},
+    {"skeinformer", "text",       "skein_nonorm",  "8"},
+    {"skeinformer", "retrieval",  "skein_nonorm",  "16"},
+    {"skeinformer", "pathfinder", "skeinformer",   "2"},
+    {"skeinformer", "pathfinder", "skein_nonorm",  "2"},
+    {"skeinformer", "pathfinder", "informer",      "2"},
     {"skeinformer", "pathfinder", "informer_mask", "2"},
-    {"skeinformer", "image", "skein_nonorm", "2"},
-    {"skeinformer", "image", "informer", "2"},
-    {"skeinformer", "image", "informer_mask", "2"},
+    {"skeinformer", "image",      "skein_nonorm",  "2"},
+    {"skeinformer", "image",      "informer",      "2"},
+    {"skeinformer", "image",      "informer_mask", "2"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
-    {"linformer", "frozen", "1"},
-    {"linformer", "init_std", "0.02"},
-    {"linformer", "sharing", "official"},
-    {"performer", "form", "official"},
-    {"skein*", "pilot_gradient", "official"},
-    {"skein*", "weighted", "0"},
-    {"skein*", "keep_pilot", "0"},
-    {"skyformer", "scale", "0.42044820762685725"},  // 32^-1/4
-    {"skyformer", "landmarks", "official"},
-    {"skyformer", "inverse_start", "original"},
-    {"skyformer", "constant_init", "0"},
-    {"skyformer", "inverse_steps", "6"},
-    {"nystrom", "inverse_start", "original"},
-    {"nystrom", "constant_init", "0"},
-    {"nystrom", "inverse_steps", "6"},
-    {"bigbird", "random_range", "official"},
-    {"informer", "measure", "sampled"},
-    {"informer_mask", "measure", "sampled"},
+    {"linformer",     "frozen",         "1"},
+    {"linformer",     "init_std",       "0.02"},
+    {"linformer",     "sharing",        "official"},
+    {"performer",     "form",           "official"},
+    {"skein*",        "pilot_gradient", "official"},
+    {"skein*",        "weighted",       "0"},
+    {"skein*",        "keep_pilot",     "0"},
+    {"skyformer",     "scale",          "0.42044820762685725"},  // 32^-1/4
+    {"skyformer",     "landmarks",      "official"},
+    {"skyformer",     "inverse_start",  "official"},
+    {"skyformer",     "detach_start",   "0"},
+    {"skyformer",     "inverse_steps",  "6"},
+    {"nystrom",       "inverse_start",  "official"},
+    {"nystrom",       "detach_start",   "0"},
+    {"nystrom",       "inverse_steps",  "6"},
+    {"bigbird",       "random_range",   "official"},
+    {"informer",      "measure",        "sampled"},
+    {"informer_mask", "measure",        "sampled"},
 };
 
 // clang-format on
 
-/// Measured with models that see no order: data.md 0.
-struct FloorRow {
+/// Measured once, with models that see no order.
+struct BaselineRow {
   std::string_view task;
   TrivialBaseline baseline;
 };
-constexpr FloorRow kFloors[] = {
+constexpr BaselineRow kBaselines[] = {
     {"listops", {0.362, "the best label given the root operator alone"}},
     {"text", {0.662, "logistic regression on byte frequencies"}},
     {"image", {0.287, "softmax regression on the raw pixels"}},
@@ -280,7 +281,7 @@ bool matches(const PaperOption& row, std::string_view method) {
 }
 
 TrivialBaseline trivial_baseline(std::string_view task) {
-  for (const FloorRow& row : kFloors) {
+  for (const BaselineRow& row : kBaselines) {
     if (row.task == family(task)) return row.baseline;
   }
   return {};

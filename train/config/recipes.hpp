@@ -1,5 +1,6 @@
 // Recipes: everything that decides a number besides seed and method, as tables of key -> value with
-// the origin of each. Rows follow attention.md 16 (hyper-parameters) and 18 (discrepancies).
+// the origin of each. The papers' columns are their hyper-parameters as the configurations of their
+// published code have them, and the options with which our methods do what that code does.
 #pragma once
 
 #include <span>
@@ -45,7 +46,7 @@ struct Setting {
 [[nodiscard]] std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view task,
                                                    std::string_view method);
 
-/// A method option that the papers' code sets other than the default (attention.md 18).
+/// The value of a method's option that makes it do what the papers' code does.
 struct PaperOption {
   std::string_view methods;  // a name, or a family "skein*"
   std::string_view option, value;
@@ -53,7 +54,7 @@ struct PaperOption {
 [[nodiscard]] std::span<const PaperOption> paper_options();
 [[nodiscard]] bool matches(const PaperOption& row, std::string_view method);
 
-/// Accuracy that needs no attention at all (data.md 0); negative: not known.
+/// Accuracy of a model that sees no order, hence needs no attention; negative: not known.
 struct TrivialBaseline {
   double accuracy = -1;
   std::string_view what = {};

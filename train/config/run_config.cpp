@@ -75,6 +75,21 @@ void check_value(const KeyInfo& key, const std::string& text) {
   }
 }
 
+/// A key and its value as they are spelled today: `skyformer.constant_init` ->
+/// `skyformer.detach_start`. Keys of no known method come back as they are.
+std::pair<std::string, std::string> in_todays_spelling(const std::string& key,
+                                                       const std::string& value) {
+  const std::size_t dot = key.find('.');
+  if (dot == key.npos) return {key, value};
+  for (const attention::Spec& spec : attention::registry()) {
+    if (spec.name != key.substr(0, dot)) continue;
+    const auto [option, text] =
+        attention::in_todays_spelling(spec.options, key.substr(dot + 1), value);
+    return {spec.name + "." + option, text};
+  }
+  return {key, value};
+}
+
 /// The settings of a run while they are put together.
 class Resolver {
  public:
@@ -114,17 +129,17 @@ class Resolver {
   }
 
   void choose(const Choice& choice) {
-    std::string key = choice.key;
+    auto [key, value] = in_todays_spelling(choice.key, choice.value);
     // `skyformer.features` and `features` are one key.
     if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
         method_.has_option(key.substr(method_.name.size() + 1))) {
       key = key.substr(method_.name.size() + 1);
     }
     require_known(key);
-    const auto [place, fresh] = user_.try_emplace(key, Setting{key, choice.value, choice.said_by});
+    const auto [place, fresh] = user_.try_emplace(key, Setting{key, value, choice.said_by});
     if (!fresh) {
       throw UsageError(fmt::format("{} is set twice: {} by {}, {} by {}", key, place->second.value,
-                                   place->second.origin, choice.value, choice.said_by));
+                                   place->second.origin, value, choice.said_by));
     }
   }
 
@@ -329,7 +344,8 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
     config.task = &data::find_task(saved.at("task").get<std::string>());
     config.method = &attention::find(saved.at("attention").get<std::string>());
     config.seed = saved.at("seed").get<std::uint64_t>();
-    for (const auto& [key, entry] : saved.at("settings").items()) {
+    const json settings = in_todays_spelling(saved.at("settings"));
+    for (const auto& [key, entry] : settings.items()) {
       config.settings.push_back(
           {key, entry.at("value").get<std::string>(), entry.at("origin").get<std::string>()});
     }
@@ -338,6 +354,19 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
   }
   fill(config);
   return config;
+}
+
+json in_todays_spelling(const json& settings) {
+  json today = json::object();
+  for (const auto& [saved_key, saved_entry] : settings.items()) {
+    const bool is_text = saved_entry.is_object() && saved_entry.contains("value") &&
+                         saved_entry["value"].is_string();
+    const auto [key, value] = in_todays_spelling(
+        saved_key, is_text ? saved_entry["value"].get<std::string>() : std::string());
+    today[key] = saved_entry;
+    if (is_text) today[key]["value"] = value;
+  }
+  return today;
 }
 
 std::string first_difference(const json& saved, const json& wanted) {
@@ -350,8 +379,8 @@ std::string first_difference(const json& saved, const json& wanted) {
     const json here = wanted.value(key, json());
     if (there != here) return differs(key, there, here);
   }
-  const json there = saved.value("settings", json::object());
-  const json here = wanted.value("settings", json::object());
+  const json there = in_todays_spelling(saved.value("settings", json::object()));
+  const json here = in_todays_spelling(wanted.value("settings", json::object()));
   const auto value = [](const json& settings, const std::string& key) {
     const auto found = settings.find(key);
     return found == settings.end() || !found->is_object() ? json() : found->value("value", json());

@@ -61,15 +61,15 @@ struct RunConfig {
   data::DevRule dev_rule = data::DevRule::held_out;
   data::BatchOptions batches;
   nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
-  bool needs_whole_batch = false;  // the method with these options; see attention::Method
+  bool needs_whole_batch = false;  // by the method with these options: see attention::Method
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
   [[nodiscard]] std::int64_t microbatch() const {
     return (batches.batch + accumulate - 1) / accumulate;
   }
-  /// How training splits a batch: whole on a GPU and where its examples are coupled, else in parts
-  /// that suit the caches.
+  /// How training splits a batch: it stays whole on a GPU and where the method's batches must be
+  /// computed at once; elsewhere the parts suit the caches.
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 
@@ -89,6 +89,10 @@ inline constexpr const char* kPrecisionHelp =
 [[nodiscard]] nlohmann::json to_json(const RunConfig& config);
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const nlohmann::json& json, const std::string& file);
+
+/// The settings of a config.json with the methods' options in today's spelling, whatever version of
+/// the program wrote them.
+[[nodiscard]] nlohmann::json in_todays_spelling(const nlohmann::json& settings);
 
 /// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
 /// Empty when `saved` is the same run. Devices may differ.

@@ -253,7 +253,7 @@ FoundRuns find_runs(const fs::path& folder) {
 
 std::string settings_of(const json& config) {
   std::string text = config.value("recipe", "");
-  const json settings = config.value("settings", json::object());
+  const json settings = in_todays_spelling(config.value("settings", json::object()));
   for (const auto& [key, entry] : settings.items()) {  // nlohmann::json keeps keys sorted
     if (!entry.value("origin", "").starts_with("--")) continue;
     text += fmt::format(", {}={}", key, entry.value("value", ""));
@@ -297,7 +297,7 @@ Table to_table(const AccuracyTable& table) {
   }
   out.notes.emplace_back(
       "Over several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
-      "floor.");
+      "baseline.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
   return out;
 }

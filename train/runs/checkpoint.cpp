@@ -78,7 +78,7 @@ void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
 
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
                      const RunState& state, const json& config) {
-  if (!tensor::all_finite(model.parameters().values()) || !trainer.figures_finite()) {
+  if (!tensor::all_finite(model.parameters().values()) || !trainer.metrics_finite()) {
     throw NonFiniteError(fmt::format(
         "train: loss or weights are not finite at step {}; {} keeps the last good state (train "
         "--check-finite names the first op that went wrong)",

@@ -18,7 +18,7 @@ struct Evaluation {
   std::int64_t examples = 0;
   double seconds = 0;
   double waited_seconds = 0;  // for the loader
-  bool interrupted = false;   // `stop` said so: the figures are of the examples so far
+  bool interrupted = false;   // `stop` said so: the numbers are of the examples so far
 };
 
 struct EvaluateOptions {

@@ -9,9 +9,9 @@
 namespace skytape::train {
 namespace {
 
-// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the microbatches. Of
-// a microbatch: ids and mask of each tower, labels.
-constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kChunks = 64;
+// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the
+// microbatches. Of a microbatch: ids and mask of each tower, labels.
+constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kMicrobatches = 64;
 constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
 
 std::int64_t align(std::int64_t bytes) {
@@ -25,7 +25,7 @@ std::int64_t cell_bytes(const Microbatch& microbatch) {
 std::int64_t label_bytes(const Microbatch& microbatch) {
   return align(4 * std::ssize(microbatch.rows));
 }
-std::int64_t chunk_bytes(const Microbatch& microbatch, std::int64_t towers) {
+std::int64_t microbatch_bytes(const Microbatch& microbatch, std::int64_t towers) {
   return 2 * towers * cell_bytes(microbatch) + label_bytes(microbatch);
 }
 
@@ -39,7 +39,7 @@ template <class T> void write_rows(const std::vector<T>& cells, std::int64_t col
   }
 }
 
-void write_chunk(const data::Batch& batch, const Microbatch& microbatch, std::byte* to) {
+void write_microbatch(const data::Batch& batch, const Microbatch& microbatch, std::byte* to) {
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
     write_rows(batch.ids[t], batch.width, microbatch, to);
     write_rows(batch.mask[t], batch.width, microbatch, to + cell_bytes(microbatch));
@@ -56,11 +56,11 @@ void write_chunk(const data::Batch& batch, const Microbatch& microbatch, std::by
 /// Room for microbatches of full width, so that each stays where it is.
 void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches) {
   begins_.clear();
-  std::int64_t widest = kChunks;
+  std::int64_t widest = kMicrobatches;
   for (Microbatch microbatch : microbatches) {
     begins_.push_back(widest);
     microbatch.width = std::max(microbatch.width, batch.nominal_length);
-    widest += chunk_bytes(microbatch, batch.towers);
+    widest += microbatch_bytes(microbatch, batch.towers);
   }
   if (static_cast<std::size_t>(widest) <= capacity_) return;
   capacity_ = static_cast<std::size_t>(widest);
@@ -71,7 +71,7 @@ void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>
 void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbatches,
                       const StepNumbers& numbers) {
   reserve(batch, microbatches);
-  chunks_ = std::move(microbatches);
+  microbatches_ = std::move(microbatches);
   towers_ = batch.towers;
   examples_ = batch.size;
   std::byte* const to = staging_->host();
@@ -83,16 +83,16 @@ void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbat
     const std::int32_t fewest = *std::min_element(counts.begin(), counts.end());
     std::memcpy(to + kFewest + 4 * t, &fewest, sizeof(fewest));
   }
-  std::int64_t end = kChunks;
-  for (std::size_t i = 0; i < chunks_.size(); ++i) {
-    write_chunk(batch, chunks_[i], to + begins_[i]);
-    end = begins_[i] + chunk_bytes(chunks_[i], towers_);
+  std::int64_t end = kMicrobatches;
+  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    write_microbatch(batch, microbatches_[i], to + begins_[i]);
+    end = begins_[i] + microbatch_bytes(microbatches_[i], towers_);
   }
   staging_->send(static_cast<std::size_t>(end));
 }
 
 Feed StepInputs::feed(std::size_t index) const {
-  const Microbatch& microbatch = chunks_.at(index);
+  const Microbatch& microbatch = microbatches_.at(index);
   const std::int64_t examples = std::ssize(microbatch.rows);
   const Tensor& place = staging_->place();
   std::int64_t at = begins_[index];
@@ -112,12 +112,12 @@ Tensor StepInputs::step() const { return staging_->place().view(kStep, {1}, DTyp
 Tensor StepInputs::hyper() const { return staging_->place().view(kHyper, {4}, DType::f64); }
 
 std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
-  const Microbatch& microbatch = chunks_.at(index);
+  const Microbatch& microbatch = microbatches_.at(index);
   return {static_cast<std::int64_t>(precision(device_)),
           places_,
           towers_,
           examples_,
-          std::ssize(chunks_),
+          std::ssize(microbatches_),
           static_cast<std::int64_t>(index),
           begins_[index],
           microbatch.first,

@@ -36,8 +36,8 @@ void Trainer::step(const data::Batch& batch) {
   ++summed_steps_;
 }
 
-/// The work of a microbatch, the update after the last one: a step, where it is computed at once. It
-/// reads what changes from step to step from inputs_, on the device.
+/// The work of a microbatch and, after the last one, the update: the whole step where a batch is
+/// one microbatch. It reads what changes from step to step from inputs_, on the device.
 void Trainer::submit(std::size_t index) {
   if (index == 0) model_.parameters().zero_gradients();
   add_microbatch(index);
@@ -96,6 +96,6 @@ TrainMetrics Trainer::take_metrics() {
   return metrics;
 }
 
-bool Trainer::figures_finite() const { return tensor::all_finite(sums_); }
+bool Trainer::metrics_finite() const { return tensor::all_finite(sums_); }
 
 }  // namespace skytape::train

@@ -99,7 +99,7 @@ TEST_CASE("single methods accumulate as the papers' configurations say") {
   CHECK(microbatches("skytape", "text", "kernelized") == "1");
 }
 
-TEST_CASE("recipe skytape mends what the papers' code does") {
+TEST_CASE("recipe skytape fixes the known bugs of the papers' code") {
   Table t = recipe("skytape", "listops", "skyformer");
   CHECK(t["drop_close"] == "0");
   CHECK(t["mask"] == "length");
@@ -111,7 +111,7 @@ TEST_CASE("recipe skytape mends what the papers' code does") {
   Table papers = recipe("skyformer", "listops", "skyformer");
   CHECK(papers["skyformer.scale"] == "0.42044820762685725");
   CHECK(papers["skyformer.landmarks"] == "official");
-  CHECK(papers["skyformer.inverse_start"] == "original");
+  CHECK(papers["skyformer.inverse_start"] == "official");
   CHECK(papers["select_after"] == "0.2");
   CHECK(papers["eval_examples"] == "1984");
   CHECK(recipe("skeinformer", "listops", "softmax")["select"] == "best_loss");
@@ -211,6 +211,46 @@ TEST_CASE("a configuration survives JSON and its differences are found by name")
   CHECK(error_of<DataError>([&] {
           (void)config_from_json(broken, "x/config.json");
         }).find("x/config.json") != std::string::npos);
+}
+
+TEST_CASE("options under their former names are those of today") {
+  const RunConfig before = resolve(choices({{"skyformer.constant_init", "1", "--set"},
+                                            {"skyformer.inverse_start", "original", "--set"}}));
+  const RunConfig today = resolve(choices({{"skyformer.detach_start", "1", "--set"},
+                                           {"skyformer.inverse_start", "official", "--set"}}));
+  CHECK(to_json(before) == to_json(today));
+  CHECK(setting(before, "skyformer.detach_start").value == "1");
+  CHECK(before.needs_whole_batch);
+  CHECK(before.model.attention_options ==
+        attention::OptionValues{{"detach_start", "1"}, {"inverse_start", "official"}});
+
+  CHECK(error_of<UsageError>([] {
+          (void)resolve(choices({{"skyformer.detach_start", "1", "--set"},
+                                 {"skyformer.constant_init", "0", "--set"}}));
+        }).find("skyformer.detach_start is set twice") != std::string::npos);
+  Choices other = choices({{"skyformer.constant_init", "1", "--set"}});
+  other.attention = "softmax";
+  CHECK(error_of<UsageError>([&] { (void)resolve(other); }).find("its attention is softmax") !=
+        std::string::npos);
+}
+
+TEST_CASE("a configuration that was saved under former names is the same run") {
+  const RunConfig today = resolve(choices({{"skyformer.inverse_start", "official", "--set"}}));
+  const nlohmann::json wanted = to_json(today);
+  nlohmann::json saved = wanted;
+  nlohmann::json& settings = saved["settings"];
+  settings["skyformer.constant_init"] = settings["skyformer.detach_start"];
+  settings.erase("skyformer.detach_start");
+  settings["skyformer.inverse_start"]["value"] = "original";
+  CHECK(first_difference(saved, wanted).empty());
+  CHECK(first_difference(wanted, saved).empty());
+  CHECK(in_todays_spelling(settings) == wanted["settings"]);
+  CHECK(to_json(config_from_json(saved, "config.json")) == wanted);
+
+  settings["skyformer.constant_init"]["value"] = "1";
+  CHECK(first_difference(saved, wanted) == "skyformer.detach_start: \"1\" there, \"0\" here");
+  settings["skyformer.inverse_start"]["value"] = "per_matrix";
+  CHECK_FALSE(first_difference(saved, wanted).empty());
 }
 
 TEST_CASE("trivial baselines are known for the benchmark's tasks") {

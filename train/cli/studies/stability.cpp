@@ -88,7 +88,7 @@ void add_stability(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--set", flags->run.set, "key=value: any recipe key")
       ->allow_extra_args(false);
-  command->add_option("--seed", flags->run.seed, "of start values, order and draws")
+  command->add_option("--seed", flags->run.seed, "of initial values, order and draws")
       ->capture_default_str();
   command->add_option("--data", flags->run.data, "folder of prepared data sets")
       ->capture_default_str();
