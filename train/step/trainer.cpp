@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops.hpp"
+#include "nn/loss.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"
@@ -63,7 +64,8 @@ void Trainer::add_microbatch(std::size_t index) {
   try {
     const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
     const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
-    Var loss = cross_entropy(logits, feed.labels);                        // scalar
+    Var loss = nn::classification_loss(logits, feed.labels,
+                                       model_.config().label_smoothing);  // scalar
     if (inputs_.microbatches().size() > 1) {
       loss = affine(loss, static_cast<double>(microbatch.rows.size()) / examples);
     }
@@ -93,7 +95,7 @@ TrainMetrics Trainer::take_metrics() {
   const TrainMetrics metrics{sums[0] / steps, sums[1] / steps, summed_steps_};
   sums_.fill(0);
   summed_steps_ = 0;
-  return figures;
+  return metrics;
 }
 
 bool Trainer::figures_finite() const { return tensor::all_finite(sums_); }
