@@ -20,14 +20,18 @@ Var mean_of_tokens(Var x, const Tensor& mask) {
   return sum(x, 1) * x.tape().constant(share);
 }
 
-Var max_of_tokens(Var x, const Tensor& mask) {
-  // Padded rows are zero and go far below every number; not to -inf, so that a sequence of padding
-  // alone can be multiplied by 0.
+/// What lowers padded positions, [B, N]: 0 or -1e30. Not -inf, so that every sum stays finite; a
+/// sequence of padding alone has zero rows, whatever weighs them.
+Tensor below_tokens(const Tensor& mask) {
   constexpr double kFar = 1e30;
-  const Tensor below = tensor::affine(mask, kFar, -kFar);  // [B, N]: 0 or -1e30
-  const Var lowered = x + x.tape().constant(below.reshape({mask.size(0), mask.size(1), 1}));
+  return tensor::affine(mask, kFar, -kFar);
+}
+
+Var max_of_tokens(Var x, const Tensor& mask) {
+  const std::int64_t batch = x.size(0), n = x.size(1);
+  const Var lowered = x + x.tape().constant(below_tokens(mask).reshape({batch, n, 1}));
   const Tensor any = tensor::divide(  // [B, 1]: 1, or 0 where there is no token
-      tensor::sum(mask, 1).reshape({mask.size(0), 1}), at_least_one(mask));
+      tensor::sum(mask, 1).reshape({batch, 1}), at_least_one(mask));
   return max(lowered, 1) * x.tape().constant(any);
 }
 
@@ -35,9 +39,8 @@ Var attention_over_tokens(Var x, const Tensor& mask, Var query) {
   const std::int64_t batch = x.size(0), n = x.size(1), width = x.size(2);
   const Var scores = affine(reshape(matmul(x, query), {batch, 1, n}),
                             1 / std::sqrt(static_cast<double>(width)));  // [B, 1, N]
-  const Tensor closed = tensor::unary(tensor::Unary::log, mask);         // 0 or -inf
-  const Var weights = softmax(scores + x.tape().constant(closed.reshape({batch, 1, n})));
-  return reshape(matmul(weights, x), {batch, width});
+  const Var below = x.tape().constant(below_tokens(mask).reshape({batch, 1, n}));
+  return reshape(matmul(softmax(scores + below), x), {batch, width});
 }
 
 }  // namespace

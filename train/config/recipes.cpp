@@ -1,6 +1,5 @@
 #include "train/config/recipes.hpp"
 
-#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -197,11 +196,6 @@ constexpr Accumulation kAccumulation[] = {
     {"skeinformer", "image", "informer_mask", "2"},
 };
 
-/// Where a recipe's value has no meaning for a method, or costs it what it is for.
-struct Instead {
-  std::string_view method, key, value, instead, because;
-};
-
 constexpr Instead kInstead[] = {
     {"vmean", "positions", "rotary", "learned", "it reads no queries and keys"},
     {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
@@ -307,19 +301,24 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
       add("accumulate", row.microbatches, of_recipe + ", row " + std::string(method));
     }
   }
-  for (const Instead& row : kInstead) {
-    const auto last = std::find_if(settings.rbegin(), settings.rend(),
-                                   [&](const Setting& s) { return s.key == row.key; });
-    if (row.method != method || last == settings.rend() || last->value != row.value) continue;
-    add(row.key, row.instead,
-        of_recipe + ", row " + std::string(method) + ": " + std::string(row.because));
-  }
+  for (Setting& setting : settings) setting = for_method(setting, method);
   if (recipe == "skytape") return settings;
   for (const PaperOption& row : kPaperOptions) {
     if (!matches(row, method)) continue;
     add(std::string(method) + "." + std::string(row.option), row.value, of_recipe);
   }
   return settings;
+}
+
+std::span<const Instead> instead_rows() { return kInstead; }
+
+Setting for_method(const Setting& setting, std::string_view method) {
+  for (const Instead& row : kInstead) {
+    if (row.method != method || row.key != setting.key || row.value != setting.value) continue;
+    return {setting.key, std::string(row.instead),
+            join(setting.origin, ", row ", method, ": ", row.because)};
+  }
+  return setting;
 }
 
 std::span<const PaperOption> paper_options() { return kPaperOptions; }

@@ -46,6 +46,15 @@ struct Setting {
 [[nodiscard]] std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view task,
                                                    std::string_view method);
 
+/// What a recipe gives a method where its value has no meaning for it, or costs it what it is for.
+struct Instead {
+  std::string_view method, key, value, instead, because;
+};
+[[nodiscard]] std::span<const Instead> instead_rows();
+/// The value for that method of a recipe that says `setting`: the same, or a row's, whose origin
+/// says why.
+[[nodiscard]] Setting for_method(const Setting& setting, std::string_view method);
+
 /// A method option that the papers' code sets other than the default (attention.md 18).
 struct PaperOption {
   std::string_view methods;  // a name, or a family "skein*"

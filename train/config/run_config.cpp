@@ -231,7 +231,7 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.group_by_length = values.flag("group_by_length");
   b.seed = c.seed;
   b.grow_steps = values.integer("length_warmup");
-  b.grow_start = values.integer("length_start");
+  b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
   if (values.choice<nn::Pooling>("pooling") == nn::Pooling::cls) {
     b.first_token = static_cast<int>(c.task->vocabulary);
   }
@@ -266,10 +266,6 @@ void check_together(const RunConfig& c) {
   if (b.grow_steps > c.schedule.steps) {
     throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
                                  c.schedule.steps, b.grow_steps));
-  }
-  if (b.grow_steps > 0 && b.grow_start > b.nominal_length) {
-    throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
-                                 b.nominal_length, c.task->name, b.grow_start));
   }
 }
 
@@ -376,6 +372,10 @@ RunConfig resolve(const Choices& choices) {
     }
     if (choice.key == "length_start" && config.batches.grow_steps == 0) {
       throw UsageError("length_start has no effect on this run: length_warmup is 0");
+    }
+    if (choice.key == "length_start" && choice.value != std::to_string(config.batches.grow_start)) {
+      throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
+                                   config.batches.nominal_length, choices.task, choice.value));
     }
   }
   return config;

@@ -249,6 +249,48 @@ TEST_CASE("model options without meaning for a run are refused where the user se
        "mask=nonzero hides");
 }
 
+TEST_CASE(
+    "a recipe's value that has no meaning for a method gives way to a row's, which says why") {
+  const Setting rotary = {"positions", "rotary", "recipe some"};
+  CHECK(for_method(rotary, "softmax").value == "rotary");
+  CHECK(for_method(rotary, "softmax").origin == "recipe some");
+  CHECK(for_method(rotary, "vmean").value == "learned");
+  CHECK(for_method(rotary, "vmean").origin ==
+        "recipe some, row vmean: it reads no queries and keys");
+  CHECK(for_method({"positions", "none", "recipe some"}, "vmean").value == "none");
+  for (const Instead& row : instead_rows()) {
+    CAPTURE(row.method);
+    const auto taken = [&](std::string_view value) {
+      Choices c = choices({{std::string(row.key), std::string(value), "--set"}});
+      c.attention = row.method;
+      return error_of([&] { (void)resolve(c); }).empty();
+    };
+    CHECK(taken(row.instead));
+  }
+  for (const attention::Spec& spec : attention::registry()) {  // none is forgotten
+    Choices c = choices({{"positions", "rotary", "--set"}});
+    c.attention = spec.name;
+    const bool refused = !error_of([&] { (void)resolve(c); }).empty();
+    CHECK((!refused || for_method(rotary, spec.name).value != "rotary"));
+  }
+}
+
+TEST_CASE("every recipe runs every method on every task") {
+  for (const data::TaskInfo& task : data::tasks()) {
+    for (const attention::Spec& spec : attention::registry()) {
+      for (const RecipeInfo& info : recipes()) {
+        Choices c;
+        c.task = task.name;
+        c.attention = spec.name;
+        c.recipe = info.name;
+        CAPTURE(task.name);
+        CAPTURE(spec.name);
+        CHECK(error_of([&] { (void)resolve(c); }) == "");
+      }
+    }
+  }
+}
+
 TEST_CASE("a configuration of before a key reads as the value it had then") {
   const RunConfig config = resolve(choices());
   const nlohmann::json now = to_json(config);
