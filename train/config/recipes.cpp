@@ -32,6 +32,14 @@ constexpr KeyInfo kKeys[] = {
      1024,
      {},
      "attention heads (H); each gets width / heads channels"},
+    {"pooling", KeyKind::choice, 0, 0, "nominal|mean|first|cls|max|attention",
+     "how the encodings of a sequence become one vector", "nominal"},
+    {"positions", KeyKind::choice, 0, 0, "learned|sinusoidal|rotary|none",
+     "how the model is told where a token stands", "learned"},
+    {"rotary_base", KeyKind::real, 1, 1e9, {}, "base of the angles of rotary positions", "10000"},
+    {"length_warmup", KeyKind::integer, 0, kMost, {}, "steps of growing lengths; 0: off", "0"},
+    {"length_start", KeyKind::integer, 2, 1 << 24, {}, "tokens kept at the first of them", "64"},
+    {"label_smoothing", KeyKind::real, 0, 0.99, {}, "share of a label spread over all", "0"},
     {"mask", KeyKind::choice, 0, 0, "nonzero|length", "positions that attention may read"},
     {"drop_close",
      KeyKind::flag,
@@ -77,6 +85,12 @@ constexpr Row kEveryTask[] = {
     {"width",             "64",            "64",        "64"},
     {"ff_width",          "128",           "128",       "128"},
     {"heads",             "2",             "2",         "2"},
+    {"pooling",           "nominal",       "nominal",   "nominal"},
+    {"positions",         "learned",       "learned",   "learned"},
+    {"rotary_base",       "10000",         "10000",     "10000"},
+    {"length_warmup",     "0",             "0",         "0"},
+    {"length_start",      "64",            "64",        "64"},
+    {"label_smoothing",   "0",             "0",         "0"},
     {"mask",              "nonzero",       "nonzero",   "length"},
     {"drop_close",        "1",             "1",         "0"},
     {"text.dev",          "test",          "test",      "heldout"},
@@ -157,6 +171,11 @@ constexpr Accumulation kAccumulation[] = {
     {"skeinformer", "image",      "skein_nonorm",  "2"},
     {"skeinformer", "image",      "informer",      "2"},
     {"skeinformer", "image",      "informer_mask", "2"},
+};
+
+constexpr Instead kInstead[] = {
+    {"vmean", "positions", "rotary", "learned", "it reads no queries and keys"},
+    {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
@@ -265,12 +284,24 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
       add("accumulate", row.microbatches, of_recipe + ", row " + std::string(method));
     }
   }
+  for (Setting& setting : settings) setting = for_method(setting, method);
   if (recipe == "skytape") return settings;
   for (const PaperOption& row : kPaperOptions) {
     if (!matches(row, method)) continue;
     add(std::string(method) + "." + std::string(row.option), row.value, of_recipe);
   }
   return settings;
+}
+
+std::span<const Instead> instead_rows() { return kInstead; }
+
+Setting for_method(const Setting& setting, std::string_view method) {
+  for (const Instead& row : kInstead) {
+    if (row.method != method || row.key != setting.key || row.value != setting.value) continue;
+    return {setting.key, std::string(row.instead),
+            join(setting.origin, ", row ", method, ": ", row.because)};
+  }
+  return setting;
 }
 
 std::span<const PaperOption> paper_options() { return kPaperOptions; }

@@ -19,6 +19,7 @@ struct KeyInfo {
   double low = 0, high = 0;       // legal range of a number, both ends included
   std::string_view choices = {};  // "a|b|c" of a choice
   std::string_view meaning = {};
+  std::string_view before = {};  // value of configurations saved before the key existed
 };
 
 /// All recipe keys in the order in which they are printed.
@@ -45,6 +46,15 @@ struct Setting {
 /// last of equal keys counts. UsageError for an unknown recipe (suggests the nearest).
 [[nodiscard]] std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view task,
                                                    std::string_view method);
+
+/// What a recipe gives a method where its value has no meaning for it, or costs it what it is for.
+struct Instead {
+  std::string_view method, key, value, instead, because;
+};
+[[nodiscard]] std::span<const Instead> instead_rows();
+/// The value for that method of a recipe that says `setting`: the same, or a row's, whose origin
+/// says why.
+[[nodiscard]] Setting for_method(const Setting& setting, std::string_view method);
 
 /// The value of a method's option that makes it do what the papers' code does.
 struct PaperOption {

@@ -42,6 +42,7 @@ FinishedRun read_run(const fs::path& folder) {
   run.seed = result["seed"].get<std::uint64_t>();
   run.dev = result["dev_accuracy"].get<double>();
   run.test = result["test_accuracy"].get<double>();
+  run.times = time_to_accuracy_from(result.value("time_to_accuracy", json::object()));
   for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
     if (config.value(key, json()) != result[key]) {
       throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
