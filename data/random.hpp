@@ -11,7 +11,7 @@
 namespace skytape::data {
 
 /// Keeps the streams of different uses of one seed apart.
-enum class Purpose : uint64_t { listops = 1, pathfinder, split, shuffle };
+enum class Purpose : uint64_t { listops = 1, pathfinder, split, shuffle, masking };
 
 /// SplitMix64 started at a point that depends on seed, purpose and index.
 class Stream {
