@@ -5,6 +5,7 @@
 
 #include "autograd/ops.hpp"
 #include "autograd/parameter.hpp"
+#include "nn/positions.hpp"
 
 namespace skytape::nn {
 
@@ -29,14 +30,14 @@ struct LayerNorm {
   [[nodiscard]] Var operator()(Var x) const;
 };
 
-/// Token plus learned position embedding; both start as N(0, 0.02²), as in the papers' code. The
-/// padding id 0 has an ordinary trainable vector.
+/// A trained vector of the token plus one of its position; both start as N(0, 0.02²), as in the
+/// papers' code. The padding id 0 has an ordinary trainable vector.
 struct Embedding {
-  Parameter* tokens;     // [V, E]
-  Parameter* positions;  // [nominal length, E]
+  Parameter* tokens;               // [V, E]
+  Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
 
   Embedding(ParameterStore& store, const std::string& name, std::int64_t vocabulary,
-            std::int64_t nominal_length, std::int64_t width);
+            std::int64_t nominal_length, std::int64_t width, Positions kind);
   [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids) const;  ///< i32[B, N] -> [B, N, E]
 };
 

@@ -1,4 +1,4 @@
-// The classifier of the papers: embedding, pre-norm encoder layers with any attention method, mean
+// The classifier of the papers: embedding, pre-norm encoder layers with any attention method,
 // pooling, and a two-layer head (attention.md 17). One or two towers (Retrieval).
 //
 // B batch, N positions of this batch, E width, H heads, D head width, F feed-forward width, C
@@ -14,6 +14,8 @@
 
 #include "attention/method.hpp"
 #include "nn/layers.hpp"
+#include "nn/pooling.hpp"
+#include "nn/positions.hpp"
 
 namespace skytape::nn {
 
@@ -22,9 +24,9 @@ inline constexpr int kMaxTowers = 2;
 struct ModelConfig {
   std::string attention = "skyformer";
   attention::OptionValues attention_options;
-  std::int64_t vocabulary = 32;
+  std::int64_t vocabulary = 32;  // ids of tokens; where pooling is cls, the next one is its token's
   std::int64_t classes = 10;
-  std::int64_t nominal_length = 2048;  // positions before trimming; the mean divides by it
+  std::int64_t nominal_length = 2048;  // positions before trimming
   int towers = 1;                      // 2: both documents through one encoder
   int layers = 2;
   std::int64_t width = 64;       // E
@@ -32,6 +34,10 @@ struct ModelConfig {
   std::int64_t heads = 2;        // H
   std::int64_t head_width = 32;  // D
   double dropout = 0.1;          // embedding, attention output, both places of the MLP
+  Pooling pooling = Pooling::nominal;
+  Positions positions = Positions::learned;
+  double rotary_base = 10000;  // of rotary positions alone
+  double label_smoothing = 0;  // of the training loss
 };
 
 /// The tensors of one batch on the model's device.
@@ -69,6 +75,7 @@ class MultiHeadAttention {
 
   std::int64_t heads_, head_width_;
   Linear query_, key_, value_, output_;
+  Parameter* angles_;  // [nominal length, D], of rotary positions; else nullptr
   bool shared_qk_, values_only_;
   std::unique_ptr<attention::Method> method_;
 };
@@ -111,6 +118,7 @@ class Model {
   std::unique_ptr<Embedding> embedding_;
   std::vector<EncoderLayer> layers_;
   std::unique_ptr<LayerNorm> norm_;
+  std::unique_ptr<Pool> pool_;
   std::unique_ptr<Linear> head_in_, head_out_;
 };
 

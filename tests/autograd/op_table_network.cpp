@@ -1,5 +1,6 @@
 // Rows of the op table: picking rows, and pieces of a network.
 #include "autograd/ops.hpp"
+#include "nn/positions.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -73,6 +74,12 @@ Rows network_rows() {
   const auto hide = [](const Tensor& m, double scale) -> Function {
     return [=](Tape&, Vars v) { return mask_rows(v[0], beside(v[0], m), scale); };
   };
+  const auto turn = [](std::int64_t positions) -> Function {
+    return [=](Tape&, Vars v) {
+      const Tensor angles = nn::rotary_angles(10)({positions, v[0].size(3)}, {});
+      return nn::rotary(v[0], beside(v[0], angles));
+    };
+  };
   return {{"layer_norm",
            {{"odd", {normal({2, 3, 7}, 151), normal({7}, 152), normal({7}, 153)}, norm},
             {"one row", {normal({5}, 154), normal({5}, 155), normal({5}, 156)}, norm},
@@ -134,8 +141,21 @@ Rows network_rows() {
              [](Tape& t) {
                return mask_rows(zeros(t, {2, 3}), mask(3, {1, 2}));
              }},
-            {"mask_rows: ", [](Tape& t) {
+            {"mask_rows: ",
+             [](Tape& t) {
                return mask_rows(zeros(t, {2, 4, 3}), mask(3, {1, 2}));
+             }}}},
+          {"rotary",
+           {{"heads", {normal({2, 3, 5, 6}, 187)}, turn(5)},
+            {"trimmed", {normal({2, 1, 3, 2}, 188)}, turn(9)},
+            {"long", {normal({1, 2, 523, 8}, 189)}, turn(600)},
+            {"empty", {normal({0, 2, 5, 4}, 190)}, turn(5)}},
+           {{"rotary: expected x [B, H, N, D] with an even D",
+             [](Tape& t) {
+               return nn::rotary(zeros(t, {1, 1, 2, 3}), normal({2, 3}, 191));
+             }},
+            {"rotary: ", [](Tape& t) {
+               return nn::rotary(zeros(t, {1, 1, 4, 2}), normal({3, 2}, 192));
              }}}}};
 }
 

@@ -1,5 +1,6 @@
 #include "train/config/recipes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -31,6 +32,39 @@ constexpr KeyInfo kKeys[] = {
      1024,
      {},
      "attention heads (H); each gets width / heads channels"},
+    {"pooling", KeyKind::choice, 0, 0, "nominal|mean|first|cls|max|attention",
+     "encodings into one vector: sum over nominal length; of real tokens; of a position",
+     "nominal"},
+    {"positions", KeyKind::choice, 0, 0, "learned|sinusoidal|rotary|none",
+     "how the model is told where a token stands", "learned"},
+    {"rotary_base",
+     KeyKind::real,
+     1,
+     1e9,
+     {},
+     "longest wave of rotary positions over 2 pi",
+     "10000"},
+    {"length_warmup",
+     KeyKind::integer,
+     0,
+     kMost,
+     {},
+     "steps in which training sequences grow to their full length; 0: off",
+     "0"},
+    {"length_start",
+     KeyKind::integer,
+     2,
+     1 << 24,
+     {},
+     "tokens they are cut to at the first step",
+     "64"},
+    {"label_smoothing",
+     KeyKind::real,
+     0,
+     0.99,
+     {},
+     "share of a label that all classes get alike",
+     "0"},
     {"mask", KeyKind::choice, 0, 0, "nonzero|length", "positions that attention may read"},
     {"drop_close",
      KeyKind::flag,
@@ -75,6 +109,12 @@ constexpr Row kEveryTask[] = {
     {"width", "64", "64", "64"},
     {"ff_width", "128", "128", "128"},
     {"heads", "2", "2", "2"},
+    {"pooling", "nominal", "nominal", "nominal"},
+    {"positions", "learned", "learned", "learned"},
+    {"rotary_base", "10000", "10000", "10000"},
+    {"length_warmup", "0", "0", "0"},
+    {"length_start", "64", "64", "64"},
+    {"label_smoothing", "0", "0", "0"},
     {"mask", "nonzero", "nonzero", "length"},
     {"drop_close", "1", "1", "0"},
     {"text.dev", "test", "test", "heldout"},
@@ -155,6 +195,16 @@ constexpr Accumulation kAccumulation[] = {
     {"skeinformer", "image", "skein_nonorm", "2"},
     {"skeinformer", "image", "informer", "2"},
     {"skeinformer", "image", "informer_mask", "2"},
+};
+
+/// Where a recipe's value has no meaning for a method, or costs it what it is for.
+struct Instead {
+  std::string_view method, key, value, instead, because;
+};
+
+constexpr Instead kInstead[] = {
+    {"vmean", "positions", "rotary", "learned", "it reads no queries and keys"},
+    {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
@@ -256,6 +306,13 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
     if (row.recipe == recipe && row.task == rows_for(task) && row.method == method) {
       add("accumulate", row.microbatches, of_recipe + ", row " + std::string(method));
     }
+  }
+  for (const Instead& row : kInstead) {
+    const auto last = std::find_if(settings.rbegin(), settings.rend(),
+                                   [&](const Setting& s) { return s.key == row.key; });
+    if (row.method != method || last == settings.rend() || last->value != row.value) continue;
+    add(row.key, row.instead,
+        of_recipe + ", row " + std::string(method) + ": " + std::string(row.because));
   }
   if (recipe == "skytape") return settings;
   for (const PaperOption& row : kPaperOptions) {

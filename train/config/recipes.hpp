@@ -18,6 +18,7 @@ struct KeyInfo {
   double low = 0, high = 0;       // legal range of a number, both ends included
   std::string_view choices = {};  // "a|b|c" of a choice
   std::string_view meaning = {};
+  std::string_view before = {};  // value of configurations saved before the key existed
 };
 
 /// All recipe keys in the order in which they are printed.

@@ -49,6 +49,16 @@ std::string no_effect(std::string_view key, const data::TaskInfo& task,
   return {};
 }
 
+/// The first of several names that is `text`, as a value of an enumeration in their order.
+template <class T> T parse_choice(const KeyInfo& key, const std::string& text) {
+  std::istringstream names{std::string(key.choices)};
+  int value = 0;
+  for (std::string name; std::getline(names, name, '|'); ++value) {
+    if (name == text) return static_cast<T>(value);
+  }
+  throw UsageError(fmt::format("{}: expected {}, got '{}'", key.key, key.choices, text));
+}
+
 template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
   T value{};
   const char* end = text.data() + text.size();
@@ -87,7 +97,8 @@ class Resolver {
     recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
                                               "task " + std::string(task_.name)});
     for (const Choice& choice : choices.values) choose(choice);
-    rescale_warmup();
+    rescale("warmup", 2);
+    rescale("length_warmup", 0);
   }
 
   /// Effective values in the order of the keys, then the method's options in theirs.
@@ -153,20 +164,20 @@ class Resolver {
     throw UsageError(unknown_name("key", key, known));
   }
 
-  /// A shorter or longer run keeps the share of its steps that warm up, two at least.
-  void rescale_warmup() {
+  /// A shorter or longer run keeps the share of its steps that warm up, `least` at least.
+  void rescale(const char* which, std::int64_t least) {
     const auto chosen = user_.find("steps");
-    if (chosen == user_.end() || user_.contains("warmup")) return;
+    if (chosen == user_.end() || user_.contains(which)) return;
     const KeyInfo& key = *find_key("steps");
     const auto steps = parse_number<std::int64_t>(key, chosen->second.value);
     const auto full = parse_number<std::int64_t>(key, recipe_.at("steps").value);
-    Setting& warmup = recipe_.at("warmup");
-    const auto before = parse_number<std::int64_t>(*find_key("warmup"), warmup.value);
-    if (steps == full) return;
+    Setting& warmup = recipe_.at(which);
+    const auto before = parse_number<std::int64_t>(*find_key(which), warmup.value);
+    if (steps == full || before == 0) return;
     const auto scaled = static_cast<std::int64_t>(
         static_cast<double>(before) * static_cast<double>(steps) / static_cast<double>(full) + 0.5);
     warmup.origin = fmt::format("{} of {} steps, scaled to {}", before, full, steps);
-    warmup.value = std::to_string(std::max<std::int64_t>(2, scaled));
+    warmup.value = std::to_string(std::max(least, scaled));
   }
 
   const data::TaskInfo& task_;
@@ -185,11 +196,16 @@ class Values {
     return nullptr;
   }
   [[nodiscard]] std::string text(std::string_view key, std::string fallback = {}) const {
+    const KeyInfo& info = *find_key(key);
     const Setting* s = find(key);
+    if (s == nullptr && fallback.empty()) fallback = info.before;
     if (s == nullptr && !fallback.empty()) return fallback;
     if (s == nullptr) throw DataError(fmt::format("configuration: no value for {}", key));
-    check_value(*find_key(key), s->value);
+    check_value(info, s->value);
     return s->value;
+  }
+  template <class T> [[nodiscard]] T choice(std::string_view key) const {
+    return parse_choice<T>(*find_key(key), text(key));
   }
   [[nodiscard]] std::int64_t integer(std::string_view key) const {
     return parse_number<std::int64_t>(*find_key(key), text(key));
@@ -214,6 +230,47 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.trim = !c.method->reads_padding;
   b.group_by_length = values.flag("group_by_length");
   b.seed = c.seed;
+  b.grow_steps = values.integer("length_warmup");
+  b.grow_start = values.integer("length_start");
+  if (values.choice<nn::Pooling>("pooling") == nn::Pooling::cls) {
+    b.first_token = static_cast<int>(c.task->vocabulary);
+  }
+}
+
+/// UsageError for values that are legal one by one and have no meaning together.
+void check_together(const RunConfig& c) {
+  const data::BatchOptions& b = c.batches;
+  const nn::ModelConfig& m = c.model;
+  if (m.positions == nn::Positions::rotary && c.method->values_only) {
+    throw UsageError(
+        fmt::format("positions: rotary turns queries and keys, but {} reads neither; expected "
+                    "learned, sinusoidal or none",
+                    c.method->name));
+  }
+  if (m.positions == nn::Positions::rotary && m.head_width % 2 != 0) {
+    throw UsageError(fmt::format(
+        "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
+        m.head_width));
+  }
+  if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_image(*c.task)) {
+    throw UsageError(
+        "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
+        "where the pixel is black; expected another pooling or mask=length");
+  }
+  if (m.pooling == nn::Pooling::cls && is_image(*c.task) && b.max_length == b.nominal_length) {
+    throw UsageError(fmt::format(
+        "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
+        "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
+        c.task->name, b.nominal_length, b.nominal_length - 1));
+  }
+  if (b.grow_steps > c.schedule.steps) {
+    throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
+                                 c.schedule.steps, b.grow_steps));
+  }
+  if (b.grow_steps > 0 && b.grow_start > b.nominal_length) {
+    throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
+                                 b.nominal_length, c.task->name, b.grow_start));
+  }
 }
 
 void fill_model(RunConfig& c, const Values& values) {
@@ -241,6 +298,10 @@ void fill_model(RunConfig& c, const Values& values) {
   }
   m.head_width = m.width / m.heads;
   m.dropout = values.real("dropout");
+  m.pooling = values.choice<nn::Pooling>("pooling");
+  m.positions = values.choice<nn::Positions>("positions");
+  m.rotary_base = values.real("rotary_base");
+  m.label_smoothing = values.real("label_smoothing");
 
   // The method itself judges its options; the model that counts is built later.
   ParameterStore scratch;
@@ -279,6 +340,7 @@ void fill(RunConfig& c) {
     throw UsageError(fmt::format("warmup: expected at most steps = {}, got {}", c.schedule.steps,
                                  c.schedule.warmup));
   }
+  check_together(c);
 }
 
 }  // namespace
@@ -308,6 +370,12 @@ RunConfig resolve(const Choices& choices) {
   for (const Choice& choice : choices.values) {
     if (choice.key == "select_after" && config.select == Select::last) {
       throw UsageError("select_after has no effect on this run: select is last");
+    }
+    if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
+      throw UsageError("rotary_base has no effect on this run: positions is not rotary");
+    }
+    if (choice.key == "length_start" && config.batches.grow_steps == 0) {
+      throw UsageError("length_start has no effect on this run: length_warmup is 0");
     }
   }
   return config;
@@ -355,7 +423,9 @@ std::string first_difference(const json& saved, const json& wanted) {
   const json here = wanted.value("settings", json::object());
   const auto value = [](const json& settings, const std::string& key) {
     const auto found = settings.find(key);
-    return found == settings.end() || !found->is_object() ? json() : found->value("value", json());
+    if (found != settings.end() && found->is_object()) return found->value("value", json());
+    const KeyInfo* info = find_key(key);  // saved before the key existed
+    return info == nullptr || info->before.empty() ? json() : json(std::string(info->before));
   };
   for (const json& side : {here, there}) {
     for (const auto& [key, entry] : side.items()) {

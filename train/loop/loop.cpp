@@ -154,6 +154,12 @@ class Run {
                     "steps; {}",
                     grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
                     config_.schedule.warmup, config_.eval_every, folder_.path().string()));
+    if (config_.batches.grow_steps > 0) {
+      progress_.line(fmt::format(
+          "training sequences are cut to a length that grows from {} to {} over {} steps",
+          config_.batches.grow_start, grouped(config_.batches.nominal_length),
+          grouped(config_.batches.grow_steps)));
+    }
     for (const Setting& s : config_.settings) {
       if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
         progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
@@ -275,7 +281,12 @@ class Run {
                         {"accuracy", e.accuracy},
                         {"examples", e.examples},
                         {"partial", partial},
-                        {"seconds", e.seconds}});
+                        {"seconds", e.seconds},
+                        {"train_seconds", state_.train_seconds},
+                        {"tokens", state_.tokens}});
+    const std::string passed = state_.reached.add(
+        splits_.dev.name(), {state_.step, state_.train_seconds, state_.tokens, e.accuracy});
+    if (!passed.empty()) progress_.line(passed);
     select(e);
   }
 

@@ -35,6 +35,8 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
           {"steps_per_second", static_cast<double>(o.state.step) / seconds},
           {"tokens_per_second", static_cast<double>(o.state.tokens) / seconds},
           {"tokens", o.state.tokens},
+          {"time_to_accuracy",
+           to_json(o.state.reached, full_config.at("data").at("name").get<std::string>())},
           {"peak_bytes", o.peak_bytes},
           {"peak_rss_bytes", peak_resident_bytes()},
           {"parameters", o.parameters},

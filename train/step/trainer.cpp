@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops.hpp"
+#include "nn/loss.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"
@@ -63,7 +64,8 @@ void Trainer::add_microbatch(std::size_t index) {
   try {
     const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
     const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
-    Var loss = cross_entropy(logits, feed.labels);                        // scalar
+    Var loss = nn::classification_loss(logits, feed.labels,
+                                       model_.config().label_smoothing);  // scalar
     if (inputs_.microbatches().size() > 1) {
       loss = affine(loss, static_cast<double>(microbatch.rows.size()) / examples);
     }

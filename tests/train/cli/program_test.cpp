@@ -71,7 +71,8 @@ std::vector<nlohmann::json> metrics_of(const fs::path& run) {
   std::ifstream in(run / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     lines.push_back(nlohmann::json::parse(line));
-    for (const char* key : {"time", "seconds", "steps_per_second", "tokens_per_second"}) {
+    for (const char* key :
+         {"time", "seconds", "train_seconds", "steps_per_second", "tokens_per_second"}) {
       lines.back().erase(key);
     }
   }
@@ -112,6 +113,34 @@ TEST_CASE("a run that is killed again and again ends bit for bit like one that n
   CHECK(same_tensors(w.run("whole") / "best.safetensors", w.run("killed") / "best.safetensors"));
   CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("killed")));
   CHECK(files_in(w.run("killed"), ".tmp") == 0);
+}
+
+TEST_CASE("a run of growing lengths, rotary positions and a class token resumes bit for bit") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  std::vector<std::string> more;
+  for (const char* set : {"length_warmup=12", "length_start=16", "positions=rotary", "pooling=cls",
+                          "label_smoothing=0.1"}) {
+    more.insert(more.end(), {"--set", set});
+  }
+  const auto with = [&](std::vector<std::string> last) {
+    last.insert(last.begin(), more.begin(), more.end());
+    return last;
+  };
+  const Finished whole = w.finish(w.train("whole", 16, with({})));
+  CAPTURE(whole.err);
+  REQUIRE(whole.code == 0);
+  for (const char* stop : {"3", "7", "14"}) {
+    CHECK(w.finish(w.train("part", 16, with({"--resume", "--stop-after", stop}))).code == 0);
+  }
+  CHECK(w.finish(w.train("part", 16, with({"--resume"}))).code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+  CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("part")));
+  const auto tokens = [&](const char* run) {
+    return nlohmann::json::parse(read_file(w.run(run) / "result.json"))["tokens"];
+  };
+  CHECK(tokens("whole") == tokens("part"));
+  CHECK(tokens("whole") < 16 * 4 * 63);
 }
 
 TEST_CASE("SIGTERM finishes the step, writes a checkpoint and exits with 143") {

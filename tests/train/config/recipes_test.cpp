@@ -196,6 +196,76 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
   CHECK(error_of<UsageError>([&] { (void)resolve(last); }).find("no effect") != std::string::npos);
 }
 
+TEST_CASE("pooling, positions and growing lengths reach the model and the batches") {
+  const RunConfig usual = resolve(choices());
+  CHECK(usual.model.pooling == nn::Pooling::nominal);
+  CHECK(usual.model.positions == nn::Positions::learned);
+  CHECK(usual.batches.grow_steps == 0);
+  CHECK(usual.batches.first_token == -1);
+  const RunConfig config = resolve(choices({{"pooling", "cls", "--set"},
+                                            {"positions", "rotary", "--set"},
+                                            {"rotary_base", "1000", "--set"},
+                                            {"length_warmup", "1500", "--set"},
+                                            {"length_start", "32", "--set"},
+                                            {"label_smoothing", "0.1", "--set"}}));
+  CHECK(config.model.pooling == nn::Pooling::cls);
+  CHECK(config.model.positions == nn::Positions::rotary);
+  CHECK(config.model.rotary_base == 1000);
+  CHECK(config.model.label_smoothing == 0.1);
+  CHECK(config.batches.grow_steps == 1500);
+  CHECK(config.batches.grow_start == 32);
+  CHECK(config.batches.first_token == config.model.vocabulary);
+  for (const char* pooling : {"nominal", "mean", "first", "cls", "max", "attention"}) {
+    CHECK(setting(resolve(choices({{"pooling", pooling, "--set"}})), "pooling").value == pooling);
+  }
+}
+
+TEST_CASE("model options without meaning for a run are refused where the user set them") {
+  const auto refusal = [](std::vector<Choice> values, const std::string& attention = "skyformer",
+                          const std::string& task = "listops") {
+    Choices c = choices(std::move(values));
+    c.attention = attention;
+    c.task = task;
+    return error_of<UsageError>([&] { (void)resolve(c); });
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, "got: ", text);
+  };
+  const Choice rotary = {"positions", "rotary", "--set"}, cls = {"pooling", "cls", "--set"};
+  says(refusal({rotary}, "vmean"), "vmean reads neither");
+  CHECK(refusal({rotary}, "linformer").empty());
+  says(refusal({rotary, {"width", "6", "--set"}}), "expected an even width / heads, got 3");
+  says(refusal({{"rotary_base", "1000", "--set"}}), "rotary_base has no effect");
+  says(refusal({{"length_start", "32", "--set"}}), "length_start has no effect");
+  says(refusal({{"positions", "relative", "--set"}}),
+       "positions: expected learned|sinusoidal|rotary|none");
+  says(refusal({{"pooling", "sum", "--set"}}), "pooling: expected nominal|mean|first");
+  says(refusal({{"length_warmup", "90000", "--set"}}), "length_warmup: expected at most steps");
+  says(refusal({{"length_warmup", "100", "--set"}, {"length_start", "4096", "--set"}}),
+       "length_start: expected at most the 2048 positions");
+  says(refusal({cls}, "skyformer", "image"), "max_length=1023, which leaves out the last pixel");
+  CHECK(refusal({cls, {"max_length", "1023", "--set"}}, "skyformer", "image").empty());
+  says(refusal({{"pooling", "first", "--set"}, {"mask", "nonzero", "--set"}}, "skyformer", "image"),
+       "mask=nonzero hides");
+}
+
+TEST_CASE("a configuration of before a key reads as the value it had then") {
+  const RunConfig config = resolve(choices());
+  const nlohmann::json now = to_json(config);
+  nlohmann::json old = now;
+  for (const char* key : {"pooling", "positions", "rotary_base", "length_warmup", "length_start",
+                          "label_smoothing"}) {
+    old["settings"].erase(key);
+  }
+  const RunConfig read = config_from_json(old, "config.json");
+  CHECK(read.model.pooling == nn::Pooling::nominal);
+  CHECK(read.model.positions == nn::Positions::learned);
+  CHECK(read.batches.grow_steps == 0);
+  CHECK(first_difference(old, now).empty());
+  const nlohmann::json other = to_json(resolve(choices({{"pooling", "mean", "--set"}})));
+  CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
+}
+
 TEST_CASE("a configuration survives JSON and its differences are found by name") {
   const RunConfig config = resolve(choices({{"features", "32", "--features"}}));
   const nlohmann::json saved = to_json(config);
