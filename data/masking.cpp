@@ -30,8 +30,15 @@ void draw_places(int64_t tokens, int64_t count, int64_t span, Stream& stream, in
   }
 }
 
+/// Tokens of a sequence that can be hidden.
+int64_t tokens_of(const Batch& batch, int tower, int64_t b, const MaskingOptions& options) {
+  const int64_t length = batch.lengths[tower][static_cast<size_t>(b)];
+  return std::max<int64_t>(length - options.first, 0);
+}
+
 void validate(const MaskingOptions& o) {
   ENSURE(o.rate > 0 && o.rate < 1, "masking: rate is ", o.rate, ", expected between 0 and 1");
+  ENSURE(o.first >= 0, "masking: first is ", o.first, ", expected at least 0");
   ENSURE(o.span >= 1, "masking: span is ", o.span, ", expected at least 1");
   ENSURE(o.keep >= 0 && o.random >= 0 && o.keep + o.random <= 1, "masking: keep ", o.keep,
          " and random ", o.random, " must be shares whose sum is at most 1");
@@ -55,7 +62,7 @@ void hide_tokens(Batch& batch, int64_t step, const MaskingOptions& options) {
   int64_t total = 0;
   for (int tower = 0; tower < batch.towers; ++tower) {
     for (int64_t b = 0; b < batch.size; ++b) {
-      total += count_targets(options.rate, batch.lengths[tower][static_cast<size_t>(b)]);
+      total += count_targets(options.rate, tokens_of(batch, tower, b, options));
     }
   }
   const float share = total > 0 ? 1.0f / static_cast<float>(total) : 0.0f;
@@ -64,7 +71,7 @@ void hide_tokens(Batch& batch, int64_t step, const MaskingOptions& options) {
     batch.target_ids[tower].assign(cells, 0);
     batch.target_weight[tower].assign(cells, 0.0f);
     for (int64_t b = 0; b < batch.size; ++b) {
-      const int64_t tokens = batch.lengths[tower][static_cast<size_t>(b)];
+      const int64_t tokens = tokens_of(batch, tower, b, options);
       const int64_t count = count_targets(options.rate, tokens);
       // A stream for each sequence of the run: the place in the batch is part of its number.
       const auto number = static_cast<uint64_t>((step * batch.size + b) * kMaxTowers + tower);
@@ -73,6 +80,7 @@ void hide_tokens(Batch& batch, int64_t step, const MaskingOptions& options) {
       draw_places(tokens, count, options.span, stream, at);
       int32_t* const ids = batch.ids[tower].data() + b * batch.width;
       for (int64_t i = 0; i < count; ++i) {
+        at[i] += static_cast<int32_t>(options.first);
         int32_t& shown = ids[at[i]];
         const auto cell = static_cast<size_t>(b * most + i);
         batch.target_ids[tower][cell] = shown;
