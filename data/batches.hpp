@@ -36,6 +36,11 @@ struct Batch {
   std::array<std::vector<int32_t>, kMaxTowers> unmasked;  // [B], ones in the mask
   std::vector<int32_t> labels;                            // [B]
   int64_t real_tokens = 0;                                // ones in all masks, first_token apart
+  // Masked-token prediction, see data/masking.hpp; 0 and empty otherwise.
+  int64_t targets = 0;                                       // P, room for targets of a sequence
+  std::array<std::vector<int32_t>, kMaxTowers> target_at;    // [B, P], positions; 0: none
+  std::array<std::vector<int32_t>, kMaxTowers> target_ids;   // [B, P], what stood there
+  std::array<std::vector<float>, kMaxTowers> target_weight;  // [B, P], one over their number, or 0
   Cursor after;  // cursor of the stream once this batch is consumed: what a checkpoint stores
 
   /// Tokens of example b before padding, of its longer tower.

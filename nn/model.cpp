@@ -1,6 +1,8 @@
 #include "nn/model.hpp"
 
 #include "attention/registry.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 
 namespace skytape::nn {
 namespace {
@@ -128,6 +130,11 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
   norm_ = std::make_unique<LayerNorm>(store_, "model.norm", config.width);
+  if (config.objective == Objective::predict_masked) {
+    masked_head_ = std::make_unique<MaskedHead>(store_, config.width, ids, config.pixels);
+    store_.pack(dtype, device, seed);
+    return;
+  }
   pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length);
   const std::int64_t features = config.towers == 1 ? config.width : 4 * config.width;
   // The spelling is that of the papers' checkpoints.
@@ -165,7 +172,25 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
   return mask_rows((*norm_)(x), mask);
 }
 
+Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
+                     const StepContext& step) const {
+  ENSURE(masked_head_ != nullptr, "model: it classifies, and predicts no hidden tokens");
+  Scored scored;
+  for (std::size_t tower = 0; tower < static_cast<std::size_t>(config_.towers); ++tower) {
+    const Var x = encode(tape, input, static_cast<int>(tower), step);  // [B, N, E]
+    const MaskedHead::Answers found =
+        (*masked_head_)(x, *embedding_->tokens, targets.at[tower], targets.ids[tower]);  // [B P]
+    const Tensor weight = targets.weight[tower].reshape({targets.weight[tower].numel()});
+    const Var loss = sum_all(found.losses * tape.constant(weight));
+    const Tensor correct = tensor::sum_all(tensor::multiply(found.correct, weight));
+    scored.loss = tower == 0 ? loss : scored.loss + loss;
+    scored.correct = tower == 0 ? correct : tensor::add(scored.correct, correct);
+  }
+  return scored;
+}
+
 Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) const {
+  ENSURE(head_in_ != nullptr, "model: it predicts hidden tokens, and no classes");
   const auto pooled = [&](int tower) {
     return (*pool_)(encode(tape, input, tower, step),
                     input.mask[static_cast<std::size_t>(tower)]);  // [B, E]

@@ -14,12 +14,16 @@
 
 #include "attention/method.hpp"
 #include "nn/layers.hpp"
+#include "nn/masked_head.hpp"
 #include "nn/pooling.hpp"
 #include "nn/positions.hpp"
 
 namespace skytape::nn {
 
 inline constexpr int kMaxTowers = 2;
+
+/// What a model is trained for: a class of each example, or the tokens that were hidden in it.
+enum class Objective { classify, predict_masked };
 
 struct ModelConfig {
   std::string attention = "skyformer";
@@ -38,12 +42,27 @@ struct ModelConfig {
   Positions positions = Positions::learned;
   double rotary_base = 10000;  // of rotary positions alone
   double label_smoothing = 0;  // of the training loss
+  Objective objective = Objective::classify;
+  bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids
 };
 
 /// The tensors of one batch on the model's device.
 struct ModelInput {
   std::array<Tensor, kMaxTowers> ids;   // i32[B, N]
   std::array<Tensor, kMaxTowers> mask;  // [B, N], 1 = token, 0 = padding
+};
+
+/// What was hidden in a batch: P places in each sequence, see data/masking.hpp.
+struct MaskedTargets {
+  std::array<Tensor, kMaxTowers> at;      // i32[B, P], positions
+  std::array<Tensor, kMaxTowers> ids;     // i32[B, P], what stood there
+  std::array<Tensor, kMaxTowers> weight;  // [B, P], share of the whole batch's loss; 0: no target
+};
+
+/// Loss of a batch or a part of one, and the share of its answers that are right, weighted alike.
+struct Scored {
+  Var loss;        // scalar
+  Tensor correct;  // scalar
 };
 
 /// What changes from step to step besides the batch.
@@ -101,8 +120,11 @@ class Model {
   /// Builds the layers and packs their parameters. UsageError for an unknown method or option.
   Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed);
 
-  /// Class scores [B, C].
+  /// Class scores [B, C]; of Objective::classify.
   [[nodiscard]] Var logits(Tape& tape, const ModelInput& input, const StepContext& step) const;
+  /// What the targets cost and how many are found; of Objective::predict_masked.
+  [[nodiscard]] Scored masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
+                              const StepContext& step) const;
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] ParameterStore& parameters() { return store_; }
@@ -119,7 +141,8 @@ class Model {
   std::vector<EncoderLayer> layers_;
   std::unique_ptr<LayerNorm> norm_;
   std::unique_ptr<Pool> pool_;
-  std::unique_ptr<Linear> head_in_, head_out_;
+  std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify
+  std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked
 };
 
 }  // namespace skytape::nn

@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
   app.set_version_flag("--version", skytape::train::build_facts());
   app.require_subcommand(0, 1);
   skytape::train::add_train(app, exit_code);
+  skytape::train::add_pretrain(app, exit_code);
   skytape::train::add_lra(app, exit_code);
   skytape::train::add_report(app, exit_code);
   skytape::train::add_eval(app, exit_code);

@@ -71,6 +71,9 @@ Rows network_rows() {
   const auto loss = [](const Tensor& labels) -> Function {
     return [=](Tape&, Vars v) { return cross_entropy(v[0], beside(v[0], labels)); };
   };
+  const auto losses = [](const Tensor& labels) -> Function {
+    return [=](Tape&, Vars v) { return cross_entropy_rows(v[0], beside(v[0], labels)); };
+  };
   const auto hide = [](const Tensor& m, double scale) -> Function {
     return [=](Tape&, Vars v) { return mask_rows(v[0], beside(v[0], m), scale); };
   };
@@ -132,6 +135,14 @@ Rows network_rows() {
             {"cross_entropy: ",
              [](Tape& t) {
                return cross_entropy(zeros(t, {0, 3}), integers({}, {0}));
+             }}}},
+          {"cross_entropy_rows",
+           {{"odd", {normal({3, 5}, 187)}, losses(integers({4, 0, 2}, {3}))},
+            {"one class", {normal({2, 1}, 188)}, losses(integers({0, 0}, {2}))},
+            {"empty", {normal({0, 3}, 189)}, losses(integers({}, {0}))}},
+           {{"cross_entropy: ",
+             [](Tape& t) {
+               return cross_entropy_rows(zeros(t, {2, 3}), integers({0}, {1}));
              }}}},
           {"mask_rows",
            {{"heads", {normal({2, 3, 5, 2}, 184)}, hide(mask(5, {5, 3}), 0.25)},

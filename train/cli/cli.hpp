@@ -13,6 +13,7 @@ namespace skytape::train {
 
 /// Adds the subcommand to `app`. Its callback sets `exit_code` or throws.
 void add_train(CLI::App& app, int& exit_code);
+void add_pretrain(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_predict(CLI::App& app, int& exit_code);
 void add_data(CLI::App& app, int& exit_code);

@@ -40,6 +40,13 @@ constexpr KeyInfo kKeys[] = {
     {"length_warmup", KeyKind::integer, 0, kMost, {}, "steps of growing lengths; 0: off", "0"},
     {"length_start", KeyKind::integer, 2, 1 << 24, {}, "tokens kept at the first of them", "64"},
     {"label_smoothing", KeyKind::real, 0, 0.99, {}, "share of a label spread over all", "0"},
+    {"pretrain_steps", KeyKind::integer, 0, kMost, {}, "steps of predicting hidden tokens", "0"},
+    {"pretrain_lr", KeyKind::real, 0, 10, {}, "their highest learning rate", "1e-3"},
+    {"pretrain_warmup", KeyKind::integer, 2, kMost, {}, "their steps until that rate", "100"},
+    {"mask_rate", KeyKind::real, 0.001, 0.999, {}, "share of tokens that are hidden", "0.15"},
+    {"mask_span", KeyKind::integer, 1, 65536, {}, "neighbours that are hidden together", "1"},
+    {"mask_keep", KeyKind::real, 0, 1, {}, "share of the hidden that are shown as they are", "0"},
+    {"mask_random", KeyKind::real, 0, 1, {}, "share that another token stands for", "0"},
     {"mask", KeyKind::choice, 0, 0, "nonzero|length", "positions that attention may read"},
     {"drop_close",
      KeyKind::flag,
@@ -91,6 +98,13 @@ constexpr Row kEveryTask[] = {
     {"length_warmup",     "0",             "0",         "0"},
     {"length_start",      "64",            "64",        "64"},
     {"label_smoothing",   "0",             "0",         "0"},
+    {"pretrain_steps",    "0",             "0",         "0"},
+    {"pretrain_lr",       "1e-3",          "1e-3",      "1e-3"},
+    {"pretrain_warmup",   "100",           "100",       "100"},
+    {"mask_rate",         "0.15",          "0.15",      "0.15"},
+    {"mask_span",         "1",             "1",         "1"},
+    {"mask_keep",         "0",             "0",         "0"},
+    {"mask_random",       "0",             "0",         "0"},
     {"mask",              "nonzero",       "nonzero",   "length"},
     {"drop_close",        "1",             "1",         "0"},
     {"text.dev",          "test",          "test",      "heldout"},
@@ -223,9 +237,8 @@ std::string_view family(std::string_view task) {
 /// The task whose rows a task trains by: without rows of its own (own data, a new task) it trains as
 /// Text does.
 std::string_view rows_for(std::string_view task) {
-  const bool has_rows = std::any_of(std::begin(kTasks), std::end(kTasks), [&](const TaskRow& row) {
-    return row.task == family(task);
-  });
+  const bool has_rows = std::any_of(std::begin(kTasks), std::end(kTasks),
+                                    [&](const TaskRow& row) { return row.task == family(task); });
   return has_rows ? family(task) : "text";
 }
 

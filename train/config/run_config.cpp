@@ -247,7 +247,32 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.grow_steps = values.integer("length_warmup");
   b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
   if (values.choice<nn::Pooling>("pooling") == nn::Pooling::cls) {
-    b.first_token = static_cast<int>(c.task->vocabulary);
+    b.first_token = static_cast<int>(c.model.vocabulary);
+  }
+}
+
+void fill_pretraining(RunConfig& c, const Values& values) {
+  Pretraining& p = c.pretraining;
+  p.steps = values.integer("pretrain_steps");
+  p.lr = values.real("pretrain_lr");
+  p.warmup = values.integer("pretrain_warmup");
+  data::MaskingOptions& m = p.masking;
+  m.rate = values.real("mask_rate");
+  m.span = values.integer("mask_span");
+  m.keep = values.real("mask_keep");
+  m.random = values.real("mask_random");
+  m.mask_id = data::mask_id(*c.task);
+  m.first_id = c.task->token_offset + (c.task->tokens == data::TokenKind::symbols ? 1 : 0);
+  m.end_id = c.task->tokens == data::TokenKind::symbols ? m.mask_id : c.task->token_offset + 256;
+  m.first = c.model.pooling == nn::Pooling::cls ? 1 : 0;
+  m.seed = c.seed;
+  if (p.steps > 0 && p.warmup > p.steps) {
+    throw UsageError(fmt::format("pretrain_warmup: expected at most pretrain_steps = {}, got {}",
+                                 p.steps, p.warmup));
+  }
+  if (m.keep + m.random > 1) {
+    throw UsageError(fmt::format(
+        "mask_keep: expected at most 1 together with mask_random = {}, got {}", m.random, m.keep));
   }
 }
 
@@ -294,7 +319,7 @@ void fill_model(RunConfig& c, const Values& values) {
       m.attention_options[option.key] = s->value;
     }
   }
-  m.vocabulary = c.task->vocabulary;
+  m.pixels = c.task->tokens == data::TokenKind::pixels;
   m.classes = c.task->classes;
   m.nominal_length = c.batches.nominal_length;
   m.towers = c.task->towers;
@@ -340,8 +365,15 @@ void fill(RunConfig& c) {
   c.precision = parse_precision(values.text("precision"));
   c.dev_rule =
       values.text("text.dev", "heldout") == "test" ? data::DevRule::test : data::DevRule::held_out;
+  c.model.vocabulary = c.task->vocabulary;
+  // The hidden token needs a row of the embedding, in both phases: the encoder is the same.
+  c.mask_token = c.mask_token || values.integer("pretrain_steps") > 0;
+  if (c.mask_token) {
+    c.model.vocabulary = std::max(c.model.vocabulary, data::mask_id(*c.task) + 1);
+  }
   fill_batches(c, values);
   fill_model(c, values);
+  fill_pretraining(c, values);
   if (c.accumulate > c.batches.batch) {
     throw UsageError(fmt::format("accumulate: expected at most batch = {}, got {}", c.batches.batch,
                                  c.accumulate));
@@ -384,6 +416,12 @@ RunConfig resolve(const Choices& choices) {
     if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
       throw UsageError("rotary_base has no effect on this run: positions is not rotary");
     }
+    const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
+                                choice.key.starts_with("mask_");
+    if (of_pretraining && config.pretraining.steps == 0) {
+      throw UsageError(
+          fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
+    }
     if (choice.key == "length_start" && config.batches.grow_steps == 0) {
       throw UsageError("length_start has no effect on this run: length_warmup is 0");
     }
@@ -395,14 +433,32 @@ RunConfig resolve(const Choices& choices) {
   return config;
 }
 
+RunConfig with_mask_token(RunConfig config) {
+  config.mask_token = true;
+  fill(config);
+  return config;
+}
+
+RunConfig pretraining_of(const RunConfig& config) {
+  RunConfig first = config;
+  first.model.objective = nn::Objective::predict_masked;
+  first.schedule = {config.pretraining.lr, config.pretraining.steps, config.pretraining.warmup};
+  first.select = Select::last;
+  first.patience = 0;
+  return first;
+}
+
 json to_json(const RunConfig& config) {
   json settings = json::object();
   for (const Setting& s : config.settings) {
     settings[s.key] = {{"value", s.value}, {"origin", s.origin}};
   }
-  return {{"task", config.task->name},     {"attention", config.method->name},
-          {"recipe", config.recipe},       {"seed", config.seed},
-          {"device", name(config.device)}, {"settings", std::move(settings)}};
+  json saved = {{"task", config.task->name},     {"attention", config.method->name},
+                {"recipe", config.recipe},       {"seed", config.seed},
+                {"device", name(config.device)}, {"settings", std::move(settings)}};
+  if (config.model.objective == nn::Objective::predict_masked) saved["phase"] = "pretraining";
+  if (config.mask_token) saved["mask_token"] = true;
+  return saved;
 }
 
 RunConfig config_from_json(const json& saved, const std::string& file) {
@@ -417,11 +473,12 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
       config.settings.push_back(
           {key, entry.at("value").get<std::string>(), entry.at("origin").get<std::string>()});
     }
+    config.mask_token = saved.value("mask_token", false);
   } catch (const json::exception& e) {
     throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
   }
   fill(config);
-  return config;
+  return saved.value("phase", "") == "pretraining" ? pretraining_of(config) : config;
 }
 
 json in_todays_spelling(const json& settings) {
@@ -442,7 +499,7 @@ std::string first_difference(const json& saved, const json& wanted) {
     return fmt::format("{}: {} there, {} here", key, there.is_null() ? "absent" : there.dump(),
                        here.is_null() ? "absent" : here.dump());
   };
-  for (const char* key : {"task", "attention", "recipe", "seed", "data"}) {
+  for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
     const json there = saved.value(key, json());
     const json here = wanted.value(key, json());
     if (there != here) return differs(key, there, here);

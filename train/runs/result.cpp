@@ -53,6 +53,25 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
           {"machine", full_config.at("machine")}};
 }
 
+nlohmann::json pretraining_result_json(const RunConfig& config, const nlohmann::json& full_config,
+                                       const RunState& state, const Evaluation& dev) {
+  return {{"task", full_config.at("data").at("name")},
+          {"attention", config.method->name},
+          {"recipe", config.recipe},
+          {"seed", config.seed},
+          {"phase", "pretraining"},
+          {"steps", state.step},
+          {"train_seconds", state.train_seconds},
+          {"tokens", state.tokens},
+          {"masked_loss", dev.loss},
+          {"masked_accuracy", dev.accuracy},
+          {"dev_examples", dev.examples},
+          {"revision", revision()},
+          {"data", full_config.at("data")},
+          {"settings", full_config.at("settings")},
+          {"machine", full_config.at("machine")}};
+}
+
 nlohmann::json read_result(const std::filesystem::path& file) {
   nlohmann::json result = read_json(file);
   const auto lacks = [&](const char* key, const char* expected) {
@@ -82,6 +101,7 @@ std::optional<nlohmann::json> finished_result(const std::filesystem::path& folde
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
     if (!first_difference(read_json(config), full_config).empty()) return {};
+    if (full_config.value("phase", "") == "pretraining") return read_json(result);
     return read_result(result);
   } catch (const DataError&) {
     return {};

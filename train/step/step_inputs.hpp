@@ -19,6 +19,7 @@ namespace skytape::train {
 struct Feed {
   nn::ModelInput input;                              // [B, N]
   Tensor labels;                                     // i32[B]
+  nn::MaskedTargets targets;                         // where the batch has some
   std::array<Tensor, nn::kMaxTowers> fewest_tokens;  // i32[1]: of the full batch, unmasked
 };
 
@@ -56,7 +57,7 @@ class StepInputs {
   std::size_t capacity_ = 0;
   std::vector<Microbatch> microbatches_;
   std::vector<std::int64_t> begins_;  // bytes before each microbatch's numbers
-  std::int64_t towers_ = 1, examples_ = 0;
+  std::int64_t towers_ = 1, examples_ = 0, targets_ = 0;
 };
 
 /// One microbatch alone.

@@ -59,6 +59,8 @@ class Trainer {
   void add_time(const char* part, Clock::time_point start);
   void submit(std::size_t index);
   void add_microbatch(std::size_t index);
+  [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const Feed& feed,
+                                 const nn::StepContext& context) const;
 
   nn::Model& model_;
   nn::AdamW optimizer_;
