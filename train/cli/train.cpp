@@ -45,34 +45,34 @@ int run(const TrainFlags& flags) {
 
 }  // namespace
 
-void add_train(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("train", "train a model and test it");
+void add_train(CommandLine& program) {
+  Command command = program.command("train", "train a model and test it");
   const auto flags = std::make_shared<TrainFlags>();
-  flags->run.declare(*command);
-  command->add_option("--out", flags->out,
-                      "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
-                      "folder of the run folders [runs]");
+  flags->run.declare(command);
+  command.option("--out", flags->out,
+                 "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
+                 "folder of the run folders [runs]");
   command
-      ->add_option("--seeds", flags->seeds,
-                   "train so many seeds from --seed on, one after another, and sum them up")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000}))
-      ->capture_default_str();
-  command->add_flag("--resume", flags->resume, "go on with the run in the folder, bit for bit");
-  command->add_flag("--force", flags->force, "replace the run in the folder");
+      .option("--seeds", flags->seeds,
+              "train so many seeds from --seed on, one after another, and sum them up")
+      .range(1, 10000)
+      .show_default();
+  command.flag("--resume", flags->resume, "go on with the run in the folder, bit for bit");
+  command.flag("--force", flags->force, "replace the run in the folder");
   command
-      ->add_option("--stop-after", flags->stop_after,
-                   "write a checkpoint after that step and stop; the schedule stays")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  command->add_option("--log-every", flags->log_every, "steps between log points")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->capture_default_str();
-  command->add_flag("--print-config", flags->print_config,
-                    "print every effective value with its origin, and stop");
-  command->add_flag("--check-finite", flags->check_finite,
-                    "name the first op whose output or gradient is not finite (slow)");
-  command->add_flag("--no-graph", flags->no_graph,
-                    "cuda: submit every step op by op instead of replaying CUDA graphs");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+      .option("--stop-after", flags->stop_after,
+              "write a checkpoint after that step and stop; the schedule stays")
+      .range(1, std::int64_t{1} << 40);
+  command.option("--log-every", flags->log_every, "steps between log points")
+      .range(1, std::int64_t{1} << 40)
+      .show_default();
+  command.flag("--print-config", flags->print_config,
+               "print every effective value with its origin, and stop");
+  command.flag("--check-finite", flags->check_finite,
+               "name the first op whose output or gradient is not finite (slow)");
+  command.flag("--no-graph", flags->no_graph,
+               "cuda: submit every step op by op instead of replaying CUDA graphs");
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train
