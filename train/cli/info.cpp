@@ -157,16 +157,15 @@ int run(const InfoFlags& flags) {
 
 }  // namespace
 
-void add_info(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("info", "facts: build, attention, recipe, task, or run FOLDER");
+void add_info(CommandLine& program) {
+  Command command =
+      program.command("info", "facts: build, attention, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
-  command->add_option("topic", flags->topic,
-                      "build (default), attention, recipe, task, or run with its folder");
-  command->add_option("folder", flags->folder, "of the run");
-  command->add_flag("--markdown", flags->markdown,
-                    "print the methods of attention as Markdown tables");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command.option("topic", flags->topic,
+                 "build (default), attention, recipe, task, or run with its folder");
+  command.option("folder", flags->folder, "of the run");
+  command.flag("--markdown", flags->markdown, "print the methods of attention as Markdown tables");
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -84,52 +84,52 @@ int run_pretraining(const TrainFlags& flags) {
 }
 
 /// What `train` and `pretrain` have in common.
-void declare(CLI::App* command, const std::shared_ptr<TrainFlags>& flags) {
-  flags->run.declare(*command);
-  command->add_option("--init", flags->init,
-                      "start from the weights of that run's folder or checkpoint file");
-  command->add_flag("--resume", flags->resume, "go on with the run in the folder, bit for bit");
-  command->add_flag("--force", flags->force, "replace the run in the folder");
+void declare(Command& command, TrainFlags& flags) {
+  flags.run.declare(command);
+  command.option("--init", flags.init,
+                 "start from the weights of that run's folder or checkpoint file");
+  command.flag("--resume", flags.resume, "go on with the run in the folder, bit for bit");
+  command.flag("--force", flags.force, "replace the run in the folder");
   command
-      ->add_option("--stop-after", flags->stop_after,
-                   "write a checkpoint after that step and stop; the schedule stays")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  command->add_option("--log-every", flags->log_every, "steps between log points")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->capture_default_str();
-  command->add_flag("--print-config", flags->print_config,
-                    "print every effective value with its origin, and stop");
-  command->add_flag("--check-finite", flags->check_finite,
-                    "name the first op whose output or gradient is not finite (slow)");
-  command->add_flag("--no-graph", flags->no_graph,
-                    "cuda: submit every step op by op instead of replaying CUDA graphs");
+      .option("--stop-after", flags.stop_after,
+              "write a checkpoint after that step and stop; the schedule stays")
+      .range(1, std::int64_t{1} << 40);
+  command.option("--log-every", flags.log_every, "steps between log points")
+      .range(1, std::int64_t{1} << 40)
+      .show_default();
+  command.flag("--print-config", flags.print_config,
+               "print every effective value with its origin, and stop");
+  command.flag("--check-finite", flags.check_finite,
+               "name the first op whose output or gradient is not finite (slow)");
+  command.flag("--no-graph", flags.no_graph,
+               "cuda: submit every step op by op instead of replaying CUDA graphs");
 }
 
 }  // namespace
 
-void add_train(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("train", "train a model and test it");
+void add_train(CommandLine& program) {
+  Command command = program.command("train", "train a model and test it");
   const auto flags = std::make_shared<TrainFlags>();
-  declare(command, flags);
-  command->add_option("--out", flags->out,
-                      "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
-                      "folder of the run folders [runs]");
+  declare(command, *flags);
+  command.option("--out", flags->out,
+                 "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
+                 "folder of the run folders [runs]");
   command
-      ->add_option("--seeds", flags->seeds,
-                   "train so many seeds from --seed on, one after another, and sum them up")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000}))
-      ->capture_default_str();
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+      .option("--seeds", flags->seeds,
+              "train so many seeds from --seed on, one after another, and sum them up")
+      .range(1, 10000)
+      .show_default();
+  command.runs([flags] { return run(*flags); });
 }
 
-void add_pretrain(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "pretrain", "train an encoder to predict hidden tokens of the train split");
+void add_pretrain(CommandLine& program) {
+  Command command =
+      program.command("pretrain", "train an encoder to predict hidden tokens of the train split");
   const auto flags = std::make_shared<TrainFlags>();
-  declare(command, flags);
-  command->add_option("--out", flags->out,
-                      "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
-  command->callback([flags, &exit_code] { exit_code = run_pretraining(*flags); });
+  declare(command, *flags);
+  command.option("--out", flags->out,
+                 "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
+  command.runs([flags] { return run_pretraining(*flags); });
 }
 
 }  // namespace skytape::train
