@@ -158,8 +158,7 @@ int run(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(CommandLine& program) {
-  Command command =
-      program.command("info", "facts: build, attention, recipe, task, or run FOLDER");
+  Command command = program.command("info", "facts: build, attention, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.option("topic", flags->topic,
                  "build (default), attention, recipe, task, or run with its folder");
