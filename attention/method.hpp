@@ -80,8 +80,8 @@ class Method {
   /// Draws every random array of a call that is stored rather than regenerated. Default: none.
   [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
 
-  /// True where the examples of a batch enter each other's results in more than
-  /// Call::fewest_tokens: such a batch must be computed at once. Default: false.
+  /// True where a batch must be computed at once, since its examples enter each other's results
+  /// beyond the budget that Call::fewest_tokens gives to all. Default: false.
   [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
 
   /// For methods that form linear combinations of keys and of values along the sequence, C K and

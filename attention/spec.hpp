@@ -43,9 +43,10 @@ struct Spec {
   bool shared_qk = false;                // takes no W_k: queries serve as keys
   bool values_only = false;              // neither queries nor keys enter: W_q, W_k stay untrained
   bool random = false;                   // draws anew at every call
-  bool reads_padding = false;       // padded positions enter the result: batches are not trimmed
-  bool per_example = true;          // an example's output does not depend on the rest of the batch
-  std::vector<Exact> exact;         // empty: never
+  bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
+  bool per_example = true;     // false: how much an example may use, its budget, depends on the
+                               // shortest one of the batch (Call::fewest_tokens)
+  std::vector<Exact> exact;    // empty: never
   std::string sequential = "O(1)";  // operations that must wait for one another, as Linformer's
                                     // Table 1 counts them
 

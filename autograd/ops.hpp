@@ -61,6 +61,8 @@ namespace skytape {
 [[nodiscard]] Var bias_gelu_dropout(Var x, Var bias, const Dropout& options);
 /// Mean cross entropy, a scalar; logits: [B, C], labels: i32[B].
 [[nodiscard]] Var cross_entropy(Var logits, const Tensor& labels);
+/// Cross entropy of each example, [B]; logits: [B, C], labels: i32[B].
+[[nodiscard]] Var cross_entropy_rows(Var logits, const Tensor& labels);
 /// x with padded rows zeroed: x: [B, N, E] or [B, H, N, D], mask: [B, N].
 [[nodiscard]] Var mask_rows(Var x, const Tensor& mask, double scale = 1);
 

@@ -16,8 +16,8 @@ class CacheSet;
 struct PrepareOptions;
 
 /// Which positions attention may read. `length`: everything before the end of the sequence.
-/// `nonzero`: ids that are not 0, as the papers' code does; on images it hides black pixels
-/// (trap T1 of the benchmark). Both agree on text, where id 0 is padding only.
+/// `nonzero`: ids that are not 0, as the papers' code does; on images it hides every black
+/// pixel, whose grey value is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
 /// "length" or "nonzero"; parse_mask_rule throws UsageError for any other name.

@@ -44,7 +44,7 @@ enum class Binary {
 void accumulate(Tensor& y, const Tensor& x, double scale = 1);
 
 /// x with row r multiplied by scale * mask[r]; x: [B, H, N, D], mask: [B, N] broadcast over heads
-/// and channels (attention.md 0: the μ and s of Q~ = s μ Q).
+/// and columns: the s mu Q that the methods' derivations begin with.
 [[nodiscard]] Tensor mask_rows(const Tensor& x, const Tensor& mask, double scale = 1);
 
 /// True when every entry is finite. Reads back from the device.

@@ -108,7 +108,7 @@ TEST_CASE("a call that draws for itself is the call that is given those draws") 
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     Call call = training_call(problem.in);
-    const Outcome alone = run(layer, problem, call);  // may use again what drawing has kept
+    const Outcome alone = run(layer, problem, call);  // may use what drawing has cached
     const Draws draws = draw(layer, problem, call);
     call.injected = &draws;
     const Worst worst = compare(alone, run(layer, problem, call));
@@ -228,9 +228,9 @@ TEST_CASE("a batch without any real token stays finite") {
 
 TEST_CASE("an example alone gives what it gives in its batch") {
   each_sample([](const Spec& spec, const OptionValues& options) {
-    if (!spec.per_example) return;
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    if (!spec.per_example || layer.method->needs_whole_batch()) return;
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     Call call = training_call(problem.in);
     const Outcome whole = run(layer, problem, call);
@@ -248,9 +248,9 @@ TEST_CASE("an example alone gives what it gives in its batch") {
 
 TEST_CASE("permuting the batch permutes the result") {
   each_sample([](const Spec& spec, const OptionValues& options) {
-    if (!spec.per_example) return;
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    if (!spec.per_example || layer.method->needs_whole_batch()) return;
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     const std::vector<std::int64_t> order = {2, 0, 1};
     Call call = training_call(problem.in);

@@ -138,33 +138,28 @@ int run(const BenchFlags& flags) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("bench", "time training steps and the attention alone");
+void add_bench(CommandLine& program) {
+  Command command = program.command("bench", "time training steps and the attention alone");
   const auto flags = std::make_shared<BenchFlags>();
-  command->add_option("--attention", flags->attention, "methods a,b,… or all")
-      ->capture_default_str();
-  command->add_option("--n", flags->n, "lengths a,b,… or all")->capture_default_str();
-  CLI::Option* batch = command->add_option("--batch", flags->batch, "examples per step")
-                           ->check(CLI::Range(1, 65536))
-                           ->capture_default_str();
-  command->add_option("--tokens", flags->tokens, "positions per step: as many examples at each n")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
-      ->excludes(batch);
-  command->add_option("--features", flags->features, "where a method has them")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  command->add_option("--steps", flags->steps, "timed repetitions")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  command->add_option("--device", flags->device, "auto, cpu or cuda")->capture_default_str();
-  command->add_option("--precision", flags->precision, kPrecisionHelp)->capture_default_str();
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
-      ->capture_default_str();
-  command->add_flag("--forward", flags->forward, "forward passes only");
-  command->add_flag("--no-graph", flags->no_graph,
-                    "cuda: submit every step op by op instead of replaying CUDA graphs");
-  command->add_option("--json", flags->json_file, "write machine and results there");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command.option("--attention", flags->attention, "methods a,b,… or all").show_default();
+  command.option("--n", flags->n, "lengths a,b,… or all").show_default();
+  const Flag batch =
+      command.option("--batch", flags->batch, "examples per step").range(1, 65536).show_default();
+  command.option("--tokens", flags->tokens, "positions per step: as many examples at each n")
+      .range(1, std::int64_t{1} << 32)
+      .excludes(batch);
+  command.option("--features", flags->features, "where a method has them")
+      .range(1, 65536)
+      .show_default();
+  command.option("--steps", flags->steps, "timed repetitions").range(1, 1000000).show_default();
+  command.option("--device", flags->device, "auto, cpu or cuda").show_default();
+  command.option("--precision", flags->precision, kPrecisionHelp).show_default();
+  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
+  command.flag("--forward", flags->forward, "forward passes only");
+  command.flag("--no-graph", flags->no_graph,
+               "cuda: submit every step op by op instead of replaying CUDA graphs");
+  command.option("--json", flags->json_file, "write machine and results there");
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -12,23 +12,22 @@
 
 namespace skytape::train {
 
-void RunFlags::declare(CLI::App& app) {
-  app.add_option("--task", task, "task: `skytape info tasks` lists them")->capture_default_str();
-  app.add_option("--attention", attention, "method: `skytape info attention` lists them")
-      ->capture_default_str();
-  app.add_option("--recipe", recipe, "skytape, skyformer or skeinformer")->capture_default_str();
-  app.add_option("--seed", seed, "of start values, order and draws")->capture_default_str();
-  app.add_option("--device", device, "auto, cpu or cuda")->capture_default_str();
-  app.add_option("--threads", threads, "CPU threads; 0: all cores")->capture_default_str();
-  app.add_option("--data", data, "folder of prepared data sets")->capture_default_str();
-  app.add_option("--steps", steps, "length of the run and of its schedule");
-  app.add_option("--batch", batch, "examples per step");
-  app.add_option("--features", features, "landmarks, projected length or random features");
-  app.add_option("--precision", precision,
+void RunFlags::declare(Command& command) {
+  command.option("--task", task, "task: `skytape info tasks` lists them").show_default();
+  command.option("--attention", attention, "method: `skytape info attention` lists them")
+      .show_default();
+  command.option("--recipe", recipe, "skytape, skyformer or skeinformer").show_default();
+  command.option("--seed", seed, "of initial values, order and draws").show_default();
+  command.option("--device", device, "auto, cpu or cuda").show_default();
+  command.option("--threads", threads, "CPU threads; 0: all cores").show_default();
+  command.option("--data", data, "folder of prepared data sets").show_default();
+  command.option("--steps", steps, "length of the run and of its schedule");
+  command.option("--batch", batch, "examples per step");
+  command.option("--features", features, "landmarks, projected length or random features");
+  command.option("--precision", precision,
                  "of matrix products: fp32, tf32 or bf16 (fp32 in tiled attention with heads wider "
                  "than 64)");
-  app.add_option("--set", set, "key=value: any recipe key, or <method>.<option>")
-      ->allow_extra_args(false);
+  command.option("--set", set, "key=value: any recipe key, or <method>.<option>");
 }
 
 Choices RunFlags::choices() const {
@@ -57,18 +56,18 @@ Choices RunFlags::choices() const {
   return c;
 }
 
-void SourceFlags::declare(CLI::App& app) {
-  app.add_option("--from", from, "fresh: a model with start values, the default");
-  app.add_option("--run", run, "run folder: its model on the test split of its task");
-  app.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
-  app.add_option("--checkpoint", checkpoint, "of the run: best or last")->capture_default_str();
-  app.add_option("--data", data, "folder of prepared data sets; default: the run's");
-  app.add_option("--seed", seed, "of start values and draws")->capture_default_str();
+void SourceFlags::declare(Command& command) {
+  command.option("--from", from, "fresh: an untrained model, the default");
+  command.option("--run", run, "run folder: its model on the test split of its task");
+  command.option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
+  command.option("--checkpoint", checkpoint, "of the run: best or last").show_default();
+  command.option("--data", data, "folder of prepared data sets; default: the run's");
+  command.option("--seed", seed, "of initial values and draws").show_default();
 }
 
-void SourceFlags::given(const CLI::App& app) {
+void SourceFlags::given(const Command& command) {
   for (const char* flag : {"--checkpoint", "--data"}) {
-    if (app.count(flag) > 0) without_run = flag;
+    if (command.given(flag)) without_run = flag;
   }
 }
 

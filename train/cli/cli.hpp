@@ -1,32 +1,34 @@
 // The command line: each subcommand declares its flags and what it runs.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "train/cli/command_line.hpp"
 #include "train/config/run_config.hpp"
 #include "train/studies/attention_inputs.hpp"
 
 namespace skytape::train {
 
-/// Adds the subcommand to `app`. Its callback sets `exit_code` or throws.
-void add_train(CLI::App& app, int& exit_code);
-void add_eval(CLI::App& app, int& exit_code);
-void add_predict(CLI::App& app, int& exit_code);
-void add_data(CLI::App& app, int& exit_code);
-void add_gradcheck(CLI::App& app, int& exit_code);
-void add_goldens(CLI::App& app, int& exit_code);
-void add_bench(CLI::App& app, int& exit_code);
-void add_approx(CLI::App& app, int& exit_code);
-void add_spectrum(CLI::App& app, int& exit_code);
-void add_theory(CLI::App& app, int& exit_code);
-void add_cost(CLI::App& app, int& exit_code);
-void add_stability(CLI::App& app, int& exit_code);
-void add_info(CLI::App& app, int& exit_code);
-void add_lra(CLI::App& app, int& exit_code);
-void add_report(CLI::App& app, int& exit_code);
+/// Adds the subcommand to the program.
+void add_train(CommandLine& program);
+void add_pretrain(CommandLine& program);
+void add_eval(CommandLine& program);
+void add_predict(CommandLine& program);
+void add_data(CommandLine& program);
+void add_gradcheck(CommandLine& program);
+void add_goldens(CommandLine& program);
+void add_bench(CommandLine& program);
+void add_approx(CommandLine& program);
+void add_spectrum(CommandLine& program);
+void add_theory(CommandLine& program);
+void add_cost(CommandLine& program);
+void add_stability(CommandLine& program);
+void add_info(CommandLine& program);
+void add_tape(CommandLine& program);
+void add_lra(CommandLine& program);
+void add_report(CommandLine& program);
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {
@@ -37,7 +39,7 @@ struct RunFlags {
   std::vector<std::string> set;  // "key=value"
   std::string steps, batch, features, precision;
 
-  void declare(CLI::App& app);
+  void declare(Command& command);
   /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
   /// malformed --set or an unknown device.
   [[nodiscard]] Choices choices() const;
@@ -49,9 +51,9 @@ struct SourceFlags {
   std::uint64_t seed = 42;
   std::string without_run;  // a flag that only --run would heed
 
-  void declare(CLI::App& app);
+  void declare(Command& command);
   /// Notes which flags the user gave; after parsing.
-  void given(const CLI::App& app);
+  void given(const Command& command);
   /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named.
   [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
 };

@@ -68,27 +68,24 @@ int run(const DataFlags& flags) {
 
 }  // namespace
 
-void add_data(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("data", "prepare, describe or export a task's data");
+void add_data(CommandLine& program) {
+  Command command = program.command("data", "prepare, describe or export a task's data");
   const auto flags = std::make_shared<DataFlags>();
-  command->add_option("--task", flags->task, "`skytape info tasks` lists them")
-      ->capture_default_str();
-  command->add_option("--from", flags->from, "folder, file or archive to read; else generate");
-  command->add_flag("--fetch", flags->fetch,
-                    "download the official archive first, into <data>/downloads; an interrupted "
-                    "download is taken up again");
-  command->add_option("--url", flags->url, "a mirror of it");
-  command->add_option("--export", flags->export_to, "write the official files into this folder");
-  command->add_option("--data", flags->root, "folder of prepared data sets")->capture_default_str();
-  command->add_option("--data-seed", flags->data_seed, "of generators and seeded splits")
-      ->capture_default_str();
-  command->add_option("--limit", flags->limit, "generate only so many examples; 0: all")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
-      ->capture_default_str();
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
-      ->capture_default_str();
-  command->add_flag("--force", flags->force, "prepare again although the data are there");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command.option("--task", flags->task, "`skytape info tasks` lists them").show_default();
+  command.option("--from", flags->from, "folder, file or archive to read; else generate");
+  command.flag("--fetch", flags->fetch,
+               "download the official archive first, into <data>/downloads; an interrupted "
+               "download is taken up again");
+  command.option("--url", flags->url, "a mirror of it");
+  command.option("--export", flags->export_to, "write the official files into this folder");
+  command.option("--data", flags->root, "folder of prepared data sets").show_default();
+  command.option("--data-seed", flags->data_seed, "of generators and seeded splits").show_default();
+  command.option("--limit", flags->limit, "generate only so many examples; 0: all")
+      .range(0, std::int64_t{1} << 40)
+      .show_default();
+  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
+  command.flag("--force", flags->force, "prepare again although the data are there");
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

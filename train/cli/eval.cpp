@@ -66,25 +66,24 @@ int run(const EvalFlags& flags) {
 
 }  // namespace
 
-void add_eval(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("eval", "accuracy of trained weights on a whole split");
+void add_eval(CommandLine& program) {
+  Command command = program.command("eval", "accuracy of trained weights on a whole split");
   const auto flags = std::make_shared<EvalFlags>();
-  flags->run.declare(*command);
-  command->add_option("--run", flags->folder, "run folder");
-  command->add_option("--weights", flags->weights,
-                      "weights of the model that --task, --attention, ... describe");
-  command->add_option("--checkpoint", flags->checkpoint, "of the run: best or last")
-      ->capture_default_str();
-  command->add_option("--split", flags->split, "dev or test")->capture_default_str();
-  command->add_option("--examples", flags->examples, "only the first so many; 0: all")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
-      ->capture_default_str();
-  command->callback([command, flags, &exit_code] {
-    flags->own_data = command->count("--data") > 0;
+  flags->run.declare(command);
+  command.option("--run", flags->folder, "run folder");
+  command.option("--weights", flags->weights,
+                 "weights of the model that --task, --attention, ... describe");
+  command.option("--checkpoint", flags->checkpoint, "of the run: best or last").show_default();
+  command.option("--split", flags->split, "dev or test").show_default();
+  command.option("--examples", flags->examples, "only the first so many; 0: all")
+      .range(0, std::int64_t{1} << 40)
+      .show_default();
+  command.runs([command, flags] {
+    flags->own_data = command.given("--data");
     for (const char* flag : {"--task", "--attention", "--recipe", "--seed"}) {
-      if (command->count(flag) > 0) flags->overwritten = flag;
+      if (command.given(flag)) flags->overwritten = flag;
     }
-    exit_code = run(*flags);
+    return run(*flags);
   });
 }
 

@@ -103,12 +103,12 @@ int run(const std::string& attention) {
 
 }  // namespace
 
-void add_gradcheck(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("gradcheck", "compare the gradients of methods with central differences");
+void add_gradcheck(CommandLine& program) {
+  Command command =
+      program.command("gradcheck", "compare the gradients of methods with central differences");
   const auto attention = std::make_shared<std::string>("all");
-  command->add_option("--attention", *attention, "methods a,b,… or all")->capture_default_str();
-  command->callback([attention, &exit_code] { exit_code = run(*attention); });
+  command.option("--attention", *attention, "methods a,b,… or all").show_default();
+  command.runs([attention] { return run(*attention); });
 }
 
 }  // namespace skytape::train

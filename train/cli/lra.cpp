@@ -8,6 +8,7 @@
 #include "train/cli/cli.hpp"
 #include "train/lra/lra.hpp"
 #include "train/lra/lra_table.hpp"
+#include "train/lra/time_table.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -49,8 +50,11 @@ void write_whole(const fs::path& path, const std::string& text) {
 void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   std::vector<WantedRun> wanted;
   for (const GridCell& cell : cells) wanted.push_back({cell.folder, to_json(cell.config)});
-  const AccuracyTable table = make_table(wanted, find_runs(out));
-  const std::string text = to_markdown(table);
+  const FoundRuns found = find_runs(out);
+  const AccuracyTable table = make_table(wanted, found);
+  const Table times = time_table(found.runs);
+  std::string text = to_markdown(table);
+  if (!times.rows.empty()) text += "\n" + to_markdown(times);
   write_whole(out / "lra.md", text);
   write_whole(out / "lra.csv", to_csv(table));
   fmt::print("{}", text);
@@ -70,39 +74,33 @@ int run(const LraFlags& flags) {
 
 }  // namespace
 
-void add_lra(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_lra(CommandLine& program) {
+  Command command = program.command(
       "lra", "run a grid of tasks and methods, and put it in a table beside the papers' numbers");
   const auto flags = std::make_shared<LraFlags>();
-  command->add_option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too")
-      ->capture_default_str();
-  command->add_option("--attentions", flags->attentions, "methods a,b,… or all")
-      ->capture_default_str();
-  command->add_option("--lr", flags->lrs, "axis: learning rates a,b,…");
-  command->add_option("--batch", flags->batches, "axis: batch sizes a,b,…");
-  command->add_option("--seed", flags->run.seed, "the first seed")->capture_default_str();
-  command->add_option("--seeds", flags->seeds, "seeds per cell, from --seed on")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{10000}))
-      ->capture_default_str();
-  command->add_option("--recipe", flags->run.recipe, "skytape, skyformer or skeinformer")
-      ->capture_default_str();
-  command->add_option("--steps", flags->run.steps, "length of every run and of its schedule");
-  command->add_option("--features", flags->features, "for the methods that have them");
-  command->add_option("--precision", flags->run.precision, kPrecisionHelp);
-  command->add_option("--set", flags->run.set, "key=value, for every cell")
-      ->allow_extra_args(false);
-  command->add_option("--device", flags->run.device, "auto, cpu or cuda")->capture_default_str();
-  command->add_option("--jobs", flags->jobs, "cells at a time, which share the threads")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
-  command->add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores")
-      ->capture_default_str();
-  command->add_option("--data", flags->run.data, "folder of prepared data sets")
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "folder of the run folders and the table")
-      ->capture_default_str();
-  command->add_flag("--table-only", flags->table_only, "run nothing, show what is there");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command.option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too").show_default();
+  command.option("--attentions", flags->attentions, "methods a,b,… or all").show_default();
+  command.option("--lr", flags->lrs, "axis: learning rates a,b,…");
+  command.option("--batch", flags->batches, "axis: batch sizes a,b,…");
+  command.option("--seed", flags->run.seed, "the first seed").show_default();
+  command.option("--seeds", flags->seeds, "seeds per cell, from --seed on")
+      .range(1, 10000)
+      .show_default();
+  command.option("--recipe", flags->run.recipe, "skytape, skyformer or skeinformer").show_default();
+  command.option("--steps", flags->run.steps, "length of every run and of its schedule");
+  command.option("--features", flags->features, "for the methods that have them");
+  command.option("--precision", flags->run.precision, kPrecisionHelp);
+  command.option("--set", flags->run.set, "key=value, for every cell");
+  command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
+  command.option("--jobs", flags->jobs, "cells at a time, which share the threads")
+      .range(1, 256)
+      .show_default();
+  command.option("--threads", flags->run.threads, "CPU threads in all; 0: all cores")
+      .show_default();
+  command.option("--data", flags->run.data, "folder of prepared data sets").show_default();
+  command.option("--out", flags->out, "folder of the run folders and the table").show_default();
+  command.flag("--table-only", flags->table_only, "run nothing, show what is there");
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -73,17 +73,15 @@ int run(const PredictFlags& flags) {
 
 }  // namespace
 
-void add_predict(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand("predict", "print a label for each line of a file");
+void add_predict(CommandLine& program) {
+  Command command = program.command("predict", "print a label for each line of a file");
   const auto flags = std::make_shared<PredictFlags>();
-  command->add_option("--run", flags->folder, "run folder")->required();
-  command->add_option("--from", flags->from, "file of examples, or - for standard input")
-      ->required();
-  command->add_option("--checkpoint", flags->checkpoint, "best or last")->capture_default_str();
-  command->add_option("--device", flags->device, "auto, cpu or cuda")->capture_default_str();
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
-      ->capture_default_str();
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+  command.option("--run", flags->folder, "run folder").required();
+  command.option("--from", flags->from, "file of examples, or - for standard input").required();
+  command.option("--checkpoint", flags->checkpoint, "best or last").show_default();
+  command.option("--device", flags->device, "auto, cpu or cuda").show_default();
+  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

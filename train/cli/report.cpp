@@ -45,19 +45,18 @@ int run(const ReportFlags& flags) {
 
 }  // namespace
 
-void add_report(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_report(CommandLine& program) {
+  Command command = program.command(
       "report", "one HTML page about a folder of runs and studies, with curves and tables");
   const auto flags = std::make_shared<ReportFlags>();
-  command->add_option("--runs", flags->runs, "folder of run folders and of studies' folders")
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "folder of the page and its pictures; RUNS/report");
+  command.option("--runs", flags->runs, "folder of run folders and of studies' folders")
+      .show_default();
+  command.option("--out", flags->out, "folder of the page and its pictures; RUNS/report");
   command
-      ->add_option("--watch", flags->watch,
-                   "make it again every so many seconds, until Ctrl-C; 0: once")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+      .option("--watch", flags->watch, "make it again every so many seconds, until Ctrl-C; 0: once")
+      .range(0, 86400)
+      .show_default();
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

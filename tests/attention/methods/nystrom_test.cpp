@@ -24,7 +24,7 @@ TEST_CASE("segment means follow the nominal length, whatever was trimmed") {
   CHECK(relative_error(attention::segment_means(x, 5, 5), x.to_vector()) == 0);
 }
 
-TEST_CASE("segment means pass gradcheck when groups differ in size") {
+TEST_CASE("segment means pass gradcheck when segments differ in size") {
   const GradcheckReport report = gradcheck(
       [](Tape&, std::span<const Var> v) {
         const Tensor x = v[0].value();

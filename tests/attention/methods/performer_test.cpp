@@ -184,7 +184,7 @@ TEST_CASE("official performer counts padded keys in the normaliser, corrected do
         1e-12 * norm(mean));
 }
 
-TEST_CASE("corrected performer treats examples one by one, official couples them") {
+TEST_CASE("corrected performer treats examples one by one, official needs a batch at once") {
   const Sizes sizes;
   const Problem problem = make_problem(performer(), sizes, Padding::mixed);
   for (const char* form : {"corrected", "official"}) {

@@ -28,7 +28,7 @@ Tensor hyper(double lr, double beta1, int t) {
       {4}, DType::f64, Device::cpu);
 }
 
-/// The update as attention.md states it, one number at a time.
+/// The update as optimizer.hpp states it, one number at a time.
 struct Scalar {
   double value, m = 0, v = 0;
   void step(double g, double lr, double beta1, int t, double clip, double decay) {

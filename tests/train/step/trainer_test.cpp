@@ -105,7 +105,7 @@ TEST_CASE("microbatches hold each example once, sorted by length, as narrow as t
   CHECK(feed.input.ids[0].to_vector()[16] == 6);  // first token of example 4
 }
 
-TEST_CASE("training lowers the loss and the figures are means since the last reading") {
+TEST_CASE("training lowers the loss and the metrics are means since the last reading") {
   const data::Batch batch = make_batch({20, 7, 32, 11});
   nn::Model model(small_model("skyformer", 0), DType::f32, Device::cpu, 5);
   Trainer trainer(model, {}, {3e-3, 60, 4}, 5, {2});

@@ -73,34 +73,30 @@ int run(const ApproxFlags& flags) {
 
 }  // namespace
 
-void add_approx(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_approx(CommandLine& program) {
+  Command command = program.command(
       "approx", "error of every approximation against exact attention, over the features");
   const auto flags = std::make_shared<ApproxFlags>();
-  flags->source.declare(*command);
-  command->add_option("--attention", flags->attention, "methods a,b,… or all")
-      ->capture_default_str();
-  command->add_option("--features", flags->features, "numbers of features d")
-      ->capture_default_str();
-  command->add_option("--n", flags->n,
-                      "lengths; default: 512, 1024 and 4096 as far as the source has them");
-  command->add_option("--trials", flags->trials, "examples, each with fresh draws")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
+  flags->source.declare(command);
+  command.option("--attention", flags->attention, "methods a,b,… or all").show_default();
+  command.option("--features", flags->features, "numbers of features d").show_default();
+  command.option("--n", flags->n,
+                 "lengths; default: 512, 1024 and 4096 as far as the source has them");
+  command.option("--trials", flags->trials, "examples, each with fresh draws")
+      .range(1, 1000000)
+      .show_default();
   command
-      ->add_option("--best-rank-trials", flags->best_rank_trials,
-                   "trials of the row \"best rank d\"; 0: none")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
-  command->add_option("--layer", flags->layer, "of the model; -1: the last")->capture_default_str();
-  command->add_option("--set", flags->set, "<method>.<option>=value")->allow_extra_args(false);
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures")
-      ->capture_default_str();
-  command->callback([command, flags, &exit_code] {
-    flags->source.given(*command);
-    exit_code = run(*flags);
+      .option("--best-rank-trials", flags->best_rank_trials,
+              "trials of the row \"best rank d\"; 0: none")
+      .range(0, 1000000)
+      .show_default();
+  command.option("--layer", flags->layer, "of the model; -1: the last").show_default();
+  command.option("--set", flags->set, "<method>.<option>=value");
+  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
+  command.option("--out", flags->out, "folder for JSON, Markdown and figures").show_default();
+  command.runs([command, flags] {
+    flags->source.given(command);
+    return run(*flags);
   });
 }
 

@@ -52,26 +52,24 @@ int run(const SpectrumFlags& flags) {
 
 }  // namespace
 
-void add_spectrum(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
+void add_spectrum(CommandLine& program) {
+  Command command = program.command(
       "spectrum", "singular values of attention, statistical dimension, condition numbers");
   const auto flags = std::make_shared<SpectrumFlags>();
-  flags->source.declare(*command);
-  command->add_option("--n", flags->n, "positions; default: 512, or what the source has")
-      ->check(CLI::Range(std::int64_t{1}, kLongestFresh));
-  command->add_option("--examples", flags->examples, "examples of the source")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  command->add_option("--features", flags->landmarks, "landmarks of Skyformer")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  command->add_option("--threads", flags->threads, "CPU threads; 0: all cores")
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "folder for JSON, Markdown and figures")
-      ->capture_default_str();
-  command->callback([command, flags, &exit_code] {
-    flags->source.given(*command);
-    exit_code = run(*flags);
+  flags->source.declare(command);
+  command.option("--n", flags->n, "positions; default: 512, or what the source has")
+      .range(1, kLongestFresh);
+  command.option("--examples", flags->examples, "examples of the source")
+      .range(1, 1000000)
+      .show_default();
+  command.option("--features", flags->landmarks, "landmarks of Skyformer")
+      .range(1, 65536)
+      .show_default();
+  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
+  command.option("--out", flags->out, "folder for JSON, Markdown and figures").show_default();
+  command.runs([command, flags] {
+    flags->source.given(command);
+    return run(*flags);
   });
 }
 

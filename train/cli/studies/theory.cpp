@@ -58,29 +58,22 @@ int run(const TheoryFlags& flags) {
 
 }  // namespace
 
-void add_theory(CLI::App& app, int& exit_code) {
-  CLI::App* command =
-      app.add_subcommand("theory", "check the papers' statements with numbers, over many seeds");
+void add_theory(CommandLine& program) {
+  Command command =
+      program.command("theory", "check the papers' statements with numbers, over many seeds");
   const auto flags = std::make_shared<TheoryFlags>();
-  command->add_option("--statements", flags->statements, "statements a,b,… or all")
-      ->capture_default_str();
-  command->add_option("--seeds", flags->seeds, "how many")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  command->add_option("--seed", flags->seed, "the first of them")->capture_default_str();
-  command->add_option("--n", flags->sizes.n, "queries and keys")
-      ->check(CLI::Range(16, 4096))
-      ->capture_default_str();
-  command->add_option("--width", flags->sizes.width, "of a head")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  command.option("--statements", flags->statements, "statements a,b,… or all").show_default();
+  command.option("--seeds", flags->seeds, "how many").range(1, 100000).show_default();
+  command.option("--seed", flags->seed, "the first of them").show_default();
+  command.option("--n", flags->sizes.n, "queries and keys").range(16, 4096).show_default();
+  command.option("--width", flags->sizes.width, "of a head").range(1, 1024).show_default();
   command
-      ->add_option("--deviation", flags->sizes.deviation,
-                   "of queries, keys and values; a fresh model has about 0.2")
-      ->check(CLI::Range(0.001, 100.0))
-      ->capture_default_str();
-  command->add_option("--out", flags->out, "folder for JSON and Markdown");
-  command->callback([flags, &exit_code] { exit_code = run(*flags); });
+      .option("--deviation", flags->sizes.deviation,
+              "of queries, keys and values; a fresh model has about 0.2")
+      .real_range(0.001, 100.0)
+      .show_default();
+  command.option("--out", flags->out, "folder for JSON and Markdown");
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train
