@@ -1,6 +1,4 @@
 // Every method with every pooling and every kind of positions.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -11,6 +9,7 @@
 #include "nn/loss.hpp"
 #include "nn/model.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using data::synthetic::error_of;
