@@ -133,7 +133,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -177,6 +177,11 @@ STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SE
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
 	+@B=$B train/scripts/test.sh $(ARGS)
+tour: $B/skytape_tests ## six tests to read from top to bottom, with their stories (tests/tour)
+	@for page in $(wildcard tests/tour/0*.cpp); do \
+	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
+	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tests -m -sf="*/$${page##*/}"; \
+	done
 gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CUDA=1 OUT= PEER= GOLDENS=
 	@B=$B OUT=$(or $(OUT),runs/gpu-check) PEER=$(PEER) GOLDENS=$(or $(GOLDENS),tests/goldens) train/scripts/gpu_check.sh
 FUZZ_SECONDS ?= 60
@@ -185,9 +190,9 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS),*.cu) $(wildcard tests/cuda_simulator/*.h)
-readme: all ## write the tables of README.md
+readme: all ## write the generated tables of the pages
 	train/scripts/readme.sh
-readme-check: all
+readme-check: all ## check the pages: tables current, short enough, what they name exists
 	train/scripts/readme.sh --check
 format: ## format all sources
 	@clang-format -i $(FORMATTED)
@@ -199,7 +204,7 @@ PREFIX ?= /usr/local
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
-	for h in $(call find,$(DIRS),*.hpp); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
+	for h in $(call find,$(DIRS),*.hpp) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \

@@ -38,7 +38,7 @@ const Tensor& Draws::get(const std::string& name) const {
 
 bool Spec::has_option(std::string_view key) const {
   return std::any_of(options.begin(), options.end(),
-                     [&](const OptionInfo& option) { return option.key == key; });
+                     [&](const OptionInfo& option) { return option.goes_by(key); });
 }
 
 namespace {

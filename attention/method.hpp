@@ -1,44 +1,19 @@
 // The interface of an attention method: one coarse operation with its own backward.
 //
-// Letters: B batch, H heads, N queries and keys, D head width. A method sees q, k, v as [B, H, N,
-// D] and the mask as [B, N] (1 = real token, 0 = padding, in q's dtype; the ones need not come
-// first).
+// Read call.hpp first (what goes in and comes out), then this file, then spec.hpp (a method's row
+// in the registry). methods/vmean.cpp shows every part that a method has.
+//
+// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E model width.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include "attention/options.hpp"
-#include "autograd/parameter.hpp"
+#include "attention/call.hpp"
+#include "attention/spec.hpp"
 #include "autograd/tape.hpp"
-#include "tensor/core/tensor.hpp"
-#include "tensor/random/random.hpp"
 
 namespace skytape::attention {
-
-/// What the factory knows when a layer is built. Parameters and constant buffers (features, tables)
-/// are added to `store` under `prefix` ("model.transformer_0.mha.attn.").
-struct LayerContext {
-  int layer = 0;
-  std::int64_t heads = 2;        // H
-  std::int64_t head_width = 32;  // D
-  std::int64_t nominal_length =
-      0;  // N before trimming: positions, poolings and buckets keep using it
-  std::string prefix;
-  ParameterStore* store = nullptr;
-};
-
-struct Inputs {
-  Tensor q, k, v;         // [B, H, N, D]; k is undefined for methods that share queries and keys
-  Tensor mask;            // [B, N]
-  bool combined = false;  // k and v are [B, H, M, D], of Method::combine_rows; q and k are then
-                          // undefined for methods that look at values alone
-};
 
 /// What keys and values are projected from in place of the rows of x: C x, with M rows.
 struct CombinedRows {
@@ -46,72 +21,44 @@ struct CombinedRows {
   Var sums;  // C 1, what a bias is to be multiplied by: [B, M, 1]
 };
 
-/// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
-/// and goldens inject theirs.
-class Draws {
- public:
-  void set(const std::string& name, Tensor value);
-  [[nodiscard]] const Tensor* find(const std::string& name) const;  ///< nullptr if absent
-  [[nodiscard]] const Tensor& get(const std::string& name) const;   ///< throws Error if absent
-  [[nodiscard]] const std::vector<std::pair<std::string, Tensor>>& all() const { return all_; }
-
-  /// What drawing had to compute from its inputs and forward() of the same inputs would compute
-  /// again; never injected, so forward() must do without.
-  void cache(const std::string& name, Tensor value) {
-    cached_.emplace_back(name, std::move(value));
-  }
-  [[nodiscard]] const Tensor* cached(const std::string& name) const;  ///< nullptr if absent
-
- private:
-  std::vector<std::pair<std::string, Tensor>> all_, cached_;
-};
-
-/// The circumstances of one call, besides its inputs.
-struct Call {
-  bool training = false;            // dropout on
-  Random random;                    // of this step and layer
-  std::int64_t first_example = 0;   // index of batch entry 0 in the full batch (accumulation)
-  Tensor fewest_tokens;             // i32[1] on the device: smallest number of real tokens of an
-                                    // example in the full batch; undefined: that of the mask
-  const Draws* injected = nullptr;  // replace what the method would draw
-  /// Sees what goes in and what comes out (approximation studies); usually empty.
-  std::function<void(const Inputs& inputs, const Tensor& out)> observe;
-};
-
-/// Gradients of a call. Undefined tensors mean zero; `parameters` in the order of
-/// Method::parameters().
-struct Gradients {
-  Tensor dq, dk, dv;  // [B, H, N, D]
-  std::vector<Tensor> parameters;
-};
-
-/// Output of a call and the function that differentiates it; the closure holds what was saved.
-struct Result {
-  Tensor out;  // [B, H, N, D]
-  std::function<Gradients(const Tensor& dout)> backward;
-};
-
+/// One layer's attention. Each sentence of this contract is a test case over all methods
+/// (tests/attention/methods_test.cpp and contract_test.cpp, unless another file is named).
+///
+/// Padding         A padded key has no weight: what stands at padded positions changes no real
+///                 position's output, and gets a gradient of exactly zero. What comes out at padded
+///                 queries is up to the method; their cotangent, where the caller leaves one, may
+///                 reach real keys and values. (Not with Spec::reads_padding.)
+/// Empty sequence  An example without any real token gives finite output and gradients.
+/// Trimming        A batch cut to its longest example gives what the padded one gives: whatever
+///                 depends on a length goes by LayerContext::nominal_length. (Not with
+///                 Spec::reads_padding.)
+/// Batch           An example's output does not depend on the others, nor on its place in the
+///                 batch; draws go by its index in the full batch, Call::first_example + b. (Not
+///                 with Spec::per_example false, where Call::fewest_tokens enters, nor where
+///                 needs_whole_batch().)
+/// Repeatability   A call is a function of its inputs, draws and Call: the same bits each time, on
+///                 the same device with as many threads. Calls leave nothing behind in the method,
+///                 so two of them on one tape do not disturb each other; nor do they write into
+///                 their inputs or into dout.
+/// Kinds           f32 and f64, on the CPU and on CUDA. In f32 and bf16 products the error is at
+///                 most three times that of reference().
+/// Cost            Spec::cost_at is the number of multiply-adds done (tests/train/studies/cost/).
+///                 Memory of a training step is linear in N (tests/train/step/methods_test.cpp).
+///
+/// Who calls what  apply() calls draw(), puts injected arrays in the place of its own, calls
+///                 forward() and then Call::observe. The tape calls Result::backward once, or never
+///                 when nothing needs a gradient (evaluation), and drops it. reference() is called
+///                 by tests and studies, never in training.
+/// Lifetimes       Result::backward may hold `this` and what the method points to (its
+///                 parameters): whoever makes a method keeps it and its ParameterStore alive, and
+///                 the method at its address, until the tapes of its calls are gone. nn::Model
+///                 does. Inputs, Draws and Call end with forward(): the closure copies the tensors
+///                 that it needs, which costs nothing.
 class Method {
  public:
   virtual ~Method() = default;
 
-  /// Trainable parameters of this layer (often none).
-  [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
-
-  /// True where the examples of a batch enter each other's results in more than
-  /// Call::fewest_tokens: such a batch must be computed at once.
-  [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
-
-  /// For methods that form linear combinations of keys and of values along the sequence, C K and
-  /// C V with one C for all heads: since C (x Wᵀ + 1 bᵀ) = (C x) Wᵀ + (C 1) bᵀ, fewer rows need
-  /// to be projected. x: [B, N, E], mask: [B, N]. Nothing where C K and C V must be formed as they
-  /// are written.
-  [[nodiscard]] virtual std::optional<CombinedRows> combine_rows(Var, const Tensor&) const {
-    return std::nullopt;
-  }
-
-  /// Draws every random array of a call that is stored rather than regenerated.
-  [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
+  // ---- what every method defines ---------------------------------------------------------------
 
   /// Forward pass; `draws` holds what draw() returned, with injected arrays in place.
   [[nodiscard]] virtual Result forward(const Inputs& inputs, const Draws& draws,
@@ -121,67 +68,29 @@ class Method {
   /// forward and backward. Parameters enter with tape.parameter().
   [[nodiscard]] virtual Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
                                       const Call& call) const = 0;
-};
 
-/// A setting in which a method must equal another one, for the registry-driven test.
-struct Exact {
-  std::string when;    // in words: "landmarks = all rows"
-  std::string equals;  // "softmax" or "kernelized"
-  OptionValues options;
-  std::function<Draws(const Inputs&)> draws;  // what to inject (may be empty)
-  double tolerance = 1e-10;                   // relative, f64
-};
+  // ---- optional hooks --------------------------------------------------------------------------
+  // Most methods need at most the first two. Two more are no functions: Draws::cache() for what
+  // drawing computed anyway, and Call::observe, which apply() serves for every method.
 
-/// What a cost depends on, as numbers that formulas can be evaluated and solved with.
-struct CostSizes {
-  double n = 0;         // N
-  double features = 0;  // of methods with that option
-  double width = 0;     // D
-};
+  /// Parameters of this layer that forward() differentiates, in the order of Gradients::parameters
+  /// (among them some that are frozen). Default: none.
+  [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
 
-/// Multiply-adds of all scalar products, for one head of one example, with options other than
-/// `features` at their defaults. Exponentials, sums and sorting are not counted.
-struct Cost {
-  double forward = 0, backward = 0;
-  friend Cost operator+(Cost a, Cost b) { return {a.forward + b.forward, a.backward + b.backward}; }
-};
+  /// Draws every random array of a call that is stored rather than regenerated. Default: none.
+  [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
 
-/// Multiply-adds of a layer that projects combined rows, for one example.
-struct CombinedCost {
-  double rows = 0;  // M
-  Cost combining;   // C x and C 1
-  Cost attention;   // of one head, in place of Spec::cost_at
-};
+  /// True where a batch must be computed at once, since its examples enter each other's results
+  /// beyond the budget that Call::fewest_tokens gives to all. Default: false.
+  [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
 
-/// One row of the registry: everything the rest of the program knows about a method.
-struct Spec {
-  std::string name;
-  std::string paper;                     // paper and equation
-  std::string idea;                      // one line
-  std::string cost;                      // leading forward multiply-adds per head
-  std::string memory;                    // beyond q, k, v, out
-  std::string approximates = "softmax";  // the exact attention that it stands for: "softmax",
-                                         // "kernelized", "shared_qk"; empty: it is exact itself
-  bool shared_qk = false;                // takes no W_k: queries serve as keys
-  bool values_only = false;              // neither queries nor keys enter: W_q, W_k stay untrained
-  bool random = false;                   // draws anew at every call
-  bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
-  bool per_example = true;     // an example's output does not depend on the rest of the batch
-  std::vector<Exact> exact;    // empty: never
-  std::vector<OptionValues> samples;  // settings that tests run, the default among them
-  std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
-  std::function<std::unique_ptr<Method>(const LayerContext&, const OptionValues&)> make;
-
-  /// Every term of the cost. A test compares it with a count.
-  std::function<Cost(const CostSizes&)> cost_at;
-  /// The same where Method::combine_rows gives something at default options; empty: nowhere.
-  std::function<CombinedCost(const CostSizes&, double columns)> combined_cost_at;
-  /// Forward multiply-adds as the Skeinformer paper's Table 3 states them; empty: not in it.
-  std::function<double(const CostSizes&)> paper_cost;
-  /// Operations that must wait for one another, as Linformer's Table 1 counts them.
-  std::string sequential = "O(1)";
-
-  [[nodiscard]] bool has_option(std::string_view key) const;
+  /// For methods that form linear combinations of keys and of values along the sequence, C K and
+  /// C V with one C for all heads: since C (x Wᵀ + 1 bᵀ) = (C x) Wᵀ + (C 1) bᵀ, fewer rows need
+  /// to be projected. x: [B, N, E], mask: [B, N]. forward() then sees Inputs::combined. Default:
+  /// nothing, C K and C V are formed as they are written.
+  [[nodiscard]] virtual std::optional<CombinedRows> combine_rows(Var, const Tensor&) const {
+    return std::nullopt;
+  }
 };
 
 /// Runs a method as one node of the tape; which of q, k and v may be undefined: see Inputs.

@@ -8,7 +8,7 @@
 
 namespace skytape::attention {
 
-/// All methods in the order of methods.def.
+/// All methods in the order of attention/methods.def.
 [[nodiscard]] std::span<const Spec> registry();
 
 /// The method of that name; UsageError with the known names and the nearest one otherwise.

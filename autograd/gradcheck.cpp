@@ -234,12 +234,12 @@ std::string GradcheckReport::to_string() const {
   std::ostringstream text;
   const auto left = std::setw(static_cast<int>(width));
   text << std::left << left << "input" << std::right
-       << "      index          analytic           numeric      error  checked  skipped\n";
+       << "      index          analytic           numeric      error checked skipped\n";
   for (const GradcheckEntry& e : inputs) {
     text << std::left << left << e.input << std::right << std::scientific << std::setw(11)
          << (e.index < 0 ? "direction" : std::to_string(e.index)) << std::setprecision(9)
          << std::setw(18) << e.analytic << std::setw(18) << e.numeric << std::setprecision(2)
-         << std::setw(11) << e.error << std::setw(9) << e.checked << std::setw(9) << e.skipped
+         << std::setw(11) << e.error << std::setw(8) << e.checked << std::setw(8) << e.skipped
          << '\n';
   }
   text << "gradcheck " << (passed ? "passed" : "FAILED") << ": worst error " << std::scientific

@@ -27,7 +27,7 @@ struct GradcheckOptions {
 /// The worst coordinate of one input, and how many were looked at.
 struct GradcheckEntry {
   std::string input;
-  std::int64_t index = 0;  // flat index; -1: a random direction, with slopes along it
+  std::int64_t index = 0;  // flat; -1: a random direction, with derivatives along it
   double analytic = 0, numeric = 0, error = 0;
   std::int64_t checked = 0, skipped = 0;
 };

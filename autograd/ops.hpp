@@ -1,5 +1,5 @@
 // Differentiable operations on Vars. Each is one short function in ops_*.cpp: forward, then the
-// derivative in the closure. Shapes broadcast as in tensor/elementwise.hpp.
+// derivative in the closure. Shapes broadcast as in tensor/kernels/elementwise.hpp.
 #pragma once
 
 #include <span>
@@ -15,8 +15,11 @@ namespace skytape {
 [[nodiscard]] Var operator-(Var a, Var b);
 [[nodiscard]] Var operator*(Var a, Var b);
 [[nodiscard]] Var operator/(Var a, Var b);
-[[nodiscard]] Var operator-(Var x);
 [[nodiscard]] Var affine(Var x, double scale, double shift = 0);  ///< scale * x + shift
+
+// Functions of one variable (tensor/kernels/elementwise.def)
+[[nodiscard]] Var negate(Var x);
+[[nodiscard]] inline Var operator-(Var x) { return negate(x); }
 [[nodiscard]] Var exp(Var x);
 [[nodiscard]] Var log(Var x);
 [[nodiscard]] Var sqrt(Var x);
@@ -58,6 +61,8 @@ namespace skytape {
 [[nodiscard]] Var bias_gelu_dropout(Var x, Var bias, const Dropout& options);
 /// Mean cross entropy, a scalar; logits: [B, C], labels: i32[B].
 [[nodiscard]] Var cross_entropy(Var logits, const Tensor& labels);
+/// Cross entropy of each example, [B]; logits: [B, C], labels: i32[B].
+[[nodiscard]] Var cross_entropy_rows(Var logits, const Tensor& labels);
 /// x with padded rows zeroed: x: [B, N, E] or [B, H, N, D], mask: [B, N].
 [[nodiscard]] Var mask_rows(Var x, const Tensor& mask, double scale = 1);
 

@@ -1,4 +1,5 @@
-// Elementwise ops. Broadcasting is undone by sum_to_shape, the adjoint of repeating.
+// Elementwise ops. Broadcasting is undone by sum_to_shape, the adjoint of repeating. The unary ones
+// are made from the lines of tensor/kernels/elementwise.def.
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -50,24 +51,15 @@ Var affine(Var x, double scale, double shift) {
                 [scale](const Tensor& dy, Grads& g) { g.add(0, tensor::affine(dy, scale)); });
 }
 
-namespace {
-
-Var unary(const char* name, Unary f, Var x) {
-  return record(name, {x}, tensor::unary(f, x.value()),
-                [f, x = x.value()](const Tensor& dy, Grads& g) {
-                  g.add(0, tensor::unary_backward(f, x, dy));  // dx = dy f'(x)
-                });
-}
-
-}  // namespace
-
-Var operator-(Var x) { return unary("negate", Unary::negate, x); }
-Var exp(Var x) { return unary("exp", Unary::exp, x); }
-Var log(Var x) { return unary("log", Unary::log, x); }
-Var sqrt(Var x) { return unary("sqrt", Unary::sqrt, x); }
-Var reciprocal(Var x) { return unary("reciprocal", Unary::reciprocal, x); }
-Var square(Var x) { return unary("square", Unary::square, x); }
-Var relu(Var x) { return unary("relu", Unary::relu, x); }
-Var gelu(Var x) { return unary("gelu", Unary::gelu, x); }
-
 }  // namespace skytape
+
+// The unary functions, defined outside the namespace so that one without a declaration in ops.hpp
+// does not compile.
+#define UNARY(name, y, dy_dx)                                                            \
+  skytape::Var skytape::name(Var x) {                                                    \
+    return record(#name, {x}, tensor::unary(Unary::name, x.value()),                     \
+                  [x = x.value()](const Tensor& dy, Grads& g) {                          \
+                    g.add(0, tensor::unary_backward(Unary::name, x, dy)); /* dy f'(x) */ \
+                  });                                                                    \
+  }
+#include "tensor/kernels/elementwise.def"

@@ -62,6 +62,14 @@ Var cross_entropy(Var logits, const Tensor& labels) {
                 });
 }
 
+Var cross_entropy_rows(Var logits, const Tensor& labels) {
+  const auto [losses, dlogits] = tensor::cross_entropy(logits.value(), labels);  // [B], [B, C]
+  return record("cross_entropy_rows", {logits}, losses,
+                [dlogits = dlogits](const Tensor& dy, Grads& g) {  // dy: [B]
+                  g.add(0, tensor::multiply(dlogits, dy.reshape({dy.numel(), 1})));
+                });
+}
+
 namespace {
 
 /// [B, N, E] seen as one head, [B, 1, N, E]; rank 4 as it is.

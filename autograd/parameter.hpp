@@ -1,4 +1,5 @@
-// Parameters: named tensors and their gradients, packed into flat buffers (design.md §4.7).
+// Parameters: named tensors and their gradients, packed into flat buffers, so that
+// the optimiser and checkpoints work on a few long arrays instead of many short ones.
 #pragma once
 
 #include <deque>
@@ -34,7 +35,7 @@ struct Parameter {
 
 /// All parameters of a model. First every module declares its own with add(), then pack() allocates
 /// the flat buffers and initialises every value from the seed and the parameter's name, so that
-/// adding a parameter changes no other's start.
+/// adding a parameter changes no other's initial value.
 class ParameterStore {
  public:
   ParameterStore() = default;
@@ -47,8 +48,8 @@ class ParameterStore {
   /// The parameter of that name if it exists already (layers may share one), else nullptr.
   [[nodiscard]] Parameter* find(const std::string& name);
 
-  /// Allocates values and gradients and draws every start value (in f64 on the CPU, then
-  /// converted: all dtypes and devices start equal). dtype is f32 or f64; runs once.
+  /// Allocates values and gradients and draws every initial value (in f64 on the CPU, then
+  /// converted: the same for all dtypes and devices). dtype is f32 or f64; runs once.
   void pack(DType dtype, Device device, std::uint64_t seed);
   [[nodiscard]] bool packed() const { return values_.defined(); }
 

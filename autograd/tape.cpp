@@ -49,7 +49,7 @@ Var Tape::parameter(Parameter& parameter) {
   Node leaf;
   leaf.value = parameter.value;
   leaf.needs_grad = mode_ == Mode::train && parameter.trainable;
-  leaf.parameter = leaf.needs_grad ? &parameter : nullptr;
+  leaf.parameter = &parameter;
   return append(std::move(leaf));
 }
 
@@ -223,6 +223,13 @@ std::vector<std::string> Tape::names() const {
   names.reserve(nodes_.size());
   for (const Node& node : nodes_) names.emplace_back(node.name);
   return names;
+}
+
+NodeView Tape::node(int index) const {
+  ENSURE(index >= 0 && index < size(), "Tape::node: expected an index below ", size(), ", got ",
+         index);
+  const Node& node = nodes_[static_cast<std::size_t>(index)];
+  return {node.name, node.inputs, node.value, node.parameter, node.needs_grad, node.is_input};
 }
 
 }  // namespace skytape

@@ -38,11 +38,13 @@ class Var {
   int index_ = -1;
 };
 
-/// What a backward function writes into: fresh gradients, one per input; the tape accumulates.
+/// Where a backward function leaves its gradients, one per input. It hands over each as a tensor
+/// of its own or one that it shares; adding up what several nodes say of one input is the tape's.
 class Grads {
  public:
-  /// Adds a gradient for input i, in the input's shape, dtype and device. An undefined tensor means
-  /// zero. The tape never writes into it, so one tensor may be given to several inputs.
+  /// A gradient for input i, in the input's shape, dtype and device; undefined means zero. The tape
+  /// reads it and never writes into it, so one tensor may be given to several inputs, and dy itself
+  /// may be passed on.
   void add(int i, Tensor gradient);
   /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
@@ -57,7 +59,21 @@ class Grads {
 /// Seconds by the op's name, forward and backward together.
 using OpSeconds = std::map<std::string, double>;
 
+/// How dLoss/dvalue of a node becomes gradients of its inputs. It lives in the node until backward
+/// has passed: what it captures by value stays alive, but what it reaches through a pointer, a
+/// reference or `this` must outlive Tape::backward. A model, its layers, their attention::Method
+/// objects and the ParameterStore are therefore made before the tape and outlive it.
 using Backward = std::function<void(const Tensor& dy, Grads& g)>;
+
+/// A node as a reader sees it, for printing (tape_print.hpp).
+struct NodeView {
+  const char* name;             // of the op; "leaf"
+  std::span<const int> inputs;  // indices of earlier nodes; -1: absent
+  const Tensor& value;          // undefined once backward has passed
+  const Parameter* parameter;   // of a leaf made by Tape::parameter; nullptr otherwise
+  bool needs_grad;
+  bool is_input;  // a leaf made by Tape::input
+};
 
 class Tape {
  public:
@@ -83,8 +99,8 @@ class Tape {
                            Backward backward);
 
   /// Starts from the cotangent dLoss/dvalue of `output` (one if absent; output is then a single
-  /// element) and walks back. Runs once per tape: nodes release what they saved, and their values, as they are
-  /// consumed.
+  /// element) and walks back. Runs once per tape: nodes release what they saved, and their values,
+  /// as they are consumed.
   void backward(Var output, Tensor cotangent = {});
 
   /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.
@@ -102,6 +118,9 @@ class Tape {
   [[nodiscard]] std::string position() const;
   /// Name of every node in order, leaves as "leaf".
   [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] int size() const { return static_cast<int>(nodes_.size()); }  ///< nodes
+  /// Stays valid while the tape grows.
+  [[nodiscard]] NodeView node(int index) const;
 
  private:
   friend class Var;
@@ -112,7 +131,7 @@ class Tape {
     Tensor value;
     Tensor gradient;  // dLoss/dvalue as far as the walk has come
     Backward backward;
-    Parameter* parameter = nullptr;
+    Parameter* parameter = nullptr;  // of a leaf; receives the gradient where one is needed
     bool needs_grad = false;
     bool is_input = false;
     bool gradient_is_ours = false;  // a sum the tape made: nobody else reads it, add in place

@@ -8,24 +8,30 @@
 namespace skytape::data {
 namespace {
 
-/// Tokens of a sequence that a batch shows: after dropping and cutting.
+/// Places that a batch keeps free in front of a sequence.
+int64_t places_before(const BatchOptions& options) { return options.first_token >= 0 ? 1 : 0; }
+
+/// Places of a sequence in a batch: its tokens after dropping and cutting, and what stands before
+/// them.
 int64_t shown_length(std::span<const uint8_t> tokens, const BatchOptions& options) {
   auto length = static_cast<int64_t>(tokens.size());
   if (options.drop_token >= 0) {
     length -= std::count(tokens.begin(), tokens.end(), static_cast<uint8_t>(options.drop_token));
   }
   const int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
-  return std::min({length, most, options.nominal_length});
+  return std::min(std::min(length, most) + places_before(options), options.nominal_length);
 }
 
 /// Writes `length` ids and the mask of one row, then padding up to `width`. Returns the ones.
 int32_t fill_row(std::span<const uint8_t> tokens, int64_t length, int64_t width, int offset,
                  const BatchOptions& options, int32_t* ids, float* mask) {
+  const int64_t first = places_before(options);
+  if (first == 1) ids[0] = options.first_token;
   if (options.drop_token < 0) {
-    for (int64_t j = 0; j < length; ++j) ids[j] = tokens[j] + offset;
+    for (int64_t j = first; j < length; ++j) ids[j] = tokens[j - first] + offset;
   } else {
     const uint8_t* at = tokens.data();
-    for (int64_t j = 0; j < length; ++at) {
+    for (int64_t j = first; j < length; ++at) {
       if (*at != options.drop_token) ids[j++] = *at + offset;
     }
   }
@@ -50,6 +56,11 @@ void validate(const Dataset& data, const BatchOptions& options) {
          ", expected at least 1");
   ENSURE(options.round_to > 0, "batches: round_to is ", options.round_to, ", expected at least 1");
   ENSURE(options.window > 0, "batches: window is ", options.window, ", expected at least 1");
+  ENSURE(options.grow_steps >= 0 && options.grow_start > places_before(options) &&
+             (options.grow_steps == 0 || options.grow_start <= options.nominal_length),
+         "batches: lengths grow from ", options.grow_start, " to ", options.nominal_length,
+         " over ", options.grow_steps,
+         " steps: expected room for a token and no negative number of steps");
 }
 
 }  // namespace
@@ -101,12 +112,19 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
                    data.token_offset(), options, batch.ids[tower].data() + b * batch.width,
                    batch.mask[tower].data() + b * batch.width);
       batch.unmasked[tower][b] = ones;
-      batch.real_tokens += ones;
+      batch.real_tokens += ones - places_before(options);
     }
   }
 }
 
 // ---- training ----------------------------------------------------------------------------------
+
+int64_t grown_length(const BatchOptions& options, int64_t step) {
+  if (step >= options.grow_steps) return options.nominal_length;
+  const int64_t line = options.grow_start +
+                       (options.nominal_length - options.grow_start) * step / options.grow_steps;
+  return std::max(options.grow_start, line / options.round_to * options.round_to);
+}
 
 BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start)
     : data_(std::move(data)), options_(options), cursor_(start) {
@@ -117,12 +135,22 @@ BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start
   rows_.resize(options_.batch);
 }
 
+BatchOptions BatchStream::options_at_cursor() const {
+  BatchOptions options = options_;
+  if (options.grow_steps == 0) return options;
+  const int64_t step = (cursor_.epoch * data_.size() + cursor_.position) / options.batch;
+  const int64_t most = grown_length(options, step) - places_before(options);
+  options.max_length = options.max_length > 0 ? std::min(options.max_length, most) : most;
+  return options;
+}
+
 void BatchStream::next(Batch& batch) {
+  const BatchOptions options = options_at_cursor();
   for (int64_t& row : rows_) {
     row = row_at_cursor();
     if (++cursor_.position == data_.size()) cursor_ = {cursor_.epoch + 1, 0};
   }
-  collate(data_, rows_, options_, batch);
+  collate(data_, rows_, options, batch);
   batch.after = cursor_;
 }
 

@@ -35,7 +35,12 @@ struct Batch {
   std::array<std::vector<int32_t>, kMaxTowers> lengths;   // [B], tokens before padding
   std::array<std::vector<int32_t>, kMaxTowers> unmasked;  // [B], ones in the mask
   std::vector<int32_t> labels;                            // [B]
-  int64_t real_tokens = 0;                                // ones in all masks
+  int64_t real_tokens = 0;                                // ones in all masks, first_token apart
+  // Masked-token prediction, see data/masking.hpp; 0 and empty otherwise.
+  int64_t targets = 0;                                       // P, room for targets of a sequence
+  std::array<std::vector<int32_t>, kMaxTowers> target_at;    // [B, P], positions; 0: none
+  std::array<std::vector<int32_t>, kMaxTowers> target_ids;   // [B, P], what stood there
+  std::array<std::vector<float>, kMaxTowers> target_weight;  // [B, P], one over their number, or 0
   Cursor after;  // cursor of the stream once this batch is consumed: what a checkpoint stores
 
   /// Tokens of example b before padding, of its longer tower.
@@ -49,20 +54,30 @@ struct BatchOptions {
   int64_t max_length = 0;      // tokens kept from the front; 0: nominal_length
   int64_t nominal_length = 0;  // required
   MaskRule mask = MaskRule::length;
-  int drop_token = -1;           // stored token left out on reading (ListOps `]`: kListOpsClose)
-  bool trim = true;              // false: width is nominal_length (methods that read their padding)
-  int64_t round_to = 64;         // trimmed widths are multiples of it
+  int drop_token = -1;    // stored token left out on reading (TaskInfo::closing_symbol)
+  int first_token = -1;   // id put before every sequence, which counts to its length; -1: none
+  bool trim = true;       // false: width is nominal_length (methods that read their padding)
+  int64_t round_to = 64;  // trimmed widths are multiples of it
   bool group_by_length = false;  // batches of similar lengths inside a shuffle window
   int64_t window = 64;           // batches per shuffle window
   uint64_t seed = 42;
+  // A training stream's sequences are cut to a length that grows linearly from grow_start to
+  // nominal_length over so many steps; 0: they are not.
+  int64_t grow_steps = 0;
+  int64_t grow_start = 64;
 };
+
+/// What the training stream cuts sequences to in a step: grow_start, then multiples of round_to, so
+/// that there are few widths; nominal_length from step grow_steps on.
+[[nodiscard]] int64_t grown_length(const BatchOptions& options, int64_t step);
 
 /// Fills `batch` with the examples `rows` of `data`; its vectors are reused.
 void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchOptions& options,
              Batch& batch);
 
 /// Endless shuffled training stream; batches cross epoch ends, so each has `options.batch`
-/// examples. Resuming from a cursor gives the same batches as never stopping.
+/// examples. Resuming from a cursor gives the same batches as never stopping: a batch is a function
+/// of the options and the cursor, which says its step as well.
 class BatchStream {
  public:
   BatchStream(Dataset data, const BatchOptions& options, Cursor start = {});
@@ -72,6 +87,8 @@ class BatchStream {
 
  private:
   [[nodiscard]] int64_t row_at_cursor();
+  /// The options of the batch at the cursor: its sequences are cut as its step says.
+  [[nodiscard]] BatchOptions options_at_cursor() const;
   void order_window(int64_t epoch, int64_t begin, int64_t end);
 
   Dataset data_;

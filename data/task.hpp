@@ -1,5 +1,6 @@
 // The tasks: what each one is, and who fills its cache. A new task is one file in data/tasks/ that
-// defines `TaskInfo NAME_task()`, and one line in data/tasks.def.
+// defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows for
+// Text until it has rows of its own in train/config/recipes.cpp.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@ class CacheSet;
 struct PrepareOptions;
 
 /// Which positions attention may read. `length`: everything before the end of the sequence.
-/// `nonzero`: ids that are not 0, as the papers' code does; on images it hides black pixels
-/// (trap T1 of the benchmark). Both agree on text, where id 0 is padding only.
+/// `nonzero`: ids that are not 0, as the papers' code does; on images it hides every black
+/// pixel, whose grey value is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
 /// "length" or "nonzero"; parse_mask_rule throws UsageError for any other name.
@@ -30,12 +31,12 @@ enum class TokenKind {
   pixels,   // grey values
 };
 
-/// One classification task of the Long Range Arena (or the user's own). A task names what differs
-/// from these defaults.
+/// One classification task of the Long Range Arena (or the user's own). Name, description, tokens
+/// and build are every task's to say, then what differs from these defaults.
 struct TaskInfo {
   std::string_view name;
   std::string_view description;
-  TokenKind tokens = TokenKind::bytes;
+  TokenKind tokens;
   int64_t classes = 2;               // 0: the data tells (Dataset::classes)
   int64_t vocabulary = 512;          // rows of the embedding, as in the papers' configurations
   int64_t max_length = 0;            // tokens kept from the front of a sequence
@@ -43,11 +44,12 @@ struct TaskInfo {
   int towers = 1;                    // sequences per example: 1, or 2 (Retrieval)
   int token_offset = 0;              // id = stored byte + offset: 1 keeps id 0 free for padding
   MaskRule mask = MaskRule::length;  // default rule
-  std::string_view generator;  // that prepare() uses without source files, and its version; or ""
-  bool benchmark = true;       // a column of the benchmark, not a variation of one or own data
-  double held_out = 0;         // share of train that serves as dev; 0: the task has a dev split
-  std::string_view source;     // official address; empty: there is none
-  std::string_view source_sha256;  // of the archive there; empty: not published
+  /// What prepare() uses without source files, and its version; empty: there is none.
+  std::string_view generator = {};
+  bool benchmark = false;        // one of the Long Range Arena's tasks itself: `--tasks all`
+  double held_out = 0;           // share of train that serves as dev; 0: the task has a dev split
+  std::string_view source = {};  // official address; empty: there is none
+  std::string_view source_sha256 = {};  // of the archive there; empty: not published
   /// Reads or generates all splits.
   void (*build)(const TaskInfo&, const PrepareOptions&, CacheSet&) = nullptr;
   /// Writes the official files; null where they are not ours to write.
@@ -56,6 +58,7 @@ struct TaskInfo {
   /// Of symbols: appends the tokens of a text as users write it. Returns the first word that is
   /// none, or nothing.
   std::string_view (*parse)(std::string_view text, std::vector<uint8_t>& tokens) = nullptr;
+  int closing_symbol = -1;  // id of the token that recipe key drop_close leaves out; -1: none
 };
 
 /// Address of the archive with all of the benchmark's files; it has no published digest.

@@ -81,7 +81,9 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
   batch.size = static_cast<std::int64_t>(examples.size());
   batch.width = batch.nominal_length = options.nominal_length;
   batch.towers = static_cast<int>(examples.at(0).size());
-  const std::int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
+  const std::int64_t before = options.first_token >= 0 ? 1 : 0;  // places in front of a sequence
+  const std::int64_t tokens = options.max_length > 0 ? options.max_length : options.nominal_length;
+  const std::int64_t most = std::min(tokens + before, options.nominal_length);
   batch.labels.assign(examples.size(), 0);
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
     const auto cells = static_cast<std::size_t>(batch.size * batch.width);
@@ -90,8 +92,7 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
     for (std::size_t b = 0; b < examples.size(); ++b) {
       std::int64_t length = 0;
       std::int32_t ones = 0;
-      for (const std::int32_t id : examples[b][t]) {
-        if (id == options.drop_token || length == most) continue;
+      const auto append = [&](std::int32_t id) {
         const auto cell =
             b * static_cast<std::size_t>(batch.width) + static_cast<std::size_t>(length);
         const bool readable = options.mask == MaskRule::length || id != 0;
@@ -99,10 +100,14 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
         batch.mask[t][cell] = readable ? 1 : 0;
         ones += readable ? 1 : 0;
         ++length;
+      };
+      if (before == 1) append(options.first_token);
+      for (const std::int32_t id : examples[b][t]) {
+        if (id != options.drop_token && length < most) append(id);
       }
       batch.lengths[t].push_back(static_cast<std::int32_t>(length));
       batch.unmasked[t].push_back(ones);
-      batch.real_tokens += ones;
+      batch.real_tokens += ones - before;
     }
   }
   return batch;

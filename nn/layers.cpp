@@ -30,17 +30,23 @@ Var LayerNorm::operator()(Var x) const {
 }
 
 Embedding::Embedding(ParameterStore& store, const std::string& name, std::int64_t vocabulary,
-                     std::int64_t nominal_length, std::int64_t width) {
-  tokens = &store.add(name + ".word_embeddings.weight", {vocabulary, width}, normal_init(0.02));
-  positions =
-      &store.add(name + ".position_embeddings.weight", {nominal_length, width}, normal_init(0.02));
+                     std::int64_t nominal_length, std::int64_t width, Positions kind) {
+  const Initialiser start = normal_init(kEmbeddingDeviation);
+  tokens = &store.add(name + ".word_embeddings.weight", {vocabulary, width}, start);
+  if (kind == Positions::learned) {
+    positions = &store.add(name + ".position_embeddings.weight", {nominal_length, width}, start);
+  } else if (kind == Positions::sinusoidal) {
+    positions = &store.add(name + ".position_waves", {nominal_length, width},
+                           sinusoidal_positions(), false);
+  }
 }
 
 Var Embedding::operator()(Tape& tape, const Tensor& ids) const {
+  const Var word = embedding(tape.parameter(*tokens), ids);  // [B, N, E]
+  if (positions == nullptr) return word;
   const std::int64_t n = ids.size(1);
   ENSURE(n <= positions->shape[0], "embedding: ", n, " positions, but the table has ",
          positions->shape[0]);
-  const Var word = embedding(tape.parameter(*tokens), ids);       // [B, N, E]
   const Var place = narrow(tape.parameter(*positions), 0, 0, n);  // [N, E]
   return word + place;
 }

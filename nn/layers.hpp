@@ -1,14 +1,17 @@
-// Layers: parameters and the one line that applies them. E width, F feed-forward width.
+// Layers: parameters and the one line that applies them.
+//
+// Letters: B batch, N positions, M combined rows, E model width, V vocabulary.
 #pragma once
 
 #include <string>
 
 #include "autograd/ops.hpp"
 #include "autograd/parameter.hpp"
+#include "nn/positions.hpp"
 
 namespace skytape::nn {
 
-/// y = x Wᵀ + b. Starts as PyTorch's Linear: weight and bias uniform in ±1/√in.
+/// y = x Wᵀ + b. Initialised as PyTorch's Linear: weight and bias uniform in ±1/√in.
 struct Linear {
   Parameter* weight;  // [out, in]
   Parameter* bias;    // [out]
@@ -16,7 +19,8 @@ struct Linear {
   Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out);
   [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
   [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
-  /// C y from C x, [..., M, in], and the row sums of C, [..., M, 1], that the bias is multiplied by.
+  /// The layer's output with its rows combined by a matrix, from the combined rows of x,
+  /// [..., M, in], and that matrix's row sums, [..., M, 1], which multiply the bias.
   [[nodiscard]] Var of_combined(Var rows, Var sums) const;
 };
 
@@ -29,14 +33,14 @@ struct LayerNorm {
   [[nodiscard]] Var operator()(Var x) const;
 };
 
-/// Token plus learned position embedding; both start as N(0, 0.02²), as in the papers' code. The
-/// padding id 0 has an ordinary trainable vector.
+/// A trained vector of the token plus one of its position; both start as N(0, 0.02²), as in the
+/// papers' code. The padding id 0 has an ordinary trainable vector.
 struct Embedding {
-  Parameter* tokens;     // [V, E]
-  Parameter* positions;  // [nominal length, E]
+  Parameter* tokens;               // [V, E]
+  Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
 
   Embedding(ParameterStore& store, const std::string& name, std::int64_t vocabulary,
-            std::int64_t nominal_length, std::int64_t width);
+            std::int64_t nominal_length, std::int64_t width, Positions kind);
   [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids) const;  ///< i32[B, N] -> [B, N, E]
 };
 

@@ -1,6 +1,8 @@
 #include "nn/model.hpp"
 
 #include "attention/registry.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 
 namespace skytape::nn {
 namespace {
@@ -25,6 +27,23 @@ Random tower_random(const StepContext& step, int tower) {
   return fork(step.random, mode).fork(static_cast<std::uint64_t>(tower));
 }
 
+/// The table of rotary positions, which all layers share; nullptr for other positions.
+Parameter* shared_angles(ParameterStore& store, const ModelConfig& config) {
+  if (config.positions != Positions::rotary) return nullptr;
+  if (attention::find(config.attention).values_only) {
+    throw UsageError(join("positions: rotary turns queries and keys, but ", config.attention,
+                          " reads neither; expected learned, sinusoidal or none"));
+  }
+  if (config.head_width % 2 != 0) {
+    throw UsageError(join("positions: rotary turns pairs of channels, but a head has ",
+                          config.head_width, "; expected an even width / heads"));
+  }
+  const std::string name = "model.rotary_angles";
+  if (Parameter* known = store.find(name)) return known;
+  return &store.add(name, {config.nominal_length, config.head_width},
+                    rotary_angles(config.rotary_base), false);
+}
+
 std::string layer_name(int layer) { return "model.transformer_" + std::to_string(layer); }
 
 }  // namespace
@@ -36,7 +55,8 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
       query_(store, name + ".W_q", config.width, config.heads * config.head_width),
       key_(store, name + ".W_k", config.width, config.heads * config.head_width),
       value_(store, name + ".W_v", config.width, config.heads * config.head_width),
-      output_(store, name + ".ff", config.heads * config.head_width, config.width) {
+      output_(store, name + ".ff", config.heads * config.head_width, config.width),
+      angles_(shared_angles(store, config)) {
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
   values_only_ = spec.values_only;
@@ -50,8 +70,9 @@ Var MultiHeadAttention::split_heads(Var x) const {
 }
 
 Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call& call) const {
-  // Who observes a call is shown what the method is defined on: q, k and v of every position.
-  if (!call.observe) {
+  // Who observes a call is shown what the method is defined on: q, k and v of every position. And
+  // turned keys are no projections of combined rows.
+  if (!call.observe && angles_ == nullptr) {
     if (const auto combined = method_->combine_rows(x, mask)) {
       const auto project = [&](const Linear& linear) {  // [B, H, M, D]
         return split_heads(linear.of_combined(combined->rows, combined->sums));
@@ -62,8 +83,11 @@ Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call&
     }
   }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
-  const Var q = split_heads(shared_qk_ ? query_.without_bias(x) : query_(x));  // [B, H, N, D]
-  const Var k = shared_qk_ ? Var() : split_heads(key_(x));                     // [B, H, N, D]
+  const auto placed = [&](Var heads) {
+    return angles_ == nullptr ? heads : rotary(heads, angles_->value);
+  };
+  const Var q = placed(split_heads(shared_qk_ ? query_.without_bias(x) : query_(x)));
+  const Var k = shared_qk_ ? Var() : placed(split_heads(key_(x)));             // [B, H, N, D]
   const Var v = split_heads(shared_qk_ ? value_.without_bias(x) : value_(x));  // [B, H, N, D]
   return attention::apply(*method_, q, k, v, mask, call);
 }
@@ -100,11 +124,18 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
     : config_(config) {
   ENSURE(config.towers >= 1 && config.towers <= kMaxTowers, "model: towers must be 1 or ",
          kMaxTowers, ", got ", config.towers);
-  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", config.vocabulary,
-                                           config.nominal_length, config.width);
+  const std::int64_t ids = config.vocabulary + (config.pooling == Pooling::cls ? 1 : 0);
+  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", ids, config.nominal_length,
+                                           config.width, config.positions);
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
   norm_ = std::make_unique<LayerNorm>(store_, "model.norm", config.width);
+  if (config.objective == Objective::predict_masked) {
+    masked_head_ = std::make_unique<MaskedHead>(store_, config.width, ids, config.pixels);
+    store_.pack(dtype, device, seed);
+    return;
+  }
+  pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length);
   const std::int64_t features = config.towers == 1 ? config.width : 4 * config.width;
   // The spelling is that of the papers' checkpoints.
   head_in_ =
@@ -141,11 +172,28 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
   return mask_rows((*norm_)(x), mask);
 }
 
+Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
+                     const StepContext& step) const {
+  ENSURE(masked_head_ != nullptr, "model: it classifies, and predicts no hidden tokens");
+  Scored scored;
+  for (std::size_t tower = 0; tower < static_cast<std::size_t>(config_.towers); ++tower) {
+    const Var x = encode(tape, input, static_cast<int>(tower), step);  // [B, N, E]
+    const MaskedHead::Answers found =
+        (*masked_head_)(x, *embedding_->tokens, targets.at[tower], targets.ids[tower]);  // [B P]
+    const Tensor weight = targets.weight[tower].reshape({targets.weight[tower].numel()});
+    const Var loss = sum_all(found.losses * tape.constant(weight));
+    const Tensor correct = tensor::sum_all(tensor::multiply(found.correct, weight));
+    scored.loss = tower == 0 ? loss : scored.loss + loss;
+    scored.correct = tower == 0 ? correct : tensor::add(scored.correct, correct);
+  }
+  return scored;
+}
+
 Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) const {
-  // The mean is over all nominal positions, as in the papers' code, not over the real tokens.
+  ENSURE(head_in_ != nullptr, "model: it predicts hidden tokens, and no classes");
   const auto pooled = [&](int tower) {
-    return affine(sum(encode(tape, input, tower, step), 1),
-                  1.0 / config_.nominal_length);  // [B, E]
+    return (*pool_)(encode(tape, input, tower, step),
+                    input.mask[static_cast<std::size_t>(tower)]);  // [B, E]
   };
   Var features = pooled(0);
   if (config_.towers == 2) {

@@ -1,8 +1,8 @@
-// The classifier of the papers: embedding, pre-norm encoder layers with any attention method, mean
-// pooling, and a two-layer head (attention.md 17). One or two towers (Retrieval).
+// The classifier of the papers: embedding, pre-norm encoder layers with any attention method,
+// pooling, and a two-layer head, as in the papers' code. One or two towers (Retrieval).
 //
-// B batch, N positions of this batch, E width, H heads, D head width, F feed-forward width, C
-// classes.
+// Letters: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
+// width, C classes.
 #pragma once
 
 #include <array>
@@ -14,17 +14,23 @@
 
 #include "attention/method.hpp"
 #include "nn/layers.hpp"
+#include "nn/masked_head.hpp"
+#include "nn/pooling.hpp"
+#include "nn/positions.hpp"
 
 namespace skytape::nn {
 
 inline constexpr int kMaxTowers = 2;
 
+/// What a model is trained for: a class of each example, or the tokens that were hidden in it.
+enum class Objective { classify, predict_masked };
+
 struct ModelConfig {
   std::string attention = "skyformer";
   attention::OptionValues attention_options;
-  std::int64_t vocabulary = 32;
+  std::int64_t vocabulary = 32;  // ids of tokens; where pooling is cls, the next one is its token's
   std::int64_t classes = 10;
-  std::int64_t nominal_length = 2048;  // positions before trimming; the mean divides by it
+  std::int64_t nominal_length = 2048;  // positions before trimming
   int towers = 1;                      // 2: both documents through one encoder
   int layers = 2;
   std::int64_t width = 64;       // E
@@ -32,12 +38,31 @@ struct ModelConfig {
   std::int64_t heads = 2;        // H
   std::int64_t head_width = 32;  // D
   double dropout = 0.1;          // embedding, attention output, both places of the MLP
+  Pooling pooling = Pooling::nominal;
+  Positions positions = Positions::learned;
+  double rotary_base = 10000;  // of rotary positions alone
+  double label_smoothing = 0;  // of the training loss
+  Objective objective = Objective::classify;
+  bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids
 };
 
 /// The tensors of one batch on the model's device.
 struct ModelInput {
   std::array<Tensor, kMaxTowers> ids;   // i32[B, N]
   std::array<Tensor, kMaxTowers> mask;  // [B, N], 1 = token, 0 = padding
+};
+
+/// What was hidden in a batch: P places in each sequence, see data/masking.hpp.
+struct MaskedTargets {
+  std::array<Tensor, kMaxTowers> at;      // i32[B, P], positions
+  std::array<Tensor, kMaxTowers> ids;     // i32[B, P], what stood there
+  std::array<Tensor, kMaxTowers> weight;  // [B, P], share of the whole batch's loss; 0: no target
+};
+
+/// Loss of a batch or a part of one, and the share of its answers that are right, weighted alike.
+struct Scored {
+  Var loss;        // scalar
+  Tensor correct;  // scalar
 };
 
 /// What changes from step to step besides the batch.
@@ -69,6 +94,7 @@ class MultiHeadAttention {
 
   std::int64_t heads_, head_width_;
   Linear query_, key_, value_, output_;
+  Parameter* angles_;  // [nominal length, D], of rotary positions; else nullptr
   bool shared_qk_, values_only_;
   std::unique_ptr<attention::Method> method_;
 };
@@ -94,8 +120,11 @@ class Model {
   /// Builds the layers and packs their parameters. UsageError for an unknown method or option.
   Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed);
 
-  /// Class scores [B, C].
+  /// Class scores [B, C]; of Objective::classify.
   [[nodiscard]] Var logits(Tape& tape, const ModelInput& input, const StepContext& step) const;
+  /// What the targets cost and how many are found; of Objective::predict_masked.
+  [[nodiscard]] Scored masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
+                              const StepContext& step) const;
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] ParameterStore& parameters() { return store_; }
@@ -111,7 +140,9 @@ class Model {
   std::unique_ptr<Embedding> embedding_;
   std::vector<EncoderLayer> layers_;
   std::unique_ptr<LayerNorm> norm_;
-  std::unique_ptr<Linear> head_in_, head_out_;
+  std::unique_ptr<Pool> pool_;
+  std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify
+  std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked
 };
 
 }  // namespace skytape::nn

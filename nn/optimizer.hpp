@@ -8,8 +8,8 @@
 
 namespace skytape::nn {
 
-/// Linear two-phase OneCycle with momentum cycling, as PyTorch's OneCycleLR in the papers' code
-/// (attention.md 17): the rate rises from max/25 to max until step `warmup` - 1, then falls to
+/// Linear two-phase OneCycle with momentum cycling, as PyTorch's OneCycleLR with the settings of
+/// the papers' code: the rate rises from max/25 to max until step `warmup` - 1, then falls to
 /// max/25/1e4 at step `steps` - 1; beta1 runs 0.95 -> 0.85 -> 0.95.
 struct OneCycle {
   double max_lr = 1e-4;

@@ -1,6 +1,4 @@
 // The house rules of the folders: includes go one way, and no room is too full.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/support/doctest.hpp"
 
 namespace fs = std::filesystem;
 

@@ -1,6 +1,6 @@
 // The test program: doctest with a summary whose last line is "N passed, N failed".
 #define DOCTEST_CONFIG_IMPLEMENT
-#include <doctest/doctest.h>
+#include "tests/support/doctest.hpp"
 
 #include <iostream>
 

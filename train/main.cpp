@@ -1,5 +1,5 @@
 // skytape: trains, checks and measures attention methods. This file turns arguments into a call and
-// errors into one line and an exit code; every subcommand has its own file in train/cli/.
+// errors into one line and an exit code; every subcommand has a file of its own in train/cli/.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -24,6 +24,7 @@ int run(int argc, char** argv) {
       "and Linformer papers on the Long Range Arena.",
       skytape::train::build_facts());
   skytape::train::add_train(program);
+  skytape::train::add_pretrain(program);
   skytape::train::add_lra(program);
   skytape::train::add_report(program);
   skytape::train::add_eval(program);
@@ -38,6 +39,7 @@ int run(int argc, char** argv) {
   skytape::train::add_cost(program);
   skytape::train::add_stability(program);
   skytape::train::add_info(program);
+  skytape::train::add_tape(program);
   return program.run(argc, argv);
 }
 

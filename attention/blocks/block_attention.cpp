@@ -1,7 +1,7 @@
 // Block attention: what both devices share. Backward, with G = dout:
-//   dv_j = sum_i w_ij G_i      e_ij = dL/dscore_ij = w_ij (G_i.v_j - G_i.O_i + dlse_i)
-// where G_i.O_i = sum_j w_ij G_i.v_j; the halves that walk the blocks get
-// center_i = G_i.O_i - dlse_i.
+//   dv_j = sum_i w_ij G_i
+//   e_ij = dL/dscore_ij = w_ij (G_i.v_j - delta_i)      delta_i = G_i.O_i - dlse_i
+// because G_i.O_i = sum_j w_ij G_i.v_j. The halves that walk the blocks are given delta.
 #include "attention/blocks/block_attention.hpp"
 
 #include "attention/blocks/block_attention_plan.hpp"

@@ -3,8 +3,8 @@
 // Rows are taken in slots: slot s of a head is token s, or whatever token a table puts there (a
 // sorted order, several rounds of it). A block is c consecutive slots, for queries and for keys.
 //
-// Letters: B batch, H heads, N tokens, D head width, c rows of a block, Q blocks of a head, P = Q c
-// slots, R slots of each token (rounds).
+// Letters: B batch, H heads, N tokens, D head width, c rows of a block, Q blocks of a head, A sets
+// of lists, P = Q c slots, R slots of each token (rounds).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct BlockPattern {
   std::int64_t row_blocks = 0;  // Q
   Tensor begin;                 // i32[Q + 1]: where each query block's list starts
   Tensor row;                   // i32[total]: the query block of each entry
-  Tensor entries;               // i32[F, total]: key blocks, -1 for none; F = 1, or H for own lists
+  Tensor entries;               // i32[A, total]: key blocks, -1 for none; A = 1, or H for own lists
   Tensor token;                 // i32[B, H, P]: token of each slot, -1 for none; undefined: slot
                                 // s is token s, and slots from N on hold none
   Tensor slot;                  // i32[B, H, R, N]: its inverse; undefined iff `token` is

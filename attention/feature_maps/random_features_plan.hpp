@@ -1,5 +1,8 @@
 // The two builds of the kernels behind random_features.cpp. The stabilised products are twins: tiles
 // on the CPU (random_features_cpu.cpp), library products and row kernels on the GPU.
+//
+// Letters: G = B H heads of all examples, N rows, D width, R random features, P width of what
+// features multiply, K blocks of orthogonal rows.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// O = N / d, row by row, with numerator and normaliser side by side in one array.
+// Numerator over normaliser, row by row, with both side by side in one array.
 //
 // Such arrays come from values with a column of ones (the mask) appended: one product gives both.
 #pragma once
@@ -10,7 +10,8 @@ namespace skytape::attention {
 /// x [B, H, N, D + 1] -> x[…, :D] / x[…, D]: [B, H, N, D]. Zero where the normaliser is zero.
 [[nodiscard]] Tensor ratio(const Tensor& x);
 
-/// dx [B, H, N, D + 1]: dN = dout / d, dd = -rs(dout out) / d; zero where the normaliser is.
+/// dx [B, H, N, D + 1]: with z the normaliser, dout / z in the first D columns and
+/// -rs(dout out) / z in the last; zero where z is.
 [[nodiscard]] Tensor ratio_backward(const Tensor& x, const Tensor& out, const Tensor& dout);
 
 /// mask_rows(v) with the mask as last column: [B, H, N, D] -> [B, H, N, D + 1].

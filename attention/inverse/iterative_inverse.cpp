@@ -16,12 +16,14 @@ namespace skytape::attention {
 
 std::vector<Option> InverseConfig::options() {
   return {Option::integer("inverse_steps", steps, 1, 100, "steps of the iterative inverse"),
-          Option::choice("inverse_start", start, {"original", "per_matrix"},
-                         "largest column sum of the whole batch, or of each matrix"),
+          Option::choice("inverse_start", start, {"official", "per_matrix"},
+                         "largest column sum of the whole batch, or of each matrix")
+              .former_choice("original", "official"),
           Option::choice("inverse_backward", backward, {"unrolled", "implicit"},
                          "gradient of the steps, or of the exact inverse"),
-          Option::flag("constant_init", constant_init,
-                       "the start's coefficient is a constant to the derivative")};
+          Option::flag("detach_start", detach_start,
+                       "the start's coefficient is a constant to the derivative")
+              .former_key("constant_init")};
 }
 
 Cost inverse_cost(double size) {
@@ -116,7 +118,7 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
     return m;
   }
   Tensor column_sums = tensor::sum(batch, 1);  // [G, L]
-  if (config.start == "original") column_sums = column_sums.reshape({1, matrices * size});
+  if (config.start == "official") column_sums = column_sums.reshape({1, matrices * size});
   auto [largest, argmax] = tensor::max(column_sums, 1);  // [G] or [1]
   saved.coefficient = tensor::unary(tensor::Unary::reciprocal, largest);
   saved.argmax = argmax;
@@ -153,7 +155,7 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   const std::int64_t matrices = s.m.size(0), count = s.coefficient.numel();
   const Tensor dstart_t = tensor::transpose(dstart);  // [G, L, L]
   tensor::accumulate(dm, tensor::multiply(dstart_t, s.coefficient.reshape({count, 1, 1})));
-  if (!s.config.constant_init) {
+  if (!s.config.detach_start) {
     const Shape flat{matrices, s.m.numel() / matrices};
     Tensor dc = tensor::row_dot(dstart_t.reshape(flat), s.m.reshape(flat));  // [G]
     if (count < matrices) dc = tensor::sum_all(dc).reshape({1});
@@ -173,14 +175,14 @@ Var inverse_reference(Var m, const InverseConfig& config) {
   const Var eye = tape.constant(Tensor::from(unit, {size, size}, value.dtype(), value.device()));
 
   const Var sums = sum(m, m.shape().rank() - 2, true);  // [..., 1, L]
-  Var largest;                                          // [..., 1, 1], or [1] for "original"
-  if (config.start == "original") {
+  Var largest;                                          // [..., 1, 1], or [1] for "official"
+  if (config.start == "official") {
     largest = max(reshape(sums, {1, value.numel() / size}), 1);
   } else {
     largest = max(sums, m.shape().rank() - 1, true);
   }
   Var c = reciprocal(largest);
-  if (config.constant_init) c = tape.constant(c.value());
+  if (config.detach_start) c = tape.constant(c.value());
   Var v = transpose(m) * c;                          // (1)
   for (std::int64_t t = 0; t < config.steps; ++t) {  // (2)
     const Var x = matmul(m, v);

@@ -25,13 +25,13 @@ namespace skytape::attention {
 
 struct InverseConfig {
   std::int64_t steps = 6;             // LRA: 6
-  std::string start = "per_matrix";   // s of each matrix; "original": one for the whole batch
+  std::string start = "per_matrix";   // s of each matrix; "official": one for the whole batch
   std::string backward = "unrolled";  // "implicit": of the exact inverse, right where converged
-  bool constant_init = false;         // c is a constant to the derivative (papers' code: no)
+  bool detach_start = false;          // c is a constant to the derivative (papers' code: no)
 
-  [[nodiscard]] bool needs_whole_batch() const { return start == "original"; }
+  [[nodiscard]] bool needs_whole_batch() const { return start == "official"; }
 
-  /// inverse_steps, inverse_start, inverse_backward, constant_init.
+  /// inverse_steps, inverse_start, inverse_backward, detach_start.
   [[nodiscard]] std::vector<Option> options();
 };
 
@@ -54,8 +54,8 @@ struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]
   InverseTrace trace;
-  Tensor coefficient;  // c: [G], or [1] for "original"
-  Tensor argmax;       // i32, shape of c: column of the largest sum ("original": g L + column)
+  Tensor coefficient;  // c: [G], or [1] for "official"
+  Tensor argmax;       // i32, shape of c: column of the largest sum ("official": g L + column)
 
   /// Z: [G, L, L].
   [[nodiscard]] const Tensor& result() const { return trace.iterates.back(); }

@@ -1,6 +1,6 @@
 // The iterative inverse on the CPU: one task per matrix, whose few L x L blocks of a step stay in a
-// core's cache. A few large matrices are left to the library products,
-// which cut each into tiles; the choice depends on sizes alone, as results must.
+// core's cache. A few large matrices are left to the library products, which cut each into tiles.
+// The choice depends on sizes alone, never on the number of threads: so do the results.
 #include <algorithm>
 
 #include "attention/inverse/iterative_inverse_steps.hpp"

@@ -58,7 +58,8 @@ void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
 void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace);
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace);
 
-/// From dz (of the last iterate) the gradients dm and dstart (of the first), fresh; all [G, L, L].
+/// From dz (of the last iterate) the gradients dm and dstart (of the first), both overwritten; all
+/// [G, L, L].
 void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                Tensor& dm, Tensor& dstart);
 void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
@@ -74,7 +75,7 @@ void shifted_identity_on(Cpu, const Tensor& x, double scale, double shift, Tenso
 void shifted_identity_on(Cuda, const Tensor& x, double scale, double shift, Tensor& y);
 
 /// dm[g, :, column] += value, with column and value of matrix g in argmax and value [G], or, where
-/// these hold one entry for the batch, of the one matrix that owns the winning column.
+/// these hold one entry for the batch, of the one matrix that has the argmax column.
 void add_to_columns_on(Cpu, Tensor& dm, const Tensor& argmax, const Tensor& value);
 void add_to_columns_on(Cuda, Tensor& dm, const Tensor& argmax, const Tensor& value);
 

@@ -31,7 +31,7 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
   require_same_kind("scaled_inverse", {&m, &p});
   ENSURE(m.rank() == 4 && m.size(2) == m.size(3) && p.rank() == 4 &&
              p.shape().first(3) == m.shape().first(3),
-         "scaled_inverse: expected m [B, H, L, L] and p [B, H, L, P], got m ", m, ", p ", p);
+         "scaled_inverse: expected m [B, H, L, L] and p [B, H, L, J], got m ", m, ", p ", p);
   saved.r = unary(Unary::reciprocal, unary(Unary::sqrt, row_sums(m)));    // (1)
   const Tensor scaled = multiply(multiply(m, saved.r), as_row(saved.r));  // (1)
   const Tensor z = inverse_forward(scaled, config, saved.inverse);        // (2)
@@ -48,9 +48,9 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
 ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved, const Tensor& dt) {
   const Tensor &r = saved.r, &s = saved.s;
   const Tensor z = saved.inverse.result().reshape(s.shape().with(3, s.size(2)));
-  const Tensor df = multiply(dt, r);                                 // [B, H, L, P]
+  const Tensor df = multiply(dt, r);                                 // [B, H, L, J]
   const Tensor dz = tensor::matmul(df, s, Op::none, Op::transpose);  // [B, H, L, L]
-  const Tensor ds = tensor::matmul(z, df, Op::transpose, Op::none);  // [B, H, L, P]
+  const Tensor ds = tensor::matmul(z, df, Op::transpose, Op::none);  // [B, H, L, J]
   const Tensor dm_scaled = inverse_backward(saved.inverse, dz);      // [B, H, L, L]
 
   const Tensor e = multiply(dm_scaled, saved.inverse.m.reshape(dz.shape()));  // [B, H, L, L]

@@ -5,7 +5,7 @@
 //   Z = iterative inverse of M^                                                                 (2)
 //   S = R P   F = Z S   T = R F        P is projected first: nothing of size N x L is made      (3)
 //
-// Letters: B batch, H heads, L landmarks, P width of what is projected.
+// Letters: B batch, H heads, L landmarks, J columns of P.
 #pragma once
 
 #include "attention/inverse/iterative_inverse.hpp"
@@ -18,16 +18,16 @@ namespace skytape::attention {
 struct ScaledInverseSaved {
   InverseSaved inverse;
   Tensor r;     // [B, H, L, 1]
-  Tensor s, f;  // [B, H, L, P]
+  Tensor s, f;  // [B, H, L, J]
 };
 
-/// m [B, H, L, L], positive row sums; p [B, H, L, P] -> T [B, H, L, P].
+/// m [B, H, L, L], positive row sums; p [B, H, L, J] -> T [B, H, L, J].
 [[nodiscard]] Tensor scaled_inverse_times(const Tensor& m, const Tensor& p,
                                           const InverseConfig& config, ScaledInverseSaved& saved);
 
 struct ScaledInverseGradients {
   Tensor dm;  // [B, H, L, L]
-  Tensor dp;  // [B, H, L, P]
+  Tensor dp;  // [B, H, L, J]
 };
 [[nodiscard]] ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved,
                                                              const Tensor& dt);

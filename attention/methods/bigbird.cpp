@@ -56,7 +56,7 @@ std::vector<std::int32_t> whole_candidates(std::int64_t i, std::int64_t blocks) 
   return candidates;
 }
 
-/// official: the sets of the papers' code (attention.md 12), for blocks of `block` tokens.
+/// official: the sets of the papers' code for blocks of `block` tokens.
 std::vector<std::int32_t> official_candidates(std::int64_t i, std::int64_t blocks,
                                               std::int64_t block, std::int64_t random_blocks) {
   const std::int64_t length = blocks * block;

@@ -15,7 +15,7 @@
 //   - The largest sampled score is compared with the sum of sampled scores over N, not over S, and
 //     without 1/sqrt(D), as in the code. `measure = exact` is the paper's measure instead, over all
 //     keys: log sum_j exp(s_ij) - mean_j s_ij, s the scores; it takes quadratic time.
-//   - Sizes: f ceil(ln N), f = ceil(c / ln N), for both S and T (informer), or c (informer_mask), c
+//   - Sizes: a ceil(ln N), a = ceil(c / ln N), for both S and T (informer), or c (informer_mask), c
 //     the features; at most N. `samples` and `top` override them.
 //   - informer_mask samples floor(m u) among m tokens, hence the first m positions even if the
 //     mask has holes, as in the code.

@@ -1,23 +1,25 @@
-// Linformer (Wang et al. 2020, eq. 7): keys and values are projected along the sequence to k rows,
-// so attention costs n k instead of n^2.
+// Linformer (Wang et al. 2020, eq. 7): keys and values are projected along the sequence to L rows,
+// so attention costs N L instead of N^2.
 //
-//   time     forward 4 N k D multiply-adds per head (projections and products), backward 9 N k D;
-//            N k D and 2 N k D less where a model combines rows first, see (3)
-//   memory   O((N + k) D); saved: the projected keys and values, one log-sum-exp per row
+//   time     forward 4 N L D multiply-adds per head (projections and products), backward 9 N L D;
+//            N L D and 2 N L D less where a model combines rows first, see (3)
+//   memory   O((N + L) D); saved: the projected keys and values, one log-sum-exp per row
 //
 // Deviations and choices:
 //   - The papers' code never trains the projection on a GPU (it is not registered as a parameter);
 //     here it is trained, `frozen` gives that behaviour. Its start there, N(0, 0.02^2), makes the
-//     projected keys tiny; the default is the theory's N(0, 1/k).
+//     projected keys tiny; the default is the theory's N(0, 1/L).
 //   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or the
 //     papers' code's `official`: one per layer and head, the same for keys and values.
-//   - The paper names pooling and convolution without details: windows of w = ceil(n/k) rows with
-//     stride w; conv is depthwise with one kernel [w, D] per head, separate for keys and values.
-//   - Padded rows are zero before the projection; the k slots themselves are never masked. Under max
-//     pooling a padded row may therefore win, and its gradient vanishes.
+//   - The paper names pooling and convolution without details: windows of W = ceil(n / L) rows with
+//     stride W, n the nominal length; conv is depthwise with one kernel [W, D] per head, separate
+//     for keys and values.
+//   - Padded rows are zero before the projection; the L slots themselves are never masked. Under
+//     max pooling a padded row may therefore be the maximum, and its gradient vanishes.
 //   - A trimmed batch uses the first N columns of the projections, which equals the padded batch.
 //
-// Shapes: B batch, H heads, N positions, D head width, k projected length, w window.
+// Shapes: B batch, H heads, N positions, D head width, L projected length, W window, A groups
+// of heads that share a projection.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -33,15 +35,15 @@ namespace skytape::attention {
 namespace {
 
 struct Config {
-  std::int64_t features = 128;       // k; LRA: 128, Skeinformer's paper 256
+  std::int64_t features = 128;       // L; LRA: 128, Skeinformer's paper 256
   std::string sharing = "keyvalue";  // the papers' code: official
   std::string projection = "learned";
   bool frozen = false;                        // the papers' code: 1 in effect
-  double init_std = 0;                        // 0: 1/sqrt(k); the papers' code: 0.02
-  std::string layer_features, head_features;  // k of each layer / of each head; empty: features
+  double init_std = 0;                        // 0: 1/sqrt(L); the papers' code: 0.02
+  std::string layer_features, head_features;  // L of each layer / of each head; empty: features
 
   std::vector<Option> options() {
-    return {Option::integer("features", features, 1, 1 << 20, "projected length k"),
+    return {Option::integer("features", features, 1, 1 << 20, "projected length L"),
             Option::choice("sharing", sharing,
                            {"none", "headwise", "keyvalue", "layerwise", "official"},
                            "which learned projections are one and the same"),
@@ -49,20 +51,20 @@ struct Config {
                            "how the sequence is projected"),
             Option::flag("frozen", frozen, "keep the projection as it was drawn"),
             Option::real("init_std", init_std, 0, 10,
-                         "deviation of a learned projection's start; 0: 1/sqrt(k)"),
-            Option::list("layer_features", layer_features, "k of each layer, instead of features"),
+                         "deviation of a learned projection's start; 0: 1/sqrt(L)"),
+            Option::list("layer_features", layer_features, "L of each layer, instead of features"),
             Option::list("head_features", head_features,
-                         "rows of the projection that each head may use, at most k")};
+                         "rows of the projection that each head may use, at most L")};
   }
 };
 
-/// x: [B, H, N, D] as columns of G groups, [G, N, (B H / G) D]: one product then projects a group.
+/// x: [B, H, N, D] as columns of A groups, [A, N, (B H / A) D]: one product then projects a group.
 Tensor to_columns(const Tensor& x, std::int64_t groups) {
   const std::int64_t outer = x.size(0) * x.size(1) / groups;
   return tensor::swap_middle(x.reshape({1, outer, groups * x.size(2), x.size(3)}))
       .reshape({groups, x.size(2), outer * x.size(3)});
 }
-/// The inverse: y [G, M, (B H / G) D] -> [B, H, M, D].
+/// The inverse: y [A, M, (B H / A) D] -> [B, H, M, D].
 Tensor from_columns(const Tensor& y, std::int64_t batch, std::int64_t heads) {
   const std::int64_t groups = y.size(0), outer = batch * heads / groups;
   return tensor::swap_middle(y.reshape({1, groups * y.size(1), outer, y.size(2) / outer}))
@@ -95,10 +97,10 @@ class Linformer final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
-    const Var keys = project(mask_rows(k, mask), key_);      // [B, H, k, D]
-    const Var values = project(mask_rows(v, mask), value_);  // [B, H, k, D]
+    const Var keys = project(mask_rows(k, mask), key_);      // [B, H, L, D]
+    const Var values = project(mask_rows(v, mask), value_);  // [B, H, L, D]
     const Var scores =
-        affine(matmul(q, keys, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));  // [B, H, N, k]
+        affine(matmul(q, keys, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));  // [B, H, N, L]
     const Tensor closed = tensor::unary(tensor::Unary::log, open_slots(q.value()));  // 0 or -inf
     const Var bias = q.tape().constant(closed.reshape({q.size(0), q.size(1), 1, slots_}));
     return matmul(softmax(scores + bias), values);
@@ -109,32 +111,35 @@ class Linformer final : public Method {
   // (E and F for `learned`), G = dout.
   //   K' = pi(m K),  V' = rho(m V)                                           (1)
   //   O  = softmax(Q K'^T / sqrt(D)) V'                                      (2)
-  //   dQ, dK', dV'   as in softmax attention with k keys                     from (2)
+  //   dQ, dK', dV'   as in softmax attention with L keys                     from (2)
   //   learned:  dE = dK' (m K)^T summed over all that share E,  dK = m E^T dK'   from (1)
-  //   mean:     every row of a window gets dK' / w                           from (1)
+  //   mean:     every row of a window gets dK' / W                           from (1)
   //   max:      the first largest row of a window gets dK'                   from (1)
-  //   conv:     K'_i = sum_r W_r K_{i w + r}:  dW_r = sum_i K_{i w + r} dK'_i,  dK_{i w + r} = W_r dK'_i
-  // Where heads, keys and values share E, (1) can come before the projections of a model,
-  //   K' = (E m X) W_k^T + (E m 1) b_k^T,  V' likewise                       (3)
-  // with one product with E in place of two, and k projected rows in place of N.
+  //   conv:     K'_i = sum_r U_r K_{i W + r}, U the kernel:                      from (1)
+  //             dU_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = U_r dK'_i
+  // Where heads, keys and values share E, (1) can come before the projections of a model: with Y
+  // and y the weight and bias of the one that makes keys,
+  //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)
+  // which takes one product with E in place of two, and L projected rows in place of N.
 
   std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
     if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
     Tape& tape = x.tape();
     const std::int64_t n = x.size(1);
-    const Var whole = tape.parameter(*key_);                       // [k, nominal length]
-    const Var e = n == nominal_ ? whole : narrow(whole, 1, 0, n);  // [k, N]
+    const Var whole = tape.parameter(*key_);                       // [L, nominal length]
+    const Var e = n == nominal_ ? whole : narrow(whole, 1, 0, n);  // [L, N]
     const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));
-    return CombinedRows{matmul(e, mask_rows(x, mask)), matmul(e, real)};  // [B, k, E], [B, k, 1]
+    return CombinedRows{matmul(e, mask_rows(x, mask)),  // [B, L, width of x]
+                        matmul(e, real)};               // [B, L, 1]
   }
 
   struct Saved {
     Tensor q;                         // [B, H, N, D]
     Tensor masked_k, masked_v;        // m K, m V: [B, H, N, D]; undefined after (3)
-    Tensor keys, values;              // K', V': [B, H, k, D]
-    Tensor key_argmax, value_argmax;  // max pooling only: i32[B, H, k, D]
+    Tensor keys, values;              // K', V': [B, H, L, D]
+    Tensor key_argmax, value_argmax;  // max pooling only: i32[B, H, L, D]
     Tensor mask;                      // [B, N]
-    Tensor open;                      // [B, H, k]: 1 where a head may use a slot
+    Tensor open;                      // [B, H, L]: 1 where a head may use a slot
     TiledForward result;              // of (2), heads as batch entries
   };
 
@@ -164,8 +169,8 @@ class Linformer final : public Method {
                        s.result, apart(dout));  // (2)
     Gradients g;
     g.dq = d.dq.reshape(s.q.shape());
-    const Tensor dkeys = d.dk.reshape(s.keys.shape());    // dK': [B, H, k, D]
-    const Tensor dvalues = d.dv.reshape(s.keys.shape());  // dV': [B, H, k, D]
+    const Tensor dkeys = d.dk.reshape(s.keys.shape());    // dK': [B, H, L, D]
+    const Tensor dvalues = d.dv.reshape(s.keys.shape());  // dV': [B, H, L, D]
     if (!s.masked_k.defined()) {
       g.dk = dkeys;    // (3)
       g.dv = dvalues;  // (3)
@@ -189,12 +194,12 @@ class Linformer final : public Method {
  private:
   [[nodiscard]] bool learned() const { return config_.projection == "learned"; }
 
-  /// k of this layer.
+  /// L of this layer.
   [[nodiscard]] std::int64_t slots_of(const LayerContext& context) const {
     const auto per_layer = parse_list("linformer.layer_features", config_.layer_features);
     if (per_layer.empty()) return config_.features;
     if (config_.sharing == "layerwise" && learned()) {
-      throw UsageError("linformer.layer_features: layerwise sharing needs one k for all layers");
+      throw UsageError("linformer.layer_features: layerwise sharing needs one L for all layers");
     }
     if (context.layer >= static_cast<int>(per_layer.size())) {
       throw UsageError(join("linformer.layer_features: no entry for layer ", context.layer, " in '",
@@ -203,14 +208,14 @@ class Linformer final : public Method {
     return per_layer[static_cast<std::size_t>(context.layer)];
   }
 
-  /// A constant [1, H, k] of 0 and 1 if heads use different numbers of slots.
+  /// A constant [1, H, L] of 0 and 1 if heads use different numbers of slots.
   void add_head_slots(const LayerContext& context) {
     const auto used = parse_list("linformer.head_features", config_.head_features);
     if (used.empty()) return;
     if (static_cast<std::int64_t>(used.size()) != context.heads ||
         *std::max_element(used.begin(), used.end()) > slots_) {
       throw UsageError(join("linformer.head_features: expected ", context.heads,
-                            " numbers up to k = ", slots_, ", got '", config_.head_features, "'"));
+                            " numbers up to L = ", slots_, ", got '", config_.head_features, "'"));
     }
     const auto fill = [used](const Shape& shape, const Random&) {
       std::vector<double> open;
@@ -241,29 +246,29 @@ class Linformer final : public Method {
                       : key_;
   }
 
-  /// The first N columns of a learned projection as groups: [G, k, N], G = H or 1.
+  /// The first N columns of a learned projection as groups: [A, L, N], A = H or 1.
   [[nodiscard]] static Tensor columns_of(const Parameter& p, std::int64_t n) {
     const Tensor grouped =
         p.value.rank() == 3 ? p.value : p.value.reshape({1, p.value.size(0), p.value.size(1)});
     return n == grouped.size(2) ? grouped : tensor::narrow(grouped, 2, 0, n);
   }
 
-  /// x: [B, H, N, D] -> [B, H, k, w, D], zeros behind the end.
+  /// x: [B, H, N, D] -> [B, H, L, W, D], zeros behind the end.
   [[nodiscard]] Tensor windows(const Tensor& x) const {
     const std::int64_t padded = slots_ * window_;
     const Tensor whole = x.size(2) == padded ? x : tensor::narrow_backward(x, 2, 0, padded);
     return whole.reshape({x.size(0), x.size(1), slots_, window_, x.size(3)});
   }
 
-  /// (1) for x = m K or m V: [B, H, N, D] -> [B, H, k, D].
+  /// (1) for x = m K or m V: [B, H, N, D] -> [B, H, L, D].
   [[nodiscard]] Tensor project(const Tensor& x, const Parameter* p, Tensor& argmax) const {
     const std::int64_t b = x.size(0), h = x.size(1), d = x.size(3);
     if (learned()) {
-      const Tensor matrix = columns_of(*p, x.size(2));               // [G, k, N]
+      const Tensor matrix = columns_of(*p, x.size(2));               // [A, L, N]
       if (matrix.size(0) == 1) return tensor::matmul(matrix[0], x);  // one for all: no copy
       return from_columns(tensor::matmul(matrix, to_columns(x, matrix.size(0))), b, h);
     }
-    const Tensor rows = windows(x);  // [B, H, k, w, D]
+    const Tensor rows = windows(x);  // [B, H, L, W, D]
     if (config_.projection == "max") {
       auto [largest, position] = tensor::max(rows, 3);
       argmax = position;
@@ -274,20 +279,20 @@ class Linformer final : public Method {
     return tensor::sum(tensor::multiply(rows, kernel), 3);
   }
 
-  /// The gradient of project: dy [B, H, k, D] -> dx [B, H, N, D], and the parameter's.
+  /// The gradient of project: dy [B, H, L, D] -> dx [B, H, N, D], and the parameter's.
   [[nodiscard]] Tensor project_adjoint(const Tensor& x, const Tensor& dy, const Parameter* p,
                                        const Tensor& argmax, Tensor& dparameter) const {
     const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
     if (learned()) {
-      const Tensor matrix = columns_of(*p, n);                 // [G, k, N]
-      const Tensor dcolumns = to_columns(dy, matrix.size(0));  // [G, k, (B H / G) D]
+      const Tensor matrix = columns_of(*p, n);                 // [A, L, N]
+      const Tensor dcolumns = to_columns(dy, matrix.size(0));  // [A, L, (B H / A) D]
       const Tensor dmatrix = tensor::matmul(dcolumns, to_columns(x, matrix.size(0)), Op::none,
-                                            Op::transpose);  // [G, k, N]
+                                            Op::transpose);  // [A, L, N]
       dparameter = tensor::narrow_backward(dmatrix, 2, 0, nominal_).reshape(p->shape);
       if (matrix.size(0) == 1) return tensor::matmul(matrix[0], dy, Op::transpose);
       return from_columns(tensor::matmul(matrix, dcolumns, Op::transpose), b, h);
     }
-    Tensor drows;  // [B, H, k, w, D]
+    Tensor drows;  // [B, H, L, W, D]
     const Tensor dy_window = dy.reshape({b, h, slots_, 1, d});
     if (config_.projection == "max") {
       drows = tensor::max_backward(dy, argmax, 3, window_);
@@ -323,7 +328,7 @@ class Linformer final : public Method {
     return sum(rows * reshape(tape.parameter(*p), {1, h, 1, window_, d}), 3);
   }
 
-  /// [B, H, k]: 1 for the slots that a head may use.
+  /// [B, H, L]: 1 for the slots that a head may use.
   [[nodiscard]] Tensor open_slots(const Tensor& like) const {
     const Shape shape = {like.size(0), like.size(1), slots_};
     if (open_ == nullptr) return Tensor::full(shape, 1, like.dtype(), like.device());
@@ -342,10 +347,10 @@ class Linformer final : public Method {
   }
 
   Config config_;
-  std::int64_t nominal_;        // n that the projections are made for
-  std::int64_t slots_ = 0;      // k
-  std::int64_t window_ = 0;     // w
-  Parameter* open_ = nullptr;   // [1, H, k] if heads use different numbers of slots
+  std::int64_t nominal_;        // length that the projections are made for
+  std::int64_t slots_ = 0;      // L
+  std::int64_t window_ = 0;     // W
+  Parameter* open_ = nullptr;   // [1, H, L] if heads use different numbers of slots
   Parameter* key_ = nullptr;    // E, or the keys' kernel; nullptr for pooling
   Parameter* value_ = nullptr;  // F, or the values' kernel; may be the same as key_
 };
@@ -367,13 +372,13 @@ Spec linformer_spec() {
   Spec spec;
   spec.name = "linformer";
   spec.paper = "Linformer (Wang et al. 2020), eq. 7";
-  spec.idea = "keys and values projected along the sequence to k rows";
-  spec.cost = "4 N k D";
+  spec.idea = "keys and values projected along the sequence to L rows";
+  spec.cost = "4 N L D";
   spec.cost_at = cost_at;
   spec.combined_cost_at = combined_cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
-  spec.memory = "(N + k) D";
-  spec.exact = {{"every row is a window of its own (k = n, no padding)",
+  spec.memory = "(N + L) D";
+  spec.exact = {{"every row is a window of its own (L = N, no padding)",
                  "softmax",
                  {{"projection", "mean"}, {"features", "64"}},
                  {}}};

@@ -6,18 +6,18 @@
 // softmax attentions, computed in tiles and never stored. Optionally a depthwise convolution of the
 // values is added (kernel 35 in the authors' LRA runs, off in both papers').
 //
-//   time     forward 4 N L D + 2 L^2 D + 4 T L^3 multiply-adds per head; backward
-//            10 N L D + 4 L^2 D + 8 T L^3
-//   memory   O(N D) and O(T L^2)
+//   time     forward 4 N L D + 2 L^2 D + 4 S L^3 multiply-adds per head; backward
+//            10 N L D + 4 L^2 D + 8 S L^3
+//   memory   O(N D) and O(S L^2)
 //
-// Deviations from the papers' code, which needs L to divide N: group j of L holds positions
+// Deviations from the papers' code, which needs L to divide N: segment j of L holds positions
 // floor(j N / L) to floor((j + 1) N / L) - 1 of the nominal length N, the same where L divides N.
 // L >= N is exact softmax attention, as there L = N. The key mask is -inf instead of -1e9: equal
-// whenever there is a real token; without any the output is zero. Landmarks of groups that are all
-// padding are zero vectors and take part, as there.
+// whenever there is a real token; without any the output is zero. Landmarks of segments that are
+// all padding are zero vectors and take part, as there.
 //
-// Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), T steps of
-// the inverse, K width of the convolution.
+// Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), S steps of
+// the inverse, W window of the convolution.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -36,8 +36,8 @@ namespace {
 
 struct Config {
   std::int64_t features = 128;   // L; LRA: 128 (Skyformer's table), 256 (Skeinformer's text)
-  std::int64_t conv_kernel = 0;  // K, odd; 0: no convolution. LRA: 0
-  InverseConfig inverse;         // LRA: 6 steps, start original, unrolled
+  std::int64_t conv_kernel = 0;  // W, odd; 0: no convolution. LRA: 0
+  InverseConfig inverse;         // LRA: 6 steps, start official, unrolled
 
   std::vector<Option> options() {
     std::vector<Option> all = {
@@ -81,8 +81,8 @@ class Nystrom final : public Method {
     if (exact(q.size(2))) {
       out = matmul(softmax(matmul(x, y, Op::none, Op::transpose) + bias), v);
     } else {
-      const Var mean = q.tape().constant(mean_matrix(q.value()));  // [L, N]
-      const Var ql = group(mean, x), kl = group(mean, y);          // [B, H, L, D]
+      const Var mean = q.tape().constant(mean_matrix(q.value()));      // [L, N]
+      const Var ql = segments_of(mean, x), kl = segments_of(mean, y);  // [B, H, L, D]
       const Var f = softmax(matmul(x, kl, Op::none, Op::transpose));
       const Var a = softmax(matmul(ql, kl, Op::none, Op::transpose));
       const Var b = softmax(matmul(ql, y, Op::none, Op::transpose) + bias);
@@ -97,16 +97,16 @@ class Nystrom final : public Method {
   // ---- derivation ------------------------------------------------------------------------------
   // mu is the mask as a column that multiplies rows, s = D^(-1/4), G = dout.
   //   X = s mu Q   Y = s mu K                                         (1)
-  //   Ql, Kl = segment means of X, Y                                    (2)
-  //   W = softmax(Ql Y^T + log mask) V                                (3)
+  //   Ql, Kl = segment means of X, Y                                  (2)
+  //   P = softmax(Ql Y^T + log mask) V                                (3)
   //   A = softmax(Ql Kl^T)   Z = iterative inverse of A               (4)
-  //   R = Z W                                                         (5)
+  //   R = Z P                                                         (5)
   //   O = softmax(X Kl^T) R                                           (6)
   //   O += w * (mu V)                     convolution along positions (7)
-  // Backward: (7) sequence.hpp; (6), (3) softmax attention, attention/tiled.cpp;
-  //   (5)  dZ = dR W^T   dW = Z^T dR
-  //   (4)  dA from dZ; dS = A (dA - rs(A dA)); dQl += dS Kl   dKl += dS^T Ql
-  //   (2)  every row of a group: dX += dQl / size, dY += dKl / size
+  // Backward: (7) sequence.hpp; (6), (3) softmax attention, attention/tiled/tiled.cpp;
+  //   (5)  dZ = dR P^T   dP = Z^T dR
+  //   (4)  dA from dZ; E = A (dA - rs(A dA)); dQl += E Kl   dKl += E^T Ql
+  //   (2)  every row of a segment: dX += dQl / size, dY += dKl / size
   //   (1)  dQ = s mu dX   dK = s mu dY
   // With L >= N only (1), softmax(X Y^T + log mask) V as (6), and (7) remain.
 
@@ -115,11 +115,11 @@ class Nystrom final : public Method {
     std::int64_t nominal = 0;
     Tensor mask, ones;                  // [B, N], [B, L]
     Tensor x, y, v;                     // [B, H, N, D]
-    Tensor ql, kl, w, r;                // [B, H, L, D]
+    Tensor ql, kl, p, r;                // [B, H, L, D]
     Tensor a, z;                        // [B, H, L, L]
-    InverseSaved inverse;               // O(steps L^2)
+    InverseSaved inverse;               // O(S L^2)
     TiledForward landmarks, positions;  // of (3) and (6)
-    Tensor weight;                      // [H, 1, K, 1], undefined without convolution
+    Tensor weight;                      // [H, 1, W, 1], undefined without convolution
   };
 
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
@@ -170,26 +170,26 @@ class Nystrom final : public Method {
     s.kl = segment_means(s.y, size, s.nominal);  // (2)
     s.ones = Tensor::full({s.x.size(0), size}, 1, s.x.dtype(), s.x.device());
     s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {});                     // (3)
-    s.w = s.landmarks.out;                                                       // (3)
+    s.p = s.landmarks.out;                                                       // (3)
     s.a = tensor::softmax(tensor::matmul(s.ql, s.kl, Op::none, Op::transpose));  // (4)
     s.z = inverse_forward(s.a, config_.inverse, s.inverse);                      // (4)
-    s.r = tensor::matmul(s.z, s.w);                                              // (5)
+    s.r = tensor::matmul(s.z, s.p);                                              // (5)
     s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                     // (6)
   }
 
   static TiledBackward approximate_backward(const Saved& s, const Tensor& dout) {
     TiledBackward of_out = tiled_backward(s.x, s.kl, s.r, s.ones, {}, s.positions, dout);  // (6)
     const Tensor& dr = of_out.dv;                                        // [B, H, L, D]
-    const Tensor dz = tensor::matmul(dr, s.w, Op::none, Op::transpose);  // (5)
-    const Tensor dw = tensor::matmul(s.z, dr, Op::transpose, Op::none);  // (5)
-    const Tensor ds = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz));  // (4)
-    TiledBackward of_w = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dw);  // (3)
-    Tensor dql = of_w.dq, dkl = of_out.dk;                       // [B, H, L, D]
-    tensor::gemm(ds, Op::none, s.kl, Op::none, dql, 1, 1);       // (4)
-    tensor::gemm(ds, Op::transpose, s.ql, Op::none, dkl, 1, 1);  // (4)
-    add_segment_means_backward(dql, s.nominal, of_out.dq);       // (2)
-    add_segment_means_backward(dkl, s.nominal, of_w.dk);         // (2)
-    return {of_out.dq, of_w.dk, of_w.dv};
+    const Tensor dz = tensor::matmul(dr, s.p, Op::none, Op::transpose);  // (5)
+    const Tensor dp = tensor::matmul(s.z, dr, Op::transpose, Op::none);  // (5)
+    const Tensor e = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz));   // (4)
+    TiledBackward of_p = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dp);  // (3)
+    Tensor dql = of_p.dq, dkl = of_out.dk;                      // [B, H, L, D]
+    tensor::gemm(e, Op::none, s.kl, Op::none, dql, 1, 1);       // (4)
+    tensor::gemm(e, Op::transpose, s.ql, Op::none, dkl, 1, 1);  // (4)
+    add_segment_means_backward(dql, s.nominal, of_out.dq);      // (2)
+    add_segment_means_backward(dkl, s.nominal, of_p.dk);        // (2)
+    return {of_out.dq, of_p.dk, of_p.dv};
   }
 
   [[nodiscard]] std::int64_t nominal(std::int64_t n) const { return std::max(nominal_length_, n); }
@@ -212,29 +212,29 @@ class Nystrom final : public Method {
   }
   /// Segment means as a matrix, in the dtype of q: [L, N].
   [[nodiscard]] Tensor mean_matrix(const Tensor& q) const {
-    const std::int64_t n = q.size(2), groups = config_.features, all = nominal(n);
-    std::vector<double> mean(groups * n, 0.0);
-    for (std::int64_t j = 0; j < groups; ++j) {
-      const std::int64_t begin = j * all / groups, end = (j + 1) * all / groups;
+    const std::int64_t n = q.size(2), segments = config_.features, all = nominal(n);
+    std::vector<double> mean(segments * n, 0.0);
+    for (std::int64_t j = 0; j < segments; ++j) {
+      const std::int64_t begin = j * all / segments, end = (j + 1) * all / segments;
       for (std::int64_t i = begin; i < std::min(end, n); ++i) {
         mean[j * n + i] = 1.0 / static_cast<double>(end - begin);
       }
     }
-    return Tensor::from(mean, {groups, n}, q.dtype(), q.device());
+    return Tensor::from(mean, {segments, n}, q.dtype(), q.device());
   }
   /// mean [L, N] times every [N, D] of x [B, H, N, D].
-  static Var group(Var mean, Var x) {
+  static Var segments_of(Var mean, Var x) {
     return transpose(matmul(transpose(x), mean, Op::none, Op::transpose));
   }
   /// Convolution of values [B, H, N, D] as a sum of shifted copies.
   [[nodiscard]] Var convolution(Var values) const {
     Tape& tape = values.tape();
     const std::int64_t taps = config_.conv_kernel, n = values.size(2), heads = values.size(1);
-    const Var weight = reshape(tape.parameter(*conv_), {heads, taps});  // [H, K]
+    const Var weight = reshape(tape.parameter(*conv_), {heads, taps});  // [H, W]
     const Var edge = tape.constant(Tensor::zeros(values.shape().with(2, taps / 2),
                                                  values.value().dtype(), values.value().device()));
     const std::array<Var, 3> parts = {edge, values, edge};
-    const Var padded = concat(parts, 2);  // [B, H, N + K - 1, D]
+    const Var padded = concat(parts, 2);  // [B, H, N + W - 1, D]
     Var sum;
     for (std::int64_t t = 0; t < taps; ++t) {
       const Var tap = reshape(narrow(weight, 1, t, t + 1), {heads, 1, 1});
@@ -246,7 +246,7 @@ class Nystrom final : public Method {
 
   Config config_;
   std::int64_t nominal_length_;
-  Parameter* conv_ = nullptr;  // [H, 1, K, 1]
+  Parameter* conv_ = nullptr;  // [H, 1, W, 1]
 };
 
 /// Two attentions between positions and landmarks, L x L products, and the inverse.
@@ -268,7 +268,7 @@ Spec nystrom_spec() {
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "2 N D + 26 L^2";
   spec.exact = {{"landmarks = N", "softmax", {{"features", "64"}}, {}, 1e-10}};
-  // Means of rows make A nearly singular, so implicit and constant_init, which need a converged
+  // Means of rows make A nearly singular, so implicit and detach_start, which need a converged
   // inverse to have a derivative to compare with, are tested with Skyformer and on their own.
   spec.samples = {{{"features", "5"}},
                   {{"features", "8"}, {"conv_kernel", "5"}, {"inverse_steps", "4"}},

@@ -5,9 +5,9 @@
 // product with the mask in place of the values. A comparison, not a recommendation: rebuilt row
 // sums may be negative or near zero, and the paper warns of exploding gradients.
 //
-//   time     forward 2 (N L + L^2 / 2) (2 D + 1) + 4 T L^3 multiply-adds per head; backward
-//            2 N L (5 D + 2) + 2 L^2 (2 D + 1) + 8 T L^3
-//   memory   O(N D) and O(T L^2); kernel matrices between rows and landmarks are made in tiles
+//   time     forward 2 (N L + L^2 / 2) (2 D + 1) + 4 S L^3 multiply-adds per head; backward
+//            2 N L (5 D + 2) + 2 L^2 (2 D + 1) + 8 S L^3
+//   memory   O(N D) and O(S L^2); kernel matrices between rows and landmarks are made in tiles
 //
 // Two inverses: `iterative`, scaled and shifted by gamma as in Skyformer, which trains; and
 // `exact`, the pseudo-inverse by eigendecomposition (f64, CPU, no gradient), for approximation
@@ -17,7 +17,7 @@
 //
 // A row whose normaliser is zero is zero; so is a sequence without real tokens.
 //
-// Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), T steps of
+// Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), S steps of
 // the inverse.
 #include <array>
 #include <cmath>
@@ -105,16 +105,16 @@ class NystromSm final : public Method {
   //   C = k(W, W)   M = C + gamma I                                   (3)
   //   P = k(Y, W)^T U                                                 (4)
   //   T = R Z R P                                   scaled_inverse.hpp (5)
-  //   N = k(X, W) T                                                   (6)
-  //   O = N[:, :D] / N[:, D]                                          (7)
-  // Backward: (7) ratio.hpp gives dN; the rest as skyformer.cpp with dN in place of G, and without
+  //   F = k(X, W) T                                                   (6)
+  //   O = F[:, :D] / F[:, D]                                          (7)
+  // Backward: (7) ratio.hpp gives dF; the rest as skyformer.cpp with dF in place of G, and without
   // the kernel's norms: with E = dk(X, W) k(X, W) (entrywise), dX = E W and dW = E^T X.
 
   struct Saved {
     double scale = 1;
     Tensor mask;   // [B, N]
     Tensor x, y;   // [B, H, N, D]
-    Tensor u, n;   // [B, H, N, D + 1]
+    Tensor u, f;   // [B, H, N, D + 1]
     Tensor index;  // i32 [B, L] or [B, H, L]
     Tensor w;      // [B, H, L, D]
     Tensor c;      // [B, H, L, L]
@@ -137,15 +137,15 @@ class NystromSm final : public Method {
     const Tensor p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u);  // (4)
     s.t = scaled_inverse_times(shifted_identity(s.c, 1, config_.gamma), p, config_.inverse,
                                s.inverse);                   // (5)
-    s.n = kernel_times(Kernel::exponential, s.x, s.w, s.t);  // (6)
-    s.out = ratio(s.n);                                      // (7)
+    s.f = kernel_times(Kernel::exponential, s.x, s.w, s.t);  // (6)
+    s.out = ratio(s.f);                                      // (7)
     const Tensor out = s.out;
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
-    const Tensor dn = ratio_backward(s.n, s.out, dout);  // (7)
-    FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, dn, s.t, Want::dy);
+    const Tensor df = ratio_backward(s.f, s.out, dout);  // (7)
+    FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, df, s.t, Want::dy);
     const ScaledInverseGradients middle = scaled_inverse_backward(s.inverse, of_out.dy);  // (5)
     FormGradients of_keys =
         kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);  // (4)

@@ -291,7 +291,6 @@ Spec performer_spec() {
   spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
   spec.memory = "(N + R) D";
   spec.reads_padding = true;  // through the stabiliser, official also through the normaliser
-  spec.per_example = false;   // form = official: one stabiliser for the batch
   spec.samples = {{},
                   {{"features", "24"}},
                   {{"features", "24"}, {"form", "official"}},

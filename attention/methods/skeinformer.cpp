@@ -136,7 +136,7 @@ class Skeinformer final : public Method {
         injected("columns") != nullptr && (!config_.weighted || injected("prob") != nullptr);
     if (complete) return draws;
 
-    const Tensor weights = weigh_columns(in, draws);  // [B, H, N], with what it keeps
+    const Tensor weights = weigh_columns(in, draws);  // [B, H, N], with what it caches
     const std::int64_t first_row = call.first_example * in.q.size(1);
     const Random random = call.random.fork(kColumns);
     if (config_.weighted) {
@@ -306,7 +306,7 @@ class Skeinformer final : public Method {
   }
 
  private:
-  /// Weights that columns are drawn by: [B, H, N]. Keeps X and the pilots' exact attention, whose
+  /// Weights that columns are drawn by: [B, H, N]. Caches X and the pilots' exact attention, whose
   /// row sums it needs; keys and values of padding have no weight, masked or not.
   [[nodiscard]] Tensor weigh_columns(const Inputs& in, Draws& draws) const {
     if (config_.parts.columns == Columns::uniform) {

@@ -2,24 +2,24 @@
 // attention.
 //
 // The Gaussian kernel matrix of all queries and keys, stacked, is positive semidefinite; landmarks
-// among these 2 N rows rebuild it as A M^-1 A^T, and attention is the block between queries and
-// keys. M^-1 comes from products alone: symmetric scaling, then a few steps of an iteration whose
-// eigenvalues start in (0, 1].
+// W among these 2 N rows rebuild it as k(., W) M^-1 k(W, .) with M = k(W, W), and attention is the
+// block between queries and keys. M^-1 comes from products alone: symmetric scaling, then a few
+// steps of an iteration whose eigenvalues start in (0, 1].
 //
-//   time     forward 4 N L D + 2 L^2 D + 4 T L^3 multiply-adds per head; backward
-//            10 N L D + 4 L^2 D + 8 T L^3
-//   memory   saved: scaled queries, keys and values, O(T L^2) of the inverse; kernel matrices
+//   time     forward 4 N L D + 2 L^2 D + 4 S L^3 multiply-adds per head; backward
+//            10 N L D + 4 L^2 D + 8 S L^3
+//   memory   saved: scaled queries, keys and values, O(S L^2) of the inverse; kernel matrices
 //            between rows and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
 // Deviations. From the paper: landmarks are half queries and half keys (landmarks = uniform draws
 // from both alike), always among real tokens. From its code: keys are projected before they meet
 // the inverse, which spares N L^2; landmarks are drawn anew for every example and head, scale is
 // D^(-1/4) and the inverse starts from each matrix's own norm (landmarks = official, scale =
-// 32^(-1/4) = 0.42044820762685725 and inverse_start = original give the code's). Padded queries get
+// 32^(-1/4) = 0.42044820762685725 and inverse_start = official give the code's). Padded queries get
 // the output of a zero vector, as there. Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
-// L landmarks of a set (features), T steps of the inverse.
+// L landmarks of a set (features), S steps of the inverse.
 #include <array>
 #include <cmath>
 
@@ -41,7 +41,7 @@ struct Config {
   double gamma = 0.1;                     // added to M's diagonal; LRA: 0.1
   double scale = 0;                       // s of Q~ = s Q; 0: D^(-1/4); LRA: 32^(-1/4) = D^(-1/4)
   std::string landmarks = "independent";  // LRA: official
-  InverseConfig inverse;                  // LRA: 6 steps, start original, unrolled
+  InverseConfig inverse;                  // LRA: 6 steps, start official, unrolled
 
   std::vector<Option> options() {
     std::vector<Option> all = {
@@ -157,7 +157,7 @@ class Skyformer final : public Method {
     Tensor w;                    // [B, H, A L, D]
     Tensor c;                    // [B, H, A L, A L]
     Tensor t;                    // [B, H, A L, D]: T, repeated
-    ScaledInverseSaved inverse;  // O(steps L^2)
+    ScaledInverseSaved inverse;  // O(S L^2)
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
@@ -207,7 +207,7 @@ class Skyformer final : public Method {
   std::int64_t heads_;
 };
 
-/// With all keys as landmarks, without gamma and with a converged inverse, A M^-1 A^T between
+/// With all keys as landmarks, without gamma and with a converged inverse, the block between
 /// queries and keys is k(Q, K) k(K, K)^-1 k(K, K).
 Exact all_keys() {
   Exact exact;
@@ -252,7 +252,7 @@ Spec skyformer_spec() {
       {{"features", "8"}, {"accumulation", "3"}, {"landmarks", "official"}, {"gamma", "0.3"}},
       {{"features", "16"}, {"landmarks", "uniform"}, {"scale", "0.9"}, {"inverse_steps", "4"}},
       {{"features", "6"}, {"inverse_steps", "24"}, {"inverse_backward", "implicit"}},
-      {{"features", "6"}, {"inverse_steps", "24"}, {"constant_init", "1"}}};
+      {{"features", "6"}, {"inverse_steps", "24"}, {"detach_start", "1"}}};
   Config defaults;
   spec.options = describe(defaults.options());
   spec.make = [](const LayerContext& context,

@@ -32,8 +32,8 @@ struct FeatureLimit {
 /// Weights of the columns, up to a factor per head (Skeinformer, eq. 5):
 ///   w_i = sqrt(sum_j B_ji^2) |v_i|   for real tokens, B_j = softmax(scale q_j K^T) of pilot j;
 /// never below the smallest positive number there, so real tokens are drawn first. Zero for
-/// padding. rows: the pilots' queries, [B, H, S, D], lse: the log of their softmax's row sums, [B,
-/// H, S], k, v: [B, H, N, D], mask: [B, N], pilots: i32[B, S] -> [B, H, N].
+/// padding. rows [B, H, S, D]: the pilots' queries, lse [B, H, S]: the log of their softmax's row
+/// sums, k, v: [B, H, N, D], mask: [B, N], pilots: i32[B, S] -> [B, H, N].
 [[nodiscard]] Tensor column_weights(const Tensor& rows, const Tensor& lse, const Tensor& k,
                                     const Tensor& v, const Tensor& mask, const Tensor& pilots,
                                     double scale);
@@ -63,8 +63,8 @@ struct ColumnSlots {
 /// columns: i32[B, H, S] of columns in [0, N) or -1, mask: [B, N].
 [[nodiscard]] ColumnSlots column_slots(const Tensor& columns, const Tensor& mask);
 
-/// 1 / (d p_c) for the sampled columns c: [B, H, S]; 0 where unused or never drawn. prob: [B, H,
-/// N].
+/// 1 / (d p_c) for the sampled columns c: [B, H, S]; 0 where unused or never drawn.
+/// prob: [B, H, N].
 [[nodiscard]] Tensor importance(const ColumnSlots& slots, const Tensor& prob);
 
 /// exp(a - b), 0 where a is -inf. Same shapes.

@@ -76,7 +76,7 @@ void sampled_measure_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& key
   const std::int64_t n = q.size(2), width = q.size(3), samples = keys.cols();
   const std::int64_t per_list = keys.size(0) == 1 ? q.size(0) * q.size(1) : q.size(1);  // heads
   const std::int64_t count = measure.numel();
-  const std::int32_t* const index = keys.data<std::int32_t>();  // [C, N, S]
+  const std::int32_t* const index = keys.data<std::int32_t>();  // [A, N, S]
   tensor::count_multiply_adds(count * samples * width);
   dispatch_float(q.dtype(), [&]<class T>() {
     const T *const query = q.data<T>(), *const key = k.data<T>();  // [B, H, N, D]

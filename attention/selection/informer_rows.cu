@@ -9,7 +9,7 @@ namespace {
 
 template <class T> struct SampledMeasure {
   const T *q, *k;            // [B, H, N, D]
-  const std::int32_t* keys;  // [C, N, S]
+  const std::int32_t* keys;  // [A, N, S]
   T* measure;                // [B, H, N]
   std::int64_t length, rows, width, samples, heads_per_list;
 

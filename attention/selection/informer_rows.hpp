@@ -1,8 +1,9 @@
 // Which queries Informer computes in full: the measure of how far a query is from attending to all
 // keys alike, and the bookkeeping of the rows chosen by it.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, S sampled keys per query, T slots for
-// chosen rows. Arrays of slots have a fixed size; a slot that is not used holds -1.
+// Letters: B batch, H heads, N queries and keys, D head width, S sampled keys per query, A sets of
+// them, T slots for chosen rows. Arrays of slots have a fixed size; a slot that is not used holds
+// -1.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,19 @@
 
 namespace skytape::attention {
 
-/// Sampled keys floor(m u), u in (0, 1], at most m - 1: u [N, S], counts [C] of m (C = B, or 1 for
-/// all examples alike) -> i32[C, N, S]. Computed in f64, so both dtypes agree on the same u.
+/// Sampled keys floor(m u), u in (0, 1], at most m - 1: u [N, S], counts [A] of m (A = B, or 1 for
+/// all examples alike) -> i32[A, N, S]. Computed in f64, so both dtypes agree on the same u.
 [[nodiscard]] Tensor sampled_keys(const Tensor& u, const Tensor& counts);
 
-/// M_i = max_t q_i.k_t - (sum_t q_i.k_t) / length over the sampled keys t of query i. q, k: [B, H, N,
-/// D], keys: i32[C, N, S], C = B or 1 -> [B, H, N]. No array of sampled rows is made.
+/// M_i = max_t q_i.k_t - (sum_t q_i.k_t) / length over the sampled keys t of query i.
+/// q, k: [B, H, N, D], keys: i32[A, N, S], A = B or 1 -> [B, H, N]. No array of sampled rows is
+/// made.
 [[nodiscard]] Tensor sampled_measure(const Tensor& q, const Tensor& k, const Tensor& keys,
                                      std::int64_t length);
 
-/// The `top` rows of largest measure, the first on ties: measure [B, H, N] -> i32[B, H, min(top,
-/// N)]. `trimmed` further rows of measure zero, behind the others, take part and are left out.
+/// The T = min(top, N) rows of largest measure, the first on ties: measure [B, H, N] ->
+/// i32[B, H, T]. `trimmed` further rows of measure zero, behind the others, take part and are left
+/// out.
 [[nodiscard]] Tensor choose_rows(const Tensor& measure, std::int64_t top, std::int64_t trimmed);
 
 struct ChosenRows {

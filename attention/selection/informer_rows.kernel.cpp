@@ -7,8 +7,8 @@ namespace {
 
 template <class T> struct SampledKey {
   const T* u;          // [N, S]
-  const T* counts;     // [C]
-  std::int32_t* keys;  // [C, N, S]
+  const T* counts;     // [A]
+  std::int32_t* keys;  // [A, N, S]
   std::int64_t size;   // N S
 
   HD void operator()(std::int64_t e) const {

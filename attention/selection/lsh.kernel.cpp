@@ -139,19 +139,19 @@ template <class T> struct CombineRoundsBackward {
   T *dout, *dlse;  // [B, H, P, D], [B, H, P]
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const TokenRounds<T> token(in, row);
-    T gain[kMaxRounds];
+    T out_dot[kMaxRounds];  // G.out_r
     const T* const g = dy + row * in.width;
     T mean = 0;
     for (std::int64_t r = 0; r < in.rounds; ++r) {
       const T* const o = in.out + token.at[r] * in.width;
-      gain[r] = team.sum(in.width, [&](std::int64_t c) { return g[c] * o[c]; });
-      mean += token.weight[r] * gain[r];
+      out_dot[r] = team.sum(in.width, [&](std::int64_t c) { return g[c] * o[c]; });
+      mean += token.weight[r] * out_dot[r];
     }
     for (std::int64_t r = 0; r < in.rounds; ++r) {
       const T w = token.weight[r];
       T* const to = dout + token.at[r] * in.width;
       team.each(in.width, [&](std::int64_t c) { to[c] = w * g[c]; });
-      if (team.leader()) dlse[token.at[r]] = w * (gain[r] - mean);
+      if (team.leader()) dlse[token.at[r]] = w * (out_dot[r] - mean);
     }
   }
 };

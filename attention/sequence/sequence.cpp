@@ -9,18 +9,18 @@ void require_convolution(const char* op, const Tensor& x, const Tensor& weight) 
   require_same_kind(op, {&x, &weight});
   ENSURE(x.rank() == 4 && weight.rank() == 4 && weight.size(2) % 2 == 1 &&
              weight.shape() == Shape({x.size(1), 1, weight.size(2), 1}),
-         op, ": expected x [B, H, N, D] and weight [H, 1, K, 1] with odd K, got x ", x, ", weight ",
+         op, ": expected x [B, H, N, D] and weight [H, 1, W, 1] with odd W, got x ", x, ", weight ",
          weight);
 }
 
 }  // namespace
 
-Tensor segment_means(const Tensor& x, std::int64_t groups, std::int64_t nominal) {
+Tensor segment_means(const Tensor& x, std::int64_t segments, std::int64_t nominal) {
   ENSURE(
-      x.rank() == 4 && x.size(2) <= nominal && groups >= 1 && groups <= nominal,
-      "segment_means: expected x [B, H, N, D] with N <= nominal and 1 <= groups <= nominal, got ",
-      x, ", groups ", groups, ", nominal ", nominal);
-  Tensor means = Tensor::empty(x.shape().with(2, groups), x.dtype(), x.device());
+      x.rank() == 4 && x.size(2) <= nominal && segments >= 1 && segments <= nominal,
+      "segment_means: expected x [B, H, N, D] with N <= nominal and 1 <= segments <= nominal, got ",
+      x, ", segments ", segments, ", nominal ", nominal);
+  Tensor means = Tensor::empty(x.shape().with(2, segments), x.dtype(), x.device());
   on_device(x.device(), [&](auto tag) { segment_means_on(tag, x, nominal, means); });
   return means;
 }

@@ -6,17 +6,18 @@
 namespace skytape::attention {
 namespace {
 
-template <class T> struct GroupMean {
+template <class T> struct SegmentMean {
   const T* x;  // [G, N, D]
   T* means;    // [G, L, D]
-  std::int64_t rows, width, groups, nominal;
+  std::int64_t rows, width, segments, nominal;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
-    const std::int64_t group = i % groups;
-    const std::int64_t begin = group * nominal / groups, end = (group + 1) * nominal / groups;
+    const std::int64_t segment = i % segments;
+    const std::int64_t begin = segment * nominal / segments,
+                       end = (segment + 1) * nominal / segments;
     const std::int64_t stop = end < rows ? end : rows;
     const T scale = T(1) / static_cast<T>(end - begin);
-    const T* const from = x + i / groups * rows * width;
+    const T* const from = x + i / segments * rows * width;
     T* const to = means + i * width;
     team.each(width, [&](std::int64_t c) {
       T sum = 0;
@@ -26,25 +27,26 @@ template <class T> struct GroupMean {
   }
 };
 
-template <class T> struct AddGroupMean {
+template <class T> struct AddSegmentMean {
   const T* dmeans;  // [G, L, D]
   T* dx;            // [G, N, D]
-  std::int64_t rows, width, groups, nominal;
+  std::int64_t rows, width, segments, nominal;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
-    const std::int64_t group = ((i % rows + 1) * groups - 1) / nominal;
-    const std::int64_t begin = group * nominal / groups, end = (group + 1) * nominal / groups;
+    const std::int64_t segment = ((i % rows + 1) * segments - 1) / nominal;
+    const std::int64_t begin = segment * nominal / segments,
+                       end = (segment + 1) * nominal / segments;
     const T scale = T(1) / static_cast<T>(end - begin);
-    const T* const from = dmeans + (i / rows * groups + group) * width;
+    const T* const from = dmeans + (i / rows * segments + segment) * width;
     T* const to = dx + i * width;
     team.each(width, [&](std::int64_t c) { to[c] += scale * from[c]; });
   }
 };
 
-/// y[i] = sum_t weight[t] x[i + direction (t - K / 2)]: +1 the convolution, -1 its adjoint.
+/// y[i] = sum_t weight[t] x[i + direction (t - W / 2)]: +1 the convolution, -1 its adjoint.
 template <class T> struct Convolve {
   const T* x;       // [B, H, N, D]
-  const T* weight;  // [H, K]
+  const T* weight;  // [H, W]
   T* y;             // [B, H, N, D]
   std::int64_t rows, width, heads, taps, direction;
 
@@ -63,11 +65,11 @@ template <class T> struct Convolve {
   }
 };
 
-/// dweight[h, t] = sum_{b, i, c} dy[b, h, i, c] x[b, h, i + t - K / 2, c]: dot products of shifted
+/// dweight[h, t] = sum_{b, i, c} dy[b, h, i, c] x[b, h, i + t - W / 2, c]: dot products of shifted
 /// runs of memory.
 template <class T> struct WeightGradient {
   const T *x, *dy;  // [B, H, N, D]
-  T* dweight;       // [H, K]
+  T* dweight;       // [H, W]
   std::int64_t batch, rows, width, heads, taps;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
@@ -91,7 +93,7 @@ template <class T> struct WeightGradient {
 void segment_means_on(Backend, const Tensor& x, std::int64_t nominal, Tensor& means) {
   dispatch_float(x.dtype(), [&]<class T>() {
     rows(means.rows(), means.cols(),
-         GroupMean<T>{x.data<T>(), means.data<T>(), x.size(2), x.cols(), means.size(2), nominal});
+         SegmentMean<T>{x.data<T>(), means.data<T>(), x.size(2), x.cols(), means.size(2), nominal});
   });
 }
 
@@ -99,8 +101,8 @@ void add_segment_means_backward_on(Backend, const Tensor& dmeans, std::int64_t n
                                    Tensor& dx) {
   dispatch_float(dx.dtype(), [&]<class T>() {
     rows(dx.rows(), dx.cols(),
-         AddGroupMean<T>{dmeans.data<T>(), dx.data<T>(), dx.size(2), dx.cols(), dmeans.size(2),
-                         nominal});
+         AddSegmentMean<T>{dmeans.data<T>(), dx.data<T>(), dx.size(2), dx.cols(), dmeans.size(2),
+                           nominal});
   });
 }
 

@@ -13,7 +13,7 @@ void segment_means_on(Cuda, const Tensor& x, std::int64_t nominal, Tensor& means
 void add_segment_means_backward_on(Cpu, const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
 void add_segment_means_backward_on(Cuda, const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
 
-/// direction 1: y[i] = sum_t weight[t] x[i + t - K / 2]; -1: the adjoint.
+/// direction 1: y[i] = sum_t weight[t] x[i + t - W / 2]; -1: the adjoint.
 void convolve_on(Cpu, const Tensor& x, const Tensor& weight, std::int64_t direction, Tensor& y);
 void convolve_on(Cuda, const Tensor& x, const Tensor& weight, std::int64_t direction, Tensor& y);
 

@@ -2,13 +2,19 @@
 // tiled_cpu.cpp and tiled.cu.
 //
 // Backward. With c_ij = keep_ij (0 or 1 / (1 - rate)), O_i = sum_j w_ij c_ij v_j and G = dout:
-//   dv_j = sum_i w_ij c_ij G_i                   dL/dw_ij = c_ij G_i.v_j (2)
-// softmax: w depends on a whole row of scores, and lse is an output, so
-//   e_ij = dL/dscore_ij = w_ij (c_ij G_i.v_j - G_i.O_i + dlse_i) (3) because sum_j w_ij dL/dw_ij =
-//   G_i.O_i, with dropout too;
+//
+//   dv_j = sum_i w_ij c_ij G_i          dL/dw_ij = c_ij G_i.v_j                                 (2)
+//
+// softmax: w depends on a whole row of scores, and lse is an output. Since sum_j w_ij dL/dw_ij is
+// G_i.O_i, with dropout too,
+//
+//   e_ij = dL/dscore_ij = w_ij (c_ij G_i.v_j - delta_i)      delta_i = G_i.O_i - dlse_i         (3)
+//
 // gaussian: e_ij = w_ij c_ij G_i.v_j, and the row and column terms depend on q and k as well:
-//   dq_i = scale (sum_j e_ij k_j - q_i sum_j e_ij),   sum_j e_ij = G_i.O_i (4) dk_j = scale (sum_i
-//   e_ij q_i - k_j sum_i e_ij),   sum_i e_ij = v_j.dv_j                      (5)
+//
+//   dq_i = scale (sum_j e_ij k_j - q_i sum_j e_ij)           sum_j e_ij = G_i.O_i               (4)
+//   dk_j = scale (sum_i e_ij q_i - k_j sum_i e_ij)           sum_i e_ij = v_j.dv_j              (5)
+//
 // so neither method needs a sum over weights that is not a matrix product.
 #include "attention/tiled/tiled.hpp"
 

@@ -47,9 +47,9 @@ struct TiledForward {
   Tensor lse;  // [B, H, N]: log of softmax's row sums; undefined for gaussian
 };
 
-/// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D]; mask: [B,
-/// M] of 0 and 1, or any number that is not negative: how many times a key counts. v may be
-/// undefined: then only lse is computed (softmax). Without any real key a softmax row is zero and
+/// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D];
+/// mask: [B, M] of 0 and 1, or any number that is not negative: how many times a key counts. v may
+/// be undefined: then only lse is computed (softmax). Without any real key a softmax row is zero and
 /// its lse -inf.
 [[nodiscard]] TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& mask, const TiledOptions& options);
@@ -67,8 +67,8 @@ struct TiledBackward {
                                            const TiledForward& saved, const Tensor& dout,
                                            const Tensor& dlse = {});
 
-/// The factors 0 and 1 / (1 - rate) that tiled attention multiplies its weights by, as [B, H, N,
-/// M]: for references and tests.
+/// The factors 0 and 1 / (1 - rate) that tiled attention multiplies its weights by, as
+/// [B, H, N, M]: for references and tests.
 [[nodiscard]] Tensor weight_dropout_factors(const Shape& shape, const WeightDropout& dropout,
                                             DType dtype, Device device);
 

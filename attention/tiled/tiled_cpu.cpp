@@ -5,8 +5,8 @@
 // results do not depend on it either:
 //   forward   unit = (b, h, query tile), walks the keys;
 //   backward  unit = (b, h, run of key tiles), walks the queries for each of its key tiles. It owns
-//             dk and dv of its keys; its share of dq goes to a slab of its own, and slabs are added
-//             up at the end in order.
+//             dk and dv of its keys; its share of dq goes to the slab of its run, the first run's
+//             to dq itself, and at the end the other slabs are added to dq in order.
 #include <omp.h>
 
 #include <algorithm>
@@ -200,12 +200,12 @@ template <class T> void backward_tile(const TiledPlan& plan, const Arrays<T>& in
 
 /// Where the backward pass reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
-  const T *dout, *delta;
-  T *dq, *dk, *dv;  // dq: [slabs, B, H, N, D]
+  const T *dout, *delta;  // [B, H, N, D], [B, H, N]
+  T *dq, *dk, *dv;        // dq: [B, H, N, D], slab 0; dk, dv: [B, H, M, D]
 };
 
 /// The backward pass of key tiles [first, last). weights, dscores: [kQueryTile, kKeyTile], factors:
-/// [kKeyTile]; dq: this unit's slab, [N, D].
+/// [kKeyTile]; dq: this head's part of the unit's slab, [N, D].
 template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in,
                                       const BackwardArrays<T>& g, std::int64_t bh,
                                       std::int64_t first, std::int64_t last, bool dropout,
@@ -279,7 +279,7 @@ template <class T> void backward(const TiledPlan& plan, const TiledInputs& input
   const std::int64_t slabs = std::clamp<std::int64_t>(
       kBackwardUnits / std::max<std::int64_t>(all_heads, 1), 1, std::max<std::int64_t>(tiles, 1));
   const std::int64_t slab = result.dq.numel();
-  const Tensor partial =  // [slabs - 1, B, H, N, D]: the first slab is dq itself
+  const Tensor partial =  // [slabs - 1, B H N D]: slab 0 is dq itself
       Tensor::empty(Shape{slabs - 1, slab}, kDTypeOf<T>, Device::cpu);
   const BackwardArrays<T> g{Arrays<T>::optional(dout), delta.data<T>(), result.dq.data<T>(),
                             result.dk.data<T>(),

@@ -16,15 +16,15 @@ struct TiledPlan {
   Score score = Score::softmax;
   double scale = 1;
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, width = 0;  // B, H, N, M, D
-  // Dropout: element number of (b, h, i, j) = ((first_head + b H + h) row_count + i) row_stride +
-  // j.
+  // Dropout: the element number of (b, h, i, j) is
+  //   ((first_head + b H + h) row_count + i) row_stride + j
   std::uint64_t key = 0;
   const std::int32_t* step = nullptr;  // on the device of the tensors; null: step 0
   std::uint32_t threshold = 0;         // an element whose 16 bits are below is dropped; 0: none
   double keep_scale = 1;               // of kept weights
   std::int64_t first_head = 0;         // first_example H
   std::int64_t row_count = 0;          // nominal length
-  std::int64_t row_stride = 0;         // nominal length rounded up to whole chunks
+  std::int64_t row_stride = 0;         // nominal length rounded up to whole dropout chunks
 };
 
 /// Tensors that both passes read, undefined where the method has none.
@@ -40,7 +40,7 @@ struct TiledInputs {
 void tiled_forward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, TiledForward& result);
 void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledForward& result);
 
-/// With e_ij = w_ij (keep_ij dout_i.v_j - center_i) fills
+/// With e_ij = w_ij (keep_ij dout_i.v_j - delta_i) fills
 ///   dq_i = scale sum_j e_ij k_j    dk_j = scale sum_i e_ij q_i    dv_j = sum_i w_ij keep_ij dout_i
 /// dout: [B, H, N, D], undefined iff v is; delta: [B, H, N].
 void tiled_backward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,

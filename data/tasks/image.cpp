@@ -138,6 +138,7 @@ TaskInfo image_task() {
           .vocabulary = 256,
           .max_length = 1024,
           .nominal_length = 1024,
+          .benchmark = true,
           .source = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
           .source_sha256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
           .build = build_image};

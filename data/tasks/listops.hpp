@@ -5,7 +5,7 @@
 //
 // Stored tokens: 1..10 = digits 0..9, 11 [MIN, 12 [MAX, 13 [MED, 14 [SM, 15 ]. Round brackets of
 // the official files carry no information and are not stored. The papers' pipeline also loses `]`:
-// BatchOptions::drop_token = kListOpsClose gives that input.
+// recipe key drop_close gives that input.
 #pragma once
 
 #include <cstdint>

@@ -162,10 +162,12 @@ TaskInfo listops_task() {
           .max_length = 2000,
           .nominal_length = 2048,
           .generator = kListopsGenerator,
+          .benchmark = true,
           .source = kLraArchive,
           .build = build_listops,
           .export_files = export_listops,
-          .parse = parse_listops};
+          .parse = parse_listops,
+          .closing_symbol = kListOpsClose};
 }
 
 }  // namespace skytape::data

@@ -352,6 +352,7 @@ TaskInfo pathfinder_task() {
           .max_length = 32 * 32,
           .nominal_length = 32 * 32,
           .generator = kPathfinderGenerator,
+          .benchmark = true,
           .source = kLraArchive,
           .build = build_pathfinder,
           .export_files = export_pathfinder};

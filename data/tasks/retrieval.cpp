@@ -172,10 +172,12 @@ void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheS
 TaskInfo retrieval_task() {
   return {.name = "retrieval",
           .description = "does one paper cite the other? byte by byte (AAN)",
+          .tokens = TokenKind::bytes,
           .max_length = 4000,
           .nominal_length = 4096,
           .towers = 2,
           .token_offset = 1,
+          .benchmark = true,
           .source = kLraArchive,
           .build = build_retrieval};
 }

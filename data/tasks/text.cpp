@@ -188,9 +188,11 @@ void build_tsv(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
 TaskInfo text_task() {
   return {.name = "text",
           .description = "is a movie review positive? byte by byte (IMDb)",
+          .tokens = TokenKind::bytes,
           .max_length = 4000,
           .nominal_length = 4096,
           .token_offset = 1,
+          .benchmark = true,
           .held_out = 0.1,
           .source = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
           .source_sha256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
@@ -200,11 +202,11 @@ TaskInfo text_task() {
 TaskInfo tsv_task() {
   return {.name = "tsv",
           .description = "your own lines label<TAB>text, byte by byte",
+          .tokens = TokenKind::bytes,
           .classes = 0,
           .max_length = 2048,
           .nominal_length = 2048,
           .token_offset = 1,
-          .benchmark = false,
           .build = build_tsv};
 }
 

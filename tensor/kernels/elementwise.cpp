@@ -29,13 +29,18 @@ Tensor non_finite_on(Cuda, const Tensor& x);
 namespace {
 
 const char* name(Unary f) {
-  static constexpr const char* kNames[] = {"negate",     "exp",    "log",  "sqrt",
-                                           "reciprocal", "square", "relu", "gelu"};
+  static constexpr const char* kNames[] = {
+#define UNARY(name, value, derivative) #name,
+#include "tensor/kernels/elementwise.def"
+  };
   return kNames[static_cast<int>(f)];
 }
 
 const char* name(Binary f) {
-  static constexpr const char* kNames[] = {"add", "subtract", "multiply", "divide"};
+  static constexpr const char* kNames[] = {
+#define BINARY(name, value) #name,
+#include "tensor/kernels/elementwise.def"
+  };
   return kNames[static_cast<int>(f)];
 }
 

@@ -7,14 +7,20 @@ namespace skytape::tensor {
 
 void fill(Tensor& x, double value);
 
-/// y = f(x) entry by entry. gelu is the exact form x Φ(x).
-enum class Unary { negate, exp, log, sqrt, reciprocal, square, relu, gelu };
+/// y = f(x) entry by entry, one of the functions in elementwise.def.
+enum class Unary {
+#define UNARY(name, value, derivative) name,
+#include "tensor/kernels/elementwise.def"
+};
 [[nodiscard]] Tensor unary(Unary f, const Tensor& x);
 /// dx = dy f'(x).
 [[nodiscard]] Tensor unary_backward(Unary f, const Tensor& x, const Tensor& dy);
 
 /// Entrywise with broadcasting: axes are aligned at the end, an axis of size 1 repeats.
-enum class Binary { add, subtract, multiply, divide };
+enum class Binary {
+#define BINARY(name, value) name,
+#include "tensor/kernels/elementwise.def"
+};
 [[nodiscard]] Tensor binary(Binary f, const Tensor& a, const Tensor& b);
 [[nodiscard]] inline Tensor add(const Tensor& a, const Tensor& b) {
   return binary(Binary::add, a, b);
@@ -38,7 +44,7 @@ enum class Binary { add, subtract, multiply, divide };
 void accumulate(Tensor& y, const Tensor& x, double scale = 1);
 
 /// x with row r multiplied by scale * mask[r]; x: [B, H, N, D], mask: [B, N] broadcast over heads
-/// and channels (attention.md 0: the μ and s of Q~ = s μ Q).
+/// and columns: the s mu Q that the methods' derivations begin with.
 [[nodiscard]] Tensor mask_rows(const Tensor& x, const Tensor& mask, double scale = 1);
 
 /// True when every entry is finite. Reads back from the device.

@@ -1,4 +1,5 @@
-// Elementwise kernels. An operation is a small functor; its dispatch happens once per call.
+// Elementwise kernels. Each line of elementwise.def becomes a small functor; its dispatch happens
+// once per call.
 #include "tensor/kernels/elementwise.hpp"
 
 #include "tensor/launch/launch.hpp"
@@ -13,100 +14,52 @@ template <class T> struct Fill {
   HD void operator()(std::int64_t i) const { x[i] = value; }
 };
 
-// Unary operations: y = apply(x) and the derivative dy/dx = slope(x).
-struct Negate {
-  template <class T> HD static T apply(T x) { return -x; }
-  template <class T> HD static T slope(T) { return T(-1); }
-};
-struct Exp {
-  template <class T> HD static T apply(T x) { return math::exp(x); }
-  template <class T> HD static T slope(T x) { return math::exp(x); }
-};
-struct Log {
-  template <class T> HD static T apply(T x) { return math::log(x); }
-  template <class T> HD static T slope(T x) { return T(1) / x; }
-};
-struct Sqrt {
-  template <class T> HD static T apply(T x) { return math::sqrt(x); }
-  template <class T> HD static T slope(T x) { return T(0.5) / math::sqrt(x); }
-};
-struct Reciprocal {
-  template <class T> HD static T apply(T x) { return T(1) / x; }
-  template <class T> HD static T slope(T x) { return T(-1) / (x * x); }
-};
-struct Square {
-  template <class T> HD static T apply(T x) { return x * x; }
-  template <class T> HD static T slope(T x) { return T(2) * x; }
-};
-struct Relu {
-  template <class T> HD static T apply(T x) { return x < T(0) ? T(0) : x; }  // NaN stays NaN
-  template <class T> HD static T slope(T x) { return x > T(0) ? T(1) : T(0); }
-};
-struct Gelu {
-  template <class T> HD static T apply(T x) { return x * math::normal_cdf(x); }
-  template <class T> HD static T slope(T x) {
-    return math::normal_cdf(x) + x * math::normal_pdf(x);
-  }
-};
+/// y = value(x) and dy/dx = derivative(x).
+template <Unary f> struct UnaryFunction;
+#define UNARY(name, y, dy_dx)                                                         \
+  template <> struct UnaryFunction<Unary::name> {                                     \
+    template <class T> HD static T value(T x) { return y; }                           \
+    template <class T> HD static T derivative([[maybe_unused]] T x) { return dy_dx; } \
+  };
+#include "tensor/kernels/elementwise.def"
 
-struct Add {
-  template <class T> HD T operator()(T a, T b) const { return a + b; }
-};
-struct Subtract {
-  template <class T> HD T operator()(T a, T b) const { return a - b; }
-};
-struct Multiply {
-  template <class T> HD T operator()(T a, T b) const { return a * b; }
-};
-struct Divide {
-  template <class T> HD T operator()(T a, T b) const { return a / b; }
-};
+/// y = value(a, b).
+template <Binary f> struct BinaryFunction;
+#define BINARY(name, y)                                          \
+  template <> struct BinaryFunction<Binary::name> {              \
+    template <class T> HD static T value(T a, T b) { return y; } \
+  };
+#include "tensor/kernels/elementwise.def"
 
-/// Calls launch with the operation's type.
+/// Calls launch with the function's type.
 template <class F> void dispatch(Unary f, F&& launch) {
   switch (f) {
-    case Unary::negate:
-      return launch(Negate{});
-    case Unary::exp:
-      return launch(Exp{});
-    case Unary::log:
-      return launch(Log{});
-    case Unary::sqrt:
-      return launch(Sqrt{});
-    case Unary::reciprocal:
-      return launch(Reciprocal{});
-    case Unary::square:
-      return launch(Square{});
-    case Unary::relu:
-      return launch(Relu{});
-    case Unary::gelu:
-      return launch(Gelu{});
+#define UNARY(name, value, derivative) \
+  case Unary::name:                    \
+    return launch(UnaryFunction<Unary::name>{});
+#include "tensor/kernels/elementwise.def"
   }
 }
 template <class F> void dispatch(Binary f, F&& launch) {
   switch (f) {
-    case Binary::add:
-      return launch(Add{});
-    case Binary::subtract:
-      return launch(Subtract{});
-    case Binary::multiply:
-      return launch(Multiply{});
-    case Binary::divide:
-      return launch(Divide{});
+#define BINARY(name, value) \
+  case Binary::name:        \
+    return launch(BinaryFunction<Binary::name>{});
+#include "tensor/kernels/elementwise.def"
   }
 }
 
 template <class T, class Op> struct UnaryEntry {
   const T* x;  // [n]
   T* y;        // [n]
-  HD void operator()(std::int64_t i) const { y[i] = Op::apply(x[i]); }
+  HD void operator()(std::int64_t i) const { y[i] = Op::value(x[i]); }
 };
 
 template <class T, class Op> struct UnaryBackwardEntry {
   const T* x;   // [n]
   const T* dy;  // [n]
   T* dx;        // [n]
-  HD void operator()(std::int64_t i) const { dx[i] = dy[i] * Op::slope(x[i]); }
+  HD void operator()(std::int64_t i) const { dx[i] = dy[i] * Op::derivative(x[i]); }
 };
 
 /// In a row each operand either moves by one entry or repeats: three loops that vectorise.
@@ -116,22 +69,21 @@ template <class T, class Op> struct BinaryTask {
   const T* b;
   T* y;
   template <class Team> HD void operator()(std::int64_t task, const Team& team) const {
-    loop.each_run(task,
-                  [&](std::int64_t at, std::int64_t bt, std::int64_t first, std::int64_t count) {
-                    const Op op;
-                    const T* const from_a = a + at;
-                    const T* const from_b = b + bt;
-                    T* const to = y + first;
-                    if (loop.row.a == 0) {
-                      const T value = *from_a;
-                      team.each(count, [=](std::int64_t i) { to[i] = op(value, from_b[i]); });
-                    } else if (loop.row.b == 0) {
-                      const T value = *from_b;
-                      team.each(count, [=](std::int64_t i) { to[i] = op(from_a[i], value); });
-                    } else {
-                      team.each(count, [=](std::int64_t i) { to[i] = op(from_a[i], from_b[i]); });
-                    }
-                  });
+    loop.each_run(
+        task, [&](std::int64_t at, std::int64_t bt, std::int64_t first, std::int64_t count) {
+          const T* const from_a = a + at;
+          const T* const from_b = b + bt;
+          T* const to = y + first;
+          if (loop.row.a == 0) {
+            const T value = *from_a;
+            team.each(count, [=](std::int64_t i) { to[i] = Op::value(value, from_b[i]); });
+          } else if (loop.row.b == 0) {
+            const T value = *from_b;
+            team.each(count, [=](std::int64_t i) { to[i] = Op::value(from_a[i], value); });
+          } else {
+            team.each(count, [=](std::int64_t i) { to[i] = Op::value(from_a[i], from_b[i]); });
+          }
+        });
   }
 };
 

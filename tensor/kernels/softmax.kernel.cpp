@@ -102,12 +102,12 @@ template <class T> struct CorrectRow {
     const std::int64_t label = labels[b];
     const bool valid = label >= 0 && label < c;
     const T at_label = from[valid ? label : 0];
-    // Entries that win against the label: larger ones, equal ones before it, and NaN.
-    const T winners = team.sum(c, [=](std::int64_t i) {
-      const bool beaten = from[i] < at_label || (from[i] == at_label && i >= label);
-      return beaten ? T(0) : T(1);
+    // Entries that argmax prefers to the label: larger ones, equal ones before it, and NaN.
+    const T preferred = team.sum(c, [=](std::int64_t i) {
+      const bool behind = from[i] < at_label || (from[i] == at_label && i >= label);
+      return behind ? T(0) : T(1);
     });
-    if (team.leader()) y[b] = valid && winners == T(0) ? T(1) : T(0);
+    if (team.leader()) y[b] = valid && preferred == T(0) ? T(1) : T(0);
   }
 };
 

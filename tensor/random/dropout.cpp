@@ -18,7 +18,7 @@ namespace {
 
 /// Checks shape, rate and step, and turns the numbering of dropout.hpp into contiguous ranges.
 DropoutPlan plan(const char* op, const Shape& shape, Device device, const Dropout& options) {
-  ENSURE(shape.rank() == 3, op, ": expected a shape [B, N, C], got ", shape);
+  ENSURE(shape.rank() == 3, op, ": expected a shape [B, N, E], got ", shape);
   const std::int64_t length = shape[1];
   const std::int64_t nominal = options.nominal_length == 0 ? length : options.nominal_length;
   ENSURE(options.first_example >= 0, op, ": first_example must not be negative, got ",
@@ -65,7 +65,7 @@ Tensor dropout(const Tensor& x, const Dropout& options) {
   require_same_kind("dropout", {&x});
   const DropoutPlan p = plan("dropout", x.shape(), x.device(), options);
   if (p.threshold == 0) return x.clone();
-  Tensor y = empty_like(x);  // [B, N, C]
+  Tensor y = empty_like(x);  // [B, N, E]
   on_device(x.device(), [&](auto tag) { dropout_on(tag, p, x, y); });
   return y;
 }
@@ -75,7 +75,7 @@ Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& optio
   ENSURE(residual.shape() == x.shape(), "add_dropout: shapes differ: residual ", residual, ", x ",
          x);
   const DropoutPlan p = plan("add_dropout", x.shape(), x.device(), options);
-  Tensor y = empty_like(x);  // [B, N, C]
+  Tensor y = empty_like(x);  // [B, N, E]
   on_device(x.device(), [&](auto tag) { add_dropout_on(tag, p, residual, x, y); });
   return y;
 }
@@ -105,7 +105,7 @@ Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias, const Dro
 Tensor dropout_factors(const Shape& shape, const Dropout& options, DType dtype, Device device) {
   ENSURE(dtype != DType::i32, "dropout_factors: expected dtype f32 or f64, got i32");
   const DropoutPlan p = plan("dropout_factors", shape, device, options);
-  Tensor factors = Tensor::empty(shape, dtype, device);  // [B, N, C]
+  Tensor factors = Tensor::empty(shape, dtype, device);  // [B, N, E]
   on_device(device, [&](auto tag) { dropout_factors_on(tag, p, factors); });
   return factors;
 }

@@ -6,8 +6,8 @@
 
 namespace skytape {
 
-/// Which elements to drop. The element number of entry (b, i, c) of a [B, N, C] tensor is
-/// ((first_example + b) * nominal_length + i) * C + c, so that trimming a batch, or splitting it
+/// Which elements to drop. The element number of entry (b, i, e) of a [B, N, E] tensor is
+/// ((first_example + b) * nominal_length + i) * E + e, so that trimming a batch, or splitting it
 /// over accumulation steps, changes no mask.
 struct Dropout {
   double rate = 0;  // share dropped, in [0, 1); 0: the op is the identity and draws nothing
@@ -27,7 +27,7 @@ inline constexpr int kDropoutChunk = 128;
 /// Factor of kept elements: 1 / (1 - threshold / 65536).
 [[nodiscard]] double dropout_scale(std::uint32_t threshold);
 
-/// y = x keep / (1 - rate); also its own backward. x: [B, N, C].
+/// y = x keep / (1 - rate); also its own backward. x: [B, N, E].
 [[nodiscard]] Tensor dropout(const Tensor& x, const Dropout& options);
 
 /// residual + dropout(x), one pass. Same shapes.
@@ -39,7 +39,7 @@ inline constexpr int kDropoutChunk = 128;
 [[nodiscard]] Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias,
                                                 const Dropout& options, const Tensor& dy);
 
-/// The factors keep / (1 - rate), for tests and references. shape: [B, N, C].
+/// The factors keep / (1 - rate), for tests and references. shape: [B, N, E].
 [[nodiscard]] Tensor dropout_factors(const Shape& shape, const Dropout& options, DType dtype,
                                      Device device);
 

@@ -56,24 +56,24 @@ template <class T, class Entry> void each_entry(const DropoutPlan& plan, const E
 }
 
 template <class T> struct Factor {
-  T* y;  // [B, N, C]
+  T* y;  // [B, N, E]
   HD auto at(std::int64_t base) const {
     return [y = y + base](std::int64_t i, T factor) { y[i] = factor; };
   }
 };
 
 template <class T> struct Multiply {
-  const T* x;  // [B, N, C]
-  T* y;        // [B, N, C]
+  const T* x;  // [B, N, E]
+  T* y;        // [B, N, E]
   HD auto at(std::int64_t base) const {
     return [x = x + base, y = y + base](std::int64_t i, T factor) { y[i] = x[i] * factor; };
   }
 };
 
 template <class T> struct MultiplyAdd {
-  const T* residual;  // [B, N, C]
-  const T* x;         // [B, N, C]
-  T* y;               // [B, N, C]
+  const T* residual;  // [B, N, E]
+  const T* x;         // [B, N, E]
+  T* y;               // [B, N, E]
   HD auto at(std::int64_t base) const {
     return [residual = residual + base, x = x + base, y = y + base](std::int64_t i, T factor) {
       y[i] = residual[i] + x[i] * factor;

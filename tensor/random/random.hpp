@@ -18,7 +18,7 @@ struct Random {
   [[nodiscard]] Random fork(std::uint64_t purpose) const;
 };
 
-/// Where a random number is used for. Evaluation has its own key, so evaluating draws nothing from
+/// What random numbers are used for. Evaluation has its own key, so evaluating draws nothing from
 /// training's sequence.
 enum class Purpose : std::uint64_t { initialise = 1, train, evaluate, data, attention, dropout };
 [[nodiscard]] inline Random fork(const Random& random, Purpose purpose) {

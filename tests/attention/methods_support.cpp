@@ -5,6 +5,7 @@
 
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
@@ -80,6 +81,25 @@ bool serves(const Spec& spec, const OptionValues& options, const Sizes& sizes) {
   } catch (const UsageError&) {
     return false;
   }
+}
+
+void each_sample(const std::function<void(const Spec&, const OptionValues&)>& f) {
+  for (const Spec& spec : attention::registry()) {
+    REQUIRE_MESSAGE(!spec.samples.empty(), spec.name, " has no sample settings");
+    for (const OptionValues& options : spec.samples) {
+      INFO(describe(spec, options));
+      f(spec, options);
+    }
+  }
+}
+
+Sizes first_served(const Spec& spec, const OptionValues& options, Sizes sizes) {
+  for (const std::int64_t n : kLengths) {
+    sizes.n = n;
+    if (serves(spec, options, sizes)) return sizes;
+  }
+  FAIL(describe(spec, options) << " serves none of the test lengths");
+  return sizes;
 }
 
 Problem make_problem(const Spec& spec, const Sizes& sizes, Padding padding, std::uint64_t seed) {

@@ -1,6 +1,7 @@
 // Problems for the loop over the registry: inputs, masks, draws, and what a method makes of them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -37,6 +38,15 @@ struct Layer {
 /// False when the factory refuses these options at this length (UsageError): some methods need
 /// lengths that are multiples of something.
 [[nodiscard]] bool serves(const Spec& spec, const OptionValues& options, const Sizes& sizes);
+
+/// No multiple of anything; a power of two; longer than a tile, even and odd.
+inline constexpr std::int64_t kLengths[] = {37, 64, 256, 300};
+
+/// Calls f for every method and each of its sample settings.
+void each_sample(const std::function<void(const Spec&, const OptionValues&)>& f);
+
+/// `sizes` with the first of kLengths that the method serves.
+[[nodiscard]] Sizes first_served(const Spec& spec, const OptionValues& options, Sizes sizes = {});
 
 struct Problem {
   Inputs in;    // q, k, v: [B, H, N, D], mask: [B, N]; k undefined for shared queries and keys

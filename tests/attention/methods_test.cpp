@@ -1,7 +1,5 @@
-// Properties of every attention method: a loop over the registry. A new method is served without an
-// edit here.
-#include <doctest/doctest.h>
-
+// The mathematics of every attention method, and most of the contract above class Method: loops over
+// the registry, which serve a new method without an edit here. contract_test.cpp has the rest.
 #include <cmath>
 #include <functional>
 
@@ -11,34 +9,12 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
 
-// No multiple of anything; a power of two; longer than a tile, even and odd.
-constexpr std::int64_t kLengths[] = {37, 64, 256, 300};
 constexpr std::int64_t kExactLength = 64;  // N = 64, D = 8, H = 2: where Spec::exact must hold
-
-/// Calls f for every method and each of its sample settings.
-void each_sample(const std::function<void(const Spec&, const OptionValues&)>& f) {
-  for (const Spec& spec : attention::registry()) {
-    REQUIRE_MESSAGE(!spec.samples.empty(), spec.name, " has no sample settings");
-    for (const OptionValues& options : spec.samples) {
-      INFO(describe(spec, options));
-      f(spec, options);
-    }
-  }
-}
-
-/// The first of kLengths that the method serves.
-Sizes first_served(const Spec& spec, const OptionValues& options, Sizes sizes = {}) {
-  for (const std::int64_t n : kLengths) {
-    sizes.n = n;
-    if (serves(spec, options, sizes)) return sizes;
-  }
-  FAIL(describe(spec, options) << " serves none of the test lengths");
-  return sizes;
-}
 
 /// All draws of a call, made in f64 so that every dtype sees the same.
 Draws draw(const Layer& layer, const Problem& problem, const Call& call) {
@@ -132,7 +108,7 @@ TEST_CASE("a call that draws for itself is the call that is given those draws") 
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     Call call = training_call(problem.in);
-    const Outcome alone = run(layer, problem, call);  // may use again what drawing has kept
+    const Outcome alone = run(layer, problem, call);  // may use what drawing has cached
     const Draws draws = draw(layer, problem, call);
     call.injected = &draws;
     const Worst worst = compare(alone, run(layer, problem, call));
@@ -252,9 +228,9 @@ TEST_CASE("a batch without any real token stays finite") {
 
 TEST_CASE("an example alone gives what it gives in its batch") {
   each_sample([](const Spec& spec, const OptionValues& options) {
-    if (!spec.per_example) return;
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    if (!spec.per_example || layer.method->needs_whole_batch()) return;
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     Call call = training_call(problem.in);
     const Outcome whole = run(layer, problem, call);
@@ -272,9 +248,9 @@ TEST_CASE("an example alone gives what it gives in its batch") {
 
 TEST_CASE("permuting the batch permutes the result") {
   each_sample([](const Spec& spec, const OptionValues& options) {
-    if (!spec.per_example) return;
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    if (!spec.per_example || layer.method->needs_whole_batch()) return;
     const Problem problem = make_problem(spec, sizes, Padding::mixed);
     const std::vector<std::int64_t> order = {2, 0, 1};
     Call call = training_call(problem.in);

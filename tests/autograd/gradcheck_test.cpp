@@ -1,8 +1,6 @@
 // The checker is checked: right derivatives pass, each kind of wrong one fails.
 #include "autograd/gradcheck.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/softmax.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -26,6 +26,7 @@ struct OpRow {
   std::string name;  // of the node, as recorded
   std::vector<Sample> samples;
   std::vector<BadUse> bad;
+  double (*value)(double) = nullptr;  // of a function of one variable, from the standard library
 };
 
 [[nodiscard]] const std::vector<OpRow>& op_table();

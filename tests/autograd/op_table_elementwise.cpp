@@ -1,4 +1,5 @@
 // Rows of the op table: elementwise functions and reductions.
+#include <cmath>
 #include <utility>
 
 #include "autograd/ops.hpp"
@@ -33,14 +34,15 @@ OpRow binary_row(const std::string& name, Var (*op)(Var, Var)) {
 }
 
 OpRow unary_row(const std::string& name, Var (*op)(Var),
-                Tensor (*input)(const Shape&, std::uint64_t)) {
+                Tensor (*input)(const Shape&, std::uint64_t), double (*value)(double)) {
   const Function call = [op](Tape&, Vars v) { return op(v[0]); };
   return {name,
           {{"odd", {input({3, 5, 7}, 21)}, call},
            {"scalar", {input({}, 22)}, call},
            {"long", {input({4099}, 23)}, call},
            {"empty", {input({2, 0}, 24)}, call}},
-          {{"undefined", [op](Tape&) { return op(Var()); }}}};
+          {{"undefined", [op](Tape&) { return op(Var()); }}},
+          value};
 }
 
 }  // namespace
@@ -52,16 +54,17 @@ Rows elementwise_rows() {
       binary_row("multiply", [](Var a, Var b) { return a * b; }),
       binary_row("divide", [](Var a, Var b) { return a / b; }),
       unary_row(
-          "affine", [](Var x) { return affine(x, -1.7, 0.3); }, normal),
-      unary_row(
-          "negate", [](Var x) { return -x; }, normal),
-      unary_row("exp", exp, normal),
-      unary_row("log", log, positive),
-      unary_row("sqrt", sqrt, positive),
-      unary_row("reciprocal", reciprocal, nonzero),
-      unary_row("square", square, normal),
-      unary_row("relu", relu, nonzero),
-      unary_row("gelu", gelu, normal),
+          "affine", [](Var x) { return affine(x, -1.7, 0.3); }, normal,
+          [](double x) { return -1.7 * x + 0.3; }),
+      unary_row("negate", negate, normal, [](double x) { return -x; }),
+      unary_row("exp", exp, normal, std::exp),
+      unary_row("log", log, positive, std::log),
+      unary_row("sqrt", sqrt, positive, std::sqrt),
+      unary_row("reciprocal", reciprocal, nonzero, [](double x) { return 1 / x; }),
+      unary_row("square", square, normal, [](double x) { return x * x; }),
+      unary_row("relu", relu, nonzero, [](double x) { return std::fmax(x, 0); }),
+      unary_row("gelu", gelu, normal,
+                [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }),
   };
 }
 

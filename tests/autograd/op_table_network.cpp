@@ -1,5 +1,6 @@
 // Rows of the op table: picking rows, and pieces of a network.
 #include "autograd/ops.hpp"
+#include "nn/positions.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -70,8 +71,17 @@ Rows network_rows() {
   const auto loss = [](const Tensor& labels) -> Function {
     return [=](Tape&, Vars v) { return cross_entropy(v[0], beside(v[0], labels)); };
   };
+  const auto losses = [](const Tensor& labels) -> Function {
+    return [=](Tape&, Vars v) { return cross_entropy_rows(v[0], beside(v[0], labels)); };
+  };
   const auto hide = [](const Tensor& m, double scale) -> Function {
     return [=](Tape&, Vars v) { return mask_rows(v[0], beside(v[0], m), scale); };
+  };
+  const auto turn = [](std::int64_t positions) -> Function {
+    return [=](Tape&, Vars v) {
+      const Tensor angles = nn::rotary_angles(10)({positions, v[0].size(3)}, {});
+      return nn::rotary(v[0], beside(v[0], angles));
+    };
   };
   return {{"layer_norm",
            {{"odd", {normal({2, 3, 7}, 151), normal({7}, 152), normal({7}, 153)}, norm},
@@ -126,6 +136,14 @@ Rows network_rows() {
              [](Tape& t) {
                return cross_entropy(zeros(t, {0, 3}), integers({}, {0}));
              }}}},
+          {"cross_entropy_rows",
+           {{"odd", {normal({3, 5}, 187)}, losses(integers({4, 0, 2}, {3}))},
+            {"one class", {normal({2, 1}, 188)}, losses(integers({0, 0}, {2}))},
+            {"empty", {normal({0, 3}, 189)}, losses(integers({}, {0}))}},
+           {{"cross_entropy: ",
+             [](Tape& t) {
+               return cross_entropy_rows(zeros(t, {2, 3}), integers({0}, {1}));
+             }}}},
           {"mask_rows",
            {{"heads", {normal({2, 3, 5, 2}, 184)}, hide(mask(5, {5, 3}), 0.25)},
             {"no heads", {normal({2, 5, 3}, 185)}, hide(mask(5, {0, 4}), 1)},
@@ -134,8 +152,21 @@ Rows network_rows() {
              [](Tape& t) {
                return mask_rows(zeros(t, {2, 3}), mask(3, {1, 2}));
              }},
-            {"mask_rows: ", [](Tape& t) {
+            {"mask_rows: ",
+             [](Tape& t) {
                return mask_rows(zeros(t, {2, 4, 3}), mask(3, {1, 2}));
+             }}}},
+          {"rotary",
+           {{"heads", {normal({2, 3, 5, 6}, 187)}, turn(5)},
+            {"trimmed", {normal({2, 1, 3, 2}, 188)}, turn(9)},
+            {"long", {normal({1, 2, 523, 8}, 189)}, turn(600)},
+            {"empty", {normal({0, 2, 5, 4}, 190)}, turn(5)}},
+           {{"rotary: expected x [B, H, N, D] with an even D",
+             [](Tape& t) {
+               return nn::rotary(zeros(t, {1, 1, 2, 3}), normal({2, 3}, 191));
+             }},
+            {"rotary: ", [](Tape& t) {
+               return nn::rotary(zeros(t, {1, 1, 4, 2}), normal({3, 2}, 192));
              }}}}};
 }
 

@@ -1,5 +1,4 @@
 // Loops over the op table: every property holds for every differentiable op.
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -17,6 +16,7 @@
 #include "tests/autograd/op_table.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using test::OpRow;
@@ -226,6 +226,26 @@ TEST_CASE("every op refuses operands of mixed dtype or of two tapes, by its name
   });
 }
 
+TEST_CASE("every function of one variable has a row, and the value that it states") {
+  for (const char* name : {
+#define UNARY(name, value, derivative) #name,
+#include "tensor/kernels/elementwise.def"
+       }) {
+    const OpRow* row = test::find_op(name);
+    REQUIRE_MESSAGE(row != nullptr, name, " of tensor/kernels/elementwise.def has no row");
+    CHECK_MESSAGE(row->value != nullptr, name, ": its row states no value");
+  }
+  for_each_sample([](const OpRow& row, const Sample& sample) {
+    if (row.value == nullptr) return;
+    std::vector<double> expected = sample.inputs[0].to_vector();
+    for (double& x : expected) x = row.value(x);
+    Tape tape;
+    const Var x = tape.input(sample.inputs[0]);
+    const Tensor y = sample.call(tape, std::vector<Var>{x}).value();
+    CHECK(test::relative_error(y, expected) <= test::rounding(DType::f64));
+  });
+}
+
 TEST_CASE("every op has exactly one row") {
   std::set<std::string> rows;
   for (const OpRow& row : test::op_table()) {
@@ -238,7 +258,7 @@ TEST_CASE("every op has exactly one row") {
   for (const std::string& op : matches(header, R"(\bVar (\w+)\()")) {
     CHECK_MESSAGE(rows.count(op) == 1, op, " of autograd/ops.hpp has no row");
   }
-  for (const char* op : {"add", "subtract", "multiply", "divide", "negate"}) {
+  for (const char* op : {"add", "subtract", "multiply", "divide"}) {
     CHECK(rows.count(op) == 1);
   }
   CHECK(matches(header, R"(\bVar operator(.)\()").size() == 4);  // - has two forms

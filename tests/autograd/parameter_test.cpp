@@ -1,11 +1,11 @@
 #include "autograd/parameter.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
+
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

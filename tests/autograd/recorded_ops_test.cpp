@@ -1,5 +1,3 @@
-#include <doctest/doctest.h>
-
 #include <set>
 #include <string>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "autograd/ops.hpp"
 #include "nn/model.hpp"
 #include "tests/autograd/op_table.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

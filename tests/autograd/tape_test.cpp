@@ -1,7 +1,5 @@
 #include "autograd/tape.hpp"
 
-#include <doctest/doctest.h>
-
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -12,6 +10,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -1,7 +1,5 @@
 #include "data/batches.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -9,6 +7,7 @@
 #include "data/random.hpp"
 #include "data/tasks/listops.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
@@ -229,6 +228,82 @@ TEST_CASE("an evaluation pass visits all examples in order and keeps the last sm
   CHECK_FALSE(part.next(batch));
 }
 
+TEST_CASE("a token before every sequence takes the first place of the nominal length") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9, 30}), 1);
+  BatchOptions options = options_of(3, 16);
+  options.first_token = 99;
+  Batch batch;
+  collate(data, {0, 1, 2}, options, batch);
+  CHECK(batch.width == 16);
+  CHECK(batch.lengths[0] == std::vector<int32_t>{6, 10, 16});
+  CHECK(batch.unmasked[0] == batch.lengths[0]);
+  CHECK(batch.real_tokens == 5 + 9 + 15);
+  for (int64_t b = 0; b < 3; ++b) {
+    const auto tokens = data.tokens(b);
+    CHECK(batch.ids[0][b * 16] == 99);
+    for (int64_t j = 1; j < batch.lengths[0][b]; ++j) {
+      CHECK(batch.ids[0][b * 16 + j] == tokens[j - 1] + 1);
+    }
+  }
+}
+
+TEST_CASE("lengths grow in multiples of the rounding from their start to the nominal length") {
+  BatchOptions options = options_of(4, 64);
+  options.grow_steps = 10;
+  options.grow_start = 12;
+  std::vector<int64_t> grown;
+  for (int64_t step = 0; step < 12; ++step) grown.push_back(grown_length(options, step));
+  CHECK(grown == std::vector<int64_t>{12, 16, 16, 24, 32, 32, 40, 48, 48, 56, 64, 64});
+  options.grow_steps = 0;
+  CHECK(grown_length(options, 0) == 64);
+}
+
+TEST_CASE(
+    "a training stream cuts the sequences of each step, resumed or not, and counts what is left") {
+  Folder folder;
+  const Dataset data = distinct_lengths(folder, 61);
+  for (const int first_token : {-1, 200}) {
+    BatchOptions options = options_of(5, 64);
+    options.grow_steps = 30;
+    options.grow_start = 10;
+    options.first_token = first_token;
+    BatchOptions whole = options;
+    whole.grow_steps = 0;
+    BatchStream stream(data, options), uncut(data, whole);
+    std::vector<Batch> batches(40);
+    for (size_t step = 0; step < batches.size(); ++step) {
+      Batch& batch = batches[step];
+      stream.next(batch);
+      Batch full;
+      uncut.next(full);
+      const int64_t most = grown_length(options, static_cast<int64_t>(step));
+      int64_t tokens = 0;
+      for (size_t b = 0; b < 5; ++b) {
+        CHECK(batch.lengths[0][b] == std::min<int64_t>(full.lengths[0][b], most));
+        tokens += batch.lengths[0][b] - (first_token >= 0 ? 1 : 0);
+        for (int64_t j = 0; j < batch.lengths[0][b]; ++j) {  // the front is kept
+          CHECK(batch.ids[0][b * batch.width + j] == full.ids[0][b * full.width + j]);
+        }
+      }
+      CHECK(batch.real_tokens == tokens);
+      CHECK(batch.width <= (most + 7) / 8 * 8);
+      CHECK(batch.labels == full.labels);
+      CHECK(batch.after == full.after);
+    }
+    for (const int stop : {1, 12, 13, 29, 35}) {
+      BatchStream resumed(data, options, batches[stop - 1].after);
+      Batch batch;
+      resumed.next(batch);
+      CHECK(same(batch, batches[stop]));
+    }
+    BatchPass pass(data, options, 10);
+    Batch batch;
+    REQUIRE(pass.next(batch));
+    CHECK(batch.lengths[0][2] == data.length(2) + (first_token >= 0 ? 1 : 0));  // not cut
+  }
+}
+
 TEST_CASE("batches allocate nothing once they have grown") {
   Folder folder;
   const Dataset data = distinct_lengths(folder, 60);
@@ -249,4 +324,11 @@ TEST_CASE("impossible batch options and cursors are refused") {
   CHECK_THROWS_AS(BatchStream(data, options_of(1, 0)), Error);
   CHECK_THROWS_AS(BatchStream(data, options_of(1, 8), {0, 5}), Error);
   CHECK_THROWS_AS(BatchPass(data.slice(0, 0), options_of(1, 8)), Error);
+  BatchOptions growing = options_of(1, 8);
+  growing.grow_steps = 5;
+  growing.grow_start = 9;
+  CHECK_THROWS_AS(BatchStream(data, growing), Error);
+  growing.grow_start = 1;
+  growing.first_token = 7;
+  CHECK_THROWS_AS(BatchStream(data, growing), Error);
 }

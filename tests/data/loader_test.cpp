@@ -1,11 +1,10 @@
 #include "data/loader.hpp"
 
-#include <doctest/doctest.h>
-
 #include <atomic>
 #include <fstream>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

@@ -1,8 +1,8 @@
 #include "tests/data/real_data.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstdlib>
+
+#include "tests/support/doctest.hpp"
 
 namespace skytape::data::synthetic {
 

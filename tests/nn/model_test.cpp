@@ -1,7 +1,5 @@
 #include "nn/model.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "nn/optimizer.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 
@@ -147,8 +146,8 @@ TEST_CASE("splitting a batch changes no dropout mask: the chunks give the batch'
   second.ids[0] = second.ids[0].slice(1, 2);
   second.mask[0] = second.mask[0].slice(1, 2);
   step.first_example = 1;
-  const std::vector<double> chunk = logits_of(model, second, step);
-  CHECK(largest_difference({whole.begin() + 3, whole.end()}, chunk) < 1e-12);
+  const std::vector<double> part = logits_of(model, second, step);
+  CHECK(largest_difference({whole.begin() + 3, whole.end()}, part) < 1e-12);
 }
 
 TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {

@@ -1,16 +1,15 @@
 #include "nn/optimizer.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <vector>
 
 #include "autograd/ops.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 
 TEST_CASE("OneCycle passes through the values of the golden schedule") {
-  // attention.md 17: T = 6, w = 2, max 5e-3; the third value is 3.750005e-3.
+  // Six steps, two of them warm-up, max 5e-3; by hand the third value is 3.750005e-3.
   const nn::OneCycle cycle{5e-3, 6, 2};
   CHECK(cycle.lr(0) == doctest::Approx(2e-4).epsilon(1e-12));
   CHECK(cycle.lr(1) == doctest::Approx(5e-3).epsilon(1e-12));
@@ -36,7 +35,7 @@ TEST_CASE("OneCycle of a run that is all warm-up never divides by zero") {
 
 namespace {
 
-/// One Adam update of a scalar, as attention.md 17 writes it.
+/// One Adam update of a scalar, as the papers state it (Loshchilov & Hutter 2019, algorithm 2).
 double adamw_scalar(double theta, double gradient, double& m, double& v, double lr, double beta1,
                     int t, const nn::AdamWConfig& config) {
   if (config.clip_value > 0) {

@@ -1,4 +1,5 @@
-// Loops over the devices of this machine. Without a GPU the CUDA half is skipped with a message and counted.
+// Loops over the devices of this machine. Without a GPU the CUDA half is skipped with a message and
+// counted.
 #pragma once
 
 #include "tensor/core/tensor.hpp"

@@ -1,7 +1,6 @@
 #include "tests/support/http_server.hpp"
 
 #include <arpa/inet.h>
-#include <doctest/doctest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +8,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
+
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -235,7 +235,9 @@ double model_flops(const nn::ModelConfig& model, const attention::CostSizes& siz
   const auto heads = static_cast<double>(model.heads), width = static_cast<double>(model.width);
   const auto ff_width = static_cast<double>(model.ff_width);
   attention::CombinedCost combined{sizes.n, {}, spec.cost_at(sizes)};
-  if (spec.combined_cost_at) combined = spec.combined_cost_at(sizes, width);
+  // Turned keys are no projections of combined rows.
+  const bool combines = spec.combined_cost_at && model.positions != nn::Positions::rotary;
+  if (combines) combined = spec.combined_cost_at(sizes, width);
   // Rows that W_q, W_k, W_v and W_o project, and those that pass the feed-forward network.
   const double queries = spec.values_only ? 0 : sizes.n;
   const double keys = spec.shared_qk || spec.values_only ? 0 : combined.rows;

@@ -68,8 +68,8 @@ struct Measured {
 /// Full-length sequences of arbitrary tokens: what is timed.
 [[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);
 
-/// Runs one case with the model and dropout of the recipe, in one chunk. UsageError for an unknown
-/// name.
+/// Runs one case with the model and dropout of the recipe, each batch at once. UsageError for an
+/// unknown name.
 [[nodiscard]] BenchResult run_bench(const BenchCase& c);
 
 /// Floating-point operations of a model's matrix products on `batch` examples of sizes.n tokens: of

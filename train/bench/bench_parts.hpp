@@ -23,10 +23,11 @@ struct StepParts {
 /// Sorts the times of `steps` training steps (Trainer::time_ops) by op name.
 [[nodiscard]] StepParts step_parts(const OpSeconds& seconds, std::int64_t steps);
 
-/// Share of f's time in which one OpenMP thread works alone, from the processor time of each thread:
-/// (most - mean) / most * T / (T - 1) for T threads; waking the others counts, too. It needs no T cores: more threads than cores
-/// show what a larger machine would wait for. Nothing for one thread, or where waiting threads spin
-/// (OMP_WAIT_POLICY is not "passive") and their time would count as work.
+/// Share of f's time in which one OpenMP thread works alone, from the processor time of each
+/// thread: (most - mean) / most * t / (t - 1) for t threads; waking the others counts, too. It
+/// needs no t cores: more threads than cores show what a larger machine would wait for. Nothing for one
+/// thread, or where waiting threads spin (OMP_WAIT_POLICY is not "passive") and their time would
+/// count as work.
 [[nodiscard]] std::optional<double> serial_share(const std::function<void()>& f);
 
 /// {"attention": ms, …}.

@@ -19,7 +19,7 @@ void RunFlags::declare(Command& command) {
   command.option("--attention", attention, "method: `skytape info attention` lists them")
       .show_default();
   command.option("--recipe", recipe, "skytape, skyformer or skeinformer").show_default();
-  command.option("--seed", seed, "of start values, order and draws").show_default();
+  command.option("--seed", seed, "of initial values, order and draws").show_default();
   command.option("--device", device, "auto, cpu or cuda").show_default();
   command.option("--threads", threads, "CPU threads; 0: all cores").show_default();
   command.option("--data", data, "folder of prepared data sets").show_default();
@@ -59,12 +59,12 @@ Choices RunFlags::choices() const {
 }
 
 void SourceFlags::declare(Command& command) {
-  command.option("--from", from, "fresh: a model with start values, the default");
+  command.option("--from", from, "fresh: an untrained model, the default");
   command.option("--run", run, "run folder: its model on the test split of its task");
   command.option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
   command.option("--checkpoint", checkpoint, "of the run: best or last").show_default();
   command.option("--data", data, "folder of prepared data sets; default: the run's");
-  command.option("--seed", seed, "of start values and draws").show_default();
+  command.option("--seed", seed, "of initial values and draws").show_default();
 }
 
 void SourceFlags::given(const Command& command) {

@@ -14,6 +14,7 @@ struct InputSource;
 
 /// Adds the subcommand to the program.
 void add_train(CommandLine& program);
+void add_pretrain(CommandLine& program);
 void add_eval(CommandLine& program);
 void add_predict(CommandLine& program);
 void add_data(CommandLine& program);
@@ -26,6 +27,7 @@ void add_theory(CommandLine& program);
 void add_cost(CommandLine& program);
 void add_stability(CommandLine& program);
 void add_info(CommandLine& program);
+void add_tape(CommandLine& program);
 void add_lra(CommandLine& program);
 void add_report(CommandLine& program);
 

@@ -69,21 +69,33 @@ void print_methods() {
   }
 }
 
-/// The same as a Markdown table, for the README.
+/// "`features=128` `gamma=0.1`"; "none".
+std::string options_of(const attention::Spec& spec) {
+  std::string text;
+  for (const attention::OptionInfo& option : spec.options) {
+    text += fmt::format("{}`{}={}`", text.empty() ? "" : " ", option.key, option.default_text);
+  }
+  return text.empty() ? "none" : text;
+}
+
+/// The same as Markdown, for attention/README.md. Three narrow tables: one wide one could only be
+/// read by scrolling.
 void print_methods_markdown() {
   fmt::print(
-      "| name | idea | paper | forward cost per head | sequential operations | memory | parameters "
-      "| traits | exact when | options |\n");
-  fmt::print("|---|---|---|---|---|---|---|---|---|---|\n");
+      "### What they compute\n\n| method | idea | paper | exact when |\n|---|---|---|---|\n");
   for (const attention::Spec& spec : attention::registry()) {
-    std::string options;
-    for (const attention::OptionInfo& option : spec.options) {
-      options +=
-          fmt::format("{}`{}={}`", options.empty() ? "" : " ", option.key, option.default_text);
-    }
-    fmt::print("| `{}` | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", spec.name, spec.idea,
-               spec.paper, spec.cost, spec.sequential, spec.memory, parameters_of(spec),
-               traits_of(spec), exact_of(spec), options);
+    fmt::print("| `{}` | {} | {} | {} |\n", spec.name, spec.idea, spec.paper, exact_of(spec));
+  }
+  fmt::print(
+      "\n### What they cost\n\n| method | forward | sequential | memory | parameters | traits |\n"
+      "|---|---|---|---|---|---|\n");
+  for (const attention::Spec& spec : attention::registry()) {
+    fmt::print("| `{}` | {} | {} | {} | {} | {} |\n", spec.name, spec.cost, spec.sequential,
+               spec.memory, parameters_of(spec), traits_of(spec));
+  }
+  fmt::print("\n### Their options\n\n| method | options and defaults |\n|---|---|\n");
+  for (const attention::Spec& spec : attention::registry()) {
+    fmt::print("| `{}` | {} |\n", spec.name, options_of(spec));
   }
 }
 
@@ -146,13 +158,12 @@ int run(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(CommandLine& program) {
-  Command command =
-      program.command("info", "facts: context, attention, recipe, task, or run FOLDER");
+  Command command = program.command("info", "facts: build, attention, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.option("topic", flags->topic,
                  "build (default), attention, recipe, task, or run with its folder");
   command.option("folder", flags->folder, "of the run");
-  command.flag("--markdown", flags->markdown, "print the table of attention methods as Markdown");
+  command.flag("--markdown", flags->markdown, "print the methods of attention as Markdown tables");
   command.runs([flags] { return run(*flags); });
 }
 

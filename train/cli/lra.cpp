@@ -8,6 +8,7 @@
 #include "train/cli/cli.hpp"
 #include "train/lra/lra.hpp"
 #include "train/lra/lra_table.hpp"
+#include "train/lra/time_table.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -49,8 +50,11 @@ void write_whole(const fs::path& path, const std::string& text) {
 void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   std::vector<WantedRun> wanted;
   for (const GridCell& cell : cells) wanted.push_back({cell.folder, to_json(cell.config)});
-  const AccuracyTable table = make_table(wanted, find_runs(out));
-  const std::string text = to_markdown(table);
+  const FoundRuns found = find_runs(out);
+  const AccuracyTable table = make_table(wanted, found);
+  const Table times = time_table(found.runs);
+  std::string text = to_markdown(table);
+  if (!times.rows.empty()) text += "\n" + to_markdown(times);
   write_whole(out / "lra.md", text);
   write_whole(out / "lra.csv", to_csv(table));
   fmt::print("{}", text);

@@ -6,26 +6,22 @@
 #include "train/cli/cli.hpp"
 #include "train/loop/loop.hpp"
 #include "train/loop/seeds.hpp"
+#include "train/runs/init.hpp"
 
 namespace skytape::train {
 namespace {
 
 struct TrainFlags {
   RunFlags run;
-  std::string out;
+  std::string out, init;
   bool resume = false, force = false, print_config = false, check_finite = false, no_graph = false;
   std::int64_t seeds = 1, stop_after = 0, log_every = 50;
 };
 
-int run(const TrainFlags& flags) {
-  const Choices choices = flags.run.choices();
-  const RunConfig config = resolve(choices);
-  if (flags.print_config) {
-    fmt::print("{}", to_text(config));
-    return 0;
+TrainOptions options_of(const TrainFlags& flags, const char* command) {
+  if (flags.resume && flags.force) {
+    throw UsageError(fmt::format("{}: --resume and --force exclude each other", command));
   }
-  if (flags.resume && flags.force)
-    throw UsageError("train: --resume and --force exclude each other");
   TrainOptions options;
   options.existing = flags.resume  ? RunFolder::Existing::resume
                      : flags.force ? RunFolder::Existing::replace
@@ -34,13 +30,79 @@ int run(const TrainFlags& flags) {
   options.log_every = flags.log_every;
   options.check_finite = flags.check_finite;
   options.graphs = !flags.no_graph;
-  const std::filesystem::path runs = "runs";
+  options.init = flags.init;
+  return options;
+}
+
+const std::filesystem::path kRuns = "runs";
+
+int run(const TrainFlags& flags) {
+  const Choices choices = flags.run.choices();
+  RunConfig config = resolve(choices);
+  if (!flags.init.empty()) {
+    if (config.pretraining.steps > 0) {
+      throw UsageError("train: --init starts from weights, pretrain_steps makes them: one of both");
+    }
+    if (flags.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
+    const bool cls = config.batches.first_token >= 0;
+    if (has_mask_token(checkpoint_in(flags.init), *config.task, cls ? 1 : 0)) {
+      config = with_mask_token(config);
+    }
+  }
+  if (flags.print_config) {
+    fmt::print("{}", to_text(config));
+    return 0;
+  }
+  TrainOptions options = options_of(flags, "train");
   if (flags.seeds > 1) {
-    options.out = flags.out.empty() ? runs : std::filesystem::path(flags.out);
+    options.out = flags.out.empty() ? kRuns : std::filesystem::path(flags.out);
     return train_seeds(choices, flags.seeds, options);
   }
-  options.out = flags.out.empty() ? runs / run_name(config) : std::filesystem::path(flags.out);
+  options.out = flags.out.empty() ? kRuns / run_name(config) : std::filesystem::path(flags.out);
   return train(config, options);
+}
+
+/// `--steps` and `lr` of this command are those of pre-training.
+int run_pretraining(const TrainFlags& flags) {
+  Choices choices = flags.run.choices();
+  for (Choice& choice : choices.values) {
+    for (const char* key : {"steps", "lr", "warmup"}) {
+      if (choice.key == key) choice.key = std::string("pretrain_") + key;
+    }
+  }
+  const RunConfig config = resolve(choices);
+  if (flags.print_config) {
+    fmt::print("{}", to_text(config));
+    return 0;
+  }
+  TrainOptions options = options_of(flags, "pretrain");
+  options.out = flags.out.empty()
+                    ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", config.task->name,
+                                          config.method->name, config.recipe, config.seed)
+                    : std::filesystem::path(flags.out);
+  return pretrain(config, options);
+}
+
+/// What `train` and `pretrain` have in common.
+void declare(Command& command, TrainFlags& flags) {
+  flags.run.declare(command);
+  command.option("--init", flags.init,
+                 "start from the weights of that run's folder or checkpoint file");
+  command.flag("--resume", flags.resume, "go on with the run in the folder, bit for bit");
+  command.flag("--force", flags.force, "replace the run in the folder");
+  command
+      .option("--stop-after", flags.stop_after,
+              "write a checkpoint after that step and stop; the schedule stays")
+      .range(1, std::int64_t{1} << 40);
+  command.option("--log-every", flags.log_every, "steps between log points")
+      .range(1, std::int64_t{1} << 40)
+      .show_default();
+  command.flag("--print-config", flags.print_config,
+               "print every effective value with its origin, and stop");
+  command.flag("--check-finite", flags.check_finite,
+               "name the first op whose output or gradient is not finite (slow)");
+  command.flag("--no-graph", flags.no_graph,
+               "cuda: submit every step op by op instead of replaying CUDA graphs");
 }
 
 }  // namespace
@@ -48,7 +110,7 @@ int run(const TrainFlags& flags) {
 void add_train(CommandLine& program) {
   Command command = program.command("train", "train a model and test it");
   const auto flags = std::make_shared<TrainFlags>();
-  flags->run.declare(command);
+  declare(command, *flags);
   command.option("--out", flags->out,
                  "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
                  "folder of the run folders [runs]");
@@ -57,22 +119,17 @@ void add_train(CommandLine& program) {
               "train so many seeds from --seed on, one after another, and sum them up")
       .range(1, 10000)
       .show_default();
-  command.flag("--resume", flags->resume, "go on with the run in the folder, bit for bit");
-  command.flag("--force", flags->force, "replace the run in the folder");
-  command
-      .option("--stop-after", flags->stop_after,
-              "write a checkpoint after that step and stop; the schedule stays")
-      .range(1, std::int64_t{1} << 40);
-  command.option("--log-every", flags->log_every, "steps between log points")
-      .range(1, std::int64_t{1} << 40)
-      .show_default();
-  command.flag("--print-config", flags->print_config,
-               "print every effective value with its origin, and stop");
-  command.flag("--check-finite", flags->check_finite,
-               "name the first op whose output or gradient is not finite (slow)");
-  command.flag("--no-graph", flags->no_graph,
-               "cuda: submit every step op by op instead of replaying CUDA graphs");
   command.runs([flags] { return run(*flags); });
+}
+
+void add_pretrain(CommandLine& program) {
+  Command command =
+      program.command("pretrain", "train an encoder to predict hidden tokens of the train split");
+  const auto flags = std::make_shared<TrainFlags>();
+  declare(command, *flags);
+  command.option("--out", flags->out,
+                 "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
+  command.runs([flags] { return run_pretraining(*flags); });
 }
 
 }  // namespace skytape::train

@@ -1,5 +1,6 @@
 #include "train/config/recipes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -31,6 +32,21 @@ constexpr KeyInfo kKeys[] = {
      1024,
      {},
      "attention heads (H); each gets width / heads channels"},
+    {"pooling", KeyKind::choice, 0, 0, "nominal|mean|first|cls|max|attention",
+     "how the encodings of a sequence become one vector", "nominal"},
+    {"positions", KeyKind::choice, 0, 0, "learned|sinusoidal|rotary|none",
+     "how the model is told where a token stands", "learned"},
+    {"rotary_base", KeyKind::real, 1, 1e9, {}, "base of the angles of rotary positions", "10000"},
+    {"length_warmup", KeyKind::integer, 0, kMost, {}, "steps of growing lengths; 0: off", "0"},
+    {"length_start", KeyKind::integer, 2, 1 << 24, {}, "tokens kept at the first of them", "64"},
+    {"label_smoothing", KeyKind::real, 0, 0.99, {}, "share of a label spread over all", "0"},
+    {"pretrain_steps", KeyKind::integer, 0, kMost, {}, "steps of predicting hidden tokens", "0"},
+    {"pretrain_lr", KeyKind::real, 0, 10, {}, "their highest learning rate", "1e-3"},
+    {"pretrain_warmup", KeyKind::integer, 2, kMost, {}, "their steps until that rate", "100"},
+    {"mask_rate", KeyKind::real, 0.001, 0.999, {}, "share of tokens that are hidden", "0.15"},
+    {"mask_span", KeyKind::integer, 1, 65536, {}, "neighbours that are hidden together", "1"},
+    {"mask_keep", KeyKind::real, 0, 1, {}, "share of the hidden that are shown as they are", "0"},
+    {"mask_random", KeyKind::real, 0, 1, {}, "share that another token stands for", "0"},
     {"mask", KeyKind::choice, 0, 0, "nonzero|length", "positions that attention may read"},
     {"drop_close",
      KeyKind::flag,
@@ -56,7 +72,8 @@ constexpr std::array<RecipeInfo, 3> kRecipes = {{
     {"skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping"},
 }};
 
-// clang-format off: tables are read by column
+// Tables that are read by column.
+// clang-format off
 
 /// A key's value in each recipe.
 struct Row {
@@ -65,26 +82,39 @@ struct Row {
 
 constexpr Row kEveryTask[] = {
     // key                skyformer        skeinformer  skytape
-    {"accumulate", "1", "1", "1"},
-    {"weight_decay", "0", "0", "0"},
-    {"clip_value", "1", "0", "1"},
-    {"dropout", "0.1", "0.1", "0.1"},
-    {"attention_dropout", "0.1", "0.1", "0.1"},
-    {"features", "128", "256", "128"},
-    {"layers", "2", "2", "2"},
-    {"width", "64", "64", "64"},
-    {"ff_width", "128", "128", "128"},
-    {"heads", "2", "2", "2"},
-    {"mask", "nonzero", "nonzero", "length"},
-    {"drop_close", "1", "1", "0"},
-    {"text.dev", "test", "test", "heldout"},
-    {"eval_examples", "0", "0", "0"},
-    {"patience", "0", "10", "0"},
-    {"select", "best_accuracy", "best_loss", "best_accuracy"},
-    {"select_after", "0.2", "0", "0"},
-    {"group_by_length", "0", "0", "1"},
-    {"checkpoint_every", "500", "500", "500"},
-    {"precision", "fp32", "fp32", "fp32"},
+    {"accumulate",        "1",             "1",         "1"},
+    {"weight_decay",      "0",             "0",         "0"},
+    {"clip_value",        "1",             "0",         "1"},
+    {"dropout",           "0.1",           "0.1",       "0.1"},
+    {"attention_dropout", "0.1",           "0.1",       "0.1"},
+    {"features",          "128",           "256",       "128"},
+    {"layers",            "2",             "2",         "2"},
+    {"width",             "64",            "64",        "64"},
+    {"ff_width",          "128",           "128",       "128"},
+    {"heads",             "2",             "2",         "2"},
+    {"pooling",           "nominal",       "nominal",   "nominal"},
+    {"positions",         "learned",       "learned",   "learned"},
+    {"rotary_base",       "10000",         "10000",     "10000"},
+    {"length_warmup",     "0",             "0",         "0"},
+    {"length_start",      "64",            "64",        "64"},
+    {"label_smoothing",   "0",             "0",         "0"},
+    {"pretrain_steps",    "0",             "0",         "0"},
+    {"pretrain_lr",       "1e-3",          "1e-3",      "1e-3"},
+    {"pretrain_warmup",   "100",           "100",       "100"},
+    {"mask_rate",         "0.15",          "0.15",      "0.15"},
+    {"mask_span",         "1",             "1",         "1"},
+    {"mask_keep",         "0",             "0",         "0"},
+    {"mask_random",       "0",             "0",         "0"},
+    {"mask",              "nonzero",       "nonzero",   "length"},
+    {"drop_close",        "1",             "1",         "0"},
+    {"text.dev",          "test",          "test",      "heldout"},
+    {"eval_examples",     "0",             "0",         "0"},
+    {"patience",          "0",             "10",        "0"},
+    {"select",            "best_accuracy", "best_loss", "best_accuracy"},
+    {"select_after",      "0.2",           "0",         "0"},
+    {"group_by_length",   "0",             "0",         "1"},
+    {"checkpoint_every",  "500",           "500",       "500"},
+    {"precision",         "fp32",          "fp32",      "fp32"},
 };
 
 /// The same for one task.
@@ -95,40 +125,40 @@ struct TaskRow {
 // eval_examples: dev batches x batch of the papers' configurations; where they draw more than the
 // split holds, the whole split. skytape evaluates whole splits, less often where they are large.
 constexpr TaskRow kTasks[] = {
-    // task       key              skyformer  skeinformer  skytape
-    {"listops", "batch", "32", "256", "32"},
-    {"listops", "lr", "1e-4", "1e-4", "1e-4"},
-    {"listops", "warmup", "1000", "1000", "1000"},
-    {"listops", "steps", "50000", "20000", "50000"},
-    {"listops", "eval_every", "500", "500", "500"},
-    {"listops", "eval_examples", "1984", "0", "0"},
+    // task        key              skyformer  skeinformer  skytape
+    {"listops",    "batch",         "32",      "256",       "32"},
+    {"listops",    "lr",            "1e-4",    "1e-4",      "1e-4"},
+    {"listops",    "warmup",        "1000",    "1000",      "1000"},
+    {"listops",    "steps",         "50000",   "20000",     "50000"},
+    {"listops",    "eval_every",    "500",     "500",       "500"},
+    {"listops",    "eval_examples", "1984",    "0",         "0"},
 
-    {"text", "batch", "16", "128", "32"},
-    {"text", "lr", "1e-4", "1e-4", "1e-4"},
-    {"text", "warmup", "80", "80", "80"},
-    {"text", "steps", "50000", "50000", "50000"},
-    {"text", "eval_every", "500", "500", "500"},
-    {"text", "eval_examples", "6400", "0", "0"},
+    {"text",       "batch",         "16",      "128",       "32"},
+    {"text",       "lr",            "1e-4",    "1e-4",      "1e-4"},
+    {"text",       "warmup",        "80",      "80",        "80"},
+    {"text",       "steps",         "50000",   "50000",     "50000"},
+    {"text",       "eval_every",    "500",     "500",       "500"},
+    {"text",       "eval_examples", "6400",    "0",         "0"},
 
-    {"retrieval", "batch", "16", "64", "16"},
-    {"retrieval", "lr", "2e-4", "1e-4", "2e-4"},
-    {"retrieval", "warmup", "800", "800", "800"},
-    {"retrieval", "steps", "50000", "60000", "50000"},
-    {"retrieval", "eval_every", "1000", "300", "2500"},
-    {"retrieval", "eval_examples", "4800", "0", "0"},
+    {"retrieval",  "batch",         "16",      "64",        "16"},
+    {"retrieval",  "lr",            "2e-4",    "1e-4",      "2e-4"},
+    {"retrieval",  "warmup",        "800",     "800",       "800"},
+    {"retrieval",  "steps",         "50000",   "60000",     "50000"},
+    {"retrieval",  "eval_every",    "1000",    "300",       "2500"},
+    {"retrieval",  "eval_examples", "4800",    "0",         "0"},
 
-    {"pathfinder", "batch", "128", "512", "128"},
-    {"pathfinder", "lr", "2e-4", "2e-4", "2e-4"},
-    {"pathfinder", "warmup", "312", "312", "312"},
-    {"pathfinder", "steps", "50000", "31200", "50000"},
-    {"pathfinder", "eval_every", "500", "312", "1000"},
-    {"pathfinder", "eval_examples", "19968", "0", "0"},
+    {"pathfinder", "batch",         "128",     "512",       "128"},
+    {"pathfinder", "lr",            "2e-4",    "2e-4",      "2e-4"},
+    {"pathfinder", "warmup",        "312",     "312",       "312"},
+    {"pathfinder", "steps",         "50000",   "31200",     "50000"},
+    {"pathfinder", "eval_every",    "500",     "312",       "1000"},
+    {"pathfinder", "eval_examples", "19968",   "0",         "0"},
 
-    {"image", "batch", "256", "256", "256"},
-    {"image", "lr", "1e-4", "1e-4", "1e-4"},
-    {"image", "warmup", "175", "175", "175"},
-    {"image", "steps", "50000", "50000", "50000"},
-    {"image", "eval_every", "50", "50", "500"},
+    {"image",      "batch",         "256",     "256",       "256"},
+    {"image",      "lr",            "1e-4",    "1e-4",      "1e-4"},
+    {"image",      "warmup",        "175",     "175",       "175"},
+    {"image",      "steps",         "50000",   "50000",     "50000"},
+    {"image",      "eval_every",    "50",      "50",        "500"},
 };
 
 /// Gradient accumulation that the papers' configurations give to single methods.
@@ -137,55 +167,60 @@ struct Accumulation {
 };
 
 constexpr Accumulation kAccumulation[] = {
-    {"skyformer", "text", "kernelized", "2"},
-    {"skyformer", "retrieval", "kernelized", "2"},
-    {"skyformer", "pathfinder", "informer", "2"},
-    {"skyformer", "pathfinder", "informer_mask", "2"},
-    {"skyformer", "image", "informer", "2"},
-    {"skyformer", "image", "informer_mask", "2"},
-    {"skeinformer", "listops", "skeinformer", "2"},
-    {"skeinformer", "listops", "skein_nonorm", "4"},
-    {"skeinformer", "text", "skeinformer", "2"},
-    {"skeinformer", "text", "skein_nonorm", "8"},
-    {"skeinformer", "retrieval", "skein_nonorm", "16"},
-    {"skeinformer", "pathfinder", "skeinformer", "2"},
-    {"skeinformer", "pathfinder", "skein_nonorm", "2"},
-    {"skeinformer", "pathfinder", "informer", "2"},
+    {"skyformer",   "text",       "kernelized",    "2"},
+    {"skyformer",   "retrieval",  "kernelized",    "2"},
+    {"skyformer",   "pathfinder", "informer",      "2"},
+    {"skyformer",   "pathfinder", "informer_mask", "2"},
+    {"skyformer",   "image",      "informer",      "2"},
+    {"skyformer",   "image",      "informer_mask", "2"},
+    {"skeinformer", "listops",    "skeinformer",   "2"},
+    {"skeinformer", "listops",    "skein_nonorm",  "4"},
+    {"skeinformer", "text",       "skeinformer",   "2"},
+    {"skeinformer", "text",       "skein_nonorm",  "8"},
+    {"skeinformer", "retrieval",  "skein_nonorm",  "16"},
+    {"skeinformer", "pathfinder", "skeinformer",   "2"},
+    {"skeinformer", "pathfinder", "skein_nonorm",  "2"},
+    {"skeinformer", "pathfinder", "informer",      "2"},
     {"skeinformer", "pathfinder", "informer_mask", "2"},
-    {"skeinformer", "image", "skein_nonorm", "2"},
-    {"skeinformer", "image", "informer", "2"},
-    {"skeinformer", "image", "informer_mask", "2"},
+    {"skeinformer", "image",      "skein_nonorm",  "2"},
+    {"skeinformer", "image",      "informer",      "2"},
+    {"skeinformer", "image",      "informer_mask", "2"},
+};
+
+constexpr Instead kInstead[] = {
+    {"vmean", "positions", "rotary", "learned", "it reads no queries and keys"},
+    {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
-    {"linformer", "frozen", "1"},
-    {"linformer", "init_std", "0.02"},
-    {"linformer", "sharing", "official"},
-    {"performer", "form", "official"},
-    {"skein*", "pilot_gradient", "official"},
-    {"skein*", "weighted", "0"},
-    {"skein*", "keep_pilot", "0"},
-    {"skyformer", "scale", "0.42044820762685725"},  // 32^-1/4
-    {"skyformer", "landmarks", "official"},
-    {"skyformer", "inverse_start", "original"},
-    {"skyformer", "constant_init", "0"},
-    {"skyformer", "inverse_steps", "6"},
-    {"nystrom", "inverse_start", "original"},
-    {"nystrom", "constant_init", "0"},
-    {"nystrom", "inverse_steps", "6"},
-    {"bigbird", "random_range", "official"},
-    {"informer", "measure", "sampled"},
-    {"informer_mask", "measure", "sampled"},
+    {"linformer",     "frozen",         "1"},
+    {"linformer",     "init_std",       "0.02"},
+    {"linformer",     "sharing",        "official"},
+    {"performer",     "form",           "official"},
+    {"skein*",        "pilot_gradient", "official"},
+    {"skein*",        "weighted",       "0"},
+    {"skein*",        "keep_pilot",     "0"},
+    {"skyformer",     "scale",          "0.42044820762685725"},  // 32^-1/4
+    {"skyformer",     "landmarks",      "official"},
+    {"skyformer",     "inverse_start",  "official"},
+    {"skyformer",     "detach_start",   "0"},
+    {"skyformer",     "inverse_steps",  "6"},
+    {"nystrom",       "inverse_start",  "official"},
+    {"nystrom",       "detach_start",   "0"},
+    {"nystrom",       "inverse_steps",  "6"},
+    {"bigbird",       "random_range",   "official"},
+    {"informer",      "measure",        "sampled"},
+    {"informer_mask", "measure",        "sampled"},
 };
 
 // clang-format on
 
-/// Measured with models that see no order: data.md 0.
-struct FloorRow {
+/// Measured once, with models that see no order.
+struct BaselineRow {
   std::string_view task;
   TrivialBaseline baseline;
 };
-constexpr FloorRow kFloors[] = {
+constexpr BaselineRow kBaselines[] = {
     {"listops", {0.362, "the best label given the root operator alone"}},
     {"text", {0.662, "logistic regression on byte frequencies"}},
     {"image", {0.287, "softmax regression on the raw pixels"}},
@@ -199,8 +234,13 @@ std::string_view family(std::string_view task) {
   return task.starts_with("retrieval") ? "retrieval" : task;
 }
 
-/// The task whose rows a task trains by: own data (tsv) are texts.
-std::string_view rows_for(std::string_view task) { return task == "tsv" ? "text" : family(task); }
+/// The task whose rows a task trains by: without rows of its own (own data, a new task) it trains as
+/// Text does.
+std::string_view rows_for(std::string_view task) {
+  const bool has_rows = std::any_of(std::begin(kTasks), std::end(kTasks),
+                                    [&](const TaskRow& row) { return row.task == family(task); });
+  return has_rows ? family(task) : "text";
+}
 
 template <class AnyRow> std::string_view column(const AnyRow& row, std::string_view recipe) {
   if (recipe == "skyformer") return row.skyformer;
@@ -257,12 +297,24 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
       add("accumulate", row.microbatches, of_recipe + ", row " + std::string(method));
     }
   }
+  for (Setting& setting : settings) setting = for_method(setting, method);
   if (recipe == "skytape") return settings;
   for (const PaperOption& row : kPaperOptions) {
     if (!matches(row, method)) continue;
     add(std::string(method) + "." + std::string(row.option), row.value, of_recipe);
   }
   return settings;
+}
+
+std::span<const Instead> instead_rows() { return kInstead; }
+
+Setting for_method(const Setting& setting, std::string_view method) {
+  for (const Instead& row : kInstead) {
+    if (row.method != method || row.key != setting.key || row.value != setting.value) continue;
+    return {setting.key, std::string(row.instead),
+            join(setting.origin, ", row ", method, ": ", row.because)};
+  }
+  return setting;
 }
 
 std::span<const PaperOption> paper_options() { return kPaperOptions; }
@@ -273,7 +325,7 @@ bool matches(const PaperOption& row, std::string_view method) {
 }
 
 TrivialBaseline trivial_baseline(std::string_view task) {
-  for (const FloorRow& row : kFloors) {
+  for (const BaselineRow& row : kBaselines) {
     if (row.task == family(task)) return row.baseline;
   }
   return {};

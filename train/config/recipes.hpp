@@ -1,5 +1,6 @@
 // Recipes: everything that decides a number besides seed and method, as tables of key -> value with
-// the origin of each. Rows follow attention.md 16 (hyper-parameters) and 18 (discrepancies).
+// the origin of each. The papers' columns are their hyper-parameters as the configurations of their
+// published code have them, and the options with which our methods do what that code does.
 #pragma once
 
 #include <span>
@@ -18,6 +19,7 @@ struct KeyInfo {
   double low = 0, high = 0;       // legal range of a number, both ends included
   std::string_view choices = {};  // "a|b|c" of a choice
   std::string_view meaning = {};
+  std::string_view before = {};  // value of configurations saved before the key existed
 };
 
 /// All recipe keys in the order in which they are printed.
@@ -45,7 +47,16 @@ struct Setting {
 [[nodiscard]] std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view task,
                                                    std::string_view method);
 
-/// A method option that the papers' code sets other than the default (attention.md 18).
+/// What a recipe gives a method where its value has no meaning for it, or costs it what it is for.
+struct Instead {
+  std::string_view method, key, value, instead, because;
+};
+[[nodiscard]] std::span<const Instead> instead_rows();
+/// The value for that method of a recipe that says `setting`: the same, or a row's, whose origin
+/// says why.
+[[nodiscard]] Setting for_method(const Setting& setting, std::string_view method);
+
+/// The value of a method's option that makes it do what the papers' code does.
 struct PaperOption {
   std::string_view methods;  // a name, or a family "skein*"
   std::string_view option, value;
@@ -53,7 +64,7 @@ struct PaperOption {
 [[nodiscard]] std::span<const PaperOption> paper_options();
 [[nodiscard]] bool matches(const PaperOption& row, std::string_view method);
 
-/// Accuracy that needs no attention at all (data.md 0); negative: not known.
+/// Accuracy of a model that sees no order, hence needs no attention; negative: not known.
 struct TrivialBaseline {
   double accuracy = -1;
   std::string_view what = {};

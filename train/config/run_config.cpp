@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
-#include "data/tasks/listops.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -25,10 +24,8 @@ bool is_shared(std::string_view key) {
   return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
 }
 
-/// Whether sequences of the task differ in length, and whether its real tokens may have id 0.
-bool is_image(const data::TaskInfo& task) {
-  return task.token_offset == 0 && task.name != "listops";
-}
+/// Pictures have one length, and id 0 is a real token of theirs: a black pixel.
+bool is_image(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
 
 /// Why a recipe key changes nothing in a run of this task and method; empty if it does.
 std::string no_effect(std::string_view key, const data::TaskInfo& task,
@@ -36,7 +33,9 @@ std::string no_effect(std::string_view key, const data::TaskInfo& task,
   if (is_shared(key) && !method.has_option(key)) {
     return fmt::format("{} has no such option", method.name);
   }
-  if (key == "drop_close" && task.name != "listops") return "only listops has `]`";
+  if (key == "drop_close" && task.closing_symbol < 0) {
+    return fmt::format("{} has no closing symbol, as `]` of listops", task.name);
+  }
   if (key == "text.dev" && task.held_out == 0) {
     return fmt::format("{} has a dev split of its own", task.name);
   }
@@ -47,6 +46,16 @@ std::string no_effect(std::string_view key, const data::TaskInfo& task,
     return fmt::format("all sequences of {} have one length", task.name);
   }
   return {};
+}
+
+/// The first of several names that is `text`, as a value of an enumeration in their order.
+template <class T> T parse_choice(const KeyInfo& key, const std::string& text) {
+  std::istringstream names{std::string(key.choices)};
+  int value = 0;
+  for (std::string name; std::getline(names, name, '|'); ++value) {
+    if (name == text) return static_cast<T>(value);
+  }
+  throw UsageError(fmt::format("{}: expected {}, got '{}'", key.key, key.choices, text));
 }
 
 template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
@@ -76,6 +85,21 @@ void check_value(const KeyInfo& key, const std::string& text) {
   }
 }
 
+/// A key and its value as they are spelled today: `skyformer.constant_init` ->
+/// `skyformer.detach_start`. Keys of no known method come back as they are.
+std::pair<std::string, std::string> in_todays_spelling(const std::string& key,
+                                                       const std::string& value) {
+  const std::size_t dot = key.find('.');
+  if (dot == key.npos) return {key, value};
+  for (const attention::Spec& spec : attention::registry()) {
+    if (spec.name != key.substr(0, dot)) continue;
+    const auto [option, text] =
+        attention::in_todays_spelling(spec.options, key.substr(dot + 1), value);
+    return {spec.name + "." + option, text};
+  }
+  return {key, value};
+}
+
 /// The settings of a run while they are put together.
 class Resolver {
  public:
@@ -87,7 +111,8 @@ class Resolver {
     recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
                                               "task " + std::string(task_.name)});
     for (const Choice& choice : choices.values) choose(choice);
-    rescale_warmup();
+    rescale("warmup", 2);
+    rescale("length_warmup", 0);
   }
 
   /// Effective values in the order of the keys, then the method's options in theirs.
@@ -115,17 +140,17 @@ class Resolver {
   }
 
   void choose(const Choice& choice) {
-    std::string key = choice.key;
+    auto [key, value] = in_todays_spelling(choice.key, choice.value);
     // `skyformer.features` and `features` are one key.
     if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
         method_.has_option(key.substr(method_.name.size() + 1))) {
       key = key.substr(method_.name.size() + 1);
     }
     require_known(key);
-    const auto [place, fresh] = user_.try_emplace(key, Setting{key, choice.value, choice.said_by});
+    const auto [place, fresh] = user_.try_emplace(key, Setting{key, value, choice.said_by});
     if (!fresh) {
       throw UsageError(fmt::format("{} is set twice: {} by {}, {} by {}", key, place->second.value,
-                                   place->second.origin, choice.value, choice.said_by));
+                                   place->second.origin, value, choice.said_by));
     }
   }
 
@@ -153,20 +178,20 @@ class Resolver {
     throw UsageError(unknown_name("key", key, known));
   }
 
-  /// A shorter or longer run keeps the share of its steps that warm up, two at least.
-  void rescale_warmup() {
+  /// A shorter or longer run keeps the share of its steps that warm up, `least` at least.
+  void rescale(const char* which, std::int64_t least) {
     const auto chosen = user_.find("steps");
-    if (chosen == user_.end() || user_.contains("warmup")) return;
+    if (chosen == user_.end() || user_.contains(which)) return;
     const KeyInfo& key = *find_key("steps");
     const auto steps = parse_number<std::int64_t>(key, chosen->second.value);
     const auto full = parse_number<std::int64_t>(key, recipe_.at("steps").value);
-    Setting& warmup = recipe_.at("warmup");
-    const auto before = parse_number<std::int64_t>(*find_key("warmup"), warmup.value);
-    if (steps == full) return;
+    Setting& warmup = recipe_.at(which);
+    const auto before = parse_number<std::int64_t>(*find_key(which), warmup.value);
+    if (steps == full || before == 0) return;
     const auto scaled = static_cast<std::int64_t>(
         static_cast<double>(before) * static_cast<double>(steps) / static_cast<double>(full) + 0.5);
     warmup.origin = fmt::format("{} of {} steps, scaled to {}", before, full, steps);
-    warmup.value = std::to_string(std::max<std::int64_t>(2, scaled));
+    warmup.value = std::to_string(std::max(least, scaled));
   }
 
   const data::TaskInfo& task_;
@@ -185,11 +210,16 @@ class Values {
     return nullptr;
   }
   [[nodiscard]] std::string text(std::string_view key, std::string fallback = {}) const {
+    const KeyInfo& info = *find_key(key);
     const Setting* s = find(key);
+    if (s == nullptr && fallback.empty()) fallback = info.before;
     if (s == nullptr && !fallback.empty()) return fallback;
     if (s == nullptr) throw DataError(fmt::format("configuration: no value for {}", key));
-    check_value(*find_key(key), s->value);
+    check_value(info, s->value);
     return s->value;
+  }
+  template <class T> [[nodiscard]] T choice(std::string_view key) const {
+    return parse_choice<T>(*find_key(key), text(key));
   }
   [[nodiscard]] std::int64_t integer(std::string_view key) const {
     return parse_number<std::int64_t>(*find_key(key), text(key));
@@ -210,10 +240,72 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.nominal_length =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(b.max_length)));
   b.mask = data::parse_mask_rule(values.text("mask", "length"));
-  b.drop_token = values.flag("drop_close") ? data::kListOpsClose : -1;
+  b.drop_token = values.flag("drop_close") ? c.task->closing_symbol : -1;
   b.trim = !c.method->reads_padding;
   b.group_by_length = values.flag("group_by_length");
   b.seed = c.seed;
+  b.grow_steps = values.integer("length_warmup");
+  b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
+  if (values.choice<nn::Pooling>("pooling") == nn::Pooling::cls) {
+    b.first_token = static_cast<int>(c.model.vocabulary);
+  }
+}
+
+void fill_pretraining(RunConfig& c, const Values& values) {
+  Pretraining& p = c.pretraining;
+  p.steps = values.integer("pretrain_steps");
+  p.lr = values.real("pretrain_lr");
+  p.warmup = values.integer("pretrain_warmup");
+  data::MaskingOptions& m = p.masking;
+  m.rate = values.real("mask_rate");
+  m.span = values.integer("mask_span");
+  m.keep = values.real("mask_keep");
+  m.random = values.real("mask_random");
+  m.mask_id = data::mask_id(*c.task);
+  m.first_id = c.task->token_offset + (c.task->tokens == data::TokenKind::symbols ? 1 : 0);
+  m.end_id = c.task->tokens == data::TokenKind::symbols ? m.mask_id : c.task->token_offset + 256;
+  m.first = c.model.pooling == nn::Pooling::cls ? 1 : 0;
+  m.seed = c.seed;
+  if (p.steps > 0 && p.warmup > p.steps) {
+    throw UsageError(fmt::format("pretrain_warmup: expected at most pretrain_steps = {}, got {}",
+                                 p.steps, p.warmup));
+  }
+  if (m.keep + m.random > 1) {
+    throw UsageError(fmt::format(
+        "mask_keep: expected at most 1 together with mask_random = {}, got {}", m.random, m.keep));
+  }
+}
+
+/// UsageError for values that are legal one by one and have no meaning together.
+void check_together(const RunConfig& c) {
+  const data::BatchOptions& b = c.batches;
+  const nn::ModelConfig& m = c.model;
+  if (m.positions == nn::Positions::rotary && c.method->values_only) {
+    throw UsageError(
+        fmt::format("positions: rotary turns queries and keys, but {} reads neither; expected "
+                    "learned, sinusoidal or none",
+                    c.method->name));
+  }
+  if (m.positions == nn::Positions::rotary && m.head_width % 2 != 0) {
+    throw UsageError(fmt::format(
+        "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
+        m.head_width));
+  }
+  if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_image(*c.task)) {
+    throw UsageError(
+        "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
+        "where the pixel is black; expected another pooling or mask=length");
+  }
+  if (m.pooling == nn::Pooling::cls && is_image(*c.task) && b.max_length == b.nominal_length) {
+    throw UsageError(fmt::format(
+        "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
+        "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
+        c.task->name, b.nominal_length, b.nominal_length - 1));
+  }
+  if (b.grow_steps > c.schedule.steps) {
+    throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
+                                 c.schedule.steps, b.grow_steps));
+  }
 }
 
 void fill_model(RunConfig& c, const Values& values) {
@@ -227,7 +319,7 @@ void fill_model(RunConfig& c, const Values& values) {
       m.attention_options[option.key] = s->value;
     }
   }
-  m.vocabulary = c.task->vocabulary;
+  m.pixels = c.task->tokens == data::TokenKind::pixels;
   m.classes = c.task->classes;
   m.nominal_length = c.batches.nominal_length;
   m.towers = c.task->towers;
@@ -241,6 +333,10 @@ void fill_model(RunConfig& c, const Values& values) {
   }
   m.head_width = m.width / m.heads;
   m.dropout = values.real("dropout");
+  m.pooling = values.choice<nn::Pooling>("pooling");
+  m.positions = values.choice<nn::Positions>("positions");
+  m.rotary_base = values.real("rotary_base");
+  m.label_smoothing = values.real("label_smoothing");
 
   // The method itself judges its options; the model that counts is built later.
   ParameterStore scratch;
@@ -269,8 +365,15 @@ void fill(RunConfig& c) {
   c.precision = parse_precision(values.text("precision"));
   c.dev_rule =
       values.text("text.dev", "heldout") == "test" ? data::DevRule::test : data::DevRule::held_out;
+  c.model.vocabulary = c.task->vocabulary;
+  // The hidden token needs a row of the embedding, in both phases: the encoder is the same.
+  c.mask_token = c.mask_token || values.integer("pretrain_steps") > 0;
+  if (c.mask_token) {
+    c.model.vocabulary = std::max(c.model.vocabulary, data::mask_id(*c.task) + 1);
+  }
   fill_batches(c, values);
   fill_model(c, values);
+  fill_pretraining(c, values);
   if (c.accumulate > c.batches.batch) {
     throw UsageError(fmt::format("accumulate: expected at most batch = {}, got {}", c.batches.batch,
                                  c.accumulate));
@@ -279,6 +382,7 @@ void fill(RunConfig& c) {
     throw UsageError(fmt::format("warmup: expected at most steps = {}, got {}", c.schedule.steps,
                                  c.schedule.warmup));
   }
+  check_together(c);
 }
 
 }  // namespace
@@ -309,8 +413,39 @@ RunConfig resolve(const Choices& choices) {
     if (choice.key == "select_after" && config.select == Select::last) {
       throw UsageError("select_after has no effect on this run: select is last");
     }
+    if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
+      throw UsageError("rotary_base has no effect on this run: positions is not rotary");
+    }
+    const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
+                                choice.key.starts_with("mask_");
+    if (of_pretraining && config.pretraining.steps == 0) {
+      throw UsageError(
+          fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
+    }
+    if (choice.key == "length_start" && config.batches.grow_steps == 0) {
+      throw UsageError("length_start has no effect on this run: length_warmup is 0");
+    }
+    if (choice.key == "length_start" && choice.value != std::to_string(config.batches.grow_start)) {
+      throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
+                                   config.batches.nominal_length, choices.task, choice.value));
+    }
   }
   return config;
+}
+
+RunConfig with_mask_token(RunConfig config) {
+  config.mask_token = true;
+  fill(config);
+  return config;
+}
+
+RunConfig pretraining_of(const RunConfig& config) {
+  RunConfig first = config;
+  first.model.objective = nn::Objective::predict_masked;
+  first.schedule = {config.pretraining.lr, config.pretraining.steps, config.pretraining.warmup};
+  first.select = Select::last;
+  first.patience = 0;
+  return first;
 }
 
 json to_json(const RunConfig& config) {
@@ -318,9 +453,12 @@ json to_json(const RunConfig& config) {
   for (const Setting& s : config.settings) {
     settings[s.key] = {{"value", s.value}, {"origin", s.origin}};
   }
-  return {{"task", config.task->name},     {"attention", config.method->name},
-          {"recipe", config.recipe},       {"seed", config.seed},
-          {"device", name(config.device)}, {"settings", std::move(settings)}};
+  json saved = {{"task", config.task->name},     {"attention", config.method->name},
+                {"recipe", config.recipe},       {"seed", config.seed},
+                {"device", name(config.device)}, {"settings", std::move(settings)}};
+  if (config.model.objective == nn::Objective::predict_masked) saved["phase"] = "pretraining";
+  if (config.mask_token) saved["mask_token"] = true;
+  return saved;
 }
 
 RunConfig config_from_json(const json& saved, const std::string& file) {
@@ -330,15 +468,30 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
     config.task = &data::find_task(saved.at("task").get<std::string>());
     config.method = &attention::find(saved.at("attention").get<std::string>());
     config.seed = saved.at("seed").get<std::uint64_t>();
-    for (const auto& [key, entry] : saved.at("settings").items()) {
+    const json settings = in_todays_spelling(saved.at("settings"));
+    for (const auto& [key, entry] : settings.items()) {
       config.settings.push_back(
           {key, entry.at("value").get<std::string>(), entry.at("origin").get<std::string>()});
     }
+    config.mask_token = saved.value("mask_token", false);
   } catch (const json::exception& e) {
     throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
   }
   fill(config);
-  return config;
+  return saved.value("phase", "") == "pretraining" ? pretraining_of(config) : config;
+}
+
+json in_todays_spelling(const json& settings) {
+  json today = json::object();
+  for (const auto& [saved_key, saved_entry] : settings.items()) {
+    const bool is_text = saved_entry.is_object() && saved_entry.contains("value") &&
+                         saved_entry["value"].is_string();
+    const auto [key, value] = in_todays_spelling(
+        saved_key, is_text ? saved_entry["value"].get<std::string>() : std::string());
+    today[key] = saved_entry;
+    if (is_text) today[key]["value"] = value;
+  }
+  return today;
 }
 
 std::string first_difference(const json& saved, const json& wanted) {
@@ -346,16 +499,18 @@ std::string first_difference(const json& saved, const json& wanted) {
     return fmt::format("{}: {} there, {} here", key, there.is_null() ? "absent" : there.dump(),
                        here.is_null() ? "absent" : here.dump());
   };
-  for (const char* key : {"task", "attention", "recipe", "seed", "data"}) {
+  for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
     const json there = saved.value(key, json());
     const json here = wanted.value(key, json());
     if (there != here) return differs(key, there, here);
   }
-  const json there = saved.value("settings", json::object());
-  const json here = wanted.value("settings", json::object());
+  const json there = in_todays_spelling(saved.value("settings", json::object()));
+  const json here = in_todays_spelling(wanted.value("settings", json::object()));
   const auto value = [](const json& settings, const std::string& key) {
     const auto found = settings.find(key);
-    return found == settings.end() || !found->is_object() ? json() : found->value("value", json());
+    if (found != settings.end() && found->is_object()) return found->value("value", json());
+    const KeyInfo* info = find_key(key);  // saved before the key existed
+    return info == nullptr || info->before.empty() ? json() : json(std::string(info->before));
   };
   for (const json& side : {here, there}) {
     for (const auto& [key, entry] : side.items()) {

@@ -11,6 +11,7 @@
 
 #include "attention/method.hpp"
 #include "data/batches.hpp"
+#include "data/masking.hpp"
 #include "data/prepare.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
@@ -38,6 +39,14 @@ struct Choices {
 
 enum class Select { best_accuracy, best_loss, last };
 
+/// Masked-token prediction before the task is learned.
+struct Pretraining {
+  std::int64_t steps = 0;  // 0: none
+  double lr = 1e-3;
+  std::int64_t warmup = 100;  // steps
+  data::MaskingOptions masking;
+};
+
 struct RunConfig {
   std::string recipe;
   const data::TaskInfo* task = nullptr;
@@ -51,6 +60,8 @@ struct RunConfig {
   std::int64_t accumulate = 1;  // microbatches a batch is computed in
   nn::AdamWConfig adamw;
   nn::OneCycle schedule;
+  Pretraining pretraining;
+  bool mask_token = false;  // the embedding has a row for hidden tokens: pre-trained here or before
   std::int64_t eval_every = 500;        // steps
   std::int64_t eval_examples = 0;       // 0: all
   std::int64_t patience = 0;            // evaluations; 0: off
@@ -61,15 +72,15 @@ struct RunConfig {
   data::DevRule dev_rule = data::DevRule::held_out;
   data::BatchOptions batches;
   nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
-  bool needs_whole_batch = false;  // the method with these options; see attention::Method
+  bool needs_whole_batch = false;  // by the method with these options: see attention::Method
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
   [[nodiscard]] std::int64_t microbatch() const {
     return (batches.batch + accumulate - 1) / accumulate;
   }
-  /// How training splits a batch: whole on a GPU and where its examples are coupled, else in parts
-  /// that suit the caches.
+  /// How training splits a batch: it stays whole on a GPU and where the method's batches must be
+  /// computed at once; elsewhere the parts suit the caches.
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 
@@ -90,10 +101,21 @@ inline constexpr const char* kPrecisionHelp =
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const nlohmann::json& json, const std::string& file);
 
+/// The settings of a config.json with the methods' options in today's spelling, whatever version of
+/// the program wrote them.
+[[nodiscard]] nlohmann::json in_todays_spelling(const nlohmann::json& settings);
+
 /// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
 /// Empty when `saved` is the same run. Devices may differ.
 [[nodiscard]] std::string first_difference(const nlohmann::json& saved,
                                            const nlohmann::json& wanted);
+
+/// The first phase of a run with pretrain_steps: the same encoder, data and batches, trained to
+/// predict hidden tokens by a schedule of its own.
+[[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
+
+/// The same run with a row for hidden tokens: it starts from weights that were pre-trained.
+[[nodiscard]] RunConfig with_mask_token(RunConfig config);
 
 /// A table of key, value, origin: what --print-config shows.
 [[nodiscard]] std::string to_text(const RunConfig& config);

@@ -36,8 +36,8 @@ bool drawable(double x, const Axis& axis) {
 }
 
 /// The name's place in the registry.
-std::optional<std::size_t> method_position(std::string_view name) {
-  std::size_t position = 0;
+std::optional<int> method_position(std::string_view name) {
+  int position = 0;
   for (const attention::Spec& spec : attention::registry()) {
     if (spec.name == name) return position;
     ++position;
@@ -104,6 +104,10 @@ std::string data_text(const Figure& figure) {
 // ---- the script ----------------------------------------------------------------------------------
 
 constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
+constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
+                                 "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
+constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};  // gnuplot's point types
+constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
 
 // Pixels.
 constexpr int kPanelWidth = 390, kPanelHeight = 300;
@@ -327,21 +331,26 @@ bool run_gnuplot(const fs::path& folder, const std::string& script) {
 
 }  // namespace
 
+Look method_look(int position) {
+  // A round of colours with filled markers on solid lines, then one with open markers on dashed
+  // lines. Later rounds have the next marker for each colour, on solid and on dashed lines in turn.
+  const std::size_t i = static_cast<std::size_t>(position) % kColours.size();
+  const std::size_t round = static_cast<std::size_t>(position) / kColours.size();
+  const std::size_t marker = (i + round / 2) % kColours.size();
+  if (round % 2 == 0) return {kColours[i], kFilled[marker], kSolid};
+  return {kColours[i], kOpen[marker], kDashed};
+}
+
+Look other_look(int position) {
+  // Dotted, black first; nine markers and ten colours meet again after ninety.
+  const auto turn = static_cast<std::size_t>(position);
+  const std::size_t colour = turn % (kColours.size() + 1);
+  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % kOpen.size()], kDotted};
+}
+
 Look look_of(std::string_view name, int other) {
-  // Two rounds of colours: filled markers on solid lines, then open markers on dashed ones.
-  static constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
-                                          "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
-  static constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};
-  static constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
-  const auto size = kColours.size();
-  if (const auto position = method_position(name)) {
-    const std::size_t i = *position % size, round = *position / size;
-    if (round == 0) return {kColours[i], kFilled[i], kSolid};
-    return {kColours[i], kOpen[i], kDashed};
-  }
-  // Names that are no methods: dotted, black first.
-  const auto turn = static_cast<std::size_t>(other), colour = turn % (size + 1);
-  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % size], kDotted};
+  const std::optional<int> position = method_position(name);
+  return position ? method_look(*position) : other_look(other);
 }
 
 bool draw(const fs::path& folder, std::span<const Figure> figures) {

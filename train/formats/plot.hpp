@@ -54,13 +54,19 @@ struct Figure {
   int columns = 2;  // panels in a row
 };
 
-/// How a line is drawn: the same for a method in every figure, and no two methods alike.
+/// How a line is drawn: the same for a method in every figure, and no two methods alike (of the
+/// first kLooks).
 struct Look {
   std::string colour;  // "#rrggbb"
   int marker = 0;      // gnuplot's point type
   int dash = 1;        // gnuplot's dash type; 1: solid
   friend bool operator==(const Look&, const Look&) = default;
 };
+inline constexpr int kLooks = 90;  // of methods, and as many of other names; more look like earlier
+
+/// The look of the method with this place in the registry, or of the `position`-th other name.
+[[nodiscard]] Look method_look(int position);
+[[nodiscard]] Look other_look(int position);
 /// The look of an attention method or, for any other name, of the `other`-th of such names.
 [[nodiscard]] Look look_of(std::string_view name, int other = 0);
 

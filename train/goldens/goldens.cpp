@@ -205,7 +205,7 @@ void run_inverse(const GoldenCase& c, DType dtype, Device device, Comparison& co
   Tensor z;  // [B, H, L, L]
   comparison.check("dM", gradient({}, &z));
   comparison.check("Z", z);
-  comparison.check("dM_detached_init", gradient({{"constant_init", "1"}}, nullptr));
+  comparison.check("dM_detached_init", gradient({{"detach_start", "1"}}, nullptr));
   // The implicit gradient is offered for converged iterations only.
   if (attention::inverse_residual(m, z) < 1e-3) {
     comparison.check("dM_implicit", gradient({{"inverse_backward", "implicit"}}, nullptr));

@@ -18,6 +18,7 @@
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/checkpoint.hpp"
+#include "train/runs/init.hpp"
 #include "train/runs/result.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/trainer.hpp"
@@ -32,8 +33,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kRateSteps = 5;  // steps that the first estimate of the rate waits for
 
 /// config.json: the configuration, and where and with what the run started.
-json full_config(const RunConfig& config, const Splits& splits) {
+json full_config(const RunConfig& config, const Splits& splits, const fs::path& init) {
   json j = to_json(config);
+  if (!init.empty()) j["init"] = weights_fingerprint(checkpoint_in(init));
   j["data"] = facts(splits);
   j["data_root"] = config.data_root.string();
   j["data_provenance"] = json::parse(splits.train.provenance(), nullptr, false);
@@ -55,7 +57,7 @@ class Run {
       : config_(config),
         options_(options),
         splits_(open_splits(config, progress_)),
-        json_(full_config(config, splits_)),
+        json_(full_config(config, splits_, options.init)),
         folder_(open_folder()),
         model_(model_config(config, splits_), DType::f32, config.device, config.seed),
         trainer_(model_, config.adamw, config.schedule, config.seed, config.microbatch_limits(),
@@ -69,7 +71,7 @@ class Run {
     if (finished_before_) return say_finished();
     announce();
     reset_peak_bytes(config_.device);
-    data::Loader loader(data::BatchStream(splits_.train, config_.batches, state_.cursor));
+    data::Loader loader(batches());
     const double waited_before = state_.waited_seconds;
     for (;;) {
       if (evaluation_due()) evaluate_dev();
@@ -89,6 +91,22 @@ class Run {
   }
 
  private:
+  [[nodiscard]] bool predicts_masked() const {
+    return config_.model.objective == nn::Objective::predict_masked;
+  }
+
+  /// The training stream from the run's state on, with tokens hidden where they are predicted.
+  [[nodiscard]] data::Loader::Fill batches() const {
+    return [stream = data::BatchStream(splits_.train, config_.batches, state_.cursor),
+            step = state_.step, masking = config_.pretraining.masking,
+            masked = predicts_masked()](data::Batch& batch) mutable {
+      stream.next(batch);
+      if (masked) data::hide_tokens(batch, step, masking);
+      ++step;
+      return true;
+    };
+  }
+
   RunFolder open_folder() {
     check_saved_configuration();
     if (options_.existing == RunFolder::Existing::resume) {
@@ -122,6 +140,9 @@ class Run {
       warn_if_elsewhere(saved.config);
       progress_.line(fmt::format("resuming {} at step {}", folder_.path().string(), state_.step));
     }
+    if (state_.step == 0 && !options_.init.empty()) {
+      progress_.line(load_init(checkpoint_in(options_.init), model_));
+    }
     if (!fs::exists(folder_.config())) folder_.write_json(folder_.config(), json_);
     folder_.start_metrics(state_.step);
     started_at_ = state_.step;
@@ -154,6 +175,12 @@ class Run {
                     "steps; {}",
                     grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
                     config_.schedule.warmup, config_.eval_every, folder_.path().string()));
+    if (config_.batches.grow_steps > 0) {
+      progress_.line(fmt::format(
+          "training sequences are cut to a length that grows from {} to {} over {} steps",
+          config_.batches.grow_start, grouped(config_.batches.nominal_length),
+          grouped(config_.batches.grow_steps)));
+    }
     for (const Setting& s : config_.settings) {
       if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
         progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
@@ -245,6 +272,19 @@ class Run {
     tokens_since_log_ = 0;
   }
 
+  /// "loss 1.2003  accuracy 45.10 %", or what says more of predicted tokens.
+  [[nodiscard]] std::string to_text(const Evaluation& e) const {
+    if (!predicts_masked()) {
+      return fmt::format("loss {:.4f}  accuracy {:.2f} %", e.loss, 100 * e.accuracy);
+    }
+    if (config_.model.pixels) {
+      return fmt::format("error of hidden pixels {:.4f} of the grey scale, {:.2f} % exact", e.loss,
+                         100 * e.accuracy);
+    }
+    return fmt::format("perplexity of hidden tokens {:.3f}  accuracy {:.2f} %", std::exp(e.loss),
+                       100 * e.accuracy);
+  }
+
   [[nodiscard]] Evaluation evaluate_split(const data::Dataset& split, std::int64_t examples,
                                           const std::string& what) {
     data::BatchOptions batches = config_.batches;
@@ -253,6 +293,7 @@ class Run {
     options.examples = examples;
     options.seed = config_.seed;
     options.positions = config_.microbatch_limits().positions;
+    if (predicts_masked()) options.masking = config_.pretraining.masking;
     options.stop = [] { return signal_received() != 0; };
     options.progress = [&](std::int64_t done, std::int64_t total) {
       progress_.at(what, done, total);
@@ -265,9 +306,8 @@ class Run {
     if (e.interrupted) return;
     state_.evaluated = state_.step;
     const bool partial = e.examples < splits_.dev.size();
-    progress_.line(fmt::format(
-        "step {}  dev loss {:.4f}  dev accuracy {:.2f} %  ({}{} examples, {})", state_.step, e.loss,
-        100 * e.accuracy, partial ? "the first " : "", e.examples, duration_text(e.seconds)));
+    progress_.line(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step, to_text(e),
+                               partial ? "the first " : "", e.examples, duration_text(e.seconds)));
     folder_.add_metric({{"kind", "eval"},
                         {"split", "dev"},
                         {"step", state_.step},
@@ -275,7 +315,14 @@ class Run {
                         {"accuracy", e.accuracy},
                         {"examples", e.examples},
                         {"partial", partial},
-                        {"seconds", e.seconds}});
+                        {"seconds", e.seconds},
+                        {"train_seconds", state_.train_seconds},
+                        {"tokens", state_.tokens}});
+    if (!predicts_masked()) {
+      const std::string passed = state_.reached.add(
+          splits_.dev.name(), {state_.step, state_.train_seconds, state_.tokens, e.accuracy});
+      if (!passed.empty()) progress_.line(passed);
+    }
     select(e);
   }
 
@@ -313,13 +360,28 @@ class Run {
   }
 
   int say_finished() {
+    if (predicts_masked()) {
+      progress_.line(fmt::format("{}: pre-training finished before", folder_.path().string()));
+      return 0;
+    }
     progress_.line(fmt::format("{}: finished before, not run again", folder_.path().string()));
     print_result(*finished_before_, folder_.result());
     return 0;
   }
 
+  /// What pre-training ends with: hidden tokens of the dev split. The test split is not looked at.
+  int finish_pretraining() {
+    const Evaluation e = evaluate_split(splits_.dev, config_.eval_examples, "dev");
+    if (e.interrupted) return say_stopped();
+    const json result = pretraining_result_json(config_, json_, state_, e);
+    folder_.write_json(folder_.result(), result);
+    progress_.line(fmt::format("pre-training done: {}; {}", to_text(e), folder_.last().string()));
+    return 0;
+  }
+
   /// Dev and test over whole splits with the selected weights.
   int finish() {
+    if (predicts_masked()) return finish_pretraining();
     const std::int64_t peak = memory_stats(config_.device).peak_bytes;
     std::int64_t selected = state_.step;
     if (config_.select != Select::last) {
@@ -371,7 +433,30 @@ class Run {
 int train(const RunConfig& config, const TrainOptions& options) {
   set_precision(config.device, config.precision);
   watch_signals();
-  return Run(config, options).go();
+  if (config.pretraining.steps == 0) return Run(config, options).go();
+
+  if (options.existing == RunFolder::Existing::refuse) refuse_existing(options.out);
+  TrainOptions first = options, second = options;
+  first.out = options.out / "pretraining";
+  second.init = first.out / "last.safetensors";
+  const std::int64_t both = options.stop_after;
+  first.stop_after = both < config.pretraining.steps ? both : 0;
+  const RunConfig phase = pretraining_of(config);
+  if (const int code = Run(phase, first).go(); code != 0) return code;
+  if (first.stop_after > 0) return 0;
+  second.stop_after = both > config.pretraining.steps ? both - config.pretraining.steps : 0;
+  if (both > 0 && second.stop_after == 0) return 0;
+  return Run(config, second).go();
+}
+
+int pretrain(const RunConfig& config, const TrainOptions& options) {
+  if (config.pretraining.steps == 0) {
+    throw UsageError("pretrain: expected pretrain_steps, the number of steps, above 0 (--steps)");
+  }
+  set_precision(config.device, config.precision);
+  watch_signals();
+  const RunConfig phase = pretraining_of(config);
+  return Run(phase, options).go();
 }
 
 }  // namespace skytape::train

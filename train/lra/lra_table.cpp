@@ -42,6 +42,7 @@ FinishedRun read_run(const fs::path& folder) {
   run.seed = result["seed"].get<std::uint64_t>();
   run.dev = result["dev_accuracy"].get<double>();
   run.test = result["test_accuracy"].get<double>();
+  run.times = time_to_accuracy_from(result.value("time_to_accuracy", json::object()));
   for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
     if (config.value(key, json()) != result[key]) {
       throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
@@ -253,7 +254,7 @@ FoundRuns find_runs(const fs::path& folder) {
 
 std::string settings_of(const json& config) {
   std::string text = config.value("recipe", "");
-  const json settings = config.value("settings", json::object());
+  const json settings = in_todays_spelling(config.value("settings", json::object()));
   for (const auto& [key, entry] : settings.items()) {  // nlohmann::json keeps keys sorted
     if (!entry.value("origin", "").starts_with("--")) continue;
     text += fmt::format(", {}={}", key, entry.value("value", ""));
@@ -297,7 +298,7 @@ Table to_table(const AccuracyTable& table) {
   }
   out.notes.emplace_back(
       "Over several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
-      "floor.");
+      "baseline.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
   return out;
 }

@@ -11,6 +11,7 @@
 
 #include "train/formats/table.hpp"
 #include "train/papers/paper_results.hpp"
+#include "train/runs/time_to_accuracy.hpp"
 
 namespace skytape::train {
 
@@ -22,6 +23,7 @@ struct FinishedRun {
   std::string settings;  // as settings_of() says
   std::uint64_t seed = 0;
   double dev = 0, test = 0;  // accuracy, shares
+  TimeToAccuracy times;      // empty in results of older programs
   nlohmann::json config;     // config.json
 };
 

@@ -22,7 +22,7 @@ Tensor view(const Tensor& flat, const Parameter& p) {
   return flat.slice(p.offset, p.offset + p.shape.numel()).reshape(p.shape);
 }
 
-json to_json(const RunState& s, std::int64_t summed_steps) {
+json state_json(const RunState& s, std::int64_t summed_steps) {
   return {{"step", s.step},
           {"epoch", s.cursor.epoch},
           {"position", s.cursor.position},
@@ -34,6 +34,7 @@ json to_json(const RunState& s, std::int64_t summed_steps) {
           {"tokens", s.tokens},
           {"train_seconds", s.train_seconds},
           {"waited_seconds", s.waited_seconds},
+          {"time_to_accuracy", to_json(s.reached)},
           {"summed_steps", summed_steps}};
 }
 
@@ -50,6 +51,7 @@ RunState state_from(const json& j) {
   j.at("tokens").get_to(s.tokens);
   j.at("train_seconds").get_to(s.train_seconds);
   j.at("waited_seconds").get_to(s.waited_seconds);
+  s.reached = time_to_accuracy_from(j.value("time_to_accuracy", json::object()));
   return s;
 }
 
@@ -78,7 +80,7 @@ void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
 
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
                      const RunState& state, const json& config) {
-  if (!tensor::all_finite(model.parameters().values()) || !trainer.figures_finite()) {
+  if (!tensor::all_finite(model.parameters().values()) || !trainer.metrics_finite()) {
     throw NonFiniteError(fmt::format(
         "train: loss or weights are not finite at step {}; {} keeps the last good state (train "
         "--check-finite names the first op that went wrong)",
@@ -94,7 +96,7 @@ void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Traine
   tensors.emplace_back(kSums, trainer.sums());
   write_safetensors(
       path, tensors,
-      {{kConfig, config.dump()}, {kState, to_json(state, trainer.summed_steps()).dump()}});
+      {{kConfig, config.dump()}, {kState, state_json(state, trainer.summed_steps()).dump()}});
 }
 
 CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::path& path) {

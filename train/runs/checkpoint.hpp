@@ -12,6 +12,7 @@
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "train/formats/safetensors.hpp"
+#include "train/runs/time_to_accuracy.hpp"
 #include "train/step/trainer.hpp"
 
 namespace skytape::train {
@@ -28,6 +29,7 @@ struct RunState {
   std::int64_t tokens = 0;      // real tokens trained on
   double train_seconds = 0;     // without evaluations
   double waited_seconds = 0;    // for the loader
+  TimeToAccuracy reached;
 };
 
 /// Writes the run as it stands. Error if a weight is not finite (NonFiniteError) or the disk full;

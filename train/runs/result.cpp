@@ -35,6 +35,8 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
           {"steps_per_second", static_cast<double>(o.state.step) / seconds},
           {"tokens_per_second", static_cast<double>(o.state.tokens) / seconds},
           {"tokens", o.state.tokens},
+          {"time_to_accuracy",
+           to_json(o.state.reached, full_config.at("data").at("name").get<std::string>())},
           {"peak_bytes", o.peak_bytes},
           {"peak_rss_bytes", peak_resident_bytes()},
           {"parameters", o.parameters},
@@ -45,6 +47,25 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
             {"direct", o.steps.direct}}},
           {"precision", precision == config.settings.end() ? "fp32" : precision->value},
           {"trivial_floor", trivial_baseline(config.task->name).accuracy},
+          {"revision", revision()},
+          {"data", full_config.at("data")},
+          {"settings", full_config.at("settings")},
+          {"machine", full_config.at("machine")}};
+}
+
+nlohmann::json pretraining_result_json(const RunConfig& config, const nlohmann::json& full_config,
+                                       const RunState& state, const Evaluation& dev) {
+  return {{"task", full_config.at("data").at("name")},
+          {"attention", config.method->name},
+          {"recipe", config.recipe},
+          {"seed", config.seed},
+          {"phase", "pretraining"},
+          {"steps", state.step},
+          {"train_seconds", state.train_seconds},
+          {"tokens", state.tokens},
+          {"masked_loss", dev.loss},
+          {"masked_accuracy", dev.accuracy},
+          {"dev_examples", dev.examples},
           {"revision", revision()},
           {"data", full_config.at("data")},
           {"settings", full_config.at("settings")},
@@ -80,6 +101,7 @@ std::optional<nlohmann::json> finished_result(const std::filesystem::path& folde
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
     if (!first_difference(read_json(config), full_config).empty()) return {};
+    if (full_config.value("phase", "") == "pretraining") return read_json(result);
     return read_result(result);
   } catch (const DataError&) {
     return {};

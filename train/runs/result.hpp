@@ -38,6 +38,11 @@ struct Outcome {
 /// The figures of a result on stdout.
 void print_result(const nlohmann::json& result, const std::filesystem::path& file);
 
+/// result.json of a pre-training: steps, time, tokens, and the loss over the hidden tokens of dev.
+[[nodiscard]] nlohmann::json pretraining_result_json(const RunConfig& config,
+                                                     const nlohmann::json& full_config,
+                                                     const RunState& state, const Evaluation& dev);
+
 /// A warning when the test accuracy is not above what needs no attention; else empty.
 [[nodiscard]] std::string baseline_warning(const RunConfig& config, const Evaluation& test);
 

@@ -9,6 +9,7 @@
 #include "train/config/recipes.hpp"
 #include "train/process/progress.hpp"
 #include "train/runs/run_folder.hpp"
+#include "train/runs/time_to_accuracy.hpp"
 
 namespace skytape::train {
 namespace {
@@ -58,6 +59,12 @@ std::string chosen_settings(const json& settings) {
   return text.empty() ? "nothing" : text;
 }
 
+/// "4 min, step 250".
+Cell after(const std::optional<Moment>& moment) {
+  if (!moment) return {};
+  return fmt::format("{}, step {}", duration_text(moment->seconds), grouped(moment->step));
+}
+
 void fill(Table& table, const json& config, const json& result, const Metrics& metrics) {
   const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
   const auto number = [](const json& object, const char* key, const char* format) -> Cell {
@@ -90,6 +97,10 @@ void fill(Table& table, const json& config, const json& result, const Metrics& m
   const double baseline = trivial_baseline(task).accuracy;
   row("reached without attention",
       baseline < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * baseline)));
+  const TimeToAccuracy times = time_to_accuracy_from(
+      result.is_null() ? json::object() : result.value("time_to_accuracy", json::object()));
+  row("above that after", after(times.trivial));
+  row("above the papers' best cell after", after(times.paper));
   row("training time",
       result.is_null() ? Cell() : Cell(duration_text(result.at("train_seconds").get<double>())));
   const json& speed = result.is_null() ? metrics.last : result;

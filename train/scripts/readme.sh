@@ -1,21 +1,102 @@
 #!/usr/bin/env bash
-# readme.sh [--check]: writes the tables of README.md, or checks that they are current: the attention
-# methods from the registry, the speed from the committed race.
+# readme.sh [--check]: writes the generated tables of the pages, or checks the pages:
+#   - the tables are current (attention methods from the registry, speed from the committed race);
+#   - README.md has at most 150 lines, the page of a folder at most 40 written by hand;
+#   - every link, file, make target, variable, subcommand and option that a page names exists.
 set -eu
-attention=$(mktemp)
-speed=$(mktemp)
-fresh=$(mktemp)
-trap 'rm -f "$attention" "$speed" "$fresh"' EXIT
-build/skytape info attention --markdown > "$attention"
-sed -n '3,$p' train/results/race-cpu.md > "$speed"
-awk -v attention="$attention" -v speed="$speed" '
-  function put(file,  line) { print; print ""; while ((getline line < file) > 0) print line; print ""; skip = 1 }
-  /^<!-- attention table/ { put(attention); next }
-  /^<!-- speed table/ { put(speed); next }
-  /^<!-- end of (attention|speed) table/ { skip = 0 }
-  !skip { print }' README.md > "$fresh"
-if [ "${1:-}" = --check ]; then
-  diff -u README.md "$fresh" || { echo "README.md: a table is not current; make readme writes it"; exit 1; }
-else
-  cp "$fresh" README.md
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mapfile -t pages < <(find README.md tensor autograd attention nn data train tests -name README.md
+                     find train/results -name speed.md -o -name accuracy.md)
+failed=0
+complain() { echo "$1"; failed=1; }
+
+# table NAME PAGE FILE: the text of FILE belongs between the markers of table NAME in PAGE.
+table() {
+  awk -v name="$1" -v table="$3" '
+    $0 ~ "^<!-- " name " table" {
+      print; print ""; while ((getline line < table) > 0) print line; print ""; inside = found = 1; next }
+    $0 ~ "^<!-- end of " name " table" { inside = 0 }
+    !inside { print }
+    END { exit inside || !found }' "$2" >"$scratch/page" || { complain "$2: no two markers of the $1 table"; return; }
+  if [ "$mode" = write ]; then
+    cat "$scratch/page" >"$2"
+  elif ! diff -u "$2" "$scratch/page"; then
+    complain "$2: the $1 table is not current; make readme writes it"
+  fi
+}
+
+# by_hand PAGE: its lines without generated tables.
+by_hand() { awk '/^<!-- .* table: written by/ { skip = 1 } !skip { print } /^<!-- end of/ { skip = 0 }' "$1"; }
+
+at_most() {
+  local lines; lines=$(by_hand "$2" | wc -l)
+  [ "$lines" -le "$1" ] || complain "$2: $lines lines, expected at most $1"
+}
+
+# exists PAGE NAME: a file or folder, seen from the root or from the page; * stands for any text.
+# `_cpu.cpp` and `.cu` mean any file that ends so, and `vmean.cpp` alone lies in any folder.
+exists() {
+  compgen -G "$2" >/dev/null || compgen -G "$(dirname "$1")/$2" >/dev/null && return
+  case $2 in */*) return 1 ;; [._]*) set -- "$1" "*$2" ;; esac
+  [ -n "$(find "${layers[@]}" -name "$2" -print -quit)" ]
+}
+layers=(tensor autograd attention nn data train tests)
+
+# command PAGE WORDS…: of `make` or `skytape`; its target or subcommand, variables and options exist.
+command_exists() {
+  local page=$1 program=$2 word
+  shift 2
+  for word in "$@"; do
+    word=${word#ARGS=} word=${word//\"/} word=${word#(} word=${word%[,;.:)]}
+    case $word in
+      --*) word=${word%%=*}
+          grep -rqF -e "$word" train/cli train/scripts/race.py ||
+            complain "$page: no option $word" ;;
+      [A-Z]*=*) grep -qw -e "${word%%=*}" Makefile train/scripts/*.sh ||
+            complain "$page: make has no variable ${word%%=*}" ;;
+      [a-z]*) [ "$program" = named ] && continue
+          case $program in
+            make) grep -q "^$word:" Makefile || complain "$page: make has no target $word" ;;
+            *) grep -rqPz "add_subcommand\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
+          esac
+          program=named ;;
+    esac
+  done
+}
+
+names_exist() {
+  local page=$1 name
+  while read -r name; do  # links and images
+    case $name in *://* | '#'*) ;; *)
+      [ -e "$(dirname "$page")/${name%%#*}" ] || complain "$page: link to $name, which does not exist" ;;
+    esac
+  done < <(by_hand "$page" | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//')
+  while read -r name; do  # `in backticks`
+    case $name in
+      make\ * | skytape\ * | build/skytape\ *) read -ra words <<<"$name"; command_exists "$page" "${words[@]}" ;;
+      *[\ \<\>\(\)\{\}=,:…~]* | runs/* | build/* | datasets/*) ;;
+      */* | [._]*.c* | *.[ch]pp | *.cu | *.def | *.sh | *.py | *.md)
+        exists "$page" "$name" || complain "$page: $name does not exist" ;;
+    esac
+  done < <(by_hand "$page" | awk '/^```/ { code = !code } !code && !/^    /' | grep -o '`[^`]*`' | tr -d '`')
+  while read -ra words; do  # commands in blocks
+    command_exists "$page" "${words[@]}"
+  done < <(by_hand "$page" | awk '/^```/ { code = !code } code || /^    /' |
+           sed -n 's/ *#.*//; s/^ *\(\$ \)\{0,1\}\(make\|build\/skytape\) /\2 /p')
+}
+
+mode="write"
+[ "${1:-}" != --check ] || mode=check
+build/skytape info attention --markdown >"$scratch/attention"
+sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
+table attention attention/README.md "$scratch/attention"
+table speed train/results/speed.md "$scratch/speed"
+if [ "$mode" = check ]; then
+  at_most 150 README.md
+  for page in "${pages[@]}"; do
+    case $page in */README.md) at_most 40 "$page" ;; esac
+    names_exist "$page"
+  done
 fi
+exit "$failed"

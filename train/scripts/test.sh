@@ -17,7 +17,7 @@ elif [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
   failed=1
 fi
 
-# A ten-line program outside the tree builds against the installed library and checks its gradient.
+# A small program outside the tree builds against the installed library and checks an op of its own.
 if train/scripts/test_install.sh "$B" "$scratch"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 
 echo "$passed passed, $failed failed"

@@ -13,6 +13,21 @@
 namespace skytape::train {
 namespace {
 
+/// Hides tokens of a batch whose first example has that number in its split; every target counts
+/// one. Returns their number.
+std::int64_t hide_for_evaluation(data::Batch& batch, std::int64_t first,
+                                 const data::MaskingOptions& masking) {
+  hide_tokens(batch, first, masking);
+  std::int64_t count = 0;
+  for (std::vector<float>& weights : batch.target_weight) {
+    for (float& weight : weights) {
+      count += weight > 0;
+      weight = weight > 0 ? 1.0f : 0.0f;
+    }
+  }
+  return count;
+}
+
 Device device_of(const nn::Model& model) {
   return model.parameters().parameters().front().value.device();
 }
@@ -34,13 +49,20 @@ void Evaluator::submit(std::size_t microbatch, std::uint64_t seed) {
   context.fewest_tokens = feed.fewest_tokens;
 
   Tape tape(Tape::Mode::eval);
-  const Tensor logits = model_.logits(tape, feed.input, context).value();  // [B, C]
-  const Tensor losses = tensor::cross_entropy(logits, feed.labels).first;  // [B]
-  const Tensor correct = tensor::correct(logits, feed.labels);             // [B]
+  Tensor loss, correct;  // sums over the microbatch
+  if (model_.config().objective == nn::Objective::predict_masked) {
+    const nn::Scored scored = model_.masked(tape, feed.input, feed.targets, context);
+    loss = scored.loss.value();
+    correct = scored.correct;
+  } else {
+    const Tensor logits = model_.logits(tape, feed.input, context).value();  // [B, C]
+    loss = tensor::sum_all(tensor::cross_entropy(logits, feed.labels).first);
+    correct = tensor::sum_all(tensor::correct(logits, feed.labels));
+  }
   Tensor loss_sum = sums_.slice(0, 1);
   Tensor correct_sum = sums_.slice(1, 2);
-  tensor::accumulate(loss_sum, tensor::sum_all(losses).reshape({1}));
-  tensor::accumulate(correct_sum, tensor::sum_all(correct).reshape({1}));
+  tensor::accumulate(loss_sum, loss.reshape({1}));
+  tensor::accumulate(correct_sum, correct.reshape({1}));
 }
 
 Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions batches,
@@ -54,7 +76,16 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
 
   sums_.fill(0);
   Evaluation result;
+  std::int64_t counted = 0;  // examples, or hidden tokens
+  data::Batch hidden;        // with tokens hidden
   while (const data::Batch* batch = loader.next()) {
+    if (options.masking) {
+      hidden = *batch;
+      counted += hide_for_evaluation(hidden, result.examples, *options.masking);
+      batch = &hidden;
+    } else {
+      counted += batch->size;
+    }
     inputs_.send(*batch, microbatches_of(*batch, {1, options.positions}), {result.examples, {}});
     for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
       StepGraphs::Layout layout = inputs_.layout(i);
@@ -69,7 +100,7 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
     }
   }
   const std::vector<double> values = sums_.to_vector();
-  const auto count = static_cast<double>(std::max<std::int64_t>(1, result.examples));
+  const auto count = static_cast<double>(std::max<std::int64_t>(1, counted));
   result.loss = values[0] / count;
   result.accuracy = values[1] / count;
   result.waited_seconds = loader.waited_seconds();

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "data/batches.hpp"
 #include "data/cache/dataset.hpp"
+#include "data/masking.hpp"
 #include "nn/model.hpp"
 #include "train/step/step_graphs.hpp"
 #include "train/step/step_inputs.hpp"
@@ -13,18 +15,20 @@
 namespace skytape::train {
 
 struct Evaluation {
-  double loss = 0;      // mean cross entropy
-  double accuracy = 0;  // share of examples
+  double loss = 0;      // mean cross entropy; of hidden tokens, or their mean absolute error
+  double accuracy = 0;  // share of examples, or of hidden tokens
   std::int64_t examples = 0;
   double seconds = 0;
   double waited_seconds = 0;  // for the loader
-  bool interrupted = false;   // `stop` said so: the figures are of the examples so far
+  bool interrupted = false;   // `stop` said so: the numbers are of the examples so far
 };
 
 struct EvaluateOptions {
   std::int64_t examples = 0;   // the first so many; 0: all
   std::uint64_t seed = 42;     // of the methods' draws
   std::int64_t positions = 0;  // of a microbatch, see MicrobatchLimits; 0: whole batches
+  /// What is hidden, for a model that predicts it: the same in every pass.
+  std::optional<data::MaskingOptions> masking;
   /// Asked after each batch; true ends the pass early.
   std::function<bool()> stop;
   /// Called after each batch with the examples done and to do.

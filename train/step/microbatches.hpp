@@ -11,9 +11,8 @@ namespace skytape::train {
 
 /// What bounds a microbatch. The defaults compute a batch at once.
 struct MicrobatchLimits {
-  std::int64_t accumulate = 1;  // at least so many microbatches of equal size, but for the last
-  std::int64_t positions =
-      0;  // padded positions of a microbatch, if it has two examples; 0: any number
+  std::int64_t accumulate = 1;  // at least so many of equal size, but for the last
+  std::int64_t positions = 0;   // most padded positions in one, if it has two examples; 0: any
 };
 
 /// The number of positions that suits the CPU's caches and keeps all threads busy.
@@ -25,12 +24,12 @@ struct Microbatch {
   std::int64_t width = 0;          // trimmed positions
 };
 
-/// Every example of the batch in one microbatch: sorted by length (equal ones in batch order), longest
-/// first, so the place of an example does not depend on the limits.
+/// Every example of the batch in one of the microbatches: sorted by length (equal ones in batch
+/// order), longest first, so the place of an example does not depend on the limits.
 [[nodiscard]] std::vector<Microbatch> microbatches_of(const data::Batch& batch,
                                                       const MicrobatchLimits& limits);
 
-/// The batch as it is, in one microbatch.
+/// The batch as it is, as one microbatch.
 [[nodiscard]] Microbatch whole(const data::Batch& batch);
 
 }  // namespace skytape::train

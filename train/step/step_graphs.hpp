@@ -1,5 +1,5 @@
-// Replays steps: one CUDA graph for each layout of a batch, or of each microbatch where it is computed in
-// several.
+// Replays steps: one CUDA graph for each layout of a batch, or of each microbatch where a batch is
+// computed in several.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class StepGraphs {
  public:
   using Layout = std::vector<std::int64_t>;
   /// Layouts that are remembered, the least recently used one forgotten first. Trimmed widths are
-  /// 64 apart, so the tasks have up to 64 of them (Path-X 256); a step in two microbatches twice as many.
+  /// 64 apart, so the tasks have up to 64 of them (Path-X 256); a step in two microbatches has
+  /// twice as many.
   static constexpr std::size_t kMost = 128;
 
   /// Off, or on a CPU: every step runs directly.

@@ -9,9 +9,9 @@
 namespace skytape::train {
 namespace {
 
-// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the microbatches. Of
-// a microbatch: ids and mask of each tower, labels.
-constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kChunks = 64;
+// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the
+// microbatches. Of a microbatch: ids and mask of each tower, labels, targets of each tower.
+constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kMicrobatches = 64;
 constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
 
 std::int64_t align(std::int64_t bytes) {
@@ -25,29 +25,48 @@ std::int64_t cell_bytes(const Microbatch& microbatch) {
 std::int64_t label_bytes(const Microbatch& microbatch) {
   return align(4 * std::ssize(microbatch.rows));
 }
-std::int64_t chunk_bytes(const Microbatch& microbatch, std::int64_t towers) {
-  return 2 * towers * cell_bytes(microbatch) + label_bytes(microbatch);
+/// Bytes of one array of targets, `targets` places a sequence.
+std::int64_t target_bytes(const Microbatch& microbatch, std::int64_t targets) {
+  return align(4 * std::ssize(microbatch.rows) * targets);
+}
+std::int64_t microbatch_bytes(const Microbatch& microbatch, std::int64_t towers,
+                              std::int64_t targets) {
+  return towers * (2 * cell_bytes(microbatch) + 3 * target_bytes(microbatch, targets)) +
+         label_bytes(microbatch);
 }
 
 /// Columns [0, width) of the chosen rows of a [B, N] array, one behind the other.
 template <class T> void write_rows(const std::vector<T>& cells, std::int64_t columns,
-                                   const Microbatch& microbatch, std::byte* to) {
-  const auto bytes = static_cast<std::size_t>(microbatch.width) * sizeof(T);
+                                   const Microbatch& microbatch, std::int64_t width,
+                                   std::byte* to) {
+  const auto bytes = static_cast<std::size_t>(width) * sizeof(T);
   for (const std::int64_t row : microbatch.rows) {
     std::memcpy(to, cells.data() + row * columns, bytes);
     to += bytes;
   }
 }
 
-void write_chunk(const data::Batch& batch, const Microbatch& microbatch, std::byte* to) {
+void write_microbatch(const data::Batch& batch, const Microbatch& microbatch,
+                      std::byte* const start) {
+  std::byte* to = start;
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    write_rows(batch.ids[t], batch.width, microbatch, to);
-    write_rows(batch.mask[t], batch.width, microbatch, to + cell_bytes(microbatch));
+    write_rows(batch.ids[t], batch.width, microbatch, microbatch.width, to);
+    write_rows(batch.mask[t], batch.width, microbatch, microbatch.width,
+               to + cell_bytes(microbatch));
     to += 2 * cell_bytes(microbatch);
   }
   for (const std::int64_t row : microbatch.rows) {
     std::memcpy(to, &batch.labels[static_cast<std::size_t>(row)], sizeof(std::int32_t));
     to += sizeof(std::int32_t);
+  }
+  if (batch.targets == 0) return;
+  to = start + microbatch_bytes(microbatch, batch.towers, 0);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
+    const std::int64_t step = target_bytes(microbatch, batch.targets);
+    write_rows(batch.target_at[t], batch.targets, microbatch, batch.targets, to);
+    write_rows(batch.target_ids[t], batch.targets, microbatch, batch.targets, to + step);
+    write_rows(batch.target_weight[t], batch.targets, microbatch, batch.targets, to + 2 * step);
+    to += 3 * step;
   }
 }
 
@@ -56,11 +75,11 @@ void write_chunk(const data::Batch& batch, const Microbatch& microbatch, std::by
 /// Room for microbatches of full width, so that each stays where it is.
 void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches) {
   begins_.clear();
-  std::int64_t widest = kChunks;
+  std::int64_t widest = kMicrobatches;
   for (Microbatch microbatch : microbatches) {
     begins_.push_back(widest);
     microbatch.width = std::max(microbatch.width, batch.nominal_length);
-    widest += chunk_bytes(microbatch, batch.towers);
+    widest += microbatch_bytes(microbatch, batch.towers, batch.targets);
   }
   if (static_cast<std::size_t>(widest) <= capacity_) return;
   capacity_ = static_cast<std::size_t>(widest);
@@ -71,9 +90,10 @@ void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>
 void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbatches,
                       const StepNumbers& numbers) {
   reserve(batch, microbatches);
-  chunks_ = std::move(microbatches);
+  microbatches_ = std::move(microbatches);
   towers_ = batch.towers;
   examples_ = batch.size;
+  targets_ = batch.targets;
   std::byte* const to = staging_->host();
   std::memcpy(to + kHyper, numbers.hyper.data(), sizeof(numbers.hyper));
   const auto step = static_cast<std::int32_t>(numbers.step);
@@ -83,16 +103,16 @@ void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbat
     const std::int32_t fewest = *std::min_element(counts.begin(), counts.end());
     std::memcpy(to + kFewest + 4 * t, &fewest, sizeof(fewest));
   }
-  std::int64_t end = kChunks;
-  for (std::size_t i = 0; i < chunks_.size(); ++i) {
-    write_chunk(batch, chunks_[i], to + begins_[i]);
-    end = begins_[i] + chunk_bytes(chunks_[i], towers_);
+  std::int64_t end = kMicrobatches;
+  for (std::size_t i = 0; i < microbatches_.size(); ++i) {
+    write_microbatch(batch, microbatches_[i], to + begins_[i]);
+    end = begins_[i] + microbatch_bytes(microbatches_[i], towers_, targets_);
   }
   staging_->send(static_cast<std::size_t>(end));
 }
 
 Feed StepInputs::feed(std::size_t index) const {
-  const Microbatch& microbatch = chunks_.at(index);
+  const Microbatch& microbatch = microbatches_.at(index);
   const std::int64_t examples = std::ssize(microbatch.rows);
   const Tensor& place = staging_->place();
   std::int64_t at = begins_[index];
@@ -105,6 +125,15 @@ Feed StepInputs::feed(std::size_t index) const {
     at += 2 * cell_bytes(microbatch);
   }
   feed.labels = place.view(at, {examples}, DType::i32);
+  if (targets_ == 0) return feed;
+  at = begins_[index] + microbatch_bytes(microbatch, towers_, 0);
+  const std::int64_t step = target_bytes(microbatch, targets_);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(towers_); ++t) {
+    feed.targets.at[t] = place.view(at, {examples, targets_}, DType::i32);
+    feed.targets.ids[t] = place.view(at + step, {examples, targets_}, DType::i32);
+    feed.targets.weight[t] = place.view(at + 2 * step, {examples, targets_}, DType::f32);
+    at += 3 * step;
+  }
   return feed;
 }
 
@@ -112,12 +141,13 @@ Tensor StepInputs::step() const { return staging_->place().view(kStep, {1}, DTyp
 Tensor StepInputs::hyper() const { return staging_->place().view(kHyper, {4}, DType::f64); }
 
 std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
-  const Microbatch& microbatch = chunks_.at(index);
+  const Microbatch& microbatch = microbatches_.at(index);
   return {static_cast<std::int64_t>(precision(device_)),
           places_,
           towers_,
           examples_,
-          std::ssize(chunks_),
+          targets_,
+          std::ssize(microbatches_),
           static_cast<std::int64_t>(index),
           begins_[index],
           microbatch.first,

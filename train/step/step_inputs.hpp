@@ -19,6 +19,7 @@ namespace skytape::train {
 struct Feed {
   nn::ModelInput input;                              // [B, N]
   Tensor labels;                                     // i32[B]
+  nn::MaskedTargets targets;                         // where the batch has some
   std::array<Tensor, nn::kMaxTowers> fewest_tokens;  // i32[1]: of the full batch, unmasked
 };
 
@@ -36,15 +37,15 @@ class StepInputs {
   void send(const data::Batch& batch, std::vector<Microbatch> microbatches,
             const StepNumbers& numbers);
 
-  [[nodiscard]] const std::vector<Microbatch>& microbatches() const { return chunks_; }
+  [[nodiscard]] const std::vector<Microbatch>& microbatches() const { return microbatches_; }
   [[nodiscard]] std::int64_t examples() const { return examples_; }  ///< of all microbatches
   [[nodiscard]] Feed feed(std::size_t microbatch) const;
   [[nodiscard]] Tensor step() const;   // i32[1]
   [[nodiscard]] Tensor hyper() const;  // f64[4]
 
-  /// Everything about the last contents that decides which work a microbatch submits: two of one layout
-  /// differ in numbers on the device only. Earlier microbatches' widths do not enter, since every microbatch
-  /// has room for its full width.
+  /// Everything about the last contents that decides which work a microbatch submits: two of one
+  /// layout differ in numbers on the device only. The widths of earlier microbatches do not enter,
+  /// since every microbatch has room for its full width.
   [[nodiscard]] std::vector<std::int64_t> layout(std::size_t microbatch) const;
 
  private:
@@ -54,9 +55,9 @@ class StepInputs {
   std::unique_ptr<Staging> staging_;
   std::int64_t places_ = 0;  // how many stagings there were: addresses are part of the layout
   std::size_t capacity_ = 0;
-  std::vector<Microbatch> chunks_;
+  std::vector<Microbatch> microbatches_;
   std::vector<std::int64_t> begins_;  // bytes before each microbatch's numbers
-  std::int64_t towers_ = 1, examples_ = 0;
+  std::int64_t towers_ = 1, examples_ = 0, targets_ = 0;
 };
 
 /// One microbatch alone.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops.hpp"
+#include "nn/loss.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"
@@ -36,8 +37,8 @@ void Trainer::step(const data::Batch& batch) {
   ++summed_steps_;
 }
 
-/// The work of a microbatch, the update after the last one: a step, where it is computed at once. It
-/// reads what changes from step to step from inputs_, on the device.
+/// The work of a microbatch and, after the last one, the update: the whole step where a batch is
+/// one microbatch. It reads what changes from step to step from inputs_, on the device.
 void Trainer::submit(std::size_t index) {
   if (index == 0) model_.parameters().zero_gradients();
   add_microbatch(index);
@@ -49,7 +50,6 @@ void Trainer::submit(std::size_t index) {
 
 void Trainer::add_microbatch(std::size_t index) {
   const Microbatch& microbatch = inputs_.microbatches()[index];
-  const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
   const Feed feed = inputs_.feed(index);
   nn::StepContext context;
   context.training = true;
@@ -61,24 +61,35 @@ void Trainer::add_microbatch(std::size_t index) {
   tape.check_finite(check_finite_);
   if (seconds_ != nullptr) tape.time_ops(*seconds_);
   try {
-    const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
-    const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
-    Var loss = cross_entropy(logits, feed.labels);                        // scalar
-    if (inputs_.microbatches().size() > 1) {
-      loss = affine(loss, static_cast<double>(microbatch.rows.size()) / examples);
-    }
-    tape.backward(loss);
+    const nn::Scored scored = score(tape, index, feed, context);
+    tape.backward(scored.loss);
 
     Tensor loss_sum = sums_.slice(0, 1);
     Tensor correct_sum = sums_.slice(1, 2);
-    tensor::accumulate(loss_sum, loss.value().reshape({1}));
-    tensor::accumulate(correct_sum, tensor::sum_all(correct).reshape({1}), 1.0 / examples);
+    tensor::accumulate(loss_sum, scored.loss.value().reshape({1}));
+    tensor::accumulate(correct_sum, scored.correct.reshape({1}));
   } catch (const NonFiniteError&) {
     throw;
   } catch (const Error& error) {
     if (!capturing()) throw;
     throw Error(join("while a training step is captured, ", tape.position(), ": ", error.what()));
   }
+}
+
+/// Loss and correct share of a microbatch, as its parts of the whole batch's.
+nn::Scored Trainer::score(Tape& tape, std::size_t index, const Feed& feed,
+                          const nn::StepContext& context) const {
+  if (model_.config().objective == nn::Objective::predict_masked) {
+    return model_.masked(tape, feed.input, feed.targets, context);
+  }
+  const auto examples = static_cast<double>(inputs_.examples());        // of all microbatches
+  const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
+  const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
+  Var loss = nn::classification_loss(logits, feed.labels, model_.config().label_smoothing);
+  if (inputs_.microbatches().size() > 1) {
+    loss = affine(loss, static_cast<double>(inputs_.microbatches()[index].rows.size()) / examples);
+  }
+  return {loss, tensor::affine(tensor::sum_all(correct), 1.0 / examples)};
 }
 
 void Trainer::add_time(const char* part, Clock::time_point start) {
@@ -93,9 +104,9 @@ TrainMetrics Trainer::take_metrics() {
   const TrainMetrics metrics{sums[0] / steps, sums[1] / steps, summed_steps_};
   sums_.fill(0);
   summed_steps_ = 0;
-  return figures;
+  return metrics;
 }
 
-bool Trainer::figures_finite() const { return tensor::all_finite(sums_); }
+bool Trainer::metrics_finite() const { return tensor::all_finite(sums_); }
 
 }  // namespace skytape::train

@@ -1,6 +1,6 @@
-// One optimiser step: upload, forward and backward of each microbatch, update. Nothing in a step waits
-// for the device; loss and accuracy accumulate there and are read at log points only. On a GPU the
-// step of each layout of a batch is captured in a CUDA graph and replayed.
+// One optimiser step: upload, forward and backward of each microbatch, update. Nothing in a step
+// waits for the device; loss and accuracy accumulate there and are read at log points only. On a
+// GPU the step of each layout of a batch is captured in a CUDA graph and replayed.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ struct TrainMetrics {
   std::int64_t steps = 0;
 };
 
-/// Gradients and updates of a model. A batch is computed in microbatches: each microbatch's mean loss counts
-/// with the microbatch's share of the batch, so the gradient is that of the whole batch.
+/// Gradients and updates of a model. A batch is computed in microbatches: the mean loss of each
+/// counts with its share of the batch, so the gradient is that of the whole batch.
 class Trainer {
  public:
   /// graphs: false submits every step op by op, also on a GPU.
@@ -35,8 +35,8 @@ class Trainer {
 
   /// Means over the steps since the last call, read from the device; then counts anew.
   [[nodiscard]] TrainMetrics take_metrics();
-  /// True while the figures since the last reading are finite. Waits for the device.
-  [[nodiscard]] bool figures_finite() const;
+  /// True while the metrics since the last reading are finite. Waits for the device.
+  [[nodiscard]] bool metrics_finite() const;
 
   /// Every op checks its output and gradient, and the first bad one throws NonFiniteError. Such
   /// steps, and timed ones, are not replayed.
@@ -47,7 +47,7 @@ class Trainer {
   void time_ops(OpSeconds* seconds) { seconds_ = seconds; }
 
   [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
-  /// Sums behind the figures, f32[2] (loss, correct share), and the steps they cover: part of a
+  /// Sums behind the metrics, f32[2] (loss, correct share), and the steps they cover: part of a
   /// checkpoint, so that a resumed run logs the same means.
   [[nodiscard]] Tensor& sums() { return sums_; }
   [[nodiscard]] std::int64_t summed_steps() const { return summed_steps_; }
@@ -59,6 +59,8 @@ class Trainer {
   void add_time(const char* part, Clock::time_point start);
   void submit(std::size_t index);
   void add_microbatch(std::size_t index);
+  [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const Feed& feed,
+                                 const nn::StepContext& context) const;
 
   nn::Model& model_;
   nn::AdamW optimizer_;

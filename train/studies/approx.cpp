@@ -82,7 +82,7 @@ void check(const InputSource& source, const ApproxOptions& options,
   }
 }
 
-/// Output of a method with start values and draws of its own.
+/// Output of a method with initial values and draws of its own.
 Tensor run_method(const Candidate& c, const attention::Inputs& in, const Random& random) {
   ParameterStore store;
   const auto method =

@@ -2,16 +2,16 @@
 // outputs, over the number of features (Figure 1 of Skyformer and of Skeinformer).
 //
 // The usual inputs are the first layer's: the embedded sequence through the projections, as in the
-// papers' figures. Each method is compared with the exact attention that it stands for (Spec::approximates). A trial
-// is one example of the source with fresh draws and fresh start values of the methods; its error is
-// the mean over the heads, and the study reports mean and standard error over trials, absolute and
-// relative to the spectral norm of the exact output.
+// papers' figures. Each method is compared with the exact attention that it stands for
+// (Spec::approximates). A trial is one example of the source with fresh draws and fresh initial
+// values of the methods; its error is the mean over the heads, and the study reports mean and standard
+// error over trials, absolute and relative to the spectral norm of the exact output.
 //
-// For comparison softmax and kernelized attention have a row "best rank d": with the truncated singular value
-// decomposition P_d of its matrix P, the error of P_d V. The papers approximate the matrix; the
-// output itself has no more than D singular values, so that its own truncation would be exact from
-// d = D on. By Eckart and Young P_d is the best matrix of rank d, but times V it is a yardstick, not
-// a bound: a method that knows V can do better.
+// For comparison softmax and kernelized attention have a row "best rank d": with the truncated
+// singular value decomposition P_d of its matrix P, the error of P_d V. The papers approximate the
+// matrix; the output itself has no more than D singular values, so that its own truncation would be
+// exact from d = D on. By Eckart and Young P_d is the best matrix of rank d, but times V it is a
+// yardstick, not a bound: a method that knows V can do better.
 //
 // Letters: H heads, N positions, D head width, d features.
 #pragma once
@@ -41,7 +41,7 @@ struct ApproxOptions {
   std::int64_t trials = 32;
   std::int64_t best_rank_trials = 4;  // of the row "best rank d", which is costly; 0: no such row
   std::int64_t layer = 0;             // of the source; -1: the last
-  std::uint64_t seed = 42;            // of draws and start values of the methods
+  std::uint64_t seed = 42;            // of draws and initial values of the methods
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 

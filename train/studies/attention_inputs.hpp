@@ -43,7 +43,7 @@ struct InputSource {
 /// UsageError unless the source has examples of n positions.
 void check_length(const InputSource& source, std::int64_t n);
 
-/// The papers' encoder (recipe skytape, task text) with softmax attention and start values from
+/// The papers' encoder (recipe skytape, task text) with softmax attention and initial values from
 /// `seed`, on uniformly random bytes; at most `longest` positions.
 [[nodiscard]] InputSource fresh_inputs(std::uint64_t seed, std::int64_t longest);
 

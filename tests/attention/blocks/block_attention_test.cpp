@@ -1,6 +1,4 @@
 // Block attention against dense attention with the same pairs, with and without a table of slots.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -11,6 +9,7 @@
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,8 +1,6 @@
 // Products with kernel matrices.
 #include "attention/feature_maps/gaussian_kernel.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
@@ -12,6 +10,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,8 +1,6 @@
 // The iterative inverse and what is built on it.
 #include "attention/inverse/iterative_inverse.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
@@ -15,6 +13,7 @@
 #include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
@@ -37,12 +36,12 @@ Tensor easy_matrices(const Shape& shape) {
 }
 
 InverseConfig config_of(const char* start, const char* backward = "unrolled",
-                        bool constant_init = false, std::int64_t steps = 6) {
+                        bool detach_start = false, std::int64_t steps = 6) {
   InverseConfig config;
   config.steps = steps;
   config.start = start;
   config.backward = backward;
-  config.constant_init = constant_init;
+  config.detach_start = detach_start;
   return config;
 }
 
@@ -67,7 +66,7 @@ Tensor reference_gradient(const Tensor& m, const InverseConfig& config, const Te
 }  // namespace
 
 TEST_CASE("a converged iterative inverse times its matrix is the identity") {
-  for (const char* start : {"original", "per_matrix"}) {
+  for (const char* start : {"official", "per_matrix"}) {
     const Tensor m = easy_matrices({2, 3, 7, 7});
     const Tensor z = inverse(m, config_of(start, "unrolled", false, 20));
     CHECK(attention::inverse_residual(m, z) < 1e-13);
@@ -88,10 +87,10 @@ TEST_CASE("eigenvalues follow e^3 (3 + e) / 4") {
 
 TEST_CASE("the two starts differ on a batch and agree on one matrix") {
   const Tensor m = softmax_matrices({2, 2, 9, 9});
-  CHECK(relative_error(inverse(m, config_of("original")), inverse(m, config_of("per_matrix"))) >
+  CHECK(relative_error(inverse(m, config_of("official")), inverse(m, config_of("per_matrix"))) >
         1e-3);
   const Tensor one = m.reshape({4, 9, 9}).slice(0, 1);
-  CHECK(relative_error(inverse(one, config_of("original")),
+  CHECK(relative_error(inverse(one, config_of("official")),
                        inverse(one, config_of("per_matrix"))) == 0);
 }
 
@@ -99,7 +98,7 @@ TEST_CASE("forward and backward of the iterative inverse equal the composition o
   for (const std::int64_t size : {1, 2, 9, 33}) {
     const Tensor m = softmax_matrices({3, 2, size, size});
     const Tensor dz = random_tensor(m.shape(), DType::f64, Device::cpu, 5);
-    for (const char* start : {"original", "per_matrix"}) {
+    for (const char* start : {"official", "per_matrix"}) {
       for (const bool constant : {false, true}) {
         const InverseConfig config = config_of(start, "unrolled", constant);
         CAPTURE(size);
@@ -115,7 +114,7 @@ TEST_CASE("forward and backward of the iterative inverse equal the composition o
 }
 
 TEST_CASE("the unrolled gradient of few steps passes gradcheck, the start included") {
-  for (const char* start : {"original", "per_matrix"}) {
+  for (const char* start : {"official", "per_matrix"}) {
     const InverseConfig config = config_of(start, "unrolled", false, 3);
     const GradcheckReport report = gradcheck(
         [&](Tape&, std::span<const Var> x) {
@@ -199,7 +198,7 @@ TEST_CASE("the iterative inverse refuses what is no batch of square matrices") {
   InverseConfig config;
   CHECK(error_text([&] {
           attention::assign("skyformer", config.options(), {{"inverse_start", "both"}});
-        }).find("original|per_matrix") != std::string::npos);
+        }).find("official|per_matrix") != std::string::npos);
 }
 
 TEST_CASE("an empty batch of matrices has an empty inverse") {

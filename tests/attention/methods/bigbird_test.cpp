@@ -1,6 +1,4 @@
 // BigBird: the table of random blocks, and blocks that count twice.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -8,6 +6,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,11 +1,10 @@
 // The Nystrom forms come closer to the kernel they approximate as landmarks are added. Random
 // features and sampled columns have the same test beside their methods (performer_test.cpp,
 // skeinformer_test.cpp, linformer_jlt_test.cpp).
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "tests/attention/methods_support.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,6 +1,4 @@
 // Informer's choice of rows and its special cases, beyond the loop over the registry.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -11,6 +9,7 @@
 #include "tensor/kernels/reduce.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

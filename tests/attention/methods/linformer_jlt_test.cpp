@@ -1,9 +1,8 @@
 // Statistics and options of the sketch of values, beyond the loop over the registry.
-#include <doctest/doctest.h>
-
 #include <string>
 
 #include "tests/attention/methods_support.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

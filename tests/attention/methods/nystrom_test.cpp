@@ -1,6 +1,4 @@
 // Nystromformer, the modified Nystrom method, and the pieces they bring.
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "attention/feature_maps/ratio.hpp"
@@ -9,6 +7,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
@@ -25,7 +24,7 @@ TEST_CASE("segment means follow the nominal length, whatever was trimmed") {
   CHECK(relative_error(attention::segment_means(x, 5, 5), x.to_vector()) == 0);
 }
 
-TEST_CASE("segment means pass gradcheck when groups differ in size") {
+TEST_CASE("segment means pass gradcheck when segments differ in size") {
   const GradcheckReport report = gradcheck(
       [](Tape&, std::span<const Var> v) {
         const Tensor x = v[0].value();

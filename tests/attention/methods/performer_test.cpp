@@ -1,6 +1,4 @@
 // Random features and what the two forms of Performer promise beyond the loop over the registry.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
 
@@ -11,6 +9,7 @@
 #include "tensor/kernels/reduce.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
@@ -185,7 +184,7 @@ TEST_CASE("official performer counts padded keys in the normaliser, corrected do
         1e-12 * norm(mean));
 }
 
-TEST_CASE("corrected performer treats examples one by one, official couples them") {
+TEST_CASE("corrected performer treats examples one by one, official needs a batch at once") {
   const Sizes sizes;
   const Problem problem = make_problem(performer(), sizes, Padding::mixed);
   for (const char* form : {"corrected", "official"}) {

@@ -1,6 +1,4 @@
 // Reformer: hashing, sorting, rounds, and what its chunks must do.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -11,6 +9,7 @@
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

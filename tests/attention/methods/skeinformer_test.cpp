@@ -1,6 +1,4 @@
 // Skeinformer: what is drawn, how many of it, and the traps of the method.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -14,6 +12,7 @@
 #include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

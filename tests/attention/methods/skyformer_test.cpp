@@ -1,9 +1,8 @@
 // Skyformer beyond what the loop over the registry checks.
-#include <doctest/doctest.h>
-
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
@@ -37,10 +36,10 @@ TEST_CASE("repeated landmarks, queries and keys in any order, equal the referenc
   CHECK(worst.error < 1e-11);
 }
 
-TEST_CASE("an original start equals the reference and couples the examples of a batch") {
+TEST_CASE("an official start equals the reference and needs a batch at once") {
   const Sizes sizes{.batch = 2, .heads = 2, .n = 12, .width = 4};
   const Problem problem = make_problem(skyformer(), sizes, Padding::none);
-  const OptionValues options = {{"inverse_start", "original"}};
+  const OptionValues options = {{"inverse_start", "official"}};
   const Tensor rows = table({0, 3, 5, 14, 17, 20, 2, 2, 9, 22, 13, 12}, {2, 1, 6});
   const Outcome both = run_with(options, problem, sizes, rows);
   const Worst worst = compare(both, run_with(options, problem, sizes, rows, true));

@@ -1,14 +1,13 @@
 // Drawing landmarks among queries and keys, and moving their rows.
 #include "attention/sampling/landmarks.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <vector>
 
 #include "tensor/movement/gather.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,6 +1,4 @@
 // Choosing positions: top-k and weighted sampling.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,6 +8,7 @@
 #include "tensor/movement/layout.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

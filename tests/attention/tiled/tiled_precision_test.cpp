@@ -1,6 +1,4 @@
 // Tiled attention on tensor cores: tf32 and bf16 lose no more than rounded operands must.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -12,6 +10,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::attention;
@@ -86,7 +85,7 @@ Results compose(const Problem& p, const Rounding& rounded) {
   };
   const Rounding exact = [](double x) { return x; };
   Results r{Numbers(q.size()), Numbers(q.size()), Numbers(k.size()), Numbers(k.size())};
-  Numbers gain(B * H * N);
+  Numbers delta(B * H * N);
   for (std::int64_t row = 0; row < B * H * N; ++row) {
     const std::int64_t bh = row / N, b = bh / H;
     const double* const qi = &q[row * D];
@@ -109,17 +108,17 @@ Results compose(const Problem& p, const Rounding& rounded) {
         r.dv[(bh * M + j) * D + c] += weight * rounded(gi[c]);
       }
     }
-    gain[row] = dot(gi, &r.out[row * D], exact);
+    delta[row] = dot(gi, &r.out[row * D], exact);
     for (std::int64_t j = 0; j < M; ++j) {
-      const double slope = rounded(w[j] * (u[j] - (softmax ? gain[row] : 0)));
+      const double dscore = rounded(w[j] * (u[j] - (softmax ? delta[row] : 0)));
       for (std::int64_t c = 0; c < D; ++c) {
-        r.dq[row * D + c] += scale * slope * rounded(k[(bh * M + j) * D + c]);
-        r.dk[(bh * M + j) * D + c] += scale * slope * rounded(qi[c]);
+        r.dq[row * D + c] += scale * dscore * rounded(k[(bh * M + j) * D + c]);
+        r.dk[(bh * M + j) * D + c] += scale * dscore * rounded(qi[c]);
       }
     }
   }
   if (!softmax) {  // the row and column terms depend on q and k too
-    for (std::int64_t e = 0; e < B * H * N * D; ++e) r.dq[e] -= scale * q[e] * gain[e / D];
+    for (std::int64_t e = 0; e < B * H * N * D; ++e) r.dq[e] -= scale * q[e] * delta[e / D];
     for (std::int64_t e = 0; e < B * H * M * D; ++e) {
       const std::int64_t at = e / D * D;
       r.dk[e] -= scale * k[e] * dot(&v[at], &r.dv[at], exact);

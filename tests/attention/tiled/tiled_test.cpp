@@ -2,7 +2,6 @@
 // the log-sum-exp, threads.
 #include "attention/tiled/tiled.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {

@@ -1,6 +1,5 @@
 #include "data/cache/cache.hpp"
 
-#include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -9,6 +8,7 @@
 
 #include "data/files/digest.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

@@ -1,10 +1,9 @@
 #include "data/files/fetch.hpp"
 
-#include <doctest/doctest.h>
-
 #include "data/files/digest.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/support/http_server.hpp"
 #include "tests/train/cli/program.hpp"
 

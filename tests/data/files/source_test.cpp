@@ -1,7 +1,6 @@
 // Files as they should not be: cut, packed badly, endless, or climbing out of their folder.
 #include "data/files/source.hpp"
 
-#include <doctest/doctest.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "data/tasks/text.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

@@ -1,13 +1,12 @@
 #include "data/pathfinder/pathfinder.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 
 #include "data/pathfinder/pathfinder_dashes.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape::data;
 

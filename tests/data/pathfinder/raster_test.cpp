@@ -1,9 +1,9 @@
 #include "data/pathfinder/raster.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <string>
+
+#include "tests/support/doctest.hpp"
 
 using namespace skytape::data;
 

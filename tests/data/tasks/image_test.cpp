@@ -1,7 +1,5 @@
 #include "data/tasks/image.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstring>
 
 #include "data/files/digest.hpp"
@@ -9,6 +7,7 @@
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

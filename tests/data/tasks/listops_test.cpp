@@ -1,6 +1,5 @@
 #include "data/tasks/listops.hpp"
 
-#include <doctest/doctest.h>
 #include <zlib.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include "data/files/source.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

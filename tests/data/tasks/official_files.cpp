@@ -2,11 +2,11 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <doctest/doctest.h>
 
 #include <fstream>
 
 #include "data/files/png.hpp"
+#include "tests/support/doctest.hpp"
 
 namespace skytape::data::synthetic {
 

@@ -1,6 +1,5 @@
 #include "data/tasks/pathfinder_files.hpp"
 
-#include <doctest/doctest.h>
 #include <signal.h>
 
 #include <chrono>
@@ -10,6 +9,7 @@
 #include "data/files/png.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;

@@ -1,12 +1,11 @@
 #include "data/tasks/retrieval.hpp"
 
-#include <doctest/doctest.h>
-
 #include "data/batches.hpp"
 #include "data/files/digest.hpp"
 #include "data/files/source.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

@@ -1,13 +1,12 @@
 #include "data/tasks/text.hpp"
 
-#include <doctest/doctest.h>
-
 #include <set>
 
 #include "data/files/source.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;

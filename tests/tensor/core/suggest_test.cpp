@@ -1,6 +1,6 @@
 #include "tensor/core/suggest.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -1,12 +1,11 @@
 #include "tensor/core/tensor.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
 
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::test;

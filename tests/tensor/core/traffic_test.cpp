@@ -1,11 +1,10 @@
 #include "tensor/core/traffic.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/optimizer.hpp"
 #include "tensor/kernels/softmax.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -1,6 +1,5 @@
 #include "tensor/gemm/gemm.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;

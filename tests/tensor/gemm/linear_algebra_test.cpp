@@ -1,13 +1,12 @@
 #include "tensor/gemm/linear_algebra.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/random/random.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;

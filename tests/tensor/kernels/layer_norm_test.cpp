@@ -1,11 +1,10 @@
 #include "tensor/kernels/layer_norm.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::test;

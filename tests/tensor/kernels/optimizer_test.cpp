@@ -1,6 +1,5 @@
 #include "tensor/kernels/optimizer.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "tensor/random/random.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;
@@ -28,7 +28,7 @@ Tensor hyper(double lr, double beta1, int t) {
       {4}, DType::f64, Device::cpu);
 }
 
-/// The update as attention.md states it, one number at a time.
+/// The update as optimizer.hpp states it, one number at a time.
 struct Scalar {
   double value, m = 0, v = 0;
   void step(double g, double lr, double beta1, int t, double clip, double decay) {

@@ -1,12 +1,11 @@
 #include "tensor/kernels/reduce.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <limits>
 
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 #ifdef _OPENMP
 #include <omp.h>

@@ -1,13 +1,12 @@
 #include "tensor/kernels/softmax.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::test;

@@ -2,13 +2,12 @@
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "tensor/core/device.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -1,13 +1,12 @@
 #include "tensor/launch/graph.hpp"
 
-#include <doctest/doctest.h>
-
 #include <optional>
 
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using data::synthetic::error_of;

@@ -1,13 +1,12 @@
 #include "tensor/launch/staging.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstring>
 
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/devices.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
+#include "tests/support/doctest.hpp"
 #endif
 
 using namespace skytape;

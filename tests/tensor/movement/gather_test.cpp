@@ -1,12 +1,12 @@
 #include "tensor/movement/gather.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <cmath>
 #include <vector>
 
 #include "tensor/random/random.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;

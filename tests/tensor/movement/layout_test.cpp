@@ -1,10 +1,9 @@
 #include "tensor/movement/layout.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tensor/kernels/reduce.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::test;

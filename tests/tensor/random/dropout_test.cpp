@@ -1,12 +1,12 @@
 #include "tensor/random/dropout.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <cmath>
 #include <vector>
 
 #include "tensor/random/philox.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;
@@ -227,7 +227,7 @@ TEST_CASE("dropout refuses wrong rates, shapes and lengths") {
   CHECK_THROWS_AS((void)dropout(x, {-0.1, {}}), Error);
   CHECK_THROWS_AS((void)dropout(x, {std::nan(""), {}}), Error);
   CHECK_THROWS_WITH_AS((void)dropout(x.reshape({16, 4}), {0.1, {}}),
-                       "dropout: expected a shape [B, N, C], got [16, 4]", Error);
+                       "dropout: expected a shape [B, N, E], got [16, 4]", Error);
   CHECK_THROWS_WITH_AS((void)dropout(x, {0.1, {}, 0, 7}),
                        "dropout: nominal_length 7 is shorter than the sequences of [2, 8, 4]",
                        Error);

@@ -1,7 +1,6 @@
 #include "tensor/random/random.hpp"
 
 #include <Random123/philox.h>
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <cmath>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "tensor/random/philox.hpp"
+#include "tests/support/doctest.hpp"
 #if defined(SKYTAPE_CUDA) && !defined(SKYTAPE_CUDA_SIMULATED)
 #include <curand.h>
 #endif

@@ -1,6 +1,5 @@
 #include "train/bench/bench_parts.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 #include <time.h>
 
@@ -9,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/doctest.hpp"
 #include "train/bench/bench.hpp"
 
 using namespace skytape;

@@ -1,8 +1,7 @@
 #include "train/bench/roofline.hpp"
 
-#include <doctest/doctest.h>
-
 #include "attention/registry.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/step/trainer.hpp"
 
 using namespace skytape;

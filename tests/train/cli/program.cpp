@@ -1,6 +1,5 @@
 #include "tests/train/cli/program.hpp"
 
-#include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -9,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "tests/support/doctest.hpp"
 #include "train/formats/safetensors.hpp"
 
 namespace skytape::test {

@@ -1,14 +1,13 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
 #include "tests/train/cli/program.hpp"
 
-#include <doctest/doctest.h>
-
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/formats/safetensors.hpp"
 
 using namespace skytape;
@@ -71,11 +70,32 @@ std::vector<nlohmann::json> metrics_of(const fs::path& run) {
   std::ifstream in(run / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     lines.push_back(nlohmann::json::parse(line));
-    for (const char* key : {"time", "seconds", "steps_per_second", "tokens_per_second"}) {
+    for (const char* key :
+         {"time", "seconds", "train_seconds", "steps_per_second", "tokens_per_second"}) {
       lines.back().erase(key);
     }
   }
   return lines;
+}
+
+/// A saved configuration in the words of versions that called the inverse's options otherwise.
+nlohmann::json in_former_spelling(nlohmann::json config) {
+  nlohmann::json& settings = config.at("settings");
+  settings["skyformer.constant_init"] = settings.at("skyformer.detach_start");
+  settings.erase("skyformer.detach_start");
+  REQUIRE(settings.at("skyformer.inverse_start").at("value") == "official");
+  settings["skyformer.inverse_start"]["value"] = "original";
+  return config;
+}
+
+/// Rewrites config.json and the checkpoint of a run so.
+void spell_as_before(const fs::path& run, const fs::path& checkpoint) {
+  const nlohmann::json config = nlohmann::json::parse(read_file(run / "config.json"));
+  std::ofstream(run / "config.json") << in_former_spelling(config);
+  train::SafetensorsFile file = train::read_safetensors(checkpoint);
+  std::string& saved = file.metadata.at("skytape.config");
+  saved = in_former_spelling(nlohmann::json::parse(saved)).dump();
+  train::write_safetensors(checkpoint, file.tensors, file.metadata);
 }
 
 int files_in(const fs::path& folder, const std::string& part) {
@@ -112,6 +132,34 @@ TEST_CASE("a run that is killed again and again ends bit for bit like one that n
   CHECK(same_tensors(w.run("whole") / "best.safetensors", w.run("killed") / "best.safetensors"));
   CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("killed")));
   CHECK(files_in(w.run("killed"), ".tmp") == 0);
+}
+
+TEST_CASE("a run of growing lengths, rotary positions and a class token resumes bit for bit") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  std::vector<std::string> more;
+  for (const char* set : {"length_warmup=12", "length_start=16", "positions=rotary", "pooling=cls",
+                          "label_smoothing=0.1"}) {
+    more.insert(more.end(), {"--set", set});
+  }
+  const auto with = [&](std::vector<std::string> last) {
+    last.insert(last.begin(), more.begin(), more.end());
+    return last;
+  };
+  const Finished whole = w.finish(w.train("whole", 16, with({})));
+  CAPTURE(whole.err);
+  REQUIRE(whole.code == 0);
+  for (const char* stop : {"3", "7", "14"}) {
+    CHECK(w.finish(w.train("part", 16, with({"--resume", "--stop-after", stop}))).code == 0);
+  }
+  CHECK(w.finish(w.train("part", 16, with({"--resume"}))).code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+  CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("part")));
+  const auto tokens = [&](const char* run) {
+    return nlohmann::json::parse(read_file(w.run(run) / "result.json"))["tokens"];
+  };
+  CHECK(tokens("whole") == tokens("part"));
+  CHECK(tokens("whole") < 16 * 4 * 63);
 }
 
 TEST_CASE("SIGTERM finishes the step, writes a checkpoint and exits with 143") {
@@ -151,6 +199,28 @@ TEST_CASE("--stop-after leaves the schedule alone and a resumed run ends like a 
 
   CHECK(w.finish(w.train("part", 12, {"--resume"})).code == 0);
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+}
+
+TEST_CASE("a run that was saved under former option names is resumed and evaluated") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto train = [&](const char* name, const char* start, std::vector<std::string> more) {
+    more.insert(more.end(), {"--set", std::string("skyformer.inverse_start=") + start});
+    return w.finish(w.train(name, 12, more));
+  };
+  REQUIRE(train("whole", "official", {}).code == 0);
+  REQUIRE(train("part", "original", {"--stop-after", "5"}).code == 0);
+  const fs::path last = w.run("part") / "last.safetensors";
+  spell_as_before(w.run("part"), last);
+
+  const Finished evaluated = w.finish({"eval", w.run("part").string(), "--checkpoint", "last",
+                                       "--split", "dev", "--device", "cpu"});
+  CAPTURE(evaluated.err);
+  CHECK(evaluated.code == 0);
+  const Finished resumed = train("part", "official", {"--resume"});
+  CAPTURE(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", last));
 }
 
 TEST_CASE("a finished run has a complete result, and eval and predict agree with it") {

@@ -1,14 +1,13 @@
 #include "train/config/recipes.hpp"
 #include "tensor/gemm/precision.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/config/run_config.hpp"
 
 using namespace skytape;
@@ -100,7 +99,7 @@ TEST_CASE("single methods accumulate as the papers' configurations say") {
   CHECK(microbatches("skytape", "text", "kernelized") == "1");
 }
 
-TEST_CASE("recipe skytape mends what the papers' code does") {
+TEST_CASE("recipe skytape fixes the known bugs of the papers' code") {
   Table t = recipe("skytape", "listops", "skyformer");
   CHECK(t["drop_close"] == "0");
   CHECK(t["mask"] == "length");
@@ -112,7 +111,7 @@ TEST_CASE("recipe skytape mends what the papers' code does") {
   Table papers = recipe("skyformer", "listops", "skyformer");
   CHECK(papers["skyformer.scale"] == "0.42044820762685725");
   CHECK(papers["skyformer.landmarks"] == "official");
-  CHECK(papers["skyformer.inverse_start"] == "original");
+  CHECK(papers["skyformer.inverse_start"] == "official");
   CHECK(papers["select_after"] == "0.2");
   CHECK(papers["eval_examples"] == "1984");
   CHECK(recipe("skeinformer", "listops", "softmax")["select"] == "best_loss");
@@ -196,6 +195,118 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
   CHECK(error_of<UsageError>([&] { (void)resolve(last); }).find("no effect") != std::string::npos);
 }
 
+TEST_CASE("pooling, positions and growing lengths reach the model and the batches") {
+  const RunConfig usual = resolve(choices());
+  CHECK(usual.model.pooling == nn::Pooling::nominal);
+  CHECK(usual.model.positions == nn::Positions::learned);
+  CHECK(usual.batches.grow_steps == 0);
+  CHECK(usual.batches.first_token == -1);
+  const RunConfig config = resolve(choices({{"pooling", "cls", "--set"},
+                                            {"positions", "rotary", "--set"},
+                                            {"rotary_base", "1000", "--set"},
+                                            {"length_warmup", "1500", "--set"},
+                                            {"length_start", "32", "--set"},
+                                            {"label_smoothing", "0.1", "--set"}}));
+  CHECK(config.model.pooling == nn::Pooling::cls);
+  CHECK(config.model.positions == nn::Positions::rotary);
+  CHECK(config.model.rotary_base == 1000);
+  CHECK(config.model.label_smoothing == 0.1);
+  CHECK(config.batches.grow_steps == 1500);
+  CHECK(config.batches.grow_start == 32);
+  CHECK(config.batches.first_token == config.model.vocabulary);
+  for (const char* pooling : {"nominal", "mean", "first", "cls", "max", "attention"}) {
+    CHECK(setting(resolve(choices({{"pooling", pooling, "--set"}})), "pooling").value == pooling);
+  }
+}
+
+TEST_CASE("model options without meaning for a run are refused where the user set them") {
+  const auto refusal = [](std::vector<Choice> values, const std::string& attention = "skyformer",
+                          const std::string& task = "listops") {
+    Choices c = choices(std::move(values));
+    c.attention = attention;
+    c.task = task;
+    return error_of<UsageError>([&] { (void)resolve(c); });
+  };
+  const auto says = [](const std::string& text, const std::string& part) {
+    CHECK_MESSAGE(text.find(part) != std::string::npos, "got: ", text);
+  };
+  const Choice rotary = {"positions", "rotary", "--set"}, cls = {"pooling", "cls", "--set"};
+  says(refusal({rotary}, "vmean"), "vmean reads neither");
+  CHECK(refusal({rotary}, "linformer").empty());
+  says(refusal({rotary, {"width", "6", "--set"}}), "expected an even width / heads, got 3");
+  says(refusal({{"rotary_base", "1000", "--set"}}), "rotary_base has no effect");
+  says(refusal({{"length_start", "32", "--set"}}), "length_start has no effect");
+  says(refusal({{"positions", "relative", "--set"}}),
+       "positions: expected learned|sinusoidal|rotary|none");
+  says(refusal({{"pooling", "sum", "--set"}}), "pooling: expected nominal|mean|first");
+  says(refusal({{"length_warmup", "90000", "--set"}}), "length_warmup: expected at most steps");
+  says(refusal({{"length_warmup", "100", "--set"}, {"length_start", "4096", "--set"}}),
+       "length_start: expected at most the 2048 positions");
+  says(refusal({cls}, "skyformer", "image"), "max_length=1023, which leaves out the last pixel");
+  CHECK(refusal({cls, {"max_length", "1023", "--set"}}, "skyformer", "image").empty());
+  says(refusal({{"pooling", "first", "--set"}, {"mask", "nonzero", "--set"}}, "skyformer", "image"),
+       "mask=nonzero hides");
+}
+
+TEST_CASE(
+    "a recipe's value that has no meaning for a method gives way to a row's, which says why") {
+  const Setting rotary = {"positions", "rotary", "recipe some"};
+  CHECK(for_method(rotary, "softmax").value == "rotary");
+  CHECK(for_method(rotary, "softmax").origin == "recipe some");
+  CHECK(for_method(rotary, "vmean").value == "learned");
+  CHECK(for_method(rotary, "vmean").origin ==
+        "recipe some, row vmean: it reads no queries and keys");
+  CHECK(for_method({"positions", "none", "recipe some"}, "vmean").value == "none");
+  for (const Instead& row : instead_rows()) {
+    CAPTURE(row.method);
+    const auto taken = [&](std::string_view value) {
+      Choices c = choices({{std::string(row.key), std::string(value), "--set"}});
+      c.attention = row.method;
+      return error_of([&] { (void)resolve(c); }).empty();
+    };
+    CHECK(taken(row.instead));
+  }
+  for (const attention::Spec& spec : attention::registry()) {  // none is forgotten
+    Choices c = choices({{"positions", "rotary", "--set"}});
+    c.attention = spec.name;
+    const bool refused = !error_of([&] { (void)resolve(c); }).empty();
+    CHECK((!refused || for_method(rotary, spec.name).value != "rotary"));
+  }
+}
+
+TEST_CASE("every recipe runs every method on every task") {
+  for (const data::TaskInfo& task : data::tasks()) {
+    for (const attention::Spec& spec : attention::registry()) {
+      for (const RecipeInfo& info : recipes()) {
+        Choices c;
+        c.task = task.name;
+        c.attention = spec.name;
+        c.recipe = info.name;
+        CAPTURE(task.name);
+        CAPTURE(spec.name);
+        CHECK(error_of([&] { (void)resolve(c); }) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("a configuration of before a key reads as the value it had then") {
+  const RunConfig config = resolve(choices());
+  const nlohmann::json now = to_json(config);
+  nlohmann::json old = now;
+  for (const char* key : {"pooling", "positions", "rotary_base", "length_warmup", "length_start",
+                          "label_smoothing"}) {
+    old["settings"].erase(key);
+  }
+  const RunConfig read = config_from_json(old, "config.json");
+  CHECK(read.model.pooling == nn::Pooling::nominal);
+  CHECK(read.model.positions == nn::Positions::learned);
+  CHECK(read.batches.grow_steps == 0);
+  CHECK(first_difference(old, now).empty());
+  const nlohmann::json other = to_json(resolve(choices({{"pooling", "mean", "--set"}})));
+  CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
+}
+
 TEST_CASE("a configuration survives JSON and its differences are found by name") {
   const RunConfig config = resolve(choices({{"features", "32", "--features"}}));
   const nlohmann::json saved = to_json(config);
@@ -212,6 +323,46 @@ TEST_CASE("a configuration survives JSON and its differences are found by name")
   CHECK(error_of<DataError>([&] {
           (void)config_from_json(broken, "x/config.json");
         }).find("x/config.json") != std::string::npos);
+}
+
+TEST_CASE("options under their former names are those of today") {
+  const RunConfig before = resolve(choices({{"skyformer.constant_init", "1", "--set"},
+                                            {"skyformer.inverse_start", "original", "--set"}}));
+  const RunConfig today = resolve(choices({{"skyformer.detach_start", "1", "--set"},
+                                           {"skyformer.inverse_start", "official", "--set"}}));
+  CHECK(to_json(before) == to_json(today));
+  CHECK(setting(before, "skyformer.detach_start").value == "1");
+  CHECK(before.needs_whole_batch);
+  CHECK(before.model.attention_options ==
+        attention::OptionValues{{"detach_start", "1"}, {"inverse_start", "official"}});
+
+  CHECK(error_of<UsageError>([] {
+          (void)resolve(choices({{"skyformer.detach_start", "1", "--set"},
+                                 {"skyformer.constant_init", "0", "--set"}}));
+        }).find("skyformer.detach_start is set twice") != std::string::npos);
+  Choices other = choices({{"skyformer.constant_init", "1", "--set"}});
+  other.attention = "softmax";
+  CHECK(error_of<UsageError>([&] { (void)resolve(other); }).find("its attention is softmax") !=
+        std::string::npos);
+}
+
+TEST_CASE("a configuration that was saved under former names is the same run") {
+  const RunConfig today = resolve(choices({{"skyformer.inverse_start", "official", "--set"}}));
+  const nlohmann::json wanted = to_json(today);
+  nlohmann::json saved = wanted;
+  nlohmann::json& settings = saved["settings"];
+  settings["skyformer.constant_init"] = settings["skyformer.detach_start"];
+  settings.erase("skyformer.detach_start");
+  settings["skyformer.inverse_start"]["value"] = "original";
+  CHECK(first_difference(saved, wanted).empty());
+  CHECK(first_difference(wanted, saved).empty());
+  CHECK(in_todays_spelling(settings) == wanted["settings"]);
+  CHECK(to_json(config_from_json(saved, "config.json")) == wanted);
+
+  settings["skyformer.constant_init"]["value"] = "1";
+  CHECK(first_difference(saved, wanted) == "skyformer.detach_start: \"1\" there, \"0\" here");
+  settings["skyformer.inverse_start"]["value"] = "per_matrix";
+  CHECK_FALSE(first_difference(saved, wanted).empty());
 }
 
 TEST_CASE("trivial baselines are known for the benchmark's tasks") {

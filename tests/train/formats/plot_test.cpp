@@ -1,13 +1,12 @@
 #include "train/formats/plot.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
 
 using namespace skytape;
@@ -15,6 +14,13 @@ using namespace skytape::train;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 using data::synthetic::read_file;
+
+template <> struct doctest::StringMaker<Look> {
+  static String convert(const Look& look) {
+    return String(look.colour.c_str()) + " marker " + toString(look.marker) + " dash " +
+           toString(look.dash);
+  }
+};
 
 namespace {
 
@@ -100,17 +106,19 @@ TEST_CASE("gnuplot draws lines, error bars, gaps, panels without data and heat m
   CHECK(std::filesystem::exists(folder.path() / "sample.png"));
 }
 
-TEST_CASE("no two methods look alike, and each always looks the same") {
-  std::vector<Look> looks;
+TEST_CASE("no two methods look alike, however many there are, and each always looks the same") {
+  int position = 0;
   for (const attention::Spec& spec : attention::registry()) {
-    const Look look = look_of(spec.name);
-    CHECK(look == look_of(spec.name, 3));
-    CHECK(std::find(looks.begin(), looks.end(), look) == looks.end());
-    looks.push_back(look);
+    CHECK(look_of(spec.name) == method_look(position++));
+    CHECK(look_of(spec.name) == look_of(spec.name, 3));
   }
-  for (int other = 0; other < 30; ++other) looks.push_back(look_of("no method", other));
-  for (std::size_t i = 0; i < looks.size(); ++i) {
-    CHECK(std::count(looks.begin(), looks.end(), looks[i]) == 1);
+  CHECK(position < kLooks);
+  std::vector<Look> looks;
+  for (int i = 0; i < kLooks; ++i) looks.push_back(method_look(i));
+  for (int i = 0; i < kLooks; ++i) looks.push_back(look_of("no method", i));
+  for (const Look& look : looks) {
+    CAPTURE(look);
+    CHECK(std::count(looks.begin(), looks.end(), look) == 1);
   }
 }
 

@@ -1,12 +1,12 @@
 #include "train/formats/safetensors.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/resource.h>
 
 #include <csignal>
 #include <cstring>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::train;

@@ -1,11 +1,10 @@
 #include "train/formats/table.hpp"
 
-#include <doctest/doctest.h>
-
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape::train;
 using skytape::test::error_text;

@@ -1,8 +1,8 @@
 #include "train/formats/tensorboard.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cstring>
+
+#include "tests/support/doctest.hpp"
 
 using namespace skytape::train;
 

@@ -1,7 +1,5 @@
 #include "train/goldens/goldens.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "tensor/core/error.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/formats/npy.hpp"
 
 namespace skytape::test {

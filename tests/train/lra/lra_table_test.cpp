@@ -1,12 +1,11 @@
 #include "train/lra/lra_table.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape;
@@ -75,7 +74,7 @@ TEST_CASE("the papers' rows are complete: cells give the averages, methods are r
   }
 }
 
-TEST_CASE("the table has means, spreads, floors and papers, and dashes where nothing is") {
+TEST_CASE("the table has means, spreads, baselines and papers, and dashes where nothing is") {
   const Folder folder;
   finish(folder, "listops-skyformer-s1", config_of("listops", "skyformer", 1), 0.37);
   finish(folder, "listops-skyformer-s2", config_of("listops", "skyformer", 2), 0.39);

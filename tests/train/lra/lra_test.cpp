@@ -1,12 +1,11 @@
 // Grids and seeds through the program: what is skipped, resumed, named and left alone.
-#include <doctest/doctest.h>
-
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;

@@ -1,13 +1,12 @@
 #include "train/lra/report.hpp"
 
-#include <doctest/doctest.h>
-
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/html.hpp"

@@ -1,9 +1,9 @@
 #include "train/runs/result.hpp"
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::train;

@@ -1,11 +1,10 @@
 #include "train/runs/run_folder.hpp"
 
-#include <doctest/doctest.h>
-
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/process/progress.hpp"
 
 using namespace skytape;

@@ -1,10 +1,9 @@
 #include "train/runs/run_summary.hpp"
 
-#include <doctest/doctest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -51,11 +50,14 @@ TEST_CASE("a run's summary tells what there is, and what there is not yet as mis
 
   folder.write("result.json", R"({"steps": 1000, "test_accuracy": 0.375, "dev_accuracy": 0.25,
     "train_seconds": 120.0, "steps_per_second": 8.3, "tokens_per_second": 1000, "peak_bytes": 5e6,
-    "parameters": 1234})");
+    "parameters": 1234, "time_to_accuracy": {"paper": null, "best": null, "trivial":
+    {"step": 2500, "seconds": 90.0, "tokens": 77, "accuracy": 0.37}}})");
   const Table finished = run_summary(folder.path());
   CHECK(value_of(finished, "state").words == "finished");
   CHECK(value_of(finished, "steps").words == "1,000");
   CHECK(value_of(finished, "test accuracy").words == "37.50 %");
+  CHECK(value_of(finished, "above that after").words.ends_with(", step 2,500"));
+  CHECK(value_of(finished, "above the papers' best cell after").kind == Cell::Kind::missing);
   CHECK(value_of(finished, "peak memory").words == "5.0 MB");
 }
 

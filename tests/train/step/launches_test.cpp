@@ -1,12 +1,12 @@
 // Launches of whole training steps on a GPU, at sizes that only a GPU computes. Nothing runs: the
 // simulated device checks grids, blocks, shared memory and pointers. Simulated builds only.
 #ifdef SKYTAPE_CUDA_SIMULATED
-#include <doctest/doctest.h>
 
 #include <string>
 
 #include "attention/registry.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/bench/roofline.hpp"
 #include "train/step/trainer.hpp"
 

@@ -1,8 +1,6 @@
 // Steps as CUDA graphs: the same bits as op by op, for every method.
 #include "train/step/step_graphs.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 
 #include "attention/registry.hpp"
@@ -10,6 +8,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/trainer.hpp"
 

@@ -1,11 +1,10 @@
 // Every task end to end through the program: official files, preparation, three training steps,
 // result.
-#include <doctest/doctest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;

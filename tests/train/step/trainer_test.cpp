@@ -1,11 +1,10 @@
 #include "train/step/trainer.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/runs/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 
@@ -105,7 +104,7 @@ TEST_CASE("microbatches hold each example once, sorted by length, as narrow as t
   CHECK(feed.input.ids[0].to_vector()[16] == 6);  // first token of example 4
 }
 
-TEST_CASE("training lowers the loss and the figures are means since the last reading") {
+TEST_CASE("training lowers the loss and the metrics are means since the last reading") {
   const data::Batch batch = make_batch({20, 7, 32, 11});
   nn::Model model(small_model("skyformer", 0), DType::f32, Device::cpu, 5);
   Trainer trainer(model, {}, {3e-3, 60, 4}, 5, {2});
@@ -215,6 +214,7 @@ TEST_CASE("lines become tokens by the task's rules") {
         std::string::npos);
   data::TaskInfo bytes = listops;
   bytes.name = "letters";
+  bytes.tokens = data::TokenKind::bytes;
   bytes.token_offset = 1;
   CHECK(tokenise(bytes, "AB", "x:1") == Tokens{{66, 67}});
   bytes.towers = 2;
@@ -223,6 +223,7 @@ TEST_CASE("lines become tokens by the task's rules") {
         std::string::npos);
   data::TaskInfo pixels = listops;
   pixels.name = "grey";
+  pixels.tokens = data::TokenKind::pixels;
   CHECK(tokenise(pixels, "0 255 7", "x:1") == Tokens{{0, 255, 7}});
   CHECK(error_of<DataError>([&] { (void)tokenise(pixels, "0 256", "x:1"); }).find("256") !=
         std::string::npos);

@@ -1,7 +1,5 @@
 #include "train/studies/approx.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +8,7 @@
 #include "tensor/gemm/linear_algebra.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/studies/exact_attention.hpp"
 

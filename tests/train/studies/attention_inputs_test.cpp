@@ -1,11 +1,10 @@
 #include "train/studies/attention_inputs.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/studies/exact_attention.hpp"

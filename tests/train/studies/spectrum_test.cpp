@@ -1,13 +1,12 @@
 #include "train/studies/spectrum.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tensor/gemm/linear_algebra.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
 
 using namespace skytape;

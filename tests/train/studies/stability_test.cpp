@@ -1,11 +1,10 @@
 #include "train/studies/stability.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/config/splits.hpp"
 #include "train/process/progress.hpp"

@@ -1,10 +1,9 @@
 // approx and spectrum from outside: on a trained run and on files, the same table twice, exit codes.
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"

@@ -1,6 +1,5 @@
 #include "train/studies/cost/cost.hpp"
 
-#include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "train/papers/paper_costs.hpp"
 
 using namespace skytape;

@@ -1,12 +1,12 @@
 #include "train/studies/theory/theory.hpp"
 
-#include <doctest/doctest.h>
 #include <omp.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;

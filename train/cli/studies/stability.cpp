@@ -85,7 +85,7 @@ void add_stability(CommandLine& program) {
       .range(1, 65536)
       .show_default();
   command.option("--set", flags->run.set, "key=value: any recipe key");
-  command.option("--seed", flags->run.seed, "of start values, order and draws").show_default();
+  command.option("--seed", flags->run.seed, "of initial values, order and draws").show_default();
   command.option("--data", flags->run.data, "folder of prepared data sets").show_default();
   command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
   command.option("--threads", flags->run.threads, "CPU threads; 0: all cores").show_default();

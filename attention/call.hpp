@@ -1,0 +1,82 @@
+// One call of a method: what goes in, its circumstances, and what comes back.
+//
+// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E model width.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/parameter.hpp"
+#include "tensor/core/tensor.hpp"
+#include "tensor/random/random.hpp"
+
+namespace skytape::attention {
+
+/// What the factory (Spec::make) knows when a layer is built. Parameters and constant buffers
+/// (features, tables) are added to `store` under `prefix` ("model.transformer_0.mha.attn.").
+struct LayerContext {
+  int layer = 0;
+  std::int64_t heads = 2;           // H
+  std::int64_t head_width = 32;     // D
+  std::int64_t nominal_length = 0;  // N before trimming: positions, poolings and buckets go by it
+  std::string prefix;
+  ParameterStore* store = nullptr;
+};
+
+/// The mask has q's dtype: 1 = real token, 0 = padding. The ones need not come first.
+struct Inputs {
+  Tensor q, k, v;         // [B, H, N, D]; k is undefined for methods that share queries and keys
+  Tensor mask;            // [B, N]
+  bool combined = false;  // k and v are [B, H, M, D], of Method::combine_rows; q and k are then
+                          // undefined for methods that look at values alone
+};
+
+/// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
+/// and goldens inject theirs.
+class Draws {
+ public:
+  void set(const std::string& name, Tensor value);
+  [[nodiscard]] const Tensor* find(const std::string& name) const;  ///< nullptr if absent
+  [[nodiscard]] const Tensor& get(const std::string& name) const;   ///< throws Error if absent
+  [[nodiscard]] const std::vector<std::pair<std::string, Tensor>>& all() const { return all_; }
+
+  /// Optional: what drawing had to compute from its inputs and forward() of the same inputs would
+  /// compute again. Never injected, so forward() must do without.
+  void cache(const std::string& name, Tensor value) {
+    cached_.emplace_back(name, std::move(value));
+  }
+  [[nodiscard]] const Tensor* cached(const std::string& name) const;  ///< nullptr if absent
+
+ private:
+  std::vector<std::pair<std::string, Tensor>> all_, cached_;
+};
+
+/// The circumstances of one call, besides its inputs.
+struct Call {
+  bool training = false;            // dropout on
+  Random random;                    // of this step and layer
+  std::int64_t first_example = 0;   // index of batch entry 0 in the full batch (accumulation)
+  Tensor fewest_tokens;             // i32[1] on the device: smallest number of real tokens of an
+                                    // example in the full batch; undefined: that of the mask
+  const Draws* injected = nullptr;  // replace what the method would draw
+  /// Sees what goes in and what comes out (approximation studies); usually empty.
+  std::function<void(const Inputs& inputs, const Tensor& out)> observe;
+};
+
+/// Gradients of a call. Undefined tensors mean zero; `parameters` in the order of
+/// Method::parameters().
+struct Gradients {
+  Tensor dq, dk, dv;  // [B, H, N, D]; of combined rows dk, dv: [B, H, M, D]
+  std::vector<Tensor> parameters;
+};
+
+/// Output of a call and the function that differentiates it; the closure holds what was saved.
+struct Result {
+  Tensor out;  // [B, H, N, D]
+  std::function<Gradients(const Tensor& dout)> backward;
+};
+
+}  // namespace skytape::attention

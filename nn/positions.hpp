@@ -1,0 +1,32 @@
+// Where a token stands: what is added to its embedding, or how its queries and keys are turned.
+//
+// Letters: B batch, H heads, N positions of this batch, D head width, E width.
+#pragma once
+
+#include <cstdint>
+
+#include "autograd/parameter.hpp"
+#include "autograd/tape.hpp"
+
+namespace skytape::nn {
+
+/// `learned`: a trained vector per position. `sinusoidal`: Vaswani et al. 2017, sec. 3.5, scaled.
+/// `rotary`: Su et al. 2021, queries and keys of every head turned. `none`: order is not shown.
+enum class Positions { learned, sinusoidal, rotary, none };
+
+/// What a token's and a position's vector start as: N(0, 0.02²), as in the papers' code.
+inline constexpr double kEmbeddingDeviation = 0.02;
+
+/// Rows of a buffer [N, E]: sin(n / 10000^(2j/E)) and cos of it, scaled to the deviation that
+/// learned positions start with: at their own height they would drown the tokens.
+[[nodiscard]] Initialiser sinusoidal_positions();
+
+/// Rows of a buffer [N, D]: for position n the cosines of n / base^(2j/D), j < D/2, then the sines.
+[[nodiscard]] Initialiser rotary_angles(double base);
+
+/// Turns entries j and j + D/2 of row n, as a point of the plane, by the angle of (n, j): products of
+/// a turned query and a turned key then depend on their distance alone. x: [B, H, N, D], angles:
+/// [at least N, D] of rotary_angles.
+[[nodiscard]] Var rotary(Var x, const Tensor& angles);
+
+}  // namespace skytape::nn

@@ -1,0 +1,219 @@
+// The rest of the contract above class Method: who calls what in which order, calls that share a
+// layer or a tape, what is left untouched, and the optional hooks.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tests/attention/methods_support.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+namespace {
+
+using attention::Gradients;
+using attention::Result;
+
+/// The leaves of a call on a tape.
+struct Leaves {
+  Var q, k, v;
+  Leaves(Tape& tape, const Inputs& in)
+      : q(tape.input(in.q)), k(in.k.defined() ? tape.input(in.k) : Var()), v(tape.input(in.v)) {}
+};
+
+/// dLoss/dx; zeros where nothing reached x.
+Tensor gradient_of(const Tape& tape, Var x) {
+  const Tensor gradient = tape.grad(x);
+  return gradient.defined() ? gradient : zeros_like(x.value());
+}
+
+/// Writes down what is called. Its output is v.
+class Recorder final : public Method {
+ public:
+  explicit Recorder(std::vector<std::string>& log) : log_(log) {}
+
+  [[nodiscard]] Draws draw(const Inputs&, const Call&) const override {
+    log_.push_back("draw");
+    Draws draws;
+    for (const char* name : {"own", "given"}) draws.set(name, number(1));
+    return draws;
+  }
+  [[nodiscard]] Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+    log_.push_back("forward");
+    drawn = {draws.get("own").item(), draws.get("given").item()};
+    auto saved = std::make_shared<int>(0);
+    held = saved;
+    return {in.v, [this, saved](const Tensor& dout) {
+              log_.push_back("backward");
+              Gradients g;
+              g.dv = dout;
+              return g;
+            }};
+  }
+  [[nodiscard]] Var reference(Var, Var, Var v, const Tensor&, const Draws&,
+                              const Call&) const override {
+    log_.push_back("reference");
+    return v;
+  }
+
+  [[nodiscard]] static Tensor number(double value) {
+    return Tensor::full({1}, value, DType::f64, Device::cpu);
+  }
+
+  mutable std::vector<double> drawn;
+  mutable std::weak_ptr<int> held;  // by the closure
+
+ private:
+  std::vector<std::string>& log_;
+};
+
+}  // namespace
+
+TEST_CASE("a call draws, runs, is shown and differentiated, once each and in this order") {
+  const Problem problem = make_problem(attention::find("softmax"), {}, Padding::none);
+  for (const Tape::Mode mode : {Tape::Mode::train, Tape::Mode::eval}) {
+    std::vector<std::string> log;
+    const Recorder method(log);
+    Draws injected;
+    injected.set("given", Recorder::number(7));
+    Call call;
+    call.injected = &injected;
+    call.observe = [&](const Inputs&, const Tensor&) { log.push_back("observe"); };
+    Tape tape(mode);
+    const Leaves x(tape, problem.in);
+    const Var out = attention::apply(method, x.q, x.k, x.v, problem.in.mask, call);
+    CHECK(log == std::vector<std::string>{"draw", "forward", "observe"});
+    CHECK(method.drawn == std::vector<double>{1, 7});
+    if (mode == Tape::Mode::eval) {
+      CHECK(method.held.expired());
+      continue;
+    }
+    CHECK_FALSE(method.held.expired());
+    tape.backward(out, problem.dout);
+    CHECK(log == std::vector<std::string>{"draw", "forward", "observe", "backward"});
+    CHECK(method.held.expired());
+  }
+}
+
+TEST_CASE("two calls of a layer on one tape give what each gives alone") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problems[] = {make_problem(spec, sizes, Padding::mixed, 1),
+                                make_problem(spec, sizes, Padding::mixed, 2)};
+    Tape tape;
+    std::vector<Leaves> leaves;
+    std::vector<Tensor> outs;
+    Var loss;
+    for (const Problem& p : problems) {
+      leaves.emplace_back(tape, p.in);
+      const Leaves& x = leaves.back();
+      const Var out =
+          attention::apply(*layer.method, x.q, x.k, x.v, p.in.mask, training_call(p.in));
+      outs.push_back(out.value());
+      const Var part = sum_all(out * tape.constant(p.dout));
+      loss = loss.defined() ? loss + part : part;
+    }
+    tape.backward(loss);
+    for (std::size_t i = 0; i < 2; ++i) {
+      INFO("call ", i);
+      const Outcome alone = run(layer, problems[i], training_call(problems[i].in));
+      CHECK(distance(outs[i], at(alone, "out")) == 0);
+      CHECK(distance(gradient_of(tape, leaves[i].q), at(alone, "dq")) == 0);
+      CHECK(distance(gradient_of(tape, leaves[i].v), at(alone, "dv")) == 0);
+    }
+  });
+}
+
+TEST_CASE("no method writes into its inputs, its draws or the gradient of its output") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f32);
+    const Problem p = convert(make_problem(spec, sizes, Padding::mixed), DType::f32);
+    Call call = training_call(p.in);
+    const Draws draws = layer.method->draw(p.in, call);
+    call.injected = &draws;
+    std::vector<std::pair<std::string, Tensor>> given = draws.all();
+    given.insert(given.end(),
+                 {{"q", p.in.q}, {"v", p.in.v}, {"mask", p.in.mask}, {"dout", p.dout}});
+    if (p.in.k.defined()) given.emplace_back("k", p.in.k);
+    std::vector<std::vector<double>> before;
+    for (const auto& [name, tensor] : given) before.push_back(tensor.to_vector());
+    (void)run(layer, p, call);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      INFO(given[i].first);
+      CHECK(given[i].second.to_vector() == before[i]);
+    }
+  });
+}
+
+TEST_CASE("an example without any real token stays finite among others") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    Problem problem = make_problem(spec, sizes, Padding::mixed);
+    std::vector<double> mask = problem.in.mask.to_vector();
+    std::fill(mask.begin() + sizes.n, mask.begin() + 2 * sizes.n, 0.0);
+    problem.in.mask = Tensor::from(mask, problem.in.mask.shape(), DType::f64, Device::cpu);
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const Layer layer = make_layer(spec, options, sizes, dtype);
+      const Problem p = convert(problem, dtype);
+      for (const auto& [name, tensor] : run(layer, p, training_call(p.in))) {
+        INFO(name);
+        CHECK(tensor::all_finite(tensor));
+      }
+    }
+  });
+}
+
+TEST_CASE("rows that a method combines give what all rows give, forward and backward") {
+  int combining = 0;
+  each_sample([&](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const std::int64_t b = sizes.batch, h = sizes.heads, d = sizes.width, e = 5;
+    const Random random{11, {}};
+    const auto numbers = [&](const Shape& shape, std::uint64_t which) {
+      return tensor::normal(shape, random.fork(which), DType::f64, Device::cpu);
+    };
+    const auto outcome = [&](bool combine) {
+      layer.store->zero_gradients();
+      Tape tape;
+      const Var x = tape.input(numbers({b, sizes.n, e}, 1));  // [B, N, E]
+      const Var q = tape.input(problem.in.q);                 // [B, H, N, D]
+      const std::optional<attention::CombinedRows> combined =
+          layer.method->combine_rows(x, problem.in.mask);
+      if (!combined) return Outcome{};
+      const auto project = [&](std::uint64_t which) {  // W x + b: [B, H, N or M, D]
+        const Var w = tape.constant(numbers({h * d, e}, which));
+        const Var bias = tape.constant(numbers({h * d}, which + 1));
+        const Var y =
+            combine ? linear(combined->rows, w, Var()) + combined->sums * bias : linear(x, w, bias);
+        return swap_middle(reshape(y, {b, y.size(1), h, d}));
+      };
+      const bool absent = combine && spec.values_only;
+      const Var out =
+          attention::apply(*layer.method, absent ? Var() : q, absent ? Var() : project(2),
+                           project(4), problem.in.mask, training_call(problem.in), combine);
+      Outcome result{{"out", out.value()}};
+      tape.backward(out, problem.dout);
+      result.emplace_back("dx", gradient_of(tape, x));
+      result.emplace_back("dq", gradient_of(tape, q));
+      for (const Parameter* p : layer.trainable()) {
+        result.emplace_back("d" + p->name, p->grad.clone());
+      }
+      return result;
+    };
+    const Outcome all = outcome(false);
+    if (all.empty()) return;  // nothing to combine with these options
+    ++combining;
+    const Worst worst = compare(outcome(true), all);
+    INFO("worst in ", worst.name);
+    CHECK(worst.error <= 1e-12);
+  });
+  CHECK(combining > 0);
+}
+
+}  // namespace skytape::test

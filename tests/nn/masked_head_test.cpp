@@ -1,0 +1,138 @@
+// Masked-token prediction: the head, and the loss of a model over parts of a batch.
+#include "nn/masked_head.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "autograd/gradcheck.hpp"
+#include "nn/model.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/random/random.hpp"
+#include "tests/support/devices.hpp"
+
+using namespace skytape;
+
+namespace {
+
+constexpr std::int64_t kWidth = 6, kIds = 5;
+
+Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape) {
+  Tensor t = Tensor::empty(shape, DType::i32, Device::cpu);
+  std::copy(values.begin(), values.end(), t.data<std::int32_t>());
+  return t;
+}
+
+/// A head with its table of embeddings, and encodings x [2, 4, E].
+struct Fixture {
+  ParameterStore store;
+  Parameter& table;
+  nn::MaskedHead head;
+  Tensor x, at, ids;
+
+  explicit Fixture(bool pixels, DType dtype = DType::f64, Device device = Device::cpu)
+      : table(store.add("table", {pixels ? 256 : kIds, kWidth}, normal_init(1))),
+        head(store, kWidth, kIds, pixels) {
+    store.pack(dtype, device, 5);
+    x = tensor::normal({2, 4, kWidth}, Random{6, {}}, DType::f64, Device::cpu).to(dtype).to(device);
+    at = integers({3, 0, 1, 1}, {2, 2}).to(device);
+    ids = integers(pixels ? std::vector<std::int32_t>{250, 3, 0, 128}
+                          : std::vector<std::int32_t>{4, 3, 0, 2},
+                   {2, 2})
+              .to(device);
+  }
+  [[nodiscard]] nn::MaskedHead::Answers answers(Tape& tape) const {
+    return head(tape.input(x), table, at, ids);
+  }
+};
+
+nn::ModelConfig masked_model() {
+  nn::ModelConfig config;
+  config.attention = "softmax";
+  config.vocabulary = 16;
+  config.nominal_length = 8;
+  config.width = 8;
+  config.ff_width = 8;
+  config.heads = 2;
+  config.head_width = 4;
+  config.dropout = 0;
+  config.objective = nn::Objective::predict_masked;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the masked head passes gradcheck for ids and for pixels") {
+  for (const bool pixels : {false, true}) {
+    CAPTURE(pixels);
+    Fixture f(pixels);
+    std::vector<Parameter*> parameters;
+    for (Parameter& p : f.store.parameters()) {
+      if (p.trainable && !(pixels && p.name == "table")) parameters.push_back(&p);
+    }
+    const GradcheckReport report = gradcheck(
+        [&](Tape&, std::span<const Var> v) { return f.head(v[0], f.table, f.at, f.ids).losses; },
+        {f.x}, {}, {"x"}, parameters);
+    CHECK_MESSAGE(report.passed, report.to_string());
+  }
+}
+
+TEST_CASE("the masked head knows what is right, and reads hidden places alone") {
+  Fixture f(false);
+  Tape tape(Tape::Mode::eval);
+  const auto before = f.answers(tape);
+  const std::vector<double> losses = before.losses.value().to_vector();
+  const std::vector<double> correct = before.correct.to_vector();
+  REQUIRE(losses.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    CHECK(losses[i] > 0);
+    if (losses[i] > std::log(2.0)) continue;  // more than half of the probability: the largest
+    CHECK(correct[i] == 1);
+  }
+  for (const std::int64_t row : {2, 4, 6, 7}) {  // of the 2 x 4 rows, those that no place names
+    for (std::int64_t e = 0; e < kWidth; ++e) f.x.data<double>()[row * kWidth + e] += 1;
+  }
+  Tape again(Tape::Mode::eval);
+  CHECK(f.answers(again).losses.value().to_vector() == losses);
+}
+
+TEST_CASE("a pixel is right within half a grey value") {
+  Fixture f(true);
+  for (Parameter& p : f.store.parameters()) {
+    if (p.name == "masked_head.weight") p.value.fill(0);
+    if (p.name == "masked_head.bias") p.value.fill(128.4 / 255);
+  }
+  Tape tape(Tape::Mode::eval);
+  const auto answers = f.answers(tape);
+  CHECK(answers.correct.to_vector() == std::vector<double>{0, 0, 0, 1});
+  CHECK(answers.losses.value().to_vector()[0] == doctest::Approx((250 - 128.4) / 255));
+}
+
+TEST_CASE("a model's masked loss is the sum of its parts, and weights of 0 count for nothing") {
+  nn::Model model(masked_model(), DType::f64, Device::cpu, 3);
+  nn::ModelInput input;
+  input.ids[0] = integers({1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 0, 0, 0, 0}, {2, 8});
+  input.mask[0] = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);
+  nn::MaskedTargets targets;
+  targets.at[0] = integers({1, 5, 2, 0}, {2, 2});
+  targets.ids[0] = integers({2, 6, 2, 9}, {2, 2});
+  const auto loss = [&](std::initializer_list<double> weights) {
+    Tensor w = Tensor::empty({2, 2}, DType::f64, Device::cpu);
+    std::copy(weights.begin(), weights.end(), w.data<double>());
+    targets.weight[0] = w;
+    Tape tape(Tape::Mode::eval);
+    return model.masked(tape, input, targets, {}).loss.value().item();
+  };
+  const double whole = loss({0.25, 0.25, 0.25, 0.25});
+  CHECK(loss({0.25, 0, 0.25, 0}) + loss({0, 0.25, 0, 0.25}) ==
+        doctest::Approx(whole).epsilon(1e-12));
+  CHECK(loss({0, 0, 0, 0}) == 0);
+}
+
+TEST_CASE("a model predicts hidden tokens or classes, and says which") {
+  nn::Model model(masked_model(), DType::f32, Device::cpu, 3);
+  Tape tape;
+  CHECK_THROWS_WITH_AS((void)model.logits(tape, {}, {}), doctest::Contains("no classes"), Error);
+  CHECK(model.parameters().find("seq_classifer.mlpblock.0.weight") == nullptr);
+  CHECK(model.parameters().find("masked_head.dense.weight") != nullptr);
+}

@@ -1,0 +1,220 @@
+// Every method with every pooling and every kind of positions.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "attention/registry.hpp"
+#include "autograd/gradcheck.hpp"
+#include "autograd/ops.hpp"
+#include "nn/loss.hpp"
+#include "nn/model.hpp"
+#include "tests/data/synthetic.hpp"
+
+using namespace skytape;
+using data::synthetic::error_of;
+using nn::Pooling;
+using nn::Positions;
+
+namespace {
+
+constexpr std::int64_t kNominal = 32;
+constexpr Pooling kPoolings[] = {Pooling::nominal, Pooling::mean, Pooling::first,
+                                 Pooling::cls,     Pooling::max,  Pooling::attention};
+constexpr Positions kPositions[] = {Positions::learned, Positions::sinusoidal, Positions::rotary,
+                                    Positions::none};
+
+nn::ModelConfig small_config(const attention::Spec& spec, Pooling pooling, Positions positions) {
+  nn::ModelConfig config;
+  config.attention = spec.name;
+  if (spec.has_option("features")) config.attention_options = {{"features", "8"}};
+  config.vocabulary = 11;
+  config.classes = 3;
+  config.nominal_length = kNominal;
+  config.layers = 1;
+  config.width = 8;
+  config.ff_width = 12;
+  config.heads = 2;
+  config.head_width = 4;
+  config.pooling = pooling;
+  config.positions = positions;
+  return config;
+}
+
+bool has_meaning(const attention::Spec& spec, Positions positions) {
+  return positions != Positions::rotary || !spec.values_only;
+}
+
+/// Ids of sequences of these lengths, the class token in front where the model has one.
+nn::ModelInput make_input(const nn::ModelConfig& config, const std::vector<int>& lengths,
+                          std::int64_t width) {
+  std::vector<std::int32_t> ids;
+  std::vector<double> mask;
+  for (std::size_t b = 0; b < lengths.size(); ++b) {
+    for (int i = 0; i < width; ++i) {
+      const bool real = i < lengths[b];
+      const bool token = i == 0 && config.pooling == Pooling::cls && real;
+      ids.push_back(token  ? static_cast<std::int32_t>(config.vocabulary)
+                    : real ? 1 + (7 * i + 3 * static_cast<int>(b)) % 10
+                           : 0);
+      mask.push_back(real ? 1 : 0);
+    }
+  }
+  nn::ModelInput input;
+  const Shape shape = {std::ssize(lengths), width};
+  input.ids[0] = Tensor::from(ids, shape, DType::i32, Device::cpu);
+  input.mask[0] = Tensor::from(mask, shape, DType::f64, Device::cpu);
+  return input;
+}
+
+nn::StepContext training_step() {
+  nn::StepContext step;
+  step.training = true;
+  step.random.key = 5;
+  return step;
+}
+
+std::vector<double> logits_of(const nn::Model& model, const nn::ModelInput& input,
+                              const nn::StepContext& step) {
+  Tape tape(Tape::Mode::eval);
+  return model.logits(tape, input, step).value().to_vector();
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "every method trains with every pooling and position, and a trimmed batch is the padded one") {
+  for (const attention::Spec& spec : attention::registry()) {
+    for (const Pooling pooling : kPoolings) {
+      for (const Positions positions : kPositions) {
+        if (!has_meaning(spec, positions)) continue;
+        // One axis at a time: the other at its usual value.
+        if (pooling != Pooling::nominal && positions != Positions::learned &&
+            positions != Positions::rotary) {
+          continue;
+        }
+        CAPTURE(spec.name);
+        CAPTURE(static_cast<int>(pooling));
+        CAPTURE(static_cast<int>(positions));
+        nn::Model model(small_config(spec, pooling, positions), DType::f64, Device::cpu, 3);
+        const std::vector<int> lengths = {13, 9, 16};
+        const nn::ModelInput narrow = make_input(model.config(), lengths, 16);
+        Tape tape;
+        const Var logits = model.logits(tape, narrow, training_step());
+        const Tensor labels =
+            Tensor::from(std::vector<std::int32_t>{2, 0, 1}, {3}, DType::i32, Device::cpu);
+        tape.backward(nn::classification_loss(logits, labels, 0.1));
+        for (const double g : model.parameters().gradients().to_vector()) REQUIRE(std::isfinite(g));
+        if (spec.reads_padding) continue;
+        const nn::ModelInput wide = make_input(model.config(), lengths, kNominal);
+        CHECK(distance(logits.value().to_vector(), logits_of(model, wide, training_step())) < 1e-9);
+      }
+    }
+  }
+}
+
+TEST_CASE("models with each option pass gradcheck") {
+  for (const char* method : {"softmax", "skyformer", "linformer"}) {
+    const attention::Spec& spec = attention::find(method);
+    for (const Pooling pooling : kPoolings) {
+      const Positions positions = pooling == Pooling::max       ? Positions::sinusoidal
+                                  : pooling == Pooling::nominal ? Positions::none
+                                                                : Positions::rotary;
+      CAPTURE(method);
+      CAPTURE(static_cast<int>(pooling));
+      nn::Model model(small_config(spec, pooling, positions), DType::f64, Device::cpu, 3);
+      const nn::ModelInput input = make_input(model.config(), {13, 9}, 16);
+      const Tensor labels =
+          Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
+      std::vector<Parameter*> parameters;
+      for (Parameter& p : model.parameters().parameters()) {
+        if (p.trainable) parameters.push_back(&p);
+      }
+      GradcheckOptions options;
+      options.all_coordinates_below = 1;  // directions only: there are many parameters
+      options.directions = 2;
+      const GradcheckReport report = gradcheck(
+          [&](Tape& tape, std::span<const Var>) {
+            return nn::classification_loss(model.logits(tape, input, training_step()), labels, 0.2);
+          },
+          {}, options, {}, parameters);
+      CHECK_MESSAGE(report.passed, report.to_string());
+    }
+  }
+}
+
+TEST_CASE("without positions a model with attention sees a set; with each kind it sees the order") {
+  const attention::Spec& spec = attention::find("softmax");
+  for (const Positions positions : kPositions) {
+    CAPTURE(static_cast<int>(positions));
+    const nn::Model model(small_config(spec, Pooling::mean, positions), DType::f64, Device::cpu, 3);
+    const auto of = [&](std::vector<std::int32_t> ids) {
+      nn::ModelInput input;
+      const Shape shape = {1, std::ssize(ids)};
+      input.ids[0] = Tensor::from(ids, shape, DType::i32, Device::cpu);
+      input.mask[0] = Tensor::full(shape, 1, DType::f64, Device::cpu);
+      return logits_of(model, input, {});
+    };
+    const double moved = distance(of({1, 2, 3, 4, 5, 6}), of({6, 1, 5, 3, 2, 4}));
+    if (positions == Positions::none) {
+      CHECK(moved < 1e-14);
+    } else {
+      CHECK(moved > 1e-9);
+    }
+  }
+}
+
+TEST_CASE("rotary positions are refused where a model cannot turn anything") {
+  const auto refusal = [](nn::ModelConfig config) {
+    return error_of<UsageError>([&] { const nn::Model m(config, DType::f32, Device::cpu, 1); });
+  };
+  nn::ModelConfig config =
+      small_config(attention::find("vmean"), Pooling::nominal, Positions::rotary);
+  CHECK(refusal(config).find("vmean reads neither") != std::string::npos);
+  config = small_config(attention::find("softmax"), Pooling::nominal, Positions::rotary);
+  config.head_width = 3;
+  CHECK(refusal(config).find("an even width / heads") != std::string::npos);
+}
+
+TEST_CASE("deeper models with more heads train with every option") {
+  nn::ModelConfig config =
+      small_config(attention::find("skyformer"), Pooling::attention, Positions::rotary);
+  config.layers = 4;
+  config.heads = 4;
+  config.head_width = 2;
+  nn::Model model(config, DType::f64, Device::cpu, 3);
+  Tape tape;
+  const nn::ModelInput input = make_input(config, {13, 9}, 16);
+  tape.backward(sum_all(square(model.logits(tape, input, training_step()))));
+  CHECK(model.parameters().find("model.rotary_angles")->shape == Shape{kNominal, 2});
+  CHECK(model.parameters().find("model.transformer_3.mha.W_q.weight")->has_gradient);
+}
+
+TEST_CASE("label smoothing is the cross entropy against smoothed labels") {
+  const std::vector<double> x = {0.3, -1.2, 2.0, 0.1, 0.4, -0.7};
+  Tape tape(Tape::Mode::eval);
+  const Var logits = tape.input(Tensor::from(x, {2, 3}, DType::f64, Device::cpu));
+  const Tensor labels = Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
+  constexpr double kSmoothing = 0.3;
+  double expected = 0;
+  for (std::size_t b = 0; b < 2; ++b) {
+    double total = 0;
+    for (std::size_t c = 0; c < 3; ++c) total += std::exp(x[3 * b + c]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double target = kSmoothing / 3 + (c == (b == 0 ? 2u : 0u) ? 1 - kSmoothing : 0);
+      expected -= target * (x[3 * b + c] - std::log(total)) / 2;
+    }
+  }
+  CHECK(nn::classification_loss(logits, labels, kSmoothing).value().item() ==
+        doctest::Approx(expected));
+  CHECK(nn::classification_loss(logits, labels, 0).value().item() ==
+        cross_entropy(logits, labels).value().item());
+}

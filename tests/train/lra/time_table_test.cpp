@@ -1,0 +1,21 @@
+#include "train/lra/time_table.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace skytape::train;
+
+TEST_CASE(
+    "the table of times has a row per run that noted them, and a dash for what was not passed") {
+  FinishedRun noted;
+  noted.task = "listops";
+  noted.attention = "skyformer";
+  noted.settings = "skytape";
+  noted.seed = 3;
+  (void)noted.times.add("listops", {250, 90.0, 1000, 0.38});
+  const Table table = time_table({FinishedRun(), noted});
+  REQUIRE(table.rows.size() == 1);
+  const std::string text = to_markdown(table);
+  CHECK(text.find("90 s (step 250)") != std::string::npos);
+  CHECK(table.rows[0][5].words == "–");
+  CHECK(table.rows[0][7].number == doctest::Approx(38));
+}

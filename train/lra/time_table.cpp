@@ -1,0 +1,42 @@
+#include "train/lra/time_table.hpp"
+
+#include <fmt/format.h>
+
+#include "train/process/progress.hpp"
+#include "train/runs/time_to_accuracy.hpp"
+
+namespace skytape::train {
+namespace {
+
+/// "4 min (step 250)"; nothing where the run never came so far.
+Cell cell_of(const std::optional<Moment>& moment) {
+  if (!moment) return "–";
+  return fmt::format("{} (step {})", duration_text(moment->seconds), grouped(moment->step));
+}
+
+}  // namespace
+
+Table time_table(const std::vector<FinishedRun>& runs) {
+  Table table{"time_to_accuracy",
+              "Training time until a dev evaluation was above the trivial baseline, above the "
+              "papers' best cell, and at the run's best.",
+              {{"task"},
+               {"attention"},
+               {"settings"},
+               {"seed", "{:.0f}"},
+               {"above trivial"},
+               {"above papers"},
+               {"best"},
+               {"best dev", "{:.2f}"}},
+              {},
+              {}};
+  for (const FinishedRun& run : runs) {
+    if (!run.times.best) continue;  // of a program that did not note it
+    table.add({run.task, run.attention, run.settings, static_cast<double>(run.seed),
+               cell_of(run.times.trivial), cell_of(run.times.paper), cell_of(run.times.best),
+               100 * run.times.best->accuracy});
+  }
+  return table;
+}
+
+}  // namespace skytape::train

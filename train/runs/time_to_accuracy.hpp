@@ -1,0 +1,36 @@
+// Time to accuracy: after how much training a run's dev evaluations first passed an accuracy.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace skytape::train {
+
+/// The evaluation that was the first above an accuracy.
+struct Moment {
+  std::int64_t step = 0;
+  double seconds = 0;       // of training, evaluations not counted
+  std::int64_t tokens = 0;  // real ones
+  double accuracy = 0;      // what it showed
+};
+
+/// Part of a run's state: it goes on after a stop where it was.
+struct TimeToAccuracy {
+  std::optional<Moment> trivial;  // above the task's trivial baseline
+  std::optional<Moment> paper;    // above the papers' best cell of the task
+  std::optional<Moment> best;     // the best so far
+
+  /// Takes in a dev evaluation. Returns a line to print for each bar that it is the first to pass.
+  std::string add(std::string_view task, const Moment& evaluation);
+};
+
+/// {"trivial": {"above": 0.362, "step": 250, "seconds": …, "tokens": …, "accuracy": …}, "paper": {…},
+/// "best": {…}}; null for what was not passed or is not known. Without a task nothing is "above".
+[[nodiscard]] nlohmann::json to_json(const TimeToAccuracy& times, std::string_view task = {});
+/// The inverse, of which "above" does not count; what is missing was not passed.
+[[nodiscard]] TimeToAccuracy time_to_accuracy_from(const nlohmann::json& json);
+
+}  // namespace skytape::train
