@@ -112,6 +112,11 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   CHECK(same_tensors(w.run("first") + "/last.safetensors",
                      w.run("whole") + "/pretraining/last.safetensors"));
 
+  const Finished asked = run_program(w.folder.path(), {"eval", "--run", w.run("first")});
+  CHECK(asked.code == 3);
+  CHECK(says(asked.err, "train --init"));
+  CHECK(run_program(w.folder.path(), {"info", "run", w.run("first")}).code == 0);
+
   const Finished second = w.start("train", "second", 6, {"--init", w.run("first")});
   REQUIRE_MESSAGE(second.code == 0, second.err);
   CHECK(says(second.err, "fresh: seq_classifer"));
