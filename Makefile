@@ -71,12 +71,13 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 all: build/skytape build/libskytape.a ## build what this machine can build
 
 # Headers from outside, parsed once for all files. JSON costs each file that has read it a second
-# more, so only those that name it read it. Each file still includes what it uses: `make check` reads
+# more, so only those that name it, or a header that does, read it. Each file still includes what it uses: `make check` reads
 # it without this, so that a forgotten include shows.
 STANDARD := algorithm array chrono cmath cstdint cstring deque filesystem fstream functional limits \
   map memory numeric optional set span sstream string string_view tuple utility variant vector
 PRECOMPILED := $B/standard.hpp.gch $B/json.hpp.gch
-WITH_JSON := $(shell grep -rlF '<nlohmann/json.hpp>' --include=*.cpp $(DIRS) tests)
+JSON_HEADERS := $(shell grep -rlF '<nlohmann/json.hpp>' --include=*.hpp $(DIRS))
+WITH_JSON := $(shell grep -rlF --include=*.cpp -e '<nlohmann/json.hpp>' $(JSON_HEADERS:%=-e '"%"') $(DIRS) tests)
 $B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
 $B/json.hpp.gch: private OUTSIDE := $(STANDARD) fmt/format.h nlohmann/json.hpp
 outside = -include $B/$(if $(filter $(WITH_JSON),$<),json,standard).hpp
