@@ -1,13 +1,12 @@
 #include "attention/options.hpp"
 
-#include <doctest/doctest.h>
-
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "attention/registry.hpp"
 #include "tensor/core/error.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using attention::Option;

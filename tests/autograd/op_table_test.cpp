@@ -233,7 +233,8 @@ TEST_CASE("every function of one variable has a row, and the value that it state
        }) {
     const OpRow* row = test::find_op(name);
     REQUIRE_MESSAGE(row != nullptr, name, " of tensor/kernels/elementwise.def has no row");
-    CHECK_MESSAGE(row->value != nullptr, name, ": its row states no value");
+    const bool stated = row->value != nullptr;
+    CHECK_MESSAGE(stated, name, ": its row states no value");
   }
   for_each_sample([](const OpRow& row, const Sample& sample) {
     if (row.value == nullptr) return;

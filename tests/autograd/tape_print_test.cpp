@@ -1,7 +1,5 @@
 #include "autograd/tape_print.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <map>
 #include <regex>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -84,7 +84,7 @@ TEST_CASE("the loader never runs further ahead than asked, and stops when it is 
         2);
     for (int taken = 1; taken <= 20; ++taken) {
       REQUIRE(loader.next());
-      CHECK(made <= taken + 2);
+      CHECK(made.load() <= taken + 2);
     }
   }
   const int after = made;

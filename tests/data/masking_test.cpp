@@ -1,12 +1,12 @@
 // Masked-token prediction: how many tokens are hidden, which, and what takes their place.
 #include "data/masking.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
+
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using data::Batch;

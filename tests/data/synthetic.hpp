@@ -8,10 +8,18 @@
 #include <string>
 #include <string_view>
 
+#include "data/batches.hpp"
 #include "data/cache/cache.hpp"
 #include "data/cache/dataset.hpp"
 #include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
+#include "tests/support/doctest.hpp"
+
+template <> struct doctest::StringMaker<skytape::data::Cursor> {
+  static String convert(const skytape::data::Cursor& at) {
+    return String("epoch ") + toString(at.epoch) + " position " + toString(at.position);
+  }
+};
 
 namespace skytape::data::synthetic {
 

@@ -1,8 +1,6 @@
 // Masked-token prediction: the head, and the loss of a model over parts of a batch.
 #include "nn/masked_head.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "autograd/gradcheck.hpp"
@@ -10,6 +8,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 

@@ -1,7 +1,5 @@
 #include "nn/pooling.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/random/random.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using nn::Pooling;

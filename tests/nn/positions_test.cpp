@@ -1,7 +1,5 @@
 #include "nn/positions.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <vector>
 
@@ -10,6 +8,7 @@
 #include "nn/model.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using data::synthetic::error_of;

@@ -1,12 +1,11 @@
 // The tape by hand: a line is fitted to eight points by gradient descent
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <vector>
 
 #include "autograd/ops.hpp"
 #include "autograd/tape_print.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"
 
 using namespace skytape;

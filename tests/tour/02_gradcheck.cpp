@@ -1,12 +1,11 @@
 // Gradcheck: a right derivative, a wrong one, and how to read the report
 #include "autograd/gradcheck.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"
 
 using namespace skytape;

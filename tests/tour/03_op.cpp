@@ -1,12 +1,11 @@
 // An op of your own: its value, its derivative in a closure, and the proof
-#include <doctest/doctest.h>
-
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/tape_print.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"
 
 using namespace skytape;

@@ -1,6 +1,4 @@
 // The smallest attention method: reference, forward and backward on one page
-#include <doctest/doctest.h>
-
 #include <utility>
 
 #include "attention/method.hpp"
@@ -10,6 +8,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"
 
 using namespace skytape;

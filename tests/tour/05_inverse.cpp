@@ -1,6 +1,4 @@
 // The iterative inverse: plain products, and why its gradient is that of the steps
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <vector>
 
@@ -8,6 +6,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"
 
 using namespace skytape;

@@ -1,6 +1,4 @@
 // One training step, written plainly: batch, model, loss, backward, AdamW
-#include <doctest/doctest.h>
-
 #include <cstdint>
 #include <numeric>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "nn/optimizer.hpp"
 #include "tensor/kernels/softmax.hpp"
 #include "tensor/random/random.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"
 
 using namespace skytape;

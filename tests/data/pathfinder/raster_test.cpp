@@ -5,6 +5,12 @@
 
 #include "tests/support/doctest.hpp"
 
+template <> struct doctest::StringMaker<skytape::data::Point> {
+  static String convert(const skytape::data::Point& p) {
+    return String("(") + toString(p.y) + ", " + toString(p.x) + ")";
+  }
+};
+
 using namespace skytape::data;
 
 namespace {

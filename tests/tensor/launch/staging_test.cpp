@@ -4,9 +4,9 @@
 
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
-#include "tests/support/doctest.hpp"
 #endif
 
 using namespace skytape;

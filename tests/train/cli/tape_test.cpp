@@ -1,8 +1,7 @@
 // `skytape tape`: every method's training step can be printed and drawn.
-#include <doctest/doctest.h>
-
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;

@@ -33,7 +33,8 @@ Choices choices(std::vector<Choice> values = {}) {
 const Setting& setting(const RunConfig& config, const std::string& key) {
   const auto found = std::find_if(config.settings.begin(), config.settings.end(),
                                   [&](const Setting& s) { return s.key == key; });
-  REQUIRE(found != config.settings.end());
+  const bool is_there = found != config.settings.end();
+  REQUIRE(is_there);
   return *found;
 }
 

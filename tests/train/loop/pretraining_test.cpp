@@ -1,12 +1,11 @@
 // Self-pre-training through the program: two phases in one folder, or two runs.
-#include <doctest/doctest.h>
-
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;

@@ -1,6 +1,6 @@
 #include "train/lra/time_table.hpp"
 
-#include <doctest/doctest.h>
+#include "tests/support/doctest.hpp"
 
 using namespace skytape::train;
 

@@ -1,11 +1,10 @@
 #include "train/runs/time_to_accuracy.hpp"
 
-#include <doctest/doctest.h>
-
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/doctest.hpp"
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape::train;
