@@ -70,21 +70,27 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 .PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
 
-# Headers from outside, parsed once for all files. JSON costs each file that has read it a second
-# more, so only those that name it read it. Each file still includes what it uses: `make check` reads
-# it without this, so that a forgotten include shows.
+# Loops over numbers stand in tensor/ and data/, and in attention/ where the name says so or is here:
+# they get all of the optimiser. What calls them compiles in half the time without.
+LOOPS := %.kernel.cpp %_cpu.cpp attention/sampling/sampling.cpp attention/selection/informer_rows.cpp \
+  data/tasks/listops.cpp tests/cuda_simulator/%
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/files/json.cpp, \
+  $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
+$(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
+# The arguments are read once a run; CLI11 takes long enough without the optimiser.
+$B/train/cli/command_line.cpp.o: private OPTIMISE_release := -O0 -DNDEBUG
+
+# Headers from outside, parsed once for all files with the same flags. JSON costs each file that has
+# read it a second more, so only those read it that name it, or a header that does. Each file still
+# includes what it uses: `make check` reads it without this, so that a forgotten include shows.
 STANDARD := algorithm array chrono cmath cstdint cstring deque filesystem fstream functional limits \
   map memory numeric optional set span sstream string string_view tuple utility variant vector
-PRECOMPILED := $B/standard.hpp.gch $B/json.hpp.gch
-WITH_JSON := $(shell grep -rlF '<nlohmann/json.hpp>' --include=*.cpp $(DIRS) tests)
-$B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
-$B/json.hpp.gch: private OUTSIDE := $(STANDARD) fmt/format.h nlohmann/json.hpp
-outside = -include $B/$(if $(filter $(WITH_JSON),$<),json,standard).hpp
-# Loops over numbers stand in tensor/ and in the rooms of attention/: they get all of the optimiser.
-# What calls them compiles in half the time without.
-CALLERS := $(filter train/% tests/% attention/methods/% autograd/% nn/% data/prepare.cpp data/tasks/%, \
-  $(filter-out data/tasks/listops.cpp tests/cuda_simulator/%,$(CPU_SRC) $(TEST_SRC))) train/main.cpp
-$(CALLERS:%=$B/%.o) $B/json.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
+PRECOMPILED := $(addprefix $B/,loops.hpp.gch callers.hpp.gch json.hpp.gch)
+JSON_HEADERS := $(shell grep -rlF '<nlohmann/json.hpp>' --include=*.hpp $(DIRS))
+WITH_JSON := $(shell grep -rlF --include=*.cpp -e '<nlohmann/json.hpp>' $(JSON_HEADERS:%=-e '"%"') $(DIRS) tests)
+$(PRECOMPILED): private OUTSIDE = $(STANDARD) $(if $(filter json.%,$(@F)),fmt/format.h nlohmann/json.hpp)
+$B/callers.hpp.gch $B/json.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
+outside = -include $B/$(if $(filter $(CALLERS),$<),$(if $(filter $(WITH_JSON),$<),json,callers),loops).hpp
 
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -33,7 +34,7 @@ std::string how_to_prepare(const TaskInfo& task) {
 
 /// DataError if `set` was generated, but by another version of the generator.
 void ensure_current(const TaskInfo& task, const fs::path& path, const Dataset& set) {
-  const auto facts = nlohmann::json::parse(set.provenance(), nullptr, false);
+  const auto facts = try_parse_json(set.provenance());
   if (!facts.is_object() || facts.value("how", "") != "generated") return;
   const std::string made_by = facts.value("generator", "an unnamed generator");
   if (made_by == task.generator) return;
@@ -180,7 +181,7 @@ std::string to_text(const Description& description) {
                         split.mean_length, split.min_length, split.max_length, split.fingerprint,
                         fmt::join(split.label_counts, " "));
   }
-  nlohmann::json provenance = nlohmann::json::parse(description.provenance, nullptr, false);
+  nlohmann::json provenance = try_parse_json(description.provenance);
   if (provenance.is_object() && provenance.contains("sources")) {
     for (const nlohmann::json& file : provenance["sources"]) {
       const bool known = file.contains("official");
@@ -192,7 +193,7 @@ std::string to_text(const Description& description) {
     }
     provenance.erase("sources");
   }
-  return text + "provenance " + provenance.dump() + "\n";
+  return text + "provenance " + json_text(provenance) + "\n";
 }
 
 }  // namespace skytape::data

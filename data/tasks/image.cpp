@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
 #include "data/tasks/build.hpp"
 #include "tensor/core/error.hpp"
 
@@ -122,12 +123,8 @@ void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& 
     add_image(set.split(i * 10 < order.size() * 9 ? "train" : "dev"), train, order[i]);
   }
   for (size_t i = 0; i < files[5].labels.size(); ++i) add_image(set.split("test"), files[5], i);
-  set.provenance = nlohmann::json{
-      {"how", "read"},
-      {"form", gray ? "gray" : "rgb"},
-      {"split", "md5"},
-      {"sources",
-       sources}}.dump();
+  set.provenance = json_text(
+      {{"how", "read"}, {"form", gray ? "gray" : "rgb"}, {"split", "md5"}, {"sources", sources}});
 }
 
 TaskInfo image_task() {

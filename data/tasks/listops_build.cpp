@@ -7,6 +7,7 @@
 
 #include "data/cache/cache.hpp"
 #include "data/cache/dataset.hpp"
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/listops.hpp"
@@ -65,16 +66,14 @@ void generate(const PrepareOptions& options, CacheSet& set) {
     }
     progress(options, "generating expressions", kept, total);
   }
-  set.provenance = nlohmann::json{
-      {"how", "generated"},
-      {"generator", kListopsGenerator},
-      {"data_seed", options.data_seed},
-      {"max_depth", 10},
-      {"max_args", 10},
-      {"min_length", 500},
-      {"max_length", 2000},
-      {"examples",
-       total}}.dump();
+  set.provenance = json_text({{"how", "generated"},
+                              {"generator", kListopsGenerator},
+                              {"data_seed", options.data_seed},
+                              {"max_depth", 10},
+                              {"max_args", 10},
+                              {"min_length", 500},
+                              {"max_length", 2000},
+                              {"examples", total}});
 }
 
 }  // namespace
@@ -131,7 +130,7 @@ void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet
                                     out.examples(), official));
         }
       });
-  set.provenance = nlohmann::json{{"how", "read"}, {"sources", sources}}.dump();
+  set.provenance = json_text({{"how", "read"}, {"sources", sources}});
 }
 
 void write_listops(const Dataset& split, const std::filesystem::path& path) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/files/png.hpp"
 #include "data/pathfinder/pathfinder.hpp"
@@ -262,11 +263,10 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
     warn(options, fmt::format("{}: {} images, the official set has {}", index.folder, total,
                               kOfficialImages));
   }
-  set.provenance = nlohmann::json{{"how", "read"},
-                                  {"images", total},
-                                  {"sha256_pixels", digest.hex()},
-                                  {"data_seed", options.data_seed}}
-                       .dump();
+  set.provenance = json_text({{"how", "read"},
+                              {"images", total},
+                              {"sha256_pixels", digest.hex()},
+                              {"data_seed", options.data_seed}});
 }
 
 // ---- generating --------------------------------------------------------------------------------
@@ -290,11 +290,12 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
     }
     progress(options, "generating images", begin + count, total);
   }
-  set.provenance =
-      nlohmann::json{{"how", "generated"},      {"generator", kPathfinderGenerator},
-                     {"side", difficulty.side}, {"contour_length", difficulty.contour_length},
-                     {"images", total},         {"data_seed", options.data_seed}}
-          .dump();
+  set.provenance = json_text({{"how", "generated"},
+                              {"generator", kPathfinderGenerator},
+                              {"side", difficulty.side},
+                              {"contour_length", difficulty.contour_length},
+                              {"images", total},
+                              {"data_seed", options.data_seed}});
 }
 
 }  // namespace
@@ -317,7 +318,7 @@ void build_pathfinder(const TaskInfo& task, const PrepareOptions& options, Cache
 void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
                        const std::filesystem::path& dir) {
   const Dataset any = open(task, root, "train");
-  const auto facts = nlohmann::json::parse(any.provenance());
+  const auto facts = parse_json(any.provenance());
   if (facts.value("how", "") != "generated") {
     throw UsageError(fmt::format("{}: only a generated set can be exported", task.name));
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
 #include "data/tasks/build.hpp"
 #include "tensor/core/error.hpp"
 
@@ -160,12 +161,10 @@ void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheS
     set.name = "retrieval-substitute";
     warn(options, "these are not the official AAN pairs: results are called retrieval-substitute");
   }
-  set.provenance = nlohmann::json{
-      {"how", "read"},
-      {"form", ids_only ? "ids and documents" : "five columns"},
-      {"official", official},
-      {"sources",
-       sources}}.dump();
+  set.provenance = json_text({{"how", "read"},
+                              {"form", ids_only ? "ids and documents" : "five columns"},
+                              {"official", official},
+                              {"sources", sources}});
 }
 
 // The two names differ in where their caches lie.

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
 #include "tensor/core/error.hpp"
@@ -122,11 +123,10 @@ void build_text(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
   }
   const auto train_facts = write_reviews(train, kTrain, true, options, set.split("train"));
   const auto test_facts = write_reviews(test, kTest, false, options, set.split("test"));
-  set.provenance = nlohmann::json{{"how", "read"},
-                                  {"train", train_facts},
-                                  {"test", test_facts},
-                                  {"data_seed", options.data_seed}}
-                       .dump();
+  set.provenance = json_text({{"how", "read"},
+                              {"train", train_facts},
+                              {"test", test_facts},
+                              {"data_seed", options.data_seed}});
 }
 
 std::vector<LabelledLine> read_labelled_lines(ByteStream& stream, const std::string& name) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/gemm/gemm.hpp"
@@ -130,7 +131,7 @@ int run(const BenchFlags& flags) {
   if (c.device == Device::cuda) print_predicted(results);
   if (!flags.json_file.empty()) {
     data::OutputFile file(flags.json_file);
-    file.write(json{{"machine", machine}, {"results", results}}.dump(2) + "\n");
+    file.write(data::json_text({{"machine", machine}, {"results", results}}, 2) + "\n");
     file.commit();
   }
   return 0;

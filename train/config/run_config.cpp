@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -498,8 +499,9 @@ json in_todays_spelling(const json& settings) {
 
 std::string first_difference(const json& saved, const json& wanted) {
   const auto differs = [](const std::string& key, const json& there, const json& here) {
-    return fmt::format("{}: {} there, {} here", key, there.is_null() ? "absent" : there.dump(),
-                       here.is_null() ? "absent" : here.dump());
+    return fmt::format("{}: {} there, {} here", key,
+                       there.is_null() ? "absent" : data::json_text(there),
+                       here.is_null() ? "absent" : data::json_text(here));
   };
   for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
     const json there = saved.value(key, json());

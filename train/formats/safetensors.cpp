@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 
@@ -158,7 +159,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
   metadata[kChecksumKey] = data::to_hex(sum);
   header["__metadata__"] = metadata;
 
-  std::string text = header.dump();
+  std::string text = data::json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // the data starts 8-byte aligned
   const std::uint64_t length = text.size();
   data::OutputFile out(path);
@@ -189,7 +190,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
   SafetensorsFile file;
   std::vector<Entry> entries;
   try {
-    const json header = json::parse(read_bytes(in, length, path));
+    const json header = data::parse_json(read_bytes(in, length, path));
     if (!header.is_object()) refuse(path, "its header is no JSON object");
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__") {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
+
+#include "data/files/json.hpp"
 
 namespace skytape {
 namespace {
@@ -16,7 +19,7 @@ using Status = GoldenRow::Status;
 std::string option_text(const json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
   if (value.is_string()) return value.get<std::string>();
-  return value.dump();  // numbers, with every digit
+  return data::json_text(value);  // numbers, with every digit
 }
 
 double norm(const std::vector<double>& x) {
@@ -60,7 +63,7 @@ GoldenCase read_golden_case(const fs::path& folder) {
   try {
     std::ifstream stream(file);
     if (!stream) throw DataError(join(file.string(), ": cannot be read"));
-    const json meta = json::parse(stream);
+    const json meta = data::parse_json(std::string(std::istreambuf_iterator<char>(stream), {}));
     c.method = meta.at("variant").get<std::string>();
     for (const auto& [key, value] : meta.at("options").items()) {
       if (!value.is_null()) c.options[key] = option_text(value);  // null: the method's own choice

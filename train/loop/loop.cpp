@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/files/json.hpp"
 #include "data/loader.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
@@ -38,7 +39,7 @@ json full_config(const RunConfig& config, const Splits& splits, const fs::path& 
   if (!init.empty()) j["init"] = weights_fingerprint(checkpoint_in(init));
   j["data"] = facts(splits);
   j["data_root"] = config.data_root.string();
-  j["data_provenance"] = json::parse(splits.train.provenance(), nullptr, false);
+  j["data_provenance"] = data::try_parse_json(splits.train.provenance());
   j["revision"] = revision();
   j["machine"] = machine_facts();
   return j;
@@ -154,7 +155,7 @@ class Run {
     const auto differs = [&](const char* what, const json& there, const json& here) {
       if (there == here) return;
       progress_.line(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
-                                 there.dump(), here.dump()));
+                                 data::json_text(there), data::json_text(here)));
     };
     const json machine = saved.value("machine", json::object());
     differs("device", saved.value("device", json()), json_["device"]);

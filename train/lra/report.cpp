@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
@@ -100,9 +101,10 @@ std::vector<Study> read_studies(const fs::path& folder) {
     if (!j.contains("experiment") || !j.contains("tables")) continue;
     Study study;
     study.name = j.at("experiment").get<std::string>();
-    study.facts = fmt::format("{}; revision {}; {}; {}", j.at("date").get<std::string>(),
-                              j.at("revision").get<std::string>(),
-                              j.at("machine").at("cpu").get<std::string>(), j.at("facts").dump());
+    study.facts =
+        fmt::format("{}; revision {}; {}; {}", j.at("date").get<std::string>(),
+                    j.at("revision").get<std::string>(),
+                    j.at("machine").at("cpu").get<std::string>(), data::json_text(j.at("facts")));
     for (const json& table : j.at("tables")) {
       study.tables.push_back(table_from_json(table, file.string()));
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
@@ -94,15 +95,15 @@ void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Traine
     tensors.emplace_back(kSecondMoment + p.name, view(trainer.optimizer().second_moment(), p));
   }
   tensors.emplace_back(kSums, trainer.sums());
-  write_safetensors(
-      path, tensors,
-      {{kConfig, config.dump()}, {kState, state_json(state, trainer.summed_steps()).dump()}});
+  write_safetensors(path, tensors,
+                    {{kConfig, data::json_text(config)},
+                     {kState, data::json_text(state_json(state, trainer.summed_steps()))}});
 }
 
 CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::path& path) {
   try {
-    return {json::parse(metadata_of(file, path, kConfig)),
-            state_from(json::parse(metadata_of(file, path, kState)))};
+    return {data::parse_json(metadata_of(file, path, kConfig)),
+            state_from(data::parse_json(metadata_of(file, path, kState)))};
   } catch (const json::exception& e) {
     throw DataError(fmt::format("{}: not a checkpoint of skytape: {}", path.string(), e.what()));
   }
@@ -130,7 +131,7 @@ void load_training(const SafetensorsFile& file, const std::filesystem::path& pat
   load_into(file, path, kSums, trainer.sums());
   trainer.optimizer().resume_at(state.step);
   trainer.resume_sums(
-      json::parse(metadata_of(file, path, kState)).value("summed_steps", std::int64_t{0}));
+      data::parse_json(metadata_of(file, path, kState)).value("summed_steps", std::int64_t{0}));
 }
 
 }  // namespace skytape::train

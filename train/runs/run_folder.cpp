@@ -9,9 +9,11 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/formats/safetensors.hpp"
@@ -149,7 +151,7 @@ void RunFolder::start_metrics(std::int64_t step) {
   std::string lines;
   std::string records = event_file_header(wall_time());
   for (const json& metric : kept) {
-    lines += metric.dump() + "\n";
+    lines += data::json_text(metric) + "\n";
     records += event_of(metric);
   }
   data::OutputFile file(metrics());
@@ -163,13 +165,13 @@ void RunFolder::start_metrics(std::int64_t step) {
 
 void RunFolder::add_metric(json metric) {
   metric["time"] = wall_time();
-  metrics_.append(metric.dump() + "\n");
+  metrics_.append(data::json_text(metric) + "\n");
   events_.append(event_of(metric));
 }
 
 void RunFolder::write_json(const fs::path& path, const json& json) const {
   data::OutputFile file(path);
-  file.write(json.dump(2) + "\n");
+  file.write(data::json_text(json, 2) + "\n");
   file.commit();
   sync_folder(path_);
 }
@@ -178,7 +180,7 @@ std::vector<json> read_metrics(const fs::path& path) {
   std::vector<json> metrics;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    json metric = json::parse(line, nullptr, false);
+    json metric = data::try_parse_json(line);
     if (metric.is_object()) metrics.push_back(std::move(metric));
   }
   return metrics;
@@ -187,7 +189,7 @@ std::vector<json> read_metrics(const fs::path& path) {
 json read_json(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
-  json parsed = json::parse(in, nullptr, false);
+  json parsed = data::try_parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
   if (!parsed.is_object()) throw DataError(fmt::format("{}: not a JSON object", path.string()));
   return parsed;
 }

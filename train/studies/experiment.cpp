@@ -6,6 +6,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/process/version.hpp"
@@ -54,8 +55,8 @@ void Experiment::save() const {
                                  name_, machine["cpu"].get<std::string>(),
                                  machine["cores"].get<int>(), thread_count(), revision(), date);
   for (const auto& [key, value] : facts_.items()) {
-    text +=
-        fmt::format("{} {}. ", key, value.is_string() ? value.get<std::string>() : value.dump());
+    text += fmt::format("{} {}. ", key,
+                        value.is_string() ? value.get<std::string>() : data::json_text(value));
   }
   if (!facts_.empty()) text += "\n";
   for (const Table& table : tables_) {
@@ -63,7 +64,7 @@ void Experiment::save() const {
     text += fmt::format("\n## {}\n\n{}", table.name, to_markdown(table));
   }
   if (!details_.empty()) j["details"] = details_;
-  write(folder_ / (name_ + ".json"), j.dump(1) + "\n");
+  write(folder_ / (name_ + ".json"), data::json_text(j, 1) + "\n");
   write(folder_ / (name_ + ".md"), text);
   (void)draw(folder_, figures_);
 }

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/papers/paper_costs.hpp"
 #include "train/runs/run_folder.hpp"
@@ -31,7 +32,7 @@ std::vector<DevPoint> dev_points(const fs::path& metrics) {
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
-    const json m = json::parse(line, nullptr, false);
+    const json m = data::try_parse_json(line);
     try {
       const std::string kind = m.at("kind").get<std::string>();
       const auto step = m.at("step").get<std::int64_t>();
