@@ -70,21 +70,21 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 .PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
 
-# Headers from outside, parsed once for all files; JSON, whose templates every file that has read it
-# instantiates again, for the program's only. Each file still includes what it uses: `make check`
-# reads it without this, so that a forgotten include shows.
+# Headers from outside, parsed once for all files. JSON costs each file that has read it a second
+# more, so only those that name it read it. Each file still includes what it uses: `make check` reads
+# it without this, so that a forgotten include shows.
 STANDARD := algorithm array chrono cmath cstdint cstring deque filesystem fstream functional limits \
   map memory numeric optional set span sstream string string_view tuple utility variant vector
-PRECOMPILED := $B/standard.hpp.gch $B/program.hpp.gch
-PROGRAM := train/% tests/train/% data/prepare.cpp data/tasks/%# what reads or writes JSON
+PRECOMPILED := $B/standard.hpp.gch $B/json.hpp.gch
+WITH_JSON := $(shell grep -rlF '<nlohmann/json.hpp>' --include=*.cpp $(DIRS) tests)
 $B/standard.hpp.gch: private OUTSIDE := $(STANDARD)
-$B/program.hpp.gch: private OUTSIDE := $(STANDARD) fmt/format.h nlohmann/json.hpp
-outside = -include $B/$(if $(filter $(PROGRAM),$<),program,standard).hpp
+$B/json.hpp.gch: private OUTSIDE := $(STANDARD) fmt/format.h nlohmann/json.hpp
+outside = -include $B/$(if $(filter $(WITH_JSON),$<),json,standard).hpp
 # Loops over numbers stand in tensor/ and in the rooms of attention/: they get all of the optimiser.
 # What calls them compiles in half the time without.
 CALLERS := $(filter train/% tests/% attention/methods/% autograd/% nn/% data/prepare.cpp data/tasks/%, \
   $(filter-out data/tasks/listops.cpp tests/cuda_simulator/%,$(CPU_SRC) $(TEST_SRC))) train/main.cpp
-$(CALLERS:%=$B/%.o) $B/program.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
+$(CALLERS:%=$B/%.o) $B/json.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
 
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision

@@ -64,8 +64,8 @@ TEST_CASE("every method says what the registry's readers need") {
       CHECK_FALSE(text->empty());
     }
     CHECK_FALSE(spec.samples.empty());
-    CHECK_MESSAGE(bool(spec.make), spec.name, ": Spec::make is missing");
-    CHECK_MESSAGE(bool(spec.cost_at), spec.name, ": Spec::cost_at is missing");
+    CHECK_MESSAGE(static_cast<bool>(spec.make), spec.name, ": Spec::make is missing");
+    CHECK_MESSAGE(static_cast<bool>(spec.cost_at), spec.name, ": Spec::cost_at is missing");
   }
 }
 
@@ -83,7 +83,7 @@ TEST_CASE("every task says what its readers need") {
   for (const skytape::data::TaskInfo& task : skytape::data::tasks()) {
     CAPTURE(task.name);
     CHECK_FALSE(task.description.empty());
-    CHECK_MESSAGE(bool(task.build), task.name, ": TaskInfo::build is missing");
+    CHECK_MESSAGE((task.build != nullptr), task.name, ": TaskInfo::build is missing");
     CHECK(task.max_length > 0);
     CHECK(task.nominal_length >= task.max_length);
     CHECK((task.nominal_length & (task.nominal_length - 1)) == 0);  // a power of two

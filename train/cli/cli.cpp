@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "train/process/version.hpp"
+#include "train/studies/attention_inputs.hpp"
 
 namespace skytape::train {
 

@@ -7,9 +7,10 @@
 
 #include "train/cli/command_line.hpp"
 #include "train/config/run_config.hpp"
-#include "train/studies/attention_inputs.hpp"
 
 namespace skytape::train {
+
+struct InputSource;
 
 /// Adds the subcommand to the program.
 void add_train(CommandLine& program);

@@ -433,6 +433,8 @@ RunConfig resolve(const Choices& choices) {
   return config;
 }
 
+bool is_pretraining(const json& config) { return config.value("phase", "") == "pretraining"; }
+
 RunConfig with_mask_token(RunConfig config) {
   config.mask_token = true;
   fill(config);
@@ -478,7 +480,7 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
     throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
   }
   fill(config);
-  return saved.value("phase", "") == "pretraining" ? pretraining_of(config) : config;
+  return is_pretraining(saved) ? pretraining_of(config) : config;
 }
 
 json in_todays_spelling(const json& settings) {

@@ -114,6 +114,9 @@ inline constexpr const char* kPrecisionHelp =
 /// predict hidden tokens by a schedule of its own.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
+/// Whether a config.json is that of a pre-training, which has no classes.
+[[nodiscard]] bool is_pretraining(const nlohmann::json& config);
+
 /// The same run with a row for hidden tokens: it starts from weights that were pre-trained.
 [[nodiscard]] RunConfig with_mask_token(RunConfig config);
 

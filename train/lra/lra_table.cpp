@@ -244,6 +244,10 @@ FoundRuns find_runs(const fs::path& folder) {
       continue;
     }
     try {
+      if (is_pretraining(read_json(path / "config.json"))) {
+        found.skipped.push_back(name + ": a pre-training, which answers no task");
+        continue;
+      }
       found.runs.push_back(read_run(path));
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
       found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));

@@ -13,6 +13,7 @@
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/recipes.hpp"
+#include "train/config/run_config.hpp"
 #include "train/formats/html.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
@@ -130,6 +131,11 @@ Found read_all(const fs::path& root) {
   for (const fs::path& folder : folders) {
     try {
       if (fs::exists(folder / "config.json") || fs::exists(folder / "last.safetensors")) {
+        if (is_pretraining(read_json(folder / "config.json"))) {
+          found.skipped.push_back(folder.filename().string() +
+                                  ": a pre-training, which answers no task");
+          continue;
+        }
         found.runs.push_back(read_run(folder));
       } else {
         for (Study& study : read_studies(folder)) found.studies.push_back(std::move(study));

@@ -101,7 +101,7 @@ std::optional<nlohmann::json> finished_result(const std::filesystem::path& folde
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
     if (!first_difference(read_json(config), full_config).empty()) return {};
-    if (full_config.value("phase", "") == "pretraining") return read_json(result);
+    if (is_pretraining(full_config)) return read_json(result);
     return read_result(result);
   } catch (const DataError&) {
     return {};

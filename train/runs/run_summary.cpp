@@ -107,7 +107,7 @@ void fill(Table& table, const json& config, const json& result, const Metrics& m
   row("steps/s", number(speed, "steps_per_second", "{:.2f}"));
   row("tokens/s", number(speed, "tokens_per_second", "{:.0f}"));
   row("peak memory",
-      result.is_null()
+      !result.contains("peak_bytes")  // null, or a pre-training's
           ? Cell()
           : Cell(fmt::format("{:.1f} MB", 1e-6 * result.at("peak_bytes").get<double>())));
 }

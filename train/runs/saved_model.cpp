@@ -36,6 +36,12 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   SavedModel saved;
   const std::filesystem::path config = folder / "config.json";
   const nlohmann::json json = read_json(config);
+  if (is_pretraining(json)) {
+    throw DataError(fmt::format(
+        "{}: a pre-training, which predicts hidden tokens and knows no classes; train --init {} "
+        "starts a run from it",
+        folder.string(), folder.string()));
+  }
   saved.config = config_from_json(json, config.string());
   saved.config.device = device;
   saved.config.data_root = json.value("data_root", "datasets");

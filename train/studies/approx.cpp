@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tensor/gemm/gemm.hpp"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "data/prepare.hpp"

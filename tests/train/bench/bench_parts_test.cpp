@@ -78,7 +78,7 @@ TEST_CASE("the bench splits a step into parts that are all there") {
   c.features = 8;
   c.steps = 2;
   const BenchResult result = run_bench(c);
-  REQUIRE(result.parts);
+  REQUIRE(result.parts.has_value());
   for (const double part : {result.parts->attention, result.parts->products, result.parts->rest,
                             result.parts->optimiser, result.parts->data}) {
     CHECK(part > 0);

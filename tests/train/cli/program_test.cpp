@@ -213,8 +213,8 @@ TEST_CASE("a run that was saved under former option names is resumed and evaluat
   const fs::path last = w.run("part") / "last.safetensors";
   spell_as_before(w.run("part"), last);
 
-  const Finished evaluated = w.finish({"eval", w.run("part").string(), "--checkpoint", "last",
-                                       "--split", "dev", "--device", "cpu"});
+  const Finished evaluated = w.finish({"eval", "--run", w.run("part").string(), "--checkpoint",
+                                       "last", "--split", "dev", "--device", "cpu"});
   CAPTURE(evaluated.err);
   CHECK(evaluated.code == 0);
   const Finished resumed = train("part", "official", {"--resume"});

@@ -1,4 +1,5 @@
 // Self-pre-training through the program: two phases in one folder, or two runs.
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -55,9 +56,12 @@ struct Workshop {
                  "2",
                  "--steps",
                  std::to_string(steps)};
-    for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=3",
-                            "checkpoint_every=2", "eval_examples=8"}) {
-      all = all + Words{"--set", set};
+    for (const std::string set : {"max_length=64", "width=8", "ff_width=8", "eval_every=3",
+                                  "checkpoint_every=2", "eval_examples=8"}) {
+      const std::string key = set.substr(0, set.find('=') + 1);
+      const bool given = std::any_of(
+          more.begin(), more.end(), [&](const std::string& word) { return word.starts_with(key); });
+      if (!given) all = all + Words{"--set", set};
     }
     return all + more;
   }
@@ -107,6 +111,11 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   REQUIRE_MESSAGE(whole.code == 0, whole.err);
   CHECK(same_tensors(w.run("first") + "/last.safetensors",
                      w.run("whole") + "/pretraining/last.safetensors"));
+
+  const Finished asked = run_program(w.folder.path(), {"eval", "--run", w.run("first")});
+  CHECK(asked.code == 3);
+  CHECK(says(asked.err, "train --init"));
+  CHECK(run_program(w.folder.path(), {"info", "run", w.run("first")}).code == 0);
 
   const Finished second = w.start("train", "second", 6, {"--init", w.run("first")});
   REQUIRE_MESSAGE(second.code == 0, second.err);

@@ -14,6 +14,7 @@
 
 using namespace skytape;
 using namespace skytape::train;
+using data::Tokens;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 
@@ -196,6 +197,31 @@ TEST_CASE("two towers and accumulated microbatches replay as well") {
       CHECK(replayed.trainer.graphs().counts().replayed > 0);
       CHECK(replayed.weights() == direct.weights());
     }
+  }
+}
+
+TEST_CASE("steps of every pooling and kind of positions replay as well") {
+  if (!test::cuda_or_skip()) return;
+  using nn::Pooling;
+  using nn::Positions;
+  const std::pair<Pooling, Positions> options[] = {{Pooling::mean, Positions::rotary},
+                                                   {Pooling::first, Positions::sinusoidal},
+                                                   {Pooling::cls, Positions::none},
+                                                   {Pooling::max, Positions::rotary},
+                                                   {Pooling::attention, Positions::learned}};
+  for (const auto& [pooling, positions] : options) {
+    CAPTURE(static_cast<int>(pooling));
+    nn::ModelConfig config = small_model("skyformer", few_features("skyformer"));
+    config.pooling = pooling;
+    config.positions = positions;
+    config.label_smoothing = 0.1;
+    Training direct(config, Device::cuda, false), replayed(config, Device::cuda, true);
+    for (const data::Batch& batch : changing_batches(true, 1, 5)) {
+      direct.trainer.step(batch);
+      replayed.trainer.step(batch);
+    }
+    CHECK(replayed.trainer.graphs().counts().replayed == 3);
+    CHECK(replayed.weights() == direct.weights());
   }
 }
 

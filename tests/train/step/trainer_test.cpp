@@ -34,7 +34,7 @@ nn::ModelConfig small_model(const std::string& attention, double dropout) {
   return config;
 }
 
-data::Batch make_batch(const std::vector<int>& lengths) {
+data::Batch make_batch(const std::vector<int>& lengths, int first_token = -1) {
   std::vector<Tokens> examples;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     std::vector<std::int32_t> ids;
@@ -45,13 +45,16 @@ data::Batch make_batch(const std::vector<int>& lengths) {
   }
   data::BatchOptions options;
   options.nominal_length = 32;
+  options.first_token = first_token;
   data::Batch batch = pad(examples, options);
   for (std::size_t i = 0; i < lengths.size(); ++i) batch.labels[i] = static_cast<int>(i) % 2;
   return batch;
 }
 
-std::vector<double> gradients_after_step(const MicrobatchLimits& limits, const data::Batch& batch) {
-  nn::Model model(small_model("softmax", 0.1), DType::f32, Device::cpu, 3);
+std::vector<double> gradients_after_step(const MicrobatchLimits& limits, const data::Batch& batch,
+                                         const nn::ModelConfig& config = small_model("softmax",
+                                                                                     0.1)) {
+  nn::Model model(config, DType::f32, Device::cpu, 3);
   Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
   trainer.step(batch);
   return model.parameters().gradients().to_vector();
@@ -75,6 +78,32 @@ TEST_CASE("accumulating microbatches gives the gradient of the large batch, drop
     CAPTURE(limits.accumulate);
     CAPTURE(limits.positions);
     CHECK(std::sqrt(difference / norm) < 1e-5);
+  }
+}
+
+TEST_CASE("microbatches of every pooling, rotary positions and smoothed labels make up the batch") {
+  for (const nn::Pooling pooling : {nn::Pooling::nominal, nn::Pooling::mean, nn::Pooling::first,
+                                    nn::Pooling::cls, nn::Pooling::max, nn::Pooling::attention}) {
+    CAPTURE(static_cast<int>(pooling));
+    nn::ModelConfig config = small_model("softmax", 0.1);
+    config.pooling = pooling;
+    config.positions = nn::Positions::rotary;
+    config.label_smoothing = 0.2;
+    const bool token = pooling == nn::Pooling::cls;
+    data::Batch batch = make_batch({20, 7, 32, 11, 5, 9, 14}, token ? 16 : -1);
+    const std::vector<double> whole = gradients_after_step({}, batch, config);
+    batch.round_to = 8;  // parts as narrow as their longest sequence
+    double norm = 0;
+    for (const double g : whole) norm += g * g;
+    REQUIRE(norm > 1e-4);
+    for (const MicrobatchLimits limits : {MicrobatchLimits{2}, {1, 40}}) {
+      const std::vector<double> parts = gradients_after_step(limits, batch, config);
+      double difference = 0;
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        difference += (whole[i] - parts[i]) * (whole[i] - parts[i]);
+      }
+      CHECK(std::sqrt(difference / norm) < 1e-5);
+    }
   }
 }
 
