@@ -87,9 +87,10 @@ TEST_CASE("every task says what its readers need") {
     CHECK(task.max_length > 0);
     CHECK(task.nominal_length >= task.max_length);
     CHECK((task.nominal_length & (task.nominal_length - 1)) == 0);  // a power of two
-    CHECK_MESSAGE((task.parse != nullptr) == (task.tokens == TokenKind::symbols), task.name,
-                  ": TaskInfo::tokens says ", task.tokens == TokenKind::symbols ? "" : "no ",
-                  "symbols, but TaskInfo::parse is ", task.parse == nullptr ? "missing" : "there");
+    const bool symbols = task.tokens == TokenKind::symbols, parser = task.parse != nullptr;
+    CHECK_MESSAGE(symbols == parser, task.name, ": TaskInfo::tokens says ",
+                  std::string(symbols ? "symbols" : "no symbols"), ", but TaskInfo::parse is ",
+                  std::string(parser ? "there" : "missing"));
     // Id 0 is padding, but for pictures, whose pixels may have any value and whose length is one.
     if (task.tokens == TokenKind::bytes) CHECK(task.token_offset == 1);
     if (task.tokens == TokenKind::pixels) CHECK(task.token_offset == 0);

@@ -227,7 +227,7 @@ TEST_CASE("every op refuses operands of mixed dtype or of two tapes, by its name
 }
 
 TEST_CASE("every function of one variable has a row, and the value that it states") {
-  for (const char* name : {
+  for (const std::string name : {
 #define UNARY(name, value, derivative) #name,
 #include "tensor/kernels/elementwise.def"
        }) {
