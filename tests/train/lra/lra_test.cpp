@@ -103,7 +103,9 @@ TEST_CASE("cells side by side give the table of cells one by one, in the same or
     for (std::size_t at; (at = out.find(w.runs.string())) != std::string::npos;) {
       out.erase(at, w.runs.string().size());
     }
-    return out;
+    const std::size_t times = out.find("Training time until");  // what a clock says differs
+    REQUIRE(times != std::string::npos);
+    return out.substr(0, times);
   };
   const std::string one = table("1");
   CHECK(has(one, "| skyformer |"));
