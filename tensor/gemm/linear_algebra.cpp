@@ -38,11 +38,59 @@ Tensor to_tensor(const Eigen::Ref<const Matrix>& matrix) {
   return out;
 }
 
-/// The factor Q of the thin QR decomposition.
+// Eigen's decompositions apply reflections in blocks, for which it instantiates all of its products:
+// most of what this file took to compile. The matrices here are small: one reflection at a time.
+using Block = Eigen::Ref<Eigen::MatrixXd>;  // a corner of a matrix, by columns
+
+/// Reflections H_i = I - tau_i (1, w_i) (1, w_i)^T.
+class Reflections {
+ public:
+  explicit Reflections(std::int64_t rows) : work_(rows) {}
+  /// The next one, which takes `x` to a multiple of the first unit vector: x becomes (that number,
+  /// w_i).
+  void add(Eigen::Ref<Eigen::VectorXd> x) {
+    double tau = 0, kept = 0;
+    x.makeHouseholderInPlace(tau, kept);
+    x(0) = kept;
+    tau_.push_back(tau);
+  }
+  /// block <- H_i block, where x is what add left.
+  void left(std::int64_t i, const Eigen::Ref<const Eigen::VectorXd>& x, Block block) {
+    const auto w = x.tail(x.size() - 1);
+    block.applyHouseholderOnTheLeft(w, tau_[static_cast<std::size_t>(i)], work_.data());
+  }
+  /// block <- block H_i.
+  void right(std::int64_t i, const Eigen::Ref<const Eigen::VectorXd>& x, Block block) {
+    const auto w = x.tail(x.size() - 1);
+    block.applyHouseholderOnTheRight(w, tau_[static_cast<std::size_t>(i)], work_.data());
+  }
+  /// The first columns of H_0 H_1 ..., as many as `columns` has: reflection i was left in its column
+  /// i, from row i + below.
+  [[nodiscard]] Eigen::MatrixXd product(const Eigen::MatrixXd& columns, std::int64_t below) {
+    const std::int64_t m = columns.rows(), n = columns.cols();
+    Eigen::MatrixXd q = Eigen::MatrixXd::Identity(m, n);
+    for (auto i = static_cast<std::int64_t>(tau_.size()) - 1; i >= 0; --i) {
+      const std::int64_t rows = m - i - below;
+      left(i, columns.col(i).tail(rows), q.bottomRightCorner(rows, n - i - below));
+    }
+    return q;
+  }
+
+ private:
+  std::vector<double> tau_;
+  Eigen::VectorXd work_;
+};
+
+/// The factor Q of the thin QR decomposition of a, [m, n] with m >= n.
 Tensor orthonormal_columns(const Tensor& a) {
-  const Eigen::HouseholderQR<Matrix> qr(view(a));
-  const Matrix q = qr.householderQ() * Matrix::Identity(a.size(0), a.size(1));
-  return to_tensor(q);
+  Eigen::MatrixXd b = view(a);
+  Reflections reflections(b.rows());
+  for (std::int64_t i = 0; i < b.cols(); ++i) {
+    const std::int64_t rows = b.rows() - i;
+    reflections.add(b.col(i).tail(rows));
+    reflections.left(i, b.col(i).tail(rows), b.bottomRightCorner(rows, b.cols() - i - 1));
+  }
+  return to_tensor(reflections.product(b, 0));
 }
 
 }  // namespace
@@ -85,19 +133,18 @@ std::vector<double> singular_values(const Tensor& a) {
   Eigen::MatrixXd b = view(matrix);  // [l, k] with l >= k
   if (b.rows() < b.cols()) b.transposeInPlace();
   Eigen::VectorXd between(2 * k - 1);  // [2k - 1]: d_1, e_1, d_2, e_2, ... d_k
-  Eigen::VectorXd essential(b.rows()), row(b.rows());
-  const auto reflect = [&](auto column, auto rest, double& kept) {
-    double tau = 0;
-    auto tail = essential.head(column.size() - 1);
-    column.makeHouseholder(tail, tau, kept);
-    rest.applyHouseholderOnTheLeft(tail, tau, row.data());
-  };
+  Reflections of_columns(b.rows()), of_rows(b.rows());
   for (std::int64_t i = 0; i < k; ++i) {
     const std::int64_t below = b.rows() - i, right = k - i - 1;
-    reflect(b.col(i).tail(below), b.bottomRightCorner(below, right), between(2 * i));
+    Eigen::VectorXd column = b.col(i).tail(below);
+    of_columns.add(column);
+    of_columns.left(i, column, b.bottomRightCorner(below, right));
+    between(2 * i) = column(0);
     if (right == 0) break;
-    reflect(b.row(i).tail(right).transpose(), b.bottomRightCorner(below - 1, right).transpose(),
-            between(2 * i + 1));
+    Eigen::VectorXd row = b.row(i).tail(right).transpose();
+    of_rows.add(row);
+    of_rows.right(i, row, b.bottomRightCorner(below - 1, right));
+    between(2 * i + 1) = row(0);
   }
   // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... beside a diagonal of zeros has the
   // eigenvalues +-sigma (Golub and Kahan 1965), to an absolute error of rounding times sigma_1.
@@ -112,10 +159,23 @@ SymmetricEigen symmetric_eigen(const Tensor& a) {
   const Tensor matrix = as_finite_matrix("symmetric_eigen", a);
   ENSURE(matrix.size(0) == matrix.size(1) && matrix.numel() > 0,
          "symmetric_eigen: expected a square matrix, got ", a);
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(view(matrix));
+  // A = Q T Q^T with tridiagonal T, by reflections from both sides; then T's own decomposition.
+  Eigen::MatrixXd t = view(matrix);
+  const std::int64_t n = t.rows();
+  Reflections reflections(n);
+  for (std::int64_t i = 0; i + 1 < n; ++i) {
+    const std::int64_t rows = n - i - 1;
+    reflections.add(t.col(i).tail(rows));
+    reflections.left(i, t.col(i).tail(rows), t.bottomRightCorner(rows, rows));
+    reflections.right(i, t.col(i).tail(rows), t.bottomRightCorner(rows, rows));
+  }
+  Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver;
+  solver.computeFromTridiagonal(t.diagonal(), t.diagonal(-1), Eigen::ComputeEigenvectors);
   ENSURE(solver.info() == Eigen::Success, "symmetric_eigen: ", a, " did not converge");
   const Eigen::VectorXd values = solver.eigenvalues().reverse();
-  return {{values.begin(), values.end()}, to_tensor(solver.eigenvectors().rowwise().reverse())};
+  const Tensor vectors = matmul(to_tensor(reflections.product(t, 1)),
+                                to_tensor(solver.eigenvectors().rowwise().reverse()));
+  return {{values.begin(), values.end()}, vectors};
 }
 
 Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes) {
