@@ -1,7 +1,10 @@
 #include "train/config/splits.hpp"
 
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
+
+#include "data/files/json.hpp"
 
 namespace skytape::train {
 
@@ -25,6 +28,10 @@ Splits open_splits(const RunConfig& config, Progress& progress) {
     return data::open(*config.task, config.data_root, split, config.dev_rule);
   };
   return {open("train"), open("dev"), open("test")};
+}
+
+RunConfig fitted(const RunConfig& config, const data::Dataset& train) {
+  return with_vocabulary(config, data::try_parse_json(train.provenance()));
 }
 
 nlohmann::json facts(const Splits& splits) {

@@ -23,6 +23,9 @@ struct Splits {
 /// Opens all splits of a run, prepared or not.
 [[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress);
 
+/// The configuration for these training data, which may bring a vocabulary.
+[[nodiscard]] RunConfig fitted(const RunConfig& config, const data::Dataset& train);
+
 /// What the splits are called, their fingerprints and sizes: {"name", "train": {…}, …}.
 [[nodiscard]] nlohmann::json facts(const Splits& splits);
 

@@ -24,6 +24,7 @@ tests|doctest/doctest.h|doctest-dev||
 Philox reference of the tests|Random123/philox.h|librandom123-dev||
 fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|products fall back to Eigen: about half the speed
 PNG images|png.h|libpng-dev|PNG|no Pathfinder from PNG folders
+CSV files (libcsv)|csv.h|libcsv-dev|CSV|no own data from .csv
 archives|archive.h|libarchive-dev|ARCHIVE|no reading of .tar.gz releases
 downloads (libcurl)|curl/curl.h|libcurl4-openssl-dev|CURL|no skytape data --fetch
 TABLE
