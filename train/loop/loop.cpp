@@ -38,6 +38,7 @@ json full_config(const RunConfig& config, const Splits& splits, const fs::path& 
   json j = to_json(config);
   if (!init.empty()) j["init"] = weights_fingerprint(checkpoint_in(init));
   j["data"] = facts(splits);
+  j["model"] = model_facts(config, splits.train);
   j["data_root"] = config.data_root.string();
   j["data_provenance"] = data::try_parse_json(splits.train.provenance());
   j["revision"] = revision();
