@@ -212,6 +212,8 @@ format-check:
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
+SPACE  := $(subst ,, )
+COMMA  := ,
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
@@ -220,6 +222,10 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
 	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/skytape.pc
+	mkdir -p $(DESTDIR)$(PREFIX)/lib/cmake/skytape
+	{ printf 'set(_skytape_%s "%s")\n' definitions '$(subst $(SPACE),;,$(strip $(DEFINES)))' \
+	  libraries '$(subst $(SPACE),;,$(subst -Xlinker -rpath -Xlinker ,-Wl$(COMMA)-rpath$(COMMA),$(strip $(LIBS))))'; cat train/scripts/skytape-config.cmake; } \
+	  > $(DESTDIR)$(PREFIX)/lib/cmake/skytape/skytape-config.cmake
 doctor: ## say what this machine has, what is missing and what to install
 	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
 help: ## this list
