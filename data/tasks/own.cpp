@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
@@ -24,6 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
+constexpr std::size_t kFewest = 10;        // examples of one file: each split gets one
+constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
 struct Example {
   std::string label, text;
@@ -90,10 +93,13 @@ Own read_own(const TaskInfo& task, TokenUnit unit, const PrepareOptions& options
     return own;
   }
   std::vector<Example> all = read_file(options.from, unit, options, own);
-  constexpr std::size_t kFewest = 10;  // so that each split gets one
   if (all.size() < kFewest) {
-    throw DataError(fmt::format("{}: {}: {} lines, expected at least {}", task.name,
-                                options.from.string(), all.size(), kFewest));
+    std::set<std::string> labels;
+    for (const Example& example : all) labels.insert(example.label);
+    throw DataError(fmt::format(
+        "{}: {}: {} lines with {} different labels, expected at least {} "
+        "lines with 2..{} labels",
+        task.name, options.from.string(), all.size(), labels.size(), kFewest, kMaxClasses));
   }
   const std::size_t tenth = all.size() / 10;
   const Permutation order(all.size(), options.data_seed, 2);
@@ -176,7 +182,6 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   for (const auto& split : own.splits) {
     for (const Example& example : split) ++counts[example.label];
   }
-  constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
   if (counts.size() < 2 || counts.size() > kMaxClasses) {
     throw DataError(fmt::format("{}: {}: {} different labels, expected 2..{}", task.name,
                                 options.from.string(), counts.size(), kMaxClasses));
