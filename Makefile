@@ -45,7 +45,7 @@ WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Wer
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 # By itself g++ collects garbage from 128 MB on, which the precompiled headers take already.
 ROOM     := $(if $(findstring Free Software,$(shell $(CXX) --version)),--param=ggc-min-heapsize=600000)
-DEFINES  := $(OPTIONAL:%=-DSKYTAPE_HAVE_%) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
+DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter-out CSV,$(OPTIONAL))) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math \
   $(ROOM) $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
@@ -55,7 +55,7 @@ ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
-  $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
+  $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
   $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
 
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
@@ -125,6 +125,9 @@ build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
 $B/train/process/version.cpp.o: $B/revision
 $B/train/process/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
+# One file reads CSV: with libcsv or without, no other is compiled anew.
+$B/data/files/csv.cpp.o: build/dependencies.mk
+$B/data/files/csv.cpp.o: CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
 
@@ -209,6 +212,8 @@ format-check:
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
+SPACE  := $(subst ,, )
+COMMA  := ,
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
@@ -217,6 +222,10 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
 	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/skytape.pc
+	mkdir -p $(DESTDIR)$(PREFIX)/lib/cmake/skytape
+	{ printf 'set(_skytape_%s "%s")\n' definitions '$(subst $(SPACE),;,$(strip $(DEFINES)))' \
+	  libraries '$(subst $(SPACE),;,$(subst -Xlinker -rpath -Xlinker ,-Wl$(COMMA)-rpath$(COMMA),$(strip $(LIBS))))'; cat train/scripts/skytape-config.cmake; } \
+	  > $(DESTDIR)$(PREFIX)/lib/cmake/skytape/skytape-config.cmake
 doctor: ## say what this machine has, what is missing and what to install
 	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
 help: ## this list

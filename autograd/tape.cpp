@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autograd/gradient_error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
@@ -119,9 +120,13 @@ void Grads::add(int i, Tensor gradient) {
   const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
   const int input_index = node.inputs[static_cast<std::size_t>(i)];
   Tape::Node& input = tape_.nodes_[static_cast<std::size_t>(input_index)];
-  ENSURE(gradient.shape() == input.value.shape() && gradient.dtype() == input.value.dtype() &&
-             gradient.device() == input.value.device(),
-         node.name, ": gradient of input ", i, " is ", gradient, ", the input is ", input.value);
+  if (gradient.shape() != input.value.shape() || gradient.dtype() != input.value.dtype() ||
+      gradient.device() != input.value.device()) {
+    throw GradientError(join(node.name, ": gradient of input ", i, " is ", gradient,
+                             ", the input is ", input.value,
+                             "; a program goes on after it only with try and catch (const "
+                             "skytape::GradientError&) around Tape::backward"));
+  }
   if (tape_.check_finite_ && !tensor::all_finite(gradient)) {
     throw NonFiniteError(join(node.name, ": gradient ", gradient, " of input ", i,
                               " is not finite (node ", node_, ")"));

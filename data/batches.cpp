@@ -13,9 +13,10 @@ int64_t places_before(const BatchOptions& options) { return options.first_token 
 
 /// Places of a sequence in a batch: its tokens after dropping and cutting, and what stands before
 /// them.
-int64_t shown_length(std::span<const uint8_t> tokens, const BatchOptions& options) {
-  auto length = static_cast<int64_t>(tokens.size());
+int64_t shown_length(const Dataset& data, int64_t row, int tower, const BatchOptions& options) {
+  int64_t length = data.length(row, tower);
   if (options.drop_token >= 0) {
+    const std::span<const uint8_t> tokens = data.tokens(row, tower);
     length -= std::count(tokens.begin(), tokens.end(), static_cast<uint8_t>(options.drop_token));
   }
   const int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
@@ -23,14 +24,15 @@ int64_t shown_length(std::span<const uint8_t> tokens, const BatchOptions& option
 }
 
 /// Writes `length` ids and the mask of one row, then padding up to `width`. Returns the ones.
-int32_t fill_row(std::span<const uint8_t> tokens, int64_t length, int64_t width, int offset,
-                 const BatchOptions& options, int32_t* ids, float* mask) {
+template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t length,
+                                        int64_t width, int offset, const BatchOptions& options,
+                                        int32_t* ids, float* mask) {
   const int64_t first = places_before(options);
   if (first == 1) ids[0] = options.first_token;
   if (options.drop_token < 0) {
     for (int64_t j = first; j < length; ++j) ids[j] = tokens[j - first] + offset;
   } else {
-    const uint8_t* at = tokens.data();
+    const Token* at = tokens.data();
     for (int64_t j = first; j < length; ++at) {
       if (*at != options.drop_token) ids[j++] = *at + offset;
     }
@@ -92,7 +94,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   for (int tower = 0; tower < batch.towers; ++tower) {
     batch.lengths[tower].resize(rows.size());
     for (size_t b = 0; b < rows.size(); ++b) {
-      const int64_t length = shown_length(data.tokens(rows[b], tower), options);
+      const int64_t length = shown_length(data, rows[b], tower, options);
       batch.lengths[tower][b] = static_cast<int32_t>(length);
       longest = std::max(longest, length);
     }
@@ -107,10 +109,13 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
     batch.mask[tower].resize(batch.size * batch.width);
     batch.unmasked[tower].resize(rows.size());
     for (size_t b = 0; b < rows.size(); ++b) {
-      const int32_t ones =
-          fill_row(data.tokens(rows[b], tower), batch.lengths[tower][b], batch.width,
-                   data.token_offset(), options, batch.ids[tower].data() + b * batch.width,
-                   batch.mask[tower].data() + b * batch.width);
+      const auto fill = [&](auto tokens) {
+        return fill_row(tokens, batch.lengths[tower][b], batch.width, data.token_offset(), options,
+                        batch.ids[tower].data() + b * batch.width,
+                        batch.mask[tower].data() + b * batch.width);
+      };
+      const int32_t ones = data.token_bytes() == 1 ? fill(data.tokens(rows[b], tower))
+                                                   : fill(data.wide_tokens(rows[b], tower));
       batch.unmasked[tower][b] = ones;
       batch.real_tokens += ones - places_before(options);
     }
@@ -181,7 +186,7 @@ void BatchStream::order_window(int64_t epoch, int64_t begin, int64_t end) {
     const auto row = static_cast<int64_t>(order(at));
     int64_t length = 0;
     for (int tower = 0; tower < data_.towers(); ++tower) {
-      length = std::max(length, shown_length(data_.tokens(row, tower), options_));
+      length = std::max(length, shown_length(data_, row, tower, options_));
     }
     scratch_.push_back(length << 32 | row);
   }

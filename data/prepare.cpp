@@ -8,6 +8,7 @@
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
+#include "data/own/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
@@ -88,6 +89,10 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
 }  // namespace
 
 void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& options) {
+  if (!is_own_data(task) && (options.header || !options.tokens.empty())) {
+    throw UsageError(fmt::format("data: {} has no effect on {}, which is no data of your own",
+                                 options.header ? "--header" : "--tokens", task.name));
+  }
   const bool keep = options.from.empty() && !options.force;
   if (keep && is_prepared(task, root)) return;
   if (options.from.empty() && task.generator.empty()) {
@@ -192,6 +197,11 @@ std::string to_text(const Description& description) {
                                                           : ", not the known one");
     }
     provenance.erase("sources");
+  }
+  if (has_vocabulary(provenance)) {
+    text += fmt::format("{} as tokens: {} different ones, and one that stands for all others\n",
+                        provenance.value("tokens", ""), provenance["vocabulary"].size());
+    provenance.erase("vocabulary");
   }
   return text + "provenance " + json_text(provenance) + "\n";
 }

@@ -20,6 +20,8 @@ struct PrepareOptions {
   int threads = 0;             // 0: all cores; never changes the result
   bool force = false;          // prepare again although a complete cache is there
   int64_t limit = 0;           // generate only that many examples in all (0: the official number)
+  bool header = false;         // own data: the first row of each file names the columns
+  std::string tokens;          // own data: bytes, words or integers; empty: bytes
   std::function<void(std::string_view what, int64_t done, int64_t total)>
       progress;                                     // total 0: open
   std::function<void(std::string_view text)> warn;  // tolerated oddities: an empty PNG, …
@@ -51,7 +53,8 @@ enum class DevRule { held_out, test };
                            std::string_view split, DevRule dev = DevRule::held_out);
 
 /// Writes the official files of a generable task: `basic_{train,val,test}.tsv` for ListOps, the
-/// image and metadata folders for Pathfinder. UsageError for a task whose files are not ours.
+/// image and metadata folders for Pathfinder; of own data `{train,dev,test}.tsv`. UsageError for a
+/// task whose files are not ours.
 void export_official(const TaskInfo& task, const std::filesystem::path& root,
                      const std::filesystem::path& dir);
 

@@ -37,7 +37,8 @@ struct TaskInfo {
   std::string_view name;
   std::string_view description;
   TokenKind tokens;
-  int64_t classes = 2;               // 0: the data tells (Dataset::classes)
+  int64_t classes = 2;  // 0: the data tells (Dataset::classes); see is_own_data
+  std::vector<std::string_view> labels = {};  // names of the classes; empty: their numbers
   int64_t vocabulary = 512;          // rows of the embedding, as in the papers' configurations
   int64_t max_length = 0;            // tokens kept from the front of a sequence
   int64_t nominal_length = 0;        // max_length padded to a power of two
@@ -70,6 +71,9 @@ inline constexpr std::string_view kLraArchive =
 
 /// The task of that name; UsageError with the nearest name otherwise.
 [[nodiscard]] const TaskInfo& find_task(std::string_view name);
+
+/// Whether the data are the user's own, which bring their labels and perhaps a vocabulary.
+[[nodiscard]] inline bool is_own_data(const TaskInfo& task) { return task.classes == 0; }
 
 /// Names of all tasks, for help texts and suggestions.
 [[nodiscard]] std::vector<std::string> task_names();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "data/own/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
@@ -13,7 +14,7 @@ namespace {
 std::vector<std::int32_t> symbol_ids(const TaskInfo& task, std::string_view line,
                                      const std::string& place) {
   std::vector<std::uint8_t> tokens;
-  const std::string_view unknown = task.parse(line.substr(0, line.find('\t')), tokens);
+  const std::string_view unknown = task.parse(line, tokens);
   if (!unknown.empty()) throw DataError(fmt::format("{}: unknown token '{}'", place, unknown));
   std::vector<std::int32_t> ids(tokens.begin(), tokens.end());
   for (std::int32_t& id : ids) id += task.token_offset;
@@ -23,6 +24,14 @@ std::vector<std::int32_t> symbol_ids(const TaskInfo& task, std::string_view line
 std::vector<std::int32_t> byte_ids(std::string_view text, int offset) {
   std::vector<std::int32_t> ids;
   for (const char byte : text) ids.push_back(static_cast<std::uint8_t>(byte) + offset);
+  return ids;
+}
+
+std::vector<std::int32_t> vocabulary_ids(const Vocabulary& vocabulary, std::string_view text,
+                                         int offset, const std::string& place) {
+  const std::vector<std::uint16_t> tokens = vocabulary.encode(text, place);
+  std::vector<std::int32_t> ids(tokens.begin(), tokens.end());
+  for (std::int32_t& id : ids) id += offset;
   return ids;
 }
 
@@ -49,8 +58,10 @@ std::vector<std::int32_t> pixel_ids(std::string_view line, const std::string& pl
 
 }  // namespace
 
-Tokens tokenise(const TaskInfo& task, std::string_view line, const std::string& place) {
+Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_view line,
+                const std::string& place) {
   const auto ids = [&](std::string_view text) {
+    if (vocabulary != nullptr) return vocabulary_ids(*vocabulary, text, task.token_offset, place);
     switch (task.tokens) {
       case TokenKind::symbols:
         return symbol_ids(task, text, place);
@@ -74,6 +85,17 @@ Tokens tokenise(const TaskInfo& task, std::string_view line, const std::string& 
     if (tower.empty()) throw DataError(fmt::format("{}: an empty example", place));
   }
   return tokens;
+}
+
+LabelledText split_label(const TaskInfo& task, std::string_view line) {
+  const std::size_t tab = line.find('\t');
+  const bool pair = task.towers == 2;
+  const bool labelled = task.tokens != TokenKind::pixels && tab != line.npos &&
+                        (!pair || line.find('\t', tab + 1) != line.npos);
+  if (!labelled) return {"", std::string(line)};
+  const std::string front(line.substr(0, tab)), back(line.substr(tab + 1));
+  if (task.tokens == TokenKind::symbols) return {back, front};
+  return {front, back};
 }
 
 Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {

@@ -11,14 +11,27 @@
 
 namespace skytape::data {
 
+class Vocabulary;
+
 /// Token ids of one example, per tower, before truncation.
 using Tokens = std::vector<std::vector<std::int32_t>>;
 
-/// Symbols: what the task's parser reads (a label behind a tab is ignored); bytes as they are, two
-/// documents with a tab between them for two towers; pixels: grey values apart by blanks. DataError
-/// naming `place` for an unknown token, a value outside 0..255, or a missing document.
-[[nodiscard]] Tokens tokenise(const TaskInfo& task, std::string_view line,
-                              const std::string& place);
+/// Symbols: what the task's parser reads; bytes as they are, two documents with a tab between them
+/// for two towers; pixels: grey values apart by blanks; words or integers where own data have a
+/// vocabulary (else null). DataError naming `place` for an unknown token, a value outside 0..255, or
+/// a missing document.
+[[nodiscard]] Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary,
+                              std::string_view line, const std::string& place);
+
+/// What stands in a row of a file of examples before it becomes tokens.
+struct LabelledText {
+  std::string label;  // empty: there is none
+  std::string text;
+};
+
+/// Takes the label column off a row, where it has one: behind the tab of an expression; before the
+/// first of two tabs of a pair of documents; before the first tab of a text. Pixels have none.
+[[nodiscard]] LabelledText split_label(const TaskInfo& task, std::string_view line);
 
 /// Pads examples to one batch by the rules of `options` (labels are zero).
 [[nodiscard]] Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options);

@@ -19,6 +19,8 @@ namespace {
 const std::vector<std::set<std::string>> kLayers = {
     {"train"}, {"data", "nn"}, {"attention"}, {"autograd"}, {"tensor"}};
 constexpr int kFilesOfARoom = 17;
+// A file for each method, or family of tasks: as many as there are.
+const std::set<std::string> kOpenRooms = {"attention/methods", "data/tasks"};
 
 /// Place in kLayers of the layer that a room belongs to; -1 for none.
 int layer_of(const std::string& room) {
@@ -124,7 +126,9 @@ TEST_CASE("includes between rooms make no cycle") {
 
 TEST_CASE("every room has a README that says what lives there, and no room is too full") {
   for (const auto& [room, files] : read_house().files) {
-    CHECK_MESSAGE(files <= kFilesOfARoom, room, " holds ", files, " sources");
+    if (!kOpenRooms.contains(room)) {
+      CHECK_MESSAGE(files <= kFilesOfARoom, room, " holds ", files, " sources");
+    }
     std::ifstream readme(fs::path(room) / "README.md");
     std::string title, text;
     std::getline(readme, title);

@@ -98,6 +98,50 @@ TEST_CASE("every task says what its readers need") {
   }
 }
 
+TEST_CASE("tests compare in the open: no condition hides its values behind parentheses") {
+  const std::regex hidden(R"(\b(CHECK|REQUIRE)(_FALSE)?\(\([^;]*\)\);)");
+  // "(a == b) == c" begins with a parenthesis, too, and shows both sides: what counts is whether
+  // the first one closes at the very end.
+  const auto wraps_all = [](const std::string& text) {
+    int depth = 0;
+    for (std::size_t i = text.find("((") + 1; i < text.size(); ++i) {
+      depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+      if (depth == 0) return text.compare(i, std::string::npos, "));") == 0;
+    }
+    return false;
+  };
+  for (const auto& entry : fs::recursive_directory_iterator("tests")) {
+    if (entry.path().extension() != ".cpp") continue;
+    const std::string text = text_of(entry.path());
+    for (std::sregex_iterator at(text.begin(), text.end(), hidden), end; at != end; ++at) {
+      CHECK_MESSAGE(!wraps_all(at->str()), entry.path().string(), ": ", at->str(),
+                    " shows no values when it fails");
+    }
+  }
+}
+
+TEST_CASE("nothing counts the methods") {
+  // Whoever adds a method edits no number: neither in a test nor on a page.
+  const std::regex counted(
+      R"(registry\(\)\.size\(\) *[=<>!]|\b(1[0-9]|2[0-9]|eighteen|nineteen|twenty) (attention )?methods\b)");
+  std::set<fs::path> files = {"README.md"};
+  for (const char* folder : {"attention", "nn", "data", "train", "tests"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+      const std::string extension = entry.path().extension().string();
+      const bool page = entry.path().filename() == "README.md";
+      if (extension == ".cpp" || extension == ".hpp" || page) files.insert(entry.path());
+    }
+  }
+  files.erase("tests/registration_test.cpp");  // which names what it looks for
+  for (const fs::path& file : files) {
+    const std::string text = text_of(file);
+    std::smatch found;
+    const bool counts = std::regex_search(text, found, counted);
+    CHECK_MESSAGE(!counts, file.string(), ": '", counts ? found.str() : "",
+                  "' counts the methods: the registry knows how many there are");
+  }
+}
+
 TEST_CASE("tests use the doctest that shows what it compares") {
   for (const auto& entry : fs::recursive_directory_iterator("tests")) {
     const std::string extension = entry.path().extension().string();

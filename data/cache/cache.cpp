@@ -61,7 +61,8 @@ template <class T> std::span<const uint8_t> bytes_of(const std::vector<T>& value
 bool plausible(const CacheHeader& h) {
   constexpr uint64_t kMany = uint64_t{1} << 40;
   if (h.examples > kMany || h.documents > kMany || h.tokens > kMany) return false;
-  if (h.token_bytes != 1 || h.towers < 1 || h.towers > 2 || h.classes < 1) return false;
+  if (h.token_bytes < 1 || h.token_bytes > 2) return false;
+  if (h.towers < 1 || h.towers > 2 || h.classes < 1) return false;
   if (h.task[31] || h.name[31] || h.split[15]) return false;  // texts end inside their fields
   const auto aligned = [](uint64_t at) { return at % 8 == 0; };
   return aligned(h.begins_at) && aligned(h.examples_at) && aligned(h.labels_at) &&
@@ -143,7 +144,9 @@ void CacheFile::check(const std::filesystem::path& path) const {
   // The checksums keep accidents out; these keep every later access inside the mapping even for a
   // file that was made on purpose.
   bool sound = begins_[0] == 0 && begins_[header_.documents] == header_.tokens;
-  for (uint64_t i = 0; i < header_.documents; ++i) sound &= begins_[i] <= begins_[i + 1];
+  for (uint64_t i = 0; i < header_.documents; ++i) {
+    sound &= begins_[i] <= begins_[i + 1] && begins_[i + 1] % header_.token_bytes == 0;
+  }
   for (uint64_t i = 0; i < header_.examples * header_.towers; ++i) {
     sound &= documents_[i] < header_.documents;
   }
@@ -201,6 +204,10 @@ void CacheWriter::add(int32_t label, std::span<const uint8_t> tokens) {
   add_example(label, {&document, 1});
 }
 
+void CacheWriter::add(int32_t label, std::span<const uint16_t> tokens) {
+  add(label, {reinterpret_cast<const uint8_t*>(tokens.data()), tokens.size_bytes()});
+}
+
 void CacheWriter::append(std::span<const uint8_t> bytes) {
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min<size_t>(bytes.size(), kBlock - block_.size()));
@@ -252,7 +259,6 @@ void CacheWriter::finish(CacheHeader header, std::string_view provenance) {
   write_all(as_bytes(provenance));
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
-  header.token_bytes = 1;
   header.towers = static_cast<uint32_t>(towers_);
   header.tokens = header_.tokens;
   header.documents = header_.documents;

@@ -1,8 +1,9 @@
 // The cache file: one split of a task, ready to be mapped into memory.
 //
 //   offset 0      Header, 256 bytes, with checksums of itself and of the two parts below
-//   offset 256    content: tokens of all documents, one byte each
-//                          begin of each document     uint64 [documents + 1]
+//   offset 256    content: tokens of all documents, one byte each, or two: own data with a
+//                          vocabulary
+//                          begin of each document     uint64 [documents + 1], in bytes
 //                          documents of each example  uint32 [examples, towers]
 //                          labels                     int32  [examples]
 //   then          provenance: JSON text
@@ -25,14 +26,14 @@ namespace skytape::data {
 struct CacheHeader {
   char magic[8];
   uint32_t version;
-  uint32_t token_bytes;  // 1
+  uint32_t token_bytes;  // 1 or 2
   char task[32];
   char name[32];   // what results are called
   char split[16];  // train, dev or test
   uint64_t set;    // equal in all splits of one preparation
   uint64_t examples;
   uint64_t documents;
-  uint64_t tokens;  // over all documents
+  uint64_t tokens;  // bytes of them over all documents
   uint32_t towers;
   uint32_t token_offset;
   uint32_t classes;
@@ -93,6 +94,8 @@ class CacheWriter {
   void add_example(int32_t label, std::span<const uint32_t> documents);
   /// One example of a one-tower task.
   void add(int32_t label, std::span<const uint8_t> tokens);
+  /// The same where a token takes two bytes.
+  void add(int32_t label, std::span<const uint16_t> tokens);
 
   [[nodiscard]] int64_t examples() const { return static_cast<int64_t>(labels_.size()); }
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(begins_.back()); }
@@ -136,6 +139,7 @@ class CacheSet {
 
   std::string name;        // what results are called; the task's name at first
   int64_t classes = 0;     // labels are 0..classes-1
+  int token_bytes = 1;     // 2 where the builder stores wider tokens
   std::string provenance;  // JSON text
 
   /// Finishes, syncs and renames all splits. Error if the disk is full or a label is out of range.

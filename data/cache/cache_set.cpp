@@ -60,6 +60,7 @@ void CacheSet::commit() {
   set_text(header.name, name);
   header.token_offset = static_cast<uint32_t>(token_offset_);
   header.classes = static_cast<uint32_t>(classes);
+  header.token_bytes = static_cast<uint32_t>(token_bytes);
   header.set = checksum(as_bytes(provenance));
   for (auto& [split_name, writer] : splits_) {
     ENSURE(writer->examples() > 0, task_, ": split ", split_name, " has no example");

@@ -12,6 +12,7 @@ Dataset::Dataset(std::shared_ptr<const CacheFile> file)
 int64_t Dataset::classes() const { return file_->header().classes; }
 int Dataset::towers() const { return static_cast<int>(file_->header().towers); }
 int Dataset::token_offset() const { return static_cast<int>(file_->header().token_offset); }
+int Dataset::token_bytes() const { return static_cast<int>(file_->header().token_bytes); }
 std::string_view Dataset::name() const { return file_->header().name; }
 std::string_view Dataset::provenance() const { return file_->provenance(); }
 std::string Dataset::fingerprint() const { return to_hex(file_->header().content_checksum); }
@@ -21,14 +22,33 @@ int32_t Dataset::label(int64_t i) const {
   return file_->label(begin_ + i);
 }
 
-std::span<const uint8_t> Dataset::tokens(int64_t i, int tower) const {
+std::span<const uint8_t> Dataset::bytes(int64_t i, int tower) const {
   ENSURE(i >= 0 && i < count_, "Dataset: example ", i, " of ", count_);
   ENSURE(tower >= 0 && tower < towers(), "Dataset: tower ", tower, " of ", towers());
   return file_->tokens(begin_ + i, tower);
 }
 
+std::span<const uint8_t> Dataset::tokens(int64_t i, int tower) const {
+  ENSURE(token_bytes() == 1, "Dataset: a token takes ", token_bytes(), " bytes, expected 1");
+  return bytes(i, tower);
+}
+
+std::span<const uint16_t> Dataset::wide_tokens(int64_t i, int tower) const {
+  ENSURE(token_bytes() == 2, "Dataset: a token takes ", token_bytes(), " bytes, expected 2");
+  const std::span<const uint8_t> stored = bytes(i, tower);  // begins at a multiple of two
+  return {reinterpret_cast<const uint16_t*>(stored.data()), stored.size() / 2};
+}
+
 int64_t Dataset::length(int64_t i, int tower) const {
-  return static_cast<int64_t>(tokens(i, tower).size());
+  return static_cast<int64_t>(bytes(i, tower).size()) / token_bytes();
+}
+
+int64_t Dataset::longer_than(int64_t most) const {
+  int64_t count = 0;
+  for (int64_t i = 0; i < count_; ++i) {
+    for (int tower = 0; tower < towers(); ++tower) count += length(i, tower) > most;
+  }
+  return count;
 }
 
 Dataset Dataset::slice(int64_t begin, int64_t count) const {

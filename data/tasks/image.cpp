@@ -132,6 +132,8 @@ TaskInfo image_task() {
           .description = "what does a gray 32x32 picture show? (CIFAR-10)",
           .tokens = TokenKind::pixels,
           .classes = 10,
+          .labels = {"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse",
+                     "ship", "truck"},
           .vocabulary = 256,
           .max_length = 1024,
           .nominal_length = 1024,

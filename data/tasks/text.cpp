@@ -129,66 +129,11 @@ void build_text(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
                               {"data_seed", options.data_seed}});
 }
 
-std::vector<LabelledLine> read_labelled_lines(ByteStream& stream, const std::string& name) {
-  LineReader lines(stream, name, kMaxLine);
-  std::vector<LabelledLine> all;
-  for (std::string_view line; lines.next(line);) {
-    if (line.empty()) continue;
-    const size_t tab = line.find('\t');
-    if (tab == std::string_view::npos) {
-      lines.fail(fmt::format("no tab in '{}', expected label<TAB>text", printable(line)));
-    }
-    if (tab == 0) lines.fail("empty label, expected label<TAB>text");
-    if (tab + 1 == line.size()) lines.fail("empty text, expected label<TAB>text");
-    all.push_back({std::string(line.substr(0, tab)), std::string(line.substr(tab + 1))});
-  }
-  return all;
-}
-
-void build_tsv(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
-  const auto stream = open_file(options.from);
-  HashedStream hashed(*stream);
-  const auto lines = read_labelled_lines(hashed, options.from.string());
-  std::vector<std::string> labels;
-  for (const LabelledLine& line : lines) labels.push_back(line.label);
-  std::sort(labels.begin(), labels.end());
-  labels.erase(std::unique(labels.begin(), labels.end()), labels.end());
-  const bool numbers = std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
-    return parse_number(label) >= 0;
-  });
-  if (numbers) {
-    std::stable_sort(labels.begin(), labels.end(), [](const std::string& a, const std::string& b) {
-      return parse_number(a) < parse_number(b);
-    });
-  }
-  constexpr size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
-  if (labels.size() < 2 || labels.size() > kMaxClasses || lines.size() < 10) {
-    throw DataError(
-        fmt::format("{}: {}: {} lines with {} different labels, expected at least 10 "
-                    "lines with 2..{} labels",
-                    task.name, options.from.string(), lines.size(), labels.size(), kMaxClasses));
-  }
-  set.classes = static_cast<int64_t>(labels.size());
-  const size_t tenth = lines.size() / 10;
-  const Permutation order(lines.size(), options.data_seed, 2);
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const LabelledLine& line = lines[order(i)];
-    const size_t rest = lines.size() - i;
-    CacheWriter& out = set.split(rest > 2 * tenth ? "train" : rest > tenth ? "dev" : "test");
-    const auto label = std::find(labels.begin(), labels.end(), line.label) - labels.begin();
-    out.add(static_cast<int32_t>(label), as_bytes(line.text));
-  }
-  set.provenance = nlohmann::json{{"how", "read"},
-                                  {"sources", {hashed.finish(options.from.filename().string())}},
-                                  {"labels", labels},
-                                  {"data_seed", options.data_seed}}
-                       .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
-
 TaskInfo text_task() {
   return {.name = "text",
           .description = "is a movie review positive? byte by byte (IMDb)",
           .tokens = TokenKind::bytes,
+          .labels = {"negative", "positive"},
           .max_length = 4000,
           .nominal_length = 4096,
           .token_offset = 1,
@@ -197,17 +142,6 @@ TaskInfo text_task() {
           .source = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
           .source_sha256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
           .build = build_text};
-}
-
-TaskInfo tsv_task() {
-  return {.name = "tsv",
-          .description = "your own lines label<TAB>text, byte by byte",
-          .tokens = TokenKind::bytes,
-          .classes = 0,
-          .max_length = 2048,
-          .nominal_length = 2048,
-          .token_offset = 1,
-          .build = build_tsv};
 }
 
 }  // namespace skytape::data

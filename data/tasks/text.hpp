@@ -1,14 +1,11 @@
-// Byte-level text: IMDb reviews (task text) and the user's own lines (task tsv). A byte b is the
-// token b; ids are b + 1, so that 0 stays free for padding.
+// Byte-level text: IMDb reviews. A byte b is the token b; ids are b + 1, so that 0 stays free for
+// padding.
 #pragma once
 
-#include <string>
 #include <string_view>
-#include <vector>
 
 namespace skytape::data {
 
-class ByteStream;
 class CacheSet;
 struct PrepareOptions;
 struct TaskInfo;
@@ -27,17 +24,5 @@ struct ReviewName {
 /// Reads the tree `aclImdb/{train,test}/{neg,pos}/*.txt` from a folder or an archive. Both splits
 /// are stored in a seeded random order: the held-out dev set is the end of train.
 void build_text(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
-
-struct LabelledLine {
-  std::string label, text;
-};
-
-/// Lines `label<TAB>text`; empty lines are skipped. DataError with file and line.
-[[nodiscard]] std::vector<LabelledLine> read_labelled_lines(ByteStream& stream,
-                                                            const std::string& name);
-
-/// Own data: one file of labelled lines, split 80/10/10 by a seeded permutation. Labels may be any
-/// words; sorted (as numbers if all are), they become the classes 0, 1, ….
-void build_tsv(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
 }  // namespace skytape::data

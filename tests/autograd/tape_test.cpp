@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "autograd/gradcheck.hpp"
+#include "autograd/gradient_error.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"
@@ -319,6 +321,29 @@ TEST_CASE("a gradient of the wrong shape is refused by op and input") {
   });
   CHECK_MESSAGE_HAS(tape.backward(sum_all(y)),
                     "wrong: gradient of input 0 is f64[3]@cpu, the input is f64[2]@cpu");
+}
+
+TEST_CASE("a gradient of the wrong shape has an error of its own, which a program can catch") {
+  const auto wrong = [](Tape&, std::span<const Var> v) {
+    return record("wrong", {v[0]}, v[0].value(), [](const Tensor&, Grads& g) {
+      g.add(0, f64({1}, {1, 1}));
+    });
+  };
+  CHECK_THROWS_AS((void)gradcheck(wrong, {f64({1}, {1})}), GradientError);
+  Tape tape;
+  const Var x = tape.input(f64({1}, {1}));
+  std::string text;
+  try {
+    tape.backward(wrong(tape, std::vector<Var>{x}));
+  } catch (const GradientError& error) {
+    text = error.what();
+  }
+  CHECK(text.find("try and catch") != std::string::npos);
+  // Parameters and other tapes are as they were.
+  Tape next;
+  const Var again = next.input(f64({3}, {1}));
+  next.backward(square(again));
+  CHECK(next.grad(again).to_vector() == std::vector<double>{6});
 }
 
 TEST_CASE("a gradient for an input that the op does not have is refused") {

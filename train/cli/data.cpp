@@ -13,11 +13,11 @@ namespace skytape::train {
 namespace {
 
 struct DataFlags {
-  std::string task = "listops", from, url, export_to, root = "datasets";
+  std::string task = "listops", from, url, export_to, root = "datasets", tokens;
   std::uint64_t data_seed = 1;
   std::int64_t limit = 0;
   int threads = 0;
-  bool force = false, fetch = false;
+  bool force = false, fetch = false, header = false;
 };
 
 /// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
@@ -43,6 +43,10 @@ int run(const DataFlags& flags) {
   if (!flags.fetch && !flags.url.empty()) {
     throw UsageError("data: --url has no effect without --fetch");
   }
+  if (flags.from.empty() && (flags.header || !flags.tokens.empty())) {
+    throw UsageError(fmt::format("data: {} has no effect without --from",
+                                 flags.header ? "--header" : "--tokens"));
+  }
   set_threads(flags.threads);
   {
     Progress progress;
@@ -52,6 +56,8 @@ int run(const DataFlags& flags) {
     options.threads = flags.threads;
     options.force = flags.force;
     options.limit = flags.limit;
+    options.header = flags.header;
+    options.tokens = flags.tokens;
     options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
       progress.at(what, done, total);
     };
@@ -60,7 +66,8 @@ int run(const DataFlags& flags) {
   }
   if (!flags.export_to.empty()) {
     data::export_official(task, flags.root, flags.export_to);
-    fmt::print(stderr, "wrote the official files of {} to {}\n", task.name, flags.export_to);
+    fmt::print(stderr, "wrote the {} of {} to {}\n",
+               data::is_own_data(task) ? "splits" : "official files", task.name, flags.export_to);
   }
   fmt::print("{}", data::to_text(data::describe(task, flags.root)));
   return 0;
@@ -77,7 +84,11 @@ void add_data(CommandLine& program) {
                "download the official archive first, into <data>/downloads; an interrupted "
                "download is taken up again");
   command.option("--url", flags->url, "a mirror of it");
-  command.option("--export", flags->export_to, "write the official files into this folder");
+  command.flag("--header", flags->header, "own data: the first row names the columns");
+  command.option("--tokens", flags->tokens,
+                 "own data: what a token is: bytes (default), words or integers");
+  command.option("--export", flags->export_to,
+                 "write the official files, or the splits of own data, into this folder");
   command.option("--data", flags->root, "folder of prepared data sets").show_default();
   command.option("--data-seed", flags->data_seed, "of generators and seeded splits").show_default();
   command.option("--limit", flags->limit, "generate only so many examples; 0: all")

@@ -4,6 +4,7 @@
 #include <array>
 #include <sstream>
 
+#include "attention/registry.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
@@ -188,7 +189,6 @@ constexpr Accumulation kAccumulation[] = {
 };
 
 constexpr Instead kInstead[] = {
-    {"vmean", "positions", "rotary", "learned", "it reads no queries and keys"},
     {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
 };
 
@@ -256,6 +256,15 @@ void require_recipe(std::string_view recipe) {
   throw UsageError(unknown_name("recipe", recipe, names));
 }
 
+/// Methods that read values alone have nothing for rotary positions to turn: not by a row, so that
+/// a new one needs none.
+bool turns_nothing(std::string_view method) {
+  const auto all = attention::registry();
+  return std::any_of(all.begin(), all.end(), [&](const attention::Spec& spec) {
+    return spec.name == method && spec.values_only;
+  });
+}
+
 }  // namespace
 
 std::span<const KeyInfo> recipe_keys() { return kKeys; }
@@ -309,6 +318,10 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
 std::span<const Instead> instead_rows() { return kInstead; }
 
 Setting for_method(const Setting& setting, std::string_view method) {
+  if (setting.key == "positions" && setting.value == "rotary" && turns_nothing(method)) {
+    return {setting.key, "learned",
+            join(setting.origin, ", row ", method, ": it reads no queries and keys")};
+  }
   for (const Instead& row : kInstead) {
     if (row.method != method || row.key != setting.key || row.value != setting.value) continue;
     return {setting.key, std::string(row.instead),

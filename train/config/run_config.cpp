@@ -9,6 +9,7 @@
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
+#include "data/own/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -234,6 +235,11 @@ class Values {
   const std::vector<Setting>& settings_;
 };
 
+/// The id that stands for a hidden token.
+std::int64_t hidden_id(const RunConfig& c) {
+  return c.vocabulary == nullptr ? data::mask_id(*c.task) : c.vocabulary->mask_id();
+}
+
 void fill_batches(RunConfig& c, const Values& values) {
   data::BatchOptions& b = c.batches;
   b.batch = values.integer("batch");
@@ -262,9 +268,10 @@ void fill_pretraining(RunConfig& c, const Values& values) {
   m.span = values.integer("mask_span");
   m.keep = values.real("mask_keep");
   m.random = values.real("mask_random");
-  m.mask_id = data::mask_id(*c.task);
+  m.mask_id = hidden_id(c);
   m.first_id = c.task->token_offset + (c.task->tokens == data::TokenKind::symbols ? 1 : 0);
-  m.end_id = c.task->tokens == data::TokenKind::symbols ? m.mask_id : c.task->token_offset + 256;
+  const bool bytes = c.vocabulary == nullptr && c.task->tokens != data::TokenKind::symbols;
+  m.end_id = bytes ? c.task->token_offset + 256 : m.mask_id;
   m.first = c.model.pooling == nn::Pooling::cls ? 1 : 0;
   m.seed = c.seed;
   if (p.steps > 0 && p.warmup > p.steps) {
@@ -366,11 +373,11 @@ void fill(RunConfig& c) {
   c.precision = parse_precision(values.text("precision"));
   c.dev_rule =
       values.text("text.dev", "heldout") == "test" ? data::DevRule::test : data::DevRule::held_out;
-  c.model.vocabulary = c.task->vocabulary;
+  c.model.vocabulary = c.vocabulary == nullptr ? c.task->vocabulary : c.vocabulary->rows();
   // The hidden token needs a row of the embedding, in both phases: the encoder is the same.
   c.mask_token = c.mask_token || values.integer("pretrain_steps") > 0;
   if (c.mask_token) {
-    c.model.vocabulary = std::max(c.model.vocabulary, data::mask_id(*c.task) + 1);
+    c.model.vocabulary = std::max(c.model.vocabulary, hidden_id(c) + 1);
   }
   fill_batches(c, values);
   fill_model(c, values);
@@ -442,6 +449,14 @@ RunConfig with_mask_token(RunConfig config) {
   return config;
 }
 
+RunConfig with_vocabulary(RunConfig config, const json& provenance) {
+  if (!data::has_vocabulary(provenance)) return config;
+  config.vocabulary = std::make_shared<data::Vocabulary>(data::vocabulary_in(provenance));
+  const bool first = config.model.objective == nn::Objective::predict_masked;
+  fill(config);
+  return first ? pretraining_of(config) : config;
+}
+
 RunConfig pretraining_of(const RunConfig& config) {
   RunConfig first = config;
   first.model.objective = nn::Objective::predict_masked;
@@ -479,6 +494,10 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
     config.mask_token = saved.value("mask_token", false);
   } catch (const json::exception& e) {
     throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
+  }
+  const json provenance = saved.value("data_provenance", json());
+  if (data::has_vocabulary(provenance)) {
+    config.vocabulary = std::make_shared<data::Vocabulary>(data::vocabulary_in(provenance));
   }
   fill(config);
   return is_pretraining(saved) ? pretraining_of(config) : config;

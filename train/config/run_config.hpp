@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -19,6 +20,10 @@
 #include "tensor/gemm/precision.hpp"
 #include "train/config/recipes.hpp"
 #include "train/step/microbatches.hpp"
+
+namespace skytape::data {
+class Vocabulary;
+}
 
 namespace skytape::train {
 
@@ -51,6 +56,7 @@ struct RunConfig {
   std::string recipe;
   const data::TaskInfo* task = nullptr;
   const attention::Spec* method = nullptr;
+  std::shared_ptr<const data::Vocabulary> vocabulary;  // of own data; null: the task's own ids
   std::uint64_t seed = 42;
   Device device = Device::cpu;
   std::filesystem::path data_root;
@@ -119,6 +125,10 @@ inline constexpr const char* kPrecisionHelp =
 
 /// The same run with a row for hidden tokens: it starts from weights that were pre-trained.
 [[nodiscard]] RunConfig with_mask_token(RunConfig config);
+
+/// The same run on data that bring a vocabulary, as the provenance of a prepared set says; the
+/// vocabulary decides how many ids the model has.
+[[nodiscard]] RunConfig with_vocabulary(RunConfig config, const nlohmann::json& provenance);
 
 /// A table of key, value, origin: what --print-config shows.
 [[nodiscard]] std::string to_text(const RunConfig& config);

@@ -1,9 +1,29 @@
 #include "train/config/splits.hpp"
 
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
+#include "tensor/kernels/layer_norm.hpp"
+
 namespace skytape::train {
+namespace {
+
+std::string_view token_kind(const data::TaskInfo& task) {
+  switch (task.tokens) {
+    case data::TokenKind::symbols:
+      return "symbols";
+    case data::TokenKind::bytes:
+      return "bytes";
+    case data::TokenKind::pixels:
+      break;
+  }
+  return "pixels";
+}
+
+}  // namespace
 
 void ensure_prepared(const data::TaskInfo& task, const std::filesystem::path& root,
                      Progress& progress) {
@@ -25,6 +45,39 @@ Splits open_splits(const RunConfig& config, Progress& progress) {
     return data::open(*config.task, config.data_root, split, config.dev_rule);
   };
   return {open("train"), open("dev"), open("test")};
+}
+
+RunConfig fitted(const RunConfig& config, const data::Dataset& train) {
+  return with_vocabulary(config, data::try_parse_json(train.provenance()));
+}
+
+nlohmann::json model_facts(const RunConfig& config, const data::Dataset& train) {
+  const data::TaskInfo& task = *config.task;
+  const nn::ModelConfig& model = config.model;
+  const nlohmann::json provenance = data::try_parse_json(train.provenance());
+  const auto of_data = [&](const char* key, auto otherwise) {
+    return provenance.is_object() ? provenance.value(key, otherwise) : otherwise;
+  };
+  const auto setting = [&](std::string_view key) {
+    const auto found = std::find_if(config.settings.begin(), config.settings.end(),
+                                    [&](const Setting& s) { return s.key == key; });
+    return found->value;
+  };
+  const std::vector<std::string> names(task.labels.begin(), task.labels.end());
+  return {{"tokens", of_data("tokens", std::string(token_kind(task)))},
+          {"token_offset", train.token_offset()},
+          {"labels", of_data("labels", names)},
+          {"max_length", config.batches.max_length},
+          {"nominal_length", model.nominal_length},
+          {"attention", model.attention},
+          {"layers", model.layers},
+          {"heads", model.heads},
+          {"head_width", model.head_width},
+          {"towers", model.towers},
+          {"positions", setting("positions")},
+          {"pooling", setting("pooling")},
+          {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
+          {"layer_norm_epsilon", tensor::kLayerNormEpsilon}};
 }
 
 nlohmann::json facts(const Splits& splits) {

@@ -23,6 +23,12 @@ struct Splits {
 /// Opens all splits of a run, prepared or not.
 [[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress);
 
+/// The configuration for these training data, which may bring a vocabulary.
+[[nodiscard]] RunConfig fitted(const RunConfig& config, const data::Dataset& train);
+
+/// What a reader of the weights without skytape must know besides them: runs/checkpoint.md lists it.
+[[nodiscard]] nlohmann::json model_facts(const RunConfig& config, const data::Dataset& train);
+
 /// What the splits are called, their fingerprints and sizes: {"name", "train": {…}, …}.
 [[nodiscard]] nlohmann::json facts(const Splits& splits);
 

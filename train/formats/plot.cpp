@@ -108,6 +108,7 @@ constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e
                                  "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
 constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};  // gnuplot's point types
 constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
+constexpr int kUntilWider = 90;  // lines of one width, each with a look of its own
 
 // Pixels.
 constexpr int kPanelWidth = 390, kPanelHeight = 300;
@@ -195,8 +196,8 @@ class Script {
       if (!method_position(before)) ++other;
     }
     const Look look = look_of(name, other);
-    return fmt::format("lc rgb '{}' pt {} dt {} lw 1.5 ps 0.8", look.colour, look.marker,
-                       methods ? look.dash : kSolid);
+    return fmt::format("lc rgb '{}' pt {} dt {} lw {} ps 0.8", look.colour, look.marker,
+                       methods ? look.dash : kSolid, 1.5 + look.extra);
   }
 
   /// Puts the plot area of panel `p` in its place.
@@ -337,15 +338,17 @@ Look method_look(int position) {
   const std::size_t i = static_cast<std::size_t>(position) % kColours.size();
   const std::size_t round = static_cast<std::size_t>(position) / kColours.size();
   const std::size_t marker = (i + round / 2) % kColours.size();
-  if (round % 2 == 0) return {kColours[i], kFilled[marker], kSolid};
-  return {kColours[i], kOpen[marker], kDashed};
+  const int extra = position / kUntilWider;
+  if (round % 2 == 0) return {kColours[i], kFilled[marker], kSolid, extra};
+  return {kColours[i], kOpen[marker], kDashed, extra};
 }
 
 Look other_look(int position) {
-  // Dotted, black first; nine markers and ten colours meet again after ninety.
+  // Dotted, black first; nine markers and ten colours meet again after ninety: then wider.
   const auto turn = static_cast<std::size_t>(position);
   const std::size_t colour = turn % (kColours.size() + 1);
-  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % kOpen.size()], kDotted};
+  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % kOpen.size()], kDotted,
+          position / kUntilWider};
 }
 
 Look look_of(std::string_view name, int other) {

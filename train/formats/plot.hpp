@@ -54,15 +54,15 @@ struct Figure {
   int columns = 2;  // panels in a row
 };
 
-/// How a line is drawn: the same for a method in every figure, and no two methods alike (of the
-/// first kLooks).
+/// How a line is drawn: the same for a method in every figure, and no two methods alike, however
+/// many there are.
 struct Look {
   std::string colour;  // "#rrggbb"
   int marker = 0;      // gnuplot's point type
   int dash = 1;        // gnuplot's dash type; 1: solid
+  int extra = 0;       // points of width beyond the usual: of a ninety-first method
   friend bool operator==(const Look&, const Look&) = default;
 };
-inline constexpr int kLooks = 90;  // of methods, and as many of other names; more look like earlier
 
 /// The look of the method with this place in the registry, or of the `position`-th other name.
 [[nodiscard]] Look method_look(int position);

@@ -38,6 +38,7 @@ json full_config(const RunConfig& config, const Splits& splits, const fs::path& 
   json j = to_json(config);
   if (!init.empty()) j["init"] = weights_fingerprint(checkpoint_in(init));
   j["data"] = facts(splits);
+  j["model"] = model_facts(config, splits.train);
   j["data_root"] = config.data_root.string();
   j["data_provenance"] = data::try_parse_json(splits.train.provenance());
   j["revision"] = revision();
@@ -55,13 +56,13 @@ nn::ModelConfig model_config(const RunConfig& config, const Splits& splits) {
 class Run {
  public:
   Run(const RunConfig& config, const TrainOptions& options)
-      : config_(config),
-        options_(options),
+      : options_(options),
         splits_(open_splits(config, progress_)),
-        json_(full_config(config, splits_, options.init)),
+        config_(fitted(config, splits_.train)),
+        json_(full_config(config_, splits_, options.init)),
         folder_(open_folder()),
-        model_(model_config(config, splits_), DType::f32, config.device, config.seed),
-        trainer_(model_, config.adamw, config.schedule, config.seed, config.microbatch_limits(),
+        model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
+        trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
                  options.graphs),
         evaluator_(model_, options.graphs) {
     trainer_.check_finite(options.check_finite);
@@ -176,6 +177,16 @@ class Run {
                     "steps; {}",
                     grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
                     config_.schedule.warmup, config_.eval_every, folder_.path().string()));
+    // Where tokens are left out on reading, a stored length says nothing.
+    const std::int64_t read = config_.batches.max_length;
+    const std::int64_t cut =
+        config_.batches.drop_token < 0 ? splits_.train.longer_than(read) : std::int64_t{0};
+    if (cut > 0) {
+      progress_.line(
+          fmt::format("{} of {} training examples are longer than max_length = {}: their ends "
+                      "are not read",
+                      grouped(cut), grouped(splits_.train.size()), read));
+    }
     if (config_.batches.grow_steps > 0) {
       progress_.line(fmt::format(
           "training sequences are cut to a length that grows from {} to {} over {} steps",
@@ -412,10 +423,10 @@ class Run {
     return 0;
   }
 
-  const RunConfig& config_;
   const TrainOptions& options_;
   Progress progress_;
   Splits splits_;
+  const RunConfig config_;
   json json_;                            // config.json
   std::optional<json> finished_before_;  // result.json of an earlier process
   RunFolder folder_;

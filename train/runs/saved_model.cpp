@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -63,9 +64,16 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
 
 SavedModel load_file(const std::filesystem::path& file, const RunConfig& config) {
   SavedModel saved;
+  const SafetensorsFile weights = read_safetensors(file);
   saved.config = config;
+  const auto facts = weights.metadata.find("skytape.config");
+  if (facts != weights.metadata.end()) {  // of own data: what their tokens are
+    const nlohmann::json json = data::try_parse_json(facts->second);
+    saved.config = with_vocabulary(
+        config, json.is_object() ? json.value("data_provenance", nlohmann::json()) : json);
+  }
   saved.file = file;
-  build(saved, read_safetensors(file));
+  build(saved, weights);
   return saved;
 }
 

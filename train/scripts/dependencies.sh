@@ -24,6 +24,7 @@ tests|doctest/doctest.h|doctest-dev||
 Philox reference of the tests|Random123/philox.h|librandom123-dev||
 fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|products fall back to Eigen: about half the speed
 PNG images|png.h|libpng-dev|PNG|no Pathfinder from PNG folders
+CSV files (libcsv)|csv.h|libcsv-dev|CSV|no own data from .csv
 archives|archive.h|libarchive-dev|ARCHIVE|no reading of .tar.gz releases
 downloads (libcurl)|curl/curl.h|libcurl4-openssl-dev|CURL|no skytape data --fetch
 TABLE
@@ -76,7 +77,8 @@ report() {
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi
   if nvidia-smi -L >/dev/null 2>&1; then row "GPU" found "$(nvidia-smi -L | head -1)"
   else row "GPU" absent "everything runs on the CPU"; fi
-  for tool in "clang-format|make check" "clang-tidy|make check" "gnuplot|plots: apt-get install gnuplot-nox"; do
+  for tool in "clang-format|make check" "clang-tidy|make check" "gnuplot|plots: apt-get install gnuplot-nox" \
+      "cmake|its test: apt-get install cmake" "pkg-config|its test: apt-get install pkg-config"; do
     if command -v "${tool%%|*}" >/dev/null; then row "${tool%%|*}" found ""; else row "${tool%%|*}" absent "${tool##*|}"; fi
   done
 }

@@ -136,7 +136,8 @@ StabilityStudy measure_stability(const StabilityOptions& options) {
       const RunConfig config = resolve(choices);
       try {
         const Splits splits = open_splits(config, progress);
-        study.scores[task][method] = instability_scores(config, splits.train, options.steps);
+        study.scores[task][method] =
+            instability_scores(fitted(config, splits.train), splits.train, options.steps);
       } catch (const DataError& error) {
         study.missing.push_back(fmt::format("{}: {}", task, error.what()));
         progress.line(fmt::format("{}: no data, left out: {}", task, error.what()));

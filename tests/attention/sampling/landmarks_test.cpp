@@ -2,6 +2,7 @@
 #include "attention/sampling/landmarks.hpp"
 
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "tensor/movement/gather.hpp"
@@ -116,7 +117,9 @@ TEST_CASE("another step draws other landmarks") {
 TEST_CASE("a sequence without real tokens gets rows that exist") {
   const Tensor mask = Tensor::zeros({1, 9}, DType::f64, Device::cpu);
   for (const char* rule : kRules) {
-    for (const std::int64_t i : draw({rule, 1, 6, 2}, mask, call_of(5))) CHECK((i == 0 || i == 9));
+    for (const std::int64_t i : draw({rule, 1, 6, 2}, mask, call_of(5))) {
+      CHECK(std::set<std::int64_t>{0, 9}.count(i) == 1);
+    }
   }
 }
 

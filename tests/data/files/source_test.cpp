@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "data/files/digest.hpp"
+#include "data/own/records.hpp"
 #include "data/tasks/listops.hpp"
 #include "data/tasks/retrieval.hpp"
-#include "data/tasks/text.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
 #include "tests/support/doctest.hpp"
@@ -100,7 +100,7 @@ TEST_CASE("an endless line is an error with file and line, long before memory is
   check("1.0\tA\tB\tx\ty\n1.0\t", "f.tsv:2",
         [](ByteStream& stream) { read_pairs(stream, "f.tsv", true, [](const RetrievalLine&) {}); });
   check("spam\t", "f.tsv:1",
-        [](ByteStream& stream) { (void)read_labelled_lines(stream, "f.tsv"); });
+        [](ByteStream& stream) { read_records(stream, "f.tsv", {}, [](const Record&) {}); });
   EndlessStream stream("");
   CHECK(error_of<DataError>([&] { (void)read_all(stream, "0_9.txt", 1 << 20); }) ==
         "0_9.txt: larger than 1048576 bytes");

@@ -108,43 +108,6 @@ TEST_CASE("broken or hostile archives are refused by name") {
   CHECK(preparing(task, {}, root).find("make data TASK=text FROM=") != std::string::npos);
 }
 
-TEST_CASE("own lines are split 80/10/10 with labels as classes in sorted order") {
-  Folder folder;
-  const TaskInfo& task = find_task("tsv");
-  std::string lines;
-  for (int i = 0; i < 100; ++i) {
-    lines += std::string(i % 4 ? "ham" : "spam") + "\ttext " + std::to_string(i) + "\n";
-  }
-  REQUIRE(preparing(task, folder.write("own.tsv", lines), folder.path()).empty());
-  const Description facts = describe(task, folder.path());
-  CHECK(facts.splits[0].examples == 80);
-  CHECK(facts.splits[1].examples == 10);
-  CHECK(facts.splits[2].examples == 10);
-  int64_t ham = 0;
-  for (const SplitFacts& split : facts.splits) ham += split.label_counts.at(0);
-  CHECK(ham == 75);
-  CHECK(facts.provenance.find("\"labels\":[\"ham\",\"spam\"]") != std::string::npos);
-
-  std::string numbers;
-  for (int i = 0; i < 30; ++i) numbers += std::to_string(i % 3 * 5) + "\tx\n";
-  REQUIRE(preparing(task, folder.write("own.tsv", numbers), folder.path()).empty());
-  CHECK(describe(task, folder.path()).provenance.find("[\"0\",\"5\",\"10\"]") != std::string::npos);
-}
-
-TEST_CASE("own lines that are broken are refused with file, line and reason") {
-  const auto text_of = [](std::string_view text) {
-    const auto stream = open_memory({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-    return error_of<DataError>([&] { (void)read_labelled_lines(*stream, "own.tsv"); });
-  };
-  CHECK(text_of("a\tb\n\nc\td\r\n").empty());
-  CHECK(text_of("a\tb\nc d\n") == "own.tsv:2: no tab in 'c d', expected label<TAB>text");
-  CHECK(text_of("\tb\n").find("empty label") != std::string::npos);
-  CHECK(text_of("a\t\n").find("empty text") != std::string::npos);
-  Folder folder;
-  CHECK(preparing(find_task("tsv"), folder.write("own.tsv", "a\tb\n"), folder.path())
-            .find("1 lines with 1 different labels") != std::string::npos);
-}
-
 TEST_CASE("the real reviews have the published counts and the known first tokens") {
   const auto data = real_data_or_skip("imdb");
   if (!data) return;

@@ -1,5 +1,5 @@
 // libFuzzer targets for every reader of foreign files; one binary per target, chosen by the macro
-// FUZZ_TARGET: listops, labelled_lines, pairs, images, metadata, png, cache, archive.
+// FUZZ_TARGET: listops, records, pairs, images, metadata, png, cache, archive.
 //
 // A DataError or Error is the expected answer to a broken file; anything else that escapes, reads
 // outside a buffer or never ends is a finding.
@@ -13,6 +13,7 @@
 #include "data/cache/cache.hpp"
 #include "data/files/png.hpp"
 #include "data/files/source.hpp"
+#include "data/own/records.hpp"
 #include "data/tasks/image.hpp"
 #include "data/tasks/listops.hpp"
 #include "data/tasks/pathfinder_files.hpp"
@@ -48,8 +49,13 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
   (void)listops_text(bytes);
 }
 
-[[maybe_unused]] void labelled_lines(Bytes bytes) {
-  (void)read_labelled_lines(*open_memory(bytes), "fuzz");
+[[maybe_unused]] void records(Bytes bytes) {
+  for (const RecordFormat format : {RecordFormat::tsv, RecordFormat::csv, RecordFormat::jsonl}) {
+    try {
+      read_records(*open_memory(bytes), "fuzz", {format}, [](const Record&) {});
+    } catch (const DataError&) {
+    }
+  }
 }
 
 [[maybe_unused]] void pairs(Bytes bytes) {

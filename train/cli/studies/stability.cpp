@@ -29,7 +29,8 @@ std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& ba
     choices.values.push_back({"steps", std::to_string(flags.trained_steps), "--train-steps"});
     choices.values.push_back({"batch", std::to_string(flags.trained_batch), "--train-batch"});
     const RunConfig config = resolve(choices);
-    all.push_back(trace_gradients(config, open_splits(config, progress).train));
+    const data::Dataset train = open_splits(config, progress).train;
+    all.push_back(trace_gradients(fitted(config, train), train));
   }
   return all;
 }

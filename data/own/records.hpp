@@ -1,0 +1,35 @@
+// The user's own examples, row by row, from TSV, CSV and JSON Lines.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace skytape::data {
+
+class ByteStream;
+
+enum class RecordFormat { tsv, csv, jsonl };
+
+/// By the file's ending, .gz left out: .csv; .jsonl or .ndjson; anything else is TSV.
+[[nodiscard]] RecordFormat format_of(const std::filesystem::path& path);
+
+struct Record {
+  std::string label;  // empty: the row has a text only
+  std::string text;
+  std::string place;  // "own.tsv:7", for messages
+};
+
+struct RecordOptions {
+  RecordFormat format = RecordFormat::tsv;
+  bool header = false;     // the first row names the columns: CSV finds label and text by it
+  bool need_label = true;  // false: rows may have a text alone
+};
+
+/// Passes every row that is not empty to `visit`: `label<TAB>text`; label and text in the first two
+/// fields of CSV; {"label": …, "text": "…"} of JSON Lines, where a number or truth value is a label,
+/// too. A byte order mark is left out. DataError with file and line.
+void read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
+                  const std::function<void(Record&)>& visit);
+
+}  // namespace skytape::data

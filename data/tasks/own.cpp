@@ -1,0 +1,283 @@
+#include "data/tasks/own.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
+#include "data/files/output.hpp"
+#include "data/own/records.hpp"
+#include "data/own/vocabulary.hpp"
+#include "data/random.hpp"
+#include "data/tasks/build.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
+constexpr std::size_t kFewest = 10;        // examples of one file: each split gets one
+constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
+
+struct Example {
+  std::string label, text;
+};
+
+/// All examples, of each split in the order of kSplits.
+struct Own {
+  std::array<std::vector<Example>, 3> splits;
+  nlohmann::json sources = nlohmann::json::array();
+  std::string first_label;  // of the first row read, which may be a header's
+};
+
+/// A whole non-negative decimal number, or -1.
+std::int64_t parse_number(std::string_view text) {
+  std::int64_t value = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
+}
+
+std::vector<Example> read_file(const fs::path& path, TokenUnit unit, const PrepareOptions& options,
+                               Own& own) {
+  std::vector<Example> examples;
+  const auto stream = open_file(path);
+  HashedStream hashed(*stream);
+  read_records(hashed, path.string(), {format_of(path), options.header}, [&](Record& record) {
+    if (unit != TokenUnit::bytes && units_of(unit, record.text, record.place).empty()) {
+      throw DataError(
+          fmt::format("{}: no {} in '{}'", record.place, to_string(unit), printable(record.text)));
+    }
+    if (own.first_label.empty()) own.first_label = record.label;
+    examples.push_back({std::move(record.label), std::move(record.text)});
+  });
+  own.sources.push_back(hashed.finish(path.filename().string()));
+  return examples;
+}
+
+/// The file of a split in a folder of them. DataError if there is none, or more than one.
+fs::path file_of_split(const fs::path& folder, const std::string& split) {
+  std::optional<fs::path> found;
+  for (const char* ending : {".tsv", ".csv", ".jsonl", ".ndjson"}) {
+    for (const char* packed : {"", ".gz"}) {
+      const fs::path path = folder / (split + ending + packed);
+      if (!fs::is_regular_file(path)) continue;
+      if (found) {
+        throw DataError(fmt::format("{}: {} and {}: expected one file for {}", folder.string(),
+                                    found->filename().string(), path.filename().string(), split));
+      }
+      found = path;
+    }
+  }
+  if (found) return *found;
+  throw DataError(
+      fmt::format("{}: no {}.tsv (or .csv, .jsonl); expected a file, or a folder with "
+                  "train.tsv, dev.tsv and test.tsv",
+                  folder.string(), split));
+}
+
+Own read_own(const TaskInfo& task, TokenUnit unit, const PrepareOptions& options) {
+  Own own;
+  if (fs::is_directory(options.from)) {
+    std::array<fs::path, 3> files;
+    for (std::size_t i = 0; i < 3; ++i) files[i] = file_of_split(options.from, kSplits[i]);
+    for (std::size_t i = 0; i < 3; ++i) own.splits[i] = read_file(files[i], unit, options, own);
+    return own;
+  }
+  std::vector<Example> all = read_file(options.from, unit, options, own);
+  if (all.size() < kFewest) {
+    std::set<std::string> labels;
+    for (const Example& example : all) labels.insert(example.label);
+    throw DataError(fmt::format(
+        "{}: {}: {} lines with {} different labels, expected at least {} "
+        "lines with 2..{} labels",
+        task.name, options.from.string(), all.size(), labels.size(), kFewest, kMaxClasses));
+  }
+  const std::size_t tenth = all.size() / 10;
+  const Permutation order(all.size(), options.data_seed, 2);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::size_t rest = all.size() - i;
+    own.splits[rest > 2 * tenth ? 0 : rest > tenth ? 1 : 2].push_back(std::move(all[order(i)]));
+  }
+  return own;
+}
+
+/// Labels in the order of their classes.
+std::vector<std::string> sorted_labels(const std::map<std::string, std::int64_t>& counts) {
+  std::vector<std::string> labels;
+  for (const auto& [label, count] : counts) labels.push_back(label);
+  const bool numbers = std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
+    return parse_number(label) >= 0;
+  });
+  if (numbers) {
+    std::stable_sort(labels.begin(), labels.end(), [](const std::string& a, const std::string& b) {
+      return parse_number(a) < parse_number(b);
+    });
+  }
+  return labels;
+}
+
+/// "'a', 'b', 'c' and 4 more".
+std::string listed(const std::vector<std::string>& labels) {
+  constexpr std::size_t kShown = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(labels.size(), kShown); ++i) {
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable(labels[i]));
+  }
+  if (labels.size() > kShown) text += fmt::format(" and {} more", labels.size() - kShown);
+  return text;
+}
+
+void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>& counts,
+                       const PrepareOptions& options) {
+  std::vector<std::string> single, untrained;
+  std::map<std::string, std::int64_t> trained;
+  for (const Example& example : own.splits[0]) ++trained[example.label];
+  for (const auto& [label, count] : counts) {
+    if (count == 1)
+      single.push_back(label);
+    else if (!trained.contains(label))
+      untrained.push_back(label);
+  }
+  if (!single.empty()) {
+    const auto first = counts.find(own.first_label);
+    const bool header = !options.header && first->second == 1;
+    warn(options,
+         fmt::format("{} with a single example: {}{}", single.size() == 1 ? "a class" : "classes",
+                     listed(single),
+                     header ? fmt::format(" ('{}' is in the first row: if that names the columns, "
+                                          "say --header)",
+                                          printable(own.first_label))
+                            : ""));
+  }
+  if (!untrained.empty()) {
+    warn(options, fmt::format("train has no example of {}", listed(untrained)));
+  }
+}
+
+/// Says how many texts lose their end.
+void warn_about_length(const TaskInfo& task, std::int64_t longer, std::int64_t all,
+                       const PrepareOptions& options) {
+  if (longer == 0) return;
+  warn(options, fmt::format("{} of {} texts have more than {} tokens: a run reads the first {} "
+                            "(train --set max_length=… reads more)",
+                            longer, all, task.max_length, task.max_length));
+}
+
+}  // namespace
+
+void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
+  const TokenUnit unit =
+      options.tokens.empty() ? TokenUnit::bytes : parse_token_unit(options.tokens);
+  const Own own = read_own(task, unit, options);
+  std::map<std::string, std::int64_t> counts;
+  for (const auto& split : own.splits) {
+    for (const Example& example : split) ++counts[example.label];
+  }
+  if (counts.size() < 2 || counts.size() > kMaxClasses) {
+    throw DataError(fmt::format("{}: {}: {} different labels, expected 2..{}", task.name,
+                                options.from.string(), counts.size(), kMaxClasses));
+  }
+  warn_about_labels(own, counts, options);
+  const std::vector<std::string> labels = sorted_labels(counts);
+  std::map<std::string, std::int32_t> classes;
+  for (const std::string& label : labels) {
+    classes.emplace(label, static_cast<std::int32_t>(classes.size()));
+  }
+
+  std::optional<Vocabulary> vocabulary;
+  if (unit != TokenUnit::bytes) {
+    std::vector<std::string> texts;
+    for (const Example& example : own.splits[0]) texts.push_back(example.text);
+    vocabulary = vocabulary_of(unit, texts);
+    set.token_bytes = 2;
+  }
+  set.classes = static_cast<std::int64_t>(labels.size());
+  std::int64_t longer = 0, all = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    CacheWriter& out = set.split(kSplits[i]);
+    for (const Example& example : own.splits[i]) {
+      const std::int32_t label = classes.at(example.label);
+      std::size_t length = example.text.size();
+      if (vocabulary) {
+        const std::vector<std::uint16_t> tokens = vocabulary->encode(example.text, kSplits[i]);
+        length = tokens.size();
+        out.add(label, tokens);
+      } else {
+        out.add(label, as_bytes(example.text));
+      }
+      longer += static_cast<std::int64_t>(length) > task.max_length;
+      ++all;
+    }
+  }
+  warn_about_length(task, longer, all, options);
+
+  nlohmann::json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
+  if (fs::is_directory(options.from)) {
+    provenance["splits"] = "the user's";
+  } else {
+    provenance["data_seed"] = options.data_seed;
+  }
+  if (vocabulary) put_vocabulary(*vocabulary, provenance);
+  // Texts may be in any encoding; JSON is in UTF-8.
+  set.provenance = provenance.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
+  fs::create_directories(dir);
+  for (const char* split : kSplits) {
+    const Dataset data = open(task, root, split);
+    const auto provenance = try_parse_json(data.provenance());
+    const std::vector<std::string> labels = provenance.value("labels", std::vector<std::string>());
+    std::optional<Vocabulary> vocabulary;
+    if (has_vocabulary(provenance)) vocabulary = vocabulary_in(provenance);
+    const auto text_of = [&](std::int64_t i) {
+      std::string text;
+      if (!vocabulary) {
+        const auto bytes = data.tokens(i);
+        return std::string(bytes.begin(), bytes.end());
+      }
+      for (const std::uint16_t token : data.wide_tokens(i)) {
+        text += (text.empty() ? "" : " ") + std::string(vocabulary->entry(token));
+      }
+      return text;
+    };
+    bool lines = true;  // no text has a line end
+    for (std::int64_t i = 0; i < data.size() && lines; ++i) {
+      lines = text_of(i).find_first_of("\r\n") == std::string::npos;
+    }
+    OutputFile file(dir / (std::string(split) + (lines ? ".tsv" : ".jsonl")));
+    for (std::int64_t i = 0; i < data.size(); ++i) {
+      const std::string& label = labels.at(static_cast<std::size_t>(data.label(i)));
+      if (lines) {
+        file.write(fmt::format("{}\t{}\n", label, text_of(i)));
+      } else {
+        const nlohmann::json record = {{"label", label}, {"text", text_of(i)}};
+        file.write(record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      }
+    }
+    file.commit();
+  }
+}
+
+TaskInfo tsv_task() {
+  return {.name = "tsv",
+          .description = "your own labelled texts: TSV, CSV or JSON Lines",
+          .tokens = TokenKind::bytes,
+          .classes = 0,
+          .max_length = 2048,
+          .nominal_length = 2048,
+          .token_offset = 1,
+          .build = build_own,
+          .export_files = export_own};
+}
+
+}  // namespace skytape::data

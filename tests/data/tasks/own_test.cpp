@@ -1,0 +1,308 @@
+// Own data: what files of labels and texts become, and what is said about odd ones.
+#include "data/tasks/own.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "data/files/csv.hpp"
+#include "data/files/source.hpp"
+#include "data/own/records.hpp"
+#include "data/own/vocabulary.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::synthetic;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What preparing a file or folder says: its warnings, or the error.
+struct Said {
+  std::string error, warnings;
+};
+
+struct Own {
+  Folder folder;
+  const TaskInfo& task = find_task("tsv");
+
+  [[nodiscard]] Said prepare(const fs::path& from, PrepareOptions options = {}) const {
+    Said said;
+    options.from = from;
+    options.force = true;
+    options.warn = [&](std::string_view text) { said.warnings += std::string(text) + "\n"; };
+    said.error = error_of([&] { data::prepare(task, folder.path(), options); });
+    return said;
+  }
+  [[nodiscard]] Dataset split(const char* name) const { return open(task, folder.path(), name); }
+  [[nodiscard]] std::string provenance() const { return describe(task, folder.path()).provenance; }
+  [[nodiscard]] std::vector<std::string> texts(const char* name) const {
+    std::vector<std::string> all;
+    const Dataset data = split(name);
+    for (std::int64_t i = 0; i < data.size(); ++i) {
+      all.emplace_back(data.tokens(i).begin(), data.tokens(i).end());
+    }
+    return all;
+  }
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// `count` rows of two labels in turn, the text made of the row's number.
+std::string rows(int count) {
+  std::string lines;
+  for (int i = 0; i < count; ++i) {
+    lines += std::string(i % 4 ? "ham" : "spam") + "\ttext " + std::to_string(i) + "\n";
+  }
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("own lines are split 80/10/10 with labels as classes in sorted order") {
+  const Own own;
+  REQUIRE(own.prepare(own.folder.write("own.tsv", rows(100))).error.empty());
+  const Description facts = describe(own.task, own.folder.path());
+  CHECK(facts.splits[0].examples == 80);
+  CHECK(facts.splits[1].examples == 10);
+  CHECK(facts.splits[2].examples == 10);
+  std::int64_t ham = 0;
+  for (const SplitFacts& split : facts.splits) ham += split.label_counts.at(0);
+  CHECK(ham == 75);
+  CHECK(contains(facts.provenance, "\"labels\":[\"ham\",\"spam\"]"));
+
+  std::string numbers;
+  for (int i = 0; i < 30; ++i) numbers += std::to_string(i % 3 * 5) + "\tx\n";
+  REQUIRE(own.prepare(own.folder.write("own.tsv", numbers)).error.empty());
+  CHECK(contains(own.provenance(), "[\"0\",\"5\",\"10\"]"));
+}
+
+TEST_CASE("rows that are broken are refused with file, row and reason") {
+  const auto text_of = [](std::string_view text, RecordOptions options = {}) {
+    const auto stream = open_memory({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+    return error_of([&] { read_records(*stream, "own", options, [](const Record&) {}); });
+  };
+  CHECK(text_of("a\tb\n\nc\td\r\n").empty());
+  CHECK(text_of("a\tb\nc d\n") == "own:2: no tab in 'c d', expected label<TAB>text");
+  CHECK(contains(text_of("\tb\n"), "empty label"));
+  CHECK(contains(text_of("a\t\n"), "empty text"));
+  CHECK(contains(text_of("a\x01\tb\n"), "control characters"));
+
+  const RecordOptions json{RecordFormat::jsonl};
+  CHECK(text_of("{\"label\": 1, \"text\": \"a\"}\n\n{\"label\": true, \"text\": \"b\"}", json)
+            .empty());
+  CHECK(contains(text_of("{\"label\": 1, \"text\": \"a\"}\n{\"text\": \"a\"}", json),
+                 "own:2: no label"));
+  CHECK(contains(text_of("{\"label\": [1], \"text\": \"a\"}", json), "own:1: no label"));
+  CHECK(contains(text_of("{\"label\": 1", json), "own:1: no JSON object with a text"));
+  CHECK(contains(text_of("[1]", json), "own:1: no JSON object with a text"));
+  CHECK(
+      contains(text_of("{\"label\": 1, \"text\": 2}", json), "own:1: no JSON object with a text"));
+  CHECK(contains(text_of("", {RecordFormat::jsonl, true}), "--header"));
+
+  const Own own;
+  CHECK(contains(own.prepare(own.folder.write("own.tsv", "a\tb\n")).error, "1 lines"));
+  CHECK(contains(own.prepare(own.folder.write("own.tsv", "a\tb\nb\tc\n")).error, "at least 10"));
+  std::string same;
+  for (int i = 0; i < 12; ++i) same += "a\tb\n";
+  CHECK(contains(own.prepare(own.folder.write("own.tsv", same)).error, "1 different labels"));
+}
+
+TEST_CASE("a byte order mark makes no class of its own") {
+  const Own own;
+  const Said said = own.prepare(own.folder.write("own.tsv", "\xEF\xBB\xBF" + rows(40)));
+  CHECK(said.error.empty());
+  CHECK(said.warnings.empty());
+  CHECK(own.split("train").classes() == 2);
+}
+
+TEST_CASE("a class with a single example is said, and --header leaves the first row out") {
+  const Own own;
+  const auto file = own.folder.write("own.tsv", "label\ttext\n" + rows(40));
+  const Said said = own.prepare(file);
+  CHECK(said.error.empty());
+  CHECK(contains(said.warnings, "a class with a single example: 'label'"));
+  CHECK(contains(said.warnings, "--header"));
+  CHECK(own.split("train").classes() == 3);
+
+  PrepareOptions options;
+  options.header = true;
+  CHECK(own.prepare(file, options).warnings.empty());
+  CHECK(own.split("train").classes() == 2);
+
+  // A rare label further down is no header.
+  const Said rare = own.prepare(own.folder.write("own.tsv", rows(40) + "eggs\tx\n"));
+  CHECK(contains(rare.warnings, "a class with a single example: 'eggs'"));
+  CHECK_FALSE(contains(rare.warnings, "--header"));
+}
+
+TEST_CASE("texts that lose their end are counted and said") {
+  const Own own;
+  const std::string fits(2048, 'x'), longer(2049, 'y');
+  const Said said = own.prepare(own.folder.write(
+      "own.tsv", rows(40) + "ham\t" + fits + "\nham\t" + longer + "\nspam\t" + longer + "\n"));
+  CHECK(said.error.empty());
+  CHECK(contains(said.warnings, "2 of 43 texts have more than 2048 tokens"));
+  std::int64_t counted = 0;
+  for (const char* split : {"train", "dev", "test"}) counted += own.split(split).longer_than(2048);
+  CHECK(counted == 2);
+}
+
+TEST_CASE("a folder with train, dev and test is taken as it is") {
+  const Own own;
+  own.folder.write("mine/train.tsv", "ham\tone\nspam\ttwo\nham\tthree\nspam\tfour\n");
+  own.folder.write("mine/dev.jsonl", "{\"label\": \"ham\", \"text\": \"five\"}\n");
+  CHECK(contains(own.prepare(own.folder.path() / "mine").error, "no test.tsv"));
+  own.folder.write("mine/test.tsv", "spam\tsix\nham\tseven\neggs\teight\neggs\tnine\n");
+  const Said said = own.prepare(own.folder.path() / "mine");
+  CHECK(said.error.empty());
+  CHECK(contains(said.warnings, "train has no example of 'eggs'"));
+  CHECK(own.texts("train") == std::vector<std::string>{"one", "two", "three", "four"});
+  CHECK(own.texts("dev") == std::vector<std::string>{"five"});
+  CHECK(own.texts("test") == std::vector<std::string>{"six", "seven", "eight", "nine"});
+  CHECK(own.split("test").label(2) == 0);  // eggs, ham, spam
+  own.folder.write("mine/dev.tsv", "ham\tfive\n");
+  CHECK(contains(own.prepare(own.folder.path() / "mine").error, "expected one file for dev"));
+}
+
+TEST_CASE("what is exported shows each split, and prepared again is the same set") {
+  const Own own;
+  const auto exported = own.folder.path() / "exported";
+  const auto fingerprints = [&] {
+    std::vector<std::string> all;
+    for (const char* split : {"train", "dev", "test"})
+      all.push_back(own.split(split).fingerprint());
+    return all;
+  };
+  REQUIRE(own.prepare(own.folder.write("own.tsv", rows(40))).error.empty());
+  const std::vector<std::string> before = fingerprints(), test = own.texts("test");
+  export_official(own.task, own.folder.path(), exported);
+  for (const std::string& text : test) {
+    CHECK(contains(read_file(exported / "test.tsv"), "\t" + text + "\n"));
+  }
+  CHECK(own.prepare(exported).error.empty());
+  CHECK(fingerprints() == before);
+
+  // A text with line ends takes JSON Lines.
+  fs::remove_all(exported);
+  std::string lines;
+  for (int i = 0; i < 20; ++i) {
+    lines += nlohmann::json{{"label", i % 2}, {"text", "a\nb\t" + std::to_string(i)}}.dump() + "\n";
+  }
+  REQUIRE(own.prepare(own.folder.write("own.jsonl", lines)).error.empty());
+  const std::vector<std::string> broken = fingerprints();
+  export_official(own.task, own.folder.path(), exported);
+  CHECK(fs::exists(exported / "train.jsonl"));
+  CHECK(own.prepare(exported).error.empty());
+  CHECK(fingerprints() == broken);
+}
+
+TEST_CASE("CSV may quote commas and line ends, and its header may name the columns") {
+  if (!can_read_csv()) {
+    MESSAGE("skipped: this build is without libcsv");
+    return;
+  }
+  const auto read = [](std::string_view text, bool header) {
+    const auto stream = open_memory({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+    std::vector<std::pair<std::string, std::string>> found;
+    const std::string error = error_of([&] {
+      read_records(*stream, "own.csv", {RecordFormat::csv, header},
+                   [&](const Record& r) { found.emplace_back(r.label, r.text); });
+    });
+    return std::pair(found, error);
+  };
+  using Found = std::vector<std::pair<std::string, std::string>>;
+  CHECK(read("ham,\"a, \"\"b\"\"\nc\"\r\nspam,d\r\n", false).first ==
+        Found{{"ham", "a, \"b\"\nc"}, {"spam", "d"}});
+  CHECK(read("id,text,label\n1,a,ham\n2,b,spam\n", true).first ==
+        Found{{"ham", "a"}, {"spam", "b"}});
+  CHECK(contains(read("1,a,ham\n", false).second, "row 1: 3 fields"));
+  CHECK(contains(read("ham,a\nspam\n", false).second, "row 2: 1 fields"));
+  CHECK(contains(read("id,words\n1,a\n", true).second, "no column 'text'"));
+  CHECK(contains(read("ham,\"a\n", false).second, "never closes"));
+  CHECK(contains(read("ham,a\nham,\"a\"b\n", false).second, "row 2"));
+  const Own own;
+  std::string lines;
+  for (int i = 0; i < 20; ++i)
+    lines += (i % 2 ? "ham,\"x," : "spam,\"y,") + std::to_string(i) + "\"\n";
+  CHECK(own.prepare(own.folder.write("own.csv", lines)).error.empty());
+  CHECK(own.split("train").size() == 16);
+}
+
+TEST_CASE("words are runs of letters and digits, and marks by themselves") {
+  using Words = std::vector<std::string>;
+  CHECK(units_of(TokenUnit::words, "It's 3.14,\tÄpfel!", "x") ==
+        Words{"it", "'", "s", "3", ".", "14", ",", "Äpfel", "!"});
+  CHECK(units_of(TokenUnit::words, " \t", "x").empty());
+  CHECK(units_of(TokenUnit::integers, "7, -3 007", "x") == Words{"7", "-3", "7"});
+  CHECK(contains(error_of<DataError>([] { (void)units_of(TokenUnit::integers, "1 2.5", "f:3"); }),
+                 "f:3: expected integers apart by blanks or commas, got '2.5'"));
+}
+
+TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is one token") {
+  const Own own;
+  std::string train;
+  for (int i = 0; i < 400; ++i) {
+    train += std::to_string(i % 2) + "\t" + std::to_string(1000 + i) + " 5\n";
+  }
+  own.folder.write("mine/train.tsv", train);
+  own.folder.write("mine/dev.tsv", "0\t5 1000 77\n1\t1399\n");
+  own.folder.write("mine/test.tsv", "0\t5\n");
+  PrepareOptions options;
+  options.tokens = "integers";
+  REQUIRE(own.prepare(own.folder.path() / "mine", options).error.empty());
+  const Dataset dev = own.split("dev");
+  REQUIRE(dev.token_bytes() == 2);
+  const auto provenance = nlohmann::json::parse(dev.provenance());
+  REQUIRE(has_vocabulary(provenance));
+  const Vocabulary vocabulary = vocabulary_in(provenance);
+  CHECK(vocabulary.entries().size() == 401);
+  CHECK(vocabulary.entries().front() == "5");  // the most frequent
+  CHECK(dev.length(0) == 3);
+  const auto tokens = dev.wide_tokens(0);
+  CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{1, 2, 0});
+  CHECK(vocabulary.entry(dev.wide_tokens(1)[0]) == "1399");
+  CHECK(contains(to_text(describe(own.task, own.folder.path())), "401 different ones"));
+  CHECK_THROWS_AS((void)dev.tokens(0), Error);
+
+  BatchOptions batches;
+  batches.batch = 2;
+  batches.nominal_length = 8;
+  batches.trim = false;
+  Batch batch;
+  collate(dev, {0, 1}, batches, batch);
+  CHECK(std::vector<int>(batch.ids[0].begin(), batch.ids[0].begin() + 4) ==
+        std::vector<int>{2, 3, 1, 0});
+  CHECK(batch.lengths[0] == std::vector<std::int32_t>{3, 1});
+  CHECK(batch.ids[0][8] > 256);
+
+  const auto exported = own.folder.path() / "exported";
+  export_official(own.task, own.folder.path(), exported);
+  CHECK(read_file(exported / "dev.tsv") == "0\t5 1000 <unknown>\n1\t1399\n");
+
+  own.folder.write("mine/test.tsv", "0\t5 five\n");
+  CHECK(contains(own.prepare(own.folder.path() / "mine", options).error, "test.tsv:1"));
+}
+
+TEST_CASE("kinds of tokens that do not exist are refused with those that do") {
+  const Own own;
+  const auto file = own.folder.write("own.tsv", rows(40));
+  for (const char* kind : {"sentencepiece:m.model", "wordpiece:v.txt", "bpe:folder", "word", ""}) {
+    PrepareOptions options;
+    options.tokens = kind;
+    const std::string error = own.prepare(file, options).error;
+    CAPTURE(kind);
+    CHECK(error.empty() == std::string(kind).empty());
+    if (!error.empty()) {
+      for (const char* known : {"bytes", "words", "integers"}) CHECK(contains(error, known));
+    }
+  }
+  PrepareOptions options;
+  options.header = true;
+  CHECK(contains(error_of<UsageError>(
+                     [&] { data::prepare(find_task("listops"), own.folder.path(), options); }),
+                 "--header has no effect on listops"));
+}

@@ -1,0 +1,210 @@
+// Own data from outside: data, train, eval and predict, as a person would type them.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/program.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Lines = std::vector<std::string>;
+
+Lines lines_of(const std::string& text) {
+  Lines lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Own data of two classes that a small model learns at once, and a run on them.
+struct Shop {
+  Folder folder;
+  std::string run = (folder.path() / "run").string();
+  std::string data = (folder.path() / "data").string();
+
+  [[nodiscard]] Finished finish(std::vector<std::string> arguments) const {
+    return run_program(folder.path(), arguments);
+  }
+  /// `skytape data` on 60 rows whose label is the word that they repeat.
+  [[nodiscard]] Finished prepare(const std::vector<std::string>& more = {}) const {
+    std::string rows;
+    for (int i = 0; i < 60; ++i) {
+      rows += i % 2 ? "ham\tgreen green green\n" : "spam\tnasty nasty nasty\n";
+    }
+    std::vector<std::string> arguments = {
+        "data", "--task", "tsv", "--from", folder.write("own.tsv", rows).string(), "--data", data};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return finish(arguments);
+  }
+  [[nodiscard]] Finished train() const {
+    std::vector<std::string> arguments = {
+        "train", "--task",      "tsv",     "--data",    data, "--out",
+        run,     "--attention", "softmax", "--steps",   "60", "--batch",
+        "8",     "--device",    "cpu",     "--threads", "1"};
+    for (const char* set : {"max_length=32", "width=8", "ff_width=8", "heads=2", "lr=0.03",
+                            "dropout=0", "eval_every=20"}) {
+      arguments.insert(arguments.end(), {"--set", set});
+    }
+    return finish(arguments);
+  }
+  [[nodiscard]] Finished predict(const std::string& from, Lines more = {}) const {
+    Lines arguments = {"predict", "--run", run, "--from", from, "--device", "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return finish(arguments);
+  }
+  /// The same with the rows in a file.
+  [[nodiscard]] Finished predict_rows(const std::string& rows, Lines more = {}) const {
+    return predict(folder.write("rows.tsv", rows).string(), std::move(more));
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "predict answers with the labels' names, scores, and the accuracy where there are labels") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  REQUIRE(shop.prepare().code == 0);
+  const Finished trained = shop.train();
+  CAPTURE(trained.err);
+  REQUIRE(trained.code == 0);
+
+  SUBCASE("names, blank lines, a byte order mark") {
+    const Finished f =
+        shop.predict_rows("\xEF\xBB\xBFnasty nasty nasty\n\ngreen green green\n \n\n");
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    CHECK(lines_of(f.out) == Lines{"spam", "ham"});
+    CHECK_FALSE(contains(f.err, "accuracy"));
+  }
+  SUBCASE("scores are probabilities, a column for each class") {
+    const Finished f = shop.predict_rows("green green green\nnasty nasty nasty\n", {"--scores"});
+    CHECK(f.code == 0);
+    const Lines lines = lines_of(f.out);
+    REQUIRE(lines.size() == 3);
+    CHECK(lines[0] == "label\tham\tspam");
+    std::istringstream row(lines[1]);
+    std::string label;
+    double ham = 0, spam = 0;
+    row >> label >> ham >> spam;
+    CHECK(label == "ham");
+    CHECK(ham > 0.5);
+    CHECK(std::abs(ham + spam - 1) < 1e-5);
+  }
+  SUBCASE("labels beside the texts") {
+    const Finished f =
+        shop.predict_rows("spam\tnasty nasty nasty\nham\tgreen green\nham\tnasty nasty\n\n");
+    CHECK(f.code == 0);
+    CHECK(lines_of(f.out).size() == 3);
+    CHECK(contains(f.err, "accuracy 66.67 %: 2 of 3 examples"));
+    const Finished header = shop.predict_rows("label\ttext\nham\tgreen green\n", {"--header"});
+    CHECK(header.code == 0);
+    CHECK(contains(header.err, "accuracy 100.00 %"));
+    const auto json = shop.folder.write("rows.jsonl", "{\"text\": \"green\\ngreen\"}\n");
+    CHECK(shop.predict(json.string()).out == "ham\n");
+  }
+  SUBCASE("what is no label is refused, and the answers before stay") {
+    const Finished f = shop.predict_rows("ham\tgreen green\nspam\tnasty nasty\neggs\tgreen\n");
+    CHECK(f.code == 3);
+    CHECK(lines_of(f.out) == Lines{"ham", "spam"});
+    CHECK(contains(f.err,
+                   "rows.tsv:3: 'eggs' beside the tab is none of the run's labels: ham, spam"));
+    CHECK(contains(shop.predict_rows("label\ttext\nham\tgreen\n").err, "--header"));
+    const Finished mixed = shop.predict_rows("green green\nham\tgreen\n");
+    CHECK(mixed.code == 3);
+    CHECK(mixed.out == "ham\n");
+    CHECK(contains(mixed.err, "rows.tsv:2: has a label, unlike the rows before"));
+  }
+  SUBCASE("folders, missing and empty files are errors") {
+    CHECK(shop.predict(shop.folder.path().string()).code == 3);
+    CHECK(contains(shop.predict(shop.folder.path().string()).err, "a folder; expected a file"));
+    CHECK(shop.predict((shop.folder.path() / "nowhere").string()).code == 3);
+    CHECK(shop.predict_rows("\n \n").code == 3);
+    CHECK(contains(shop.predict_rows("").err, "no example"));
+  }
+  SUBCASE("cut texts are counted") {
+    const Finished f = shop.predict_rows("green\n" + std::string(33, 'x') + "\n");
+    CHECK(f.code == 0);
+    CHECK(contains(f.err, "1 of 2 examples are longer than the 32 tokens"));
+  }
+  SUBCASE("- is standard input") {
+    const auto rows = shop.folder.write("rows.tsv", "green green\nnasty nasty\n");
+    const Finished file = shop.predict(rows.string());
+    const std::string command = std::string(std::getenv("SKYTAPE_PROGRAM")) + " predict --run " +
+                                shop.run + " --from - --device cpu < " + rows.string() + " > " +
+                                (shop.folder.path() / "piped.txt").string();
+    CHECK(std::system(command.c_str()) == 0);
+    CHECK(read_file(shop.folder.path() / "piped.txt") == file.out);
+    CHECK(lines_of(file.out).size() == 2);
+  }
+}
+
+TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, asked") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  const Finished prepared = shop.prepare({"--tokens", "words"});
+  CAPTURE(prepared.err);
+  REQUIRE(prepared.code == 0);
+  CHECK(contains(prepared.out, "words as tokens: 2 different ones"));
+  const Finished trained = shop.train();
+  CAPTURE(trained.err);
+  REQUIRE(trained.code == 0);
+  const auto config = nlohmann::json::parse(read_file(fs::path(shop.run) / "config.json"));
+  CHECK(config.at("data_provenance").at("vocabulary").size() == 2);
+
+  const Finished eval = shop.finish({"eval", "--run", shop.run, "--device", "cpu"});
+  CAPTURE(eval.err);
+  CHECK(eval.code == 0);
+  CHECK(contains(eval.out, "accuracy 100.00 %"));
+  fs::remove_all(shop.data);  // predict needs the run alone
+  const Finished f = shop.predict_rows("GREEN unheard-of green\nnasty\n");
+  CAPTURE(f.err);
+  CHECK(f.code == 0);
+  CHECK(lines_of(f.out) == Lines{"ham", "spam"});
+}
+
+TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  for (const Lines& more : {Lines{"--tokens", "bpe:folder"}, Lines{"--tokens", "letters"}}) {
+    const Finished f = shop.prepare(more);
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, "bytes, words, integers"));
+  }
+  for (const Lines& flags : {Lines{"--header"}, Lines{"--tokens", "words"}}) {
+    Lines arguments = {"data", "--task", "tsv", "--data", shop.data};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const Finished f = shop.finish(arguments);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, "no effect without --from"));
+  }
+}
+
+TEST_CASE("a run says how many of its training texts are cut") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  std::string rows;
+  for (int i = 0; i < 20; ++i)
+    rows += (i % 2 ? "a\t" : "b\t") + std::string(i < 18 ? 40 : 8, 'x') + "\n";
+  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", shop.folder.write("x.tsv", rows).string(),
+                       "--data", shop.data})
+              .code == 0);
+  const Finished f = shop.train();
+  CAPTURE(f.err);
+  CHECK(f.code == 0);
+  CHECK(contains(f.err, "training examples are longer than max_length = 32"));
+}

@@ -1,0 +1,159 @@
+// A checkpoint taken elsewhere: train/scripts/logits.py computes the same class scores in NumPy.
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "autograd/tape.hpp"
+#include "data/tokenise.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/program.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/runs/saved_model.hpp"
+#include "train/step/step_inputs.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+
+namespace {
+
+/// Output of a command of the shell, and whether it ended well.
+std::pair<std::string, bool> output_of(const std::string& command) {
+  std::string text;
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  char part[256];
+  for (std::size_t got; (got = std::fread(part, 1, sizeof part, pipe)) > 0;) text.append(part, got);
+  return {text, ::pclose(pipe) == 0};
+}
+
+/// A Python that has NumPy; empty: there is none.
+std::string python_with_numpy() {
+  for (const char* python : {"python3", "/usr/bin/python3"}) {
+    if (output_of(std::string(python) + " -c 'import numpy'").second) return python;
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
+  if (!program_or_skip()) return;
+  const std::string python = python_with_numpy();
+  if (python.empty()) {
+    MESSAGE("skipped: no python3 with numpy (python3-numpy)");
+    return;
+  }
+  const Folder folder;
+  std::string rows;
+  for (int i = 0; i < 40; ++i) rows += i % 2 ? "ham\tgreen apples\n" : "spam\tnasty, nasty\n";
+  const std::string data = (folder.path() / "data").string();
+  const std::string run = (folder.path() / "run").string();
+  REQUIRE(run_program(folder.path(), {"data", "--task", "tsv", "--from",
+                                      folder.write("own.tsv", rows).string(), "--data", data})
+              .code == 0);
+  const char* pooling = "nominal";
+  SUBCASE("nominal pooling") {}
+  SUBCASE("mean pooling") { pooling = "mean"; }
+  // Steps long enough to leave the middle of GELU, where its two forms agree.
+  std::vector<std::string> arguments = {"train", "--task",      "tsv",     "--data",   data,
+                                        "--out", run,           "--steps", "100",      "--batch",
+                                        "4",     "--attention", "softmax", "--device", "cpu"};
+  for (const std::string& set :
+       {std::string("max_length=24"), std::string("width=8"), std::string("ff_width=12"),
+        std::string("lr=0.03"), std::string("dropout=0"), std::string("pooling=") + pooling}) {
+    arguments.insert(arguments.end(), {"--set", set});
+  }
+  const Finished trained = run_program(folder.path(), arguments);
+  CAPTURE(trained.err);
+  REQUIRE(trained.code == 0);
+
+  const std::vector<std::string> texts = {"green", "nasty apples of some length", "\xC3\x84pfel"};
+  std::string command = python + " train/scripts/logits.py " + run + "/best.safetensors";
+  for (const std::string& text : texts) command += " '" + text + "'";
+  const auto [printed, ended_well] = output_of(command);
+  CAPTURE(printed);
+  REQUIRE(ended_well);
+
+  const train::SavedModel saved = train::load_run(run, "best", Device::cpu);
+  std::vector<data::Tokens> examples;
+  for (const std::string& text : texts) {
+    examples.push_back(data::tokenise(*saved.config.task, nullptr, text, "test"));
+  }
+  const data::Batch batch = data::pad(examples, saved.config.batches);
+  const train::Feed feed = train::upload(batch, train::whole(batch), Device::cpu);
+  nn::StepContext context;
+  context.random = {saved.config.seed, Tensor::zeros({1}, DType::i32, Device::cpu)};
+  context.fewest_tokens = feed.fewest_tokens;
+  Tape tape(Tape::Mode::eval);
+  const std::vector<double> expected =
+      saved.model->logits(tape, feed.input, context).value().to_vector();  // [3, 2]
+
+  CHECK(std::abs(expected[0] - expected[2]) > 0.1);  // the texts make a difference
+
+  std::istringstream lines(printed);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::string label;
+    double scores[2] = {};
+    lines >> label >> scores[0] >> scores[1];
+    CAPTURE(texts[i]);
+    CHECK(label == (expected[2 * i] > expected[2 * i + 1] ? "ham" : "spam"));
+    for (std::size_t c = 0; c < 2; ++c) {
+      const double error = std::abs(scores[c] - expected[2 * i + c]);
+      CHECK(error <= 1e-6 * (1 + std::abs(expected[2 * i + c])));  // rounding in f32
+    }
+  }
+}
+
+TEST_CASE("a checkpoint says what its tensors do not show") {
+  if (!program_or_skip()) return;
+  const Folder folder;
+  data::synthetic::small_listops(folder.path() / "data", 60);
+  const std::string run = (folder.path() / "run").string();
+  const Finished trained = run_program(folder.path(), {"train",
+                                                       "--task",
+                                                       "listops",
+                                                       "--data",
+                                                       (folder.path() / "data").string(),
+                                                       "--out",
+                                                       run,
+                                                       "--steps",
+                                                       "4",
+                                                       "--batch",
+                                                       "2",
+                                                       "--attention",
+                                                       "linformer",
+                                                       "--features",
+                                                       "8",
+                                                       "--set",
+                                                       "max_length=32",
+                                                       "--set",
+                                                       "width=8",
+                                                       "--set",
+                                                       "ff_width=8",
+                                                       "--set",
+                                                       "pooling=max",
+                                                       "--device",
+                                                       "cpu"});
+  CAPTURE(trained.err);
+  REQUIRE(trained.code == 0);
+  const auto file = train::read_safetensors(run + "/last.safetensors");
+  const auto model = nlohmann::json::parse(file.metadata.at("skytape.config")).at("model");
+  CHECK(model.at("tokens") == "symbols");
+  CHECK(model.at("token_offset") == 0);
+  CHECK(model.at("pooling") == "max");
+  CHECK(model.at("nominal_length") == 32);
+  CHECK(model.at("attention") == "linformer");
+  CHECK(model.at("gelu") == "exact: x * (1 + erf(x / sqrt(2))) / 2");
+  CHECK(model.at("layer_norm_epsilon") == 1e-5);
+  // The page lists every key.
+  const std::string page = read_file("train/runs/checkpoint.md");
+  for (const auto& [key, value] : model.items()) {
+    CHECK_MESSAGE(page.find("`" + key + "`") != std::string::npos, key,
+                  " is not in train/runs/checkpoint.md");
+  }
+}

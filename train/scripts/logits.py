@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""logits.py CHECKPOINT TEXT...: class scores of texts, from a checkpoint of skytape, with NumPy alone.
+
+The whole model in Python, for softmax attention over bytes; train/runs/checkpoint.md says what is
+what. Prints a line for each text: the label with the highest score, then all scores.
+"""
+import json
+import math
+import sys
+
+import numpy as np
+
+
+def read(path):
+    """Tensors by name, and what the file says about the model."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    model = json.loads(header.pop("__metadata__")["skytape.config"])["model"]
+    types = {"F32": "<f4", "F64": "<f8", "I32": "<i4"}
+    return {name: np.frombuffer(data[slice(*entry["data_offsets"])], types[entry["dtype"]])
+            .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}, model
+
+
+def logits(w, model, text):
+    def linear(x, name): return x @ w[name + ".weight"].T + w[name + ".bias"]
+    def gelu(x): return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
+    def heads(x): return x.reshape(len(x), model["heads"], -1).swapaxes(0, 1)  # [H, N, D]
+
+    def norm(x, name):
+        centred = x - x.mean(-1, keepdims=True)
+        scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + model["layer_norm_epsilon"])
+        return scaled * w[name + ".weight"] + w[name + ".bias"]
+
+    ids = [byte + model["token_offset"] for byte in text[:model["max_length"]]]
+    x = w["model.embeddings.word_embeddings.weight"][ids]  # [N, E]
+    x = x + w["model.embeddings.position_embeddings.weight"][:len(ids)]
+    for layer in (f"model.transformer_{i}" for i in range(model["layers"])):
+        y = norm(x, layer + ".norm1")
+        q, k, v = (heads(linear(y, f"{layer}.mha.W_{part}")) for part in "qkv")
+        scores = q @ k.swapaxes(1, 2) / math.sqrt(model["head_width"])  # [H, N, N]
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = weights / weights.sum(-1, keepdims=True) @ v
+        x = x + linear(mixed.swapaxes(0, 1).reshape(len(ids), -1), layer + ".mha.ff")
+        y = norm(x, layer + ".norm2")
+        x = x + linear(gelu(linear(y, layer + ".mlpblock.0")), layer + ".mlpblock.3")
+    x = norm(x, "model.norm")
+    pooled = x.sum(0) / (model["nominal_length"] if model["pooling"] == "nominal" else len(ids))
+    return linear(np.maximum(linear(pooled, "seq_classifer.mlpblock.0"), 0), "seq_classifer.mlpblock.2")
+
+
+tensors, facts = read(sys.argv[1])
+for key, known in {"tokens": ["bytes"], "attention": ["softmax"], "positions": ["learned"],
+                   "pooling": ["nominal", "mean"], "towers": [1]}.items():
+    if facts[key] not in known:
+        sys.exit(f"logits.py: the model has {key} {facts[key]}, this script knows {known}")
+for argument in sys.argv[2:]:
+    scores = logits(tensors, facts, argument.encode())
+    best = int(scores.argmax())
+    print(facts["labels"][best] if facts["labels"] else best, *(f"{s:.9g}" for s in scores), sep="\t")
