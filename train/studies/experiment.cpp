@@ -9,6 +9,7 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -51,9 +52,10 @@ void Experiment::save() const {
   nlohmann::json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
                       {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
   j["tables"] = nlohmann::json::object();
-  std::string text = fmt::format("# skytape {}\n\n{}, {} cores, {} threads; revision {}; {}.\n",
-                                 name_, machine["cpu"].get<std::string>(),
-                                 machine["cores"].get<int>(), thread_count(), revision(), date);
+  std::string text =
+      fmt::format("# skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
+                  machine["cpu"].get<std::string>(), counted(machine["cores"].get<int>(), "core"),
+                  counted(thread_count(), "thread"), revision(), date);
   for (const auto& [key, value] : facts_.items()) {
     text += fmt::format("{} {}. ", key,
                         value.is_string() ? value.get<std::string>() : data::json_text(value));
