@@ -35,10 +35,32 @@ std::vector<Setting> merged(std::vector<Setting> settings, const std::vector<Set
   return settings;
 }
 
+/// The saved configuration under the names and the seed that are said.
+nlohmann::json under_said_names(nlohmann::json saved, const Choices& choices,
+                                const std::set<std::string>& said) {
+  if (said.contains("--task")) saved["task"] = choices.task;
+  if (said.contains("--attention")) saved["attention"] = choices.attention;
+  if (said.contains("--recipe")) saved["recipe"] = choices.recipe;
+  if (said.contains("--seed")) saved["seed"] = choices.seed;
+  return saved;
+}
+
+/// UsageError if the two are of different runs; data and first weights are not the user's to say.
+void refuse_another(const nlohmann::json& saved, nlohmann::json wanted, const std::string& file) {
+  for (const char* key : {"data", "init"}) {
+    if (saved.contains(key)) wanted[key] = saved[key];
+  }
+  if (const std::string difference = first_difference(saved, wanted); !difference.empty()) {
+    throw UsageError(
+        fmt::format("{}: --resume refuses another configuration: {}", file, difference));
+  }
+}
+
 }  // namespace
 
 RunConfig resumed(Choices choices, const std::set<std::string>& said, const nlohmann::json& saved,
                   const std::string& file) {
+  refuse_another(saved, under_said_names(saved, choices, said), file);
   RunConfig config = config_from_json(saved, file);
   if (!said.contains("--task")) choices.task = config.task->name;
   if (!said.contains("--attention")) choices.attention = config.method->name;
@@ -56,14 +78,7 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const nloh
   config.method = now.method;
   config.seed = now.seed;
   config.settings = merged(std::move(config.settings), now.settings, left_open);
-  nlohmann::json wanted = to_json(config);
-  for (const char* key : {"data", "init"}) {
-    if (saved.contains(key)) wanted[key] = saved[key];
-  }
-  if (const std::string difference = first_difference(saved, wanted); !difference.empty()) {
-    throw UsageError(
-        fmt::format("{}: --resume refuses another configuration: {}", file, difference));
-  }
+  refuse_another(saved, to_json(config), file);
   // Of the saved device, where this machine has it: other bits come from another.
   const std::string device = saved.value("device", "");
   config.device = choices.device;

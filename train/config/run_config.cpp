@@ -518,6 +518,7 @@ std::string first_difference(const json& saved, const json& wanted) {
       return differs(fmt::format("data, {}", part), split ? one.value("fingerprint", json()) : one,
                      split ? other.value("fingerprint", json()) : other);
     }
+    return differs(key, there, here);
   }
   const json there = in_todays_spelling(saved.value("settings", json::object()));
   const json here = in_todays_spelling(wanted.value("settings", json::object()));
