@@ -28,15 +28,16 @@ void write(const fs::path& path, const std::string& text) {
 Experiment::Experiment(std::string name, fs::path folder)
     : name_(std::move(name)), folder_(std::move(folder)) {
   if (folder_.empty()) return;
-  std::error_code error;
-  made_folder_ = fs::create_directories(folder_, error);
-  if (error)
-    throw Error(fmt::format("{}: cannot create it: {}", folder_.string(), error.message()));
+  for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing);
+       missing = missing.parent_path()) {
+    made_.push_back(missing);
+  }
+  data::make_folder(folder_);
 }
 
 Experiment::~Experiment() {
   std::error_code left;  // a folder with files stays
-  if (made_folder_) fs::remove(folder_, left);
+  for (const fs::path& folder : made_) fs::remove(folder, left);
 }
 
 void Experiment::add(Table table) {
