@@ -36,13 +36,13 @@ std::string in_words(const std::exception& error) {
   return fmt::format("an error that is the program's own, please report it: {}", error.what());
 }
 
-/// Whether everything on standard output has arrived; else `reason` says why not.
+/// Whether everything on standard output has arrived; `reason` says why not, if that is known.
 bool output_is_whole(std::string& reason) {
   const bool failed_before = std::ferror(stdout) != 0;
   errno = 0;
   std::cout.flush();
   if (std::fflush(stdout) == 0 && !failed_before && std::cout.good()) return true;
-  if (errno != 0 || reason.empty()) reason = std::strerror(errno != 0 ? errno : EIO);
+  if (errno != 0) reason = std::strerror(errno);
   return false;
 }
 
@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
     code = 1;
   }
   if (!output_is_whole(problem)) {
-    return fail(fmt::format("standard output: cannot write to it: {}", problem),
+    return fail("standard output: cannot write to it" + (problem.empty() ? "" : ": " + problem),
                 code == 0 ? 1 : code);
   }
   return problem.empty() ? code : fail(problem, code);

@@ -39,7 +39,7 @@ struct Odds {
 
   Odds() {
     data::synthetic::small_listops(w.folder.path() / "other", 150, 1, 2);
-    REQUIRE(w.finish(w.train("run", 3, {"--attention", "softmax"})).code == 0);
+    REQUIRE(w.finish(w.train("run", 3)).code == 0);
     std::vector<std::string> pre = w.train("pre", 3, {"--set", "warmup=2"});
     pre.front() = "pretrain";
     REQUIRE(w.finish(pre).code == 0);
@@ -80,7 +80,7 @@ TEST_CASE("every wrong input has its exit code and one line that says what was w
   if (!program_or_skip()) return;
   const Odds odds;
   for (const BadInput& bad : kBadInputs) {
-    CAPTURE(bad.arguments);
+    CAPTURE(std::string(bad.arguments));
     const Finished f = odds.w.finish(odds.words(bad.arguments), {.folder = odds.w.folder.path()});
     CAPTURE(f.err);
     CHECK(f.code == bad.code);

@@ -59,7 +59,7 @@ const std::string kRun = "runs/tsv-softmax-skytape-s42";
 TEST_CASE("eval and studies find a run's data from any folder, and generate none") {
   if (!program_or_skip()) return;
   const Workshop w;
-  std::vector<std::string> train = w.train("run", 3, {"--attention", "softmax"});
+  std::vector<std::string> train = w.train("run", 3);
   *(std::find(train.begin(), train.end(), "--data") + 1) = "data";  // as users type it
   const Finished trained = w.finish(train, {.folder = w.folder.path()});
   REQUIRE_MESSAGE(trained.code == 0, trained.err);
@@ -76,7 +76,8 @@ TEST_CASE("eval and studies find a run's data from any folder, and generate none
        {std::vector<std::string>{"eval", "--run", run},
         {"approx", "--run", run, "--n", "32", "--features", "8"},
         {"spectrum", "--run", run, "--n", "32"},
-        {"eval", "--weights", run + "/last.safetensors", "--data", "nowhere"}}) {
+        {"eval", "--weights", run + "/last.safetensors", "--data", "nowhere", "--features", "8",
+         "--set", "max_length=64", "width=8", "ff_width=8"}}) {
     const Finished lost = w.finish(command, {.folder = elsewhere});
     CAPTURE(lost.err);
     CHECK(lost.code == 3);
@@ -92,7 +93,7 @@ TEST_CASE("eval and studies find a run's data from any folder, and generate none
 TEST_CASE("a run on other data than its own is refused with both fingerprints") {
   if (!program_or_skip()) return;
   const Workshop w;
-  REQUIRE(w.finish(w.train("run", 3, {"--attention", "softmax"})).code == 0);
+  REQUIRE(w.finish(w.train("run", 3)).code == 0);
   const fs::path other = w.folder.path() / "other";
   data::synthetic::small_listops(other, 150, 1, 2);
   const std::string run = w.run("run").string();
@@ -108,7 +109,7 @@ TEST_CASE("a run on other data than its own is refused with both fingerprints") 
     CHECK(refused.out.empty());
   }
   // --resume says which split differs, not a page about all of them.
-  std::vector<std::string> again = w.train("run", 3, {"--resume", "--attention", "softmax"});
+  std::vector<std::string> again = w.train("run", 3, {"--resume"});
   *(std::find(again.begin(), again.end(), "--data") + 1) = other.string();
   const Finished resumed = w.finish(again);
   CHECK(resumed.code == 2);

@@ -30,7 +30,10 @@ TEST_CASE("every command fails when its standard output is full") {
   }
   const Workshop w;
   const std::string run = w.run("run").string();
-  REQUIRE(w.finish(w.train("run", 3, {"--attention", "softmax"})).code == 0);
+  REQUIRE(w.finish(w.train("run", 3)).code == 0);
+  fs::create_directories(w.folder.path() / "goldens");
+  fs::copy("tests/goldens/vmean", w.folder.path() / "goldens" / "vmean",
+           fs::copy_options::recursive);
   w.folder.write("lines.txt", "( ( [MAX 2 ) ] )\n");
   Words pretrain = w.train("pre", 3, {"--print-config", "--set", "warmup=2"});
   pretrain.front() = "pretrain";
@@ -46,9 +49,9 @@ TEST_CASE("every command fails when its standard output is full") {
            Words{"info"},
            Words{"info", "attention"},
            Words{"info", "run", run},
-           w.train("run", 3, {"--attention", "softmax", "--resume"}),
+           w.train("run", 3, {"--resume"}),
            w.train("other", 3, {"--print-config"}),
-           w.train("short", 1, {"--attention", "vmean"}),
+           w.train("short", 3),
            pretrain,
            Words{"eval", "--run", run, "--device", "cpu"},
            Words{"predict", "--run", run, "--from", (w.folder.path() / "lines.txt").string()},
@@ -57,8 +60,9 @@ TEST_CASE("every command fails when its standard output is full") {
                  w.folder.path().string()},
            Words{"report", "--runs", w.folder.path().string()},
            Words{"gradcheck", "--attention", "vmean"},
-           Words{"goldens", "--dir", "tests/goldens/iterative_inverse"},
-           with({"bench", "--attention", "vmean", "--steps", "1", "--batch", "1"}, tiny),
+           Words{"goldens", "--dir", (w.folder.path() / "goldens").string()},
+           // bench measures the machine for many seconds before it prints a line.
+           Words{"bench", "--help"},
            with({"approx", "--attention", "linformer", "--trials", "1", "--best-rank-trials", "0",
                  "--out", (w.folder.path() / "approx").string()},
                 tiny),
@@ -74,36 +78,30 @@ TEST_CASE("every command fails when its standard output is full") {
     CAPTURE(command.front());
     CAPTURE(f.err);
     CHECK(f.code == 1);
-    CHECK(says(f.err, "skytape: error: standard output: cannot write to it: No space left"));
+    CHECK(says(f.err, "skytape: error: standard output: cannot write to it"));
   }
 }
 
 TEST_CASE("a signal ends eval, bench, approx and data with 130 or 143, and nothing half written") {
   if (!program_or_skip()) return;
   const Workshop w;
-  REQUIRE(w.finish(w.train("run", 3, {"--attention", "softmax"})).code == 0);
   const auto data = [&](const char* folder, const char* examples) {
     return Words{"data",      "--limit", examples, "--data", (w.folder.path() / folder).string(),
                  "--threads", "1"};
   };
-  REQUIRE(w.finish(data("many", "20000")).code == 0);
+  REQUIRE(w.finish(data("many", "8000")).code == 0);
+  // A model whose evaluation takes seconds, stopped before its own: eval reads the checkpoint.
   const std::string run = w.run("run").string();
-  Words train = w.train("long", 3, {"--attention", "softmax", "--set", "eval_examples=4"});
-  *(std::find(train.begin(), train.end(), "--data") + 1) = (w.folder.path() / "many").string();
-  Program trained(w.folder.path(), train);
-  // The final evaluation takes long; its checkpoint is what eval reads.
-  while (trained.running() && !fs::exists(w.run("long") / "best.safetensors")) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  trained.kill(SIGKILL);
-  (void)trained.wait();
-  const std::string longer = w.run("long").string();
+  REQUIRE(w.finish({"train", "--data", (w.folder.path() / "many").string(), "--out", run, "--steps",
+                    "3", "--batch", "4", "--threads", "1", "--device", "cpu", "--stop-after", "1",
+                    "--set", "select=last"})
+              .code == 0);
   struct Case {
     Words command;
     int signal;
   };
-  for (const Case& c : {Case{{"eval", "--run", longer, "--threads", "1"}, SIGINT},
-                        Case{{"eval", "--run", longer, "--threads", "1"}, SIGTERM},
+  for (const Case& c : {Case{{"eval", "--run", run, "--threads", "1"}, SIGINT},
+                        Case{{"eval", "--run", run, "--threads", "1"}, SIGTERM},
                         Case{{"bench", "--attention", "softmax", "--n", "1024", "--steps", "100000",
                               "--threads", "1"},
                              SIGINT},
