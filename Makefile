@@ -134,7 +134,8 @@ FORCE:
 # ---- programs --------------------------------------------------------------------------------
 # Variables a user sets, as flags of the program.
 TASK ?= listops
-flag = $(if $($(1)),--$(2) $($(1)))
+quoted = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
+flag = $(if $($(1)),--$(2) $(call quoted,$($(1))))
 RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call flag,DEVICE,device) \
   $(call flag,STEPS,steps) $(call flag,SEED,seed) $(call flag,SEEDS,seeds) $(call flag,THREADS,threads) $(call flag,BATCH,batch) \
   $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
@@ -146,7 +147,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
 
 .PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
-	$(if $(FROM),build/skytape data --task $(TASK) --from $(FROM))
+	$(if $(FROM),build/skytape data --task $(TASK) $(call flag,FROM,from))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
 lra: all ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128
 	build/skytape lra $(LRA_FLAGS)
@@ -156,7 +157,7 @@ data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL
 gradcheck: all ## check gradients of attention methods: ATTENTION=name|all
 	build/skytape gradcheck --attention $(or $(ATTENTION),all) $(ARGS)
 goldens: all ## compare with reference vectors: GOLDENS=folder
-	build/skytape goldens --dir $(or $(GOLDENS),tests/goldens) $(ARGS)
+	build/skytape goldens --dir $(call quoted,$(or $(GOLDENS),tests/goldens)) $(ARGS)
 bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
 	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)

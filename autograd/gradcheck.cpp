@@ -116,6 +116,10 @@ void Checker::differentiate(std::vector<Subject>& subjects,
   cotangent_ = c.to_vector();
   base_.y = out.value().to_vector();
   if (options_.discrete_choices) base_.choices = options_.discrete_choices();
+  for (std::size_t i = 0; i < base_.y.size(); ++i) {
+    ENSURE(std::isfinite(base_.y[i]), "gradcheck: the function's output is not finite: entry ", i,
+           " of ", out.value().shape(), " is ", base_.y[i]);
+  }
   ENSURE(evaluate().y == base_.y, "gradcheck: the function gives different values for the same ",
          "inputs; fix its random draws");
   if (out.needs_grad()) tape.backward(out, c);

@@ -43,7 +43,8 @@ struct GradcheckReport {
 /// Checks d<f(inputs), C>/dinputs for a random cotangent C. Inputs are f64 on the CPU and are
 /// restored afterwards; `names` label them in the report (input0, input1, … if empty). Parameters
 /// (f64, CPU, packed) are checked as well: each is perturbed in place, its gradient left as it was.
-/// Throws when f gives two values for the same inputs: fix its random draws first.
+/// Throws when f's output is not finite, or when it gives two values for the same inputs: fix its
+/// random draws first.
 [[nodiscard]] GradcheckReport gradcheck(const Function& f, std::vector<Tensor> inputs,
                                         const GradcheckOptions& options = {},
                                         std::vector<std::string> names = {},

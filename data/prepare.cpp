@@ -86,6 +86,18 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
   return facts;
 }
 
+/// UsageError unless the set may take the place of what is there: nothing, or the same contents.
+void refuse_other_data(const TaskInfo& task, const fs::path& root, const PrepareOptions& options,
+                       CacheSet& set) {
+  if (options.force || !is_prepared(task, root) || set.is_stored()) return;
+  const std::string users = options.used_by.empty() ? std::string()
+                                                    : fmt::format(", on which {} trained",
+                                                                  fmt::join(options.used_by, ", "));
+  throw UsageError(
+      fmt::format("{} holds other data than {}{}; --force replaces them, --data FOLDER keeps both",
+                  folder_of(task, root).string(), options.from.string(), users));
+}
+
 }  // namespace
 
 void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& options) {
@@ -111,6 +123,7 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
                                   options.from.string()));
     }
   }
+  refuse_other_data(task, root, options, set);
   set.commit();
 }
 

@@ -18,19 +18,20 @@ struct PrepareOptions {
   std::filesystem::path from;  // folder, file or archive to read; empty: generate
   uint64_t data_seed = 1;      // of generators and of seeded splits
   int threads = 0;             // 0: all cores; never changes the result
-  bool force = false;          // prepare again although a complete cache is there
+  bool force = false;          // prepare again although a complete cache is there; replace it
   int64_t limit = 0;           // generate only that many examples in all (0: the official number)
   bool header = false;         // own data: the first row of each file names the columns
   std::string tokens;          // own data: bytes, words or integers; empty: bytes
   std::function<void(std::string_view what, int64_t done, int64_t total)>
       progress;                                     // total 0: open
   std::function<void(std::string_view text)> warn;  // tolerated oddities: an empty PNG, …
+  std::vector<std::string> used_by;  // runs that need the cache that is there: a refusal names them
 };
 
 /// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache
 /// is kept unless `from` or `force` is given. Several processes may call it at the same time.
-/// DataError: bad source files, or no `from` for a task that cannot be generated. Error: the disk
-/// is full.
+/// DataError: bad source files, or no `from` for a task that cannot be generated. UsageError: other
+/// data are there and `force` is not given. Error: the disk is full.
 void prepare(const TaskInfo& task, const std::filesystem::path& root,
              const PrepareOptions& options = {});
 

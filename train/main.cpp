@@ -2,7 +2,12 @@
 // errors into one line and an exit code; every subcommand has a file of its own in train/cli/.
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <new>
 #include <string>
 
 #include "tensor/core/error.hpp"
@@ -15,6 +20,30 @@ namespace {
 int fail(const std::string& text, int exit_code) {
   fmt::print(stderr, "skytape: error: {}\n", text);
   return exit_code;
+}
+
+/// What went wrong in a library, in a sentence; its own texts name functions.
+std::string in_words(const std::exception& error) {
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
+    return fmt::format("{}: {}", file->path1().string(), file->code().message());
+  }
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
+    return "out of memory: a shorter max_length or a smaller batch needs less";
+  }
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    return system->code().message();
+  }
+  return fmt::format("an error that is the program's own, please report it: {}", error.what());
+}
+
+/// Whether everything on standard output has arrived; `reason` says why not, if that is known.
+bool output_is_whole(std::string& reason) {
+  const bool failed_before = std::ferror(stdout) != 0;
+  errno = 0;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && !failed_before && std::cout.good()) return true;
+  if (errno != 0) reason = std::strerror(errno);
+  return false;
 }
 
 int run(int argc, char** argv) {
@@ -47,11 +76,20 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   skytape::train::ignore_file_size_signal();
+  skytape::train::leave_on_signals();
+  std::string problem;
+  int code = 0;
   try {
-    return run(argc, argv);
+    code = run(argc, argv);
   } catch (const skytape::Error& error) {
-    return fail(error.what(), error.exit_code());
+    code = fail(error.what(), error.exit_code());
   } catch (const std::exception& error) {
-    return fail(error.what(), 1);
+    problem = in_words(error);
+    code = 1;
   }
+  if (!output_is_whole(problem)) {
+    return fail("standard output: cannot write to it" + (problem.empty() ? "" : ": " + problem),
+                code == 0 ? 1 : code);
+  }
+  return problem.empty() ? code : fail(problem, code);
 }

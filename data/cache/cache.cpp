@@ -243,7 +243,7 @@ void CacheWriter::write_all(std::span<const uint8_t> bytes) {
   }
 }
 
-uint64_t CacheWriter::finish_content() {
+void CacheWriter::finish_content() {
   header_.tokens = begins_.back();
   header_.documents = begins_.size() - 1;
   header_.examples = labels_.size();
@@ -252,7 +252,7 @@ uint64_t CacheWriter::finish_content() {
   header_.labels_at = append_aligned(bytes_of(labels_));
   header_.provenance_at = header_.labels_at + bytes_of(labels_).size();
   if (!block_.empty()) flush_block();
-  return header_.content_checksum = combine(block_checksums_);
+  header_.content_checksum = combine(block_checksums_);
 }
 
 void CacheWriter::finish(CacheHeader header, std::string_view provenance) {

@@ -103,7 +103,7 @@ class CacheWriter {
 
  private:
   friend class CacheSet;
-  uint64_t finish_content();  // writes the tables; returns the content checksum
+  void finish_content();  // writes the tables; the checksum is in header_
   void finish(CacheHeader header, std::string_view provenance);
   void publish();
 
@@ -142,13 +142,19 @@ class CacheSet {
   int token_bytes = 1;     // 2 where the builder stores wider tokens
   std::string provenance;  // JSON text
 
+  /// Finishes the contents; whether the folder's files hold the same ones.
+  [[nodiscard]] bool is_stored();
+
   /// Finishes, syncs and renames all splits. Error if the disk is full or a label is out of range.
   void commit();
 
  private:
+  void finish_contents();
+
   std::string task_;
   std::filesystem::path folder_;
   int towers_, token_offset_;
+  bool finished_ = false;  // the contents are
   int lock_ = -1;
   std::vector<std::pair<std::string, std::unique_ptr<CacheWriter>>> splits_;
 };

@@ -10,6 +10,7 @@
 
 #include "data/cache/cache.hpp"
 #include "data/files/digest.hpp"
+#include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
@@ -25,8 +26,7 @@ template <size_t N> void set_text(char (&field)[N], std::string_view text) {
 CacheSet::CacheSet(std::string_view task, const std::filesystem::path& folder, int towers,
                    int token_offset)
     : name(task), task_(task), folder_(folder), towers_(towers), token_offset_(token_offset) {
-  std::error_code failure;
-  std::filesystem::create_directories(folder_, failure);
+  make_folder(folder_);
   const auto lock_path = folder_ / ".lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0) {
@@ -35,6 +35,7 @@ CacheSet::CacheSet(std::string_view task, const std::filesystem::path& folder, i
   while (::flock(lock_, LOCK_EX) != 0) {
     ENSURE(errno == EINTR, lock_path.string(), ": cannot lock it: ", std::strerror(errno));
   }
+  std::error_code failure;  // creating the same file reports it
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
     if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), failure);
   }
@@ -54,7 +55,31 @@ CacheWriter& CacheSet::split(std::string_view split_name) {
   return *splits_.back().second;
 }
 
+void CacheSet::finish_contents() {
+  if (finished_) return;
+  for (auto& [split_name, writer] : splits_) {
+    ENSURE(writer->examples() > 0, task_, ": split ", split_name, " has no example");
+    const auto [low, high] = std::minmax_element(writer->labels_.begin(), writer->labels_.end());
+    ENSURE(*low >= 0 && *high < classes, task_, ": split ", split_name, " has labels ", *low, "..",
+           *high, ", expected 0..", classes - 1);
+    writer->finish_content();
+  }
+  finished_ = true;
+}
+
+bool CacheSet::is_stored() {
+  finish_contents();
+  return std::all_of(splits_.begin(), splits_.end(), [&](const auto& split) {
+    const auto path = cache_path(folder_, split.first);
+    if (!std::filesystem::exists(path)) return false;
+    const CacheHeader stored = CacheFile::read_header(path);
+    return stored.content_checksum == split.second->header_.content_checksum &&
+           stored.classes == static_cast<uint64_t>(classes) && stored.name == name;
+  });
+}
+
 void CacheSet::commit() {
+  finish_contents();
   CacheHeader header{};
   set_text(header.task, task_);
   set_text(header.name, name);
@@ -63,11 +88,7 @@ void CacheSet::commit() {
   header.token_bytes = static_cast<uint32_t>(token_bytes);
   header.set = checksum(as_bytes(provenance));
   for (auto& [split_name, writer] : splits_) {
-    ENSURE(writer->examples() > 0, task_, ": split ", split_name, " has no example");
-    const auto [low, high] = std::minmax_element(writer->labels_.begin(), writer->labels_.end());
-    ENSURE(*low >= 0 && *high < classes, task_, ": split ", split_name, " has labels ", *low, "..",
-           *high, ", expected 0..", classes - 1);
-    header.set = header.set * 31 + writer->finish_content();
+    header.set = header.set * 31 + writer->header_.content_checksum;
   }
   for (auto& [split_name, writer] : splits_) {
     set_text(header.split, split_name);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "data/files/digest.hpp"
+#include "data/files/output.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 
@@ -200,7 +201,7 @@ std::string fetch(const std::string& url, const fs::path& to, std::string_view s
   if (fs::exists(to)) {
     return checked_digest(to, sha256, "delete it to download it again", options);
   }
-  if (to.has_parent_path()) fs::create_directories(to.parent_path());
+  if (to.has_parent_path()) make_folder(to.parent_path());
   const fs::path part = to.string() + ".part";
   download(url, part, options);
   std::string digest;

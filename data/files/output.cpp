@@ -18,6 +18,13 @@ namespace {
 
 }  // namespace
 
+void make_folder(const std::filesystem::path& path) {
+  std::error_code failure;
+  std::filesystem::create_directories(path, failure);
+  if (failure)
+    throw Error(fmt::format("{}: cannot create it: {}", path.string(), failure.message()));
+}
+
 OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), temporary_(path) {
   temporary_ += fmt::format(".{}.tmp", ::getpid());
   file_ = std::fopen(temporary_.c_str(), "wbe");
@@ -49,11 +56,7 @@ OutputFolder::OutputFolder(const std::filesystem::path& path) : path_(path) {
   }
   temporary_ =
       path_.parent_path() / fmt::format(".{}.{}.tmp", path_.filename().string(), ::getpid());
-  std::error_code failure;
-  std::filesystem::create_directories(temporary_, failure);
-  if (failure) {
-    throw Error(fmt::format("{}: cannot create it: {}", path_.string(), failure.message()));
-  }
+  make_folder(temporary_);
 }
 
 OutputFolder::~OutputFolder() {
@@ -63,8 +66,7 @@ OutputFolder::~OutputFolder() {
 
 void OutputFolder::write(const std::filesystem::path& name, std::string_view bytes) {
   const std::filesystem::path path = temporary_ / name;
-  std::error_code failure;  // opening the file reports it
-  std::filesystem::create_directories(path.parent_path(), failure);
+  make_folder(path.parent_path());
   std::FILE* const file = std::fopen(path.c_str(), "wbe");
   if (!file) fail_at(path_ / name, "create it");
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();

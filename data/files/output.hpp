@@ -8,6 +8,9 @@
 
 namespace skytape::data {
 
+/// Creates the folder and those above it, unless they are there. Error with the system's reason.
+void make_folder(const std::filesystem::path& path);
+
 /// A file that appears under its name when commit() is called and is gone if it never is.
 /// Error naming the file if the disk is full or the folder cannot be written.
 class OutputFile {

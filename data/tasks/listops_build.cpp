@@ -144,7 +144,7 @@ void write_listops(const Dataset& split, const std::filesystem::path& path) {
 
 void export_listops(const TaskInfo& task, const std::filesystem::path& root,
                     const std::filesystem::path& dir) {
-  std::filesystem::create_directories(dir);
+  make_folder(dir);
   for (const auto& [split, name] :
        {std::pair("train", "basic_train.tsv"), std::pair("dev", "basic_val.tsv"),
         std::pair("test", "basic_test.tsv")}) {

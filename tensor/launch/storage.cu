@@ -54,6 +54,12 @@ bool gpu_answers() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
+std::int64_t free_bytes_on(Cuda) {
+  std::size_t left = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&left, &total));
+  return static_cast<std::int64_t>(left);
+}
+
 void synchronize_on(Cuda) {
   ENSURE(!capturing(), "synchronize: a CUDA graph is being captured, which cannot wait");
   CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));

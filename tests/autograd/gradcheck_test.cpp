@@ -59,6 +59,22 @@ TEST_CASE("gradcheck fails a wrong derivative") {
   }
 }
 
+TEST_CASE("gradcheck says of an output that is not finite that it is not") {
+  const Function f = [](Tape&, Vars v) {
+    Tensor y = v[0].value().clone();
+    y.data<double>()[2] = std::nan("");
+    return record("broken", {v[0]}, y, [](const Tensor& dy, Grads& g) { g.add(0, dy); });
+  };
+  try {
+    (void)gradcheck(f, {normal({4})});
+    FAIL("no error");
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    CHECK(text.find("output is not finite: entry 2 of [4] is nan") != std::string::npos);
+    CHECK(text.find("random draws") == std::string::npos);
+  }
+}
+
 TEST_CASE("gradcheck names the input, the index and both numbers of the worst coordinate") {
   const Function f = [](Tape&, Vars v) {
     return record("product", {v[0], v[1]}, tensor::multiply(v[0].value(), v[1].value()),

@@ -10,6 +10,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "train/bench/bench.hpp"
 #include "train/cli/cli.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -112,9 +113,9 @@ int run(const BenchFlags& flags) {
   const double gemm = tensor::measure_gemm_gflops(c.device);
   machine["gemm_gflops"] = gemm;
   machine["copy_gbs"] = tensor::measure_copy_gbs(c.device);
-  fmt::print("{}, {} threads, device {}, {}: gemm {:.0f} GFLOP/s, copy {:.1f} GB/s, revision {}\n",
-             machine["cpu"].get<std::string>(), thread_count(), name(c.device), c.precision, gemm,
-             machine["copy_gbs"].get<double>(), revision());
+  fmt::print("{}, {}, device {}, {}: gemm {:.0f} GFLOP/s, copy {:.1f} GB/s, revision {}\n",
+             machine["cpu"].get<std::string>(), counted(thread_count(), "thread"), name(c.device),
+             c.precision, gemm, machine["copy_gbs"].get<double>(), revision());
   print_header();
   json results = json::array();
   for (const std::string& method : methods) {

@@ -32,6 +32,13 @@ void RunFlags::declare(Command& command) {
   command.option("--set", set, "key=value: any recipe key, or <method>.<option>");
 }
 
+void RunFlags::given(const Command& command) {
+  for (const char* flag :
+       {"--task", "--attention", "--recipe", "--seed", "--device", "--threads", "--data"}) {
+    if (command.given(flag)) said.insert(flag);
+  }
+}
+
 Choices RunFlags::choices() const {
   set_threads(threads);
   Choices c;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,12 @@ struct RunFlags {
   int threads = 0;
   std::vector<std::string> set;  // "key=value"
   std::string steps, batch, features, precision;
+  std::set<std::string>
+      said;  // of the flags above, but for the last five, those on the command line
 
   void declare(Command& command);
+  /// Notes what the user said; after parsing.
+  void given(const Command& command);
   /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
   /// malformed --set or an unknown device.
   [[nodiscard]] Choices choices() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -71,7 +72,7 @@ Flag Command::option(const std::string& name, std::string& value, const std::str
 
 Flag Command::option(const std::string& name, std::vector<std::string>& value,
                      const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning)->allow_extra_args(false));
+  return Flag(app_->add_option(name, value, meaning));
 }
 
 Flag Command::option(const std::string& name, int& value, const std::string& meaning) {
@@ -83,7 +84,14 @@ Flag Command::option(const std::string& name, std::int64_t& value, const std::st
 }
 
 Flag Command::option(const std::string& name, std::uint64_t& value, const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning));
+  // CLI11 takes -1 for 2^64 - 1, and what is larger for the largest.
+  return Flag(app_->add_option(name, value, meaning)->check([](const std::string& text) {
+    std::uint64_t number = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    if (error == std::errc{} && stop == end) return std::string();
+    return fmt::format("expected a natural number below 2^64, got '{}'", text);
+  }));
 }
 
 Flag Command::option(const std::string& name, double& value, const std::string& meaning) {

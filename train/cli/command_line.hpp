@@ -35,7 +35,8 @@ class Command {
  public:
   Command(CLI::App* app, int* exit_code) : app_(app), exit_code_(exit_code) {}
 
-  // A name without dashes is an argument by position; a list takes one value each time.
+  // A name without dashes is an argument by position; a list takes one value or several each time;
+  // a natural number has digits only.
   Flag option(const std::string& name, std::string& value, const std::string& meaning);
   Flag option(const std::string& name, std::vector<std::string>& value, const std::string& meaning);
   Flag option(const std::string& name, int& value, const std::string& meaning);

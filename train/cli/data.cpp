@@ -7,7 +7,9 @@
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
+#include "train/process/signals.hpp"
 #include "train/process/version.hpp"
+#include "train/runs/run_summary.hpp"
 
 namespace skytape::train {
 namespace {
@@ -18,6 +20,7 @@ struct DataFlags {
   std::int64_t limit = 0;
   int threads = 0;
   bool force = false, fetch = false, header = false;
+  std::string of_generator;  // a flag of the user's that only new data heed
 };
 
 /// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
@@ -30,9 +33,20 @@ std::string fetched(const data::TaskInfo& task, const DataFlags& flags, Progress
   data::FetchOptions options;
   options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
     progress.at(what, done, total);
+    stop_if_signalled();  // what has come is kept
   };
   options.say = [&](std::string_view text) { progress.line(text); };
   return data::fetch_source(task, flags.root, flags.url, options);
+}
+
+/// Runs of the usual folder that were trained on the data that are prepared now.
+std::vector<std::string> users_of(const data::TaskInfo& task, const std::string& root) {
+  try {
+    if (!data::is_prepared(task, root)) return {};
+    return runs_on("runs", data::open(task, root, "train").fingerprint());
+  } catch (const DataError&) {  // broken data are of no use to a run
+    return {};
+  }
 }
 
 int run(const DataFlags& flags) {
@@ -47,7 +61,14 @@ int run(const DataFlags& flags) {
     throw UsageError(fmt::format("data: {} has no effect without --from",
                                  flags.header ? "--header" : "--tokens"));
   }
+  if (!flags.of_generator.empty() && flags.from.empty() && !flags.fetch && !flags.force &&
+      data::is_prepared(task, flags.root)) {
+    throw UsageError(
+        fmt::format("data: {} has no effect: {} is prepared in {}; --force does it again",
+                    flags.of_generator, task.name, flags.root));
+  }
   set_threads(flags.threads);
+  watch_signals();
   {
     Progress progress;
     data::PrepareOptions options;
@@ -60,9 +81,16 @@ int run(const DataFlags& flags) {
     options.tokens = flags.tokens;
     options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
       progress.at(what, done, total);
+      stop_if_signalled();  // what is half written goes
     };
     options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
+    if (!options.from.empty() || flags.force) options.used_by = users_of(task, flags.root);
     data::prepare(task, flags.root, options);
+    stop_if_signalled();
+    if (flags.force && !options.used_by.empty()) {
+      progress.line(fmt::format("warning: the data of {} were prepared again",
+                                fmt::join(options.used_by, ", ")));
+    }
   }
   if (!flags.export_to.empty()) {
     data::export_official(task, flags.root, flags.export_to);
@@ -96,7 +124,12 @@ void add_data(CommandLine& program) {
       .show_default();
   command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
   command.flag("--force", flags->force, "prepare again although the data are there");
-  command.runs([flags] { return run(*flags); });
+  command.runs([command, flags] {
+    for (const char* flag : {"--data-seed", "--limit"}) {
+      if (command.given(flag)) flags->of_generator = flag;
+    }
+    return run(*flags);
+  });
 }
 
 }  // namespace skytape::train

@@ -5,8 +5,8 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
-#include "train/config/splits.hpp"
 #include "train/process/progress.hpp"
+#include "train/process/signals.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/saved_model.hpp"
 #include "train/step/evaluate.hpp"
@@ -18,9 +18,16 @@ struct EvalFlags {
   RunFlags run;
   std::string folder, weights, checkpoint = "best", split = "test";
   std::int64_t examples = 0;
-  bool own_data = false;    // --data was given
-  std::string overwritten;  // a flag that the saved configuration of --run decides
 };
+
+/// A flag of the user's that the saved configuration of --run decides; empty if there is none.
+std::string overwritten(const RunFlags& flags, const Choices& choices) {
+  if (!choices.values.empty()) return choices.values.front().said_by;
+  for (const char* flag : {"--task", "--attention", "--recipe", "--seed"}) {
+    if (flags.said.contains(flag)) return flag;
+  }
+  return {};
+}
 
 SavedModel load(const EvalFlags& flags) {
   if (flags.folder.empty() == flags.weights.empty()) {
@@ -28,14 +35,12 @@ SavedModel load(const EvalFlags& flags) {
   }
   const Choices choices = flags.run.choices();
   if (flags.folder.empty()) return load_file(flags.weights, resolve(choices));
-  const std::string ignored =
-      choices.values.empty() ? flags.overwritten : choices.values.front().said_by;
-  if (!ignored.empty()) {
+  if (const std::string ignored = overwritten(flags.run, choices); !ignored.empty()) {
     throw UsageError(fmt::format(
         "eval: {} has no effect with --run, whose configuration is saved with it", ignored));
   }
   SavedModel saved = load_run(flags.folder, flags.checkpoint, choices.device);
-  if (flags.own_data) saved.config.data_root = flags.run.data;
+  if (flags.run.said.contains("--data")) saved.config.data_root = flags.run.data;
   return saved;
 }
 
@@ -44,9 +49,9 @@ int run(const EvalFlags& flags) {
     throw UsageError(unknown_name("split", flags.split, {"dev", "test"}));
   }
   const SavedModel saved = load(flags);
+  watch_signals();
+  const data::Dataset split = open_split(saved, flags.split);
   Progress progress;
-  const Splits splits = open_splits(saved.config, progress);
-  const data::Dataset& split = flags.split == "dev" ? splits.dev : splits.test;
   data::BatchOptions batches = saved.config.batches;
   batches.batch = saved.config.microbatch();
   EvaluateOptions options;
@@ -56,7 +61,9 @@ int run(const EvalFlags& flags) {
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.at(flags.split, done, total);
   };
+  options.stop = [] { return signal_received() != 0; };
   const Evaluation e = evaluate(*saved.model, split, batches, options);
+  if (e.interrupted) stop_if_signalled();
   fmt::print("{} {}: {} accuracy {:.2f} %, loss {:.5f} over {}{} examples{}\n", split.name(),
              saved.config.method->name, flags.split, 100 * e.accuracy, e.loss,
              e.examples < split.size() ? "the first " : "", e.examples,
@@ -79,10 +86,7 @@ void add_eval(CommandLine& program) {
       .range(0, std::int64_t{1} << 40)
       .show_default();
   command.runs([command, flags] {
-    flags->own_data = command.given("--data");
-    for (const char* flag : {"--task", "--attention", "--recipe", "--seed"}) {
-      if (command.given(flag)) flags->overwritten = flag;
-    }
+    flags->run.given(command);
     return run(*flags);
   });
 }

@@ -77,11 +77,12 @@ void print_report(const std::string& label, const GradcheckReport& report) {
 
 int run(const std::string& attention) {
   set_threads(1);  // the sizes are too small to share
+  const std::vector<std::string> methods = method_list(attention);
   fmt::print("  {:<28} {:>8} {:>7} {:>16} {:>16} {:>9}\n", "input", "worst at", "checked",
              "analytic", "numeric", "error");
   int checks = 0;
   int failed = 0;
-  for (const std::string& name : method_list(attention)) {
+  for (const std::string& name : methods) {
     const attention::Spec& spec = attention::find(name);
     for (const attention::OptionValues& options : spec.samples) {
       const std::string label = fmt::format("{}, {}", name, describe(options));

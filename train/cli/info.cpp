@@ -9,6 +9,7 @@
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
 #include "train/formats/table.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/run_summary.hpp"
 
@@ -17,8 +18,8 @@ namespace {
 
 void print_build() {
   const nlohmann::json machine = machine_facts();
-  fmt::print("{}machine   {}, {} cores, {:.1f} GB\n", build_facts(),
-             machine["cpu"].get<std::string>(), machine["cores"].get<int>(),
+  fmt::print("{}machine   {}, {}, {:.1f} GB\n", build_facts(), machine["cpu"].get<std::string>(),
+             counted(machine["cores"].get<int>(), "core"),
              1e-9 * static_cast<double>(machine["memory_bytes"].get<std::int64_t>()));
   fmt::print("devices   cpu{}\n", cuda_available() ? ", cuda" : "");
 }

@@ -1,12 +1,19 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
+#include "train/config/memory_estimate.hpp"
+#include "train/config/resume.hpp"
 #include "train/loop/loop.hpp"
 #include "train/loop/seeds.hpp"
+#include "train/process/version.hpp"
 #include "train/runs/init.hpp"
+#include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
 namespace {
@@ -34,11 +41,59 @@ TrainOptions options_of(const TrainFlags& flags, const char* command) {
   return options;
 }
 
-const std::filesystem::path kRuns = "runs";
+namespace fs = std::filesystem;
+
+const fs::path kRuns = "runs";
+
+/// The config.json of the run that `train` or `pretrain` would go on with, and its object; a run of
+/// two phases has one in the folder of the first until the second begins.
+struct Saved {
+  fs::path file;
+  nlohmann::json config;
+};
+std::optional<Saved> saved_run(const fs::path& folder, bool pretraining) {
+  const fs::path first = folder / "pretraining" / "config.json";
+  if (fs::exists(folder / "config.json")) {
+    Saved saved{folder / "config.json", read_json(folder / "config.json")};
+    if (is_pretraining(saved.config) == pretraining) return saved;
+    throw UsageError(fmt::format("{}: a {}, which {} --resume goes on with", folder.string(),
+                                 pretraining ? "training" : "pre-training",
+                                 pretraining ? "train" : "pretrain"));
+  }
+  if (pretraining || !fs::exists(first)) return {};
+  Saved saved{first, read_json(first)};
+  saved.config.erase("phase");
+  return saved;
+}
+
+/// Every effective value, and what they cost in memory with examples of full length.
+int print_config(const RunConfig& config) {
+  fmt::print("{}{}\n", to_text(config), memory_text(config, config.batches.nominal_length));
+  return 0;
+}
+
+/// What the user chose, completed on --resume by what the run in `folder` was started with.
+RunConfig configured(const TrainFlags& flags, const Choices& choices, const fs::path& folder,
+                     bool pretraining) {
+  const std::optional<Saved> saved = flags.resume ? saved_run(folder, pretraining) : std::nullopt;
+  if (!saved) return resolve(choices);
+  // Other numbers of threads may give other last bits.
+  const int threads = saved->config.value(nlohmann::json::json_pointer("/machine/threads"), 0);
+  if (!flags.run.said.contains("--threads") && threads > 0 &&
+      static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
+    set_threads(threads);
+  }
+  return resumed(choices, flags.run.said, saved->config, saved->file.string());
+}
 
 int run(const TrainFlags& flags) {
   const Choices choices = flags.run.choices();
-  RunConfig config = resolve(choices);
+  TrainOptions options = options_of(flags, "train");
+  options.out = !flags.out.empty() ? fs::path(flags.out)
+                : flags.seeds > 1  ? kRuns
+                                   : kRuns / run_name(resolve(choices));
+  RunConfig config =
+      flags.seeds > 1 ? resolve(choices) : configured(flags, choices, options.out, false);
   if (!flags.init.empty()) {
     if (config.pretraining.steps > 0) {
       throw UsageError("train: --init starts from weights, pretrain_steps makes them: one of both");
@@ -49,16 +104,8 @@ int run(const TrainFlags& flags) {
       config = with_mask_token(config);
     }
   }
-  if (flags.print_config) {
-    fmt::print("{}", to_text(config));
-    return 0;
-  }
-  TrainOptions options = options_of(flags, "train");
-  if (flags.seeds > 1) {
-    options.out = flags.out.empty() ? kRuns : std::filesystem::path(flags.out);
-    return train_seeds(choices, flags.seeds, options);
-  }
-  options.out = flags.out.empty() ? kRuns / run_name(config) : std::filesystem::path(flags.out);
+  if (flags.print_config) return print_config(config);
+  if (flags.seeds > 1) return train_seeds(choices, flags.seeds, options);
   return train(config, options);
 }
 
@@ -70,16 +117,13 @@ int run_pretraining(const TrainFlags& flags) {
       if (choice.key == key) choice.key = std::string("pretrain_") + key;
     }
   }
-  const RunConfig config = resolve(choices);
-  if (flags.print_config) {
-    fmt::print("{}", to_text(config));
-    return 0;
-  }
   TrainOptions options = options_of(flags, "pretrain");
   options.out = flags.out.empty()
-                    ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", config.task->name,
-                                          config.method->name, config.recipe, config.seed)
-                    : std::filesystem::path(flags.out);
+                    ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", choices.task, choices.attention,
+                                          choices.recipe, choices.seed)
+                    : fs::path(flags.out);
+  const RunConfig config = configured(flags, choices, options.out, true);
+  if (flags.print_config) return print_config(config);
   return pretrain(config, options);
 }
 
@@ -88,7 +132,8 @@ void declare(Command& command, TrainFlags& flags) {
   flags.run.declare(command);
   command.option("--init", flags.init,
                  "start from the weights of that run's folder or checkpoint file");
-  command.flag("--resume", flags.resume, "go on with the run in the folder, bit for bit");
+  command.flag("--resume", flags.resume,
+               "go on with the run in the folder, bit for bit; what is not said is as it was");
   command.flag("--force", flags.force, "replace the run in the folder");
   command
       .option("--stop-after", flags.stop_after,
@@ -119,7 +164,10 @@ void add_train(CommandLine& program) {
               "train so many seeds from --seed on, one after another, and sum them up")
       .range(1, 10000)
       .show_default();
-  command.runs([flags] { return run(*flags); });
+  command.runs([command, flags] {
+    flags->run.given(command);
+    return run(*flags);
+  });
 }
 
 void add_pretrain(CommandLine& program) {
@@ -129,7 +177,10 @@ void add_pretrain(CommandLine& program) {
   declare(command, *flags);
   command.option("--out", flags->out,
                  "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
-  command.runs([flags] { return run_pretraining(*flags); });
+  command.runs([command, flags] {
+    flags->run.given(command);
+    return run_pretraining(*flags);
+  });
 }
 
 }  // namespace skytape::train

@@ -493,7 +493,8 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
     }
     config.mask_token = saved.value("mask_token", false);
   } catch (const json::exception& e) {
-    throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
+    throw DataError(
+        fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(e)));
   }
   const json provenance = saved.value("data_provenance", json());
   if (data::has_vocabulary(provenance)) {
@@ -525,7 +526,18 @@ std::string first_difference(const json& saved, const json& wanted) {
   for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
     const json there = saved.value(key, json());
     const json here = wanted.value(key, json());
-    if (there != here) return differs(key, there, here);
+    if (there == here) continue;
+    if (key != std::string_view("data") || !there.is_object() || !here.is_object()) {
+      return differs(key, there, here);
+    }
+    for (const char* part : {"name", "train", "dev", "test"}) {  // the first, not a page of them
+      const json one = there.value(part, json()), other = here.value(part, json());
+      const bool split = one.is_object() && other.is_object();
+      if (one == other) continue;
+      return differs(fmt::format("data, {}", part), split ? one.value("fingerprint", json()) : one,
+                     split ? other.value("fingerprint", json()) : other);
+    }
+    return differs(key, there, here);
   }
   const json there = in_todays_spelling(saved.value("settings", json::object()));
   const json here = in_todays_spelling(wanted.value("settings", json::object()));

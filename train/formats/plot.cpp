@@ -357,9 +357,7 @@ Look look_of(std::string_view name, int other) {
 }
 
 bool draw(const fs::path& folder, std::span<const Figure> figures) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  ENSURE(!error, folder.string(), ": cannot make this folder: ", error.message());
+  data::make_folder(folder);
   for (const Figure& figure : figures) {
     write(folder / (figure.name + ".dat"), data_text(figure));
     write(folder / (figure.name + ".gp"), Script(figure).text());

@@ -200,7 +200,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
       }
     }
   } catch (const json::exception& e) {
-    refuse(path, fmt::format("its header: {}", e.what()));
+    refuse(path, fmt::format("its header: {}", data::problem_of(e)));
   }
   const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   check_ranges(path, entries, data_bytes);

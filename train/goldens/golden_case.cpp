@@ -80,7 +80,7 @@ GoldenCase read_golden_case(const fs::path& folder) {
       c.arrays[array.at("name").get<std::string>()] = std::move(values);
     }
   } catch (const json::exception& problem) {
-    throw DataError(join(file.string(), ": ", problem.what()));
+    throw DataError(join(file.string(), ": ", data::problem_of(problem)));
   }
   return c;
 }

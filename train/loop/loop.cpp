@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -14,6 +15,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/config/memory_estimate.hpp"
 #include "train/config/splits.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
@@ -33,17 +35,32 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kRateSteps = 5;  // steps that the first estimate of the rate waits for
 
-/// config.json: the configuration, and where and with what the run started.
-json full_config(const RunConfig& config, const Splits& splits, const fs::path& init) {
+/// The configuration, and with what the run started: what checkpoints keep. It names no place.
+json full_config(const RunConfig& config, const Splits& splits, const TrainOptions& options) {
   json j = to_json(config);
-  if (!init.empty()) j["init"] = weights_fingerprint(checkpoint_in(init));
+  const fs::path saved = options.out / "config.json";
+  if (!options.init.empty()) {
+    j["init"] = weights_fingerprint(checkpoint_in(options.init));
+  } else if (options.existing == RunFolder::Existing::resume && fs::exists(saved)) {
+    const json before = read_json(saved);  // its checkpoint holds what the weights became
+    if (before.contains("init")) j["init"] = before["init"];
+  }
   j["data"] = facts(splits);
   j["model"] = model_facts(config, splits.train);
-  j["data_root"] = config.data_root.string();
   j["data_provenance"] = data::try_parse_json(splits.train.provenance());
   j["revision"] = revision();
   j["machine"] = machine_facts();
   return j;
+}
+
+std::int64_t longest_sequence(const data::Dataset& split) {
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < split.size(); ++i) {
+    for (int tower = 0; tower < split.towers(); ++tower) {
+      longest = std::max(longest, split.length(i, tower));
+    }
+  }
+  return longest;
 }
 
 nn::ModelConfig model_config(const RunConfig& config, const Splits& splits) {
@@ -59,7 +76,7 @@ class Run {
       : options_(options),
         splits_(open_splits(config, progress_)),
         config_(fitted(config, splits_.train)),
-        json_(full_config(config_, splits_, options.init)),
+        json_(full_config(config_, splits_, options)),
         folder_(open_folder()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
         trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
@@ -113,7 +130,9 @@ class Run {
     check_saved_configuration();
     if (options_.existing == RunFolder::Existing::resume) {
       finished_before_ = finished_result(options_.out, json_);
+      if (!finished_before_ && !fs::exists(options_.out / "last.safetensors")) start_anew();
     }
+    if (!finished_before_) refuse_if_too_large(config_, longest_sequence(splits_.train));
     return {options_.out, options_.existing};
   }
 
@@ -128,8 +147,49 @@ class Run {
                                  options_.out.string(), difference));
   }
 
+  /// Says that --resume begins at the beginning, and refuses to where steps have been lost.
+  void start_anew() {
+    const std::vector<json> metrics = read_metrics(options_.out / "metrics.jsonl");
+    if (!metrics.empty()) {
+      throw DataError(fmt::format(
+          "{}: metrics up to step {}, but last.safetensors is missing: nothing to go on from; "
+          "--force starts anew",
+          options_.out.string(), metrics.back().value("step", std::int64_t{0})));
+    }
+    if (json_.contains("init") && options_.init.empty()) {
+      throw UsageError(fmt::format("{}: it starts from weights that --init must name again",
+                                   options_.out.string()));
+    }
+    progress_.line(fmt::format("{}: nothing to resume, starting at step 1", options_.out.string()));
+  }
+
+  /// The weights that would be tested at the end. Checked now: without them the steps to come would
+  /// be in vain.
+  void check_best(const RunState& state) {
+    if (config_.select == Select::last || state.best_step < 0) return;
+    if (!fs::exists(folder_.best())) {
+      throw DataError(fmt::format(
+          "{}: missing, but step {} was the best so far and would be tested; --force starts anew",
+          folder_.best().string(), state.best_step));
+    }
+    const SafetensorsFile best = read_safetensors(folder_.best());
+    const CheckpointFacts facts = read_facts(best, folder_.best());
+    std::string problem = first_difference(facts.config, json_);
+    // A kill between the two checkpoints of an evaluation leaves a best one of later steps.
+    if (problem.empty() && facts.state.step < state.best_step) {
+      problem = fmt::format("of step {}, expected {}", facts.state.step, state.best_step);
+    }
+    if (!problem.empty()) {
+      throw DataError(
+          fmt::format("{}: not the best of this run: {}", folder_.best().string(), problem));
+    }
+    load_weights(best, folder_.best(), model_);
+  }
+
   void restore() {
-    if (options_.existing == RunFolder::Existing::resume && fs::exists(folder_.last())) {
+    const bool resumes =
+        options_.existing == RunFolder::Existing::resume && fs::exists(folder_.last());
+    if (resumes) {
       const SafetensorsFile file = read_safetensors(folder_.last());
       const CheckpointFacts saved = read_facts(file, folder_.last());
       const std::string difference = first_difference(saved.config, json_);
@@ -137,18 +197,27 @@ class Run {
         throw DataError(fmt::format("{}: a checkpoint of another run: {}", folder_.last().string(),
                                     difference));
       }
+      check_best(saved.state);
       state_ = saved.state;
       load_training(file, folder_.last(), state_, model_, trainer_);
       warn_if_elsewhere(saved.config);
       progress_.line(fmt::format("resuming {} at step {}", folder_.path().string(), state_.step));
     }
-    if (state_.step == 0 && !options_.init.empty()) {
+    if (!resumes && !options_.init.empty()) {
       progress_.line(load_init(checkpoint_in(options_.init), model_));
     }
-    if (!fs::exists(folder_.config())) folder_.write_json(folder_.config(), json_);
+    if (!fs::exists(folder_.config())) write_config();
+    if (!resumes) save(folder_.last());  // before the first metric, which is never without one
     folder_.start_metrics(state_.step);
     started_at_ = state_.step;
     logged_step_ = state_.step - trainer_.summed_steps();
+  }
+
+  /// config.json stays where it is: it alone also says where the data lie, from any folder.
+  void write_config() const {
+    json own = json_;
+    own["data_root"] = fs::absolute(config_.data_root).lexically_normal().string();
+    folder_.write_json(folder_.config(), own);
   }
 
   /// Bits are promised for the same device, threads and program only.
@@ -170,7 +239,8 @@ class Run {
     progress_.line(fmt::format(
         "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
         config_.method->name, config_.recipe, config_.seed, name(config_.device),
-        config_.device == Device::cpu ? fmt::format(" ({} threads)", thread_count()) : "",
+        config_.device == Device::cpu ? fmt::format(" ({})", counted(thread_count(), "thread"))
+                                      : "",
         grouped(model_.parameters().parameter_count())));
     progress_.line(
         fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
@@ -453,6 +523,11 @@ int train(const RunConfig& config, const TrainOptions& options) {
   second.init = first.out / "last.safetensors";
   const std::int64_t both = options.stop_after;
   first.stop_after = both < config.pretraining.steps ? both : 0;
+  // A second phase that has not begun has nothing to resume, and that needs no saying.
+  const bool begun = fs::exists(second.out / "config.json");
+  if (second.existing == RunFolder::Existing::resume && !begun) {
+    second.existing = RunFolder::Existing::refuse;
+  }
   const RunConfig phase = pretraining_of(config);
   if (const int code = Run(phase, first).go(); code != 0) return code;
   if (first.stop_after > 0) return 0;

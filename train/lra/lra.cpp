@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "attention/registry.hpp"
+#include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/splits.hpp"
 #include "train/process/child_process.hpp"
@@ -140,8 +141,6 @@ class Grid {
 
   void start(const GridCell& cell, int threads) {
     const fs::path folder = options_.out / cell.folder;
-    std::error_code error;
-    fs::create_directories(folder, error);
     const Choices& c = cell.choices;
     std::vector<std::string> arguments = {"train",       "--resume",
                                           "--task",      c.task,
@@ -157,6 +156,7 @@ class Grid {
     }
     const std::size_t number = to_run_ - waiting_.size() + 1;
     try {
+      data::make_folder(folder);
       running_.push_back({&cell, number, Clock::now(),
                           std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
       progress_.line(fmt::format("[{}/{}] {}: started", number, to_run_, cell.folder));

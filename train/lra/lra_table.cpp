@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/recipes.hpp"
@@ -250,7 +251,7 @@ FoundRuns find_runs(const fs::path& folder) {
       }
       found.runs.push_back(read_run(path));
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
-      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
     }
   }
   return found;

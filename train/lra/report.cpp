@@ -21,7 +21,9 @@
 #include "train/lra/lra_table.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
+#include "train/runs/result.hpp"
 #include "train/runs/run_folder.hpp"
+#include "train/runs/run_summary.hpp"
 
 namespace skytape::train {
 namespace {
@@ -78,11 +80,11 @@ Run read_run(const fs::path& folder) {
   run.attention = config.at("attention").get<std::string>();
   run.settings = settings_of(config);
   run.seed = config.at("seed").get<std::uint64_t>();
-  run.steps = std::stoll(config.at("settings").at("steps").at("value").get<std::string>());
+  run.steps = planned_steps(config);
   run.revision = config.at("revision").get<std::string>();
   run.machine = config.at("machine").at("cpu").get<std::string>();
   read_curves(run, folder / "metrics.jsonl");
-  if (fs::exists(folder / "result.json")) run.result = read_json(folder / "result.json");
+  if (fs::exists(folder / "result.json")) run.result = read_result(folder / "result.json");
   return run;
 }
 
@@ -144,7 +146,7 @@ Found read_all(const fs::path& root) {
       }
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
       found.skipped.push_back(
-          fmt::format("{}: broken: {}", folder.filename().string(), broken.what()));
+          fmt::format("{}: broken: {}", folder.filename().string(), data::problem_of(broken)));
     }
   }
   if (found.runs.empty() && found.studies.empty()) {
@@ -198,7 +200,7 @@ Figure curves(const std::string& task, const std::vector<Run>& runs) {
 }
 
 Cell number(const json& object, const char* key, double scale = 1) {
-  if (!object.is_object() || !object.contains(key)) return {};
+  if (!object.is_object() || !object.contains(key) || !object[key].is_number()) return {};
   return scale * object.at(key).get<double>();
 }
 

@@ -32,20 +32,26 @@ void Progress::line(std::string_view text) {
   clear_bar();
   fmt::print(stderr, "{}\n", text);
   std::fflush(stderr);
+  if (!terminal_) drawn_ = std::chrono::steady_clock::now();
 }
 
 void Progress::log(const LogPoint& point) { line(to_text(point)); }
 
 void Progress::at(std::string_view what, std::int64_t done, std::int64_t total) {
   const auto now = std::chrono::steady_clock::now();
-  if (!terminal_ || (bar_shown_ && now - drawn_ < kRedraw && done != total)) return;
+  const std::string count = grouped(done) + (total > 0 ? "/" + grouped(total) : "");
+  if (!terminal_) {
+    if (now - drawn_ >= quiet_) line(fmt::format("{} {}", what, count));
+    return;
+  }
+  if (bar_shown_ && now - drawn_ < kRedraw && done != total) return;
   drawn_ = now;
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
   const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
-  fmt::print(stderr, "{}{} {}[{}{}]{} {}{}", kClearLine, what, colour_ ? "\x1b[36m" : "",
+  fmt::print(stderr, "{}{} {}[{}{}]{} {}", kClearLine, what, colour_ ? "\x1b[36m" : "",
              std::string(static_cast<std::size_t>(filled), '#'),
              std::string(static_cast<std::size_t>(kBarWidth - filled), '.'),
-             colour_ ? "\x1b[0m" : "", grouped(done), total > 0 ? "/" + grouped(total) : "");
+             colour_ ? "\x1b[0m" : "", count);
   std::fflush(stderr);
   bar_shown_ = true;
 }
@@ -69,6 +75,10 @@ std::string grouped(std::int64_t count) {
     digits.insert(static_cast<std::size_t>(at), ",");
   }
   return count < 0 ? "-" + digits : digits;
+}
+
+std::string counted(std::int64_t count, std::string_view thing) {
+  return fmt::format("{} {}{}", grouped(count), thing, count == 1 ? "" : "s");
 }
 
 }  // namespace skytape::train

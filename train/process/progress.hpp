@@ -20,7 +20,8 @@ class Progress {
  public:
   /// Looks whether stderr is a terminal; NO_COLOR in the environment takes colours away.
   Progress();
-  Progress(bool terminal, bool colour) : terminal_(terminal), colour_(colour) {}
+  Progress(bool terminal, bool colour, std::chrono::milliseconds quiet = kQuiet)
+      : terminal_(terminal), colour_(colour), quiet_(quiet) {}
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -29,15 +30,19 @@ class Progress {
   void line(std::string_view text);
   /// The figures of a log point: a line, and on a terminal the bar below it.
   void log(const LogPoint& point);
-  /// Moves the bar; nothing in a pipe. At most ten times a second.
+  /// Moves the bar, at most ten times a second; in a pipe a line, when none came for a while.
   void at(std::string_view what, std::int64_t done, std::int64_t total);
 
  private:
   void clear_bar();
 
+  static constexpr std::chrono::seconds kQuiet{15};  // without a line, in a pipe
+
   bool terminal_, colour_;
+  std::chrono::milliseconds quiet_ = kQuiet;
   bool bar_shown_ = false;
-  std::chrono::steady_clock::time_point drawn_;
+  // Of the bar, or of the last line in a pipe.
+  std::chrono::steady_clock::time_point drawn_ = std::chrono::steady_clock::now();
 };
 
 /// "step 500/50000  loss 2.1203  accuracy 17.50 %  lr 2.0e-05  3.21 steps/s  …  4.3 h left".
@@ -48,5 +53,8 @@ class Progress {
 
 /// "1,234,567".
 [[nodiscard]] std::string grouped(std::int64_t count);
+
+/// "1 thread", "1,024 threads".
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view thing);
 
 }  // namespace skytape::train

@@ -1,6 +1,10 @@
 #include "train/process/signals.hpp"
 
+#include <unistd.h>
+
 #include <csignal>
+
+#include "tensor/core/error.hpp"
 
 namespace skytape::train {
 namespace {
@@ -8,17 +12,33 @@ namespace {
 // The one piece of global state: a handler has no other way to say what happened.
 volatile std::sig_atomic_t g_signal = 0;
 
+constexpr int kSignalled = 128;  // exit codes of stopped programs are that much above the signal's
+constexpr char kStopped[] = "skytape: stopped by a signal\n";
+
 extern "C" void remember_signal(int signal) { g_signal = signal; }
 
-}  // namespace
+extern "C" void leave(int signal) {
+  [[maybe_unused]] const auto said = ::write(STDERR_FILENO, kStopped, sizeof kStopped - 1);
+  ::_exit(kSignalled + signal);
+}
 
-void watch_signals() {
+void handle(void (*handler)(int)) {
   struct sigaction action = {};
-  action.sa_handler = remember_signal;
+  action.sa_handler = handler;
   action.sa_flags = SA_RESETHAND | SA_RESTART;  // the second signal has its usual effect
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+}
+
+}  // namespace
+
+void leave_on_signals() { handle(leave); }
+
+void watch_signals() { handle(remember_signal); }
+
+void stop_if_signalled() {
+  if (g_signal != 0) throw Error("stopped by a signal", kSignalled + g_signal);
 }
 
 int signal_received() { return g_signal; }

@@ -105,7 +105,8 @@ CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::p
     return {data::parse_json(metadata_of(file, path, kConfig)),
             state_from(data::parse_json(metadata_of(file, path, kState)))};
   } catch (const json::exception& e) {
-    throw DataError(fmt::format("{}: not a checkpoint of skytape: {}", path.string(), e.what()));
+    throw DataError(
+        fmt::format("{}: not a checkpoint of skytape: {}", path.string(), data::problem_of(e)));
   }
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/recipes.hpp"
 #include "train/process/progress.hpp"
@@ -85,8 +88,7 @@ void fill(Table& table, const json& config, const json& result, const Metrics& m
   row("steps", last.is_null()     ? Cell()
                : last.is_object() ? Cell(grouped(last.at("step").get<std::int64_t>()))
                                   : Cell(grouped(last.get<std::int64_t>())));
-  row("planned steps",
-      grouped(std::stoll(config.at("settings").at("steps").at("value").get<std::string>())));
+  row("planned steps", grouped(planned_steps(config)));
   row("parameters", number(result, "parameters", "{:.0f}"));
   row("best dev accuracy",
       at_step(percent(metrics.most_accurate, "accuracy"), metrics.most_accurate));
@@ -129,9 +131,41 @@ Table run_summary(const fs::path& folder) {
     fill(table, config, result, metrics_of(folder / "metrics.jsonl"));
   } catch (const json::exception& error) {
     throw DataError(fmt::format("{}: config.json or result.json is not one of ours: {}",
-                                folder.string(), error.what()));
+                                folder.string(), data::problem_of(error)));
   }
   return table;
+}
+
+std::int64_t planned_steps(const json& config) {
+  const json::json_pointer place("/settings/steps/value");
+  const json value = config.value(place, json());
+  const std::string text = value.is_string() ? value.get<std::string>() : "";
+  std::int64_t steps = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (error != std::errc{} || stop != text.data() + text.size()) {
+    throw DataError("config.json: the setting 'steps' is no number");
+  }
+  return steps;
+}
+
+std::vector<std::string> runs_on(const std::filesystem::path& runs,
+                                 const std::string& train_fingerprint) {
+  std::vector<std::string> found;
+  std::error_code none;  // no such folder: no runs known
+  for (const auto& entry : std::filesystem::directory_iterator(runs, none)) {
+    const std::filesystem::path config = entry.path() / "config.json";
+    if (!std::filesystem::exists(config, none)) continue;
+    try {
+      const nlohmann::json json = read_json(config);
+      const nlohmann::json::json_pointer fingerprint("/data/train/fingerprint");
+      if (json.value(fingerprint, nlohmann::json()) == train_fingerprint) {
+        found.push_back(entry.path().string());
+      }
+    } catch (const DataError&) {  // not readable as a run: of no data that we know
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 }  // namespace skytape::train

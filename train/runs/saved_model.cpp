@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
+#include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -22,6 +23,21 @@ void build(SavedModel& saved, const SafetensorsFile& weights) {
   saved.model =
       std::make_unique<nn::Model>(model, DType::f32, saved.config.device, saved.config.seed);
   load_weights(weights, saved.file, *saved.model);
+}
+
+/// Where the run's data were, and which they were.
+void read_data_facts(SavedModel& saved, const nlohmann::json& json,
+                     const std::filesystem::path& file) {
+  try {
+    saved.config.data_root = json.value("data_root", "datasets");
+    for (const char* split : {"train", "dev", "test"}) {
+      saved.fingerprints[split] = json.at("data").at(split).at("fingerprint").get<std::string>();
+    }
+  } catch (const nlohmann::json::exception&) {
+    throw DataError(
+        fmt::format("{}: does not say what data the run was trained on (data_root, fingerprints)",
+                    file.string()));
+  }
 }
 
 }  // namespace
@@ -45,7 +61,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   }
   saved.config = config_from_json(json, config.string());
   saved.config.device = device;
-  saved.config.data_root = json.value("data_root", "datasets");
+  read_data_facts(saved, json, config);
   saved.file = folder / (checkpoint + ".safetensors");
   if (checkpoint == "best" && saved.config.select == Select::last) {
     saved.file = folder / "last.safetensors";
@@ -75,6 +91,34 @@ SavedModel load_file(const std::filesystem::path& file, const RunConfig& config)
   saved.file = file;
   build(saved, weights);
   return saved;
+}
+
+data::Dataset open_split(const SavedModel& saved, std::string_view split) {
+  const data::TaskInfo& task = *saved.config.task;
+  const std::filesystem::path& root = saved.config.data_root;
+  const std::string place = (root / task.name).string();
+  const std::string run = saved.file.parent_path().string();
+  const auto known = saved.fingerprints.find(split);
+  const bool of_run = known != saved.fingerprints.end();
+  if (of_run && !data::is_prepared(task, root)) {
+    throw DataError(
+        fmt::format("{}: the data it was trained on are not in {}; --data FOLDER says where they "
+                    "are ({} with fingerprint {})",
+                    run, place, split, known->second));
+  }
+  data::Dataset set = data::open(task, root, split, saved.config.dev_rule);
+  if (of_run && set.fingerprint() != known->second) {
+    throw DataError(
+        fmt::format("{}: its {} data have fingerprint {}, those in {} have {}: not what it was "
+                    "trained on; --data FOLDER says where that is",
+                    run, split, known->second, place, set.fingerprint()));
+  }
+  if (set.classes() != saved.model->config().classes) {
+    throw DataError(fmt::format("{}: a model of {} classes, but the data in {} have {}",
+                                saved.file.string(), saved.model->config().classes, place,
+                                set.classes()));
+  }
+  return set;
 }
 
 }  // namespace skytape::train

@@ -1,10 +1,14 @@
-// A trained model rebuilt from its run folder or from a file of weights.
+// A trained model rebuilt from its run folder or from a file of weights, and the data it knows.
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
+#include "data/cache/dataset.hpp"
 #include "nn/model.hpp"
 #include "train/config/run_config.hpp"
 
@@ -15,6 +19,8 @@ struct SavedModel {
   std::filesystem::path file;  // the weights
   std::int64_t step = -1;      // at which they were saved; -1: the file does not say
   std::unique_ptr<nn::Model> model;
+  /// Of the splits that the run was trained beside; empty for weights that are of no run.
+  std::map<std::string, std::string, std::less<>> fingerprints;
 };
 
 /// The model of a run folder: `checkpoint` best or last; best falls back to last where selection
@@ -25,5 +31,10 @@ struct SavedModel {
 /// The model that `config` describes with the weights of a safetensors file, which may come from
 /// the papers' PyTorch model. DataError names the first tensor that does not fit.
 [[nodiscard]] SavedModel load_file(const std::filesystem::path& file, const RunConfig& config);
+
+/// Split `split` of the model's task in its data root. For the model of a run it must be the one
+/// that the run was trained beside. Nothing is ever generated. DataError if the data are not there,
+/// are others (both fingerprints named), or have another number of classes than the model.
+[[nodiscard]] data::Dataset open_split(const SavedModel& saved, std::string_view split);
 
 }  // namespace skytape::train

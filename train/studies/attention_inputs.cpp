@@ -7,12 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
-#include "data/prepare.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tensor/random/random.hpp"
 #include "train/config/run_config.hpp"
-#include "train/config/splits.hpp"
 #include "train/formats/npy.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/runs/saved_model.hpp"
@@ -168,9 +166,7 @@ InputSource run_inputs(const fs::path& folder, const std::string& checkpoint,
                                  folder.string(), saved.config.method->name));
   }
   if (!data_root.empty()) saved.config.data_root = data_root;
-  Progress progress;
-  ensure_prepared(*saved.config.task, saved.config.data_root, progress);
-  data::Dataset split = data::open(*saved.config.task, saved.config.data_root, "test");
+  data::Dataset split = open_split(saved, "test");
 
   InputSource source;
   source.name =

@@ -9,6 +9,7 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -27,15 +28,16 @@ void write(const fs::path& path, const std::string& text) {
 Experiment::Experiment(std::string name, fs::path folder)
     : name_(std::move(name)), folder_(std::move(folder)) {
   if (folder_.empty()) return;
-  std::error_code error;
-  made_folder_ = fs::create_directories(folder_, error);
-  if (error)
-    throw Error(fmt::format("{}: cannot create it: {}", folder_.string(), error.message()));
+  for (fs::path missing = folder_; !missing.empty() && !fs::exists(missing);
+       missing = missing.parent_path()) {
+    made_.push_back(missing);
+  }
+  data::make_folder(folder_);
 }
 
 Experiment::~Experiment() {
   std::error_code left;  // a folder with files stays
-  if (made_folder_) fs::remove(folder_, left);
+  for (const fs::path& folder : made_) fs::remove(folder, left);
 }
 
 void Experiment::add(Table table) {
@@ -51,9 +53,10 @@ void Experiment::save() const {
   nlohmann::json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
                       {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
   j["tables"] = nlohmann::json::object();
-  std::string text = fmt::format("# skytape {}\n\n{}, {} cores, {} threads; revision {}; {}.\n",
-                                 name_, machine["cpu"].get<std::string>(),
-                                 machine["cores"].get<int>(), thread_count(), revision(), date);
+  std::string text =
+      fmt::format("# skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
+                  machine["cpu"].get<std::string>(), counted(machine["cores"].get<int>(), "core"),
+                  counted(thread_count(), "thread"), revision(), date);
   for (const auto& [key, value] : facts_.items()) {
     text += fmt::format("{} {}. ", key,
                         value.is_string() ? value.get<std::string>() : data::json_text(value));

@@ -39,7 +39,7 @@ class Experiment {
  private:
   std::string name_;
   std::filesystem::path folder_;
-  bool made_folder_ = false;
+  std::vector<std::filesystem::path> made_;  // folders that were not there, the deepest first
   nlohmann::json facts_ = nlohmann::json::object(), details_ = nlohmann::json::object();
   std::vector<Table> tables_;
   std::vector<Figure> figures_;

@@ -40,6 +40,7 @@ std::string preparing(const TaskInfo& task, const std::filesystem::path& from,
                       const std::filesystem::path& root, Warnings* warnings = nullptr) {
   PrepareOptions options;
   options.from = from;
+  options.force = true;
   options.warn = [&](std::string_view text) {
     if (warnings) warnings->emplace_back(text);
   };
@@ -142,7 +143,8 @@ TEST_CASE("an export is whole or not there, and replaces nothing") {
   CHECK(contains(preparing(task, files, folder.path() / "again"), "no pathfinder32/"));
   if (test::program_or_skip()) {
     const auto full = test::run_program(
-        folder.path(), arguments(root, {"--export", (folder.path() / "full").string()}), 200);
+        folder.path(), arguments(root, {"--export", (folder.path() / "full").string()}),
+        {.largest_file = 200});
     CHECK(full.code == 1);
     CHECK(contains(full.err, "sample_0.png: cannot write to it"));
     CHECK(std::filesystem::is_empty(folder.path() / "full/pathfinder32"));

@@ -22,6 +22,7 @@ std::string reading(const std::string& text, bool with_texts) {
 std::string preparing(const std::filesystem::path& from, const std::filesystem::path& root) {
   PrepareOptions options;
   options.from = from;
+  options.force = true;
   return error_of([&] { prepare(find_task("retrieval"), root, options); });
 }
 

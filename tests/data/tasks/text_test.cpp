@@ -18,6 +18,7 @@ std::string preparing(const TaskInfo& task, const std::filesystem::path& from,
                       const std::filesystem::path& root) {
   PrepareOptions options;
   options.from = from;
+  options.force = true;
   return error_of([&] { prepare(task, root, options); });
 }
 

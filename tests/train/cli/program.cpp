@@ -35,9 +35,11 @@ bool program_or_skip() {
 }
 
 Program::Program(const std::filesystem::path& scratch, const std::vector<std::string>& arguments,
-                 std::uint64_t largest_file)
-    : out_(scratch / "stdout.txt"), err_(scratch / "stderr.txt") {
-  std::vector<char*> argv = {const_cast<char*>(program_path())};
+                 const Place& place)
+    : out_(place.output.empty() ? scratch / "stdout.txt" : place.output),
+      err_(scratch / "stderr.txt") {
+  std::string program = std::filesystem::absolute(program_path()).string();
+  std::vector<char*> argv = {program.data()};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   process_ = ::fork();
@@ -45,10 +47,11 @@ Program::Program(const std::filesystem::path& scratch, const std::vector<std::st
   if (process_ == 0) {
     redirect(out_, STDOUT_FILENO);
     redirect(err_, STDERR_FILENO);
-    if (largest_file > 0) {
-      const rlimit limit{largest_file, largest_file};
+    if (place.largest_file > 0) {
+      const rlimit limit{place.largest_file, place.largest_file};
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
+    if (!place.folder.empty() && ::chdir(place.folder.c_str()) != 0) ::_exit(127);
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
@@ -67,12 +70,13 @@ Finished Program::wait() {
     reaped_ = true;
   }
   const int code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
-  return {code, contents(out_), contents(err_)};
+  const bool file = std::filesystem::is_regular_file(out_);
+  return {code, file ? contents(out_) : "", contents(err_), !WIFEXITED(status_)};
 }
 
 Finished run_program(const std::filesystem::path& scratch,
-                     const std::vector<std::string>& arguments, std::uint64_t largest_file) {
-  return Program(scratch, arguments, largest_file).wait();
+                     const std::vector<std::string>& arguments, const Place& place) {
+  return Program(scratch, arguments, place).wait();
 }
 
 bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b) {

@@ -15,15 +15,21 @@ namespace skytape::test {
 struct Finished {
   int code = 0;  // exit code, or 128 + signal
   std::string out, err;
+  bool killed = false;  // by a signal that it did not handle
+};
+
+/// Where a program runs, if not as the test does.
+struct Place {
+  std::uint64_t largest_file = 0;     // > 0: of any file that it writes, bytes: as on a full disk
+  std::filesystem::path folder = {};  // it runs in
+  std::filesystem::path output = {};  // its standard output, instead of a file in `scratch`
 };
 
 /// A running program; its output goes to files in `scratch`.
 class Program {
  public:
-  /// `largest_file` > 0 limits the size of any file that it writes, in bytes: a stand-in for a full
-  /// disk.
   Program(const std::filesystem::path& scratch, const std::vector<std::string>& arguments,
-          std::uint64_t largest_file = 0);
+          const Place& place = {});
 
   void kill(int signal) const;
   [[nodiscard]] bool running();
@@ -40,7 +46,7 @@ class Program {
 /// Starts and waits.
 [[nodiscard]] Finished run_program(const std::filesystem::path& scratch,
                                    const std::vector<std::string>& arguments,
-                                   std::uint64_t largest_file = 0);
+                                   const Place& place = {});
 
 /// Whether two checkpoints hold the same tensors, bit for bit.
 [[nodiscard]] bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b);

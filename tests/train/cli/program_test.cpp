@@ -1,6 +1,4 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
-#include "tests/train/cli/program.hpp"
-
 #include <chrono>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -8,61 +6,17 @@
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/train/cli/program.hpp"
+#include "tests/train/cli/workshop.hpp"
 #include "train/formats/safetensors.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
-using data::synthetic::Folder;
 using data::synthetic::read_file;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A small ListOps, and runs of a small model on it.
-struct Workshop {
-  Folder folder;
-  fs::path data = folder.path() / "data";
-
-  Workshop() { data::synthetic::small_listops(data, 150); }
-
-  [[nodiscard]] fs::path run(const std::string& name) const { return folder.path() / name; }
-
-  /// `train` with a model of 8 channels on 64 positions; evaluations every 5 steps.
-  [[nodiscard]] std::vector<std::string> train(const std::string& name, int steps,
-                                               std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {"train",
-                                          "--task",
-                                          "listops",
-                                          "--data",
-                                          data.string(),
-                                          "--out",
-                                          run(name).string(),
-                                          "--threads",
-                                          "1",
-                                          "--device",
-                                          "cpu",
-                                          "--steps",
-                                          std::to_string(steps),
-                                          "--batch",
-                                          "4",
-                                          "--features",
-                                          "8",
-                                          "--log-every",
-                                          "2"};
-    for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=5",
-                            "checkpoint_every=3", "accumulate=2"}) {
-      arguments.insert(arguments.end(), {"--set", set});
-    }
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return arguments;
-  }
-
-  [[nodiscard]] Finished finish(const std::vector<std::string>& arguments,
-                                std::uint64_t largest_file = 0) const {
-    return run_program(folder.path(), arguments, largest_file);
-  }
-};
 
 /// metrics.jsonl without what a clock says.
 std::vector<nlohmann::json> metrics_of(const fs::path& run) {
@@ -337,7 +291,7 @@ TEST_CASE("missing, foreign and broken data exit with 3 and name file and line")
 TEST_CASE("a full disk exits with 1, names the file and leaves no half of it") {
   if (!program_or_skip()) return;
   const Workshop w;
-  const Finished f = w.finish(w.train("run", 12), 8192);
+  const Finished f = w.finish(w.train("run", 12), {.largest_file = 8192});
   CAPTURE(f.err);
   CHECK(f.code == 1);
   CHECK(f.err.find(".safetensors") != std::string::npos);

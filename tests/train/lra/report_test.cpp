@@ -101,6 +101,35 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
   CHECK(has(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
 }
 
+TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  for (const char* run : {"good", "foreign", "old", "torn", "wordy"}) {
+    write_run(folder, run, "softmax", true);
+  }
+  folder.write("foreign/result.json", R"({"accuracy": "0.9", "model": "of another program"})");
+  json old = json::parse(read_file(folder.path() / "old/result.json"));
+  old.erase("steps");
+  folder.write("old/result.json", old.dump());
+  folder.write("torn/result.json", "{\"task\": ");
+  json config = json::parse(read_file(folder.path() / "wordy/config.json"));
+  config["settings"]["steps"]["value"] = "many";
+  folder.write("wordy/config.json", config.dump());
+
+  const ReportSummary summary = write_report({folder.path(), folder.path() / "out", 0});
+  CHECK(summary.finished == 1);
+  CHECK(summary.skipped.size() == 4);
+  for (const char* run : {"foreign: ", "old: ", "torn: ", "wordy: "}) {
+    CHECK(std::any_of(summary.skipped.begin(), summary.skipped.end(),
+                      [&](const std::string& line) { return line.starts_with(run); }));
+  }
+  for (const std::string& line : summary.skipped) {
+    CAPTURE(line);
+    CHECK_FALSE(has(line, "json.exception"));
+    CHECK_FALSE(has(line, "stoll"));
+  }
+}
+
 TEST_CASE("runs of one method are told apart by seed, of several settings by folder") {
   const Folder folder;
   const test::NoPrograms no_gnuplot;

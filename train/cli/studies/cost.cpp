@@ -53,6 +53,7 @@ int run(CostFlags flags) {
   set_threads(flags.threads);
   CostOptions& o = flags.options;
   o.device = parse_device(flags.device);
+  (void)parse_precision(o.precision);  // before the first table is on the screen
   o.methods = method_list(flags.attention);
   flags.roofline.methods = o.methods;
   o.tasks = task_list(flags.tasks);

@@ -1,0 +1,158 @@
+// A run and its data from outside: no number is shown about other data than those of the run.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/workshop.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::synthetic::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// Forty lines label<TAB>text with so many labels.
+std::string own_lines(int labels, const std::string& word) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += "label" + std::to_string(i % labels) + "\t" + word + std::to_string(i) + "\n";
+  }
+  return lines;
+}
+
+std::string test_fingerprint(const std::string& task, const fs::path& root) {
+  return data::open(data::find_task(task), root, "test").fingerprint();
+}
+
+/// A run on own data below the folder, as a user types it there.
+struct OwnData {
+  data::synthetic::Folder folder;
+
+  OwnData() {
+    REQUIRE(type({"data", "--task", "tsv", "--from", write("three.tsv", 3, "a")}).code == 0);
+    const Finished run =
+        type({"train",   "--task",        "tsv",   "--steps",   "3",     "--batch",     "4",
+              "--set",   "max_length=32", "--set", "width=8",   "--set", "ff_width=8",  "--set",
+              "heads=2", "--device",      "cpu",   "--threads", "1",     "--attention", "softmax"});
+    REQUIRE_MESSAGE(run.code == 0, run.err);
+  }
+
+  [[nodiscard]] std::string write(const std::string& name, int labels,
+                                  const std::string& word) const {
+    return folder.write(name, own_lines(labels, word)).string();
+  }
+  [[nodiscard]] Finished type(const std::vector<std::string>& arguments) const {
+    return run_program(folder.path(), arguments, {.folder = folder.path()});
+  }
+};
+
+const std::string kRun = "runs/tsv-softmax-skytape-s42";
+
+}  // namespace
+
+TEST_CASE("eval and studies find a run's data from any folder, and generate none") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  std::vector<std::string> train = w.train("run", 3);
+  *(std::find(train.begin(), train.end(), "--data") + 1) = "data";  // as users type it
+  const Finished trained = w.finish(train, {.folder = w.folder.path()});
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+
+  const fs::path elsewhere = w.folder.path() / "elsewhere";
+  fs::create_directories(elsewhere);
+  const std::string run = w.run("run").string();
+  const Finished eval = w.finish({"eval", "--run", run}, {.folder = elsewhere});
+  CHECK_MESSAGE(eval.code == 0, eval.err);
+  CHECK(fs::is_empty(elsewhere));
+
+  fs::rename(w.data, w.folder.path() / "moved");
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"eval", "--run", run},
+        {"approx", "--run", run, "--n", "32", "--features", "8"},
+        {"spectrum", "--run", run, "--n", "32"},
+        {"eval", "--weights", run + "/last.safetensors", "--data", "nowhere", "--features", "8",
+         "--set", "max_length=64", "width=8", "ff_width=8"}}) {
+    const Finished lost = w.finish(command, {.folder = elsewhere});
+    CAPTURE(lost.err);
+    CHECK(lost.code == 3);
+    CHECK(says(lost.err, command[1] == "--run" ? "--data FOLDER" : "make data TASK=listops"));
+    CHECK(lost.out.empty());
+  }
+  CHECK(fs::is_empty(elsewhere));
+  CHECK_FALSE(fs::exists(w.data));
+  const std::string moved = (w.folder.path() / "moved").string();
+  CHECK(w.finish({"eval", "--run", run, "--data", moved}).code == 0);
+}
+
+TEST_CASE("a run on other data than its own is refused with both fingerprints") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("run", 3)).code == 0);
+  const fs::path other = w.folder.path() / "other";
+  data::synthetic::small_listops(other, 150, 1, 2);
+  const std::string run = w.run("run").string();
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"eval", "--run", run, "--data", other.string()},
+        {"approx", "--run", run, "--n", "32", "--features", "8", "--data", other.string()},
+        {"spectrum", "--run", run, "--n", "32", "--data", other.string()}}) {
+    const Finished refused = w.finish(command);
+    CAPTURE(refused.err);
+    CHECK(refused.code == 3);
+    CHECK(says(refused.err, test_fingerprint("listops", w.data)));
+    CHECK(says(refused.err, test_fingerprint("listops", other)));
+    CHECK(refused.out.empty());
+  }
+  // --resume says which split differs, not a page about all of them.
+  std::vector<std::string> again = w.train("run", 3, {"--resume"});
+  *(std::find(again.begin(), again.end(), "--data") + 1) = other.string();
+  const Finished resumed = w.finish(again);
+  CHECK(resumed.code == 2);
+  CHECK(says(resumed.err, "data, train: \""));
+  CHECK(resumed.err.size() < 250);
+}
+
+TEST_CASE("replacing prepared data needs --force and names the runs that used them") {
+  if (!program_or_skip()) return;
+  const OwnData own;
+  CHECK(own.type({"data", "--task", "tsv", "--from", "three.tsv"}).code == 0);  // the same ones
+  const std::string before = test_fingerprint("tsv", own.folder.path() / "datasets");
+  const std::string two = own.write("two.tsv", 2, "b");
+  const Finished refused = own.type({"data", "--task", "tsv", "--from", two});
+  CAPTURE(refused.err);
+  CHECK(refused.code == 2);
+  CHECK(says(refused.err, "--force"));
+  CHECK(says(refused.err, kRun));
+  CHECK(test_fingerprint("tsv", own.folder.path() / "datasets") == before);
+
+  const Finished forced = own.type({"data", "--task", "tsv", "--from", two, "--force"});
+  CHECK(forced.code == 0);
+  CHECK(says(forced.err, kRun));
+  const Finished eval = own.type({"eval", "--run", kRun});
+  CAPTURE(eval.err);
+  CHECK(eval.code == 3);
+  CHECK(eval.out.empty());
+  // Weights without a run have no fingerprints, but a number of classes.
+  const Finished weights = own.type(
+      {"eval", "--weights", kRun + "/last.safetensors", "--task", "tsv", "--attention", "softmax",
+       "--set", "max_length=32", "--set", "width=8", "--set", "ff_width=8", "--set", "heads=2"});
+  CHECK(weights.code == 3);
+  CHECK_MESSAGE(says(weights.err, "3 classes"), weights.err);
+}
+
+TEST_CASE("only config.json says where the data lie") {
+  if (!program_or_skip()) return;
+  const OwnData own;
+  const fs::path run = own.folder.path() / kRun;
+  const std::string place = own.folder.path().string();
+  const auto config = nlohmann::json::parse(read_file(run / "config.json"));
+  CHECK(config.at("data_root") == (fs::canonical(own.folder.path()) / "datasets").string());
+  for (const char* file : {"result.json", "metrics.jsonl", "last.safetensors"}) {
+    CHECK_MESSAGE(!says(read_file(run / file), place), file);
+  }
+}

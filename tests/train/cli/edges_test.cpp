@@ -1,0 +1,165 @@
+// The program at its edges: a full standard output, signals, folders that cannot be written.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/workshop.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("every command fails when its standard output is full") {
+  if (!program_or_skip()) return;
+  if (!fs::exists("/dev/full")) {
+    MESSAGE("skipped: no /dev/full here");
+    return;
+  }
+  const Workshop w;
+  const std::string run = w.run("run").string();
+  REQUIRE(w.finish(w.train("run", 3)).code == 0);
+  fs::create_directories(w.folder.path() / "goldens");
+  fs::copy("tests/goldens/vmean", w.folder.path() / "goldens" / "vmean",
+           fs::copy_options::recursive);
+  w.folder.write("lines.txt", "( ( [MAX 2 ) ] )\n");
+  Words pretrain = w.train("pre", 3, {"--print-config", "--set", "warmup=2"});
+  pretrain.front() = "pretrain";
+  const Words tiny = {"--n", "16", "--features", "4", "--threads", "1"};
+  const auto with = [](Words first, const Words& more) {
+    first.insert(first.end(), more.begin(), more.end());
+    return first;
+  };
+  for (const Words& command : {
+           Words{"--help"},
+           Words{"--version"},
+           Words{"train", "--help"},
+           Words{"info"},
+           Words{"info", "attention"},
+           Words{"info", "run", run},
+           w.train("run", 3, {"--resume"}),
+           w.train("other", 3, {"--print-config"}),
+           w.train("short", 3),
+           pretrain,
+           Words{"eval", "--run", run, "--device", "cpu"},
+           Words{"predict", "--run", run, "--from", (w.folder.path() / "lines.txt").string()},
+           Words{"data", "--data", w.data.string()},
+           Words{"lra", "--table-only", "--tasks", "listops", "--attentions", "softmax", "--out",
+                 w.folder.path().string()},
+           Words{"report", "--runs", w.folder.path().string()},
+           Words{"gradcheck", "--attention", "vmean"},
+           Words{"goldens", "--dir", (w.folder.path() / "goldens").string()},
+           // bench measures the machine for many seconds before it prints a line.
+           Words{"bench", "--help"},
+           with({"approx", "--attention", "linformer", "--trials", "1", "--best-rank-trials", "0",
+                 "--out", (w.folder.path() / "approx").string()},
+                tiny),
+           with({"spectrum", "--examples", "1", "--out", (w.folder.path() / "spectrum").string()},
+                tiny),
+           Words{"theory", "--seeds", "1", "--n", "16", "--width", "4"},
+           Words{"cost", "--tables", "parameters", "--tasks", "listops", "--attention", "vmean"},
+           Words{"stability", "--attention", "vmean", "--tasks", "listops", "--steps", "1",
+                 "--batch", "1", "--train-steps", "0", "--data", w.data.string()},
+           Words{"tape", "--n", "4"},
+       }) {
+    const Finished f = w.finish(command, {.output = "/dev/full"});
+    CAPTURE(command.front());
+    CAPTURE(f.err);
+    CHECK(f.code == 1);
+    CHECK(says(f.err, "skytape: error: standard output: cannot write to it"));
+  }
+}
+
+TEST_CASE("a signal ends eval, bench, approx and data with 130 or 143, and nothing half written") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto data = [&](const char* folder, const char* examples) {
+    return Words{"data",      "--limit", examples, "--data", (w.folder.path() / folder).string(),
+                 "--threads", "1"};
+  };
+  REQUIRE(w.finish(data("many", "8000")).code == 0);
+  // A model whose evaluation takes seconds, stopped before its own: eval reads the checkpoint.
+  const std::string run = w.run("run").string();
+  REQUIRE(w.finish({"train", "--data", (w.folder.path() / "many").string(), "--out", run, "--steps",
+                    "3", "--batch", "4", "--threads", "1", "--device", "cpu", "--stop-after", "1",
+                    "--set", "select=last"})
+              .code == 0);
+  struct Case {
+    Words command;
+    int signal;
+  };
+  for (const Case& c : {Case{{"eval", "--run", run, "--threads", "1"}, SIGINT},
+                        Case{{"eval", "--run", run, "--threads", "1"}, SIGTERM},
+                        Case{{"bench", "--attention", "softmax", "--n", "1024", "--steps", "100000",
+                              "--threads", "1"},
+                             SIGINT},
+                        Case{{"approx", "--attention", "linformer", "--trials", "100000",
+                              "--threads", "1", "--out", (w.folder.path() / "approx").string()},
+                             SIGTERM},
+                        Case{data("interrupted", "90000"), SIGTERM}}) {
+    Program program(w.folder.path(), c.command);
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    REQUIRE(program.running());
+    program.kill(c.signal);
+    const Finished f = program.wait();
+    CAPTURE(c.command.front());
+    CAPTURE(f.err);
+    CHECK_FALSE(f.killed);
+    CHECK(f.code == 128 + c.signal);
+    CHECK(says(f.err, "stopped by a signal"));
+    CHECK_FALSE(says(f.out, "accuracy"));
+  }
+  const fs::path left = w.folder.path() / "interrupted" / "listops";
+  for (const auto& file : fs::directory_iterator(left)) {
+    CHECK(file.path().filename() == ".lock");
+  }
+}
+
+TEST_CASE("a folder that cannot be made is reported with the reason") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  // Of /sys nobody may make a folder, whoever runs the test.
+  for (const Words& command :
+       {Words{"data", "--limit", "100", "--data", "/sys/skytape"},
+        Words{"train", "--data", w.data.string(), "--out", "/sys/skytape/run"},
+        Words{"data", "--data", w.data.string(), "--export", "/sys/skytape"}}) {
+    const Finished f = w.finish(command);
+    CAPTURE(f.err);
+    CHECK(f.code == 1);
+    CHECK(says(f.err, "/sys/skytape"));
+    CHECK_FALSE(says(f.err, "No such file"));
+    CHECK_FALSE(says(f.err, "filesystem error"));
+  }
+}
+
+TEST_CASE("make passes names with spaces on whole") {
+  const auto said_by_make = [](const std::string& variables) {
+    // As typed, not as a part of the make that runs the tests.
+    const std::string command =
+        "env -u MAKEFLAGS -u MAKELEVEL -u MFLAGS make -n -j1 CUDA=0 train data " + variables +
+        " 2>&1";
+    std::string text;
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    char part[4096];
+    while (std::fgets(part, sizeof part, pipe) != nullptr) text += part;
+    ::pclose(pipe);
+    return text;
+  };
+  const std::string text = said_by_make(R"(TASK=tsv FROM="my texts.tsv" OUT="it's here")");
+  CAPTURE(text);
+  CHECK(says(text, "skytape data --task tsv --from 'my texts.tsv'"));
+  CHECK(says(text, R"(--out 'it'\''s here')"));
+}

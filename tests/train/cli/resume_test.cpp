@@ -1,0 +1,153 @@
+// --resume from outside: what need not be said again, and what is refused before the first step.
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/workshop.hpp"
+#include "train/formats/safetensors.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::synthetic::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("--resume with nothing but the folder goes on as the run was started") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Words started = {"--attention", "linformer", "--seed", "7", "--recipe", "skyformer"};
+  REQUIRE(w.finish(w.train("whole", 12, started)).code == 0);
+  Words part = started;
+  part.insert(part.end(), {"--stop-after", "5"});
+  REQUIRE(w.finish(w.train("part", 12, part)).code == 0);
+  const std::string folder = w.run("part").string();
+
+  for (const Words& other :
+       {Words{"--attention", "softmax"}, Words{"--seed", "8"}, Words{"--steps", "13"},
+        Words{"--set", "linformer.features=4"}, Words{"--task", "text"}}) {
+    Words arguments = {"train", "--resume", "--out", folder};
+    arguments.insert(arguments.end(), other.begin(), other.end());
+    const Finished refused = w.finish(arguments);
+    CAPTURE(refused.err);
+    CHECK(refused.code == 2);
+    CHECK(says(refused.err, " there, "));
+  }
+  const Finished shown = w.finish({"train", "--resume", "--out", folder, "--print-config"});
+  CHECK(says(shown.out, "attention linformer, recipe skyformer, seed 7"));
+  // Said again in part, in another place, with the seed that it has.
+  const Finished rest = w.finish({"train", "--resume", "--out", folder, "--seed", "7", "--set",
+                                  "linformer.features=8", "--log-every", "2"});
+  CAPTURE(rest.err);
+  CHECK(rest.code == 0);
+  CHECK(says(rest.err, "resuming " + folder + " at step 5"));
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+}
+
+TEST_CASE("a run of two phases, and one from other weights, resume with the folder alone") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Words phases = {"--set", "pretrain_steps=5", "--set", "pretrain_warmup=2"};
+  REQUIRE(w.finish(w.train("whole", 6, phases)).code == 0);
+  Words part = phases;
+  part.insert(part.end(), {"--stop-after", "3"});
+  REQUIRE(w.finish(w.train("part", 6, part)).code == 0);
+  const std::string folder = w.run("part").string();
+  for (const char* stop : {"8", "100"}) {
+    const Finished rest = w.finish({"train", "--resume", "--out", folder, "--stop-after", stop});
+    CAPTURE(rest.err);
+    CHECK(rest.code == 0);
+    CHECK_FALSE(says(rest.err, "nothing to resume"));
+  }
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+
+  const std::string first = folder + "/pretraining";
+  CHECK(w.finish({"train", "--resume", "--out", first}).code == 2);  // that is no training
+  const Finished again = w.finish({"pretrain", "--resume", "--out", first});
+  CHECK(again.code == 0);
+  CHECK(says(again.err, "finished before"));
+
+  REQUIRE(w.finish(w.train("second", 6, {"--init", first, "--stop-after", "2"})).code == 0);
+  const Finished second = w.finish({"train", "--resume", "--out", w.run("second").string()});
+  CHECK_MESSAGE(second.code == 0, second.err);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("second") / "last.safetensors"));
+}
+
+TEST_CASE("--resume says where there is nothing, and refuses where a checkpoint is lost") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Finished fresh = w.finish(w.train("run", 12, {"--resume", "--stop-after", "2"}));
+  CHECK(fresh.code == 0);
+  CHECK(says(fresh.err, "nothing to resume, starting at step 1"));
+
+  const fs::path last = w.run("run") / "last.safetensors";
+  const std::string metrics = read_file(w.run("run") / "metrics.jsonl");
+  REQUIRE_FALSE(metrics.empty());
+  fs::rename(last, w.run("kept"));
+  const Finished lost = w.finish(w.train("run", 12, {"--resume"}));
+  CAPTURE(lost.err);
+  CHECK(lost.code == 3);
+  CHECK(says(lost.err, "last.safetensors is missing"));
+  CHECK(read_file(w.run("run") / "metrics.jsonl") == metrics);
+  fs::rename(w.run("kept"), last);
+  const Finished found = w.finish(w.train("run", 12, {"--resume"}));
+  CHECK_MESSAGE(found.code == 0, found.err);
+}
+
+TEST_CASE("a run that is killed before its first checkpoint is due goes on as well") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto train = [&](const Words& more) {
+    Words arguments = w.train("run", 40, more);
+    for (std::string& word : arguments) {
+      if (word.starts_with("checkpoint_every=")) word = "checkpoint_every=1000";
+      if (word.starts_with("eval_every=")) word = "eval_every=1000";
+    }
+    return arguments;
+  };
+  Program program(w.folder.path(), train({}));
+  const fs::path metrics = w.run("run") / "metrics.jsonl";
+  while (program.running() && (!fs::exists(metrics) || fs::file_size(metrics) == 0)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  program.kill(SIGKILL);
+  REQUIRE(program.wait().code == 128 + SIGKILL);
+  const Finished rest = w.finish(train({"--resume"}));
+  CAPTURE(rest.err);
+  CHECK(rest.code == 0);
+  CHECK(says(rest.err, "at step 0"));
+}
+
+TEST_CASE("the best weights are checked before the remaining steps, not after them") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("run", 12, {"--stop-after", "7"})).code == 0);
+  const fs::path best = w.run("run") / "best.safetensors";
+  const std::string good = read_file(best);
+  const auto refused = [&](const char* part) {
+    const Finished f = w.finish(w.train("run", 12, {"--resume"}));
+    CAPTURE(f.err);
+    CHECK(f.code == 3);
+    CHECK(says(f.err, "best.safetensors"));
+    CHECK(says(f.err, part));
+    CHECK_FALSE(says(f.err, "step 8/12"));
+  };
+  std::ofstream(best, std::ios::binary) << good.substr(0, good.size() / 2);
+  refused("not a readable safetensors file");
+  fs::remove(best);
+  refused("missing");
+  REQUIRE(w.finish(w.train("other", 12, {"--seed", "5", "--stop-after", "7"})).code == 0);
+  fs::copy(w.run("other") / "best.safetensors", best);
+  refused("seed: 5 there, 42 here");
+  std::ofstream(best, std::ios::binary) << good;
+  CHECK(w.finish(w.train("run", 12, {"--resume"})).code == 0);
+}

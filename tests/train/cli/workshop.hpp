@@ -1,0 +1,60 @@
+// A place to train in: small data, small models, and the program.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/data/synthetic.hpp"
+#include "tests/train/cli/program.hpp"
+
+namespace skytape::test {
+
+/// A small ListOps, and runs of a small model on it.
+struct Workshop {
+  data::synthetic::Folder folder;
+  std::filesystem::path data = folder.path() / "data";
+
+  Workshop() { data::synthetic::small_listops(data, 150); }
+
+  [[nodiscard]] std::filesystem::path run(const std::string& name) const {
+    return folder.path() / name;
+  }
+
+  /// `train` with a model of 8 channels on 64 positions; evaluations every 5 steps.
+  [[nodiscard]] std::vector<std::string> train(const std::string& name, int steps,
+                                               std::vector<std::string> more = {}) const {
+    std::vector<std::string> arguments = {"train",
+                                          "--task",
+                                          "listops",
+                                          "--data",
+                                          data.string(),
+                                          "--out",
+                                          run(name).string(),
+                                          "--threads",
+                                          "1",
+                                          "--device",
+                                          "cpu",
+                                          "--steps",
+                                          std::to_string(steps),
+                                          "--batch",
+                                          "4",
+                                          "--features",
+                                          "8",
+                                          "--log-every",
+                                          "2"};
+    for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=5",
+                            "checkpoint_every=3", "accumulate=2"}) {
+      arguments.insert(arguments.end(), {"--set", set});
+    }
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  [[nodiscard]] Finished finish(const std::vector<std::string>& arguments,
+                                const Place& place = {}) const {
+    return run_program(folder.path(), arguments, place);
+  }
+};
+
+}  // namespace skytape::test

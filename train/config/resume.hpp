@@ -1,0 +1,19 @@
+// The configuration of a run that goes on: what the command line leaves open is as it was saved.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+
+#include "train/config/run_config.hpp"
+
+namespace skytape::train {
+
+/// The configuration in `saved`, the object of `file`, with what the user says now in its place.
+/// `said` are the flags on the command line; of `choices` those, and all values, are the user's.
+/// Device and data root are the saved ones unless said. UsageError for a value that makes another
+/// run of it.
+[[nodiscard]] RunConfig resumed(Choices choices, const std::set<std::string>& said,
+                                const nlohmann::json& saved, const std::string& file);
+
+}  // namespace skytape::train
