@@ -8,6 +8,8 @@
 #include "autograd/ops.hpp"
 #include "nn/loss.hpp"
 #include "nn/model.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 
