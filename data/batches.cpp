@@ -1,6 +1,7 @@
 #include "data/batches.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "data/random.hpp"
 #include "tensor/core/error.hpp"
@@ -11,9 +12,9 @@ namespace {
 /// Places that a batch keeps free in front of a sequence.
 int64_t places_before(const BatchOptions& options) { return options.first_token >= 0 ? 1 : 0; }
 
-/// Places of a sequence in a batch: its tokens after dropping and cutting, and what stands before
-/// them.
-int64_t shown_length(const Dataset& data, int64_t row, int tower, const BatchOptions& options) {
+/// Places of a sequence in a batch, if training did not cut it: its tokens after dropping and
+/// max_length, and what stands before them.
+int64_t whole_length(const Dataset& data, int64_t row, int tower, const BatchOptions& options) {
   int64_t length = data.length(row, tower);
   if (options.drop_token >= 0) {
     const std::span<const uint8_t> tokens = data.tokens(row, tower);
@@ -23,18 +24,31 @@ int64_t shown_length(const Dataset& data, int64_t row, int tower, const BatchOpt
   return std::min(std::min(length, most) + places_before(options), options.nominal_length);
 }
 
-/// Writes `length` ids and the mask of one row, then padding up to `width`. Returns the ones.
+int64_t shown_length(const Dataset& data, int64_t row, int tower, const BatchOptions& options) {
+  const int64_t length = whole_length(data, row, tower, options);
+  return options.cut_to > 0 ? std::min(length, options.cut_to) : length;
+}
+
+/// Writes `length` ids and the mask of one row, `left_out` tokens being cut from it, then padding up
+/// to `width`. Returns the ones.
 template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t length,
-                                        int64_t width, int offset, const BatchOptions& options,
-                                        int32_t* ids, float* mask) {
+                                        int64_t left_out, int64_t width, int offset,
+                                        const BatchOptions& options, int32_t* ids, float* mask) {
   const int64_t first = places_before(options);
   if (first == 1) ids[0] = options.first_token;
+  // Tokens [gap, gap + left_out) of those that are not dropped stay away.
+  const int64_t gap = options.keep == Keep::ends ? (length - first + 1) / 2 : length - first;
   if (options.drop_token < 0) {
-    for (int64_t j = first; j < length; ++j) ids[j] = tokens[j - first] + offset;
+    for (int64_t j = 0; j < length - first; ++j) {
+      ids[first + j] = tokens[j < gap ? j : j + left_out] + offset;
+    }
   } else {
     const Token* at = tokens.data();
-    for (int64_t j = first; j < length; ++at) {
-      if (*at != options.drop_token) ids[j++] = *at + offset;
+    for (int64_t j = 0; j < length - first + left_out; ++at) {
+      if (*at == options.drop_token) continue;
+      const bool shown = j < gap || j >= gap + left_out;
+      if (shown) ids[first + (j < gap ? j : j - left_out)] = *at + offset;
+      ++j;
     }
   }
   std::fill(ids + length, ids + width, 0);
@@ -109,8 +123,10 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
     batch.mask[tower].resize(batch.size * batch.width);
     batch.unmasked[tower].resize(rows.size());
     for (size_t b = 0; b < rows.size(); ++b) {
+      const int64_t length = batch.lengths[tower][b];
+      const int64_t left_out = whole_length(data, rows[b], tower, options) - length;
       const auto fill = [&](auto tokens) {
-        return fill_row(tokens, batch.lengths[tower][b], batch.width, data.token_offset(), options,
+        return fill_row(tokens, length, left_out, batch.width, data.token_offset(), options,
                         batch.ids[tower].data() + b * batch.width,
                         batch.mask[tower].data() + b * batch.width);
       };
@@ -126,9 +142,14 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
 
 int64_t grown_length(const BatchOptions& options, int64_t step) {
   if (step >= options.grow_steps) return options.nominal_length;
-  const int64_t line = options.grow_start +
-                       (options.nominal_length - options.grow_start) * step / options.grow_steps;
-  return std::max(options.grow_start, line / options.round_to * options.round_to);
+  const int64_t from = options.grow_start, to = options.nominal_length;
+  int64_t length = from + (to - from) * step / options.grow_steps;
+  if (options.growth == Growth::geometric) {
+    const double share = static_cast<double>(step) / static_cast<double>(options.grow_steps);
+    length = std::llround(static_cast<double>(from) *
+                          std::pow(static_cast<double>(to) / static_cast<double>(from), share));
+  }
+  return std::max(from, length / options.round_to * options.round_to);
 }
 
 BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start)
@@ -144,8 +165,7 @@ BatchOptions BatchStream::options_at_cursor() const {
   BatchOptions options = options_;
   if (options.grow_steps == 0) return options;
   const int64_t step = (cursor_.epoch * data_.size() + cursor_.position) / options.batch;
-  const int64_t most = grown_length(options, step) - places_before(options);
-  options.max_length = options.max_length > 0 ? std::min(options.max_length, most) : most;
+  options.cut_to = grown_length(options, step);
   return options;
 }
 

@@ -49,6 +49,11 @@ struct Batch {
   [[nodiscard]] int64_t trimmed(int64_t length) const;
 };
 
+/// What is left of a sequence that training cuts: its front, or half of the length from each end.
+enum class Keep { front, ends };
+/// How the length that training cuts to grows: by as much, or by as large a factor, in each step.
+enum class Growth { linear, geometric };
+
 struct BatchOptions {
   int64_t batch = 32;
   int64_t max_length = 0;      // tokens kept from the front; 0: nominal_length
@@ -61,10 +66,13 @@ struct BatchOptions {
   bool group_by_length = false;  // batches of similar lengths inside a shuffle window
   int64_t window = 64;           // batches per shuffle window
   uint64_t seed = 42;
-  // A training stream's sequences are cut to a length that grows linearly from grow_start to
-  // nominal_length over so many steps; 0: they are not.
+  // A training stream's sequences are cut to a length that grows from grow_start to nominal_length
+  // over so many steps; 0: they are not.
   int64_t grow_steps = 0;
   int64_t grow_start = 64;
+  Growth growth = Growth::linear;
+  Keep keep = Keep::front;
+  int64_t cut_to = 0;  // places of a sequence in this batch, the training stream's; 0: max_length
 };
 
 /// What the training stream cuts sequences to in a step: grow_start, then multiples of round_to, so

@@ -1,6 +1,9 @@
 #include "nn/model.hpp"
 
+#include <cmath>
+
 #include "attention/registry.hpp"
+#include "nn/convolution.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -103,7 +106,13 @@ EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
       attention_(store, name + ".mha", config, layer),
       norm2_(store, name + ".norm2", config.width),
       mlp_in_(store, name + ".mlpblock.0", config.width, config.ff_width),
-      mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width) {}
+      mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width) {
+  if (config.conv_width > 0) {
+    const double bound = 1 / std::sqrt(static_cast<double>(config.conv_width));
+    taps_ =
+        &store.add(name + ".conv.weight", {config.conv_width, config.width}, uniform_init(bound));
+  }
+}
 
 Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& call,
                              const Dropout& dropout) const {
@@ -112,8 +121,12 @@ Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& c
     d.random = at(dropout.random, place);
     return d;
   };
-  x = add_dropout(x, attention_(norm1_(x), mask, call),
-                  dropout_at(Place::attention_output));  // [B, N, E]
+  const Var h = norm1_(x);                // [B, N, E]
+  Var mixed = attention_(h, mask, call);  // [B, N, E]
+  if (taps_ != nullptr) {
+    mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_));
+  }
+  x = add_dropout(x, mixed, dropout_at(Place::attention_output));
   const Var hidden =
       bias_gelu_dropout(mlp_in_.without_bias(norm2_(x)), x.tape().parameter(*mlp_in_.bias),
                         dropout_at(Place::mlp_hidden));  // [B, N, F]
@@ -126,7 +139,7 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
          kMaxTowers, ", got ", config.towers);
   const std::int64_t ids = config.vocabulary + (config.pooling == Pooling::cls ? 1 : 0);
   embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", ids, config.nominal_length,
-                                           config.width, config.positions);
+                                           config.width, config.positions, config.both_ends);
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
   norm_ = std::make_unique<LayerNorm>(store_, "model.norm", config.width);
@@ -151,7 +164,7 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
   Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
                   step.first_example, config_.nominal_length};
 
-  Var x = (*embedding_)(tape, input.ids[static_cast<std::size_t>(tower)]);  // [B, N, E]
+  Var x = (*embedding_)(tape, input.ids[static_cast<std::size_t>(tower)], mask);  // [B, N, E]
   x = skytape::dropout(x, dropout);
   for (int l = 0; l < config_.layers; ++l) {
     const Random layer_random = at(random, Place::layers).fork(static_cast<std::uint64_t>(l));

@@ -40,8 +40,10 @@ struct ModelConfig {
   double dropout = 0.1;          // embedding, attention output, both places of the MLP
   Pooling pooling = Pooling::nominal;
   Positions positions = Positions::learned;
-  double rotary_base = 10000;  // of rotary positions alone
-  double label_smoothing = 0;  // of the training loss
+  std::int64_t conv_width = 0;  // taps of a convolution beside attention, odd; 0: none
+  double rotary_base = 10000;   // of rotary positions alone
+  bool both_ends = false;       // positions are also counted from the last token
+  double label_smoothing = 0;   // of the training loss
   Objective objective = Objective::classify;
   bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids
 };
@@ -99,7 +101,7 @@ class MultiHeadAttention {
   std::unique_ptr<attention::Method> method_;
 };
 
-/// X <- X + drop(Attn(LN₁ X));  X <- X + drop(W₂ drop(GELU(W₁ LN₂ X))).
+/// X <- X + drop(Attn(LN₁ X) + Conv(LN₁ X));  X <- X + drop(W₂ drop(GELU(W₁ LN₂ X))).
 class EncoderLayer {
  public:
   EncoderLayer(ParameterStore& store, const std::string& name, const ModelConfig& config,
@@ -111,6 +113,7 @@ class EncoderLayer {
  private:
   LayerNorm norm1_;
   MultiHeadAttention attention_;
+  Parameter* taps_ = nullptr;  // [T, E], of the convolution; nullptr: none
   LayerNorm norm2_;
   Linear mlp_in_, mlp_out_;
 };

@@ -46,6 +46,13 @@ Initialiser rotary_angles(double base) {
   });
 }
 
+Tensor to_last_token(const Tensor& mask) {
+  ENSURE(mask.rank() == 2, "to_last_token: expected a mask [B, N], got ", mask);
+  Tensor out = Tensor::empty(mask.shape(), DType::i32, mask.device());
+  on_device(mask.device(), [&](auto tag) { to_last_token_on(tag, mask, out); });
+  return out;
+}
+
 Var rotary(Var x, const Tensor& angles) {
   require_same_kind("rotary", {&x.value(), &angles});
   ENSURE(x.shape().rank() == 4 && x.size(3) % 2 == 0 && angles.rank() == 2 &&

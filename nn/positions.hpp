@@ -29,4 +29,8 @@ inline constexpr double kEmbeddingDeviation = 0.02;
 /// [at least N, D] of rotary_angles.
 [[nodiscard]] Var rotary(Var x, const Tensor& angles);
 
+/// How many places before its sequence's last token each position stands; 0 there and behind it.
+/// mask: [B, N], 1 = token, 0 = padding -> i32[B, N].
+[[nodiscard]] Tensor to_last_token(const Tensor& mask);
+
 }  // namespace skytape::nn

@@ -1,4 +1,4 @@
-// Turns pairs of entries of every row by the angles of its position.
+// Turns pairs of entries of every row by the angles of its position; counts positions from the end.
 #include "nn/positions_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -27,6 +27,21 @@ template <class T> struct TurnRow {
   }
 };
 
+template <class T> struct ToLastToken {
+  const T* mask;      // [B, N]
+  std::int32_t* out;  // [B, N]
+  std::int64_t n;
+
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const T* const token = mask + row * n;
+    std::int32_t* const to = out + row * n;
+    const auto last = static_cast<std::int64_t>(
+        team.max(n, [=](std::int64_t i) { return token[i] != T(0) ? T(i) : T(0); }));
+    team.each(n,
+              [=](std::int64_t i) { to[i] = static_cast<std::int32_t>(i < last ? last - i : 0); });
+  }
+};
+
 }  // namespace
 
 void turn_on(Backend, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y) {
@@ -34,6 +49,13 @@ void turn_on(Backend, const Tensor& x, const Tensor& angles, Turn direction, Ten
     rows(x.rows(), x.cols(),
          TurnRow<T>{x.data<T>(), angles.data<T>(), y.data<T>(), x.size(2), x.cols(),
                     direction == Turn::forward ? T(1) : T(-1)});
+  });
+}
+
+void to_last_token_on(Backend, const Tensor& mask, Tensor& out) {
+  dispatch_float(mask.dtype(), [&]<class T>() {
+    rows(mask.size(0), mask.size(1),
+         ToLastToken<T>{mask.data<T>(), out.data<std::int32_t>(), mask.size(1)});
   });
 }
 

@@ -11,4 +11,9 @@ enum class Turn { forward, back };
 void turn_on(Cpu, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y);
 void turn_on(Cuda, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y);
 
+/// out[b, i] = places between i and the last token of sequence b, at least 0. mask: [B, N], out:
+/// i32[B, N].
+void to_last_token_on(Cpu, const Tensor& mask, Tensor& out);
+void to_last_token_on(Cuda, const Tensor& mask, Tensor& out);
+
 }  // namespace skytape::nn

@@ -259,6 +259,53 @@ TEST_CASE("lengths grow in multiples of the rounding from their start to the nom
   CHECK(grown_length(options, 0) == 64);
 }
 
+TEST_CASE("lengths grow by the same factor in each step where growth is geometric") {
+  BatchOptions options = options_of(4, 64);
+  options.grow_steps = 4;
+  options.grow_start = 4;
+  options.round_to = 1;
+  options.growth = Growth::geometric;
+  std::vector<int64_t> grown;
+  for (int64_t step = 0; step < 6; ++step) grown.push_back(grown_length(options, step));
+  CHECK(grown == std::vector<int64_t>{4, 8, 16, 32, 64, 64});
+}
+
+TEST_CASE("a cut that keeps both ends leaves the front half and the back half") {
+  Folder folder;
+  const Dataset data = distinct_lengths(folder, 61);
+  for (const int first_token : {-1, 200}) {
+    for (const int drop : {-1, 3}) {
+      BatchOptions options = options_of(5, 64);
+      options.grow_steps = 30;
+      options.grow_start = 11;
+      options.first_token = first_token;
+      options.drop_token = drop;
+      options.keep = Keep::ends;
+      BatchOptions uncut = options;
+      uncut.grow_steps = 0;
+      BatchStream stream(data, options), whole(data, uncut);
+      Batch batch, full;
+      int64_t cuts = 0;
+      for (int64_t step = 0; step < 32; ++step) {
+        stream.next(batch);
+        whole.next(full);
+        const int64_t before = first_token >= 0 ? 1 : 0;
+        for (size_t b = 0; b < 5; ++b) {
+          const int64_t length = batch.lengths[0][b], had = full.lengths[0][b];
+          CHECK(length == std::min(had, grown_length(options, step)));
+          cuts += length < had ? 1 : 0;
+          const int64_t front = before + (length - before + 1) / 2;
+          for (int64_t j = 0; j < length; ++j) {
+            const int64_t from = j < front ? j : j + had - length;
+            CHECK(batch.ids[0][b * batch.width + j] == full.ids[0][b * full.width + from]);
+          }
+        }
+      }
+      CHECK(cuts > 20);
+    }
+  }
+}
+
 TEST_CASE(
     "a training stream cuts the sequences of each step, resumed or not, and counts what is left") {
   Folder folder;

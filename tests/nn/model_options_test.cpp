@@ -8,6 +8,8 @@
 #include "autograd/ops.hpp"
 #include "nn/loss.hpp"
 #include "nn/model.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -121,6 +123,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("every method trains beside a convolution and with positions counted from both ends") {
+  for (const attention::Spec& spec : attention::registry()) {
+    CAPTURE(spec.name);
+    nn::ModelConfig config = small_config(spec, Pooling::mean, Positions::learned);
+    config.conv_width = 5;
+    config.both_ends = true;
+    nn::Model model(config, DType::f64, Device::cpu, 3);
+    const std::vector<int> lengths = {13, 9, 16};
+    Tape tape;
+    const Var logits = model.logits(tape, make_input(config, lengths, 16), training_step());
+    const std::vector<double> trimmed = logits.value().to_vector();
+    tape.backward(sum_all(square(logits)));
+    for (const char* name :
+         {"model.transformer_0.conv.weight", "model.embeddings.end_position_embeddings.weight"}) {
+      CAPTURE(name);
+      const Tensor& gradient = model.parameters().find(name)->grad;
+      CHECK(tensor::sum_all(tensor::multiply(gradient, gradient)).item() > 0);
+    }
+    if (spec.reads_padding) continue;
+    const nn::ModelInput wide = make_input(config, lengths, kNominal);
+    CHECK(distance(trimmed, logits_of(model, wide, training_step())) < 1e-9);
+  }
+}
+
 TEST_CASE("models with each option pass gradcheck") {
   for (const char* method : {"softmax", "skyformer", "linformer"}) {
     const attention::Spec& spec = attention::find(method);
@@ -130,7 +156,10 @@ TEST_CASE("models with each option pass gradcheck") {
                                                                 : Positions::rotary;
       CAPTURE(method);
       CAPTURE(static_cast<int>(pooling));
-      nn::Model model(small_config(spec, pooling, positions), DType::f64, Device::cpu, 3);
+      nn::ModelConfig config = small_config(spec, pooling, positions);
+      config.conv_width = pooling == Pooling::first || pooling == Pooling::mean ? 3 : 0;
+      config.both_ends = pooling == Pooling::cls || pooling == Pooling::mean;
+      nn::Model model(config, DType::f64, Device::cpu, 3);
       const nn::ModelInput input = make_input(model.config(), {13, 9}, 16);
       const Tensor labels =
           Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);

@@ -73,3 +73,15 @@ TEST_CASE("sinusoidal positions are waves as high as the tokens' vectors") {
   CHECK(table[16 * 5] == doctest::Approx(height * std::sin(5.0)));
   CHECK(table[16 * 5 + 3] == doctest::Approx(height * std::cos(5.0 / std::pow(10000, 2.0 / 16))));
 }
+
+TEST_CASE("places before the last token are counted from the mask, padding has none") {
+  const std::vector<double> mask = {1, 1, 1, 0,   //
+                                    0, 1, 0, 1,   // a hole is no end
+                                    0, 0, 0, 0};  // no token at all
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor m = Tensor::from(mask, {3, 4}, dtype, Device::cpu);
+    CHECK(nn::to_last_token(m).to_vector() ==
+          std::vector<double>{2, 1, 0, 0, 3, 2, 1, 0, 0, 0, 0, 0});
+  }
+  CHECK_THROWS_AS((void)nn::to_last_token(Tensor::zeros({3}, DType::f32, Device::cpu)), Error);
+}

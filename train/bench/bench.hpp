@@ -68,8 +68,9 @@ struct Measured {
 /// Full-length sequences of arbitrary tokens: what is timed.
 [[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);
 
-/// Runs one case with the model and dropout of the recipe, each batch at once. UsageError for an
-/// unknown name.
+/// Runs one case with the recipe's model, each batch at once. UsageError for an unknown name. Recipe
+/// skytape stands for the method options of today with the model and dropout of recipe skyformer, so
+/// that figures of different years compare.
 [[nodiscard]] BenchResult run_bench(const BenchCase& c);
 
 /// Floating-point operations of a model's matrix products on `batch` examples of sizes.n tokens: of

@@ -253,6 +253,8 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.seed = c.seed;
   b.grow_steps = values.integer("length_warmup");
   b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
+  b.growth = values.choice<data::Growth>("length_growth");
+  b.keep = values.choice<data::Keep>("length_keep");
   if (values.choice<nn::Pooling>("pooling") == nn::Pooling::cls) {
     b.first_token = static_cast<int>(c.model.vocabulary);
   }
@@ -299,6 +301,10 @@ void check_together(const RunConfig& c) {
         "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
         m.head_width));
   }
+  if (m.conv_width > 0 && m.conv_width % 2 == 0) {
+    throw UsageError(fmt::format(
+        "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
+  }
   if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_image(*c.task)) {
     throw UsageError(
         "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
@@ -344,6 +350,8 @@ void fill_model(RunConfig& c, const Values& values) {
   m.pooling = values.choice<nn::Pooling>("pooling");
   m.positions = values.choice<nn::Positions>("positions");
   m.rotary_base = values.real("rotary_base");
+  m.conv_width = values.integer("conv_width");
+  m.both_ends = values.flag("both_ends");
   m.label_smoothing = values.real("label_smoothing");
 
   // The method itself judges its options; the model that counts is built later.
