@@ -130,6 +130,7 @@ Vocabulary vocabulary_of(TokenUnit unit, const std::vector<std::string>& texts) 
   });
   if (kept.size() > Vocabulary::kMost) kept.resize(Vocabulary::kMost);
   std::vector<std::string> entries;
+  entries.reserve(kept.size());
   for (auto& [entry, count] : kept) entries.push_back(std::move(entry));
   return {unit, std::move(entries)};
 }

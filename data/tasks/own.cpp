@@ -113,6 +113,7 @@ Own read_own(const TaskInfo& task, TokenUnit unit, const PrepareOptions& options
 /// Labels in the order of their classes.
 std::vector<std::string> sorted_labels(const std::map<std::string, std::int64_t>& counts) {
   std::vector<std::string> labels;
+  labels.reserve(counts.size());
   for (const auto& [label, count] : counts) labels.push_back(label);
   const bool numbers = std::all_of(labels.begin(), labels.end(), [](const std::string& label) {
     return parse_number(label) >= 0;
