@@ -21,7 +21,7 @@ constexpr std::int64_t kRowsOfWidth = 10, kRowsOfHidden = 3;
 std::int64_t parameter_bytes(const nn::ModelConfig& model) {
   ParameterStore store;
   const nn::Embedding embedding(store, "embeddings", model.vocabulary, model.nominal_length,
-                                model.width, model.positions);
+                                model.width, model.positions, model.both_ends);
   for (int layer = 0; layer < model.layers; ++layer) {
     const nn::EncoderLayer encoder(store, fmt::format("transformer_{}", layer), model, layer);
   }

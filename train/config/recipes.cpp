@@ -150,16 +150,26 @@ struct TaskRow {
 constexpr TaskRow kTasks[] = {
     // task        key              skyformer  skeinformer  skytape
     {"listops",    "batch",         "32",      "256",       "32"},
-    {"listops",    "lr",            "1e-4",    "1e-4",      "1e-4"},
-    {"listops",    "warmup",        "1000",    "1000",      "1000"},
-    {"listops",    "steps",         "50000",   "20000",     "50000"},
+    {"listops",    "lr",            "1e-4",    "1e-4",      "1e-3"},
+    {"listops",    "warmup",        "1000",    "1000",      "200"},
+    {"listops",    "steps",         "50000",   "20000",     "7000"},
+    {"listops",    "pooling",       "nominal", "nominal",   "first"},
+    {"listops",    "positions",     "learned", "learned",   "rotary"},
+    {"listops",    "rotary_base",   "10000",   "10000",     "1000"},
+    {"listops",    "both_ends",     "0",       "0",         "1"},
+    {"listops",    "conv_width",    "0",       "0",         "15"},
+    {"listops",    "length_warmup", "0",       "0",         "6500"},
+    {"listops",    "length_growth", "linear",  "linear",    "geometric"},
+    {"listops",    "length_keep",   "front",   "front",     "ends"},
     {"listops",    "eval_every",    "500",     "500",       "500"},
     {"listops",    "eval_examples", "1984",    "0",         "0"},
 
-    {"text",       "batch",         "16",      "128",       "32"},
-    {"text",       "lr",            "1e-4",    "1e-4",      "1e-4"},
-    {"text",       "warmup",        "80",      "80",        "80"},
-    {"text",       "steps",         "50000",   "50000",     "50000"},
+    {"text",       "batch",         "16",      "128",       "16"},
+    {"text",       "lr",            "1e-4",    "1e-4",      "1e-3"},
+    {"text",       "warmup",        "80",      "80",        "200"},
+    {"text",       "steps",         "50000",   "50000",     "7000"},
+    {"text",       "pooling",       "nominal", "nominal",   "mean"},
+    {"text",       "positions",     "learned", "learned",   "rotary"},
     {"text",       "eval_every",    "500",     "500",       "500"},
     {"text",       "eval_examples", "6400",    "0",         "0"},
 
@@ -314,7 +324,11 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
   require_recipe(recipe);
   std::vector<Setting> settings;
   const auto add = [&](std::string_view key, std::string_view value, std::string origin) {
-    settings.push_back({std::string(key), std::string(value), std::move(origin)});
+    Setting setting{std::string(key), std::string(value), std::move(origin)};
+    for (Setting& before : settings) {  // a task's row replaces that of every task
+      if (before.key == key) return void(before = std::move(setting));
+    }
+    settings.push_back(std::move(setting));
   };
   const std::string of_recipe = "recipe " + std::string(recipe);
   for (const Row& row : kEveryTask) add(row.key, column(row, recipe), of_recipe);
