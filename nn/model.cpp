@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "attention/registry.hpp"
-#include "nn/convolution.hpp"
+#include "nn/layers/convolution.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 

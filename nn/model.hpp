@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "attention/method.hpp"
-#include "nn/layers.hpp"
-#include "nn/masked_head.hpp"
-#include "nn/pooling.hpp"
-#include "nn/positions.hpp"
+#include "nn/layers/layers.hpp"
+#include "nn/layers/masked_head.hpp"
+#include "nn/layers/pooling.hpp"
+#include "nn/layers/positions.hpp"
 
 namespace skytape::nn {
 

@@ -1,6 +1,7 @@
 // Rows of the op table: picking rows, and pieces of a network.
 #include "autograd/ops.hpp"
-#include "nn/positions.hpp"
+#include "nn/layers/convolution.hpp"
+#include "nn/layers/positions.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -83,6 +84,7 @@ Rows network_rows() {
       return nn::rotary(v[0], beside(v[0], angles));
     };
   };
+  const Function convolve = [](Tape&, Vars v) { return nn::depthwise_convolution(v[0], v[1]); };
   return {{"layer_norm",
            {{"odd", {normal({2, 3, 7}, 151), normal({7}, 152), normal({7}, 153)}, norm},
             {"one row", {normal({5}, 154), normal({5}, 155), normal({5}, 156)}, norm},
@@ -165,8 +167,21 @@ Rows network_rows() {
              [](Tape& t) {
                return nn::rotary(zeros(t, {1, 1, 2, 3}), normal({2, 3}, 191));
              }},
-            {"rotary: ", [](Tape& t) {
+            {"rotary: ",
+             [](Tape& t) {
                return nn::rotary(zeros(t, {1, 1, 4, 2}), normal({3, 2}, 192));
+             }}}},
+          {"depthwise_convolution",
+           {{"odd", {normal({2, 7, 3}, 193), normal({5, 3}, 194)}, convolve},
+            {"wider than the sequence", {normal({2, 3, 4}, 195), normal({9, 4}, 196)}, convolve},
+            {"long", {normal({1, 523, 2}, 197), normal({3, 2}, 198)}, convolve},
+            {"empty", {normal({0, 5, 4}, 199), normal({1, 4}, 200)}, convolve}},
+           {{"depthwise_convolution: expected x [B, N, E] and weight [odd T, E]",
+             [](Tape& t) {
+               return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {2, 3}));
+             }},
+            {"depthwise_convolution: ", [](Tape& t) {
+               return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {3, 2}));
              }}}}};
 }
 

@@ -6,7 +6,7 @@
 #include "attention/registry.hpp"
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
-#include "nn/loss.hpp"
+#include "nn/layers/loss.hpp"
 #include "nn/model.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -438,8 +438,10 @@ RunConfig resolve(const Choices& choices) {
       throw UsageError(
           fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
     }
-    if (choice.key == "length_start" && config.batches.grow_steps == 0) {
-      throw UsageError("length_start has no effect on this run: length_warmup is 0");
+    const bool of_growth = choice.key == "length_start" || choice.key == "length_growth" ||
+                           choice.key == "length_keep";
+    if (of_growth && config.batches.grow_steps == 0) {
+      throw UsageError(fmt::format("{} has no effect on this run: length_warmup is 0", choice.key));
     }
     if (choice.key == "length_start" && choice.value != std::to_string(config.batches.grow_start)) {
       throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",

@@ -75,6 +75,8 @@ nlohmann::json model_facts(const RunConfig& config, const data::Dataset& train) 
           {"head_width", model.head_width},
           {"towers", model.towers},
           {"positions", setting("positions")},
+          {"both_ends", model.both_ends},
+          {"conv_width", model.conv_width},
           {"pooling", setting("pooling")},
           {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
           {"layer_norm_epsilon", tensor::kLayerNormEpsilon}};

@@ -16,6 +16,15 @@ namespace {
 /// The encoder's own tensors are the same under every method; a method's are named ".attn.".
 bool of_method(const std::string& name) { return name.find(".mha.attn.") != name.npos; }
 bool of_encoder(const std::string& name) { return name.starts_with("model."); }
+/// Tables that the settings say alone: nothing in them was learned.
+bool computed(const std::string& name) {
+  return name == "model.rotary_angles" || name == "model.embeddings.position_waves";
+}
+/// Positions are told in several ways, and not every method takes each: another way starts fresh.
+bool of_positions(const std::string& name) {
+  return name == "model.embeddings.position_embeddings.weight" ||
+         name == "model.embeddings.end_position_embeddings.weight";
+}
 bool of_training(const std::string& name) {
   return name.starts_with("optimizer.") || name.starts_with("train.");
 }
@@ -69,9 +78,10 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model) {
   std::vector<std::string> fresh, unused;
   std::size_t loaded = 0;
   for (Parameter& p : model.parameters().parameters()) {
+    if (computed(p.name)) continue;
     const Tensor* const source = of_encoder(p.name) ? weights.find(p.name) : nullptr;
     const bool optional = !of_encoder(p.name) || of_method(p.name) || !p.trainable ||
-                          p.name.starts_with("model.pooling.");
+                          of_positions(p.name) || p.name.starts_with("model.pooling.");
     if (source == nullptr || (source->shape() != p.shape && of_method(p.name))) {
       if (!optional) {
         throw DataError(fmt::format("--init {}: no tensor {}", file.string(), p.name));
@@ -87,7 +97,7 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model) {
     ++loaded;
   }
   for (const auto& [name, tensor] : weights.tensors) {
-    if (of_training(name)) continue;
+    if (of_training(name) || computed(name)) continue;
     if (!of_encoder(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
   }
   return fmt::format("started from {}: {} tensors loaded; fresh: {}; not used of it: {}",

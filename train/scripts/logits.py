@@ -27,6 +27,13 @@ def logits(w, model, text):
     def gelu(x): return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
     def heads(x): return x.reshape(len(x), model["heads"], -1).swapaxes(0, 1)  # [H, N, D]
 
+    def placed(heads):  # rotary: entries j and j + D/2 are turned by the angle of (n, j)
+        if model["positions"] != "rotary":
+            return heads
+        cosine, sine = np.split(w["model.rotary_angles"][:heads.shape[1]], 2, axis=1)  # [N, D/2]
+        a, b = np.split(heads, 2, axis=2)
+        return np.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=2)
+
     def norm(x, name):
         centred = x - x.mean(-1, keepdims=True)
         scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + model["layer_norm_epsilon"])
@@ -34,10 +41,12 @@ def logits(w, model, text):
 
     ids = [byte + model["token_offset"] for byte in text[:model["max_length"]]]
     x = w["model.embeddings.word_embeddings.weight"][ids]  # [N, E]
-    x = x + w["model.embeddings.position_embeddings.weight"][:len(ids)]
+    if model["positions"] == "learned":
+        x = x + w["model.embeddings.position_embeddings.weight"][:len(ids)]
     for layer in (f"model.transformer_{i}" for i in range(model["layers"])):
         y = norm(x, layer + ".norm1")
         q, k, v = (heads(linear(y, f"{layer}.mha.W_{part}")) for part in "qkv")
+        q, k = placed(q), placed(k)
         scores = q @ k.swapaxes(1, 2) / math.sqrt(model["head_width"])  # [H, N, N]
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         mixed = weights / weights.sum(-1, keepdims=True) @ v
@@ -50,7 +59,8 @@ def logits(w, model, text):
 
 
 tensors, facts = read(sys.argv[1])
-for key, known in {"tokens": ["bytes"], "attention": ["softmax"], "positions": ["learned"],
+for key, known in {"tokens": ["bytes"], "attention": ["softmax"], "positions": ["learned", "rotary"],
+                   "both_ends": [False], "conv_width": [0],
                    "pooling": ["nominal", "mean"], "towers": [1]}.items():
     if facts[key] not in known:
         sys.exit(f"logits.py: the model has {key} {facts[key]}, this script knows {known}")

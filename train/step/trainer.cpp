@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "autograd/ops.hpp"
-#include "nn/loss.hpp"
+#include "nn/layers/loss.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"

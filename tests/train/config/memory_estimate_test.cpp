@@ -55,10 +55,27 @@ TEST_CASE("a run takes at least what was estimated, and not many times that") {
   for (const char* attention : {"vmean", "softmax", "skyformer"}) {
     CAPTURE(std::string(attention));
     const std::string run = w.run(attention).string();
-    const test::Finished f =
-        w.finish({"train", "--attention", attention, "--data", w.data.string(), "--out", run,
-                  "--steps", "3", "--set", "max_length=512", "--batch", "8", "--threads", "1",
-                  "--device", "cpu", "--set", "eval_examples=1"});
+    const test::Finished f = w.finish({"train",
+                                       "--recipe",
+                                       "skyformer",
+                                       "--attention",
+                                       attention,
+                                       "--data",
+                                       w.data.string(),
+                                       "--out",
+                                       run,
+                                       "--steps",
+                                       "3",
+                                       "--set",
+                                       "max_length=512",
+                                       "--batch",
+                                       "8",
+                                       "--threads",
+                                       "1",
+                                       "--device",
+                                       "cpu",
+                                       "--set",
+                                       "eval_examples=1"});
     REQUIRE_MESSAGE(f.code == 0, f.err);
     const RunConfig c = config_from_json(read_json(run + "/config.json"), run);
     const auto peak = read_json(run + "/result.json").at("peak_bytes").get<double>();

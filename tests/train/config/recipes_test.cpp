@@ -30,6 +30,13 @@ Choices choices(std::vector<Choice> values = {}) {
   return c;
 }
 
+/// The same with the papers' model, whose values stay.
+Choices of_papers(std::vector<Choice> values = {}) {
+  Choices c = choices(std::move(values));
+  c.recipe = "skyformer";
+  return c;
+}
+
 const Setting& setting(const RunConfig& config, const std::string& key) {
   const auto found = std::find_if(config.settings.begin(), config.settings.end(),
                                   [&](const Setting& s) { return s.key == key; });
@@ -158,7 +165,7 @@ TEST_CASE("every task has a complete recipe") {
 }
 
 TEST_CASE("a shorter run keeps its share of warm-up, two steps at least") {
-  RunConfig config = resolve(choices({{"steps", "500", "--steps"}}));
+  RunConfig config = resolve(of_papers({{"steps", "500", "--steps"}}));
   CHECK(config.schedule.steps == 500);
   CHECK(config.schedule.warmup == 10);
   CHECK(setting(config, "warmup").origin == "1000 of 50000 steps, scaled to 500");
@@ -197,7 +204,7 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
 }
 
 TEST_CASE("pooling, positions and growing lengths reach the model and the batches") {
-  const RunConfig usual = resolve(choices());
+  const RunConfig usual = resolve(of_papers());
   CHECK(usual.model.pooling == nn::Pooling::nominal);
   CHECK(usual.model.positions == nn::Positions::learned);
   CHECK(usual.batches.grow_steps == 0);
@@ -207,6 +214,10 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
                                             {"rotary_base", "1000", "--set"},
                                             {"length_warmup", "1500", "--set"},
                                             {"length_start", "32", "--set"},
+                                            {"length_growth", "geometric", "--set"},
+                                            {"length_keep", "ends", "--set"},
+                                            {"both_ends", "1", "--set"},
+                                            {"conv_width", "5", "--set"},
                                             {"label_smoothing", "0.1", "--set"}}));
   CHECK(config.model.pooling == nn::Pooling::cls);
   CHECK(config.model.positions == nn::Positions::rotary);
@@ -214,6 +225,10 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
   CHECK(config.model.label_smoothing == 0.1);
   CHECK(config.batches.grow_steps == 1500);
   CHECK(config.batches.grow_start == 32);
+  CHECK(config.batches.growth == data::Growth::geometric);
+  CHECK(config.batches.keep == data::Keep::ends);
+  CHECK(config.model.both_ends);
+  CHECK(config.model.conv_width == 5);
   CHECK(config.batches.first_token == config.model.vocabulary);
   for (const char* pooling : {"nominal", "mean", "first", "cls", "max", "attention"}) {
     CHECK(setting(resolve(choices({{"pooling", pooling, "--set"}})), "pooling").value == pooling);
@@ -223,7 +238,7 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
 TEST_CASE("model options without meaning for a run are refused where the user set them") {
   const auto refusal = [](std::vector<Choice> values, const std::string& attention = "skyformer",
                           const std::string& task = "listops") {
-    Choices c = choices(std::move(values));
+    Choices c = task == "listops" ? of_papers(std::move(values)) : choices(std::move(values));
     c.attention = attention;
     c.task = task;
     return error_of<UsageError>([&] { (void)resolve(c); });
@@ -237,6 +252,9 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({rotary, {"width", "6", "--set"}}), "expected an even width / heads, got 3");
   says(refusal({{"rotary_base", "1000", "--set"}}), "rotary_base has no effect");
   says(refusal({{"length_start", "32", "--set"}}), "length_start has no effect");
+  says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
+  says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
+  says(refusal({{"length_keep", "middle", "--set"}}), "length_keep: expected front|ends");
   says(refusal({{"positions", "relative", "--set"}}),
        "positions: expected learned|sinusoidal|rotary|none");
   says(refusal({{"pooling", "sum", "--set"}}), "pooling: expected nominal|mean|first");
@@ -292,12 +310,28 @@ TEST_CASE("every recipe runs every method on every task") {
   }
 }
 
+TEST_CASE("a task's row of a recipe replaces the row of every task, and a key comes once") {
+  for (const RecipeInfo& info : recipes()) {
+    for (const data::TaskInfo& task : data::tasks()) {
+      std::vector<std::string> keys;
+      for (const Setting& s : recipe_settings(info.name, task.name, "softmax"))
+        keys.push_back(s.key);
+      std::sort(keys.begin(), keys.end());
+      const auto twice = std::adjacent_find(keys.begin(), keys.end());
+      CHECK((twice == keys.end() ? "" : *twice) == "");
+    }
+  }
+  CHECK(recipe("skytape", "listops", "softmax")["pooling"] == "first");
+  CHECK(recipe("skytape", "image", "softmax")["pooling"] == "nominal");
+}
+
 TEST_CASE("a configuration of before a key reads as the value it had then") {
-  const RunConfig config = resolve(choices());
+  const RunConfig config = resolve(of_papers());
   const nlohmann::json now = to_json(config);
   nlohmann::json old = now;
-  for (const char* key : {"pooling", "positions", "rotary_base", "length_warmup", "length_start",
-                          "label_smoothing"}) {
+  for (const char* key :
+       {"pooling", "positions", "rotary_base", "length_warmup", "length_start", "length_growth",
+        "length_keep", "both_ends", "conv_width", "label_smoothing"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");
@@ -305,7 +339,7 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   CHECK(read.model.positions == nn::Positions::learned);
   CHECK(read.batches.grow_steps == 0);
   CHECK(first_difference(old, now).empty());
-  const nlohmann::json other = to_json(resolve(choices({{"pooling", "mean", "--set"}})));
+  const nlohmann::json other = to_json(resolve(of_papers({{"pooling", "mean", "--set"}})));
   CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
 }
 

@@ -1,5 +1,5 @@
 // Masked-token prediction: the head, and the loss of a model over parts of a batch.
-#include "nn/masked_head.hpp"
+#include "nn/layers/masked_head.hpp"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "nn/loss.hpp"
+#include "nn/layers/loss.hpp"
 
 #include "autograd/ops.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "autograd/ops.hpp"
 #include "autograd/parameter.hpp"
-#include "nn/positions.hpp"
+#include "nn/layers/positions.hpp"
 
 namespace skytape::nn {
 

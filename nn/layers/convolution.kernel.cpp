@@ -1,5 +1,5 @@
 // Depthwise convolution over positions, its adjoint, and the gradient of its weights.
-#include "nn/convolution_plan.hpp"
+#include "nn/layers/convolution_plan.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"

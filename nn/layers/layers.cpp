@@ -1,4 +1,4 @@
-#include "nn/layers.hpp"
+#include "nn/layers/layers.hpp"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "nn/layers.hpp"
+#include "nn/layers/layers.hpp"
 
 namespace skytape::nn {
 

@@ -1,4 +1,4 @@
-#include "nn/positions.hpp"
+#include "nn/layers/positions.hpp"
 
 #include <cmath>
 #include <vector>

@@ -1,6 +1,6 @@
-#include "nn/convolution.hpp"
+#include "nn/layers/convolution.hpp"
 
-#include "nn/convolution_plan.hpp"
+#include "nn/layers/convolution_plan.hpp"
 
 namespace skytape::nn {
 namespace {

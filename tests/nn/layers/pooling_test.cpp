@@ -1,4 +1,4 @@
-#include "nn/pooling.hpp"
+#include "nn/layers/pooling.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "nn/positions.hpp"
+#include "nn/layers/positions.hpp"
 
 #include <cmath>
 
-#include "nn/positions_plan.hpp"
+#include "nn/layers/positions_plan.hpp"
 
 namespace skytape::nn {
 namespace {

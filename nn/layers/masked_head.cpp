@@ -1,4 +1,4 @@
-#include "nn/masked_head.hpp"
+#include "nn/layers/masked_head.hpp"
 
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
