@@ -86,7 +86,7 @@ constexpr KeyInfo kKeys[] = {
 };
 
 constexpr std::array<RecipeInfo, 3> kRecipes = {{
-    {"skytape", "the Skyformer paper's model, schedule and features with the known bugs fixed"},
+    {"skytape", "where we train better; elsewhere the Skyformer paper's, known bugs fixed"},
     {"skyformer", "the Skyformer paper's table with its official code's behaviour"},
     {"skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping"},
 }};
