@@ -22,10 +22,25 @@ extern "C" void leave(int signal) {
   ::_exit(kSignalled + signal);
 }
 
+/// A stack for handlers: a library's kernel may use the stack pointer for itself (oneDNN's products
+/// do), and what a handler would write there lies in the midst of its numbers.
+void provide_stack() {
+  alignas(16) static char room[1 << 16];
+  stack_t present = {};
+  sigaltstack(nullptr, &present);
+  if ((present.ss_flags & SS_DISABLE) == 0) return;
+  stack_t own = {};
+  own.ss_sp = room;
+  own.ss_size = sizeof room;
+  sigaltstack(&own, nullptr);
+}
+
 void handle(void (*handler)(int)) {
+  provide_stack();
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags = SA_RESETHAND | SA_RESTART;  // the second signal has its usual effect
+  action.sa_flags =
+      SA_RESETHAND | SA_RESTART | SA_ONSTACK;  // the second signal has its usual effect
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

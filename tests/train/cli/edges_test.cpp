@@ -103,7 +103,7 @@ TEST_CASE("a signal ends eval, bench, approx and data with 130 or 143, and nothi
   for (const Case& c : {Case{{"eval", "--run", run, "--threads", "1"}, SIGINT},
                         Case{{"eval", "--run", run, "--threads", "1"}, SIGTERM},
                         Case{{"bench", "--attention", "softmax", "--n", "1024", "--steps", "100000",
-                              "--threads", "1", "--device", "cpu"},
+                              "--threads", "1"},
                              SIGINT},
                         Case{{"approx", "--attention", "linformer", "--trials", "100000",
                               "--threads", "1", "--out", (w.folder.path() / "approx").string()},
