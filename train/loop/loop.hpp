@@ -23,7 +23,8 @@ struct TrainOptions {
 
 /// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns the exit
 /// code: 0, or 130 and 143 after SIGINT and SIGTERM. A finished run is not resumed, its result is
-/// printed again; one that has lost a checkpoint is a DataError before the first step. Throws NonFiniteError at the first log point whose loss is not finite.
+/// printed again; one that has lost a checkpoint is a DataError before the first step. Throws
+/// NonFiniteError at the first log point whose loss is not finite.
 ///
 /// With pretrain_steps the run has two phases: masked-token prediction, in the folder `pretraining`
 /// inside the run's, and then the task, from the weights of the first. `stop_after` counts the steps
