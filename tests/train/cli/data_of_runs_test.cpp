@@ -13,10 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Forty lines label<TAB>text with so many labels.
 std::string own_lines(int labels, const std::string& word) {
   std::string lines;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -50,5 +51,10 @@ class Program {
 
 /// Whether two checkpoints hold the same tensors, bit for bit.
 [[nodiscard]] bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b);
+
+/// Whether a text has a part: what an error must name.
+[[nodiscard]] inline bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace skytape::test

@@ -24,10 +24,6 @@ Words operator+(Words list, const Words& more) {
   return list;
 }
 
-bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// A small ListOps, and runs of a small model on it.
 struct Workshop {
   Folder folder;
