@@ -77,6 +77,9 @@ void validate(const Dataset& data, const BatchOptions& options) {
          "batches: lengths grow from ", options.grow_start, " to ", options.nominal_length,
          " over ", options.grow_steps,
          " steps: expected room for a token and no negative number of steps");
+  ENSURE(options.grow_hold >= 0 && options.grow_hold <= options.grow_steps,
+         "batches: lengths stay as they are for ", options.grow_hold, " of ", options.grow_steps,
+         " steps: expected a part of them");
 }
 
 }  // namespace
@@ -142,10 +145,12 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
 
 int64_t grown_length(const BatchOptions& options, int64_t step) {
   if (step >= options.grow_steps) return options.nominal_length;
+  if (step <= options.grow_hold) return options.grow_start;
   const int64_t from = options.grow_start, to = options.nominal_length;
-  int64_t length = from + (to - from) * step / options.grow_steps;
+  const int64_t grown = step - options.grow_hold, all = options.grow_steps - options.grow_hold;
+  int64_t length = from + (to - from) * grown / all;
   if (options.growth == Growth::geometric) {
-    const double share = static_cast<double>(step) / static_cast<double>(options.grow_steps);
+    const double share = static_cast<double>(grown) / static_cast<double>(all);
     length = std::llround(static_cast<double>(from) *
                           std::pow(static_cast<double>(to) / static_cast<double>(from), share));
   }

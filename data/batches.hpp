@@ -67,16 +67,17 @@ struct BatchOptions {
   int64_t window = 64;           // batches per shuffle window
   uint64_t seed = 42;
   // A training stream's sequences are cut to a length that grows from grow_start to nominal_length
-  // over so many steps; 0: they are not.
+  // over so many steps; 0: they are not. The first grow_hold of them stay at grow_start.
   int64_t grow_steps = 0;
+  int64_t grow_hold = 0;
   int64_t grow_start = 64;
   Growth growth = Growth::linear;
   Keep keep = Keep::front;
   int64_t cut_to = 0;  // places of a sequence in this batch, the training stream's; 0: max_length
 };
 
-/// What the training stream cuts sequences to in a step: grow_start, then multiples of round_to, so
-/// that there are few widths; nominal_length from step grow_steps on.
+/// What the training stream cuts sequences to in a step: grow_start for grow_hold steps, then
+/// multiples of round_to, so that there are few widths; nominal_length from step grow_steps on.
 [[nodiscard]] int64_t grown_length(const BatchOptions& options, int64_t step);
 
 /// Fills `batch` with the examples `rows` of `data`; its vectors are reused.

@@ -255,7 +255,11 @@ TEST_CASE("lengths grow in multiples of the rounding from their start to the nom
   std::vector<int64_t> grown;
   for (int64_t step = 0; step < 12; ++step) grown.push_back(grown_length(options, step));
   CHECK(grown == std::vector<int64_t>{12, 16, 16, 24, 32, 32, 40, 48, 48, 56, 64, 64});
-  options.grow_steps = 0;
+  options.grow_hold = 3;
+  grown.clear();
+  for (int64_t step = 0; step < 11; ++step) grown.push_back(grown_length(options, step));
+  CHECK(grown == std::vector<int64_t>{12, 12, 12, 12, 16, 24, 32, 40, 48, 56, 64});
+  options.grow_hold = options.grow_steps = 0;
   CHECK(grown_length(options, 0) == 64);
 }
 

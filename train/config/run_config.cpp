@@ -113,8 +113,9 @@ class Resolver {
     recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
                                               "task " + std::string(task_.name)});
     for (const Choice& choice : choices.values) choose(choice);
-    rescale("warmup", 2);
-    rescale("length_warmup", 0);
+    rescale("warmup", "steps", 2);
+    rescale("length_hold", user_.contains("length_warmup") ? "length_warmup" : "steps", 0);
+    rescale("length_warmup", "steps", 0);
   }
 
   /// Effective values in the order of the keys, then the method's options in theirs.
@@ -180,13 +181,13 @@ class Resolver {
     throw UsageError(unknown_name("key", key, known));
   }
 
-  /// A shorter or longer run keeps the share of its steps that warm up, `least` at least.
-  void rescale(const char* which, std::int64_t least) {
-    const auto chosen = user_.find("steps");
+  /// Where the user set `of` alone, `which` keeps its share of it, `least` at least.
+  void rescale(const char* which, const char* of, std::int64_t least) {
+    const auto chosen = user_.find(of);
     if (chosen == user_.end() || user_.contains(which)) return;
-    const KeyInfo& key = *find_key("steps");
+    const KeyInfo& key = *find_key(of);
     const auto steps = parse_number<std::int64_t>(key, chosen->second.value);
-    const auto full = parse_number<std::int64_t>(key, recipe_.at("steps").value);
+    const auto full = parse_number<std::int64_t>(key, recipe_.at(of).value);
     Setting& warmup = recipe_.at(which);
     const auto before = parse_number<std::int64_t>(*find_key(which), warmup.value);
     if (steps == full || before == 0) return;
@@ -252,6 +253,7 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.group_by_length = values.flag("group_by_length");
   b.seed = c.seed;
   b.grow_steps = values.integer("length_warmup");
+  b.grow_hold = values.integer("length_hold");
   b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
   b.growth = values.choice<data::Growth>("length_growth");
   b.keep = values.choice<data::Keep>("length_keep");
@@ -319,6 +321,10 @@ void check_together(const RunConfig& c) {
   if (b.grow_steps > c.schedule.steps) {
     throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
                                  c.schedule.steps, b.grow_steps));
+  }
+  if (b.grow_hold > b.grow_steps) {
+    throw UsageError(fmt::format("length_hold: expected at most length_warmup = {}, got {}",
+                                 b.grow_steps, b.grow_hold));
   }
 }
 
@@ -438,8 +444,7 @@ RunConfig resolve(const Choices& choices) {
       throw UsageError(
           fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
     }
-    const bool of_growth = choice.key == "length_start" || choice.key == "length_growth" ||
-                           choice.key == "length_keep";
+    const bool of_growth = choice.key != "length_warmup" && choice.key.starts_with("length_");
     if (of_growth && config.batches.grow_steps == 0) {
       throw UsageError(fmt::format("{} has no effect on this run: length_warmup is 0", choice.key));
     }

@@ -259,9 +259,9 @@ class Run {
     }
     if (config_.batches.grow_steps > 0) {
       progress_.line(fmt::format(
-          "training sequences are cut to a length that grows from {} to {} over {} steps",
+          "training sequences are cut to a length that grows from {} to {} in steps {} to {}",
           config_.batches.grow_start, grouped(config_.batches.nominal_length),
-          grouped(config_.batches.grow_steps)));
+          grouped(config_.batches.grow_hold), grouped(config_.batches.grow_steps)));
     }
     for (const Setting& s : config_.settings) {
       if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
