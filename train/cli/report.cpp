@@ -21,9 +21,8 @@ void report_once(const ReportOptions& options) {
   for (const std::string& line : summary.skipped) {
     fmt::print(stderr, "warning: skipped {}\n", line);
   }
-  fmt::print("{}: {} finished runs, {} not finished, {} studies\n",
-             (options.out / "report.html").string(), summary.finished, summary.unfinished,
-             summary.studies);
+  fmt::print("{}: runs: {} finished, {} not; studies: {}\n", (options.out / "report.html").string(),
+             summary.finished, summary.unfinished, summary.studies);
   std::fflush(stdout);
 }
 

@@ -19,6 +19,7 @@
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lra/lra_table.hpp"
+#include "train/lra/time_table.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/result.hpp"
@@ -283,13 +284,16 @@ ReportSummary write_report(const ReportOptions& options) {
   const json machine = machine_facts();
   std::string body = fmt::format(
       "<h1>skytape: {}</h1>\n<p class=\"facts\">{:%Y-%m-%d %H:%M} UTC; revision {}; made on {}, {} "
-      "cores; {} finished runs, {} not finished, {} studies.</p>\n",
+      "cores; runs: {} finished, {} not; studies: {}.</p>\n",
       html_escaped(options.runs.string()), fmt::gmtime(std::time(nullptr)), revision(),
       html_escaped(machine.at("cpu").get<std::string>()), machine.at("cores").get<int>(),
       summary.finished, summary.unfinished, summary.studies);
   if (summary.finished > 0) {
-    const AccuracyTable accuracies = make_table({}, find_runs(options.runs));
+    FoundRuns finished = find_runs(options.runs);
+    const Table times = time_table(finished.runs);
+    const AccuracyTable accuracies = make_table({}, std::move(finished));
     body += heading("Accuracy beside the papers") + to_html(to_table(accuracies));
+    if (!times.rows.empty()) body += heading("Time to accuracy") + to_html(times);
     for (const std::string& line : accuracies.skipped) {
       if (!line.ends_with(": not finished")) summary.skipped.push_back(line);
     }

@@ -8,10 +8,11 @@
 namespace skytape::train {
 namespace {
 
-/// "4 min (step 250)"; nothing where the run never came so far.
+/// "4 min, step 250, 8.2 M tokens"; nothing where the run never came so far.
 Cell cell_of(const std::optional<Moment>& moment) {
   if (!moment) return "–";
-  return fmt::format("{} (step {})", duration_text(moment->seconds), grouped(moment->step));
+  return fmt::format("{}, step {}, {:.1f} M tokens", duration_text(moment->seconds),
+                     grouped(moment->step), 1e-6 * static_cast<double>(moment->tokens));
 }
 
 }  // namespace

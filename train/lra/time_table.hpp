@@ -6,7 +6,7 @@
 
 namespace skytape::train {
 
-/// A row per run that noted it: seconds and steps of training until a dev evaluation was above the
+/// A row per run that noted it: seconds, steps and real tokens of training until a dev evaluation was above the
 /// trivial baseline, above the papers' best cell, and at its own best. Empty where none did.
 [[nodiscard]] Table time_table(const std::vector<FinishedRun>& runs);
 

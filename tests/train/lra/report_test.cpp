@@ -11,6 +11,7 @@
 #include "tests/train/cli/program.hpp"
 #include "train/formats/html.hpp"
 #include "train/formats/table.hpp"
+#include "train/runs/time_to_accuracy.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -52,6 +53,9 @@ void write_run(const Folder& folder, const std::string& name, const std::string&
   }
   result["dev_accuracy"] = 0.25;
   result["test_accuracy"] = 0.375;
+  TimeToAccuracy times;
+  (void)times.add("listops", {250, 90.0, 8'200'000, 0.38});
+  result["time_to_accuracy"] = to_json(times, "listops");
   folder.write(name + "/result.json", result.dump());
 }
 
@@ -84,6 +88,7 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
   const std::string page = read_file(out / "report.html");
   CHECK(has(page, "<td>softmax</td><td>skytape, steps=20</td><td>37.50</td>"));  // accuracy
   CHECK(has(page, "<td>at 20 of 20</td><td class=\"number\">-</td>"));           // no dev accuracy
+  CHECK(has(page, "<td>90 s, step 250, 8.2 M tokens</td>"));                     // time to accuracy
   CHECK(has(page, "a &lt;small&gt; one"));
   CHECK(has(page, "Errors &amp; bounds"));
   CHECK(has(page, "<td class=\"number\">8</td><td class=\"number\">-</td>"));
@@ -175,6 +180,6 @@ TEST_CASE("a watched report is made again until a signal comes") {
   program.kill(SIGINT);
   const test::Finished finished = program.wait();
   CHECK(finished.code == 0);
-  CHECK(has(finished.out, "report.html: 0 finished runs, 1 not finished, 0 studies"));
+  CHECK(has(finished.out, "report.html: runs: 0 finished, 1 not; studies: 0"));
   CHECK(has(read_file(page), "content=\"1\""));
 }

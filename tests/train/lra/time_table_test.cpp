@@ -11,11 +11,11 @@ TEST_CASE(
   noted.attention = "skyformer";
   noted.settings = "skytape";
   noted.seed = 3;
-  (void)noted.times.add("listops", {250, 90.0, 1000, 0.38});
+  (void)noted.times.add("listops", {250, 90.0, 60'000, 0.38});
   const Table table = time_table({FinishedRun(), noted});
   REQUIRE(table.rows.size() == 1);
   const std::string text = to_markdown(table);
-  CHECK(text.find("90 s (step 250)") != std::string::npos);
+  CHECK(text.find("90 s, step 250, 0.1 M tokens") != std::string::npos);
   CHECK(table.rows[0][5].words == "–");
   CHECK(table.rows[0][7].number == doctest::Approx(38));
 }
