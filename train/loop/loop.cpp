@@ -17,6 +17,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "train/config/memory_estimate.hpp"
 #include "train/config/splits.hpp"
+#include "train/loop/time_left.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
@@ -79,6 +80,7 @@ class Run {
         json_(full_config(config_, splits_, options)),
         folder_(open_folder()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
+        time_left_(splits_.train, config_.batches, config_.steps()),
         trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
                  options.graphs),
         evaluator_(model_, options.graphs) {
@@ -316,10 +318,11 @@ class Run {
 
   /// The first step allocates and is left out.
   void say_rate() {
-    const double seconds_per_step = seconds_after_first_ / (kRateSteps - 1);
     progress_.line(fmt::format(
-        "measured {:.2f} steps/s: {} to go, evaluations not counted", 1 / seconds_per_step,
-        duration_text(seconds_per_step * static_cast<double>(config_.steps() - state_.step))));
+        "measured {:.2f} steps/s: {} to go{}, evaluations not counted",
+        (kRateSteps - 1) / seconds_after_first_,
+        duration_text(time_left_.after(seconds_after_first_, started_at_ + 1, state_.step)),
+        config_.batches.grow_steps > state_.step ? " with the longer ones" : ""));
   }
 
   void log() {
@@ -340,7 +343,7 @@ class Run {
     point.steps_per_second = steps / seconds;
     point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
     point.seconds_left =
-        static_cast<double>(config_.steps() - state_.step) / std::max(point.steps_per_second, 1e-9);
+        time_left_.after(seconds, std::max(logged_step_, started_at_), state_.step);
     progress_.log(point);
     folder_.add_metric({{"kind", "train"},
                         {"step", point.step},
@@ -501,6 +504,7 @@ class Run {
   std::optional<json> finished_before_;  // result.json of an earlier process
   RunFolder folder_;
   nn::Model model_;
+  const TimeLeft time_left_;
   Trainer trainer_;
   Evaluator evaluator_;
   RunState state_;

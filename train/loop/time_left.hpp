@@ -1,0 +1,25 @@
+// How long training will still take, where its sequences grow on the way.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "data/batches.hpp"
+
+namespace skytape::train {
+
+/// Counts a step's work in tokens of the split's mean example, cut as the step cuts it; what a step
+/// costs whatever its length is left out.
+class TimeLeft {
+ public:
+  /// Reads the lengths of all examples once. `steps`: of the whole run.
+  TimeLeft(const data::Dataset& train, const data::BatchOptions& batches, std::int64_t steps);
+
+  /// Seconds for the steps from `to` on, if those of [from, to) took `seconds`. from < to.
+  [[nodiscard]] double after(double seconds, std::int64_t from, std::int64_t to) const;
+
+ private:
+  std::vector<double> work_;  // [steps + 1], of all steps before this one
+};
+
+}  // namespace skytape::train
