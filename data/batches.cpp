@@ -80,6 +80,8 @@ void validate(const Dataset& data, const BatchOptions& options) {
   ENSURE(options.grow_hold >= 0 && options.grow_hold <= options.grow_steps,
          "batches: lengths stay as they are for ", options.grow_hold, " of ", options.grow_steps,
          " steps: expected a part of them");
+  ENSURE(options.grow_whole >= 0, "batches: each ", options.grow_whole,
+         "th step is whole: expected no negative number");
 }
 
 }  // namespace
@@ -144,7 +146,8 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
 // ---- training ----------------------------------------------------------------------------------
 
 int64_t grown_length(const BatchOptions& options, int64_t step) {
-  if (step >= options.grow_steps) return options.nominal_length;
+  const bool whole = options.grow_whole > 0 && (step + 1) % options.grow_whole == 0;
+  if (whole || step >= options.grow_steps) return options.nominal_length;
   if (step <= options.grow_hold) return options.grow_start;
   const int64_t from = options.grow_start, to = options.nominal_length;
   const int64_t grown = step - options.grow_hold, all = options.grow_steps - options.grow_hold;

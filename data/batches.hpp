@@ -67,9 +67,11 @@ struct BatchOptions {
   int64_t window = 64;           // batches per shuffle window
   uint64_t seed = 42;
   // A training stream's sequences are cut to a length that grows from grow_start to nominal_length
-  // over so many steps; 0: they are not. The first grow_hold of them stay at grow_start.
+  // over so many steps; 0: they are not. The first grow_hold of them stay at grow_start. Each
+  // grow_whole-th is not cut, so that whole sequences are never forgotten; 0: none of them.
   int64_t grow_steps = 0;
   int64_t grow_hold = 0;
+  int64_t grow_whole = 0;
   int64_t grow_start = 64;
   Growth growth = Growth::linear;
   Keep keep = Keep::front;

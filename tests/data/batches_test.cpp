@@ -259,6 +259,10 @@ TEST_CASE("lengths grow in multiples of the rounding from their start to the nom
   grown.clear();
   for (int64_t step = 0; step < 11; ++step) grown.push_back(grown_length(options, step));
   CHECK(grown == std::vector<int64_t>{12, 12, 12, 12, 16, 24, 32, 40, 48, 56, 64});
+  options.grow_whole = 4;
+  grown.clear();
+  for (int64_t step = 0; step < 9; ++step) grown.push_back(grown_length(options, step));
+  CHECK(grown == std::vector<int64_t>{12, 12, 12, 64, 16, 24, 32, 64, 48});
   options.grow_hold = options.grow_steps = 0;
   CHECK(grown_length(options, 0) == 64);
 }

@@ -254,6 +254,7 @@ void fill_batches(RunConfig& c, const Values& values) {
   b.seed = c.seed;
   b.grow_steps = values.integer("length_warmup");
   b.grow_hold = values.integer("length_hold");
+  b.grow_whole = values.integer("length_whole");
   b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
   b.growth = values.choice<data::Growth>("length_growth");
   b.keep = values.choice<data::Keep>("length_keep");

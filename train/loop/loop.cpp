@@ -261,9 +261,13 @@ class Run {
     }
     if (config_.batches.grow_steps > 0) {
       progress_.line(fmt::format(
-          "training sequences are cut to a length that grows from {} to {} in steps {} to {}",
+          "training sequences are cut to a length that grows from {} to {} in steps {} to {}{}; "
+          "dev is never cut",
           config_.batches.grow_start, grouped(config_.batches.nominal_length),
-          grouped(config_.batches.grow_hold), grouped(config_.batches.grow_steps)));
+          grouped(config_.batches.grow_hold), grouped(config_.batches.grow_steps),
+          config_.batches.grow_whole > 0
+              ? fmt::format(", one in {} is whole", config_.batches.grow_whole)
+              : ""));
     }
     for (const Setting& s : config_.settings) {
       if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {

@@ -92,8 +92,8 @@ TEST_CASE("a run of growing lengths, rotary positions and a class token resumes 
   if (!program_or_skip()) return;
   const Workshop w;
   std::vector<std::string> more;
-  for (const char* set : {"length_warmup=12", "length_hold=5", "length_start=16", "positions=rotary", "pooling=cls",
-                          "label_smoothing=0.1"}) {
+  for (const char* set : {"length_warmup=12", "length_hold=5", "length_whole=4", "length_start=16",
+                          "positions=rotary", "pooling=cls", "label_smoothing=0.1"}) {
     more.insert(more.end(), {"--set", set});
   }
   const auto with = [&](std::vector<std::string> last) {

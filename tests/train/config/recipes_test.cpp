@@ -226,6 +226,7 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
                                             {"rotary_base", "1000", "--set"},
                                             {"length_warmup", "1500", "--set"},
                                             {"length_hold", "500", "--set"},
+                                            {"length_whole", "16", "--set"},
                                             {"length_start", "32", "--set"},
                                             {"length_growth", "geometric", "--set"},
                                             {"length_keep", "ends", "--set"},
@@ -238,6 +239,7 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
   CHECK(config.model.label_smoothing == 0.1);
   CHECK(config.batches.grow_steps == 1500);
   CHECK(config.batches.grow_hold == 500);
+  CHECK(config.batches.grow_whole == 16);
   CHECK(config.batches.grow_start == 32);
   CHECK(config.batches.growth == data::Growth::geometric);
   CHECK(config.batches.keep == data::Keep::ends);
@@ -345,9 +347,9 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   const RunConfig config = resolve(of_papers());
   const nlohmann::json now = to_json(config);
   nlohmann::json old = now;
-  for (const char* key :
-       {"pooling", "positions", "rotary_base", "length_warmup", "length_hold", "length_start",
-        "length_growth", "length_keep", "both_ends", "conv_width", "label_smoothing"}) {
+  for (const char* key : {"pooling", "positions", "rotary_base", "length_warmup", "length_hold",
+                          "length_whole", "length_start", "length_growth", "length_keep",
+                          "both_ends", "conv_width", "label_smoothing"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");
