@@ -1,5 +1,6 @@
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) and the
-// dropout bits made from it. One definition for CPU and GPU, so both draw the same words.
+// dropout bits made from it. On a GPU the words are those of cuRAND's device function; the CPU's
+// loop gives the same ones, bit for bit, and vectorises. draw() is where they meet.
 //
 // Mapping (cuRAND's): key = seed; counter = (number / 4, subsequence), 64 bits each, low word
 // first; word number % 4 of the result. Here the seed is Random::key and the subsequence is the
@@ -11,6 +12,9 @@
 #include "tensor/launch/launch.hpp"
 #if defined(__AVX512F__) && !defined(__CUDACC__)
 #include <immintrin.h>
+#endif
+#ifdef __CUDACC__
+#include <curand_philox4x32_x.h>  // header only: no library at run time
 #endif
 
 namespace skytape::philox {
@@ -37,10 +41,16 @@ HD inline Words rounds(const Words& c, std::uint32_t key_low, std::uint32_t key_
 
 /// Four random words for a counter of a subsequence.
 HD inline Words draw(std::uint64_t key, std::uint64_t counter, std::uint64_t subsequence) {
-  return rounds<10>(
-      {{static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32),
-        static_cast<std::uint32_t>(subsequence), static_cast<std::uint32_t>(subsequence >> 32)}},
-      static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32));
+  const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
+  const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
+#if defined(__CUDA_ARCH__) || (defined(__CUDACC__) && defined(SKYTAPE_CUDA_SIMULATED))
+  const uint4 words = curand_Philox4x32_10(
+      {low(counter), high(counter), low(subsequence), high(subsequence)}, {low(key), high(key)});
+  return {{words.x, words.y, words.z, words.w}};
+#else
+  return rounds<10>({{low(counter), high(counter), low(subsequence), high(subsequence)}}, low(key),
+                    high(key));
+#endif
 }
 
 /// A word as cuRAND's uniform in (0, 1]: x 2^-32 + 2^-33, rounded to f32.
