@@ -2,6 +2,7 @@
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -23,7 +24,12 @@ KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Ten
   require_same_kind(op, {&x, &w});
   ENSURE(x.rank() == 4 && w.rank() == 4 && x.shape().with(2, 0) == w.shape().with(2, 0), op,
          ": expected x [B, H, N, D] and w [B, H, L, D], got x ", x, ", w ", w);
-  KernelInputs in{joined(x), joined(w), {}, {}, kernel == Kernel::gaussian};
+  // Norms and products of the same numbers: k(x, x) is 1, and no exponent is above 0.
+  KernelInputs in{tensor::as_multiplied(joined(x)),
+                  tensor::as_multiplied(joined(w)),
+                  {},
+                  {},
+                  kernel == Kernel::gaussian};
   in.xx = half_squares(kernel, in.x);
   in.ww = half_squares(kernel, in.w);
   return in;

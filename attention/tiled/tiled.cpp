@@ -22,6 +22,7 @@
 
 #include "attention/tiled/tiled_plan.hpp"
 #include "tensor/core/traffic.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -85,6 +86,12 @@ TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const Tiled
   return plan;
 }
 
+/// Rows as their scores are computed from them: a GPU multiplies wide heads in f32 always.
+Tensor as_scored(const Tensor& x) {
+  const bool rounds = x.device() == Device::cpu || x.size(3) <= kTensorCoreWidth;
+  return rounds ? tensor::as_multiplied(x) : x;
+}
+
 /// -scale |x|^2 / 2 of each row. x: [B, H, N, D] -> [B, H, N].
 Tensor square_term(const Tensor& x, double scale) {
   return tensor::affine(tensor::row_dot(x, x), -0.5 * scale);
@@ -96,8 +103,10 @@ TiledInputs inputs_for(const Tensor& q, const Tensor& k, const Tensor& v, const 
   const Tensor log_mask = tensor::unary(tensor::Unary::log, mask)
                               .reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, M]: 0 or -inf
   if (options.score == Score::gaussian) {
-    in.row = square_term(q, options.scale);
-    in.column = tensor::add(square_term(k, options.scale), log_mask);
+    in.q = as_scored(q);
+    in.k = as_scored(k);
+    in.row = square_term(in.q, options.scale);
+    in.column = tensor::add(square_term(in.k, options.scale), log_mask);
   } else {
     in.column = tensor::expand(log_mask, k.shape().first(3));
   }
@@ -178,8 +187,8 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
     tiled_backward_on(tag, plan, in, dout, delta, result);
   });
   if (plan.score == Score::gaussian) {
-    tensor::accumulate(result.dq, scale_rows(q, out_dot), -plan.scale);  // (4)
-    tensor::accumulate(result.dk, scale_rows(k, tensor::row_dot(v, result.dv)),
+    tensor::accumulate(result.dq, scale_rows(in.q, out_dot), -plan.scale);  // (4)
+    tensor::accumulate(result.dk, scale_rows(in.k, tensor::row_dot(v, result.dv)),
                        -plan.scale);  // (5)
   }
   return result;

@@ -1,11 +1,12 @@
 #include "tensor/gemm/gemm_bf16.hpp"
 
-#include <bit>
 #include <map>
 #include <unordered_map>
 #include <vector>
 #ifdef SKYTAPE_HAVE_DNNL
 #include <dnnl.hpp>
+
+#include "tensor/gemm/bf16.hpp"
 #endif
 
 namespace skytape::tensor {
@@ -15,13 +16,6 @@ namespace {
 
 using Bf16 = std::uint16_t;
 
-/// The nearest bf16, ties to even: the upper half of the bits, rounded. NaN stays NaN.
-Bf16 round_to_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-  return static_cast<Bf16>(x == x ? rounded : bits >> 16 | 0x40u);
-}
-
 /// A factor as the product reads it: packed rows of bf16, [rows, columns].
 Bf16* pack(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld,
            std::vector<Bf16>& target) {
@@ -30,7 +24,7 @@ Bf16* pack(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t
     const float* const from = x + r * ld;
     Bf16* const to = target.data() + r * columns;
 #pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) to[c] = round_to_bf16(from[c]);
+    for (std::int64_t c = 0; c < columns; ++c) to[c] = bf16_bits(from[c]);
   }
   return target.data();
 }

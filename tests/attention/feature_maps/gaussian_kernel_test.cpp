@@ -7,9 +7,12 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/gemm_bf16.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
@@ -127,6 +130,29 @@ TEST_CASE("the Gaussian kernel of distant and of equal rows neither overflows no
   CHECK(tensor::all_finite(c));
   const std::vector<double> values = c.to_vector();
   for (int i = 0; i < 8; ++i) CHECK(values[9 * i] == doctest::Approx(1).epsilon(2e-3));
+}
+
+TEST_CASE("a row's Gaussian kernel with itself is one in bf16 too, and none is more") {
+  test::for_each_device([](Device device) {
+    if (device == Device::cpu && tensor::why_no_bf16_on_cpu() != nullptr) {
+      MESSAGE("skipped on the cpu: ", std::string(tensor::why_no_bf16_on_cpu()));
+      return;
+    }
+    const PrecisionScope scope(device, Precision::bf16);
+    const Tensor x =  // |x|^2 of 1,000 and more: rounding it is worth e^4 and more
+        tensor::affine(random_tensor({1, 2, 6, 32}, DType::f32), 6).to(device);
+    const Tensor whole = attention::kernel_matrix(Kernel::gaussian, x, x);
+    const Tensor ones = Tensor::full({1, 2, 6, 1}, 1, DType::f32, device);
+    const Tensor sums = attention::kernel_times(Kernel::gaussian, x, x, ones);  // far rows: 0
+    const std::vector<double> c = whole.to_vector(), sum = sums.to_vector();
+    for (int head = 0; head < 2; ++head) {
+      for (int i = 0; i < 6; ++i) {
+        CHECK(c[36 * head + 7 * i] == doctest::Approx(1).epsilon(1e-3));
+        CHECK(sum[6 * head + i] == doctest::Approx(1).epsilon(1e-3));
+      }
+    }
+    for (const double value : c) CHECK(value < 1.001);
+  });
 }
 
 TEST_CASE("kernel products name the shapes that do not fit") {

@@ -8,6 +8,7 @@
 #include "attention/tiled/tiled.hpp"
 #include "tensor/core/device.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
@@ -166,6 +167,19 @@ TEST_CASE("tensor cores lose at most three times what rounded operands lose") {
       }
     }
   }
+}
+
+TEST_CASE("tensor cores give a token a Gaussian weight of one to itself") {
+  if (!test::cuda_or_skip()) return;
+  const AtPrecision at(Precision::bf16);
+  const Tensor q = tensor::affine(test::random_tensor({1, 1, 5, 32}, DType::f32, Device::cuda), 6);
+  const Tensor v = test::random_tensor({1, 1, 5, 32}, DType::f32, Device::cuda, 2);
+  const Tensor mask = Tensor::full({1, 5}, 1, DType::f32, Device::cuda);
+  TiledOptions options;
+  options.score = Score::gaussian;
+  options.scale = 1;
+  const Tensor out = tiled_forward(q, q, v, mask, options).out;  // the others are far: out = v
+  CHECK(test::relative_error(out.to_vector(), v.to_vector()) < 5e-3);
 }
 
 TEST_CASE("heads up to 64 wide use tensor cores when asked, wider ones stay in fp32") {

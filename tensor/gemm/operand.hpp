@@ -1,0 +1,13 @@
+// Operands as matrix products read them.
+#pragma once
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+/// What products of x compute with: x rounded to bf16 where that is the device's precision and x is
+/// f32, else x itself. Who subtracts a product from a norm takes both of these: with norms of the
+/// unrounded rows |x|^2 - 2 x.x + |x|^2 is not zero.
+[[nodiscard]] Tensor as_multiplied(const Tensor& x);
+
+}  // namespace skytape::tensor
