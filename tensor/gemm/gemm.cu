@@ -39,6 +39,20 @@ void multiply_f64(const GemmPlan& p, const Call& s, const double* a, const doubl
                                        &p.beta, c, s.n, p.m * p.n, s.batch));
 }
 
+/// Equal parts that the depth of a small product of many rows is cut into, so that the parts fill
+/// the device: weight gradients are [out, rows] [rows, in] with a few thousand results and a depth
+/// of 65,536. 1: not cut. Only op(A) = Aᵀ, op(B) = B has parts that lie together.
+std::int64_t parts_of_depth(const GemmPlan& p) {
+  constexpr std::int64_t kLeastDepth = 512, kMostParts = 128, kManyResults = 256 * 256;
+  const bool by_rows = p.op_a == Op::transpose && p.op_b == Op::none && p.batch == 1;
+  if (!by_rows || p.beta != 0 || p.m * p.n > kManyResults) return 1;
+  std::int64_t parts = 1;
+  while (2 * parts <= kMostParts && p.k % (2 * parts) == 0 && p.k / (2 * parts) >= kLeastDepth) {
+    parts *= 2;
+  }
+  return parts;
+}
+
 /// fp32 or tf32 as the handle's math mode says.
 void multiply_f32(const GemmPlan& p, const Call& s, const float* a, const float* b, float* c) {
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
@@ -60,6 +74,17 @@ void multiply_bf16(const GemmPlan& p, const Call& s, const float* a, const float
 
 void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);
+  if (const std::int64_t parts = parts_of_depth(plan); parts > 1) {
+    GemmPlan part = plan;
+    part.batch = parts;
+    part.k = plan.k / parts;
+    part.stride_a = part.k * plan.m;
+    part.stride_b = part.k * plan.n;
+    Tensor products = Tensor::empty({parts, plan.m, plan.n}, c.dtype(), Device::cuda);
+    gemm_on(Cuda{}, part, a, b, products);
+    c.copy_from(sum(products, 0).reshape(c.shape()));
+    return;
+  }
   const Call sizes(plan);  // k = 0 is legal: cuBLAS then only scales c
   if (c.dtype() == DType::f64) {
     multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
@@ -81,10 +106,11 @@ void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, T
 namespace skytape {
 
 void set_precision_on(Cuda, Precision precision) {
-  // bf16 rounding of f32 operands has its own compute type (gemm.cu); tf32 is a math mode.
-  CUDA_CHECK(cublasSetMathMode(cuda::cublas(), precision == Precision::tf32
-                                                   ? CUBLAS_TF32_TENSOR_OP_MATH
-                                                   : CUBLAS_PEDANTIC_MATH));
+  // tf32 is a math mode. bf16 is asked for by each product's compute type, which the pedantic mode
+  // may keep from the tensor cores.
+  const cublasMath_t modes[] = {CUBLAS_PEDANTIC_MATH, CUBLAS_TF32_TENSOR_OP_MATH,
+                                CUBLAS_DEFAULT_MATH};  // by Precision
+  CUDA_CHECK(cublasSetMathMode(cuda::cublas(), modes[static_cast<int>(precision)]));
 }
 
 }  // namespace skytape

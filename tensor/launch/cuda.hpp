@@ -16,9 +16,11 @@
 
 namespace skytape::cuda {
 
-/// Throws with the call, the place and the reason when a CUDA runtime call failed.
+/// Throws with the call, the place and the reason when a CUDA runtime call failed. The runtime
+/// forgets the error, or it would be reported of the next kernel.
 inline void check(cudaError_t status, const char* call, const char* file, int line) {
   if (status != cudaSuccess) {
+    (void)cudaGetLastError();
     throw Error(join(call, " failed at ", file, ":", line, ": ", cudaGetErrorString(status)));
   }
 }

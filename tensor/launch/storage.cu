@@ -51,7 +51,9 @@ cublasHandle_t cublas() { return context().cublas; }
 
 bool gpu_answers() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  const bool answers = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  (void)cudaGetLastError();  // no GPU is no error of what comes next
+  return answers;
 }
 
 std::int64_t free_bytes_on(Cuda) {
@@ -65,10 +67,39 @@ void synchronize_on(Cuda) {
   CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
 }
 
-void* allocate_on(Cuda, std::size_t bytes) {
+void trim_on(Cuda) {
+  cudaMemPool_t pool = nullptr;
+  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+  CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
+}
+
+namespace {
+
+/// Device memory from `get`. Where none is left the pool, which keeps what was freed, lends its
+/// blocks for a second try.
+template <class Get> void* allocate(const char* call, std::size_t bytes, const Get& get) {
   void* data = nullptr;
-  CUDA_CHECK(cudaMallocAsync(&data, bytes, cuda::stream()));
+  cudaError_t status = get(&data);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    if (!capturing()) CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));  // for frees on their way
+    trim_on(Cuda{});
+    status = get(&data);
+  }
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw Error(join("out of memory: could not allocate ", bytes, " bytes on cuda (", call, "); ",
+                     free_bytes_on(Cuda{}), " are free"));
+  }
+  cuda::check(status, call, __FILE__, __LINE__);
   return data;
+}
+
+}  // namespace
+
+void* allocate_on(Cuda, std::size_t bytes) {
+  return allocate("cudaMallocAsync", bytes,
+                  [bytes](void** data) { return cudaMallocAsync(data, bytes, cuda::stream()); });
 }
 void free_on(Cuda, void* data) { cudaFreeAsync(data, cuda::stream()); }
 
@@ -77,19 +108,18 @@ void* allocate_for_graphs_on(Cuda, std::size_t bytes) {
   (void)cuda::stream();  // chooses the device
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+  const auto restore = [&mode] { (void)cudaThreadExchangeStreamCaptureMode(&mode); };
   void* data = nullptr;
-  const cudaError_t status = cudaMalloc(&data, bytes);
-  CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
-  cuda::check(status, "cudaMalloc", __FILE__, __LINE__);
+  try {
+    data = allocate("cudaMalloc", bytes, [bytes](void** at) { return cudaMalloc(at, bytes); });
+  } catch (...) {
+    restore();
+    throw;
+  }
+  restore();
   return data;
 }
 void free_for_graphs_on(Cuda, void* data) { cudaFree(data); }  // waits for the device
-
-void trim_on(Cuda) {
-  cudaMemPool_t pool = nullptr;
-  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
-  CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
-}
 
 void copy_cuda_bytes(void* target, Device target_device, const void* source, Device source_device,
                      std::size_t bytes) {

@@ -44,6 +44,8 @@ struct Device {
   std::string reason;
   std::map<const void*, int> dynamic_limits;  // by kernel
   std::size_t used = 0, used_high = 0;
+  std::size_t limit = SIZE_MAX;  // MemoryLimit
+  std::size_t pooled = 0;        // freed into the stream-ordered pool, which keeps it
 
   /// The piece that holds data, or its end.
   auto piece_of(const void* data) {
@@ -281,6 +283,12 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
 StreamsRunLate::StreamsRunLate() { new_streams_run_late = true; }
 StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 
+MemoryLimit::MemoryLimit(std::size_t bytes) { device().limit = device().used + bytes; }
+MemoryLimit::~MemoryLimit() {
+  device().limit = SIZE_MAX;
+  device().pooled = 0;
+}
+
 LaunchesOnly::LaunchesOnly() { launches = {true}; }
 LaunchesOnly::~LaunchesOnly() { launches = {}; }
 std::int64_t LaunchesOnly::kernels() { return launches.kernels; }
@@ -406,11 +414,16 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr attribute, vo
   *static_cast<std::uint64_t*>(value) = high ? device().used_high : device().used;
   return cudaSuccess;
 }
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) { return cudaSuccess; }
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, std::size_t) {
+  device().pooled = 0;
+  return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   if (const cudaError_t status = unsafe("cudaMalloc"); status != cudaSuccess) return status;
-  *data = reserve(bytes, false);
+  const Device& d = device();
+  const bool fits = d.limit == SIZE_MAX || d.used + d.pooled + bytes <= d.limit;
+  *data = fits ? reserve(bytes, false) : nullptr;
   if (*data == nullptr) return failed(cudaErrorMemoryAllocation, "out of memory");
   begin_to_exist(static_cast<char*>(*data));
   return cudaSuccess;
@@ -434,7 +447,10 @@ cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
 cudaError_t cudaFreeHost(void* data) { return std::free(data), cudaSuccess; }
 
 cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream) {
-  if (stream == nullptr || stream->capture == nullptr) return cudaMalloc(data, bytes);
+  if (stream == nullptr || stream->capture == nullptr) {
+    device().pooled -= std::min(device().pooled, bytes);
+    return cudaMalloc(data, bytes);
+  }
   char* const at = reserve(bytes, true);
   if (at == nullptr) return failed(cudaErrorMemoryAllocation, "out of memory");
   *data = at;
@@ -446,7 +462,13 @@ cudaError_t cudaMallocAsync(void** data, std::size_t bytes, cudaStream_t stream)
   });
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
-  if (stream == nullptr || stream->capture == nullptr) return cudaFree(data);
+  if (stream == nullptr || stream->capture == nullptr) {
+    Device& d = device();
+    const std::size_t before = d.used;
+    const cudaError_t status = cudaFree(data);
+    if (d.limit != SIZE_MAX) d.pooled += before - d.used;
+    return status;
+  }
   char* const at = static_cast<char*>(data);
   if (stream->capture->live.erase(at) == 0) {
     return failed(cudaErrorInvalidValue,

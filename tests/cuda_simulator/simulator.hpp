@@ -99,4 +99,13 @@ class LaunchesOnly {
   [[nodiscard]] static std::uint64_t largest_grid();  // blocks of a kernel
 };
 
+/// While it lives, the device holds so many bytes more than it does now. What is freed into the
+/// stream-ordered pool stays there until the pool is trimmed.
+struct MemoryLimit {
+  explicit MemoryLimit(std::size_t bytes);
+  ~MemoryLimit();
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+};
+
 }  // namespace skytape::cuda_simulator

@@ -11,6 +11,9 @@
 #include "tensor/random/random.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 using namespace skytape;
 using namespace skytape::tensor;
@@ -156,6 +159,31 @@ TEST_CASE("matmul_sum adds up the products of all entries, on every device") {
   const Tensor none = Tensor::zeros({0, 4, 2}, DType::f64, Device::cpu);
   CHECK(matmul_sum(none, none, Op::none, Op::transpose).to_vector() == std::vector<double>(16, 0));
   CHECK_THROWS_AS((void)matmul_sum(none, draw({4, 2}, 7), Op::none, Op::transpose), Error);
+}
+
+TEST_CASE("a weight gradient, few results of many rows, is as exact as any product") {
+  const Tensor a = draw({4096, 24}, 8), b = draw({4096, 40}, 9);
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const Tensor x = a.to(dtype), y = b.to(dtype);
+    const Loops want = loops(x, Op::transpose, y, Op::none);
+    test::for_each_device([&](Device device) {
+      const Tensor on_x = x.to(device), on_y = y.to(device);
+      const Tensor c = matmul(on_x, on_y, Op::transpose, Op::none);
+      CHECK(error(c, want) < 4);
+      Tensor twice = Tensor::full({24, 40}, 1, dtype, device);
+      gemm(on_x, Op::transpose, on_y, Op::none, twice, 2, 0);
+      const std::vector<double> once = c.to_vector(), doubled = twice.to_vector();
+      for (std::size_t i = 0; i < once.size(); ++i) CHECK(doubled[i] == 2 * once[i]);
+    });
+  }
+#ifdef SKYTAPE_CUDA_SIMULATED
+  // A GPU computes it in parts that run at once, and adds them up.
+  const Tensor x = a.to(Device::cuda), y = b.to(Device::cuda);
+  const cuda_simulator::LaunchesOnly only;
+  (void)matmul(x, y, Op::transpose, Op::none);
+  CHECK(cuda_simulator::LaunchesOnly::products() == 1);
+  CHECK(cuda_simulator::LaunchesOnly::kernels() == 1);
+#endif
 }
 
 TEST_CASE("gemm scales and accumulates, and beta 0 does not read c") {

@@ -7,6 +7,9 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 using namespace skytape;
 using data::synthetic::error_of;
@@ -18,6 +21,31 @@ Tensor on_gpu(double value) { return Tensor::full({3}, value, DType::f32, Device
 using Numbers = std::vector<double>;
 
 }  // namespace
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+TEST_CASE("where memory runs out, what the pool keeps is lent, to graphs too") {
+  constexpr std::int64_t kMega = 1 << 20;
+  const cuda_simulator::MemoryLimit limit(8 * kMega);
+  const auto take = [](std::int64_t bytes) {
+    return Tensor::empty({bytes / 4}, DType::f32, Device::cuda);
+  };
+  { const Tensor freed = take(6 * kMega); }
+  {
+    const GraphMemoryScope scope;
+    CHECK_NOTHROW((void)take(5 * kMega));  // the pool holds 6 of 8 megabytes
+  }
+  { const Tensor freed = take(6 * kMega); }
+  CHECK_NOTHROW((void)take(7 * kMega));
+  std::string what;
+  try {
+    (void)take(9 * kMega);
+  } catch (const Error& error) {
+    what = error.what();
+  }
+  CHECK(what.find("out of memory: could not allocate 9437184 bytes on cuda") != what.npos);
+  CHECK(take(kMega).to_vector().size() == kMega / 4);  // and the device goes on as before
+}
+#endif
 
 TEST_CASE("a build or machine without a GPU says so when a graph is asked for") {
   if (cuda_available()) return;
