@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
@@ -199,9 +198,9 @@ std::string to_text(const Description& description) {
                         split.mean_length, split.min_length, split.max_length, split.fingerprint,
                         fmt::join(split.label_counts, " "));
   }
-  nlohmann::json provenance = try_parse_json(description.provenance);
+  Json provenance = try_parse_json(description.provenance);
   if (provenance.is_object() && provenance.contains("sources")) {
-    for (const nlohmann::json& file : provenance["sources"]) {
+    for (const Json& file : provenance["sources"]) {
       const bool known = file.contains("official");
       text += fmt::format("{:<32} {:>10} bytes  sha256 {}{}\n", file.value("file", ""),
                           file.value("bytes", uint64_t{0}), file.value("sha256", ""),

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenise.hpp"
@@ -33,9 +33,9 @@ struct Row {
 };
 
 /// Names of the classes: those of own data stand in the run's configuration.
-std::vector<std::string> class_names(const SavedModel& saved, const nlohmann::json& config) {
+std::vector<std::string> class_names(const SavedModel& saved, const data::Json& config) {
   const auto classes = static_cast<std::size_t>(saved.model->config().classes);
-  const nlohmann::json provenance = config.value("data_provenance", nlohmann::json());
+  const data::Json& provenance = config["data_provenance"];
   std::vector<std::string> names(saved.config.task->labels.begin(),
                                  saved.config.task->labels.end());
   if (provenance.is_object()) names = provenance.value("labels", names);
@@ -195,7 +195,7 @@ class Predictor {
 int run(const PredictFlags& flags) {
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
-  const nlohmann::json config = read_json(std::filesystem::path(flags.folder) / "config.json");
+  const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
   Predictor predictor(saved, class_names(saved, config), flags.scores);
   try {
     visit_rows(flags, *saved.config.task, [&](const Row& row) { predictor.add(row); });

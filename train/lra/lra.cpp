@@ -8,11 +8,11 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/splits.hpp"
@@ -25,7 +25,7 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 using Clock = std::chrono::steady_clock;
 
 /// The values of an axis; one empty value stands for "as the recipe says".
@@ -115,7 +115,7 @@ class Grid {
 
   /// Finds out which cells are finished and which have no data.
   void sort_out() {
-    std::map<std::string, json> data;        // by task
+    std::map<std::string, Json> data;        // by task
     std::map<std::string, std::string> why;  // a task has no data
     for (const GridCell& cell : cells_) {
       const std::string task(cell.config.task->name);
@@ -131,7 +131,7 @@ class Grid {
         failed_.push_back(cell.folder);
         continue;
       }
-      json config = to_json(cell.config);
+      Json config = to_json(cell.config);
       config["data"] = data[task];
       const bool finished = finished_result(options_.out / cell.folder, config).has_value();
       finished_ += finished;
@@ -176,7 +176,7 @@ class Grid {
   void say_finished(const Running& run, int code) {
     const fs::path folder = options_.out / run.cell->folder;
     if (code == 0) {
-      const json result = read_result(folder / "result.json");
+      const Json result = read_result(folder / "result.json");
       const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
       progress_.line(
           fmt::format("[{}/{}] {}: dev {:.2f} %, test {:.2f} %, {}, {:.0f} MB", run.number, to_run_,

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
@@ -20,7 +19,7 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 
 /// The papers' columns, over which averages are taken.
 constexpr const char* kPaperTasks[] = {"listops", "text", "retrieval", "pathfinder", "image"};
@@ -34,8 +33,8 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
 }
 
 FinishedRun read_run(const fs::path& folder) {
-  const json config = read_json(folder / "config.json");
-  const json result = read_result(folder / "result.json");
+  const Json config = read_json(folder / "config.json");
+  const Json result = read_result(folder / "result.json");
   FinishedRun run;
   run.folder = folder.filename().string();
   run.task = result["task"].get<std::string>();
@@ -43,9 +42,9 @@ FinishedRun read_run(const fs::path& folder) {
   run.seed = result["seed"].get<std::uint64_t>();
   run.dev = result["dev_accuracy"].get<double>();
   run.test = result["test_accuracy"].get<double>();
-  run.times = time_to_accuracy_from(result.value("time_to_accuracy", json::object()));
+  run.times = time_to_accuracy_from(result["time_to_accuracy"]);
   for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
-    if (config.value(key, json()) != result[key]) {
+    if (config[key] != result[key]) {
       throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
     }
   }
@@ -67,7 +66,7 @@ class TableMaker {
     for (const WantedRun& w : wanted_) {
       const auto task = w.config.at("task").get<std::string>();
       add_task(task);
-      ++row(w.config.at("attention"), settings_of(w.config)).cells[task].wanted;
+      ++row(w.config.at("attention").get<std::string>(), settings_of(w.config)).cells[task].wanted;
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
       for (const FinishedRun& run : found_.runs) {
@@ -98,7 +97,7 @@ class TableMaker {
   [[nodiscard]] std::string settings_in_table(const FinishedRun& run) const {
     for (const WantedRun& w : wanted_) {
       if (w.folder != run.folder) continue;
-      json config = w.config;
+      Json config = w.config;
       config["data"] = run.config.at("data");
       if (first_difference(run.config, config).empty()) return settings_of(w.config);
     }
@@ -165,8 +164,7 @@ class TableMaker {
          "papers' Retrieval column is comparable with it.");
     std::vector<std::string> generated;
     for (const FinishedRun& run : found_.runs) {
-      const json how = run.config.value("data_provenance", json());
-      const bool is_generated = how.is_object() && how.value("how", json()) == "generated";
+      const bool is_generated = run.config["data_provenance"]["how"] == "generated";
       if (is_generated && !contains(generated, run.task)) generated.push_back(run.task);
     }
     if (!generated.empty()) {
@@ -251,16 +249,16 @@ FoundRuns find_runs(const fs::path& folder) {
       }
       found.runs.push_back(read_run(path));
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
-      found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
     }
   }
   return found;
 }
 
-std::string settings_of(const json& config) {
+std::string settings_of(const Json& config) {
   std::string text = config.value("recipe", "");
-  const json settings = in_todays_spelling(config.value("settings", json::object()));
-  for (const auto& [key, entry] : settings.items()) {  // nlohmann::json keeps keys sorted
+  const Json settings = in_todays_spelling(config["settings"]);
+  for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
     if (!entry.value("origin", "").starts_with("--")) continue;
     text += fmt::format(", {}={}", key, entry.value("value", ""));
   }
