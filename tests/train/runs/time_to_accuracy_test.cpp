@@ -7,7 +7,7 @@
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape::train;
-using data::Json;
+using skytape::data::Json;
 
 TEST_CASE("the first evaluation above each bar counts, and of equal ones the earlier is the best") {
   TimeToAccuracy times;

@@ -78,7 +78,7 @@ TEST_CASE("every task trains from files of its official format, in folders and a
     CHECK(result["attention"] == c.attention);
     CHECK(result["steps"] == 3);
     CHECK(result["test_examples"] == c.test_examples);
-    CHECK(result["test_loss"] > 0);
-    CHECK(result["tokens"] > 0);
+    CHECK(result["test_loss"].get<double>() > 0);
+    CHECK(result["tokens"].get<double>() > 0);
   }
 }
