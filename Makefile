@@ -76,7 +76,8 @@ all: build/skytape build/libskytape.a ## build what this machine can build
 # they get all of the optimiser. What calls them compiles in half the time without.
 LOOPS := %.kernel.cpp %_cpu.cpp attention/sampling/sampling.cpp attention/selection/informer_rows.cpp \
   data/tasks/listops.cpp tests/cuda_simulator/%
-CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/files/json.cpp, \
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/own/% \
+  data/cache/cache_set.cpp data/files/fetch.cpp data/files/json.cpp, \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
 # The arguments are read once a run; CLI11 takes long enough without the optimiser.
@@ -99,7 +100,7 @@ $B/flags: FORCE
 	@$(call stamp,COMPILERS)
 $B/revision: FORCE
 	@$(call stamp,REVISION)
-$B/%.hpp.gch: $B/flags
+$(PRECOMPILED): $B/%.hpp.gch: $B/flags
 	@mkdir -p $(@D); echo "  c++   $@"
 	@printf '#include <%s>\n' $(STANDARD) > $(@:.gch=)
 	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $(@:.gch=) -o $@

@@ -89,9 +89,9 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
 void refuse_other_data(const TaskInfo& task, const fs::path& root, const PrepareOptions& options,
                        CacheSet& set) {
   if (options.force || !is_prepared(task, root) || set.is_stored()) return;
-  const std::string users = options.used_by.empty() ? std::string()
-                                                    : fmt::format(", on which {} trained",
-                                                                  fmt::join(options.used_by, ", "));
+  const std::string users = options.used_by.empty()
+                                ? std::string()
+                                : fmt::format(", on which {} trained", listed(options.used_by));
   throw UsageError(
       fmt::format("{} holds other data than {}{}; --force replaces them, --data FOLDER keeps both",
                   folder_of(task, root).string(), options.from.string(), users));
@@ -194,9 +194,10 @@ std::string to_text(const Description& description) {
   text += fmt::format("{:<6} {:>9} {:>8} {:>6} {:>6}  {:<16}  {}\n", "split", "examples", "mean",
                       "min", "max", "fingerprint", "labels");
   for (const SplitFacts& split : description.splits) {
-    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {}  {}\n", split.split, split.examples,
-                        split.mean_length, split.min_length, split.max_length, split.fingerprint,
-                        fmt::join(split.label_counts, " "));
+    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {} ", split.split, split.examples,
+                        split.mean_length, split.min_length, split.max_length, split.fingerprint);
+    for (const int64_t count : split.label_counts) text += fmt::format(" {}", count);
+    text += "\n";
   }
   Json provenance = try_parse_json(description.provenance);
   if (provenance.is_object() && provenance.contains("sources")) {

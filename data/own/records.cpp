@@ -9,6 +9,7 @@
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -97,7 +98,7 @@ Columns named_columns(const std::vector<std::string>& names, const std::string& 
   const Columns columns{find("label"), find("text")};
   if (columns.text == names.size()) {
     throw DataError(fmt::format("{}: row 1: no column 'text' in the header {}", file,
-                                printable(fmt::format("{}", fmt::join(names, ",")))));
+                                printable(listed(names, ","))));
   }
   return columns;
 }

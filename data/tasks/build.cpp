@@ -10,6 +10,7 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 
@@ -91,7 +92,8 @@ Json read_named_files(
       });
   if (!missing.empty()) {
     throw DataError(fmt::format("{}: {} missing below {}; get it from {}", task.name,
-                                fmt::join(missing, ", "), options.from.string(), task.source));
+                                listed(std::vector(missing.begin(), missing.end())),
+                                options.from.string(), task.source));
   }
   return sources;
 }

@@ -5,12 +5,14 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -79,7 +81,7 @@ class Predictor {
  public:
   Predictor(const SavedModel& saved, std::vector<std::string> names, bool scores)
       : saved_(saved), names_(std::move(names)), scores_(scores) {
-    if (scores_) fmt::print("label\t{}\n", fmt::join(names_, "\t"));
+    if (scores_) fmt::print("label\t{}\n", listed(names_, "\t"));
   }
 
   void add(const Row& row) {
@@ -145,8 +147,7 @@ class Predictor {
       throw DataError(fmt::format(
           "{}: '{}' beside the tab is none of the run's labels: {}{}; expected a label on every "
           "line, or on none{}",
-          row.place, data::printable(row.label),
-          fmt::join(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+          row.place, data::printable(row.label), listed(std::span(names_).first(shown)),
           shown < names_.size() ? ", …" : "",
           labelled_ ? "" : " (--header leaves the first row out)"));
     }

@@ -15,6 +15,7 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/splits.hpp"
 #include "train/process/child_process.hpp"
 #include "train/process/progress.hpp"
@@ -207,8 +208,8 @@ class Grid {
 
   int say_end() {
     if (!failed_.empty()) {
-      progress_.line(fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(),
-                                 fmt::join(failed_, ", ")));
+      progress_.line(
+          fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(), listed(failed_)));
     }
     if (signal_received() != 0) {
       progress_.line("stopped by a signal: the same command goes on");

@@ -1,10 +1,8 @@
 #include "train/lra/report.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
 #include <set>
 
@@ -12,6 +10,7 @@
 #include "data/files/output.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
 #include "train/formats/html.hpp"
@@ -150,7 +149,7 @@ Found read_all(const fs::path& root) {
   }
   if (found.runs.empty() && found.studies.empty()) {
     throw DataError(fmt::format("report: {}: no run and no study there{}{}", root.string(),
-                                found.skipped.empty() ? "" : "; ", fmt::join(found.skipped, "; ")));
+                                found.skipped.empty() ? "" : "; ", listed(found.skipped, "; ")));
   }
   return found;
 }
@@ -281,9 +280,9 @@ ReportSummary write_report(const ReportOptions& options) {
 
   const Json machine = machine_facts();
   std::string body = fmt::format(
-      "<h1>skytape: {}</h1>\n<p class=\"facts\">{:%Y-%m-%d %H:%M} UTC; revision {}; made on {}, {} "
+      "<h1>skytape: {}</h1>\n<p class=\"facts\">{} UTC; revision {}; made on {}, {} "
       "cores; {} finished runs, {} not finished, {} studies.</p>\n",
-      html_escaped(options.runs.string()), fmt::gmtime(std::time(nullptr)), revision(),
+      html_escaped(options.runs.string()), utc_now("%Y-%m-%d %H:%M"), revision(),
       html_escaped(machine.at("cpu").get<std::string>()), machine.at("cores").get<int>(),
       summary.finished, summary.unfinished, summary.studies);
   if (summary.finished > 0) {

@@ -1,9 +1,6 @@
 #include "train/studies/experiment.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-
-#include <ctime>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
@@ -48,7 +45,7 @@ void Experiment::add(Table table) {
 void Experiment::save() const {
   if (folder_.empty()) return;
   const data::Json machine = machine_facts();
-  const std::string date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
+  const std::string date = utc_now("%Y-%m-%d");
   data::Json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
                   {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
   j["tables"] = data::Json::object();
