@@ -76,23 +76,20 @@ all: build/skytape build/libskytape.a ## build what this machine can build
 # they get all of the optimiser. What calls them compiles in half the time without.
 LOOPS := %.kernel.cpp %_cpu.cpp attention/sampling/sampling.cpp attention/selection/informer_rows.cpp \
   data/tasks/listops.cpp tests/cuda_simulator/%
-CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/files/json.cpp, \
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/own/% \
+  data/cache/cache_set.cpp data/files/fetch.cpp data/files/json.cpp, \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
 # The arguments are read once a run; CLI11 takes long enough without the optimiser.
 $B/train/cli/command_line.cpp.o: private OPTIMISE_release := -O0 -DNDEBUG
 
-# Headers from outside, parsed once for all files with the same flags. JSON costs each file that has
-# read it a second more, so only those read it that name it, or a header that does. Each file still
-# includes what it uses: `make check` reads it without this, so that a forgotten include shows.
+# The standard headers, parsed once for all files with the same flags. Each file still includes what
+# it uses: `make check` reads it without this, so that a forgotten include shows.
 STANDARD := algorithm array chrono cmath cstdint cstring deque filesystem fstream functional limits \
   map memory numeric optional set span sstream string string_view tuple utility variant vector
-PRECOMPILED := $(addprefix $B/,loops.hpp.gch callers.hpp.gch json.hpp.gch)
-JSON_HEADERS := $(shell grep -rlF '<nlohmann/json.hpp>' --include=*.hpp $(DIRS))
-WITH_JSON := $(shell grep -rlF --include=*.cpp -e '<nlohmann/json.hpp>' $(JSON_HEADERS:%=-e '"%"') $(DIRS) tests)
-$(PRECOMPILED): private OUTSIDE = $(STANDARD) $(if $(filter json.%,$(@F)),fmt/format.h nlohmann/json.hpp)
-$B/callers.hpp.gch $B/json.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
-outside = -include $B/$(if $(filter $(CALLERS),$<),$(if $(filter $(WITH_JSON),$<),json,callers),loops).hpp
+PRECOMPILED := $(addprefix $B/,loops.hpp.gch callers.hpp.gch)
+$B/callers.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
+standard = -include $B/$(if $(filter $(CALLERS),$<),callers,loops).hpp
 
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
@@ -103,13 +100,13 @@ $B/flags: FORCE
 	@$(call stamp,COMPILERS)
 $B/revision: FORCE
 	@$(call stamp,REVISION)
-$B/%.hpp.gch: $B/flags
+$(PRECOMPILED): $B/%.hpp.gch: $B/flags
 	@mkdir -p $(@D); echo "  c++   $@"
-	@printf '#include <%s>\n' $(OUTSIDE) > $(@:.gch=)
+	@printf '#include <%s>\n' $(STANDARD) > $(@:.gch=)
 	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $(@:.gch=) -o $@
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
-	@$(CXX) $(ALL_CXXFLAGS) $(outside) -MMD -MP -c $< -o $@
+	@$(CXX) $(ALL_CXXFLAGS) $(standard) -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
@@ -90,9 +89,9 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
 void refuse_other_data(const TaskInfo& task, const fs::path& root, const PrepareOptions& options,
                        CacheSet& set) {
   if (options.force || !is_prepared(task, root) || set.is_stored()) return;
-  const std::string users = options.used_by.empty() ? std::string()
-                                                    : fmt::format(", on which {} trained",
-                                                                  fmt::join(options.used_by, ", "));
+  const std::string users = options.used_by.empty()
+                                ? std::string()
+                                : fmt::format(", on which {} trained", listed(options.used_by));
   throw UsageError(
       fmt::format("{} holds other data than {}{}; --force replaces them, --data FOLDER keeps both",
                   folder_of(task, root).string(), options.from.string(), users));
@@ -195,13 +194,14 @@ std::string to_text(const Description& description) {
   text += fmt::format("{:<6} {:>9} {:>8} {:>6} {:>6}  {:<16}  {}\n", "split", "examples", "mean",
                       "min", "max", "fingerprint", "labels");
   for (const SplitFacts& split : description.splits) {
-    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {}  {}\n", split.split, split.examples,
-                        split.mean_length, split.min_length, split.max_length, split.fingerprint,
-                        fmt::join(split.label_counts, " "));
+    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {} ", split.split, split.examples,
+                        split.mean_length, split.min_length, split.max_length, split.fingerprint);
+    for (const int64_t count : split.label_counts) text += fmt::format(" {}", count);
+    text += "\n";
   }
-  nlohmann::json provenance = try_parse_json(description.provenance);
+  Json provenance = try_parse_json(description.provenance);
   if (provenance.is_object() && provenance.contains("sources")) {
-    for (const nlohmann::json& file : provenance["sources"]) {
+    for (const Json& file : provenance["sources"]) {
       const bool known = file.contains("official");
       text += fmt::format("{:<32} {:>10} bytes  sha256 {}{}\n", file.value("file", ""),
                           file.value("bytes", uint64_t{0}), file.value("sha256", ""),

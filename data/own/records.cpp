@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "data/files/csv.hpp"
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -98,7 +98,7 @@ Columns named_columns(const std::vector<std::string>& names, const std::string& 
   const Columns columns{find("label"), find("text")};
   if (columns.text == names.size()) {
     throw DataError(fmt::format("{}: row 1: no column 'text' in the header {}", file,
-                                printable(fmt::format("{}", fmt::join(names, ",")))));
+                                printable(listed(names, ","))));
   }
   return columns;
 }
@@ -141,20 +141,20 @@ void read_json_lines(ByteStream& stream, const std::string& name, const RecordOp
   Record record;
   for (std::string_view line; lines.next(line);) {
     if (line.find_first_not_of(" \t") == line.npos) continue;
-    const nlohmann::json object = try_parse_json(line);
-    const auto text = object.is_object() ? object.find("text") : object.end();
-    if (text == object.end() || !text->is_string()) {
+    const Json object = try_parse_json(line);
+    const Json& text = object["text"];
+    if (!text.is_string()) {
       lines.fail(fmt::format("no JSON object with a text in '{}', expected {}", printable(line),
                              kExpected));
     }
-    const auto label = object.find("label");
-    const bool has_label = label != object.end();
-    if ((!has_label && options.need_label) || (has_label && label->is_structured()) ||
-        (has_label && label->is_null())) {
+    const Json* label = object.find("label");
+    const bool has_label = label != nullptr;
+    if (has_label ? label->is_null() || label->is_array() || label->is_object()
+                  : options.need_label) {
       lines.fail(fmt::format("no label in '{}', expected {}", printable(line), kExpected));
     }
     record.place = fmt::format("{}:{}", name, lines.line_number());
-    record.text = text->get<std::string>();
+    record.text = text.get<std::string>();
     record.label = !has_label           ? ""
                    : label->is_string() ? label->get<std::string>()
                                         : json_text(*label);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -135,20 +135,20 @@ Vocabulary vocabulary_of(TokenUnit unit, const std::vector<std::string>& texts) 
   return {unit, std::move(entries)};
 }
 
-void put_vocabulary(const Vocabulary& vocabulary, nlohmann::json& provenance) {
+void put_vocabulary(const Vocabulary& vocabulary, Json& provenance) {
   provenance["tokens"] = to_string(vocabulary.unit());
   provenance["vocabulary"] = vocabulary.entries();
 }
 
-bool has_vocabulary(const nlohmann::json& provenance) {
+bool has_vocabulary(const Json& provenance) {
   return provenance.is_object() && provenance.contains("vocabulary");
 }
 
-Vocabulary vocabulary_in(const nlohmann::json& provenance) {
+Vocabulary vocabulary_in(const Json& provenance) {
   try {
     return {parse_token_unit(provenance.at("tokens").get<std::string>()),
             provenance.at("vocabulary").get<std::vector<std::string>>()};
-  } catch (const nlohmann::json::exception& broken) {
+  } catch (const JsonError& broken) {
     throw DataError(fmt::format("provenance of the data: no vocabulary: {}", broken.what()));
   }
 }

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "data/files/json.hpp"
 
 namespace skytape::data {
 
@@ -59,9 +60,9 @@ class Vocabulary {
 [[nodiscard]] Vocabulary vocabulary_of(TokenUnit unit, const std::vector<std::string>& texts);
 
 /// A vocabulary as the provenance of a set holds it: {"tokens": "words", "vocabulary": […]}.
-void put_vocabulary(const Vocabulary& vocabulary, nlohmann::json& provenance);
+void put_vocabulary(const Vocabulary& vocabulary, Json& provenance);
 /// Whether there is one, and the vocabulary itself. DataError if it is broken.
-[[nodiscard]] bool has_vocabulary(const nlohmann::json& provenance);
-[[nodiscard]] Vocabulary vocabulary_in(const nlohmann::json& provenance);
+[[nodiscard]] bool has_vocabulary(const Json& provenance);
+[[nodiscard]] Vocabulary vocabulary_in(const Json& provenance);
 
 }  // namespace skytape::data

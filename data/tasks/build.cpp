@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 
@@ -20,7 +21,7 @@ size_t HashedStream::read(std::span<uint8_t> buffer) {
   return got;
 }
 
-nlohmann::json HashedStream::finish(std::string_view file) {
+Json HashedStream::finish(std::string_view file) {
   std::vector<uint8_t> rest(1 << 16);
   while (read(rest) > 0) {
   }
@@ -64,13 +65,13 @@ const std::vector<std::string>& find_form(const std::filesystem::path& root,
   return forms[best];
 }
 
-nlohmann::json read_named_files(
+Json read_named_files(
     const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
     const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read) {
   std::optional<std::string> folder;
   if (const auto found = find_folder(options.from, names)) folder = found->path;
   std::set<std::string, std::less<>> missing(names.begin(), names.end());
-  nlohmann::json sources = nlohmann::json::array();
+  Json sources = Json::array();
   visit_files(
       options.from,
       [&](const SourceFile& file) {
@@ -91,7 +92,8 @@ nlohmann::json read_named_files(
       });
   if (!missing.empty()) {
     throw DataError(fmt::format("{}: {} missing below {}; get it from {}", task.name,
-                                fmt::join(missing, ", "), options.from.string(), task.source));
+                                listed(std::vector(missing.begin(), missing.end())),
+                                options.from.string(), task.source));
   }
   return sources;
 }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "data/prepare.hpp"
 
@@ -21,7 +21,7 @@ class HashedStream : public ByteStream {
   size_t read(std::span<uint8_t> buffer) override;
 
   /// {"file", "bytes", "sha256"}; reads what is left of the stream.
-  [[nodiscard]] nlohmann::json finish(std::string_view file);
+  [[nodiscard]] Json finish(std::string_view file);
 
  private:
   ByteStream& inner_;
@@ -48,7 +48,7 @@ struct FoundFolder {
 
 /// Reads each of `names` once, from one folder at any depth of `root`; returns the provenance of
 /// the files. Names not found are a DataError that lists them, with the official address.
-nlohmann::json read_named_files(
+Json read_named_files(
     const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
     const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read);
 

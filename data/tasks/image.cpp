@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "data/cache/cache.hpp"
@@ -104,7 +103,7 @@ void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& 
         files[number] = read_images(stream, file.shown, gray);
       });
   for (auto& source : sources) {
-    const std::string name = source["file"];
+    const auto name = source["file"].get<std::string>();
     const bool known = is_known(name, source["sha256"].get<std::string>());
     source["official"] = known;
     if (!known) warn(options, fmt::format("{}: not the official CIFAR-10 file", name));

@@ -6,7 +6,6 @@
 #include <array>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -35,7 +34,7 @@ struct Example {
 /// All examples, of each split in the order of kSplits.
 struct Own {
   std::array<std::vector<Example>, 3> splits;
-  nlohmann::json sources = nlohmann::json::array();
+  Json sources = Json::array();
   std::string first_label;  // of the first row read, which may be a header's
 };
 
@@ -221,7 +220,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   }
   warn_about_length(task, longer, all, options);
 
-  nlohmann::json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
+  Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
   if (fs::is_directory(options.from)) {
     provenance["splits"] = "the user's";
   } else {
@@ -229,7 +228,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   }
   if (vocabulary) put_vocabulary(*vocabulary, provenance);
   // Texts may be in any encoding; JSON is in UTF-8.
-  set.provenance = provenance.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  set.provenance = json_text(provenance, {.ascii = true, .mend = true});
 }
 
 void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
@@ -261,8 +260,8 @@ void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir)
       if (lines) {
         file.write(fmt::format("{}\t{}\n", label, text_of(i)));
       } else {
-        const nlohmann::json record = {{"label", label}, {"text", text_of(i)}};
-        file.write(record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+        const Json record = {{"label", label}, {"text", text_of(i)}};
+        file.write(json_text(record, {.mend = true}) + "\n");
       }
     }
     file.commit();

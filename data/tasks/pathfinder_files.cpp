@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstring>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
@@ -325,8 +324,8 @@ void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
   const Difficulty difficulty = difficulty_of(task);
   const PathfinderParameters p = pathfinder_parameters(difficulty.side, difficulty.contour_length);
   const PathfinderGenerator generator(p);
-  const int64_t total = facts.at("images");
-  const uint64_t seed = facts.at("data_seed");
+  const int64_t total = facts.at("images").get<int64_t>();
+  const uint64_t seed = facts.at("data_seed").get<uint64_t>();
   OutputFolder folder(dir / fmt::format("pathfinder{}", difficulty.side) / difficulty.folder);
   std::vector<PathfinderImage> images(kImagesPerFolder);
   for (int64_t k = 0; k * kImagesPerFolder < total; ++k) {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <vector>
 
@@ -47,8 +46,7 @@ class DocumentStore {
   std::unordered_map<uint64_t, uint32_t> known_;  // checksum of the text -> document
 };
 
-nlohmann::json read_five_columns(const TaskInfo& task, const PrepareOptions& options,
-                                 CacheSet& set) {
+Json read_five_columns(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   return read_named_files(task, options, kFiveColumns,
                           [&](std::string_view name, const SourceFile& file, ByteStream& stream) {
                             const auto split =
@@ -81,7 +79,7 @@ std::map<std::string, std::string, std::less<>> read_documents(ByteStream& strea
   return documents;
 }
 
-nlohmann::json read_ids_only(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
+Json read_ids_only(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   struct Pair {
     int label;
     std::string id1, id2;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "data/cache/cache.hpp"
@@ -48,8 +47,8 @@ std::filesystem::path find_reviews(const std::filesystem::path& from) {
 }
 
 /// Writes one split in a seeded order; returns its facts for the provenance.
-nlohmann::json write_reviews(std::vector<Review>& reviews, const KnownSplit& known, bool train,
-                             const PrepareOptions& options, CacheWriter& out) {
+Json write_reviews(std::vector<Review>& reviews, const KnownSplit& known, bool train,
+                   const PrepareOptions& options, CacheWriter& out) {
   // Sorted first, so that folders and archives of any order give the same set.
   std::sort(reviews.begin(), reviews.end(), [](const Review& a, const Review& b) {
     return std::tie(a.name.label, a.name.id, a.name.rating) <

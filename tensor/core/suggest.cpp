@@ -41,11 +41,17 @@ std::string unknown_name(std::string_view kind, std::string_view name,
   text.append(kind).append(" '").append(name).append("' (");
   const std::string near = nearest(name, candidates);
   if (!near.empty()) text += "did you mean '" + near + "'? ";
-  text += "known:";
-  for (const std::string& candidate : candidates) {
-    text += (&candidate == &candidates.front() ? " " : ", ") + candidate;
-  }
+  text += "known: " + listed(candidates);
   return text + ")";
+}
+
+std::string listed(std::span<const std::string> names, std::string_view between) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (&name != &names.front()) text += between;
+    text += name;
+  }
+  return text;
 }
 
 }  // namespace skytape

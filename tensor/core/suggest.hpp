@@ -1,6 +1,7 @@
-// "Did you mean …?": the error text for a name that a user misspelt.
+// Names in texts: "did you mean …?" for one that a user misspelt, and several in a row.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,5 +16,9 @@ namespace skytape {
 /// `unknown task 'listop' (did you mean 'listops'? known: image, listops, …)`.
 [[nodiscard]] std::string unknown_name(std::string_view kind, std::string_view name,
                                        const std::vector<std::string>& candidates);
+
+/// "a, b, c".
+[[nodiscard]] std::string listed(std::span<const std::string> names,
+                                 std::string_view between = ", ");
 
 }  // namespace skytape

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "attention/registry.hpp"
 #include "autograd/tape.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -19,7 +19,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 constexpr int kWarmUps = 2;
 constexpr std::int64_t kPartSteps = 3;  // at most, for the split by parts
@@ -269,14 +269,14 @@ double model_flops(const nn::ModelConfig& model, const attention::CostSizes& siz
   return 2 * static_cast<double>(batch) * example;
 }
 
-json to_json(const BenchCase& c, const BenchResult& r) {
-  json j = {
+Json to_json(const BenchCase& c, const BenchResult& r) {
+  Json j = {
       {"attention", c.attention},
       {"device", name(c.device)},
       {"precision", c.precision},
       {"n", c.n},
       {"batch", c.batch},
-      {"features", attention::find(c.attention).has_option("features") ? json(c.features) : json()},
+      {"features", attention::find(c.attention).has_option("features") ? Json(c.features) : Json()},
       {"step_ms_median", nullptr},
       {"step_ms_min", nullptr},
       {"forward_ms_median", r.forward.median_ms},
@@ -297,14 +297,14 @@ json to_json(const BenchCase& c, const BenchResult& r) {
     j["of_predicted"] = r.step->median_ms / *r.predicted_ms;
   }
   if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
-  j["serial_share"] = r.serial_share ? json(*r.serial_share) : json();
+  j["serial_share"] = r.serial_share ? Json(*r.serial_share) : Json();
   if (r.attention_forward_backward) {
     j["attention_forward_backward_ms_median"] = r.attention_forward_backward->median_ms;
   }
   const double ms = r.step ? r.step->median_ms : r.forward.median_ms;
   j["gflops"] = r.flops / (ms * 1e6);
-  j["gemm_gflops"] = r.gemm_gflops ? json(*r.gemm_gflops) : json();
-  j["gemm_share"] = r.gemm_gflops ? json(r.flops / (ms * 1e6) / *r.gemm_gflops) : json();
+  j["gemm_gflops"] = r.gemm_gflops ? Json(*r.gemm_gflops) : Json();
+  j["gemm_share"] = r.gemm_gflops ? Json(r.flops / (ms * 1e6) / *r.gemm_gflops) : Json();
   return j;
 }
 

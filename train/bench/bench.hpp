@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
 #include "attention/method.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/device.hpp"
 #include "train/bench/bench_parts.hpp"
 #include "train/config/run_config.hpp"
@@ -83,6 +83,6 @@ struct Measured {
 [[nodiscard]] RunConfig configure(const BenchCase& c);
 
 /// One object of the bench's "results" array.
-[[nodiscard]] nlohmann::json to_json(const BenchCase& c, const BenchResult& r);
+[[nodiscard]] data::Json to_json(const BenchCase& c, const BenchResult& r);
 
 }  // namespace skytape::train

@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 #include <vector>
+
+#include "data/files/json.hpp"
 
 namespace skytape::train {
 namespace {
@@ -64,7 +65,7 @@ std::optional<double> serial_share(const std::function<void()>& f) {
   return (most - mean) / most * threads / (threads - 1);
 }
 
-nlohmann::json to_json(const StepParts& parts) {
+data::Json to_json(const StepParts& parts) {
   return {{"attention", parts.attention},
           {"products", parts.products},
           {"rest", parts.rest},

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 
 #include "autograd/tape.hpp"
+#include "data/files/json.hpp"
 
 namespace skytape::train {
 
@@ -31,6 +31,6 @@ struct StepParts {
 [[nodiscard]] std::optional<double> serial_share(const std::function<void()>& f);
 
 /// {"attention": ms, …}.
-[[nodiscard]] nlohmann::json to_json(const StepParts& parts);
+[[nodiscard]] data::Json to_json(const StepParts& parts);
 
 }  // namespace skytape::train

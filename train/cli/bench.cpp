@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
@@ -16,7 +15,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
 
@@ -30,11 +29,11 @@ struct BenchFlags {
 };
 
 /// A number or a dash.
-std::string cell(const json& value, int digits) {
+std::string cell(const Json& value, int digits) {
   return value.is_null() ? "-" : fmt::format("{:.{}f}", value.get<double>(), digits);
 }
 
-std::string megabytes(const json& bytes) {
+std::string megabytes(const Json& bytes) {
   return fmt::format("{:.1f}", 1e-6 * bytes.get<double>());
 }
 
@@ -47,7 +46,7 @@ void print_header() {
              "attn f+b", "peak MB", "rss MB", "GFLOP/s", "gemm", "share");
 }
 
-void print_row(const json& r) {
+void print_row(const Json& r) {
   fmt::print(kRow, r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
              r["batch"].get<std::int64_t>(), cell(r["features"], 0), cell(r["step_ms_median"], 1),
              cell(r["step_ms_min"], 1), cell(r["forward_ms_median"], 1),
@@ -59,12 +58,12 @@ void print_row(const json& r) {
 }
 
 /// The steps again, by what they spend their time on.
-void print_parts(const json& results) {
+void print_parts(const Json& results) {
   fmt::print("\n{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n", "ms of a step", "n",
              "attention", "products", "rest", "optimiser", "data", "serial");
-  for (const json& r : results) {
+  for (const Json& r : results) {
     if (!r.contains("step_parts_ms")) continue;
-    const json& parts = r["step_parts_ms"];
+    const Json& parts = r["step_parts_ms"];
     fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n",
                r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
                cell(parts["attention"], 2), cell(parts["products"], 2), cell(parts["rest"], 2),
@@ -73,14 +72,14 @@ void print_parts(const json& results) {
 }
 
 /// The steps again, beside the least time that an H200 needs for their work, and how they ran.
-void print_predicted(const json& results) {
+void print_predicted(const Json& results) {
   fmt::print("\n{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", "attention", "n", "step ms",
              "predicted ms", "measured / predicted", "replayed", "nodes");
-  for (const json& r : results) {
+  for (const Json& r : results) {
     fmt::print("{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", r["attention"].get<std::string>(),
-               r["n"].get<std::int64_t>(), cell(r["step_ms_median"], 2),
-               cell(r.value("predicted_ms", json()), 2), cell(r.value("of_predicted", json()), 2),
-               r["steps_replayed"].get<std::int64_t>(), r["graph_nodes"].get<std::int64_t>());
+               r["n"].get<std::int64_t>(), cell(r["step_ms_median"], 2), cell(r["predicted_ms"], 2),
+               cell(r["of_predicted"], 2), r["steps_replayed"].get<std::int64_t>(),
+               r["graph_nodes"].get<std::int64_t>());
   }
 }
 
@@ -108,7 +107,7 @@ int run(const BenchFlags& flags) {
   const std::vector<std::int64_t> lengths =
       number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
 
-  json machine = machine_facts();
+  Json machine = machine_facts();
   set_precision(c.device, parse_precision(c.precision));  // of the rate, too
   const double gemm = tensor::measure_gemm_gflops(c.device);
   machine["gemm_gflops"] = gemm;
@@ -117,7 +116,7 @@ int run(const BenchFlags& flags) {
              machine["cpu"].get<std::string>(), counted(thread_count(), "thread"), name(c.device),
              c.precision, gemm, machine["copy_gbs"].get<double>(), revision());
   print_header();
-  json results = json::array();
+  Json results = Json::array();
   for (const std::string& method : methods) {
     for (const std::int64_t n : lengths) {
       c.attention = method;
@@ -132,7 +131,7 @@ int run(const BenchFlags& flags) {
   if (c.device == Device::cuda) print_predicted(results);
   if (!flags.json_file.empty()) {
     data::OutputFile file(flags.json_file);
-    file.write(data::json_text({{"machine", machine}, {"results", results}}, 2) + "\n");
+    file.write(data::json_text({{"machine", machine}, {"results", results}}, {.indent = 2}) + "\n");
     file.commit();
   }
   return 0;

@@ -5,6 +5,7 @@
 #include "data/files/fetch.hpp"
 #include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
@@ -88,8 +89,8 @@ int run(const DataFlags& flags) {
     data::prepare(task, flags.root, options);
     stop_if_signalled();
     if (flags.force && !options.used_by.empty()) {
-      progress.line(fmt::format("warning: the data of {} were prepared again",
-                                fmt::join(options.used_by, ", ")));
+      progress.line(
+          fmt::format("warning: the data of {} were prepared again", listed(options.used_by)));
     }
   }
   if (!flags.export_to.empty()) {

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -17,7 +17,7 @@ namespace skytape::train {
 namespace {
 
 void print_build() {
-  const nlohmann::json machine = machine_facts();
+  const data::Json machine = machine_facts();
   fmt::print("{}machine   {}, {}, {:.1f} GB\n", build_facts(), machine["cpu"].get<std::string>(),
              counted(machine["cores"].get<int>(), "core"),
              1e-9 * static_cast<double>(machine["memory_bytes"].get<std::int64_t>()));

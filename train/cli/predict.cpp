@@ -4,13 +4,15 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -33,9 +35,9 @@ struct Row {
 };
 
 /// Names of the classes: those of own data stand in the run's configuration.
-std::vector<std::string> class_names(const SavedModel& saved, const nlohmann::json& config) {
+std::vector<std::string> class_names(const SavedModel& saved, const data::Json& config) {
   const auto classes = static_cast<std::size_t>(saved.model->config().classes);
-  const nlohmann::json provenance = config.value("data_provenance", nlohmann::json());
+  const data::Json& provenance = config["data_provenance"];
   std::vector<std::string> names(saved.config.task->labels.begin(),
                                  saved.config.task->labels.end());
   if (provenance.is_object()) names = provenance.value("labels", names);
@@ -79,7 +81,7 @@ class Predictor {
  public:
   Predictor(const SavedModel& saved, std::vector<std::string> names, bool scores)
       : saved_(saved), names_(std::move(names)), scores_(scores) {
-    if (scores_) fmt::print("label\t{}\n", fmt::join(names_, "\t"));
+    if (scores_) fmt::print("label\t{}\n", listed(names_, "\t"));
   }
 
   void add(const Row& row) {
@@ -145,8 +147,7 @@ class Predictor {
       throw DataError(fmt::format(
           "{}: '{}' beside the tab is none of the run's labels: {}{}; expected a label on every "
           "line, or on none{}",
-          row.place, data::printable(row.label),
-          fmt::join(names_.begin(), names_.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+          row.place, data::printable(row.label), listed(std::span(names_).first(shown)),
           shown < names_.size() ? ", …" : "",
           labelled_ ? "" : " (--header leaves the first row out)"));
     }
@@ -195,7 +196,7 @@ class Predictor {
 int run(const PredictFlags& flags) {
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
-  const nlohmann::json config = read_json(std::filesystem::path(flags.folder) / "config.json");
+  const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
   Predictor predictor(saved, class_names(saved, config), flags.scores);
   try {
     visit_rows(flags, *saved.config.task, [&](const Row& row) { predictor.add(row); });

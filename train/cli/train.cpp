@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/config/memory_estimate.hpp"
@@ -49,7 +49,7 @@ const fs::path kRuns = "runs";
 /// two phases has one in the folder of the first until the second begins.
 struct Saved {
   fs::path file;
-  nlohmann::json config;
+  data::Json config;
 };
 std::optional<Saved> saved_run(const fs::path& folder, bool pretraining) {
   const fs::path first = folder / "pretraining" / "config.json";
@@ -78,7 +78,8 @@ RunConfig configured(const TrainFlags& flags, const Choices& choices, const fs::
   const std::optional<Saved> saved = flags.resume ? saved_run(folder, pretraining) : std::nullopt;
   if (!saved) return resolve(choices);
   // Other numbers of threads may give other last bits.
-  const int threads = saved->config.value(nlohmann::json::json_pointer("/machine/threads"), 0);
+  const data::Json& machine = saved->config["machine"];
+  const int threads = machine.is_null() ? 0 : machine.value("threads", 0);
   if (!flags.run.said.contains("--threads") && threads > 0 &&
       static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
     set_threads(threads);

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::train {
@@ -36,8 +36,8 @@ std::vector<Setting> merged(std::vector<Setting> settings, const std::vector<Set
 }
 
 /// The saved configuration under the names and the seed that are said.
-nlohmann::json under_said_names(nlohmann::json saved, const Choices& choices,
-                                const std::set<std::string>& said) {
+data::Json under_said_names(data::Json saved, const Choices& choices,
+                            const std::set<std::string>& said) {
   if (said.contains("--task")) saved["task"] = choices.task;
   if (said.contains("--attention")) saved["attention"] = choices.attention;
   if (said.contains("--recipe")) saved["recipe"] = choices.recipe;
@@ -46,7 +46,7 @@ nlohmann::json under_said_names(nlohmann::json saved, const Choices& choices,
 }
 
 /// UsageError if the two are of different runs; data and first weights are not the user's to say.
-void refuse_another(const nlohmann::json& saved, nlohmann::json wanted, const std::string& file) {
+void refuse_another(const data::Json& saved, data::Json wanted, const std::string& file) {
   for (const char* key : {"data", "init"}) {
     if (saved.contains(key)) wanted[key] = saved[key];
   }
@@ -58,7 +58,7 @@ void refuse_another(const nlohmann::json& saved, nlohmann::json wanted, const st
 
 }  // namespace
 
-RunConfig resumed(Choices choices, const std::set<std::string>& said, const nlohmann::json& saved,
+RunConfig resumed(Choices choices, const std::set<std::string>& said, const data::Json& saved,
                   const std::string& file) {
   refuse_another(saved, under_said_names(saved, choices, said), file);
   RunConfig config = config_from_json(saved, file);

@@ -1,10 +1,10 @@
 // The configuration of a run that goes on: what the command line leaves open is as it was saved.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 
+#include "data/files/json.hpp"
 #include "train/config/run_config.hpp"
 
 namespace skytape::train {
@@ -14,6 +14,6 @@ namespace skytape::train {
 /// Device and data root are the saved ones unless said. UsageError for a value that makes another
 /// run of it.
 [[nodiscard]] RunConfig resumed(Choices choices, const std::set<std::string>& said,
-                                const nlohmann::json& saved, const std::string& file);
+                                const data::Json& saved, const std::string& file);
 
 }  // namespace skytape::train

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
@@ -17,7 +16,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 /// Keys of a recipe that are options of the method: `features` stands for `<method>.features`.
 constexpr std::string_view kShared[] = {"features", "attention_dropout"};
@@ -457,7 +456,7 @@ RunConfig resolve(const Choices& choices) {
   return config;
 }
 
-bool is_pretraining(const json& config) { return config.value("phase", "") == "pretraining"; }
+bool is_pretraining(const Json& config) { return config.value("phase", "") == "pretraining"; }
 
 RunConfig with_mask_token(RunConfig config) {
   config.mask_token = true;
@@ -465,7 +464,7 @@ RunConfig with_mask_token(RunConfig config) {
   return config;
 }
 
-RunConfig with_vocabulary(RunConfig config, const json& provenance) {
+RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
   if (!data::has_vocabulary(provenance)) return config;
   config.vocabulary = std::make_shared<data::Vocabulary>(data::vocabulary_in(provenance));
   const bool first = config.model.objective == nn::Objective::predict_masked;
@@ -482,12 +481,12 @@ RunConfig pretraining_of(const RunConfig& config) {
   return first;
 }
 
-json to_json(const RunConfig& config) {
-  json settings = json::object();
+Json to_json(const RunConfig& config) {
+  Json settings = Json::object();
   for (const Setting& s : config.settings) {
     settings[s.key] = {{"value", s.value}, {"origin", s.origin}};
   }
-  json saved = {{"task", config.task->name},     {"attention", config.method->name},
+  Json saved = {{"task", config.task->name},     {"attention", config.method->name},
                 {"recipe", config.recipe},       {"seed", config.seed},
                 {"device", name(config.device)}, {"settings", std::move(settings)}};
   if (config.model.objective == nn::Objective::predict_masked) saved["phase"] = "pretraining";
@@ -495,24 +494,23 @@ json to_json(const RunConfig& config) {
   return saved;
 }
 
-RunConfig config_from_json(const json& saved, const std::string& file) {
+RunConfig config_from_json(const Json& saved, const std::string& file) {
   RunConfig config;
   try {
     config.recipe = saved.at("recipe").get<std::string>();
     config.task = &data::find_task(saved.at("task").get<std::string>());
     config.method = &attention::find(saved.at("attention").get<std::string>());
     config.seed = saved.at("seed").get<std::uint64_t>();
-    const json settings = in_todays_spelling(saved.at("settings"));
+    const Json settings = in_todays_spelling(saved.at("settings"));
     for (const auto& [key, entry] : settings.items()) {
       config.settings.push_back(
           {key, entry.at("value").get<std::string>(), entry.at("origin").get<std::string>()});
     }
     config.mask_token = saved.value("mask_token", false);
-  } catch (const json::exception& e) {
-    throw DataError(
-        fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(e)));
+  } catch (const data::JsonError& e) {
+    throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
   }
-  const json provenance = saved.value("data_provenance", json());
+  const Json& provenance = saved["data_provenance"];
   if (data::has_vocabulary(provenance)) {
     config.vocabulary = std::make_shared<data::Vocabulary>(data::vocabulary_in(provenance));
   }
@@ -520,8 +518,8 @@ RunConfig config_from_json(const json& saved, const std::string& file) {
   return is_pretraining(saved) ? pretraining_of(config) : config;
 }
 
-json in_todays_spelling(const json& settings) {
-  json today = json::object();
+Json in_todays_spelling(const Json& settings) {
+  Json today = Json::object();
   for (const auto& [saved_key, saved_entry] : settings.items()) {
     const bool is_text = saved_entry.is_object() && saved_entry.contains("value") &&
                          saved_entry["value"].is_string();
@@ -533,37 +531,37 @@ json in_todays_spelling(const json& settings) {
   return today;
 }
 
-std::string first_difference(const json& saved, const json& wanted) {
-  const auto differs = [](const std::string& key, const json& there, const json& here) {
+std::string first_difference(const Json& saved, const Json& wanted) {
+  const auto differs = [](const std::string& key, const Json& there, const Json& here) {
     return fmt::format("{}: {} there, {} here", key,
                        there.is_null() ? "absent" : data::json_text(there),
                        here.is_null() ? "absent" : data::json_text(here));
   };
   for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
-    const json there = saved.value(key, json());
-    const json here = wanted.value(key, json());
+    const Json& there = saved[key];
+    const Json& here = wanted[key];
     if (there == here) continue;
     if (key != std::string_view("data") || !there.is_object() || !here.is_object()) {
       return differs(key, there, here);
     }
     for (const char* part : {"name", "train", "dev", "test"}) {  // the first, not a page of them
-      const json one = there.value(part, json()), other = here.value(part, json());
+      const Json &one = there[part], &other = here[part];
       const bool split = one.is_object() && other.is_object();
       if (one == other) continue;
-      return differs(fmt::format("data, {}", part), split ? one.value("fingerprint", json()) : one,
-                     split ? other.value("fingerprint", json()) : other);
+      return differs(fmt::format("data, {}", part), split ? one["fingerprint"] : one,
+                     split ? other["fingerprint"] : other);
     }
     return differs(key, there, here);
   }
-  const json there = in_todays_spelling(saved.value("settings", json::object()));
-  const json here = in_todays_spelling(wanted.value("settings", json::object()));
-  const auto value = [](const json& settings, const std::string& key) {
-    const auto found = settings.find(key);
-    if (found != settings.end() && found->is_object()) return found->value("value", json());
+  const Json there = in_todays_spelling(saved["settings"]);
+  const Json here = in_todays_spelling(wanted["settings"]);
+  const auto value = [](const Json& settings, const std::string& key) {
+    const Json* found = settings.find(key);
+    if (found != nullptr && found->is_object()) return (*found)["value"];
     const KeyInfo* info = find_key(key);  // saved before the key existed
-    return info == nullptr || info->before.empty() ? json() : json(std::string(info->before));
+    return info == nullptr || info->before.empty() ? Json() : Json(std::string(info->before));
   };
-  for (const json& side : {here, there}) {
+  for (const Json& side : {here, there}) {
     for (const auto& [key, entry] : side.items()) {
       if (value(there, key) != value(here, key)) {
         return differs(key, value(there, key), value(here, key));

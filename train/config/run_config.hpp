@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include "attention/method.hpp"
 #include "data/batches.hpp"
+#include "data/files/json.hpp"
 #include "data/masking.hpp"
 #include "data/prepare.hpp"
 #include "nn/model.hpp"
@@ -103,32 +103,31 @@ inline constexpr const char* kPrecisionHelp =
 [[nodiscard]] RunConfig resolve(const Choices& choices);
 
 /// What decides the run's numbers, as config.json and checkpoints store it.
-[[nodiscard]] nlohmann::json to_json(const RunConfig& config);
+[[nodiscard]] data::Json to_json(const RunConfig& config);
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
-[[nodiscard]] RunConfig config_from_json(const nlohmann::json& json, const std::string& file);
+[[nodiscard]] RunConfig config_from_json(const data::Json& json, const std::string& file);
 
 /// The settings of a config.json with the methods' options in today's spelling, whatever version of
 /// the program wrote them.
-[[nodiscard]] nlohmann::json in_todays_spelling(const nlohmann::json& settings);
+[[nodiscard]] data::Json in_todays_spelling(const data::Json& settings);
 
 /// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
 /// Empty when `saved` is the same run. Devices may differ.
-[[nodiscard]] std::string first_difference(const nlohmann::json& saved,
-                                           const nlohmann::json& wanted);
+[[nodiscard]] std::string first_difference(const data::Json& saved, const data::Json& wanted);
 
 /// The first phase of a run with pretrain_steps: the same encoder, data and batches, trained to
 /// predict hidden tokens by a schedule of its own.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
 /// Whether a config.json is that of a pre-training, which has no classes.
-[[nodiscard]] bool is_pretraining(const nlohmann::json& config);
+[[nodiscard]] bool is_pretraining(const data::Json& config);
 
 /// The same run with a row for hidden tokens: it starts from weights that were pre-trained.
 [[nodiscard]] RunConfig with_mask_token(RunConfig config);
 
 /// The same run on data that bring a vocabulary, as the provenance of a prepared set says; the
 /// vocabulary decides how many ids the model has.
-[[nodiscard]] RunConfig with_vocabulary(RunConfig config, const nlohmann::json& provenance);
+[[nodiscard]] RunConfig with_vocabulary(RunConfig config, const data::Json& provenance);
 
 /// A table of key, value, origin: what --print-config shows.
 [[nodiscard]] std::string to_text(const RunConfig& config);

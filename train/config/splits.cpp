@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "tensor/kernels/layer_norm.hpp"
@@ -51,10 +50,10 @@ RunConfig fitted(const RunConfig& config, const data::Dataset& train) {
   return with_vocabulary(config, data::try_parse_json(train.provenance()));
 }
 
-nlohmann::json model_facts(const RunConfig& config, const data::Dataset& train) {
+data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
   const data::TaskInfo& task = *config.task;
   const nn::ModelConfig& model = config.model;
-  const nlohmann::json provenance = data::try_parse_json(train.provenance());
+  const data::Json provenance = data::try_parse_json(train.provenance());
   const auto of_data = [&](const char* key, auto otherwise) {
     return provenance.is_object() ? provenance.value(key, otherwise) : otherwise;
   };
@@ -82,8 +81,8 @@ nlohmann::json model_facts(const RunConfig& config, const data::Dataset& train) 
           {"layer_norm_epsilon", tensor::kLayerNormEpsilon}};
 }
 
-nlohmann::json facts(const Splits& splits) {
-  const auto of = [](const data::Dataset& split) -> nlohmann::json {
+data::Json facts(const Splits& splits) {
+  const auto of = [](const data::Dataset& split) -> data::Json {
     return {{"examples", split.size()}, {"fingerprint", split.fingerprint()}};
   };
   return {{"name", splits.train.name()},

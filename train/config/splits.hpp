@@ -2,9 +2,9 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 
 #include "data/cache/dataset.hpp"
+#include "data/files/json.hpp"
 #include "data/prepare.hpp"
 #include "train/config/run_config.hpp"
 #include "train/process/progress.hpp"
@@ -27,9 +27,9 @@ struct Splits {
 [[nodiscard]] RunConfig fitted(const RunConfig& config, const data::Dataset& train);
 
 /// What a reader of the weights without skytape must know besides them: runs/checkpoint.md lists it.
-[[nodiscard]] nlohmann::json model_facts(const RunConfig& config, const data::Dataset& train);
+[[nodiscard]] data::Json model_facts(const RunConfig& config, const data::Dataset& train);
 
 /// What the splits are called, their fingerprints and sizes: {"name", "train": {…}, …}.
-[[nodiscard]] nlohmann::json facts(const Splits& splits);
+[[nodiscard]] data::Json facts(const Splits& splits);
 
 }  // namespace skytape::train

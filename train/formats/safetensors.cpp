@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
@@ -18,7 +17,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
 constexpr const char* kChecksumKey = "skytape.checksum";
@@ -57,7 +56,7 @@ std::uint64_t bytes_needed(const std::filesystem::path& path, const Entry& entry
   return bytes;
 }
 
-Entry parse_entry(const std::filesystem::path& path, const std::string& name, const json& value) {
+Entry parse_entry(const std::filesystem::path& path, const std::string& name, const Json& value) {
   Entry entry;
   entry.name = name;
   const auto dtype = value.at("dtype").get<std::string>();
@@ -69,8 +68,8 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
     refuse(path, fmt::format("tensor {} has dtype {}, expected F32, F64 or I32", name, dtype));
   }
   std::vector<std::int64_t> sizes;
-  for (const json& size : value.at("shape")) {
-    if (!size.is_number_unsigned()) {
+  for (const Json& size : value.at("shape")) {
+    if (!size.is_natural()) {
       refuse(path, fmt::format("tensor {}: a size is no natural number", name));
     }
     sizes.push_back(size.get<std::int64_t>());
@@ -81,9 +80,8 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
                              Shape::kMaxRank));
   }
   entry.shape = Shape(sizes);
-  const json& range = value.at("data_offsets");
-  if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() ||
-      !range[1].is_number_unsigned()) {
+  const Json& range = value.at("data_offsets");
+  if (!range.is_array() || range.size() != 2 || !range[0].is_natural() || !range[1].is_natural()) {
     refuse(path, fmt::format("tensor {}: data_offsets must be two natural numbers", name));
   }
   entry.begin = range[0].get<std::uint64_t>();
@@ -143,7 +141,7 @@ const Tensor* SafetensorsFile::find(const std::string& name) const {
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        Metadata metadata) {
   std::vector<NamedTensor> on_host;
-  json header = json::object();
+  Json header = Json::object();
   std::uint64_t at = 0;
   std::uint64_t sum = 0;
   for (const auto& [name, tensor] : tensors) {
@@ -152,7 +150,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
     header[name] = {
         {"dtype", format_name(tensor.dtype())},
         {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
-        {"data_offsets", {at, end}}};
+        {"data_offsets", Json::array({at, end})}};
     at = end;
     sum = data::checksum(bytes_of(on_host.back().second), sum);
   }
@@ -190,7 +188,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
   SafetensorsFile file;
   std::vector<Entry> entries;
   try {
-    const json header = data::parse_json(read_bytes(in, length, path));
+    const Json header = data::parse_json(read_bytes(in, length, path));
     if (!header.is_object()) refuse(path, "its header is no JSON object");
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__") {
@@ -199,8 +197,8 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
         entries.push_back(parse_entry(path, name, value));
       }
     }
-  } catch (const json::exception& e) {
-    refuse(path, fmt::format("its header: {}", data::problem_of(e)));
+  } catch (const data::JsonError& e) {
+    refuse(path, fmt::format("its header: {}", e.what()));
   }
   const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   check_ranges(path, entries, data_bytes);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
@@ -13,7 +12,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 std::string print(const Column& column, const Cell& cell) {
   if (cell.kind == Cell::Kind::missing) return "-";
@@ -113,17 +112,17 @@ std::string to_html(const Table& table) {
       html_escaped(table.title), head, body, notes);
 }
 
-json to_json(const Table& table) {
-  json titles = json::array(), rows = json::array();
+Json to_json(const Table& table) {
+  Json titles = Json::array(), rows = Json::array();
   for (const Column& column : table.columns) titles.push_back(column.title);
   for (const auto& row : table.rows) {
-    json cells = json::array();
+    Json cells = Json::array();
     for (const Cell& cell : row) {
       if (cell.kind == Cell::Kind::number) {
-        cells.push_back(std::isfinite(cell.number) ? json(cell.number)
-                                                   : json(fmt::format("{}", cell.number)));
+        cells.push_back(std::isfinite(cell.number) ? Json(cell.number)
+                                                   : Json(fmt::format("{}", cell.number)));
       } else {
-        cells.push_back(cell.kind == Cell::Kind::words ? json(cell.words) : json());
+        cells.push_back(cell.kind == Cell::Kind::words ? Json(cell.words) : Json());
       }
     }
     rows.push_back(std::move(cells));
@@ -131,14 +130,15 @@ json to_json(const Table& table) {
   return {{"title", table.title}, {"columns", titles}, {"rows", rows}, {"notes", table.notes}};
 }
 
-Table table_from_json(const json& j, const std::string& file) {
+Table table_from_json(const Json& j, const std::string& file) {
   Table table;
   try {
     table.title = j.at("title").get<std::string>();
-    for (const json& title : j.at("columns")) table.columns.push_back({title, "{:.4g}"});
-    for (const json& row : j.at("rows")) {
+    for (const Json& title : j.at("columns"))
+      table.columns.push_back({title.get<std::string>(), "{:.4g}"});
+    for (const Json& row : j.at("rows")) {
       std::vector<Cell> cells;
-      for (const json& cell : row) {
+      for (const Json& cell : row) {
         cells.push_back(cell.is_number()   ? Cell(cell.get<double>())
                         : cell.is_string() ? Cell(cell.get<std::string>())
                                            : Cell());
@@ -147,7 +147,7 @@ Table table_from_json(const json& j, const std::string& file) {
     }
     table.notes = j.at("notes").get<std::vector<std::string>>();
   } catch (const std::exception& error) {  // also a row of another width
-    throw DataError(fmt::format("{}: not a table of ours: {}", file, data::problem_of(error)));
+    throw DataError(fmt::format("{}: not a table of ours: {}", file, error.what()));
   }
   return table;
 }

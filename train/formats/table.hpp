@@ -2,11 +2,12 @@
 // missing ("-", in JSON null), never as zero.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "data/files/json.hpp"
 
 namespace skytape::train {
 
@@ -48,9 +49,9 @@ struct Table {
 [[nodiscard]] std::string to_html(const Table& table);
 /// {"title", "columns": [titles], "rows": [[…]], "notes"}. Numbers are whole, not as printed; one
 /// that is not finite is written in words.
-[[nodiscard]] nlohmann::json to_json(const Table& table);
+[[nodiscard]] data::Json to_json(const Table& table);
 
 /// The table that to_json() wrote. DataError naming `file` if it is none.
-[[nodiscard]] Table table_from_json(const nlohmann::json& j, const std::string& file);
+[[nodiscard]] Table table_from_json(const data::Json& j, const std::string& file);
 
 }  // namespace skytape::train

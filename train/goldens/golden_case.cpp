@@ -4,7 +4,6 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 
@@ -12,11 +11,11 @@ namespace skytape {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 using Status = GoldenRow::Status;
 
 /// An option's value as a user would type it.
-std::string option_text(const json& value) {
+std::string option_text(const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
   if (value.is_string()) return value.get<std::string>();
   return data::json_text(value);  // numbers, with every digit
@@ -63,12 +62,12 @@ GoldenCase read_golden_case(const fs::path& folder) {
   try {
     std::ifstream stream(file);
     if (!stream) throw DataError(join(file.string(), ": cannot be read"));
-    const json meta = data::parse_json(std::string(std::istreambuf_iterator<char>(stream), {}));
+    const Json meta = data::parse_json(std::string(std::istreambuf_iterator<char>(stream), {}));
     c.method = meta.at("variant").get<std::string>();
     for (const auto& [key, value] : meta.at("options").items()) {
       if (!value.is_null()) c.options[key] = option_text(value);  // null: the method's own choice
     }
-    for (const json& array : meta.at("arrays")) {
+    for (const Json& array : meta.at("arrays")) {
       const fs::path name = array.at("file").get<std::string>();
       if (name.has_parent_path()) {
         throw DataError(join(file.string(), ": array file ", name, " must lie beside it"));
@@ -79,8 +78,8 @@ GoldenCase read_golden_case(const fs::path& folder) {
       }
       c.arrays[array.at("name").get<std::string>()] = std::move(values);
     }
-  } catch (const json::exception& problem) {
-    throw DataError(join(file.string(), ": ", data::problem_of(problem)));
+  } catch (const data::JsonError& problem) {
+    throw DataError(join(file.string(), ": ", problem.what()));
   }
   return c;
 }

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <csignal>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "data/files/json.hpp"
@@ -31,19 +30,19 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kRateSteps = 5;  // steps that the first estimate of the rate waits for
 
 /// The configuration, and with what the run started: what checkpoints keep. It names no place.
-json full_config(const RunConfig& config, const Splits& splits, const TrainOptions& options) {
-  json j = to_json(config);
+Json full_config(const RunConfig& config, const Splits& splits, const TrainOptions& options) {
+  Json j = to_json(config);
   const fs::path saved = options.out / "config.json";
   if (!options.init.empty()) {
     j["init"] = weights_fingerprint(checkpoint_in(options.init));
   } else if (options.existing == RunFolder::Existing::resume && fs::exists(saved)) {
-    const json before = read_json(saved);  // its checkpoint holds what the weights became
+    const Json before = read_json(saved);  // its checkpoint holds what the weights became
     if (before.contains("init")) j["init"] = before["init"];
   }
   j["data"] = facts(splits);
@@ -151,7 +150,7 @@ class Run {
 
   /// Says that --resume begins at the beginning, and refuses to where steps have been lost.
   void start_anew() {
-    const std::vector<json> metrics = read_metrics(options_.out / "metrics.jsonl");
+    const std::vector<Json> metrics = read_metrics(options_.out / "metrics.jsonl");
     if (!metrics.empty()) {
       throw DataError(fmt::format(
           "{}: metrics up to step {}, but last.safetensors is missing: nothing to go on from; "
@@ -217,22 +216,22 @@ class Run {
 
   /// config.json stays where it is: it alone also says where the data lie, from any folder.
   void write_config() const {
-    json own = json_;
+    Json own = json_;
     own["data_root"] = fs::absolute(config_.data_root).lexically_normal().string();
     folder_.write_json(folder_.config(), own);
   }
 
   /// Bits are promised for the same device, threads and program only.
-  void warn_if_elsewhere(const json& saved) {
-    const auto differs = [&](const char* what, const json& there, const json& here) {
+  void warn_if_elsewhere(const Json& saved) {
+    const auto differs = [&](const char* what, const Json& there, const Json& here) {
       if (there == here) return;
       progress_.line(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
                                  data::json_text(there), data::json_text(here)));
     };
-    const json machine = saved.value("machine", json::object());
-    differs("device", saved.value("device", json()), json_["device"]);
-    differs("number of threads", machine.value("threads", json()), json_["machine"]["threads"]);
-    differs("revision", saved.value("revision", json()), json_["revision"]);
+    const Json& machine = saved["machine"];
+    differs("device", saved["device"], json_["device"]);
+    differs("number of threads", machine["threads"], json_["machine"]["threads"]);
+    differs("revision", saved["revision"], json_["revision"]);
   }
 
   void announce() {
@@ -462,7 +461,7 @@ class Run {
   int finish_pretraining() {
     const Evaluation e = evaluate_split(splits_.dev, config_.eval_examples, "dev");
     if (e.interrupted) return say_stopped();
-    const json result = pretraining_result_json(config_, json_, state_, e);
+    const Json result = pretraining_result_json(config_, json_, state_, e);
     folder_.write_json(folder_.result(), result);
     progress_.line(fmt::format("pre-training done: {}; {}", to_text(e), folder_.last().string()));
     return 0;
@@ -492,7 +491,7 @@ class Run {
                           {"final_loss", e.loss},
                           {"final_accuracy", e.accuracy}});
     }
-    const json result = result_json(config_, json_, outcome);
+    const Json result = result_json(config_, json_, outcome);
     folder_.write_json(folder_.result(), result);
     print_result(result, folder_.result());
     const std::string warning = baseline_warning(config_, outcome.test);
@@ -504,8 +503,8 @@ class Run {
   Progress progress_;
   Splits splits_;
   const RunConfig config_;
-  json json_;                            // config.json
-  std::optional<json> finished_before_;  // result.json of an earlier process
+  Json json_;                            // config.json
+  std::optional<Json> finished_before_;  // result.json of an earlier process
   RunFolder folder_;
   nn::Model model_;
   const TimeLeft time_left_;

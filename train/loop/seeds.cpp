@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "train/config/run_config.hpp"
 #include "train/loop/loop.hpp"
 
@@ -16,7 +16,7 @@ namespace skytape::train {
 /// A seed with its result.json; nothing where the run is not finished.
 struct SeedResult {
   std::uint64_t seed = 0;
-  std::optional<nlohmann::json> result;
+  std::optional<data::Json> result;
 };
 
 /// Trains `choices` under `count` seeds, the given one and those after it, each in its own run

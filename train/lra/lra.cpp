@@ -8,13 +8,14 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/splits.hpp"
 #include "train/process/child_process.hpp"
 #include "train/process/progress.hpp"
@@ -25,7 +26,7 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 using Clock = std::chrono::steady_clock;
 
 /// The values of an axis; one empty value stands for "as the recipe says".
@@ -115,7 +116,7 @@ class Grid {
 
   /// Finds out which cells are finished and which have no data.
   void sort_out() {
-    std::map<std::string, json> data;        // by task
+    std::map<std::string, Json> data;        // by task
     std::map<std::string, std::string> why;  // a task has no data
     for (const GridCell& cell : cells_) {
       const std::string task(cell.config.task->name);
@@ -131,7 +132,7 @@ class Grid {
         failed_.push_back(cell.folder);
         continue;
       }
-      json config = to_json(cell.config);
+      Json config = to_json(cell.config);
       config["data"] = data[task];
       const bool finished = finished_result(options_.out / cell.folder, config).has_value();
       finished_ += finished;
@@ -176,7 +177,7 @@ class Grid {
   void say_finished(const Running& run, int code) {
     const fs::path folder = options_.out / run.cell->folder;
     if (code == 0) {
-      const json result = read_result(folder / "result.json");
+      const Json result = read_result(folder / "result.json");
       const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
       progress_.line(
           fmt::format("[{}/{}] {}: dev {:.2f} %, test {:.2f} %, {}, {:.0f} MB", run.number, to_run_,
@@ -207,8 +208,8 @@ class Grid {
 
   int say_end() {
     if (!failed_.empty()) {
-      progress_.line(fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(),
-                                 fmt::join(failed_, ", ")));
+      progress_.line(
+          fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(), listed(failed_)));
     }
     if (signal_received() != 0) {
       progress_.line("stopped by a signal: the same command goes on");

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "train/formats/table.hpp"
 #include "train/papers/paper_results.hpp"
 #include "train/runs/time_to_accuracy.hpp"
@@ -24,7 +24,7 @@ struct FinishedRun {
   std::uint64_t seed = 0;
   double dev = 0, test = 0;  // accuracy, shares
   TimeToAccuracy times;      // empty in results of older programs
-  nlohmann::json config;     // config.json
+  data::Json config;         // config.json
 };
 
 struct FoundRuns {
@@ -38,12 +38,12 @@ struct FoundRuns {
 
 /// A run that the table must show, finished or not.
 struct WantedRun {
-  std::string folder;     // where it would lie
-  nlohmann::json config;  // to_json() of its configuration
+  std::string folder;  // where it would lie
+  data::Json config;   // to_json() of its configuration
 };
 
 /// Recipe and what the user set, sorted by key: "skytape", "skytape, lr=1e-3, steps=500".
-[[nodiscard]] std::string settings_of(const nlohmann::json& config);
+[[nodiscard]] std::string settings_of(const data::Json& config);
 
 struct TableCell {
   std::vector<double> dev, test;  // percent, one per seed

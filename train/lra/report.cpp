@@ -1,18 +1,16 @@
 #include "train/lra/report.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ctime>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
 #include "train/formats/html.hpp"
@@ -30,15 +28,15 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 
 /// A run, finished or not, as its files tell it.
 struct Run {
   std::string folder, task, attention, settings, revision, machine;
   std::uint64_t seed = 0;
   std::int64_t step = 0, steps = 0;  // where it is, and where it goes
-  json result;                       // null: not finished
-  json last;                         // its last training metric; null: none yet
+  Json result;                       // null: not finished
+  Json last;                         // its last training metric; null: none yet
   // Curves; seconds are those of training, without evaluations and pauses.
   std::vector<double> step_at, seconds_at, loss;
   std::vector<double> dev_step_at, dev_seconds_at, dev_accuracy;  // per cent
@@ -55,7 +53,7 @@ struct Study {
 
 void read_curves(Run& run, const fs::path& metrics) {
   double seconds = 0;
-  for (const json& metric : read_metrics(metrics)) {
+  for (const Json& metric : read_metrics(metrics)) {
     const auto step = metric.at("step").get<std::int64_t>();
     const std::string kind = metric.value("kind", "");
     if (kind == "train") {
@@ -74,7 +72,7 @@ void read_curves(Run& run, const fs::path& metrics) {
 }
 
 Run read_run(const fs::path& folder) {
-  const json config = read_json(folder / "config.json");
+  const Json config = read_json(folder / "config.json");
   Run run;
   run.folder = folder.filename().string();
   run.task = config.at("data").at("name").get<std::string>();
@@ -100,7 +98,7 @@ std::vector<Study> read_studies(const fs::path& folder) {
   std::sort(pictures.begin(), pictures.end());
   std::vector<Study> studies;
   for (const fs::path& file : files) {
-    const json j = read_json(file);
+    const Json j = read_json(file);
     if (!j.contains("experiment") || !j.contains("tables")) continue;
     Study study;
     study.name = j.at("experiment").get<std::string>();
@@ -108,7 +106,7 @@ std::vector<Study> read_studies(const fs::path& folder) {
         fmt::format("{}; revision {}; {}; {}", j.at("date").get<std::string>(),
                     j.at("revision").get<std::string>(),
                     j.at("machine").at("cpu").get<std::string>(), data::json_text(j.at("facts")));
-    for (const json& table : j.at("tables")) {
+    for (const auto& [name, table] : j.at("tables").items()) {
       study.tables.push_back(table_from_json(table, file.string()));
     }
     if (studies.empty()) study.pictures = pictures;
@@ -147,12 +145,12 @@ Found read_all(const fs::path& root) {
       }
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
       found.skipped.push_back(
-          fmt::format("{}: broken: {}", folder.filename().string(), data::problem_of(broken)));
+          fmt::format("{}: broken: {}", folder.filename().string(), broken.what()));
     }
   }
   if (found.runs.empty() && found.studies.empty()) {
     throw DataError(fmt::format("report: {}: no run and no study there{}{}", root.string(),
-                                found.skipped.empty() ? "" : "; ", fmt::join(found.skipped, "; ")));
+                                found.skipped.empty() ? "" : "; ", listed(found.skipped, "; ")));
   }
   return found;
 }
@@ -200,7 +198,7 @@ Figure curves(const std::string& task, const std::vector<Run>& runs) {
   return figure;
 }
 
-Cell number(const json& object, const char* key, double scale = 1) {
+Cell number(const Json& object, const char* key, double scale = 1) {
   if (!object.is_object() || !object.contains(key) || !object[key].is_number()) return {};
   return scale * object.at(key).get<double>();
 }
@@ -226,7 +224,7 @@ Table table_of(const std::vector<Run>& runs) {
               {}};
   for (const Run& run : runs) {
     const bool finished = !run.result.is_null();
-    const json& speed = finished ? run.result : run.last;
+    const Json& speed = finished ? run.result : run.last;
     const std::string state =
         finished ? fmt::format("{} steps", grouped(run.result.at("steps").get<std::int64_t>()))
                  : fmt::format("at {} of {}", grouped(run.step), grouped(run.steps));
@@ -281,11 +279,11 @@ ReportSummary write_report(const ReportOptions& options) {
   for (const Run& run : found.runs)
     ++(run.result.is_null() ? summary.unfinished : summary.finished);
 
-  const json machine = machine_facts();
+  const Json machine = machine_facts();
   std::string body = fmt::format(
-      "<h1>skytape: {}</h1>\n<p class=\"facts\">{:%Y-%m-%d %H:%M} UTC; revision {}; made on {}, {} "
+      "<h1>skytape: {}</h1>\n<p class=\"facts\">{} UTC; revision {}; made on {}, {} "
       "cores; runs: {} finished, {} not; studies: {}.</p>\n",
-      html_escaped(options.runs.string()), fmt::gmtime(std::time(nullptr)), revision(),
+      html_escaped(options.runs.string()), utc_now("%Y-%m-%d %H:%M"), revision(),
       html_escaped(machine.at("cpu").get<std::string>()), machine.at("cores").get<int>(),
       summary.finished, summary.unfinished, summary.studies);
   if (summary.finished > 0) {

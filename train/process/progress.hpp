@@ -51,6 +51,9 @@ class Progress {
 /// "35 s", "12 min", "4.3 h".
 [[nodiscard]] std::string duration_text(double seconds);
 
+/// The time of day or the date now, in UTC, as strftime() writes it.
+[[nodiscard]] std::string utc_now(const char* format);
+
 /// "1,234,567".
 [[nodiscard]] std::string grouped(std::int64_t count);
 

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
@@ -67,7 +67,7 @@ std::string build_facts() {
                      kHaveCuda && !kSimulated ? ", cuBLAS on the GPU" : "", kCuda);
 }
 
-nlohmann::json machine_facts() {
+data::Json machine_facts() {
   const auto pages = static_cast<std::int64_t>(::sysconf(_SC_PHYS_PAGES));
   const auto page = static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
   return {{"cpu", cpu_name()},

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "data/files/json.hpp"
 #include "tensor/core/device.hpp"
 
 namespace skytape::train {
@@ -16,7 +16,7 @@ namespace skytape::train {
 [[nodiscard]] std::string build_facts();
 
 /// {"cpu", "cores", "threads", "memory_bytes", "system", "gemm", "compiler", "revision", "cuda"}.
-[[nodiscard]] nlohmann::json machine_facts();
+[[nodiscard]] data::Json machine_facts();
 
 /// The most resident memory of this process so far, bytes, and a fresh start of that count. Where
 /// the kernel has no such thing (not Linux) the count goes on.

@@ -1,7 +1,6 @@
 #include "train/runs/checkpoint.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
@@ -10,7 +9,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 constexpr const char* kFirstMoment = "optimizer.exp_avg.";
 constexpr const char* kSecondMoment = "optimizer.exp_avg_sq.";
@@ -23,7 +22,7 @@ Tensor view(const Tensor& flat, const Parameter& p) {
   return flat.slice(p.offset, p.offset + p.shape.numel()).reshape(p.shape);
 }
 
-json state_json(const RunState& s, std::int64_t summed_steps) {
+Json state_json(const RunState& s, std::int64_t summed_steps) {
   return {{"step", s.step},
           {"epoch", s.cursor.epoch},
           {"position", s.cursor.position},
@@ -39,20 +38,21 @@ json state_json(const RunState& s, std::int64_t summed_steps) {
           {"summed_steps", summed_steps}};
 }
 
-RunState state_from(const json& j) {
+RunState state_from(const Json& j) {
+  const auto read = [&]<class T>(const char* key, T& target) { target = j.at(key).get<T>(); };
   RunState s;
-  j.at("step").get_to(s.step);
-  j.at("epoch").get_to(s.cursor.epoch);
-  j.at("position").get_to(s.cursor.position);
-  j.at("evaluated").get_to(s.evaluated);
-  j.at("best_metric").get_to(s.best_metric);
-  j.at("best_step").get_to(s.best_step);
-  j.at("stale").get_to(s.stale);
-  j.at("selecting").get_to(s.selecting);
-  j.at("tokens").get_to(s.tokens);
-  j.at("train_seconds").get_to(s.train_seconds);
-  j.at("waited_seconds").get_to(s.waited_seconds);
-  s.reached = time_to_accuracy_from(j.value("time_to_accuracy", json::object()));
+  read("step", s.step);
+  read("epoch", s.cursor.epoch);
+  read("position", s.cursor.position);
+  read("evaluated", s.evaluated);
+  read("best_metric", s.best_metric);
+  read("best_step", s.best_step);
+  read("stale", s.stale);
+  read("selecting", s.selecting);
+  read("tokens", s.tokens);
+  read("train_seconds", s.train_seconds);
+  read("waited_seconds", s.waited_seconds);
+  s.reached = time_to_accuracy_from(j["time_to_accuracy"]);
   return s;
 }
 
@@ -80,7 +80,7 @@ void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
-                     const RunState& state, const json& config) {
+                     const RunState& state, const Json& config) {
   if (!tensor::all_finite(model.parameters().values()) || !trainer.metrics_finite()) {
     throw NonFiniteError(fmt::format(
         "train: loss or weights are not finite at step {}; {} keeps the last good state (train "
@@ -104,9 +104,8 @@ CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::p
   try {
     return {data::parse_json(metadata_of(file, path, kConfig)),
             state_from(data::parse_json(metadata_of(file, path, kState)))};
-  } catch (const json::exception& e) {
-    throw DataError(
-        fmt::format("{}: not a checkpoint of skytape: {}", path.string(), data::problem_of(e)));
+  } catch (const data::JsonError& e) {
+    throw DataError(fmt::format("{}: not a checkpoint of skytape: {}", path.string(), e.what()));
   }
 }
 

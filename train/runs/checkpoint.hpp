@@ -6,10 +6,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "data/batches.hpp"
+#include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/runs/time_to_accuracy.hpp"
@@ -35,11 +35,11 @@ struct RunState {
 /// Writes the run as it stands. Error if a weight is not finite (NonFiniteError) or the disk full;
 /// the file of that name stays whole either way.
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
-                     const RunState& state, const nlohmann::json& config);
+                     const RunState& state, const data::Json& config);
 
 /// What a checkpoint says about itself. DataError naming `path` for a file that is none of ours.
 struct CheckpointFacts {
-  nlohmann::json config;
+  data::Json config;
   RunState state;
 };
 [[nodiscard]] CheckpointFacts read_facts(const SafetensorsFile& file,

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -12,8 +12,7 @@
 
 namespace skytape::train {
 
-nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_config,
-                           const Outcome& o) {
+data::Json result_json(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
   const double seconds = std::max(o.state.train_seconds, 1e-9);
   const auto precision = std::find_if(config.settings.begin(), config.settings.end(),
                                       [](const Setting& s) { return s.key == "precision"; });
@@ -53,8 +52,8 @@ nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_c
           {"machine", full_config.at("machine")}};
 }
 
-nlohmann::json pretraining_result_json(const RunConfig& config, const nlohmann::json& full_config,
-                                       const RunState& state, const Evaluation& dev) {
+data::Json pretraining_result_json(const RunConfig& config, const data::Json& full_config,
+                                   const RunState& state, const Evaluation& dev) {
   return {{"task", full_config.at("data").at("name")},
           {"attention", config.method->name},
           {"recipe", config.recipe},
@@ -72,8 +71,8 @@ nlohmann::json pretraining_result_json(const RunConfig& config, const nlohmann::
           {"machine", full_config.at("machine")}};
 }
 
-nlohmann::json read_result(const std::filesystem::path& file) {
-  nlohmann::json result = read_json(file);
+data::Json read_result(const std::filesystem::path& file) {
+  data::Json result = read_json(file);
   const auto lacks = [&](const char* key, const char* expected) {
     throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), expected, key));
   };
@@ -95,8 +94,8 @@ nlohmann::json read_result(const std::filesystem::path& file) {
   return result;
 }
 
-std::optional<nlohmann::json> finished_result(const std::filesystem::path& folder,
-                                              const nlohmann::json& full_config) {
+std::optional<data::Json> finished_result(const std::filesystem::path& folder,
+                                          const data::Json& full_config) {
   const auto config = folder / "config.json", result = folder / "result.json";
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
@@ -108,7 +107,7 @@ std::optional<nlohmann::json> finished_result(const std::filesystem::path& folde
   }
 }
 
-void print_result(const nlohmann::json& r, const std::filesystem::path& file) {
+void print_result(const data::Json& r, const std::filesystem::path& file) {
   fmt::print(
       "{} {}: dev accuracy {:.2f} %, test accuracy {:.2f} % (weights of step {} of {})\n"
       "trained {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB; {}\n",

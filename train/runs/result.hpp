@@ -2,10 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
+#include "data/files/json.hpp"
 #include "train/config/run_config.hpp"
 #include "train/runs/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
@@ -23,25 +23,25 @@ struct Outcome {
 };
 
 /// The object of result.json; `full_config` is that of config.json.
-[[nodiscard]] nlohmann::json result_json(const RunConfig& config, const nlohmann::json& full_config,
-                                         const Outcome& outcome);
+[[nodiscard]] data::Json result_json(const RunConfig& config, const data::Json& full_config,
+                                     const Outcome& outcome);
 
 /// A result.json. DataError naming the file if it is missing, broken, or lacks a figure.
-[[nodiscard]] nlohmann::json read_result(const std::filesystem::path& file);
+[[nodiscard]] data::Json read_result(const std::filesystem::path& file);
 
 /// The result of a run folder that is finished under this configuration, of which task, attention,
 /// recipe, seed, settings and data count. Nothing if there is none, or a broken one: the run goes
 /// on from its checkpoint and writes it anew.
-[[nodiscard]] std::optional<nlohmann::json> finished_result(const std::filesystem::path& folder,
-                                                            const nlohmann::json& full_config);
+[[nodiscard]] std::optional<data::Json> finished_result(const std::filesystem::path& folder,
+                                                        const data::Json& full_config);
 
 /// The figures of a result on stdout.
-void print_result(const nlohmann::json& result, const std::filesystem::path& file);
+void print_result(const data::Json& result, const std::filesystem::path& file);
 
 /// result.json of a pre-training: steps, time, tokens, and the loss over the hidden tokens of dev.
-[[nodiscard]] nlohmann::json pretraining_result_json(const RunConfig& config,
-                                                     const nlohmann::json& full_config,
-                                                     const RunState& state, const Evaluation& dev);
+[[nodiscard]] data::Json pretraining_result_json(const RunConfig& config,
+                                                 const data::Json& full_config,
+                                                 const RunState& state, const Evaluation& dev);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.
 [[nodiscard]] std::string baseline_warning(const RunConfig& config, const Evaluation& test);

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "data/files/json.hpp"
@@ -23,7 +22,7 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 
 constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
 
@@ -49,7 +48,7 @@ void clean(const fs::path& folder, bool all) {
 }
 
 /// The TensorBoard record of a metric.
-std::string event_of(const json& metric) {
+std::string event_of(const Json& metric) {
   std::string group = metric.value("kind", "train");
   if (metric.contains("split")) group = metric["split"].get<std::string>();
   std::vector<Scalar> scalars;
@@ -61,9 +60,9 @@ std::string event_of(const json& metric) {
 }
 
 /// Lines of metrics.jsonl that a run at `step` keeps.
-std::vector<json> kept_metrics(const fs::path& path, std::int64_t step) {
-  std::vector<json> kept = read_metrics(path);
-  std::erase_if(kept, [&](const json& metric) {
+std::vector<Json> kept_metrics(const fs::path& path, std::int64_t step) {
+  std::vector<Json> kept = read_metrics(path);
+  std::erase_if(kept, [&](const Json& metric) {
     return metric.value("kind", "") == "final" || metric.value("step", step + 1) > step;
   });
   return kept;
@@ -144,13 +143,13 @@ void refuse_existing(const fs::path& path) {
 }
 
 void RunFolder::start_metrics(std::int64_t step) {
-  const std::vector<json> kept = kept_metrics(metrics(), step);
+  const std::vector<Json> kept = kept_metrics(metrics(), step);
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename().string().starts_with(kEventsPrefix)) fs::remove(entry.path());
   }
   std::string lines;
   std::string records = event_file_header(wall_time());
-  for (const json& metric : kept) {
+  for (const Json& metric : kept) {
     lines += data::json_text(metric) + "\n";
     records += event_of(metric);
   }
@@ -163,33 +162,33 @@ void RunFolder::start_metrics(std::int64_t step) {
   events_.append(records);
 }
 
-void RunFolder::add_metric(json metric) {
+void RunFolder::add_metric(Json metric) {
   metric["time"] = wall_time();
   metrics_.append(data::json_text(metric) + "\n");
   events_.append(event_of(metric));
 }
 
-void RunFolder::write_json(const fs::path& path, const json& json) const {
+void RunFolder::write_json(const fs::path& path, const Json& json) const {
   data::OutputFile file(path);
-  file.write(data::json_text(json, 2) + "\n");
+  file.write(data::json_text(json, {.indent = 2}) + "\n");
   file.commit();
   sync_folder(path_);
 }
 
-std::vector<json> read_metrics(const fs::path& path) {
-  std::vector<json> metrics;
+std::vector<Json> read_metrics(const fs::path& path) {
+  std::vector<Json> metrics;
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
-    json metric = data::try_parse_json(line);
+    Json metric = data::try_parse_json(line);
     if (metric.is_object()) metrics.push_back(std::move(metric));
   }
   return metrics;
 }
 
-json read_json(const fs::path& path) {
+Json read_json(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
-  json parsed = data::try_parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
+  Json parsed = data::try_parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
   if (!parsed.is_object()) throw DataError(fmt::format("{}: not a JSON object", path.string()));
   return parsed;
 }

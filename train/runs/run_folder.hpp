@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "data/files/json.hpp"
 
 namespace skytape::train {
 
@@ -54,10 +55,10 @@ class RunFolder {
 
   /// One object for metrics.jsonl: "kind" (train, eval, final), "step", numbers. Adds "time" and
   /// mirrors every number to TensorBoard as "<kind or split>/<key>".
-  void add_metric(nlohmann::json metric);
+  void add_metric(data::Json metric);
 
   /// Writes `json` to a file of the folder, whole or not at all.
-  void write_json(const std::filesystem::path& path, const nlohmann::json& json) const;
+  void write_json(const std::filesystem::path& path, const data::Json& json) const;
 
  private:
   void lock();
@@ -72,9 +73,9 @@ void refuse_existing(const std::filesystem::path& path);
 
 /// The objects of a metrics.jsonl, in order; a last line that a crash cut short is left out, and a
 /// missing file is an empty one.
-[[nodiscard]] std::vector<nlohmann::json> read_metrics(const std::filesystem::path& path);
+[[nodiscard]] std::vector<data::Json> read_metrics(const std::filesystem::path& path);
 
 /// Parses a file that holds a JSON object. DataError naming it if it is missing or broken.
-[[nodiscard]] nlohmann::json read_json(const std::filesystem::path& path);
+[[nodiscard]] data::Json read_json(const std::filesystem::path& path);
 
 }  // namespace skytape::train

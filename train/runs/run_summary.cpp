@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "data/files/json.hpp"
@@ -18,20 +17,20 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 
 /// The last training log point, and the best evaluations.
 struct Metrics {
-  json last, most_accurate, lowest_loss;  // null: none yet
+  Json last, most_accurate, lowest_loss;  // null: none yet
 };
 
 Metrics metrics_of(const fs::path& path) {
   Metrics m;
-  for (const json& metric : read_metrics(path)) {
+  for (const Json& metric : read_metrics(path)) {
     const std::string kind = metric.value("kind", "");
     if (kind == "train") m.last = metric;
     if (kind != "eval") continue;
-    const auto better = [&](const json& best, const char* key, double sign) {
+    const auto better = [&](const Json& best, const char* key, double sign) {
       return best.is_null() || sign * metric.value(key, 0.0) > sign * best.value(key, 0.0);
     };
     if (better(m.most_accurate, "accuracy", 1)) m.most_accurate = metric;
@@ -40,19 +39,19 @@ Metrics metrics_of(const fs::path& path) {
   return m;
 }
 
-Cell percent(const json& object, const char* key) {
+Cell percent(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) return {};
   return fmt::format("{:.2f} %", 100 * object.at(key).get<double>());
 }
 
 /// "61.20 % at step 4,500".
-Cell at_step(const Cell& value, const json& metric) {
+Cell at_step(const Cell& value, const Json& metric) {
   if (value.kind == Cell::Kind::missing) return {};
   return fmt::format("{} at step {}", value.words, grouped(metric.value("step", std::int64_t{0})));
 }
 
 /// What the user set: "lr=1e-3, steps=500".
-std::string chosen_settings(const json& settings) {
+std::string chosen_settings(const Json& settings) {
   std::string text;
   for (const auto& [key, entry] : settings.items()) {
     if (!entry.at("origin").get<std::string>().starts_with("--")) continue;
@@ -68,9 +67,9 @@ Cell after(const std::optional<Moment>& moment) {
   return fmt::format("{}, step {}", duration_text(moment->seconds), grouped(moment->step));
 }
 
-void fill(Table& table, const json& config, const json& result, const Metrics& metrics) {
+void fill(Table& table, const Json& config, const Json& result, const Metrics& metrics) {
   const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
-  const auto number = [](const json& object, const char* key, const char* format) -> Cell {
+  const auto number = [](const Json& object, const char* key, const char* format) -> Cell {
     if (!object.is_object() || !object.contains(key)) return {};
     return fmt::format(fmt::runtime(format), object.at(key).get<double>());
   };
@@ -84,7 +83,7 @@ void fill(Table& table, const json& config, const json& result, const Metrics& m
   row("machine", config.at("machine").at("cpu").get<std::string>());
   row("revision", config.at("revision").get<std::string>());
   row("state", result.is_null() ? "not finished" : "finished");
-  const json& last = result.is_null() ? metrics.last : result.at("steps");
+  const Json& last = result.is_null() ? metrics.last : result.at("steps");
   row("steps", last.is_null()     ? Cell()
                : last.is_object() ? Cell(grouped(last.at("step").get<std::int64_t>()))
                                   : Cell(grouped(last.get<std::int64_t>())));
@@ -99,13 +98,12 @@ void fill(Table& table, const json& config, const json& result, const Metrics& m
   const double baseline = trivial_baseline(task).accuracy;
   row("reached without attention",
       baseline < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * baseline)));
-  const TimeToAccuracy times = time_to_accuracy_from(
-      result.is_null() ? json::object() : result.value("time_to_accuracy", json::object()));
+  const TimeToAccuracy times = time_to_accuracy_from(result["time_to_accuracy"]);
   row("above that after", after(times.trivial));
   row("above the papers' best cell after", after(times.paper));
   row("training time",
       result.is_null() ? Cell() : Cell(duration_text(result.at("train_seconds").get<double>())));
-  const json& speed = result.is_null() ? metrics.last : result;
+  const Json& speed = result.is_null() ? metrics.last : result;
   row("steps/s", number(speed, "steps_per_second", "{:.2f}"));
   row("tokens/s", number(speed, "tokens_per_second", "{:.0f}"));
   row("peak memory",
@@ -120,25 +118,24 @@ Table run_summary(const fs::path& folder) {
   if (!fs::exists(folder / "config.json")) {
     throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
   }
-  const json config = read_json(folder / "config.json");
+  const Json config = read_json(folder / "config.json");
   const bool finished = fs::exists(folder / "result.json");
-  const json result = finished ? read_json(folder / "result.json") : json();
+  const Json result = finished ? read_json(folder / "result.json") : Json();
   Table table;
   table.name = "run";
   table.title = folder.string();
   table.columns = {{"what"}, {"value"}};
   try {
     fill(table, config, result, metrics_of(folder / "metrics.jsonl"));
-  } catch (const json::exception& error) {
+  } catch (const data::JsonError& error) {
     throw DataError(fmt::format("{}: config.json or result.json is not one of ours: {}",
-                                folder.string(), data::problem_of(error)));
+                                folder.string(), error.what()));
   }
   return table;
 }
 
-std::int64_t planned_steps(const json& config) {
-  const json::json_pointer place("/settings/steps/value");
-  const json value = config.value(place, json());
+std::int64_t planned_steps(const Json& config) {
+  const Json& value = config["settings"]["steps"]["value"];
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   std::int64_t steps = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
@@ -156,9 +153,8 @@ std::vector<std::string> runs_on(const std::filesystem::path& runs,
     const std::filesystem::path config = entry.path() / "config.json";
     if (!std::filesystem::exists(config, none)) continue;
     try {
-      const nlohmann::json json = read_json(config);
-      const nlohmann::json::json_pointer fingerprint("/data/train/fingerprint");
-      if (json.value(fingerprint, nlohmann::json()) == train_fingerprint) {
+      const Json json = read_json(config);
+      if (json["data"]["train"]["fingerprint"] == train_fingerprint) {
         found.push_back(entry.path().string());
       }
     } catch (const DataError&) {  // not readable as a run: of no data that we know

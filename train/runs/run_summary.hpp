@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "train/formats/table.hpp"
 
 namespace skytape::train {
@@ -16,7 +16,7 @@ namespace skytape::train {
 [[nodiscard]] Table run_summary(const std::filesystem::path& folder);
 
 /// Steps that the run of a config.json goes to. DataError if it does not say.
-[[nodiscard]] std::int64_t planned_steps(const nlohmann::json& config);
+[[nodiscard]] std::int64_t planned_steps(const data::Json& config);
 
 /// The run folders directly below `runs` that were trained on the training split of that
 /// fingerprint, in the order of their names.

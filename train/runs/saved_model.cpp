@@ -1,7 +1,6 @@
 #include "train/runs/saved_model.hpp"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "data/prepare.hpp"
@@ -26,14 +25,13 @@ void build(SavedModel& saved, const SafetensorsFile& weights) {
 }
 
 /// Where the run's data were, and which they were.
-void read_data_facts(SavedModel& saved, const nlohmann::json& json,
-                     const std::filesystem::path& file) {
+void read_data_facts(SavedModel& saved, const data::Json& json, const std::filesystem::path& file) {
   try {
     saved.config.data_root = json.value("data_root", "datasets");
     for (const char* split : {"train", "dev", "test"}) {
       saved.fingerprints[split] = json.at("data").at(split).at("fingerprint").get<std::string>();
     }
-  } catch (const nlohmann::json::exception&) {
+  } catch (const data::JsonError&) {
     throw DataError(
         fmt::format("{}: does not say what data the run was trained on (data_root, fingerprints)",
                     file.string()));
@@ -52,7 +50,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   }
   SavedModel saved;
   const std::filesystem::path config = folder / "config.json";
-  const nlohmann::json json = read_json(config);
+  const data::Json json = read_json(config);
   if (is_pretraining(json)) {
     throw DataError(fmt::format(
         "{}: a pre-training, which predicts hidden tokens and knows no classes; train --init {} "
@@ -84,9 +82,8 @@ SavedModel load_file(const std::filesystem::path& file, const RunConfig& config)
   saved.config = config;
   const auto facts = weights.metadata.find("skytape.config");
   if (facts != weights.metadata.end()) {  // of own data: what their tokens are
-    const nlohmann::json json = data::try_parse_json(facts->second);
-    saved.config = with_vocabulary(
-        config, json.is_object() ? json.value("data_provenance", nlohmann::json()) : json);
+    const data::Json json = data::try_parse_json(facts->second);
+    saved.config = with_vocabulary(config, json["data_provenance"]);
   }
   saved.file = file;
   build(saved, weights);

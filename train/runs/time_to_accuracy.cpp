@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "data/files/json.hpp"
 #include "train/config/recipes.hpp"
 #include "train/papers/paper_results.hpp"
 #include "train/process/progress.hpp"
@@ -11,7 +10,7 @@
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 std::optional<double> trivial_accuracy(std::string_view task) {
   const double accuracy = trivial_baseline(task).accuracy;
@@ -34,9 +33,9 @@ std::string pass(std::optional<Moment>& first, std::optional<double> bar, const 
                      grouped(evaluation.tokens));
 }
 
-json moment_json(const std::optional<Moment>& moment, std::optional<double> bar) {
+Json moment_json(const std::optional<Moment>& moment, std::optional<double> bar) {
   if (!moment) return nullptr;
-  json j = {{"step", moment->step},
+  Json j = {{"step", moment->step},
             {"seconds", moment->seconds},
             {"tokens", moment->tokens},
             {"accuracy", moment->accuracy}};
@@ -44,11 +43,11 @@ json moment_json(const std::optional<Moment>& moment, std::optional<double> bar)
   return j;
 }
 
-std::optional<Moment> moment_from(const json& times, const char* which) {
-  const auto found = times.find(which);
-  if (found == times.end() || found->is_null()) return {};
-  return Moment{found->at("step").get<std::int64_t>(), found->at("seconds").get<double>(),
-                found->at("tokens").get<std::int64_t>(), found->at("accuracy").get<double>()};
+std::optional<Moment> moment_from(const Json& times, const char* which) {
+  const Json& moment = times[which];
+  if (moment.is_null()) return {};
+  return Moment{moment.at("step").get<std::int64_t>(), moment.at("seconds").get<double>(),
+                moment.at("tokens").get<std::int64_t>(), moment.at("accuracy").get<double>()};
 }
 
 }  // namespace
@@ -62,13 +61,13 @@ std::string TimeToAccuracy::add(std::string_view task, const Moment& evaluation)
   return lines;
 }
 
-json to_json(const TimeToAccuracy& times, std::string_view task) {
+Json to_json(const TimeToAccuracy& times, std::string_view task) {
   return {{"trivial", moment_json(times.trivial, trivial_accuracy(task))},
           {"paper", moment_json(times.paper, paper_bar(task))},
           {"best", moment_json(times.best, std::nullopt)}};
 }
 
-TimeToAccuracy time_to_accuracy_from(const json& times) {
+TimeToAccuracy time_to_accuracy_from(const Json& times) {
   return {moment_from(times, "trivial"), moment_from(times, "paper"), moment_from(times, "best")};
 }
 

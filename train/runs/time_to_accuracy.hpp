@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "data/files/json.hpp"
 
 namespace skytape::train {
 
@@ -29,8 +30,8 @@ struct TimeToAccuracy {
 
 /// {"trivial": {"above": 0.362, "step": 250, "seconds": …, "tokens": …, "accuracy": …}, "paper": {…},
 /// "best": {…}}; null for what was not passed or is not known. Without a task nothing is "above".
-[[nodiscard]] nlohmann::json to_json(const TimeToAccuracy& times, std::string_view task = {});
+[[nodiscard]] data::Json to_json(const TimeToAccuracy& times, std::string_view task = {});
 /// The inverse, of which "above" does not count; what is missing was not passed.
-[[nodiscard]] TimeToAccuracy time_to_accuracy_from(const nlohmann::json& json);
+[[nodiscard]] TimeToAccuracy time_to_accuracy_from(const data::Json& json);
 
 }  // namespace skytape::train

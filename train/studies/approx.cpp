@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tensor/gemm/gemm.hpp"

@@ -19,12 +19,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/studies/attention_inputs.hpp"
@@ -74,7 +74,7 @@ struct ApproxCell {
 /// Two tables (relative in per cent, absolute) for each length and target: rows are methods, columns
 /// numbers of features.
 [[nodiscard]] std::vector<Table> tables(const std::vector<ApproxCell>& cells);
-[[nodiscard]] nlohmann::json to_json(const std::vector<ApproxCell>& cells);
+[[nodiscard]] data::Json to_json(const std::vector<ApproxCell>& cells);
 
 /// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), each also as a
 /// close-up around V-Mean, and the same for kernelized attention.

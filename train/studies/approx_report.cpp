@@ -3,14 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "train/studies/approx.hpp"
 
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 /// Values in the order of their first appearance.
 template <class T, class F> std::vector<T> distinct(const std::vector<ApproxCell>& cells, F of) {
@@ -102,7 +102,7 @@ Table table(const std::vector<ApproxCell>& cells, Measure measure) {
 }
 
 /// null for what is not finite, which JSON cannot say.
-json number(double value) { return std::isfinite(value) ? json(value) : json(); }
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 }  // namespace
 
@@ -120,13 +120,13 @@ std::vector<Table> tables(const std::vector<ApproxCell>& cells) {
   return all;
 }
 
-json to_json(const std::vector<ApproxCell>& cells) {
-  json results = json::array();
+Json to_json(const std::vector<ApproxCell>& cells) {
+  Json results = Json::array();
   for (const ApproxCell& c : cells) {
     results.push_back({{"attention", c.method},
                        {"target", c.target},
                        {"n", c.n},
-                       {"features", c.features ? json(*c.features) : json()},
+                       {"features", c.features ? Json(*c.features) : Json()},
                        {"trials", c.trials},
                        {"error_mean", number(c.absolute.mean)},
                        {"error_se", number(c.absolute.error)},

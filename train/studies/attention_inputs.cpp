@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -256,7 +255,8 @@ InputSource file_inputs(const std::string& files) {
   }
   InputSource source;
   source.name = "given queries, keys and values";
-  source.facts = {{"from", "file"}, {"shape", {q.size(0), q.size(1), q.size(2), q.size(3)}}};
+  source.facts = {{"from", "file"},
+                  {"shape", data::Json::array({q.size(0), q.size(1), q.size(2), q.size(3)})}};
   source.longest = q.size(2);
   source.usual_lengths = {q.size(2)};
   source.layers = 1;

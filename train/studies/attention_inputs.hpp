@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "attention/method.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::train {
@@ -27,7 +27,7 @@ struct LayerInputs {
 /// Where the inputs come from.
 struct InputSource {
   std::string name;                         // for titles: "fresh softmax model"
-  nlohmann::json facts;                     // for result files
+  data::Json facts;                         // for result files
   std::int64_t longest = 0;                 // positions that an example can have
   std::vector<std::int64_t> usual_lengths;  // when the user names none
   std::int64_t layers = 0;

@@ -1,10 +1,6 @@
 #include "train/studies/experiment.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-
-#include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
@@ -48,11 +44,11 @@ void Experiment::add(Table table) {
 
 void Experiment::save() const {
   if (folder_.empty()) return;
-  const nlohmann::json machine = machine_facts();
-  const std::string date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
-  nlohmann::json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
-                      {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
-  j["tables"] = nlohmann::json::object();
+  const data::Json machine = machine_facts();
+  const std::string date = utc_now("%Y-%m-%d");
+  data::Json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
+                  {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
+  j["tables"] = data::Json::object();
   std::string text =
       fmt::format("# skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
                   machine["cpu"].get<std::string>(), counted(machine["cores"].get<int>(), "core"),
@@ -67,7 +63,7 @@ void Experiment::save() const {
     text += fmt::format("\n## {}\n\n{}", table.name, to_markdown(table));
   }
   if (!details_.empty()) j["details"] = details_;
-  write(folder_ / (name_ + ".json"), data::json_text(j, 1) + "\n");
+  write(folder_ / (name_ + ".json"), data::json_text(j, {.indent = 1}) + "\n");
   write(folder_ / (name_ + ".md"), text);
   (void)draw(folder_, figures_);
 }

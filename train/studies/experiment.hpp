@@ -7,10 +7,10 @@
 #pragma once
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 
@@ -27,10 +27,10 @@ class Experiment {
   Experiment& operator=(const Experiment&) = delete;
 
   /// A fact of the experiment: "seed", "steps", …
-  void note(const std::string& key, nlohmann::json value) { facts_[key] = std::move(value); }
+  void note(const std::string& key, data::Json value) { facts_[key] = std::move(value); }
   void add(Table table);
   /// What programs may want and readers do not: for the JSON file alone.
-  void detail(const std::string& key, nlohmann::json value) { details_[key] = std::move(value); }
+  void detail(const std::string& key, data::Json value) { details_[key] = std::move(value); }
   void add(Figure figure) { figures_.push_back(std::move(figure)); }
 
   /// Writes the files. Error when one cannot be written.
@@ -40,7 +40,7 @@ class Experiment {
   std::string name_;
   std::filesystem::path folder_;
   std::vector<std::filesystem::path> made_;  // folders that were not there, the deepest first
-  nlohmann::json facts_ = nlohmann::json::object(), details_ = nlohmann::json::object();
+  data::Json facts_ = data::Json::object(), details_ = data::Json::object();
   std::vector<Table> tables_;
   std::vector<Figure> figures_;
 };

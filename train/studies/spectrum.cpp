@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/sampling/landmarks.hpp"

@@ -8,10 +8,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/studies/attention_inputs.hpp"
@@ -65,7 +65,7 @@ struct HeadSpectrum {
 /// The matrices' spectra, and what theory says of the kernel matrix: a row for each layer and head.
 [[nodiscard]] std::vector<Table> tables(const std::vector<HeadSpectrum>& heads);
 /// Curves over N are given at powers of two.
-[[nodiscard]] nlohmann::json to_json(const std::vector<HeadSpectrum>& heads);
+[[nodiscard]] data::Json to_json(const std::vector<HeadSpectrum>& heads);
 [[nodiscard]] std::vector<Figure> figures(const std::vector<HeadSpectrum>& heads,
                                           const std::string& source);
 

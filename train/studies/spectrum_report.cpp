@@ -2,14 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "train/studies/spectrum.hpp"
 
 namespace skytape::train {
 namespace {
 
-using nlohmann::json;
+using data::Json;
 
 constexpr double kMost = 0.9;  // share of the spectrum that the table's ranks reach
 
@@ -79,28 +79,32 @@ std::vector<Table> tables(const std::vector<HeadSpectrum>& heads) {
   return {std::move(spectra), std::move(theory)};
 }
 
-json to_json(const std::vector<HeadSpectrum>& heads) {
+Json to_json(const std::vector<HeadSpectrum>& heads) {
+  const auto list = [](const auto& values) {
+    return std::vector<double>(values.begin(), values.end());
+  };
   const auto curve = [](const std::vector<double>& values) {
-    json points = json::array();
-    for (std::size_t i = 1; i <= values.size(); i *= 2) points.push_back({i, values[i - 1]});
+    Json points = Json::array();
+    for (std::size_t i = 1; i <= values.size(); i *= 2)
+      points.push_back(Json::array({i, values[i - 1]}));
     return points;
   };
-  const auto matrix = [&](const MatrixSpectrum& m) -> json {
+  const auto matrix = [&](const MatrixSpectrum& m) -> Json {
     return {{"cumulative", curve(m.cumulative)},
             {"share_at_quarter", share_at_quarter(m)},
             {"rank_90", rank_at(m, kMost)},
             {"condition", m.condition}};
   };
-  json results = json::array();
+  Json results = Json::array();
   for (const HeadSpectrum& s : heads) {
     results.push_back({{"layer", s.layer},
                        {"head", s.head},
                        {"output_singular_values", s.output},
                        {"softmax", matrix(s.softmax)},
                        {"kernelized", matrix(s.kernelized)},
-                       {"ridges", kRidges},
-                       {"statistical_dimension", s.dimension},
-                       {"coherence", s.coherence},
+                       {"ridges", list(kRidges)},
+                       {"statistical_dimension", list(s.dimension)},
+                       {"coherence", list(s.coherence)},
                        {"leverage", curve(s.leverage)},
                        {"landmarks_condition", s.landmarks},
                        {"shifted_condition", s.shifted},

@@ -1,9 +1,8 @@
 // Own data: what files of labels and texts become, and what is said about odd ones.
 #include "data/tasks/own.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "data/files/csv.hpp"
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
 #include "data/own/vocabulary.hpp"
@@ -190,7 +189,7 @@ TEST_CASE("what is exported shows each split, and prepared again is the same set
   fs::remove_all(exported);
   std::string lines;
   for (int i = 0; i < 20; ++i) {
-    lines += nlohmann::json{{"label", i % 2}, {"text", "a\nb\t" + std::to_string(i)}}.dump() + "\n";
+    lines += json_text({{"label", i % 2}, {"text", "a\nb\t" + std::to_string(i)}}) + "\n";
   }
   REQUIRE(own.prepare(own.folder.write("own.jsonl", lines)).error.empty());
   const std::vector<std::string> broken = fingerprints();
@@ -256,7 +255,7 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
   REQUIRE(own.prepare(own.folder.path() / "mine", options).error.empty());
   const Dataset dev = own.split("dev");
   REQUIRE(dev.token_bytes() == 2);
-  const auto provenance = nlohmann::json::parse(dev.provenance());
+  const auto provenance = parse_json(dev.provenance());
   REQUIRE(has_vocabulary(provenance));
   const Vocabulary vocabulary = vocabulary_in(provenance);
   CHECK(vocabulary.entries().size() == 401);

@@ -19,3 +19,11 @@ TEST_CASE("an unknown name is reported with the nearest and all known names") {
   CHECK(unknown_name("task", "quux", {"listops", "text"}) ==
         "unknown task 'quux' (known: listops, text)");
 }
+
+TEST_CASE("names in a row have something between them, and nothing around") {
+  const std::vector<std::string> names = {"a", "b", "c"};
+  CHECK(listed(names) == "a, b, c");
+  CHECK(listed(names, "\t") == "a\tb\tc");
+  CHECK(listed(std::span(names).first(1)) == "a");
+  CHECK(listed({}).empty());
+}

@@ -1,7 +1,7 @@
 // A run and its data from outside: no number is shown about other data than those of the run.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/workshop.hpp"
 
@@ -146,7 +146,7 @@ TEST_CASE("only config.json says where the data lie") {
   const OwnData own;
   const fs::path run = own.folder.path() / kRun;
   const std::string place = own.folder.path().string();
-  const auto config = nlohmann::json::parse(read_file(run / "config.json"));
+  const auto config = data::parse_json(read_file(run / "config.json"));
   CHECK(config.at("data_root") == (fs::canonical(own.folder.path()) / "datasets").string());
   for (const char* file : {"result.json", "metrics.jsonl", "last.safetensors"}) {
     CHECK_MESSAGE(!says(read_file(run / file), place), file);

@@ -1,9 +1,9 @@
 // Own data from outside: data, train, eval and predict, as a person would type them.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -162,7 +162,7 @@ TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, a
   const Finished trained = shop.train();
   CAPTURE(trained.err);
   REQUIRE(trained.code == 0);
-  const auto config = nlohmann::json::parse(read_file(fs::path(shop.run) / "config.json"));
+  const auto config = data::parse_json(read_file(fs::path(shop.run) / "config.json"));
   CHECK(config.at("data_provenance").at("vocabulary").size() == 2);
 
   const Finished eval = shop.finish({"eval", "--run", shop.run, "--device", "cpu"});

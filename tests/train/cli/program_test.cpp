@@ -1,9 +1,9 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
 #include <chrono>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -19,11 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// metrics.jsonl without what a clock says.
-std::vector<nlohmann::json> metrics_of(const fs::path& run) {
-  std::vector<nlohmann::json> lines;
+std::vector<data::Json> metrics_of(const fs::path& run) {
+  std::vector<data::Json> lines;
   std::ifstream in(run / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
-    lines.push_back(nlohmann::json::parse(line));
+    lines.push_back(data::parse_json(line));
     for (const char* key :
          {"time", "seconds", "train_seconds", "steps_per_second", "tokens_per_second"}) {
       lines.back().erase(key);
@@ -33,8 +33,8 @@ std::vector<nlohmann::json> metrics_of(const fs::path& run) {
 }
 
 /// A saved configuration in the words of versions that called the inverse's options otherwise.
-nlohmann::json in_former_spelling(nlohmann::json config) {
-  nlohmann::json& settings = config.at("settings");
+data::Json in_former_spelling(data::Json config) {
+  data::Json& settings = config["settings"];
   settings["skyformer.constant_init"] = settings.at("skyformer.detach_start");
   settings.erase("skyformer.detach_start");
   REQUIRE(settings.at("skyformer.inverse_start").at("value") == "official");
@@ -44,11 +44,11 @@ nlohmann::json in_former_spelling(nlohmann::json config) {
 
 /// Rewrites config.json and the checkpoint of a run so.
 void spell_as_before(const fs::path& run, const fs::path& checkpoint) {
-  const nlohmann::json config = nlohmann::json::parse(read_file(run / "config.json"));
+  const data::Json config = data::parse_json(read_file(run / "config.json"));
   std::ofstream(run / "config.json") << in_former_spelling(config);
   train::SafetensorsFile file = train::read_safetensors(checkpoint);
   std::string& saved = file.metadata.at("skytape.config");
-  saved = in_former_spelling(nlohmann::json::parse(saved)).dump();
+  saved = data::json_text(in_former_spelling(data::parse_json(saved)));
   train::write_safetensors(checkpoint, file.tensors, file.metadata);
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("a run of growing lengths, rotary positions and a class token resumes 
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
   CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("part")));
   const auto tokens = [&](const char* run) {
-    return nlohmann::json::parse(read_file(w.run(run) / "result.json"))["tokens"];
+    return data::parse_json(read_file(w.run(run) / "result.json")).at("tokens").get<int>();
   };
   CHECK(tokens("whole") == tokens("part"));
   CHECK(tokens("whole") < 16 * 4 * 63);
@@ -189,7 +189,7 @@ TEST_CASE("a finished run has a complete result, and eval and predict agree with
   CHECK(run.err.find("step 2/12  loss ") != std::string::npos);
   CHECK(run.err.find('\r') == std::string::npos);  // no bar in a pipe
   CHECK(files_in(w.run("run"), "events.out.tfevents") == 1);
-  const auto result = nlohmann::json::parse(read_file(w.run("run") / "result.json"));
+  const auto result = data::parse_json(read_file(w.run("run") / "result.json"));
   for (const char* key :
        {"task", "attention", "recipe", "seed", "steps", "dev_accuracy", "test_accuracy",
         "train_seconds", "steps_per_second", "tokens_per_second", "peak_bytes", "parameters",

@@ -1,8 +1,6 @@
 // The least memory of a training, against what models and runs take.
 #include "train/config/memory_estimate.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/workshop.hpp"

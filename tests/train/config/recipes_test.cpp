@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/config/run_config.hpp"
@@ -345,8 +345,8 @@ TEST_CASE("a task's row of a recipe replaces the row of every task, and a key co
 
 TEST_CASE("a configuration of before a key reads as the value it had then") {
   const RunConfig config = resolve(of_papers());
-  const nlohmann::json now = to_json(config);
-  nlohmann::json old = now;
+  const data::Json now = to_json(config);
+  data::Json old = now;
   for (const char* key : {"pooling", "positions", "rotary_base", "length_warmup", "length_hold",
                           "length_whole", "length_start", "length_growth", "length_keep",
                           "both_ends", "conv_width", "label_smoothing"}) {
@@ -357,22 +357,22 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   CHECK(read.model.positions == nn::Positions::learned);
   CHECK(read.batches.grow_steps == 0);
   CHECK(first_difference(old, now).empty());
-  const nlohmann::json other = to_json(resolve(of_papers({{"pooling", "mean", "--set"}})));
+  const data::Json other = to_json(resolve(of_papers({{"pooling", "mean", "--set"}})));
   CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
 }
 
 TEST_CASE("a configuration survives JSON and its differences are found by name") {
   const RunConfig config = resolve(choices({{"features", "32", "--features"}}));
-  const nlohmann::json saved = to_json(config);
+  const data::Json saved = to_json(config);
   const RunConfig again = config_from_json(saved, "config.json");
   CHECK(to_json(again) == saved);
   CHECK(again.model.attention_options == config.model.attention_options);
   CHECK(again.schedule.warmup == config.schedule.warmup);
   CHECK(first_difference(saved, to_json(again)).empty());
 
-  const nlohmann::json other = to_json(resolve(choices({{"features", "64", "--features"}})));
+  const data::Json other = to_json(resolve(choices({{"features", "64", "--features"}})));
   CHECK(first_difference(saved, other) == "features: \"32\" there, \"64\" here");
-  nlohmann::json broken = saved;
+  data::Json broken = saved;
   broken.erase("seed");
   CHECK(error_of<DataError>([&] {
           (void)config_from_json(broken, "x/config.json");
@@ -402,9 +402,9 @@ TEST_CASE("options under their former names are those of today") {
 
 TEST_CASE("a configuration that was saved under former names is the same run") {
   const RunConfig today = resolve(choices({{"skyformer.inverse_start", "official", "--set"}}));
-  const nlohmann::json wanted = to_json(today);
-  nlohmann::json saved = wanted;
-  nlohmann::json& settings = saved["settings"];
+  const data::Json wanted = to_json(today);
+  data::Json saved = wanted;
+  data::Json& settings = saved["settings"];
   settings["skyformer.constant_init"] = settings["skyformer.detach_start"];
   settings.erase("skyformer.detach_start");
   settings["skyformer.inverse_start"]["value"] = "original";

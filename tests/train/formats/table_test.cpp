@@ -1,12 +1,13 @@
 #include "train/formats/table.hpp"
 
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape::train;
+using skytape::data::Json;
 using skytape::test::error_text;
 
 namespace {
@@ -38,8 +39,8 @@ TEST_CASE("a table shows what is missing as missing, and zero as zero") {
         "| what | ms | ratio |\n|---|---|---|\n"
         "| whole | 12.3 | 0.5 |\n| missing | - | - |\n| a\\|b | nan | 0 |\n"
         "\nA note.\n");
-  const nlohmann::json j = to_json(sample());
-  CHECK(j["columns"] == nlohmann::json({"what", "ms", "ratio"}));
+  const Json j = to_json(sample());
+  CHECK(j["columns"] == Json::array({"what", "ms", "ratio"}));
   CHECK(j["rows"][0][1] == 12.345);  // whole, not as printed
   CHECK(j["rows"][1][1].is_null());
   CHECK(j["rows"][1][2].is_null());

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <csignal>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -80,7 +80,7 @@ TEST_CASE("pre-training and training in one folder resume bit for bit in either 
   CHECK(says(whole.err, "perplexity of hidden tokens"));
   CHECK(says(whole.err, "started from"));
   CHECK(fs::exists(w.run("whole") + "/result.json"));
-  const auto first = nlohmann::json::parse(read_file(w.run("whole") + "/pretraining/result.json"));
+  const auto first = data::parse_json(read_file(w.run("whole") + "/pretraining/result.json"));
   CHECK(first.at("steps") == 5);
   CHECK(first.at("masked_loss").get<double>() > 0);
   CHECK(!first.contains("test_accuracy"));

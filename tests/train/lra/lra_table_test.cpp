@@ -1,24 +1,24 @@
 #include "train/lra/lra_table.hpp"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
+using data::Json;
 using data::synthetic::Folder;
-using nlohmann::json;
 
 namespace {
 
 /// A run as its config.json describes it.
-json config_of(const std::string& task, const std::string& attention, int seed,
+Json config_of(const std::string& task, const std::string& attention, int seed,
                const std::string& steps = "") {
-  json settings = {{"lr", {{"value", "1e-4"}, {"origin", "recipe skytape"}}}};
+  Json settings = {{"lr", {{"value", "1e-4"}, {"origin", "recipe skytape"}}}};
   if (!steps.empty()) settings["steps"] = {{"value", steps}, {"origin", "--steps"}};
   return {{"task", task},
           {"attention", attention},
@@ -30,9 +30,9 @@ json config_of(const std::string& task, const std::string& attention, int seed,
 }
 
 /// Writes a finished run; `called` is the name of its results.
-void finish(const Folder& folder, const std::string& name, const json& config, double accuracy,
+void finish(const Folder& folder, const std::string& name, const Json& config, double accuracy,
             const std::string& called = "") {
-  json result = config;
+  Json result = config;
   if (!called.empty()) result["task"] = called;
   for (const char* key : {"steps", "selected_step", "train_seconds", "steps_per_second",
                           "tokens_per_second", "peak_bytes"}) {
@@ -40,8 +40,8 @@ void finish(const Folder& folder, const std::string& name, const json& config, d
   }
   result["dev_accuracy"] = accuracy;
   result["test_accuracy"] = accuracy;
-  folder.write(name + "/config.json", config.dump());
-  folder.write(name + "/result.json", result.dump());
+  folder.write(name + "/config.json", data::json_text(config));
+  folder.write(name + "/result.json", data::json_text(result));
 }
 
 /// The line of the text that starts so.
@@ -50,9 +50,9 @@ std::string line_of(const std::string& text, const std::string& start) {
   return at == text.npos ? "" : text.substr(at, text.find('\n', at) - at);
 }
 
-std::vector<WantedRun> wanted(const std::vector<json>& configs) {
+std::vector<WantedRun> wanted(const std::vector<Json>& configs) {
   std::vector<WantedRun> runs;
-  for (const json& c : configs) {
+  for (const Json& c : configs) {
     runs.push_back({c["task"].get<std::string>() + "-" + c["attention"].get<std::string>() + "-s" +
                         std::to_string(c["seed"].get<int>()),
                     c});
@@ -79,7 +79,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
   finish(folder, "listops-skyformer-s1", config_of("listops", "skyformer", 1), 0.37);
   finish(folder, "listops-skyformer-s2", config_of("listops", "skyformer", 2), 0.39);
   finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1), 0.362);
-  std::vector<json> grid;
+  std::vector<Json> grid;
   for (const char* task : {"listops", "text"}) {
     for (const char* method : {"softmax", "skyformer"}) {
       for (const int seed : {1, 2}) grid.push_back(config_of(task, method, seed));
@@ -112,7 +112,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
 TEST_CASE("an average needs all five tasks of the papers") {
   const Folder folder;
   const std::vector<std::string> tasks = {"listops", "text", "retrieval", "pathfinder", "image"};
-  std::vector<json> grid;
+  std::vector<Json> grid;
   for (const std::string& task : tasks) {
     for (const char* method : {"softmax", "vmean"}) grid.push_back(config_of(task, method, 1));
     finish(folder, task + "-softmax-s1", config_of(task, "softmax", 1), 0.7);
@@ -141,19 +141,19 @@ TEST_CASE("substitute data get a column of their own, without the papers' number
 
 TEST_CASE("unfinished, broken, doubled and foreign run folders are named and left out") {
   const Folder folder;
-  const json config = config_of("listops", "softmax", 1);
+  const Json config = config_of("listops", "softmax", 1);
   finish(folder, "a-good", config, 0.5);
   finish(folder, "b-again", config, 0.9);
-  json elsewhere = config_of("listops", "softmax", 2);
+  Json elsewhere = config_of("listops", "softmax", 2);
   elsewhere["data"]["train"]["fingerprint"] = "4567";
   finish(folder, "c-other-data", elsewhere, 0.9);
-  folder.write("d-running/config.json", config.dump());
+  folder.write("d-running/config.json", data::json_text(config));
   finish(folder, "e-cut", config, 0.9);
   folder.write("e-cut/result.json", "{\"task\": \"listo");
   finish(folder, "f-nan", config_of("listops", "softmax", 3), std::nan(""));
   finish(folder, "g-zero", config_of("listops", "softmax", 4), 7.5);
   finish(folder, "h-mixed", config_of("listops", "softmax", 5), 0.9);
-  folder.write("h-mixed/config.json", config_of("listops", "vmean", 5).dump());
+  folder.write("h-mixed/config.json", data::json_text(config_of("listops", "vmean", 5)));
   finish(folder, "i-odd", config_of("listops", "softmax", 6), 0.9);
   folder.write("i-odd/config.json", "[1, 2]");
   folder.write("notes/readme.txt", "no run");
@@ -182,7 +182,7 @@ TEST_CASE("what the user set makes a row of its own, unless the grid asked for j
   CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – |");
   CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 |");
 
-  json same = config_of("listops", "softmax", 1, "500");
+  Json same = config_of("listops", "softmax", 1, "500");
   same["settings"]["steps"]["origin"] = "recipe skytape";
   const std::string asked = to_markdown(make_table(wanted({same}), found()));
   CAPTURE(asked);

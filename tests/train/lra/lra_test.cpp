@@ -1,9 +1,9 @@
 // Grids and seeds through the program: what is skipped, resumed, named and left alone.
 #include <chrono>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -159,7 +159,7 @@ TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
   CHECK(again.code == 0);
   CHECK(has(log(), "resuming"));
   for (const std::string& run : {first, second}) {
-    const auto result = nlohmann::json::parse(read_file(w.runs / run / "result.json"));
+    const auto result = data::parse_json(read_file(w.runs / run / "result.json"));
     CHECK(result["steps"] == 150);
   }
 }
@@ -196,7 +196,7 @@ TEST_CASE("seeds run one after another like single runs, are summed up, and not 
   REQUIRE(both.code == 0);
   double sum = 0;
   for (const int seed : {7, 8}) {
-    const auto result = nlohmann::json::parse(read_file(run_of(seed) / "result.json"));
+    const auto result = data::parse_json(read_file(run_of(seed) / "result.json"));
     CHECK(result["seed"] == seed);
     sum += 100 * result["test_accuracy"].get<double>();
   }

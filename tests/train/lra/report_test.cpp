@@ -2,9 +2,9 @@
 
 #include <chrono>
 #include <csignal>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
@@ -15,10 +15,10 @@
 
 using namespace skytape;
 using namespace skytape::train;
+using data::Json;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 using data::synthetic::read_file;
-using nlohmann::json;
 
 namespace {
 
@@ -30,14 +30,14 @@ bool has(const std::string& text, const std::string& part) {
 /// evaluation; with its result if it is finished.
 void write_run(const Folder& folder, const std::string& name, const std::string& attention,
                bool finished) {
-  const json settings = {{"steps", {{"value", "20"}, {"origin", "--steps"}}}};
-  json config = {
+  const Json settings = {{"steps", {{"value", "20"}, {"origin", "--steps"}}}};
+  Json config = {
       {"task", "listops"}, {"attention", attention}, {"recipe", "skytape"},          {"seed", 1},
       {"device", "cpu"},   {"settings", settings},   {"data", {{"name", "listops"}}}};
-  json result = config;
+  Json result = config;
   config["revision"] = "abc";
   config["machine"] = {{"cpu", "a <small> one"}};
-  folder.write(name + "/config.json", config.dump());
+  folder.write(name + "/config.json", data::json_text(config));
   folder.write(
       name + "/metrics.jsonl",
       R"({"kind":"train","step":10,"loss":2.5,"steps_per_second":10.0,"tokens_per_second":7})"
@@ -56,7 +56,7 @@ void write_run(const Folder& folder, const std::string& name, const std::string&
   TimeToAccuracy times;
   (void)times.add("listops", {250, 90.0, 8'200'000, 0.38});
   result["time_to_accuracy"] = to_json(times, "listops");
-  folder.write(name + "/result.json", result.dump());
+  folder.write(name + "/result.json", data::json_text(result));
 }
 
 }  // namespace
@@ -70,10 +70,10 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
   folder.write("notes/readme.txt", "no run");
   Table errors{"errors", "Errors & bounds", {{"d"}, {"error"}}, {}, {"a note"}};
   errors.add({8.0, Cell()});
-  const json study = {{"experiment", "approx"},  {"date", "2026-01-01"},
+  const Json study = {{"experiment", "approx"},  {"date", "2026-01-01"},
                       {"revision", "abc"},       {"machine", {{"cpu", "one"}}},
                       {"facts", {{"seed", 42}}}, {"tables", {{"errors", to_json(errors)}}}};
-  folder.write("study/approx.json", study.dump());
+  folder.write("study/approx.json", data::json_text(study));
   folder.write("study/error.svg", "<svg>'#'</svg>");
 
   const auto out = folder.path() / "report";
@@ -113,13 +113,13 @@ TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
     write_run(folder, run, "softmax", true);
   }
   folder.write("foreign/result.json", R"({"accuracy": "0.9", "model": "of another program"})");
-  json old = json::parse(read_file(folder.path() / "old/result.json"));
+  Json old = data::parse_json(read_file(folder.path() / "old/result.json"));
   old.erase("steps");
-  folder.write("old/result.json", old.dump());
+  folder.write("old/result.json", data::json_text(old));
   folder.write("torn/result.json", "{\"task\": ");
-  json config = json::parse(read_file(folder.path() / "wordy/config.json"));
+  Json config = data::parse_json(read_file(folder.path() / "wordy/config.json"));
   config["settings"]["steps"]["value"] = "many";
-  folder.write("wordy/config.json", config.dump());
+  folder.write("wordy/config.json", data::json_text(config));
 
   const ReportSummary summary = write_report({folder.path(), folder.path() / "out", 0});
   CHECK(summary.finished == 1);
@@ -142,9 +142,9 @@ TEST_CASE("runs of one method are told apart by seed, of several settings by fol
   write_run(folder, "b", "softmax", false);
   (void)write_report({folder.path(), folder.path() / "out", 0});
   CHECK(has(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: softmax s1"));
-  json config = json::parse(read_file(folder.path() / "b/config.json"));
+  Json config = data::parse_json(read_file(folder.path() / "b/config.json"));
   config["recipe"] = "skyformer";
-  folder.write("b/config.json", config.dump());
+  folder.write("b/config.json", data::json_text(config));
   (void)write_report({folder.path(), folder.path() / "out", 0});
   CHECK(has(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: b\n"));
 }

@@ -1,10 +1,10 @@
 // A checkpoint taken elsewhere: train/scripts/logits.py computes the same class scores in NumPy.
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "autograd/tape.hpp"
+#include "data/files/json.hpp"
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/close.hpp"
@@ -146,7 +146,7 @@ TEST_CASE("a checkpoint says what its tensors do not show") {
   CAPTURE(trained.err);
   REQUIRE(trained.code == 0);
   const auto file = train::read_safetensors(run + "/last.safetensors");
-  const auto model = nlohmann::json::parse(file.metadata.at("skytape.config")).at("model");
+  const auto model = data::parse_json(file.metadata.at("skytape.config")).at("model");
   CHECK(model.at("tokens") == "symbols");
   CHECK(model.at("token_offset") == 0);
   CHECK(model.at("pooling") == "max");

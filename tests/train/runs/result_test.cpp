@@ -1,15 +1,14 @@
 #include "train/runs/result.hpp"
 
-#include <nlohmann/json.hpp>
-
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
+using data::Json;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
-using nlohmann::json;
 
 namespace {
 
@@ -22,8 +21,8 @@ std::string warning_of(const std::string& task, double accuracy) {
   return baseline_warning(resolve(choices), test);
 }
 
-json result_of(const json& config) {
-  json result = config;
+Json result_of(const Json& config) {
+  Json result = config;
   for (const char* key : {"steps", "selected_step", "train_seconds", "steps_per_second",
                           "tokens_per_second", "peak_bytes", "dev_accuracy", "test_accuracy"}) {
     result[key] = 1;
@@ -50,27 +49,27 @@ TEST_CASE("a finished run at or below its trivial baseline is warned of, one abo
 
 TEST_CASE("a result that lacks a figure or has an impossible one is refused by file and key") {
   const Folder folder;
-  const json good = result_of({{"task", "text"},
+  const Json good = result_of({{"task", "text"},
                                {"attention", "softmax"},
                                {"recipe", "skytape"},
                                {"seed", 1},
-                               {"settings", json::object()},
-                               {"data", json::object()}});
-  const auto reading = [&](const json& result) {
-    const auto path = folder.write("result.json", result.dump());
+                               {"settings", Json::object()},
+                               {"data", Json::object()}});
+  const auto reading = [&](const Json& result) {
+    const auto path = folder.write("result.json", data::json_text(result));
     return error_of<DataError>([&] { (void)read_result(path); });
   };
   CHECK(reading(good).empty());
   for (const auto& [key, value] : good.items()) {
     CAPTURE(key);
-    json bad = good;
+    Json bad = good;
     bad.erase(key);
     CHECK(reading(bad).find("result.json: no ") != std::string::npos);
     CHECK(reading(bad).find("'" + key + "'") != std::string::npos);
     bad[key] = nullptr;
     CHECK_FALSE(reading(bad).empty());
   }
-  json share = good;
+  Json share = good;
   share["test_accuracy"] = 36.2;
   CHECK(reading(share).find("share in 0..1 'test_accuracy'") != std::string::npos);
   CHECK(reading("text").find("not a JSON object") != std::string::npos);
@@ -78,24 +77,24 @@ TEST_CASE("a result that lacks a figure or has an impossible one is refused by f
 
 TEST_CASE("a folder is finished only by a whole result of the same configuration and data") {
   const Folder folder;
-  const json config = {{"task", "text"},
+  const Json config = {{"task", "text"},
                        {"attention", "softmax"},
                        {"recipe", "skytape"},
                        {"seed", 1},
                        {"settings", {{"lr", {{"value", "1e-4"}, {"origin", "recipe"}}}}},
                        {"data", {{"name", "text"}, {"fingerprint", "01"}}}};
-  const auto finished = [&](const json& wanted) {
+  const auto finished = [&](const Json& wanted) {
     return finished_result(folder.path(), wanted).has_value();
   };
   CHECK_FALSE(finished(config));
-  folder.write("config.json", config.dump());
+  folder.write("config.json", data::json_text(config));
   CHECK_FALSE(finished(config));
-  folder.write("result.json", result_of(config).dump());
+  folder.write("result.json", data::json_text(result_of(config)));
   CHECK(finished(config));
-  json same = config;
+  Json same = config;
   same["settings"]["lr"]["origin"] = "--set";  // who said it does not matter
   CHECK(finished(same));
-  json other = config;
+  Json other = config;
   other["settings"]["lr"]["value"] = "2e-4";
   CHECK_FALSE(finished(other));
   other = config;

@@ -1,8 +1,8 @@
 #include "train/runs/run_folder.hpp"
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/process/progress.hpp"
@@ -15,10 +15,10 @@ using data::synthetic::read_file;
 
 namespace {
 
-std::vector<nlohmann::json> lines_of(const std::filesystem::path& path) {
-  std::vector<nlohmann::json> lines;
+std::vector<data::Json> lines_of(const std::filesystem::path& path) {
+  std::vector<data::Json> lines;
   std::istringstream in(read_file(path));
-  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  for (std::string line; std::getline(in, line);) lines.push_back(data::parse_json(line));
   return lines;
 }
 
@@ -33,7 +33,7 @@ TEST_CASE("a folder with a run is neither overwritten nor continued unless asked
       error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::refuse); });
   CHECK(text.find("--resume") != std::string::npos);
   CHECK(text.find("--force") != std::string::npos);
-  CHECK(read_json(config) == nlohmann::json{{"seed", 1}});
+  CHECK(read_json(config) == data::Json{{"seed", 1}});
 
   folder.write("run/notes.txt", "mine");
   RunFolder(path, RunFolder::Existing::resume);

@@ -1,7 +1,5 @@
 #include "train/runs/run_summary.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
+#include "data/files/json.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/papers/paper_results.hpp"
 
 using namespace skytape::train;
-using nlohmann::json;
+using skytape::data::Json;
 
 TEST_CASE("the first evaluation above each bar counts, and of equal ones the earlier is the best") {
   TimeToAccuracy times;
@@ -33,7 +32,7 @@ TEST_CASE("both bars may fall in one evaluation, and a task without bars has a b
   CHECK(std::count(lines.begin(), lines.end(), '\n') == 1);
   TimeToAccuracy own;
   CHECK(own.add("tsv", {5, 2.0, 7, 0.9}).empty());
-  const json j = to_json(own, "tsv");
+  const Json j = to_json(own, "tsv");
   CHECK(j["trivial"].is_null());
   CHECK(j["paper"].is_null());
   CHECK(j["best"]["step"] == 5);
@@ -42,17 +41,17 @@ TEST_CASE("both bars may fall in one evaluation, and a task without bars has a b
 TEST_CASE("times to accuracy survive JSON and name their bars in a result") {
   TimeToAccuracy times;
   (void)times.add("listops", {200, 20.5, 2000, 0.38});
-  const json saved = to_json(times);
+  const Json saved = to_json(times);
   CHECK_FALSE(saved["trivial"].contains("above"));
-  const json j = to_json(time_to_accuracy_from(saved), "listops");
-  CHECK(j["trivial"] == json{{"above", 0.362},
+  const Json j = to_json(time_to_accuracy_from(saved), "listops");
+  CHECK(j["trivial"] == Json{{"above", 0.362},
                              {"step", 200},
                              {"seconds", 20.5},
                              {"tokens", 2000},
                              {"accuracy", 0.38}});
   CHECK(j["paper"].is_null());
   CHECK(j["best"]["seconds"] == 20.5);
-  CHECK(to_json(time_to_accuracy_from(json::object())) == to_json(TimeToAccuracy{}));
+  CHECK(to_json(time_to_accuracy_from(Json::object())) == to_json(TimeToAccuracy{}));
 }
 
 TEST_CASE("the papers' best cells are those of their tables") {

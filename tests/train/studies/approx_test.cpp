@@ -1,9 +1,9 @@
 #include "train/studies/approx.hpp"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/linear_algebra.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -137,10 +137,10 @@ TEST_CASE("every approximation runs; the same seed gives the same table bit for 
     CHECK(std::isfinite(one.relative.mean));
     CHECK(one.target == attention::find(method).approximates);
   }
-  const std::string again = to_json(run_approx(normal_source(), options)).dump();
-  CHECK(to_json(cells).dump() == again);
+  const std::string again = data::json_text(to_json(run_approx(normal_source(), options)));
+  CHECK(data::json_text(to_json(cells)) == again);
   options.seed = 43;
-  CHECK(to_json(run_approx(normal_source(), options)).dump() != again);
+  CHECK(data::json_text(to_json(run_approx(normal_source(), options))) != again);
 }
 
 TEST_CASE("a method's options change its cells") {
@@ -189,7 +189,7 @@ TEST_CASE("what is not finite shows as nan, null and a gap, and rows without fea
   CHECK(has(to_text(shown[0]), "nan +- nan"));
   CHECK(shown[1].rows[1][1].words == "1 +- 0.1");
   CHECK(shown[1].rows[1][2].words == "same");  // vmean
-  const nlohmann::json json = to_json(cells);
+  const data::Json json = to_json(cells);
   CHECK(json[1]["error_mean"].is_null());
   CHECK(json[2]["features"].is_null());
   CHECK(json[0]["relative_mean"] == 0.25);

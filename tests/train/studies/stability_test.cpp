@@ -1,8 +1,8 @@
 #include "train/studies/stability.hpp"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -179,8 +179,8 @@ TEST_CASE("stability from outside: tables, files, and the exit code without data
   const test::Finished good = run("listops");
   CHECK(good.code == 0);
   CHECK(good.out.find("skyformer") != std::string::npos);
-  const nlohmann::json j =
-      nlohmann::json::parse(data::synthetic::read_file(w.folder.path() / "out" / "stability.json"));
+  const data::Json j =
+      data::parse_json(data::synthetic::read_file(w.folder.path() / "out" / "stability.json"));
   CHECK(j["tables"]["gradients"]["rows"].size() == 2);
   CHECK(j["facts"]["steps"] == 2);
   CHECK(std::filesystem::exists(w.folder.path() / "out" / "stability_gradients.dat"));

@@ -1,7 +1,7 @@
 // approx and spectrum from outside: on a trained run and on files, the same table twice, exit codes.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
@@ -67,10 +67,10 @@ TEST_CASE("studies of a run print the same table for the same seed, on any numbe
       REQUIRE(f.code == 0);
       CHECK(f.err.find("apt-get install gnuplot-nox") != std::string::npos);
       CHECK(f.out.find("listops with softmax") != std::string::npos);
-      const nlohmann::json result = nlohmann::json::parse(read_file(json));
+      const data::Json result = data::parse_json(read_file(json));
       CHECK(result["facts"]["source"]["task"] == "listops");
       CHECK(result["machine"].contains("cpu"));
-      return result["details"]["results"].dump() + result["tables"].dump();
+      return data::json_text(result["details"]["results"]) + data::json_text(result["tables"]);
     };
     const std::string first = table("1", "7");
     CHECK(table("1", "7") == first);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"

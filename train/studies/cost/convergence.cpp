@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
@@ -15,7 +14,7 @@ namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using data::Json;
 
 /// An evaluation on the dev split, with the seconds that the run had taken until then.
 struct DevPoint {
@@ -32,7 +31,7 @@ std::vector<DevPoint> dev_points(const fs::path& metrics) {
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
-    const json m = data::try_parse_json(line);
+    const Json m = data::try_parse_json(line);
     try {
       const std::string kind = m.at("kind").get<std::string>();
       const auto step = m.at("step").get<std::int64_t>();
@@ -45,7 +44,7 @@ std::vector<DevPoint> dev_points(const fs::path& metrics) {
         points.push_back(
             {step, m.at("loss").get<double>(), 0, before + m.at("seconds").get<double>()});
       }
-    } catch (const json::exception& error) {
+    } catch (const data::JsonError& error) {
       throw DataError(fmt::format("{}: line {}: not a metric of a run: {}", metrics.string(),
                                   number, error.what()));
     }
@@ -122,14 +121,14 @@ Table convergence_table(const fs::path& folder, std::int64_t patience) {
                    {"paper min", "{:.2f}"},
                    {"test accuracy %", "{:.2f}"}};
   for (const fs::path& run : finished_runs(folder)) {
-    const json result = read_json(run / "result.json");
+    const Json result = read_json(run / "result.json");
     std::string task, method;
     double test = 0;
     try {
       task = result.at("task").get<std::string>();
       method = result.at("attention").get<std::string>();
       test = result.at("test_accuracy").get<double>();
-    } catch (const json::exception& error) {
+    } catch (const data::JsonError& error) {
       throw DataError(fmt::format("{}: not a result of a run: {}", (run / "result.json").string(),
                                   error.what()));
     }

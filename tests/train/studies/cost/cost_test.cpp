@@ -4,9 +4,9 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/papers/paper_costs.hpp"
@@ -48,14 +48,13 @@ void make_run(const std::filesystem::path& folder, const std::vector<double>& lo
   std::int64_t step = 0;
   for (const double loss : losses) {
     step += 10;
-    metrics << nlohmann::json{{"kind", "train"}, {"step", step - 4}, {"steps_per_second", 1.0}}
-            << "\n"
-            << nlohmann::json{{"kind", "eval"}, {"step", step}, {"loss", loss}, {"seconds", 6.0}}
+    metrics << data::Json{{"kind", "train"}, {"step", step - 4}, {"steps_per_second", 1.0}} << "\n"
+            << data::Json{{"kind", "eval"}, {"step", step}, {"loss", loss}, {"seconds", 6.0}}
             << "\n";
   }
   metrics << extra;
-  std::ofstream(folder / "result.json") << nlohmann::json{
-      {"task", "listops"}, {"attention", "skeinformer"}, {"test_accuracy", 0.375}};
+  std::ofstream(folder / "result.json")
+      << data::Json{{"task", "listops"}, {"attention", "skeinformer"}, {"test_accuracy", 0.375}};
 }
 
 }  // namespace

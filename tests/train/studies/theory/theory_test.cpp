@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
