@@ -4,6 +4,7 @@
 
 #include "autograd/gradient_error.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/movement/gather.hpp"
 
 namespace skytape {
 
@@ -132,6 +133,20 @@ void Grads::add(int i, Tensor gradient) {
                               " is not finite (node ", node_, ")"));
   }
   tape_.accumulate(input, std::move(gradient));
+}
+
+void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
+  if (!needs(i)) return;
+  const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
+  const Tape::Node& input =
+      tape_.nodes_[static_cast<std::size_t>(node.inputs[static_cast<std::size_t>(i)])];
+  if (input.parameter == nullptr || tape_.check_finite_) {
+    Tensor gradient = Tensor::zeros(input.value.shape(), rows.dtype(), rows.device());  // [S, E]
+    tensor::scatter_add_rows(gradient, index, rows);
+    return add(i, std::move(gradient));
+  }
+  tensor::scatter_add_rows(input.parameter->grad, index, rows);
+  input.parameter->has_gradient = true;
 }
 
 // The first gradient is kept as it comes, without a copy. It may be shared (a + b hands dy to both

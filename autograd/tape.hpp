@@ -46,6 +46,10 @@ class Grads {
   /// reads it and never writes into it, so one tensor may be given to several inputs, and dy itself
   /// may be passed on.
   void add(int i, Tensor gradient);
+  /// The same for input i of rows [S, E] of which few count: rows[j], of [T, E], belongs to row
+  /// index[j], of i32[T], and what no entry names is zero. A parameter's own buffer is then touched
+  /// at these rows only, which is what makes large tables affordable.
+  void add_rows(int i, const Tensor& index, const Tensor& rows);
   /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
 

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "attention/registry.hpp"
-#include "nn/layers/convolution.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -108,9 +107,10 @@ EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
       mlp_in_(store, name + ".mlpblock.0", config.width, config.ff_width),
       mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width) {
   if (config.conv_width > 0) {
-    const double bound = 1 / std::sqrt(static_cast<double>(config.conv_width));
-    taps_ =
-        &store.add(name + ".conv.weight", {config.conv_width, config.width}, uniform_init(bound));
+    window_ = {config.conv_width, config.columns > 0 ? config.conv_width : 1, config.columns};
+    const std::int64_t taps = window_.width * window_.height;
+    const double bound = 1 / std::sqrt(static_cast<double>(taps));
+    taps_ = &store.add(name + ".conv.weight", {taps, config.width}, uniform_init(bound));
   }
 }
 
@@ -124,7 +124,7 @@ Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& c
   const Var h = norm1_(x);                // [B, N, E]
   Var mixed = attention_(h, mask, call);  // [B, N, E]
   if (taps_ != nullptr) {
-    mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_));
+    mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
   }
   x = add_dropout(x, mixed, dropout_at(Place::attention_output));
   const Var hidden =
@@ -133,18 +133,30 @@ Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& c
   return add_dropout(x, mlp_out_(hidden), dropout_at(Place::mlp_output));
 }
 
+EmbeddingConfig embedding_config(const ModelConfig& config) {
+  EmbeddingConfig e;
+  e.vocabulary = config.vocabulary + (config.pooling == Pooling::cls ? 1 : 0);
+  e.nominal_length = config.nominal_length;
+  e.width = config.width;
+  e.positions = config.positions;
+  e.both_ends = config.both_ends;
+  e.ngrams = config.ngrams;
+  e.ngram_rows = config.ngram_rows;
+  return e;
+}
+
 Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed)
     : config_(config) {
   ENSURE(config.towers >= 1 && config.towers <= kMaxTowers, "model: towers must be 1 or ",
          kMaxTowers, ", got ", config.towers);
-  const std::int64_t ids = config.vocabulary + (config.pooling == Pooling::cls ? 1 : 0);
-  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", ids, config.nominal_length,
-                                           config.width, config.positions, config.both_ends);
+  const EmbeddingConfig embedding = embedding_config(config);
+  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", embedding);
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
   norm_ = std::make_unique<LayerNorm>(store_, "model.norm", config.width);
   if (config.objective == Objective::predict_masked) {
-    masked_head_ = std::make_unique<MaskedHead>(store_, config.width, ids, config.pixels);
+    masked_head_ =
+        std::make_unique<MaskedHead>(store_, config.width, embedding.vocabulary, config.pixels);
     store_.pack(dtype, device, seed);
     return;
   }

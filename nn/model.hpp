@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "attention/method.hpp"
+#include "nn/embedding/embedding.hpp"
+#include "nn/layers/convolution.hpp"
 #include "nn/layers/layers.hpp"
 #include "nn/layers/masked_head.hpp"
 #include "nn/layers/pooling.hpp"
-#include "nn/layers/positions.hpp"
 
 namespace skytape::nn {
 
@@ -41,12 +42,18 @@ struct ModelConfig {
   Pooling pooling = Pooling::nominal;
   Positions positions = Positions::learned;
   std::int64_t conv_width = 0;  // taps of a convolution beside attention, odd; 0: none
-  double rotary_base = 10000;   // of rotary positions alone
-  bool both_ends = false;       // positions are also counted from the last token
+  std::int64_t columns = 0;    // tokens in a row of a picture, whose convolution is as high as wide
+  double rotary_base = 10000;  // of rotary positions alone
+  bool both_ends = false;      // positions are also counted from the last token
+  int ngrams = 0;              // tokens of the longest n-gram with a vector; 0: none
+  std::int64_t ngram_rows = 1;  // of the table that the n-grams share
   double label_smoothing = 0;   // of the training loss
   Objective objective = Objective::classify;
   bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids
 };
+
+/// Sizes of a model's embedding: where pooling is cls, with a row for its token.
+[[nodiscard]] EmbeddingConfig embedding_config(const ModelConfig& config);
 
 /// The tensors of one batch on the model's device.
 struct ModelInput {
@@ -113,7 +120,8 @@ class EncoderLayer {
  private:
   LayerNorm norm1_;
   MultiHeadAttention attention_;
-  Parameter* taps_ = nullptr;  // [T, E], of the convolution; nullptr: none
+  Parameter* taps_ = nullptr;  // [R T, E], of the convolution; nullptr: none
+  Window window_;              // of the convolution
   LayerNorm norm2_;
   Linear mlp_in_, mlp_out_;
 };

@@ -5,15 +5,26 @@
 
 namespace skytape::nn {
 
-/// `forward` reads neighbour n + t - (T - 1) / 2 for tap t, `adjoint` neighbour n - t + (T - 1) / 2.
+struct ConvolutionPlan {
+  std::int64_t positions, width;  // N, E
+  std::int64_t columns;           // positions in a row, at most N
+  std::int64_t taps, tap_rows;    // T, R
+};
+
+/// `forward` reads the neighbour that lies where the tap does, `adjoint` the one opposite.
 enum class Taps { forward, adjoint };
 
-/// x, y: [B, N, E]; weight: [T, E].
-void convolve_on(Cpu, const Tensor& x, const Tensor& weight, Taps taps, Tensor& y);
-void convolve_on(Cuda, const Tensor& x, const Tensor& weight, Taps taps, Tensor& y);
+/// x, y: [B, N, E]; weight: [R T, E].
+void convolve_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight, Taps taps,
+                 Tensor& y);
+void convolve_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight,
+                 Taps taps, Tensor& y);
 
-/// dweight[t, e] = sum of dy[b, n, e] x[b, n + t - (T - 1) / 2, e]; x, dy: [B, N, E], dweight: [T, E].
-void convolution_weight_on(Cpu, const Tensor& x, const Tensor& dy, Tensor& dweight);
-void convolution_weight_on(Cuda, const Tensor& x, const Tensor& dy, Tensor& dweight);
+/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there. x, dy: [B, N, E],
+/// dweight: [R T, E].
+void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& dy,
+                           Tensor& dweight);
+void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& dy,
+                           Tensor& dweight);
 
 }  // namespace skytape::nn

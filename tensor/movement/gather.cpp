@@ -17,21 +17,6 @@ void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const
 
 namespace {
 
-/// Throws for an index outside [0, n), on the CPU; a GPU is not waited for.
-void require_in_range(const char* op, const Tensor& index, std::int64_t n) {
-  if (index.device() != Device::cpu) return;
-  const std::int32_t* values = index.data<std::int32_t>();
-  const std::int64_t count = index.numel();
-  bool good = true;
-#pragma omp simd reduction(&& : good)
-  for (std::int64_t i = 0; i < count; ++i) good = good && values[i] >= 0 && values[i] < n;
-  if (good) return;
-  const std::int32_t* bad =
-      std::find_if(values, values + count, [&](std::int32_t v) { return v < 0 || v >= n; });
-  throw Error(join(op, ": index ", *bad, " at position ", bad - values, " of ", index,
-                   " is outside [0, ", n, ")"));
-}
-
 void require_index(const char* op, const Tensor& x, const Tensor& index) {
   ENSURE(x.defined() && index.defined(), op, ": an operand is undefined");
   ENSURE(x.dtype() != DType::i32, op, ": expected rows of f32 or f64, got ", x);
@@ -157,6 +142,20 @@ void embedding_backward_on(Cpu, const GatherPlan& plan, const Tensor& dy, const 
 }
 
 }  // namespace
+
+void require_in_range(const char* op, const Tensor& index, std::int64_t n) {
+  if (index.device() != Device::cpu) return;
+  const std::int32_t* values = index.data<std::int32_t>();
+  const std::int64_t count = index.numel();
+  bool good = true;
+#pragma omp simd reduction(&& : good)
+  for (std::int64_t i = 0; i < count; ++i) good = good && values[i] >= 0 && values[i] < n;
+  if (good) return;
+  const std::int32_t* bad =
+      std::find_if(values, values + count, [&](std::int32_t v) { return v < 0 || v >= n; });
+  throw Error(join(op, ": index ", *bad, " at position ", bad - values, " of ", index,
+                   " is outside [0, ", n, ")"));
+}
 
 Tensor gather_rows(const Tensor& x, const Tensor& index) {
   const GatherPlan p = plan_of("gather_rows", x, index);

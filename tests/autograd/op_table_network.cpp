@@ -1,7 +1,8 @@
 // Rows of the op table: picking rows, and pieces of a network.
 #include "autograd/ops.hpp"
+#include "nn/embedding/ngrams.hpp"
+#include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
-#include "nn/layers/positions.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -84,105 +85,135 @@ Rows network_rows() {
       return nn::rotary(v[0], beside(v[0], angles));
     };
   };
-  const Function convolve = [](Tape&, Vars v) { return nn::depthwise_convolution(v[0], v[1]); };
-  return {{"layer_norm",
-           {{"odd", {normal({2, 3, 7}, 151), normal({7}, 152), normal({7}, 153)}, norm},
-            {"one row", {normal({5}, 154), normal({5}, 155), normal({5}, 156)}, norm},
-            {"long", {normal({523, 5}, 157), normal({5}, 158), normal({5}, 159)}, norm},
-            {"no rows", {normal({0, 5}, 160), normal({5}, 161), normal({5}, 162)}, norm}},
-           {{"layer_norm: ",
-             [](Tape& t) {
-               return layer_norm(zeros(t, {2, 3}), zeros(t, {4}), zeros(t, {3}));
-             }}}},
-          {"dropout",
-           {{"odd", {normal({2, 5, 3}, 163)}, drop(0.3)},
-            {"over several chunks", {normal({1, 131, 3}, 164)}, drop(0.5)},
-            {"rate 0", {normal({2, 5, 3}, 165)}, drop(0)},
-            {"empty", {normal({0, 5, 3}, 166)}, drop(0.3)}},
-           {{"dropout: ",
-             [](Tape& t) {
-               return dropout(zeros(t, {1, 2, 3}), dropping(1));
-             }}}},
-          {"add_dropout",
-           {{"odd", {normal({2, 5, 3}, 167), normal({2, 5, 3}, 168)}, add_drop(0.3)},
-            {"rate 0", {normal({2, 5, 3}, 169), normal({2, 5, 3}, 170)}, add_drop(0)},
-            {"empty", {normal({2, 0, 3}, 171), normal({2, 0, 3}, 172)}, add_drop(0.3)}},
-           {{"add_dropout: ",
-             [](Tape& t) {
-               return add_dropout(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 4}), dropping(0.1));
-             }}}},
-          {"bias_gelu_dropout",
-           {{"odd", {normal({2, 5, 3}, 173), normal({3}, 174)}, gelu_drop(0.3)},
-            {"long", {normal({2, 131, 5}, 175), normal({5}, 176)}, gelu_drop(0.5)},
-            {"rate 0", {normal({2, 5, 3}, 177), normal({3}, 178)}, gelu_drop(0)},
-            {"empty", {normal({2, 0, 3}, 179), normal({3}, 180)}, gelu_drop(0.3)}},
-           {{"bias_gelu_dropout: ",
-             [](Tape& t) {
-               return bias_gelu_dropout(zeros(t, {1, 2, 3}), zeros(t, {4}), dropping(0.1));
-             }}}},
-          {"cross_entropy",
-           {{"odd", {normal({3, 5}, 181)}, loss(integers({4, 0, 2}, {3}))},
-            {"one class", {normal({2, 1}, 182)}, loss(integers({0, 0}, {2}))},
-            {"large values",
-             {tensor::affine(normal({2, 3}, 183), 3, 500)},
-             loss(integers({2, 1}, {2}))}},
-           {{"cross_entropy: ",
-             [](Tape& t) {
-               return cross_entropy(zeros(t, {2, 3}), integers({0}, {1}));
-             }},
-            {"cross_entropy: ",
-             [](Tape& t) {
-               return cross_entropy(zeros(t, {1, 3}), integers({3}, {1}));
-             }},
-            {"cross_entropy: ",
-             [](Tape& t) {
-               return cross_entropy(zeros(t, {0, 3}), integers({}, {0}));
-             }}}},
-          {"cross_entropy_rows",
-           {{"odd", {normal({3, 5}, 187)}, losses(integers({4, 0, 2}, {3}))},
-            {"one class", {normal({2, 1}, 188)}, losses(integers({0, 0}, {2}))},
-            {"empty", {normal({0, 3}, 189)}, losses(integers({}, {0}))}},
-           {{"cross_entropy: ",
-             [](Tape& t) {
-               return cross_entropy_rows(zeros(t, {2, 3}), integers({0}, {1}));
-             }}}},
-          {"mask_rows",
-           {{"heads", {normal({2, 3, 5, 2}, 184)}, hide(mask(5, {5, 3}), 0.25)},
-            {"no heads", {normal({2, 5, 3}, 185)}, hide(mask(5, {0, 4}), 1)},
-            {"empty", {normal({0, 5, 3}, 186)}, hide(mask(5, {}), 1)}},
-           {{"mask_rows: ",
-             [](Tape& t) {
-               return mask_rows(zeros(t, {2, 3}), mask(3, {1, 2}));
-             }},
-            {"mask_rows: ",
-             [](Tape& t) {
-               return mask_rows(zeros(t, {2, 4, 3}), mask(3, {1, 2}));
-             }}}},
-          {"rotary",
-           {{"heads", {normal({2, 3, 5, 6}, 187)}, turn(5)},
-            {"trimmed", {normal({2, 1, 3, 2}, 188)}, turn(9)},
-            {"long", {normal({1, 2, 523, 8}, 189)}, turn(600)},
-            {"empty", {normal({0, 2, 5, 4}, 190)}, turn(5)}},
-           {{"rotary: expected x [B, H, N, D] with an even D",
-             [](Tape& t) {
-               return nn::rotary(zeros(t, {1, 1, 2, 3}), normal({2, 3}, 191));
-             }},
-            {"rotary: ",
-             [](Tape& t) {
-               return nn::rotary(zeros(t, {1, 1, 4, 2}), normal({3, 2}, 192));
-             }}}},
-          {"depthwise_convolution",
-           {{"odd", {normal({2, 7, 3}, 193), normal({5, 3}, 194)}, convolve},
-            {"wider than the sequence", {normal({2, 3, 4}, 195), normal({9, 4}, 196)}, convolve},
-            {"long", {normal({1, 523, 2}, 197), normal({3, 2}, 198)}, convolve},
-            {"empty", {normal({0, 5, 4}, 199), normal({1, 4}, 200)}, convolve}},
-           {{"depthwise_convolution: expected x [B, N, E] and weight [odd T, E]",
-             [](Tape& t) {
-               return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {2, 3}));
-             }},
-            {"depthwise_convolution: ", [](Tape& t) {
-               return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {3, 2}));
-             }}}}};
+  const auto add_at = [](const Tensor& slots) -> Function {
+    return [=](Tape&, Vars v) { return nn::add_rows_at(v[0], v[1], beside(v[0], slots)); };
+  };
+  const Tensor slots = integers({0, 3, 3, 1, 2, 2, 2, 0, 3, 1, 0, 2}, {2, 2, 3});  // [G, B, N]
+  const auto convolve = [](const nn::Window& window) -> Function {
+    return [=](Tape&, Vars v) { return nn::depthwise_convolution(v[0], v[1], window); };
+  };
+  return {
+      {"layer_norm",
+       {{"odd", {normal({2, 3, 7}, 151), normal({7}, 152), normal({7}, 153)}, norm},
+        {"one row", {normal({5}, 154), normal({5}, 155), normal({5}, 156)}, norm},
+        {"long", {normal({523, 5}, 157), normal({5}, 158), normal({5}, 159)}, norm},
+        {"no rows", {normal({0, 5}, 160), normal({5}, 161), normal({5}, 162)}, norm}},
+       {{"layer_norm: ",
+         [](Tape& t) {
+           return layer_norm(zeros(t, {2, 3}), zeros(t, {4}), zeros(t, {3}));
+         }}}},
+      {"dropout",
+       {{"odd", {normal({2, 5, 3}, 163)}, drop(0.3)},
+        {"over several chunks", {normal({1, 131, 3}, 164)}, drop(0.5)},
+        {"rate 0", {normal({2, 5, 3}, 165)}, drop(0)},
+        {"empty", {normal({0, 5, 3}, 166)}, drop(0.3)}},
+       {{"dropout: ",
+         [](Tape& t) {
+           return dropout(zeros(t, {1, 2, 3}), dropping(1));
+         }}}},
+      {"add_dropout",
+       {{"odd", {normal({2, 5, 3}, 167), normal({2, 5, 3}, 168)}, add_drop(0.3)},
+        {"rate 0", {normal({2, 5, 3}, 169), normal({2, 5, 3}, 170)}, add_drop(0)},
+        {"empty", {normal({2, 0, 3}, 171), normal({2, 0, 3}, 172)}, add_drop(0.3)}},
+       {{"add_dropout: ",
+         [](Tape& t) {
+           return add_dropout(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 4}), dropping(0.1));
+         }}}},
+      {"bias_gelu_dropout",
+       {{"odd", {normal({2, 5, 3}, 173), normal({3}, 174)}, gelu_drop(0.3)},
+        {"long", {normal({2, 131, 5}, 175), normal({5}, 176)}, gelu_drop(0.5)},
+        {"rate 0", {normal({2, 5, 3}, 177), normal({3}, 178)}, gelu_drop(0)},
+        {"empty", {normal({2, 0, 3}, 179), normal({3}, 180)}, gelu_drop(0.3)}},
+       {{"bias_gelu_dropout: ",
+         [](Tape& t) {
+           return bias_gelu_dropout(zeros(t, {1, 2, 3}), zeros(t, {4}), dropping(0.1));
+         }}}},
+      {"cross_entropy",
+       {{"odd", {normal({3, 5}, 181)}, loss(integers({4, 0, 2}, {3}))},
+        {"one class", {normal({2, 1}, 182)}, loss(integers({0, 0}, {2}))},
+        {"large values",
+         {tensor::affine(normal({2, 3}, 183), 3, 500)},
+         loss(integers({2, 1}, {2}))}},
+       {{"cross_entropy: ",
+         [](Tape& t) {
+           return cross_entropy(zeros(t, {2, 3}), integers({0}, {1}));
+         }},
+        {"cross_entropy: ",
+         [](Tape& t) {
+           return cross_entropy(zeros(t, {1, 3}), integers({3}, {1}));
+         }},
+        {"cross_entropy: ",
+         [](Tape& t) {
+           return cross_entropy(zeros(t, {0, 3}), integers({}, {0}));
+         }}}},
+      {"cross_entropy_rows",
+       {{"odd", {normal({3, 5}, 187)}, losses(integers({4, 0, 2}, {3}))},
+        {"one class", {normal({2, 1}, 188)}, losses(integers({0, 0}, {2}))},
+        {"empty", {normal({0, 3}, 189)}, losses(integers({}, {0}))}},
+       {{"cross_entropy: ",
+         [](Tape& t) {
+           return cross_entropy_rows(zeros(t, {2, 3}), integers({0}, {1}));
+         }}}},
+      {"mask_rows",
+       {{"heads", {normal({2, 3, 5, 2}, 184)}, hide(mask(5, {5, 3}), 0.25)},
+        {"no heads", {normal({2, 5, 3}, 185)}, hide(mask(5, {0, 4}), 1)},
+        {"empty", {normal({0, 5, 3}, 186)}, hide(mask(5, {}), 1)}},
+       {{"mask_rows: ",
+         [](Tape& t) {
+           return mask_rows(zeros(t, {2, 3}), mask(3, {1, 2}));
+         }},
+        {"mask_rows: ",
+         [](Tape& t) {
+           return mask_rows(zeros(t, {2, 4, 3}), mask(3, {1, 2}));
+         }}}},
+      {"rotary",
+       {{"heads", {normal({2, 3, 5, 6}, 187)}, turn(5)},
+        {"trimmed", {normal({2, 1, 3, 2}, 188)}, turn(9)},
+        {"long", {normal({1, 2, 523, 8}, 189)}, turn(600)},
+        {"empty", {normal({0, 2, 5, 4}, 190)}, turn(5)}},
+       {{"rotary: expected x [B, H, N, D] with an even D",
+         [](Tape& t) {
+           return nn::rotary(zeros(t, {1, 1, 2, 3}), normal({2, 3}, 191));
+         }},
+        {"rotary: ",
+         [](Tape& t) {
+           return nn::rotary(zeros(t, {1, 1, 4, 2}), normal({3, 2}, 192));
+         }}}},
+      {"add_rows_at",
+       {{"repeated", {normal({2, 3, 5}, 193), normal({4, 5}, 194)}, add_at(slots)},
+        {"one length",
+         {normal({1, 3, 2}, 195), normal({5, 2}, 196)},
+         add_at(integers({4, 0, 4}, {1, 1, 3}))},
+        {"none", {normal({0, 3, 5}, 197), normal({4, 5}, 198)}, add_at(integers({}, {2, 0, 3}))}},
+       {{"add_rows_at: expected x [B, N, E], table [S, E] and slots i32[G, B, N]",
+         [slots](Tape& t) {
+           return nn::add_rows_at(zeros(t, {2, 4, 5}), zeros(t, {4, 5}), slots);
+         }},
+        {"add_rows_at: index 3",
+         [slots](Tape& t) {
+           return nn::add_rows_at(zeros(t, {2, 3, 5}), zeros(t, {3, 5}), slots);
+         }}}},
+      {"depthwise_convolution",
+       {{"odd", {normal({2, 7, 3}, 193), normal({5, 3}, 194)}, convolve({5})},
+        {"wider than the sequence", {normal({2, 3, 4}, 195), normal({9, 4}, 196)}, convolve({9})},
+        {"long", {normal({1, 523, 2}, 197), normal({3, 2}, 198)}, convolve({3})},
+        {"picture", {normal({2, 12, 3}, 201), normal({9, 3}, 202)}, convolve({3, 3, 4})},
+        {"window larger than the picture",
+         {normal({1, 6, 2}, 203), normal({35, 2}, 204)},
+         convolve({7, 5, 3})},
+        {"last line cut", {normal({2, 11, 3}, 205), normal({15, 3}, 206)}, convolve({5, 3, 4})},
+        {"empty", {normal({0, 5, 4}, 199), normal({1, 4}, 200)}, convolve({1})}},
+       {{"depthwise_convolution: expected an odd window, got 1 by 2",
+         [](Tape& t) {
+           return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {2, 3}), {2});
+         }},
+        {"depthwise_convolution: expected x [B, N, E] and weight [9, E]",
+         [](Tape& t) {
+           return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {3, 3}), {3, 3, 2});
+         }},
+        {"depthwise_convolution: ", [](Tape& t) {
+           return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {3, 2}), {3});
+         }}}}};
 }
 
 }  // namespace skytape::test::op

@@ -123,12 +123,15 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("every method trains beside a convolution and with positions counted from both ends") {
+TEST_CASE(
+    "every method trains beside a convolution, with n-grams and positions counted from both ends") {
   for (const attention::Spec& spec : attention::registry()) {
     CAPTURE(spec.name);
     nn::ModelConfig config = small_config(spec, Pooling::mean, Positions::learned);
     config.conv_width = 5;
     config.both_ends = true;
+    config.ngrams = 3;
+    config.ngram_rows = 40;
     nn::Model model(config, DType::f64, Device::cpu, 3);
     const std::vector<int> lengths = {13, 9, 16};
     Tape tape;
@@ -136,7 +139,8 @@ TEST_CASE("every method trains beside a convolution and with positions counted f
     const std::vector<double> trimmed = logits.value().to_vector();
     tape.backward(sum_all(square(logits)));
     for (const char* name :
-         {"model.transformer_0.conv.weight", "model.embeddings.end_position_embeddings.weight"}) {
+         {"model.transformer_0.conv.weight", "model.embeddings.end_position_embeddings.weight",
+          "model.embeddings.ngram_embeddings.weight"}) {
       CAPTURE(name);
       const Tensor& gradient = model.parameters().find(name)->grad;
       CHECK(tensor::sum_all(tensor::multiply(gradient, gradient)).item() > 0);
@@ -159,6 +163,8 @@ TEST_CASE("models with each option pass gradcheck") {
       nn::ModelConfig config = small_config(spec, pooling, positions);
       config.conv_width = pooling == Pooling::first || pooling == Pooling::mean ? 3 : 0;
       config.both_ends = pooling == Pooling::cls || pooling == Pooling::mean;
+      config.ngrams = pooling == Pooling::cls || pooling == Pooling::max ? 3 : 0;
+      config.ngram_rows = 20;
       nn::Model model(config, DType::f64, Device::cpu, 3);
       const nn::ModelInput input = make_input(model.config(), {13, 9}, 16);
       const Tensor labels =

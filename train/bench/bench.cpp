@@ -154,9 +154,9 @@ Measured measure(const BenchCase& c, const std::function<void()>& f) {
 }
 
 /// What shapes the model, of every recipe's keys.
-constexpr std::string_view kModelKeys[] = {"layers",    "width",      "ff_width",
-                                           "heads",     "dropout",    "pooling",
-                                           "positions", "conv_width", "both_ends"};
+constexpr std::string_view kModelKeys[] = {"layers",    "width",   "ff_width",  "heads",
+                                           "dropout",   "pooling", "positions", "conv_width",
+                                           "both_ends", "ngrams"};
 
 RunConfig configure(const BenchCase& c) {
   Choices choices;

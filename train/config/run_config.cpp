@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <cmath>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
@@ -303,9 +304,18 @@ void check_together(const RunConfig& c) {
         "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
         m.head_width));
   }
+  if (m.ngrams == 1) {
+    throw UsageError("ngrams: expected at least 2 tokens, or 0 for none, got 1");
+  }
   if (m.conv_width > 0 && m.conv_width % 2 == 0) {
     throw UsageError(fmt::format(
         "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
+  }
+  if (m.conv_width > 0 && m.columns > 0 && m.pooling == nn::Pooling::cls) {
+    throw UsageError(fmt::format(
+        "conv_width: pooling=cls moves every pixel of {} by one place, so that the convolution "
+        "would see other lines; expected another pooling or conv_width=0",
+        c.task->name));
   }
   if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_image(*c.task)) {
     throw UsageError(
@@ -340,6 +350,8 @@ void fill_model(RunConfig& c, const Values& values) {
     }
   }
   m.pixels = c.task->tokens == data::TokenKind::pixels;
+  // Pictures are square.
+  m.columns = m.pixels ? std::llround(std::sqrt(static_cast<double>(c.task->max_length))) : 0;
   m.classes = c.task->classes;
   m.nominal_length = c.batches.nominal_length;
   m.towers = c.task->towers;
@@ -358,6 +370,8 @@ void fill_model(RunConfig& c, const Values& values) {
   m.rotary_base = values.real("rotary_base");
   m.conv_width = values.integer("conv_width");
   m.both_ends = values.flag("both_ends");
+  m.ngrams = static_cast<int>(values.integer("ngrams"));
+  m.ngram_rows = values.integer("ngram_rows");
   m.label_smoothing = values.real("label_smoothing");
 
   // The method itself judges its options; the model that counts is built later.
@@ -437,6 +451,9 @@ RunConfig resolve(const Choices& choices) {
     }
     if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
       throw UsageError("rotary_base has no effect on this run: positions is not rotary");
+    }
+    if (choice.key == "ngram_rows" && config.model.ngrams == 0) {
+      throw UsageError("ngram_rows has no effect on this run: ngrams is 0");
     }
     const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
                                 choice.key.starts_with("mask_");

@@ -39,10 +39,23 @@ def logits(w, model, text):
         scaled = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + model["layer_norm_epsilon"])
         return scaled * w[name + ".weight"] + w[name + ".bias"]
 
+    def ngrams(table, ids, longest):  # a row of the table for each n-gram, by its last position
+        total = np.zeros((len(ids), table.shape[1]))
+        for i in range(len(ids)):
+            h = 0
+            for back in range(longest):
+                token = ids[i - back] if back <= i else 0
+                h = (h ^ (token + 1)) * 0x9E3779B97F4A7C15 % 2**64
+                h ^= h >> 32
+                total[i] += table[h % len(table)] if back > 0 else 0
+        return total
+
     ids = [byte + model["token_offset"] for byte in text[:model["max_length"]]]
     x = w["model.embeddings.word_embeddings.weight"][ids]  # [N, E]
     if model["positions"] == "learned":
         x = x + w["model.embeddings.position_embeddings.weight"][:len(ids)]
+    if model["ngrams"]:
+        x = x + ngrams(w["model.embeddings.ngram_embeddings.weight"], ids, model["ngrams"])
     for layer in (f"model.transformer_{i}" for i in range(model["layers"])):
         y = norm(x, layer + ".norm1")
         q, k, v = (heads(linear(y, f"{layer}.mha.W_{part}")) for part in "qkv")

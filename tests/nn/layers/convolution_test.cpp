@@ -13,9 +13,9 @@ Tensor numbers(const Shape& shape, std::uint64_t seed) {
   return tensor::normal(shape, Random{seed, {}}, DType::f64, Device::cpu);
 }
 
-Tensor convolved(const Tensor& x, const Tensor& weight) {
+Tensor convolved(const Tensor& x, const Tensor& weight, const nn::Window& window) {
   Tape tape(Tape::Mode::eval);
-  return nn::depthwise_convolution(tape.input(x), tape.input(weight)).value();
+  return nn::depthwise_convolution(tape.input(x), tape.input(weight), window).value();
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ TEST_CASE("a depthwise convolution mixes each channel with its neighbours of the
     constexpr std::int64_t kB = 2, kN = 4, kE = 3;
     const Tensor x = numbers({kB, kN, kE}, 1), w = numbers({taps, kE}, 2);
     const std::vector<double> xs = x.to_vector(), ws = w.to_vector();
-    const std::vector<double> y = convolved(x, w).to_vector();
+    const std::vector<double> y = convolved(x, w, {taps}).to_vector();
     for (std::int64_t b = 0; b < kB; ++b) {
       for (std::int64_t n = 0; n < kN; ++n) {
         for (std::int64_t e = 0; e < kE; ++e) {
@@ -41,5 +41,32 @@ TEST_CASE("a depthwise convolution mixes each channel with its neighbours of the
         }
       }
     }
+  }
+}
+
+TEST_CASE("in a picture the window is as high as wide, and does not reach across its edges") {
+  constexpr std::int64_t kB = 2, kLines = 3, kColumns = 4, kE = 2, kTaps = 3, kHeight = 5;
+  const Tensor x = numbers({kB, kLines * kColumns, kE}, 3);
+  const Tensor w = numbers({kHeight * kTaps, kE}, 4);
+  const std::vector<double> xs = x.to_vector(), ws = w.to_vector();
+  const std::vector<double> y = convolved(x, w, {kTaps, kHeight, kColumns}).to_vector();
+  const auto at = [](std::int64_t b, std::int64_t line, std::int64_t column, std::int64_t e) {
+    return static_cast<std::size_t>(((b * kLines + line) * kColumns + column) * kE + e);
+  };
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const auto flat = static_cast<std::int64_t>(i);
+    const std::int64_t e = flat % kE, column = flat / kE % kColumns;
+    const std::int64_t line = flat / kE / kColumns % kLines, b = flat / kE / kColumns / kLines;
+    double expected = 0;
+    for (std::int64_t r = 0; r < kHeight; ++r) {
+      for (std::int64_t t = 0; t < kTaps; ++t) {
+        const std::int64_t from_line = line + r - kHeight / 2, from_column = column + t - kTaps / 2;
+        if (from_line < 0 || from_line >= kLines) continue;
+        if (from_column < 0 || from_column >= kColumns) continue;
+        expected += ws[static_cast<std::size_t>((r * kTaps + t) * kE + e)] *
+                    xs[at(b, from_line, from_column, e)];
+      }
+    }
+    CHECK(y[i] == doctest::Approx(expected));
   }
 }

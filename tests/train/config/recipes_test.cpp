@@ -232,6 +232,8 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
                                             {"length_keep", "ends", "--set"},
                                             {"both_ends", "1", "--set"},
                                             {"conv_width", "5", "--set"},
+                                            {"ngrams", "4", "--set"},
+                                            {"ngram_rows", "1000", "--set"},
                                             {"label_smoothing", "0.1", "--set"}}));
   CHECK(config.model.pooling == nn::Pooling::cls);
   CHECK(config.model.positions == nn::Positions::rotary);
@@ -245,6 +247,8 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
   CHECK(config.batches.keep == data::Keep::ends);
   CHECK(config.model.both_ends);
   CHECK(config.model.conv_width == 5);
+  CHECK(config.model.ngrams == 4);
+  CHECK(config.model.ngram_rows == 1000);
   CHECK(config.batches.first_token == config.model.vocabulary);
   for (const char* pooling : {"nominal", "mean", "first", "cls", "max", "attention"}) {
     CHECK(setting(resolve(choices({{"pooling", pooling, "--set"}})), "pooling").value == pooling);
@@ -270,6 +274,9 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"length_start", "32", "--set"}}), "length_start has no effect");
   says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
   says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
+  says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
+  says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
+  says(refusal({{"conv_width", "3", "--set"}, cls}, "softmax", "image"), "conv_width: pooling=cls");
   says(refusal({{"length_keep", "middle", "--set"}}), "length_keep: expected front|ends");
   says(refusal({{"positions", "relative", "--set"}}),
        "positions: expected learned|sinusoidal|rotary|none");
@@ -349,7 +356,7 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   data::Json old = now;
   for (const char* key : {"pooling", "positions", "rotary_base", "length_warmup", "length_hold",
                           "length_whole", "length_start", "length_growth", "length_keep",
-                          "both_ends", "conv_width", "label_smoothing"}) {
+                          "both_ends", "ngrams", "ngram_rows", "conv_width", "label_smoothing"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");

@@ -1,5 +1,5 @@
 // Turns pairs of entries of every row by the angles of its position; counts positions from the end.
-#include "nn/layers/positions_plan.hpp"
+#include "nn/embedding/positions_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::nn {

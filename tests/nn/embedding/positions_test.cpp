@@ -1,4 +1,4 @@
-#include "nn/layers/positions.hpp"
+#include "nn/embedding/positions.hpp"
 
 #include <cmath>
 #include <vector>

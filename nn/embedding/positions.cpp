@@ -1,8 +1,8 @@
-#include "nn/layers/positions.hpp"
+#include "nn/embedding/positions.hpp"
 
 #include <cmath>
 
-#include "nn/layers/positions_plan.hpp"
+#include "nn/embedding/positions_plan.hpp"
 
 namespace skytape::nn {
 namespace {

@@ -1,0 +1,43 @@
+#include "nn/embedding/embedding.hpp"
+
+#include "autograd/ops.hpp"
+#include "nn/embedding/ngrams.hpp"
+
+namespace skytape::nn {
+
+Embedding::Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config)
+    : longest_ngram_(config.ngrams) {
+  const Initialiser start = normal_init(kEmbeddingDeviation);
+  const Shape by_place = {config.nominal_length, config.width};
+  tokens = &store.add(name + ".word_embeddings.weight", {config.vocabulary, config.width}, start);
+  if (config.positions == Positions::learned) {
+    positions = &store.add(name + ".position_embeddings.weight", by_place, start);
+  } else if (config.positions == Positions::sinusoidal) {
+    positions = &store.add(name + ".position_waves", by_place, sinusoidal_positions(), false);
+  }
+  if (config.both_ends) {
+    from_end = &store.add(name + ".end_position_embeddings.weight", by_place, start);
+  }
+  if (config.ngrams > 0) {
+    ngrams =
+        &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width}, start);
+  }
+}
+
+Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const {
+  Var x = embedding(tape.parameter(*tokens), ids);  // [B, N, E]
+  const std::int64_t n = ids.size(1);
+  for (const Parameter* table : {positions, from_end}) {
+    ENSURE(table == nullptr || n <= table->shape[0], "embedding: ", n,
+           " positions, but the table has ", table == nullptr ? 0 : table->shape[0]);
+  }
+  if (positions != nullptr) x = x + narrow(tape.parameter(*positions), 0, 0, n);  // [N, E]
+  if (from_end != nullptr) x = x + embedding(tape.parameter(*from_end), to_last_token(mask));
+  if (ngrams != nullptr) {
+    const Tensor slots = ngram_slots(ids, longest_ngram_, ngrams->shape[0]);  // [G, B, N]
+    x = add_rows_at(x, tape.parameter(*ngrams), slots);
+  }
+  return x;
+}
+
+}  // namespace skytape::nn

@@ -1,0 +1,44 @@
+// What a layer above first sees of a token: a vector of what it is, and of where it stands.
+//
+// Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
+// n-grams.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "autograd/parameter.hpp"
+#include "autograd/tape.hpp"
+#include "nn/embedding/positions.hpp"
+
+namespace skytape::nn {
+
+/// Which vectors are added up at a position besides the token's.
+struct EmbeddingConfig {
+  std::int64_t vocabulary = 32;        // V
+  std::int64_t nominal_length = 2048;  // positions before trimming
+  std::int64_t width = 64;             // E
+  Positions positions = Positions::learned;
+  bool both_ends = false;       // positions are also counted from the last token
+  int ngrams = 0;               // tokens of the longest n-gram; 0: none
+  std::int64_t ngram_rows = 1;  // S
+};
+
+/// A trained vector of the token, of its position, of its distance to the last token and of the
+/// n-grams that end there, as configured; all start as N(0, 0.02²), as in the papers' code. The
+/// padding id 0 has an ordinary trainable vector.
+struct Embedding {
+  Parameter* tokens;               // [V, E]
+  Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
+  Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
+  Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
+
+  Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config);
+  /// ids: i32[B, N], mask: [B, N] -> [B, N, E].
+  [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const;
+
+ private:
+  int longest_ngram_;
+};
+
+}  // namespace skytape::nn
