@@ -5,7 +5,9 @@
 #include <thread>
 
 #include "train/cli/cli.hpp"
+#include "train/lra/lra_table.hpp"
 #include "train/lra/report.hpp"
+#include "train/lra/time_table.hpp"
 #include "train/process/signals.hpp"
 
 namespace skytape::train {
@@ -14,19 +16,31 @@ namespace {
 struct ReportFlags {
   std::string runs = "runs", out;
   int watch = 0;
+  bool markdown = false;
 };
+
+void warn(const std::vector<std::string>& skipped) {
+  for (const std::string& line : skipped) fmt::print(stderr, "warning: skipped {}\n", line);
+}
 
 void report_once(const ReportOptions& options) {
   const ReportSummary summary = write_report(options);
-  for (const std::string& line : summary.skipped) {
-    fmt::print(stderr, "warning: skipped {}\n", line);
-  }
+  warn(summary.skipped);
   fmt::print("{}: runs: {} finished, {} not; studies: {}\n", (options.out / "report.html").string(),
              summary.finished, summary.unfinished, summary.studies);
   std::fflush(stdout);
 }
 
+/// What the finished runs reached and when, as a table for a page like this project's own.
+int print_markdown(const std::string& runs) {
+  const FoundRuns found = find_runs(runs);
+  warn(found.skipped);
+  fmt::print("{}", to_markdown(time_table(found.runs)));
+  return 0;
+}
+
 int run(const ReportFlags& flags) {
+  if (flags.markdown) return print_markdown(flags.runs);
   ReportOptions options;
   options.runs = flags.runs;
   options.out = flags.out.empty() ? options.runs / "report" : std::filesystem::path(flags.out);
@@ -55,6 +69,8 @@ void add_report(CommandLine& program) {
       .option("--watch", flags->watch, "make it again every so many seconds, until Ctrl-C; 0: once")
       .range(0, 86400)
       .show_default();
+  command.flag("--markdown", flags->markdown,
+               "print one table, of times and accuracies of the finished runs, and make no page");
   command.runs([flags] { return run(*flags); });
 }
 

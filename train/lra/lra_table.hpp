@@ -23,8 +23,9 @@ struct FinishedRun {
   std::string settings;  // as settings_of() says
   std::uint64_t seed = 0;
   double dev = 0, test = 0;  // accuracy, shares
-  TimeToAccuracy times;      // empty in results of older programs
-  data::Json config;         // config.json
+  std::int64_t test_examples = 0;
+  TimeToAccuracy times;  // empty in results of older programs
+  data::Json config;     // config.json
 };
 
 struct FoundRuns {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "train/process/progress.hpp"
 #include "train/runs/time_to_accuracy.hpp"
 
@@ -15,12 +17,19 @@ Cell cell_of(const std::optional<Moment>& moment) {
                      grouped(moment->step), 1e-6 * static_cast<double>(moment->tokens));
 }
 
+/// "45.3 ± 2.2": percent, with the normal approximation's 95 % interval; nothing without examples.
+Cell with_interval(double share, std::int64_t examples) {
+  if (examples == 0) return "–";
+  const double error = std::sqrt(share * (1 - share) / static_cast<double>(examples));
+  return fmt::format("{:.1f} ± {:.1f}", 100 * share, 196 * error);
+}
+
 }  // namespace
 
 Table time_table(const std::vector<FinishedRun>& runs) {
   Table table{"time_to_accuracy",
               "Training time until a dev evaluation was above the trivial baseline, above the "
-              "papers' best cell, and at the run's best.",
+              "papers' best cell, and at the run's best; the tested weights with a 95 % interval.",
               {{"task"},
                {"attention"},
                {"settings"},
@@ -28,14 +37,15 @@ Table time_table(const std::vector<FinishedRun>& runs) {
                {"above trivial"},
                {"above papers"},
                {"best"},
-               {"best dev", "{:.2f}"}},
+               {"best dev, %", "{:.2f}"},
+               {"test, %"}},
               {},
               {}};
   for (const FinishedRun& run : runs) {
     if (!run.times.best) continue;  // of a program that did not note it
     table.add({run.task, run.attention, run.settings, static_cast<double>(run.seed),
                cell_of(run.times.trivial), cell_of(run.times.paper), cell_of(run.times.best),
-               100 * run.times.best->accuracy});
+               100 * run.times.best->accuracy, with_interval(run.test, run.test_examples)});
   }
   return table;
 }

@@ -11,6 +11,8 @@ TEST_CASE(
   noted.attention = "skyformer";
   noted.settings = "skytape";
   noted.seed = 3;
+  noted.test = 0.36;
+  noted.test_examples = 2304;  // a standard error of exactly one per cent
   (void)noted.times.add("listops", {250, 90.0, 60'000, 0.38});
   const Table table = time_table({FinishedRun(), noted});
   REQUIRE(table.rows.size() == 1);
@@ -18,4 +20,5 @@ TEST_CASE(
   CHECK(text.find("90 s, step 250, 0.1 M tokens") != std::string::npos);
   CHECK(table.rows[0][5].words == "–");
   CHECK(table.rows[0][7].number == doctest::Approx(38));
+  CHECK(table.rows[0][8].words == "36.0 ± 2.0");
 }
