@@ -126,6 +126,13 @@ bool has_gaps_only(const LinePanel& panel) {
   return true;
 }
 
+/// Numbers of five digits touch each other below an axis; in thousands they do not: 12k.
+bool has_long_numbers(const LinePanel& panel) {
+  return std::any_of(panel.series.begin(), panel.series.end(), [](const Series& s) {
+    return std::any_of(s.x.begin(), s.x.end(), [](double x) { return std::abs(x) >= 1e4; });
+  });
+}
+
 /// Writes the script of one figure line by line.
 class Script {
  public:
@@ -212,13 +219,13 @@ class Script {
     line("set bmargin at screen {:.5f}", y(top - kPanelHeight + kBottom));
   }
 
-  void axis(const char* name, const Axis& axis) {
+  void axis(const char* name, const Axis& axis, bool thousands = false) {
     line("set {}label {}", name, literal(axis.label));
     line("unset logscale {}", name);
     if (axis.scale != Scale::linear) {
       line("set logscale {} {}", name, axis.scale == Scale::log2 ? 2 : 10);
     }
-    line("set format {} '%g'", name);
+    line("set format {} '{}'", name, thousands ? "%.0s%c" : "%g");
     const auto end = [](const std::optional<double>& value) {
       return value ? number(*value) : std::string("*");
     };
@@ -233,7 +240,7 @@ class Script {
     line("set tics nomirror");
     line("set grid lc rgb '#dddddd' lt 1");
     line("set title {} offset 0,-0.5", literal(panel.title));
-    axis("x", panel.x);
+    axis("x", panel.x, panel.x.scale == Scale::linear && has_long_numbers(panel));
     axis("y", panel.y);
     if (has_gaps_only(panel)) {
       line("set label 2 'no data' at graph 0.5,0.5 center");

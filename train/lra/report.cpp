@@ -18,6 +18,7 @@
 #include "train/formats/table.hpp"
 #include "train/lra/lra_table.hpp"
 #include "train/lra/time_table.hpp"
+#include "train/papers/paper_results.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/result.hpp"
@@ -189,10 +190,14 @@ Figure curves(const std::string& task, const std::vector<Run>& runs) {
     last_step = std::max(last_step, static_cast<double>(run.step));
     if (!run.seconds_at.empty()) last_second = std::max(last_second, run.seconds_at.back());
   }
-  if (const double baseline = 100 * trivial_baseline(task).accuracy; baseline >= 0) {
-    panels[2].series.push_back({"trivial baseline", {0, last_step}, {baseline, baseline}, {}});
-    panels[3].series.push_back({"trivial baseline", {0, last_second}, {baseline, baseline}, {}});
+  const auto level = [&](const char* name, double percent) {
+    panels[2].series.push_back({name, {0, last_step}, {percent, percent}, {}});
+    panels[3].series.push_back({name, {0, last_second}, {percent, percent}, {}});
+  };
+  if (const double baseline = trivial_baseline(task).accuracy; baseline >= 0) {
+    level("trivial baseline", 100 * baseline);
   }
+  if (const auto best = best_paper_accuracy(task)) level("papers' best", *best);
   Figure figure{"curves-" + task, task, {}, 2};
   for (LinePanel& panel : panels) figure.panels.emplace_back(std::move(panel));
   return figure;
