@@ -254,9 +254,10 @@ class Run {
         config_.batches.drop_token < 0 ? splits_.train.longer_than(read) : std::int64_t{0};
     if (cut > 0) {
       progress_.line(
-          fmt::format("{} of {} training examples are longer than max_length = {}: their ends "
+          fmt::format("{} of {} training {} are longer than max_length = {}: their ends "
                       "are not read",
-                      grouped(cut), grouped(splits_.train.size()), read));
+                      grouped(cut), grouped(splits_.train.size() * config_.model.towers),
+                      config_.model.towers == 1 ? "examples" : "texts", read));
     }
     if (config_.batches.grow_steps > 0) {
       progress_.line(fmt::format(

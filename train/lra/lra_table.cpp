@@ -43,7 +43,7 @@ FinishedRun read_run(const fs::path& folder) {
   run.seed = result["seed"].get<std::uint64_t>();
   run.dev = result["dev_accuracy"].get<double>();
   run.test = result["test_accuracy"].get<double>();
-  run.test_examples = result["test_examples"].get<std::int64_t>();
+  run.test_examples = result.value("test_examples", std::int64_t{0});
   run.times = time_to_accuracy_from(result["time_to_accuracy"]);
   for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
     if (config[key] != result[key]) {

@@ -22,10 +22,10 @@ struct FinishedRun {
   std::string attention;
   std::string settings;  // as settings_of() says
   std::uint64_t seed = 0;
-  double dev = 0, test = 0;  // accuracy, shares
-  std::int64_t test_examples = 0;
-  TimeToAccuracy times;  // empty in results of older programs
-  data::Json config;     // config.json
+  double dev = 0, test = 0;        // accuracy, shares
+  std::int64_t test_examples = 0;  // 0: of an older program
+  TimeToAccuracy times;            // empty in results of older programs
+  data::Json config;               // config.json
 };
 
 struct FoundRuns {

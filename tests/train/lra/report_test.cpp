@@ -55,6 +55,7 @@ void write_run(const Folder& folder, const std::string& name, const std::string&
   result["test_accuracy"] = 0.375;
   TimeToAccuracy times;
   (void)times.add("listops", {250, 90.0, 8'200'000, 0.38});
+  result["test_examples"] = 100;
   result["time_to_accuracy"] = to_json(times, "listops");
   folder.write(name + "/result.json", data::json_text(result));
 }

@@ -66,7 +66,7 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
                                         "--out", run,           "--steps", "300",      "--batch",
                                         "4",     "--attention", "softmax", "--device", "cpu"};
   for (const std::string set :
-       {"max_length=24", "width=8", "ff_width=12", "lr=0.03", "dropout=0"}) {
+       {"max_length=24", "width=8", "ff_width=12", "lr=0.01", "dropout=0"}) {
     shape.push_back(set);
   }
   for (const std::string& set : shape) {
