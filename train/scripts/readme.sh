@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # readme.sh [--check]: writes the generated tables of the pages, or checks the pages:
-#   - the tables are current (attention methods from the registry, speed from the committed race);
+#   - the tables are current (attention methods from the registry, speed and accuracy from committed runs);
 #   - README.md has at most 150 lines, the page of a folder at most 40 written by hand;
 #   - every link, file, make target, variable, subcommand and option that a page names exists.
 set -eu
@@ -90,7 +90,9 @@ mode="write"
 [ "${1:-}" != --check ] || mode=check
 build/skytape info attention --markdown >"$scratch/attention"
 sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
+build/skytape report --runs train/results/runs --markdown | sed '1,2d' >"$scratch/runs"
 table attention attention/README.md "$scratch/attention"
+table runs train/results/accuracy.md "$scratch/runs"
 table speed train/results/speed.md "$scratch/speed"
 if [ "$mode" = check ]; then
   at_most 150 README.md
