@@ -47,6 +47,7 @@ struct ModelConfig {
   bool both_ends = false;      // positions are also counted from the last token
   int ngrams = 0;              // tokens of the longest n-gram with a vector; 0: none
   std::int64_t ngram_rows = 1;  // of the table that the n-grams share
+  bool intensity = false;       // pixels also act as numbers
   double label_smoothing = 0;   // of the training loss
   Objective objective = Objective::classify;
   bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids

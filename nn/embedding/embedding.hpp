@@ -22,16 +22,23 @@ struct EmbeddingConfig {
   bool both_ends = false;       // positions are also counted from the last token
   int ngrams = 0;               // tokens of the longest n-gram; 0: none
   std::int64_t ngram_rows = 1;  // S
+  bool intensity = false;       // tokens are grey values, 0 black to 255 white, and act as numbers
 };
 
 /// A trained vector of the token, of its position, of its distance to the last token and of the
 /// n-grams that end there, as configured; all start as N(0, 0.02²), as in the papers' code. The
-/// padding id 0 has an ordinary trainable vector.
+/// padding id 0 has an ordinary trainable vector. With `intensity`,
+/// a linear map of the grey value is added, black -1, white 1: similar greys are then similar from
+/// the first step, which 256 vectors of their own would have to learn. The map starts five times as
+/// high as the rest, so that it is seen. It has a constant, because a layer norm takes the length
+/// of a vector away: of a multiple of one vector only its sign would be left.
 struct Embedding {
   Parameter* tokens;               // [V, E]
   Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
   Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
   Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
+  Parameter* slope = nullptr;      // [1, E], of the grey value, trained; nullptr: not added
+  Parameter* constant = nullptr;   // [E], trained, where there is a slope
 
   Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config);
   /// ids: i32[B, N], mask: [B, N] -> [B, N, E].
@@ -39,6 +46,8 @@ struct Embedding {
 
  private:
   int longest_ngram_;
+  Parameter* levels_ =
+      nullptr;  // [V, 1], grey values, which the slope is multiplied by; never trained
 };
 
 }  // namespace skytape::nn

@@ -304,6 +304,11 @@ void check_together(const RunConfig& c) {
         "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
         m.head_width));
   }
+  if (m.intensity && !m.pixels) {
+    throw UsageError(fmt::format(
+        "intensity: the tokens of {} are no pixels, so that they have no grey value; expected 0",
+        c.task->name));
+  }
   if (m.ngrams == 1) {
     throw UsageError("ngrams: expected at least 2 tokens, or 0 for none, got 1");
   }
@@ -370,6 +375,7 @@ void fill_model(RunConfig& c, const Values& values) {
   m.rotary_base = values.real("rotary_base");
   m.conv_width = values.integer("conv_width");
   m.both_ends = values.flag("both_ends");
+  m.intensity = values.flag("intensity");
   m.ngrams = static_cast<int>(values.integer("ngrams"));
   m.ngram_rows = values.integer("ngram_rows");
   m.label_smoothing = values.real("label_smoothing");

@@ -75,6 +75,7 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
           {"towers", model.towers},
           {"positions", setting("positions")},
           {"both_ends", model.both_ends},
+          {"intensity", model.intensity},
           {"ngrams", model.ngrams},
           {"conv_width", model.conv_width},
           {"pooling", setting("pooling")},
