@@ -149,6 +149,101 @@ TEST_CASE("a method may read the layer's input, which gets its gradient") {
                        doctest::Contains("x must be [B, N, E] = [3, 37, E]"), Error);
 }
 
+TEST_CASE("methods that look at values alone do without queries and keys") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    if (!spec.values_only) return;
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const Outcome given = run(layer, problem, training_call(problem.in));
+    CHECK(norm(at(given, "dq")) == 0);
+    CHECK(norm(at(given, "dk")) == 0);
+    Tape tape;
+    attention::InputVars vars = Leaves(tape, problem.in).vars;
+    vars.q = vars.k = Var();
+    const Var out =
+        attention::apply(*layer.method, vars, problem.in.mask, training_call(problem.in));
+    CHECK(distance(out.value(), at(given, "out")) == 0);
+    tape.backward(out, problem.dout);
+    CHECK(distance(gradient_of(tape, vars.v), at(given, "dv")) == 0);
+  });
+}
+
+namespace {
+
+/// Two layers of a method that carries a state, on other inputs each: gradients of the first one's
+/// inputs and of the parameters of both, for cotangents of both outputs and of the last state.
+Outcome two_layers(const Spec& spec, const OptionValues& options, const Problem (&problems)[2],
+                   const Tensor& dstate, bool reference) {
+  const Sizes sizes = first_served(spec, options);
+  ParameterStore store;
+  std::vector<std::unique_ptr<Method>> layers;
+  for (const int layer : {0, 1}) {
+    const attention::LayerContext context{
+        layer, sizes.heads, sizes.width, sizes.n, "layer" + std::to_string(layer) + ".", &store};
+    layers.push_back(spec.make(context, options));
+  }
+  store.pack(DType::f64, Device::cpu, 3);
+  store.zero_gradients();
+  Tape tape;
+  std::vector<Leaves> leaves;
+  Var state, loss;
+  Outcome outcome;
+  for (const std::size_t l : {0U, 1U}) {
+    const Problem& p = problems[l];
+    leaves.emplace_back(tape, p.in);
+    leaves[l].vars.state = state;
+    const Call call = training_call(p.in);
+    attention::OutputVars left;
+    if (reference) {
+      left = {layers[l]->reference(leaves[l].vars, p.in.mask, {}, call),
+              layers[l]->reference_state(leaves[l].vars, p.in.mask, {}, call)};
+    } else {
+      left = attention::apply_carrying(*layers[l], leaves[l].vars, p.in.mask, call);
+    }
+    const Var part = sum_all(left.out * tape.constant(p.dout));
+    loss = l == 0 ? part : loss + part;
+    state = left.state;
+    outcome.emplace_back("out", left.out.value());
+  }
+  outcome.emplace_back("state", state.value());
+  if (dstate.defined()) loss = loss + sum_all(state * tape.constant(dstate));
+  tape.backward(loss);
+  for (const Leaves& x : leaves) {
+    outcome.emplace_back("dq", gradient_of(tape, x.vars.q));
+    outcome.emplace_back("dk", gradient_of(tape, x.vars.k));
+    outcome.emplace_back("dv", gradient_of(tape, x.vars.v));
+  }
+  for (const Parameter& p : store.parameters()) outcome.emplace_back("d" + p.name, p.grad.clone());
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("a state that goes from layer to layer carries values and gradients as the reference's") {
+  int carrying = 0;
+  each_sample([&](const Spec& spec, const OptionValues& options) {
+    if (!spec.carries_state) return;
+    ++carrying;
+    const Sizes sizes = first_served(spec, options);
+    const Problem problems[] = {make_problem(spec, sizes, Padding::mixed, 1),
+                                make_problem(spec, sizes, Padding::mixed, 2)};
+    const Tensor last = at(two_layers(spec, options, problems, {}, true), "state");
+    const Tensor dstate = tensor::normal(last.shape(), Random{5, {}}, DType::f64, Device::cpu);
+    for (const Tensor& cotangent : {Tensor(), dstate}) {
+      const Worst worst = compare(two_layers(spec, options, problems, cotangent, false),
+                                  two_layers(spec, options, problems, cotangent, true));
+      INFO("worst in ", worst.name);
+      CHECK(worst.error <= 1e-10);
+    }
+    // The second layer's loss reaches the first one's keys.
+    Problem silent[] = {problems[0], problems[1]};
+    silent[0].dout = zeros_like(silent[0].dout);
+    CHECK(norm(at(two_layers(spec, options, silent, {}, false), "dk")) > 0);
+  });
+  CHECK(carrying > 0);
+}
+
 TEST_CASE("two calls of a layer on one tape give what each gives alone") {
   each_sample([](const Spec& spec, const OptionValues& options) {
     const Sizes sizes = first_served(spec, options);
