@@ -1,6 +1,8 @@
 #include "attention/method.hpp"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 
 #include "tensor/core/error.hpp"
 
@@ -46,26 +48,40 @@ namespace {
 void check_inputs(const Inputs& in) {
   ENSURE(in.v.rank() == 4, "attention: v must be [B, H, N, D], got ", in.v);
   const Shape shape = in.combined ? in.v.shape().with(2, in.mask.size(1)) : in.v.shape();
-  ENSURE(in.q.defined() || in.combined, "attention: q is missing");
+  ENSURE(in.q.defined() || !in.k.defined(), "attention: k is there, but q is missing");
   ENSURE(!in.q.defined() || in.q.shape() == shape, "attention: q must be [B, H, N, D] = ", shape,
          ", got ", in.q);
   ENSURE(!in.k.defined() || in.k.shape() == in.v.shape(), "attention: k must have v's shape: k ",
          in.k, ", v ", in.v);
   ENSURE(in.mask.shape() == Shape({shape[0], shape[2]}), "attention: mask must be [B, N] = [",
          shape[0], ", ", shape[2], "], got ", in.mask);
-  for (const Tensor* x : {&in.q, &in.k, &in.mask}) {
-    if (x->defined()) require_same_kind("attention", {&in.v, x});
+  ENSURE(
+      !in.x.defined() || (in.x.rank() == 3 && in.x.size(0) == shape[0] && in.x.size(1) == shape[2]),
+      "attention: x must be [B, N, E] = [", shape[0], ", ", shape[2], ", E], got ", in.x);
+  for (const Tensor* t : {&in.q, &in.k, &in.mask, &in.x, &in.state}) {
+    if (t->defined()) require_same_kind("attention", {&in.v, t});
   }
 }
 
 /// The value of an input that may be absent.
 Tensor value_of(Var x) { return x.defined() ? x.value() : Tensor(); }
 
+/// Gradients in the order of a node's inputs.
+void hand_over(Gradients d, Grads& g) {
+  int input = 0;
+  for (Tensor* gradient : {&d.dq, &d.dk, &d.dv, &d.dx, &d.dstate}) {
+    g.add(input++, std::move(*gradient));
+  }
+  for (Tensor& gradient : d.parameters) g.add(input++, std::move(gradient));
+}
+
 }  // namespace
 
-Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const Call& call,
-          bool combined) {
-  const Inputs in{value_of(q), value_of(k), v.value(), mask, combined};
+OutputVars apply_carrying(const Method& method, const InputVars& vars, const Tensor& mask,
+                          const Call& call, bool combined) {
+  const auto& [q, k, v, x, carried] = vars;
+  const Inputs in{value_of(q), value_of(k), v.value(),        mask,
+                  combined,    value_of(x), value_of(carried)};
   check_inputs(in);
 
   Draws draws = method.draw(in, call);
@@ -75,18 +91,39 @@ Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const C
   Result result = method.forward(in, draws, call);
   if (call.observe) call.observe(in, result.out);
 
-  std::vector<Var> inputs = {q, k, v};  // those that are undefined stand for absent inputs
-  for (Parameter* p : method.parameters()) inputs.push_back(v.tape().parameter(*p));
+  Tape& tape = v.tape();
+  std::vector<Var> inputs = {q, k, v, x, carried};  // undefined ones stand for absent inputs
+  for (Parameter* p : method.parameters()) inputs.push_back(tape.parameter(*p));
+  if (!result.state.defined()) {
+    const Var out =
+        tape.record("attention", inputs, result.out,
+                    [backward = std::move(result.backward)](const Tensor& dout, Grads& g) {
+                      hand_over(backward(dout), g);
+                    });
+    return {out, {}};
+  }
 
-  return v.tape().record("attention", inputs, result.out,
-                         [backward = std::move(result.backward)](const Tensor& dout, Grads& g) {
-                           Gradients d = backward(dout);
-                           int input = 0;
-                           for (Tensor* gradient : {&d.dq, &d.dk, &d.dv})
-                             g.add(input++, std::move(*gradient));
-                           for (Tensor& gradient : d.parameters)
-                             g.add(input++, std::move(gradient));
-                         });
+  // A node has one output. The state's comes first, so that its turn in backward is the later one:
+  // by then the output's has left its gradient here.
+  const auto kept = std::make_shared<Tensor>();  // dout
+  const Var state =
+      tape.record("attention", inputs, result.state,
+                  [backward = std::move(result.backward_with_state), kept, out = result.out](
+                      const Tensor& dstate, Grads& g) {
+                    hand_over(backward(kept->defined() ? *kept : zeros_like(out), dstate), g);
+                  });
+  const std::array<Var, 1> of_state = {state};
+  const Var out = tape.record("attention", of_state, result.out,
+                              [kept, like = result.state](const Tensor& dout, Grads& g) {
+                                *kept = dout;
+                                g.add(0, zeros_like(like));  // its turn comes, asked for or not
+                              });
+  return {out, state};
+}
+
+Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call,
+          bool combined) {
+  return apply_carrying(method, vars, mask, call, combined).out;
 }
 
 }  // namespace skytape::attention

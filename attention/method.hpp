@@ -3,7 +3,8 @@
 // Read call.hpp first (what goes in and comes out), then this file, then spec.hpp (a method's row
 // in the registry). methods/vmean.cpp shows every part that a method has.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E model width.
+// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// layer's input.
 #pragma once
 
 #include <optional>
@@ -14,6 +15,19 @@
 #include "autograd/tape.hpp"
 
 namespace skytape::attention {
+
+/// Inputs on a tape. Any of them may be undefined where Inputs says so.
+struct InputVars {
+  Var q, k, v;     // [B, H, N, D]; combined k and v: [B, H, M, D]
+  Var x = {};      // [B, N, E]
+  Var state = {};  // [B, ..]
+};
+
+/// What a layer leaves.
+struct OutputVars {
+  Var out;    // [B, H, N, D]
+  Var state;  // [B, ..]; undefined unless the method carries one
+};
 
 /// What keys and values are projected from in place of the rows of x: C x, with M rows.
 struct CombinedRows {
@@ -36,6 +50,8 @@ struct CombinedRows {
 ///                 batch; draws go by its index in the full batch, Call::first_example + b. (Not
 ///                 with Spec::per_example false, where Call::fewest_tokens enters, nor where
 ///                 needs_whole_batch().)
+/// State           One that goes from layer to layer is made by the first, is a function of the
+///                 example alone, and takes gradients back.
 /// Repeatability   A call is a function of its inputs, draws and Call: the same bits each time, on
 ///                 the same device with as many threads. Calls leave nothing behind in the method,
 ///                 so two of them on one tape do not disturb each other; nor do they write into
@@ -66,12 +82,12 @@ class Method {
 
   /// The same mathematics composed from basic differentiable ops, slow and obvious: the oracle of
   /// forward and backward. Parameters enter with tape.parameter().
-  [[nodiscard]] virtual Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  [[nodiscard]] virtual Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                                       const Call& call) const = 0;
 
   // ---- optional hooks --------------------------------------------------------------------------
-  // Most methods need at most the first two. Two more are no functions: Draws::cache() for what
-  // drawing computed anyway, and Call::observe, which apply() serves for every method.
+  // Most methods need parameters and draws at most. Two more hooks are no functions: Draws::cache()
+  // for what drawing computed anyway, and Call::observe, which apply() serves for every method.
 
   /// Parameters of this layer that forward() differentiates, in the order of Gradients::parameters
   /// (among them some that are frozen). Default: none.
@@ -91,10 +107,22 @@ class Method {
   [[nodiscard]] virtual std::optional<CombinedRows> combine_rows(Var, const Tensor&) const {
     return std::nullopt;
   }
+
+  /// reference() of Result::state, for methods that carry one. Default: undefined.
+  [[nodiscard]] virtual Var reference_state(const InputVars&, const Tensor&, const Draws&,
+                                            const Call&) const {
+    return {};
+  }
 };
 
-/// Runs a method as one node of the tape; which of q, k and v may be undefined: see Inputs.
-[[nodiscard]] Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask,
+/// Runs a method as one node of the tape; where it carries a state, as two, of which one only keeps
+/// the output's gradient until that of the state is there.
+[[nodiscard]] OutputVars apply_carrying(const Method& method, const InputVars& vars,
+                                        const Tensor& mask, const Call& call,
+                                        bool combined = false);
+
+/// The same where only the output is asked for.
+[[nodiscard]] Var apply(const Method& method, const InputVars& vars, const Tensor& mask,
                         const Call& call, bool combined = false);
 
 }  // namespace skytape::attention

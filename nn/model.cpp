@@ -62,8 +62,10 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
   values_only_ = spec.values_only;
+  reads_x_ = spec.reads_x;
   const attention::LayerContext context{
-      layer, config.heads, config.head_width, config.nominal_length, name + ".attn.", &store};
+      layer,           config.heads, config.head_width, config.nominal_length,
+      name + ".attn.", &store,       config.width};
   method_ = spec.make(context, config.attention_options);
 }
 
@@ -71,9 +73,11 @@ Var MultiHeadAttention::split_heads(Var x) const {
   return swap_middle(reshape(x, {x.size(0), x.size(1), heads_, head_width_}));
 }
 
-Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call& call) const {
-  // Who observes a call is shown what the method is defined on: q, k and v of every position. And
-  // turned keys are no projections of combined rows.
+attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor& mask,
+                                                 const attention::Call& call) const {
+  // Who observes a call is shown what any method is defined on: x, and q, k and v of every position.
+  // And turned keys are no projections of combined rows.
+  const Var input = reads_x_ || call.observe ? x : Var();  // [B, N, E]
   if (!call.observe && angles_ == nullptr) {
     if (const auto combined = method_->combine_rows(x, mask)) {
       const auto project = [&](const Linear& linear) {  // [B, H, M, D]
@@ -81,21 +85,26 @@ Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call&
       };
       const Var q = values_only_ ? Var() : split_heads(query_(x));  // [B, H, N, D]
       const Var k = values_only_ ? Var() : project(key_);
-      return attention::apply(*method_, q, k, project(value_), mask, call, true);
+      return attention::apply_carrying(*method_, {q, k, project(value_), input, state}, mask, call,
+                                       true);
     }
   }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
   const auto placed = [&](Var heads) {
     return angles_ == nullptr ? heads : rotary(heads, angles_->value);
   };
-  const Var q = placed(split_heads(shared_qk_ ? query_.without_bias(x) : query_(x)));
-  const Var k = shared_qk_ ? Var() : placed(split_heads(key_(x)));             // [B, H, N, D]
+  const bool values_alone = values_only_ && !call.observe;
+  Var q, k;  // [B, H, N, D]
+  if (!values_alone) q = placed(split_heads(shared_qk_ ? query_.without_bias(x) : query_(x)));
+  if (!values_alone && !shared_qk_) k = placed(split_heads(key_(x)));
   const Var v = split_heads(shared_qk_ ? value_.without_bias(x) : value_(x));  // [B, H, N, D]
-  return attention::apply(*method_, q, k, v, mask, call);
+  return attention::apply_carrying(*method_, {q, k, v, input, state}, mask, call);
 }
 
-Var MultiHeadAttention::operator()(Var x, const Tensor& mask, const attention::Call& call) const {
-  const Var out = attend(x, mask, call);  // [B, H, N, D]
+Var MultiHeadAttention::operator()(Var x, Var& state, const Tensor& mask,
+                                   const attention::Call& call) const {
+  const auto [out, left] = attend(x, state, mask, call);  // [B, H, N, D]
+  state = left;
   return output_(reshape(swap_middle(out), {x.size(0), x.size(1), heads_ * head_width_}));
 }
 
@@ -114,15 +123,15 @@ EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
   }
 }
 
-Var EncoderLayer::operator()(Var x, const Tensor& mask, const attention::Call& call,
+Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attention::Call& call,
                              const Dropout& dropout) const {
   const auto dropout_at = [&](Place place) {
     Dropout d = dropout;
     d.random = at(dropout.random, place);
     return d;
   };
-  const Var h = norm1_(x);                // [B, N, E]
-  Var mixed = attention_(h, mask, call);  // [B, N, E]
+  const Var h = norm1_(x);                       // [B, N, E]
+  Var mixed = attention_(h, state, mask, call);  // [B, N, E]
   if (taps_ != nullptr) {
     mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
   }
@@ -179,6 +188,7 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
 
   Var x = (*embedding_)(tape, input.ids[static_cast<std::size_t>(tower)], mask);  // [B, N, E]
   x = skytape::dropout(x, dropout);
+  Var state;  // between layers, of methods that carry one
   for (int l = 0; l < config_.layers; ++l) {
     const Random layer_random = at(random, Place::layers).fork(static_cast<std::uint64_t>(l));
     attention::Call call;
@@ -193,7 +203,7 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
       };
     }
     dropout.random = layer_random;
-    x = layers_[static_cast<std::size_t>(l)](x, mask, call, dropout);
+    x = layers_[static_cast<std::size_t>(l)](x, state, mask, call, dropout);
   }
   return mask_rows((*norm_)(x), mask);
 }

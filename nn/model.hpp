@@ -93,19 +93,22 @@ class MultiHeadAttention {
  public:
   MultiHeadAttention(ParameterStore& store, const std::string& name, const ModelConfig& config,
                      int layer);
-  /// x: [B, N, E], mask: [B, N] -> [B, N, E].
-  [[nodiscard]] Var operator()(Var x, const Tensor& mask, const attention::Call& call) const;
+  /// x: [B, N, E], mask: [B, N] -> [B, N, E]. `state` is what the layer before left, if anything;
+  /// it becomes what this one leaves.
+  [[nodiscard]] Var operator()(Var x, Var& state, const Tensor& mask,
+                               const attention::Call& call) const;
   [[nodiscard]] const attention::Method& method() const { return *method_; }
 
  private:
   [[nodiscard]] Var split_heads(Var x) const;  // [B, N, H D] -> [B, H, N, D]
   /// Projections and attention: x [B, N, E] -> [B, H, N, D].
-  [[nodiscard]] Var attend(Var x, const Tensor& mask, const attention::Call& call) const;
+  [[nodiscard]] attention::OutputVars attend(Var x, Var state, const Tensor& mask,
+                                             const attention::Call& call) const;
 
   std::int64_t heads_, head_width_;
   Linear query_, key_, value_, output_;
   Parameter* angles_;  // [nominal length, D], of rotary positions; else nullptr
-  bool shared_qk_, values_only_;
+  bool shared_qk_, values_only_, reads_x_;
   std::unique_ptr<attention::Method> method_;
 };
 
@@ -114,7 +117,8 @@ class EncoderLayer {
  public:
   EncoderLayer(ParameterStore& store, const std::string& name, const ModelConfig& config,
                int layer);
-  [[nodiscard]] Var operator()(Var x, const Tensor& mask, const attention::Call& call,
+  /// `state` as above.
+  [[nodiscard]] Var operator()(Var x, Var& state, const Tensor& mask, const attention::Call& call,
                                const Dropout& dropout) const;
   [[nodiscard]] const attention::Method& method() const { return attention_.method(); }
 

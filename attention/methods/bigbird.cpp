@@ -130,8 +130,9 @@ class BigBird final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const std::int64_t b = mask.size(0), h = q.size(1), n = q.size(2);
     const std::vector<double> counts = pair_counts(pattern(q.value(), draws), h, n);
     const Tensor times = Tensor::from(counts, {1, h, n, n}, q.value().dtype(), q.value().device());

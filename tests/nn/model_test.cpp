@@ -18,9 +18,10 @@ constexpr std::int64_t kVocabulary = 11;
 nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
   nn::ModelConfig config;
   config.attention = attention;
-  if (attention == "skyformer" || attention == "linformer") {
+  if (attention == "skyformer" || attention == "linformer" || attention == "luna") {
     config.attention_options = {{"features", "6"}};
   }
+  if (attention == "synthesizer") config.attention_options = {{"form", "dense"}};
   config.vocabulary = kVocabulary;
   config.classes = 3;
   config.nominal_length = 24;
@@ -93,7 +94,8 @@ TEST_CASE("parameters carry the names and shapes of the papers' checkpoints") {
 }
 
 TEST_CASE("a trimmed batch gives the padded batch's logits, dropout included") {
-  for (const char* attention : {"softmax", "kernelized", "skyformer", "vmean", "linformer"}) {
+  for (const char* attention :
+       {"softmax", "kernelized", "skyformer", "vmean", "linformer", "synthesizer", "luna"}) {
     CAPTURE(attention);
     const nn::Model model(small_config(attention), DType::f64, Device::cpu, 3);
     const std::vector<std::int64_t> lengths = {13, 9};
@@ -165,7 +167,8 @@ TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {
 
 TEST_CASE("the whole model's gradients pass gradcheck, one and two towers") {
   for (const int towers : {1, 2}) {
-    for (const char* attention : {"softmax", "kernelized", "skyformer", "vmean", "linformer"}) {
+    for (const char* attention :
+         {"softmax", "kernelized", "skyformer", "vmean", "linformer", "synthesizer", "luna"}) {
       CAPTURE(attention);
       CAPTURE(towers);
       nn::Model model(small_config(attention, towers), DType::f64, Device::cpu, 3);

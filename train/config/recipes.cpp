@@ -259,6 +259,9 @@ constexpr Accumulation kAccumulation[] = {
 
 constexpr Instead kInstead[] = {
     {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
+    {"linear_attention", "positions", "rotary", "learned", "its weights are no function of q.k"},
+    {"cosformer", "positions", "rotary", "learned", "its weights are no function of q.k"},
+    {"luna", "positions", "rotary", "learned", "its memory has no positions to compare with"},
 };
 
 constexpr PaperOption kPaperOptions[] = {

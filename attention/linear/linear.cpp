@@ -1,0 +1,110 @@
+// Linear attention: checks, and the way that a GPU goes.
+//
+// Backward. With G = dout, and what is raised to `least` held constant:
+//   (2)  dS_i[:D] = G_i / z_i     dS_iD = -G_i.O_i / z_i     dA = dS T     dT = dS^T A
+//   (1)  dC = [V, 1] dT           dV = C dT[:D]^T
+//   (3)  dQ = dA phi'(Q)          dK = m dC phi'(K)
+#include "attention/linear/linear.hpp"
+
+#include <array>
+
+#include "attention/linear/linear_plan.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/movement/layout.hpp"
+
+namespace skytape::attention {
+namespace {
+
+/// Batch and heads as one axis: [B, H, n, p] -> [G, n, p].
+Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
+
+LinearInputs inputs_of(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                       const Tensor& mask, const LinearOptions& options) {
+  require_same_kind(op, {&q, &k, &v, &mask});
+  ENSURE(q.rank() == 4 && k.shape() == q.shape() && v.shape() == q.shape(), op,
+         ": expected q, k and v [B, H, N, D], got ", q, ", ", k, ", ", v);
+  ENSURE(mask.shape() == Shape({q.size(0), q.size(2)}), op, ": expected mask [B, N] for q ", q,
+         ", got ", mask);
+  const std::int64_t features = options.turn == 0 ? q.size(3) : 2 * q.size(3);
+  return {joined(q), joined(k), joined(v), mask, options, q.size(1), features};
+}
+
+/// [V, 1]: [G, N, P].
+Tensor with_ones(const Tensor& v) {
+  const std::array<Tensor, 2> parts = {
+      v, Tensor::full(v.shape().with(2, 1), 1, v.dtype(), v.device())};
+  return tensor::concat(parts, 2);
+}
+
+/// phi of rows, masked if a mask is given: [G, N, R].
+Tensor features(const LinearInputs& in, const Tensor& x, const Tensor& mask) {
+  Tensor f = Tensor::empty(x.shape().with(2, in.features), x.dtype(), x.device());
+  on_device(x.device(), [&](auto tag) { features_on(tag, in, x, mask, f); });
+  return f;
+}
+
+}  // namespace
+
+void linear_forward_whole(const LinearInputs& in, LinearForward& result) {
+  const Tensor c = features(in, in.k, in.mask);                            // (1)
+  tensor::gemm(with_ones(in.v), Op::transpose, c, Op::none, result.sums);  // (1)
+  const Tensor s = tensor::matmul(features(in, in.q, {}), result.sums, Op::none,
+                                  Op::transpose);  // (2) [G, N, P]
+  on_device(s.device(), [&](auto tag) { normalise_on(tag, in, s, result.z, result.out); });  // (2)
+}
+
+void linear_backward_whole(const LinearInputs& in, const LinearForward& saved, const Tensor& dout,
+                           LinearBackward& d) {
+  Tensor ds = Tensor::empty(dout.shape().with(2, dout.size(2) + 1), dout.dtype(), dout.device());
+  const auto differentiate = [&](const Tensor& x, const Tensor& mask, const Tensor& df,
+                                 Tensor& dx) {
+    on_device(x.device(), [&](auto tag) { features_backward_on(tag, in, x, mask, df, dx); });
+  };
+  on_device(ds.device(), [&](auto tag) {
+    normalise_backward_on(tag, in, saved.z, saved.out, dout, ds);  // (2)
+  });
+  const Tensor dsums =
+      tensor::matmul(ds, features(in, in.q, {}), Op::transpose, Op::none);     // (2) [G, P, R]
+  differentiate(in.q, {}, tensor::matmul(ds, saved.sums), d.dq);               // (2), (3)
+  differentiate(in.k, in.mask, tensor::matmul(with_ones(in.v), dsums), d.dk);  // (1), (3)
+  const Tensor of_values = tensor::narrow(dsums, 1, 0, dout.size(2));          // [G, D, R]
+  tensor::gemm(features(in, in.k, in.mask), Op::none, of_values, Op::transpose, d.dv);  // (1)
+}
+
+void linear_forward_on(Cuda, const LinearInputs& in, LinearForward& result) {
+  linear_forward_whole(in, result);
+}
+void linear_backward_on(Cuda, const LinearInputs& in, const LinearForward& saved,
+                        const Tensor& dout, LinearBackward& d) {
+  linear_backward_whole(in, saved, dout, d);
+}
+
+LinearForward linear_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                             const LinearOptions& options) {
+  const LinearInputs in = inputs_of("linear_forward", q, k, v, mask, options);
+  const std::int64_t g = in.q.size(0), n = in.q.size(1), d = in.q.size(2);
+  const auto empty = [&](const Shape& shape) {
+    return Tensor::empty(shape, q.dtype(), q.device());
+  };
+  LinearForward flat{empty(in.q.shape()), empty({g, d + 1, in.features}), empty({g, n})};
+  on_device(q.device(), [&](auto tag) { linear_forward_on(tag, in, flat); });
+  return {flat.out.reshape(q.shape()),
+          flat.sums.reshape({q.size(0), q.size(1), d + 1, in.features}),
+          flat.z.reshape(q.shape().first(3))};
+}
+
+LinearBackward linear_backward(const Tensor& q, const Tensor& k, const Tensor& v,
+                               const Tensor& mask, const LinearOptions& options,
+                               const LinearForward& saved, const Tensor& dout) {
+  const LinearInputs in = inputs_of("linear_backward", q, k, v, mask, options);
+  require_same_kind("linear_backward", {&q, &dout});
+  ENSURE(dout.shape() == q.shape(), "linear_backward: expected dout of q's shape ", q, ", got ",
+         dout);
+  LinearBackward flat{empty_like(in.q), empty_like(in.q), empty_like(in.q)};
+  const LinearForward known{joined(saved.out), joined(saved.sums),
+                            saved.z.reshape({in.q.size(0), in.q.size(1)})};
+  on_device(q.device(), [&](auto tag) { linear_backward_on(tag, in, known, joined(dout), flat); });
+  return {flat.dq.reshape(q.shape()), flat.dk.reshape(q.shape()), flat.dv.reshape(q.shape())};
+}
+
+}  // namespace skytape::attention
