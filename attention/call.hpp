@@ -1,6 +1,7 @@
 // One call of a method: what goes in, its circumstances, and what comes back.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E model width.
+// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// layer's input.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ struct LayerContext {
   std::int64_t nominal_length = 0;  // N before trimming: positions, poolings and buckets go by it
   std::string prefix;
   ParameterStore* store = nullptr;
+  std::int64_t width = 64;  // E: for methods that read the layer's input
 };
 
 /// The mask has q's dtype: 1 = real token, 0 = padding. The ones need not come first.
@@ -32,6 +34,8 @@ struct Inputs {
   Tensor mask;            // [B, N]
   bool combined = false;  // k and v are [B, H, M, D], of Method::combine_rows; q and k are then
                           // undefined for methods that look at values alone
+  Tensor x = {};          // [B, N, E]: what q, k and v are projected from; undefined unless
+                          // Spec::reads_x asks for it
 };
 
 /// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
@@ -71,6 +75,7 @@ struct Call {
 struct Gradients {
   Tensor dq, dk, dv;  // [B, H, N, D]; of combined rows dk, dv: [B, H, M, D]
   std::vector<Tensor> parameters;
+  Tensor dx = {};  // [B, N, E]
 };
 
 /// Output of a call and the function that differentiates it; the closure holds what was saved.

@@ -53,8 +53,11 @@ void check_inputs(const Inputs& in) {
          in.k, ", v ", in.v);
   ENSURE(in.mask.shape() == Shape({shape[0], shape[2]}), "attention: mask must be [B, N] = [",
          shape[0], ", ", shape[2], "], got ", in.mask);
-  for (const Tensor* x : {&in.q, &in.k, &in.mask}) {
-    if (x->defined()) require_same_kind("attention", {&in.v, x});
+  ENSURE(
+      !in.x.defined() || (in.x.rank() == 3 && in.x.size(0) == shape[0] && in.x.size(1) == shape[2]),
+      "attention: x must be [B, N, E] = [", shape[0], ", ", shape[2], ", E], got ", in.x);
+  for (const Tensor* t : {&in.q, &in.k, &in.mask, &in.x}) {
+    if (t->defined()) require_same_kind("attention", {&in.v, t});
   }
 }
 
@@ -63,9 +66,10 @@ Tensor value_of(Var x) { return x.defined() ? x.value() : Tensor(); }
 
 }  // namespace
 
-Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const Call& call,
+Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call,
           bool combined) {
-  const Inputs in{value_of(q), value_of(k), v.value(), mask, combined};
+  const auto& [q, k, v, x] = vars;
+  const Inputs in{value_of(q), value_of(k), v.value(), mask, combined, value_of(x)};
   check_inputs(in);
 
   Draws draws = method.draw(in, call);
@@ -75,14 +79,14 @@ Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask, const C
   Result result = method.forward(in, draws, call);
   if (call.observe) call.observe(in, result.out);
 
-  std::vector<Var> inputs = {q, k, v};  // those that are undefined stand for absent inputs
+  std::vector<Var> inputs = {q, k, v, x};  // those that are undefined stand for absent inputs
   for (Parameter* p : method.parameters()) inputs.push_back(v.tape().parameter(*p));
 
   return v.tape().record("attention", inputs, result.out,
                          [backward = std::move(result.backward)](const Tensor& dout, Grads& g) {
                            Gradients d = backward(dout);
                            int input = 0;
-                           for (Tensor* gradient : {&d.dq, &d.dk, &d.dv})
+                           for (Tensor* gradient : {&d.dq, &d.dk, &d.dv, &d.dx})
                              g.add(input++, std::move(*gradient));
                            for (Tensor& gradient : d.parameters)
                              g.add(input++, std::move(gradient));

@@ -3,7 +3,8 @@
 // Read call.hpp first (what goes in and comes out), then this file, then spec.hpp (a method's row
 // in the registry). methods/vmean.cpp shows every part that a method has.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E model width.
+// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// layer's input.
 #pragma once
 
 #include <optional>
@@ -14,6 +15,12 @@
 #include "autograd/tape.hpp"
 
 namespace skytape::attention {
+
+/// Inputs on a tape. Any of them may be undefined where Inputs says so.
+struct InputVars {
+  Var q, k, v;  // [B, H, N, D]; combined k and v: [B, H, M, D]
+  Var x = {};   // [B, N, E]
+};
 
 /// What keys and values are projected from in place of the rows of x: C x, with M rows.
 struct CombinedRows {
@@ -66,7 +73,7 @@ class Method {
 
   /// The same mathematics composed from basic differentiable ops, slow and obvious: the oracle of
   /// forward and backward. Parameters enter with tape.parameter().
-  [[nodiscard]] virtual Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  [[nodiscard]] virtual Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                                       const Call& call) const = 0;
 
   // ---- optional hooks --------------------------------------------------------------------------
@@ -93,8 +100,8 @@ class Method {
   }
 };
 
-/// Runs a method as one node of the tape; which of q, k and v may be undefined: see Inputs.
-[[nodiscard]] Var apply(const Method& method, Var q, Var k, Var v, const Tensor& mask,
+/// Runs a method as one node of the tape.
+[[nodiscard]] Var apply(const Method& method, const InputVars& vars, const Tensor& mask,
                         const Call& call, bool combined = false);
 
 }  // namespace skytape::attention

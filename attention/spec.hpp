@@ -42,6 +42,7 @@ struct Spec {
                                          // "kernelized", "shared_qk"; empty: it is exact itself
   bool shared_qk = false;                // takes no W_k: queries serve as keys
   bool values_only = false;              // neither queries nor keys enter: W_q, W_k stay untrained
+  bool reads_x = false;                  // sees the layer's input, too (Inputs::x)
   bool random = false;                   // draws anew at every call
   bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
   bool per_example = true;     // false: how much an example may use, its budget, depends on the

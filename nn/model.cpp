@@ -63,8 +63,10 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
   values_only_ = spec.values_only;
+  reads_x_ = spec.reads_x;
   const attention::LayerContext context{
-      layer, config.heads, config.head_width, config.nominal_length, name + ".attn.", &store};
+      layer,           config.heads, config.head_width, config.nominal_length,
+      name + ".attn.", &store,       config.width};
   method_ = spec.make(context, config.attention_options);
 }
 
@@ -73,8 +75,9 @@ Var MultiHeadAttention::split_heads(Var x) const {
 }
 
 Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call& call) const {
-  // Who observes a call is shown what the method is defined on: q, k and v of every position. And
-  // turned keys are no projections of combined rows.
+  // Who observes a call is shown what any method is defined on: x, and q, k and v of every position.
+  // And turned keys are no projections of combined rows.
+  const Var input = reads_x_ || call.observe ? x : Var();  // [B, N, E]
   if (!call.observe && angles_ == nullptr) {
     if (const auto combined = method_->combine_rows(x, mask)) {
       const auto project = [&](const Linear& linear) {  // [B, H, M, D]
@@ -82,7 +85,7 @@ Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call&
       };
       const Var q = values_only_ ? Var() : split_heads(query_(x));  // [B, H, N, D]
       const Var k = values_only_ ? Var() : project(key_);
-      return attention::apply(*method_, q, k, project(value_), mask, call, true);
+      return attention::apply(*method_, {q, k, project(value_), input}, mask, call, true);
     }
   }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
@@ -92,7 +95,7 @@ Var MultiHeadAttention::attend(Var x, const Tensor& mask, const attention::Call&
   const Var q = placed(split_heads(shared_qk_ ? query_.without_bias(x) : query_(x)));
   const Var k = shared_qk_ ? Var() : placed(split_heads(key_(x)));             // [B, H, N, D]
   const Var v = split_heads(shared_qk_ ? value_.without_bias(x) : value_(x));  // [B, H, N, D]
-  return attention::apply(*method_, q, k, v, mask, call);
+  return attention::apply(*method_, {q, k, v, input}, mask, call);
 }
 
 Var MultiHeadAttention::operator()(Var x, const Tensor& mask, const attention::Call& call) const {

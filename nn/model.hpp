@@ -97,7 +97,7 @@ class MultiHeadAttention {
   std::int64_t heads_, head_width_;
   Linear query_, key_, value_, output_;
   Parameter* angles_;  // [nominal length, D], of rotary positions; else nullptr
-  bool shared_qk_, values_only_;
+  bool shared_qk_, values_only_, reads_x_;
   std::unique_ptr<attention::Method> method_;
 };
 

@@ -131,12 +131,12 @@ class BigBird final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
-    const std::int64_t h = q.size(1), n = q.size(2);
-    const std::vector<double> counts = pair_counts(pattern(q.value(), draws), h, n);
-    const Tensor times = Tensor::from(counts, {h, n, n}, q.value().dtype(), q.value().device());
-    return mask_rows(counted_attention(q, k, v, times, mask), mask);
+    const std::int64_t h = in.q.size(1), n = mask.size(1);
+    const std::vector<double> counts = pair_counts(pattern(in.q.value(), draws), h, n);
+    const Tensor times = Tensor::from(counts, {h, n, n}, mask.dtype(), mask.device());
+    return mask_rows(counted_attention(in.q, in.k, in.v, times, mask), mask);
   }
 
   // ---- derivation ------------------------------------------------------------------------------

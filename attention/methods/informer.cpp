@@ -102,8 +102,9 @@ class Informer final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const auto real = [&](Var x) { return config_.masked ? mask_rows(x, mask) : x; };
     Tape& tape = q.tape();
     const std::int64_t b = q.size(0), n = q.size(2);

@@ -40,8 +40,9 @@ class Kernelized final : public Method {
       : config_(config), nominal_length_(context.nominal_length) {}
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call& call) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const std::int64_t n = q.size(2);
     const double s = std::sqrt(squared_scale(q.size(3)));
     const Var x = mask_rows(q, mask, s);                              // [B, H, N, D]

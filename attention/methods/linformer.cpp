@@ -96,7 +96,8 @@ class Linformer final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const Var keys = project(mask_rows(k, mask), key_);      // [B, H, L, D]
     const Var values = project(mask_rows(v, mask), value_);  // [B, H, L, D]
     const Var scores =

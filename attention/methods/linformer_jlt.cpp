@@ -54,8 +54,9 @@ class LinformerJlt final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const std::int64_t n = q.size(2);
     const Var s = q.tape().constant(sketch(draws, n));           // [N, d]
     const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf

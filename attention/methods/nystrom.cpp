@@ -73,7 +73,8 @@ class Nystrom final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const double s = std::pow(static_cast<double>(q.size(3)), -0.25);
     const Var x = mask_rows(q, mask, s), y = mask_rows(k, mask, s);  // [B, H, N, D]
     const Var bias = log_mask(q.tape(), mask);                       // [B, 1, 1, N]

@@ -72,8 +72,9 @@ class NystromSm final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     ENSURE(config_.solver == "iterative", "nystrom_sm: solver exact has no derivative");
     Tape& tape = q.tape();
     const double s = scale(q.size(3));

@@ -86,8 +86,9 @@ class Performer final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     Tape& tape = q.tape();
     const std::int64_t b = q.size(0), h = q.size(1), n = q.size(2);
     const Var w = tape.constant(projection(draws, q.value()));  // [R, D]

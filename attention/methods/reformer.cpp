@@ -91,8 +91,9 @@ class Reformer final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, v = in.v;
     const std::int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
     const BlockPattern p = pattern(q.value(), mask, draws);
     const std::int64_t c = p.block, chunks = p.row_blocks, per = p.entries.size(1) / chunks;

@@ -152,8 +152,9 @@ class Skeinformer final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   // The formulas of the paper, with N x S matrices and without the idea above.
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     Tape& tape = q.tape();
     const std::int64_t n = q.size(2);
     const double s = std::sqrt(score_scale(q.value()));

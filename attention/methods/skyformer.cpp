@@ -102,8 +102,9 @@ class Skyformer final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const Tensor& table = draws.get("landmarks");  // [B, A, L] or [B, H, A, L]
     const std::int64_t n = q.size(2), sets = table.size(-2), size = table.size(-1);
     const double s = scale(q.size(3));

@@ -37,8 +37,9 @@ class Softmax final : public Method {
       : config_(config), nominal_length_(context.nominal_length) {}
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call& call) const override {
+    const Var q = in.q, k = in.k, v = in.v;
     const std::int64_t n = q.size(2), d = q.size(3);
     const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
                             .reshape({mask.size(0), 1, 1, n});

@@ -41,10 +41,10 @@ class VMean final : public Method {
   [[nodiscard]] std::vector<Parameter*> parameters() const override { return {}; }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(Var q, Var, Var v, const Tensor& mask, const Draws&, const Call&) const override {
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
     const Tensor w = mean_weights(mask).reshape({mask.size(0), 1, mask.size(1), 1});
-    const Var weights = q.tape().constant(w);             // [B, 1, N, 1]
-    return expand(sum(v * weights, 2, true), v.shape());  // [B, H, N, D]
+    const Var weights = in.v.tape().constant(w);                // [B, 1, N, 1]
+    return expand(sum(in.v * weights, 2, true), in.v.shape());  // [B, H, N, D]
   }
 
   // ---- derivation ------------------------------------------------------------------------------

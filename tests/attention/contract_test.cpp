@@ -7,6 +7,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -18,9 +19,11 @@ using attention::Result;
 
 /// The leaves of a call on a tape.
 struct Leaves {
-  Var q, k, v;
-  Leaves(Tape& tape, const Inputs& in)
-      : q(tape.input(in.q)), k(in.k.defined() ? tape.input(in.k) : Var()), v(tape.input(in.v)) {}
+  attention::InputVars vars;
+  Leaves(Tape& tape, const Inputs& in) {
+    const auto leaf = [&](const Tensor& t) { return t.defined() ? tape.input(t) : Var(); };
+    vars = {leaf(in.q), leaf(in.k), leaf(in.v), leaf(in.x)};
+  }
 };
 
 /// dLoss/dx; zeros where nothing reached x.
@@ -52,10 +55,10 @@ class Recorder final : public Method {
               return g;
             }};
   }
-  [[nodiscard]] Var reference(Var, Var, Var v, const Tensor&, const Draws&,
+  [[nodiscard]] Var reference(const attention::InputVars& in, const Tensor&, const Draws&,
                               const Call&) const override {
     log_.push_back("reference");
-    return v;
+    return in.v;
   }
 
   [[nodiscard]] static Tensor number(double value) {
@@ -83,7 +86,7 @@ TEST_CASE("a call draws, runs, is shown and differentiated, once each and in thi
     call.observe = [&](const Inputs&, const Tensor&) { log.push_back("observe"); };
     Tape tape(mode);
     const Leaves x(tape, problem.in);
-    const Var out = attention::apply(method, x.q, x.k, x.v, problem.in.mask, call);
+    const Var out = attention::apply(method, x.vars, problem.in.mask, call);
     CHECK(log == std::vector<std::string>{"draw", "forward", "observe"});
     CHECK(method.drawn == std::vector<double>{1, 7});
     if (mode == Tape::Mode::eval) {
@@ -95,6 +98,55 @@ TEST_CASE("a call draws, runs, is shown and differentiated, once each and in thi
     CHECK(log == std::vector<std::string>{"draw", "forward", "observe", "backward"});
     CHECK(method.held.expired());
   }
+}
+
+namespace {
+
+/// Its output is v plus the sum of each row of x.
+class InputReader final : public Method {
+ public:
+  [[nodiscard]] Result forward(const Inputs& in, const Draws&, const Call&) const override {
+    const Tensor rows = tensor::sum(in.x, 2).reshape({in.x.size(0), 1, in.x.size(1), 1});
+    return {tensor::add(in.v, rows), [shape = in.x.shape()](const Tensor& dout) {
+              Gradients g;
+              g.dv = dout;
+              const Tensor drows = tensor::sum(tensor::sum(dout, 3), 1);  // [B, N]
+              g.dx = tensor::expand(drows.reshape({shape[0], shape[1], 1}), shape);
+              return g;
+            }};
+  }
+  [[nodiscard]] Var reference(const attention::InputVars& in, const Tensor&, const Draws&,
+                              const Call&) const override {
+    return in.v + reshape(sum(in.x, 2), {in.x.size(0), 1, in.x.size(1), 1});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a method may read the layer's input, which gets its gradient") {
+  const Problem problem = make_problem(attention::find("softmax"), {}, Padding::none);
+  const InputReader method;
+  Tensor x = tensor::normal({3, 37, 5}, Random{9, {}}, DType::f64, Device::cpu);  // [B, N, E]
+  Tensor found[2][2];
+  for (const bool slow : {false, true}) {
+    Tape tape;
+    Leaves leaves(tape, problem.in);
+    leaves.vars.x = tape.input(x);
+    const Var out = slow ? method.reference(leaves.vars, problem.in.mask, {}, {})
+                         : attention::apply(method, leaves.vars, problem.in.mask, {});
+    found[slow][0] = out.value();
+    tape.backward(out, problem.dout);
+    found[slow][1] = tape.grad(leaves.vars.x);
+  }
+  for (const int array : {0, 1}) {
+    CHECK(distance(found[0][array], found[1][array]) <= 1e-14 * norm(found[1][array]));
+  }
+
+  Tape tape;
+  Leaves leaves(tape, problem.in);
+  leaves.vars.x = tape.input(x.slice(0, 2));
+  CHECK_THROWS_WITH_AS((void)attention::apply(method, leaves.vars, problem.in.mask, {}),
+                       doctest::Contains("x must be [B, N, E] = [3, 37, E]"), Error);
 }
 
 TEST_CASE("two calls of a layer on one tape give what each gives alone") {
@@ -110,8 +162,7 @@ TEST_CASE("two calls of a layer on one tape give what each gives alone") {
     for (const Problem& p : problems) {
       leaves.emplace_back(tape, p.in);
       const Leaves& x = leaves.back();
-      const Var out =
-          attention::apply(*layer.method, x.q, x.k, x.v, p.in.mask, training_call(p.in));
+      const Var out = attention::apply(*layer.method, x.vars, p.in.mask, training_call(p.in));
       outs.push_back(out.value());
       const Var part = sum_all(out * tape.constant(p.dout));
       loss = loss.defined() ? loss + part : part;
@@ -121,8 +172,10 @@ TEST_CASE("two calls of a layer on one tape give what each gives alone") {
       INFO("call ", i);
       const Outcome alone = run(layer, problems[i], training_call(problems[i].in));
       CHECK(distance(outs[i], at(alone, "out")) == 0);
-      CHECK(distance(gradient_of(tape, leaves[i].q), at(alone, "dq")) == 0);
-      CHECK(distance(gradient_of(tape, leaves[i].v), at(alone, "dv")) == 0);
+      CHECK(distance(gradient_of(tape, leaves[i].vars.q), at(alone, "dq")) == 0);
+      CHECK(distance(gradient_of(tape, leaves[i].vars.v), at(alone, "dv")) == 0);
+      if (!spec.reads_x) continue;
+      CHECK(distance(gradient_of(tape, leaves[i].vars.x), at(alone, "dx")) == 0);
     }
   });
 }
@@ -139,6 +192,7 @@ TEST_CASE("no method writes into its inputs, its draws or the gradient of its ou
     given.insert(given.end(),
                  {{"q", p.in.q}, {"v", p.in.v}, {"mask", p.in.mask}, {"dout", p.dout}});
     if (p.in.k.defined()) given.emplace_back("k", p.in.k);
+    if (p.in.x.defined()) given.emplace_back("x", p.in.x);
     std::vector<std::vector<double>> before;
     for (const auto& [name, tensor] : given) before.push_back(tensor.to_vector());
     (void)run(layer, p, call);
@@ -194,9 +248,9 @@ TEST_CASE("rows that a method combines give what all rows give, forward and back
         return swap_middle(reshape(y, {b, y.size(1), h, d}));
       };
       const bool absent = combine && spec.values_only;
-      const Var out =
-          attention::apply(*layer.method, absent ? Var() : q, absent ? Var() : project(2),
-                           project(4), problem.in.mask, training_call(problem.in), combine);
+      const Var out = attention::apply(
+          *layer.method, {absent ? Var() : q, absent ? Var() : project(2), project(4)},
+          problem.in.mask, training_call(problem.in), combine);
       Outcome result{{"out", out.value()}};
       tape.backward(out, problem.dout);
       result.emplace_back("dx", gradient_of(tape, x));

@@ -14,6 +14,9 @@ constexpr std::uint64_t kKey = 0x5ca1ab1e;
 
 std::int64_t nominal_of(const Sizes& sizes) { return sizes.nominal == 0 ? sizes.n : sizes.nominal; }
 
+/// E: a width of its own, so that no method takes it for that of its heads.
+std::int64_t input_width(const Sizes& sizes) { return sizes.heads * sizes.width + 3; }
+
 /// 1 = real token. Example 0 is whole, 1 is padded at the end, 2 has holes, then again.
 Tensor make_mask(const Sizes& sizes, Padding padding) {
   std::vector<double> mask;
@@ -39,13 +42,16 @@ Outcome differentiate(const Layer& layer, const Problem& p, const Call& call, bo
   const Var q = tape.input(p.in.q);
   const Var k = p.in.k.defined() ? tape.input(p.in.k) : Var();
   const Var v = tape.input(p.in.v);
-  const Var out = reference ? layer.method->reference(q, k, v, p.in.mask, *call.injected, call)
-                            : attention::apply(*layer.method, q, k, v, p.in.mask, call);
+  const Var x = p.in.x.defined() ? tape.input(p.in.x) : Var();
+  const attention::InputVars in{q, k, v, x};
+  const Var out = reference ? layer.method->reference(in, p.in.mask, *call.injected, call)
+                            : attention::apply(*layer.method, in, p.in.mask, call);
   Outcome outcome{{"out", out.value()}};
   tape.backward(out, p.dout);
   zero_if_missing(outcome, "dq", tape.grad(q), p.in.q);
   if (k.defined()) zero_if_missing(outcome, "dk", tape.grad(k), p.in.k);
   zero_if_missing(outcome, "dv", tape.grad(v), p.in.v);
+  if (x.defined()) zero_if_missing(outcome, "dx", tape.grad(x), p.in.x);
   for (const Parameter* parameter : layer.trainable()) {
     outcome.emplace_back("d" + parameter->name, parameter->grad.clone());
   }
@@ -69,6 +75,7 @@ Layer make_layer(const Spec& spec, const OptionValues& options, const Sizes& siz
   context.nominal_length = nominal_of(sizes);
   context.prefix = "attn.";
   context.store = layer.store.get();
+  context.width = input_width(sizes);
   layer.method = spec.make(context, options);
   layer.store->pack(dtype, device, 3);
   return layer;
@@ -110,12 +117,17 @@ Problem make_problem(const Spec& spec, const Sizes& sizes, Padding padding, std:
   };
   Problem p{{numbers(1), spec.shared_qk ? Tensor() : numbers(2), numbers(3), {}}, numbers(4)};
   p.in.mask = make_mask(sizes, padding);
+  if (spec.reads_x) {
+    p.in.x = tensor::normal({sizes.batch, sizes.n, input_width(sizes)}, random.fork(5), DType::f64,
+                            Device::cpu);
+  }
   return p;
 }
 
 Problem convert(const Problem& p, DType dtype, Device device) {
   const auto move = [&](const Tensor& t) { return t.defined() ? t.to(dtype).to(device) : t; };
-  return {{move(p.in.q), move(p.in.k), move(p.in.v), move(p.in.mask)}, move(p.dout)};
+  const Inputs& in = p.in;
+  return {{move(in.q), move(in.k), move(in.v), move(in.mask), false, move(in.x)}, move(p.dout)};
 }
 
 Draws convert(const Draws& draws, DType dtype, Device device) {
@@ -195,16 +207,22 @@ Problem narrow(const Problem& p, std::int64_t length) {
   const auto cut = [&](const Tensor& t, int axis) {
     return t.defined() ? tensor::narrow(t, axis, 0, length) : t;
   };
-  return {{cut(p.in.q, 2), cut(p.in.k, 2), cut(p.in.v, 2), cut(p.in.mask, 1)}, cut(p.dout, 2)};
+  const Inputs& in = p.in;
+  return {{cut(in.q, 2), cut(in.k, 2), cut(in.v, 2), cut(in.mask, 1), false, cut(in.x, 1)},
+          cut(p.dout, 2)};
 }
 
 Outcome narrow(const Outcome& outcome, std::int64_t length) {
   Outcome result;
   for (const auto& [name, tensor] : outcome) {
-    const bool of_tokens = name == "out" || name == "dq" || name == "dk" || name == "dv";
-    result.emplace_back(name, of_tokens ? tensor::narrow(tensor, 2, 0, length) : tensor);
+    const int axis = name == "dx" ? 1 : 2;  // of positions
+    result.emplace_back(name, of_tokens(name) ? tensor::narrow(tensor, axis, 0, length) : tensor);
   }
   return result;
+}
+
+bool of_tokens(const std::string& name) {
+  return name == "out" || name == "dq" || name == "dk" || name == "dv" || name == "dx";
 }
 
 Problem example(const Problem& p, std::int64_t index) { return permute(p, {index}); }
@@ -217,8 +235,9 @@ Tensor permute(const Tensor& x, const std::vector<std::int64_t>& order) {
 }
 
 Problem permute(const Problem& p, const std::vector<std::int64_t>& order) {
-  return {{permute(p.in.q, order), permute(p.in.k, order), permute(p.in.v, order),
-           permute(p.in.mask, order)},
+  const Inputs& in = p.in;
+  return {{permute(in.q, order), permute(in.k, order), permute(in.v, order),
+           permute(in.mask, order), false, permute(in.x, order)},
           permute(p.dout, order)};
 }
 

@@ -49,10 +49,11 @@ void each_sample(const std::function<void(const Spec&, const OptionValues&)>& f)
 [[nodiscard]] Sizes first_served(const Spec& spec, const OptionValues& options, Sizes sizes = {});
 
 struct Problem {
-  Inputs in;    // q, k, v: [B, H, N, D], mask: [B, N]; k undefined for shared queries and keys
+  Inputs in;    // q, k, v: [B, H, N, D], mask: [B, N], x: [B, N, E]; k undefined for shared
+                // queries and keys, x unless the method reads it
   Tensor dout;  // [B, H, N, D]
 };
-/// Normal q, k, v and dout, f64 on the CPU. Different seeds, different numbers.
+/// Normal q, k, v, x and dout, f64 on the CPU. Different seeds, different numbers.
 [[nodiscard]] Problem make_problem(const Spec& spec, const Sizes& sizes, Padding padding,
                                    std::uint64_t seed = 1);
 /// The same numbers elsewhere; integers keep their type.
@@ -62,9 +63,13 @@ struct Problem {
 /// A training call with a fixed key; fewest_tokens counted from the mask.
 [[nodiscard]] Call training_call(const Inputs& in);
 
-/// Output and gradients by name: out, dq, dk, dv, then parameters. Undefined gradients are zeros.
+/// Output and gradients by name: out, dq, dk, dv, dx, then parameters; without dk or dx where the
+/// method takes no k or x. Undefined gradients are zeros.
 using Outcome = std::vector<std::pair<std::string, Tensor>>;
 [[nodiscard]] const Tensor& at(const Outcome& outcome, const std::string& name);
+
+/// Whether an array of an outcome has a row for each position: the output and the inputs' gradients.
+[[nodiscard]] bool of_tokens(const std::string& name);
 
 /// Runs a method through the tape.
 [[nodiscard]] Outcome run(const Layer& layer, const Problem& problem, const Call& call);

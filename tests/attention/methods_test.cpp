@@ -34,14 +34,14 @@ Problem without_padded_cotangent(Problem p) {
   return p;
 }
 
-/// Adds noise to q, k and v of padded positions.
+/// Adds noise to q, k, v and x of padded positions.
 Problem disturb_padding(const Problem& p, const Problem& noise) {
   const Tensor padded = tensor::affine(p.in.mask, -1, 1);  // [B, N]
   const auto disturb = [&](const Tensor& x, const Tensor& y) {
     return x.defined() ? tensor::add(x, tensor::mask_rows(y, padded)) : x;
   };
   return {{disturb(p.in.q, noise.in.q), disturb(p.in.k, noise.in.k), disturb(p.in.v, noise.in.v),
-           p.in.mask},
+           p.in.mask, false, disturb(p.in.x, noise.in.x)},
           p.dout};
 }
 
@@ -136,13 +136,15 @@ TEST_CASE("every method passes gradcheck with a random cotangent") {
     Call call = training_call(problem.in);
     const Draws draws = draw(layer, problem, call);
     call.injected = &draws;
+    std::vector<Tensor> inputs;
+    for (const Tensor& input : {problem.in.q, problem.in.v, problem.in.k, problem.in.x}) {
+      if (input.defined()) inputs.push_back(input);
+    }
     const Function f = [&](Tape&, std::span<const Var> x) {
-      return attention::apply(*layer.method, x[0], spec.shared_qk ? Var() : x[1], x[x.size() - 1],
-                              problem.in.mask, call);
+      const Var k = spec.shared_qk ? Var() : x[2];
+      const attention::InputVars in{x[0], k, x[1], spec.reads_x ? x.back() : Var()};
+      return attention::apply(*layer.method, in, problem.in.mask, call);
     };
-    std::vector<Tensor> inputs = {problem.in.q};
-    if (!spec.shared_qk) inputs.push_back(problem.in.k);
-    inputs.push_back(problem.in.v);
     const std::vector<Parameter*> parameters = layer.trainable();
     GradcheckOptions quick;  // the comparison with the reference has seen every coordinate
     quick.all_coordinates_below = 32;
@@ -171,7 +173,7 @@ TEST_CASE("a method equals another one where its Spec says so") {
       }
       call.injected = &draws;
       Outcome ours = run(layer, problem, call);
-      ours.resize(expected.size());  // parameters of this method have no counterpart
+      ours.resize(expected.size());  // x and parameters of this method have no counterpart
       const Worst worst = compare(ours, expected);
       INFO("worst in ", worst.name);
       CHECK(worst.error <= exact.tolerance);
@@ -193,12 +195,11 @@ TEST_CASE("padded positions have no influence and no gradient") {
     const Outcome disturbed = run(layer, disturb_padding(problem, noise), call);
     for (const auto& [name, tensor] : calm) {
       INFO(name);
-      const bool of_tokens = tensor.rank() == 4 && tensor.shape() == problem.in.q.shape();
-      const Tensor a = of_tokens ? tensor::mask_rows(tensor, problem.in.mask) : tensor;
-      const Tensor b =
-          of_tokens ? tensor::mask_rows(at(disturbed, name), problem.in.mask) : at(disturbed, name);
-      CHECK(distance(a, b) <= 1e-10 * norm(a));
-      if (name != "out" && of_tokens) CHECK(norm_at_padding(tensor, problem.in.mask) == 0);
+      const auto real = [&](const Tensor& t) {
+        return of_tokens(name) ? tensor::mask_rows(t, problem.in.mask) : t;
+      };
+      CHECK(distance(real(tensor), real(at(disturbed, name))) <= 1e-10 * norm(real(tensor)));
+      if (name != "out" && of_tokens(name)) CHECK(norm_at_padding(tensor, problem.in.mask) == 0);
     }
   });
 }
@@ -237,9 +238,10 @@ TEST_CASE("an example alone gives what it gives in its batch") {
     for (std::int64_t b = 0; b < sizes.batch; ++b) {
       call.first_example = b;
       const Outcome alone = run(layer, example(problem, b), call);
-      for (const char* name : {"out", "dq", "dv"}) {
+      for (const auto& [name, tensor] : whole) {
+        if (!of_tokens(name)) continue;
         INFO("example ", b, ", ", name);
-        const Tensor expected = permute(at(whole, name), {b});
+        const Tensor expected = permute(tensor, {b});
         CHECK(distance(at(alone, name), expected) <= 1e-10 * norm(expected));
       }
     }
@@ -265,9 +267,10 @@ TEST_CASE("permuting the batch permutes the result") {
     const Outcome straight = run(layer, problem, call);
     call.injected = &permuted;
     const Outcome moved = run(layer, permute(problem, order), call);
-    for (const char* name : {"out", "dq", "dv"}) {
+    for (const auto& [name, tensor] : straight) {
+      if (!of_tokens(name)) continue;
       INFO(name);
-      const Tensor expected = permute(at(straight, name), order);
+      const Tensor expected = permute(tensor, order);
       CHECK(distance(at(moved, name), expected) <= 1e-10 * norm(expected));
     }
   });
@@ -293,11 +296,10 @@ TEST_CASE("a trimmed batch gives what the padded one gives") {
     const Outcome cut = run(layer, trimmed, call);
     for (const auto& [name, expected] : whole) {
       INFO(name);
-      const bool of_tokens = expected.rank() == 4 && expected.size(2) == kept;
-      const Tensor a =
-          of_tokens ? tensor::mask_rows(at(cut, name), trimmed.in.mask) : at(cut, name);
-      const Tensor b = of_tokens ? tensor::mask_rows(expected, trimmed.in.mask) : expected;
-      CHECK(distance(a, b) <= 1e-10 * norm(b));
+      const auto real = [&](const Tensor& t) {
+        return of_tokens(name) ? tensor::mask_rows(t, trimmed.in.mask) : t;
+      };
+      CHECK(distance(real(at(cut, name)), real(expected)) <= 1e-10 * norm(real(expected)));
     }
   });
 }
@@ -357,9 +359,9 @@ class WrongBackward final : public Method {
               return g;
             }};
   }
-  [[nodiscard]] Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws& draws,
-                              const Call& call) const override {
-    return right_->reference(q, k, v, mask, draws, call);
+  [[nodiscard]] Var reference(const attention::InputVars& in, const Tensor& mask,
+                              const Draws& draws, const Call& call) const override {
+    return right_->reference(in, mask, draws, call);
   }
 
  private:
@@ -382,7 +384,7 @@ TEST_CASE("a wrong backward fails the comparison with the reference and gradchec
   CHECK(worst.name == "dk");
   const GradcheckReport report = gradcheck(
       [&](Tape&, std::span<const Var> x) {
-        return attention::apply(*layer.method, x[0], x[1], x[2], problem.in.mask, call);
+        return attention::apply(*layer.method, {x[0], x[1], x[2]}, problem.in.mask, call);
       },
       {problem.in.q, problem.in.k, problem.in.v});
   CHECK(!report.passed);

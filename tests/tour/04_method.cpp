@@ -30,9 +30,10 @@ class LinearAttention final : public Method {
 
   // The mathematics as it is written, of differentiable ops: slow and obvious. Its gradients come
   // from the tape, and forward and backward below must give the same numbers.
-  Var reference(Var q, Var k, Var v, const Tensor& mask, const Draws&, const Call&) const override {
-    const Var weights = matmul(q, mask_rows(k, mask), Op::none, Op::transpose);  // [B, H, N, N]
-    return affine(matmul(weights, v), scale_);
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
+    const Var keys = mask_rows(in.k, mask);                           // [B, H, N, D]
+    const Var weights = matmul(in.q, keys, Op::none, Op::transpose);  // [B, H, N, N]
+    return affine(matmul(weights, in.v), scale_);
   }
 
   //   K' = s mu K    s = 1 / N before trimming, mu the mask: padded keys vanish   (1)
@@ -90,9 +91,9 @@ TEST_CASE("tour 4: forward and backward give the reference's numbers") {
   const Tensor dout = random_tensor({kB, kH, kN, kD}, DType::f64, Device::cpu, 4);
   Tape fast, slow;
   const Var q = fast.input(s.q), k = fast.input(s.k), v = fast.input(s.v);
-  const Var out = apply(s.method, q, k, v, s.mask, Call{});
+  const Var out = apply(s.method, {q, k, v}, s.mask, Call{});
   const Var rq = slow.input(s.q), rk = slow.input(s.k), rv = slow.input(s.v);
-  const Var expected = s.method.reference(rq, rk, rv, s.mask, Draws{}, Call{});
+  const Var expected = s.method.reference({rq, rk, rv}, s.mask, Draws{}, Call{});
   say("A method is one node of the tape:\n\n{}\nIts reference, of basic ops:\n\n{}\n",
       to_text(fast), to_text(slow));
   CHECK(fast.size() == 4);
@@ -113,7 +114,7 @@ TEST_CASE("tour 4: gradcheck agrees, and padding changes nothing") {
   Sample s;
   const GradcheckReport report = gradcheck(
       [&](Tape&, std::span<const Var> x) {
-        return apply(s.method, x[0], x[1], x[2], s.mask, Call{});
+        return apply(s.method, {x[0], x[1], x[2]}, s.mask, Call{});
       },
       {s.q, s.k, s.v}, {}, {"q", "k", "v"});
   say("{}\n", report.to_string());

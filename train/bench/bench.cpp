@@ -93,7 +93,7 @@ void time_attention(const BenchCase& c, const RunConfig& config, BenchResult& re
   const nn::ModelConfig& m = config.model;
   ParameterStore store;
   const auto method =
-      spec.make({0, m.heads, m.head_width, c.n, "attn.", &store}, m.attention_options);
+      spec.make({0, m.heads, m.head_width, c.n, "attn.", &store, m.width}, m.attention_options);
   store.pack(DType::f32, c.device, kSeed);
 
   const Shape shape{c.batch, m.heads, c.n, m.head_width};
@@ -101,7 +101,9 @@ void time_attention(const BenchCase& c, const RunConfig& config, BenchResult& re
     return tensor::normal(shape, Random{which, {}}, DType::f32, c.device);  // [B, H, N, D]
   };
   const Tensor q = numbers(1), k = numbers(2), v = numbers(3), dout = numbers(4);
-  const Tensor mask = Tensor::full({c.batch, c.n}, 1, DType::f32, c.device);  // [B, N]
+  const Tensor x =
+      tensor::normal({c.batch, c.n, m.width}, Random{5, {}}, DType::f32, c.device);  // [B, N, E]
+  const Tensor mask = Tensor::full({c.batch, c.n}, 1, DType::f32, c.device);         // [B, N]
   attention::Call call;
   call.training = !c.forward_only;
   call.random.key = kSeed;
@@ -109,7 +111,8 @@ void time_attention(const BenchCase& c, const RunConfig& config, BenchResult& re
 
   const auto forward = [&](Tape& tape) {
     const Var k_var = spec.shared_qk ? Var() : tape.input(k);
-    return attention::apply(*method, tape.input(q), k_var, tape.input(v), mask, call);
+    const Var x_var = spec.reads_x ? tape.input(x) : Var();
+    return attention::apply(*method, {tape.input(q), k_var, tape.input(v), x_var}, mask, call);
   };
   StepGraphs graphs(c.device, c.graphs);
   const auto evaluated = [&] {

@@ -15,8 +15,9 @@ namespace {
 
 constexpr std::uint64_t kSeed = 7;
 
-// Sizes of the check: odd, no multiple of a block, and small enough for every coordinate.
-constexpr std::int64_t kBatch = 2, kHeads = 2, kPositions = 13, kWidth = 4;
+// Sizes of the check: odd, no multiple of a block, and small enough for every coordinate. The layer's
+// input has a width of its own.
+constexpr std::int64_t kBatch = 2, kHeads = 2, kPositions = 13, kWidth = 4, kInputWidth = 5;
 
 /// The last example is padded at its end and has a hole.
 Tensor sample_mask() {
@@ -38,28 +39,41 @@ std::string describe(const attention::OptionValues& options) {
 GradcheckReport check(const attention::Spec& spec, const attention::OptionValues& options) {
   ParameterStore store;
   const std::unique_ptr<attention::Method> method =
-      spec.make({0, kHeads, kWidth, kPositions, "attn.", &store}, options);
+      spec.make({0, kHeads, kWidth, kPositions, "attn.", &store, kInputWidth}, options);
   store.pack(DType::f64, Device::cpu, kSeed);
 
   const Shape shape{kBatch, kHeads, kPositions, kWidth};
-  std::vector<Tensor> inputs;  // q, k unless shared, v: [B, H, N, D]
-  std::vector<std::string> names = {"q", "k", "v"};
-  if (spec.shared_qk) names.erase(names.begin() + 1);
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    inputs.push_back(tensor::normal(shape, Random{kSeed + i, {}}, DType::f64, Device::cpu));
-  }
+  std::vector<Tensor> inputs;  // q, k unless shared, v: [B, H, N, D]; x where it is read: [B, N, E]
+  std::vector<std::string> names;
+  const auto add = [&](const char* name, const Shape& of) {
+    inputs.push_back(tensor::normal(of, Random{kSeed + names.size(), {}}, DType::f64, Device::cpu));
+    names.emplace_back(name);
+  };
+  add("q", shape);
+  if (!spec.shared_qk) add("k", shape);
+  add("v", shape);
+  if (spec.reads_x) add("x", {kBatch, kPositions, kInputWidth});
+  /// The array of that name among `from`, which are as `inputs`; what the method does not take is
+  /// left undefined.
+  const auto named = [&](const auto& from, const char* name) {
+    const auto place = std::find(names.begin(), names.end(), name) - names.begin();
+    using Value = std::remove_cvref_t<decltype(from[0])>;
+    return place < std::ssize(names) ? from[static_cast<std::size_t>(place)] : Value();
+  };
   const Tensor mask = sample_mask();
   attention::Call call;
   call.training = true;
   call.random.key = kSeed;
   call.fewest_tokens = Tensor::full({1}, kPositions - 4, DType::i32, Device::cpu);
   const attention::Draws draws = method->draw(
-      {inputs.front(), spec.shared_qk ? Tensor() : inputs[1], inputs.back(), mask}, call);
+      {named(inputs, "q"), named(inputs, "k"), named(inputs, "v"), mask, false, named(inputs, "x")},
+      call);
   call.injected = &draws;
 
-  const Function f = [&](Tape&, std::span<const Var> x) {
-    return attention::apply(*method, x.front(), spec.shared_qk ? Var() : x[1], x.back(), mask,
-                            call);
+  const Function f = [&](Tape&, std::span<const Var> vars) {
+    return attention::apply(
+        *method, {named(vars, "q"), named(vars, "k"), named(vars, "v"), named(vars, "x")}, mask,
+        call);
   };
   std::vector<Parameter*> parameters = method->parameters();
   std::erase_if(parameters, [](const Parameter* p) { return !p->trainable; });

@@ -47,12 +47,13 @@ std::string exact_of(const attention::Spec& spec) {
   return text.empty() ? "never" : text;
 }
 
-/// random, reads padding, budget from the batch, shares queries and keys.
+/// random, reads padding, budget from the batch, shares queries and keys, reads the input.
 std::string traits_of(const attention::Spec& spec) {
   std::string text = spec.random ? "random" : "deterministic";
   if (spec.reads_padding) text += ", reads padding";
   if (!spec.per_example) text += ", budget from the batch";
   if (spec.shared_qk) text += ", queries are the keys";
+  if (spec.reads_x) text += ", reads the layer's input";
   return text;
 }
 

@@ -364,7 +364,8 @@ void fill_model(RunConfig& c, const Values& values) {
   ParameterStore scratch;
   c.needs_whole_batch =
       c.method
-          ->make({0, m.heads, m.head_width, m.nominal_length, "", &scratch}, m.attention_options)
+          ->make({0, m.heads, m.head_width, m.nominal_length, "", &scratch, m.width},
+                 m.attention_options)
           ->needs_whole_batch();
 }
 

@@ -82,6 +82,7 @@ void run_method(const attention::Spec& spec, const GoldenCase& c, const OptionVa
   context.nominal_length = q0.size(2);
   context.prefix = "attn.";
   context.store = &store;
+  if (c.has("x")) context.width = c.get("x").shape.at(2);  // [B, N, E]
   const std::unique_ptr<attention::Method> method = spec.make(context, options);
   store.pack(dtype, device, 1);
   store.zero_gradients();
@@ -98,7 +99,8 @@ void run_method(const attention::Spec& spec, const GoldenCase& c, const OptionVa
   const Var q = tape.input(q0);
   const Var k = spec.shared_qk ? Var() : tape.input(tensor(shared ? "qk" : names.k));
   const Var v = tape.input(tensor(names.v));
-  const Var out = attention::apply(*method, q, k, v, tensor("mask"), call);
+  const Var x = spec.reads_x ? tape.input(tensor("x")) : Var();
+  const Var out = attention::apply(*method, {q, k, v, x}, tensor("mask"), call);
   tape.backward(out, tensor(names.dout));
 
   const auto check = [&](const std::string& name, const Tensor& ours) {
@@ -109,6 +111,7 @@ void run_method(const attention::Spec& spec, const GoldenCase& c, const OptionVa
   check(names.dq, tape.grad(q));
   if (k.defined()) check(names.dk, tape.grad(k));
   check(names.dv, tape.grad(v));
+  if (x.defined()) check("dx", tape.grad(x));
   for (const auto& [name, array] : c.arrays) {
     if (!name.starts_with("dparam_") || shared) continue;
     check(name, parameter_named(store, name.substr(7)).grad);

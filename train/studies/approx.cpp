@@ -58,9 +58,17 @@ std::vector<Candidate> candidates(const ApproxOptions& options) {
   return all;
 }
 
+/// What a method is made with for inputs of these shapes.
+attention::LayerContext layer_context(const attention::Inputs& in, std::int64_t n,
+                                      ParameterStore& store) {
+  attention::LayerContext context{0, in.q.size(1), in.q.size(3), n, "", &store};
+  if (in.x.defined()) context.width = in.x.size(2);
+  return context;
+}
+
 /// Builds every method at every length without running it, so that nothing fails halfway.
 void check(const InputSource& source, const ApproxOptions& options,
-           const std::vector<Candidate>& all, const Shape& shape) {
+           const std::vector<Candidate>& all, const attention::Inputs& probe) {
   for (const auto& [name, values] : options.method_options) {
     if (std::find(options.methods.begin(), options.methods.end(), name) == options.methods.end()) {
       throw UsageError(fmt::format("{}.{}: {} is not among the methods of --attention", name,
@@ -75,8 +83,13 @@ void check(const InputSource& source, const ApproxOptions& options,
       }
     }
     for (const Candidate& c : all) {
+      if (c.spec->reads_x && !probe.x.defined()) {
+        throw UsageError(fmt::format(
+            "approx: {} reads the layer's input, which {} do not have; expected a model",
+            c.spec->name, source.name));
+      }
       ParameterStore scratch;
-      (void)c.spec->make({0, shape[1], shape[3], n, "", &scratch}, c.options);
+      (void)c.spec->make(layer_context(probe, n, scratch), c.options);
     }
   }
 }
@@ -84,12 +97,12 @@ void check(const InputSource& source, const ApproxOptions& options,
 /// Output of a method with initial values and draws of its own.
 Tensor run_method(const Candidate& c, const attention::Inputs& in, const Random& random) {
   ParameterStore store;
-  const auto method =
-      c.spec->make({0, in.q.size(1), in.q.size(3), in.q.size(2), "", &store}, c.options);
+  const auto method = c.spec->make(layer_context(in, in.q.size(2), store), c.options);
   store.pack(DType::f64, Device::cpu, fork(random, Purpose::initialise).key);
   attention::Call call;
   call.random = fork(random, Purpose::attention);
-  const attention::Inputs given{in.q, c.spec->shared_qk ? Tensor() : in.k, in.v, in.mask};
+  attention::Inputs given = in;
+  if (c.spec->shared_qk) given.k = {};
   return method->forward(given, method->draw(given, call), call).out;
 }
 
@@ -239,8 +252,7 @@ std::vector<ApproxCell> run_approx(const InputSource& source, const ApproxOption
   const auto layer = static_cast<std::size_t>(check_layer(source, options.layer));
   const std::vector<Candidate> all = candidates(options);
   for (const std::int64_t n : options.lengths) check_length(source, n);
-  const Tensor probe = source.example(options.lengths.front(), 0)[layer].in.q;
-  check(source, options, all, probe.shape());
+  check(source, options, all, source.example(options.lengths.front(), 0)[layer].in);
 
   const auto lengths = static_cast<std::int64_t>(options.lengths.size());
   std::vector<ApproxCell> cells;

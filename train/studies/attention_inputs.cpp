@@ -43,7 +43,8 @@ std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batc
   context.fewest_tokens = feed.fewest_tokens;
   context.observe = [&](int, const attention::Inputs& in, const Tensor& out) {
     const auto wide = [](const Tensor& x) { return x.to(DType::f64); };
-    layers.push_back({{wide(in.q), wide(in.k), wide(in.v), wide(in.mask)}, wide(out)});
+    layers.push_back(
+        {{wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)}, wide(out)});
   };
   Tape tape(Tape::Mode::eval);
   (void)model.encode(tape, feed.input, 0, context);

@@ -20,7 +20,8 @@ namespace skytape::train {
 /// outputs and inverses of kernel matrices would drown in f32's rounding.
 struct LayerInputs {
   attention::Inputs
-      in;      // q, k, v: [1, H, N, D]; mask: [1, N], zero where the run's mask rule hides
+      in;      // q, k, v: [1, H, N, D]; mask: [1, N], zero where the run's mask rule hides;
+               // x: [1, N, E], undefined where the source is a file
   Tensor out;  // [1, H, N, D]: the output of the model's own attention; files: of softmax
 };
 

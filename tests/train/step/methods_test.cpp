@@ -111,9 +111,10 @@ TEST_CASE(
       INFO(spec.name << std::string(options.empty() ? "" : " as the papers' code"));
       const nn::ModelConfig config = small_model(spec, 64, options);
       ParameterStore scratch;
-      const bool whole_batch = spec.make({0, config.heads, config.head_width, 64, "", &scratch},
-                                         config.attention_options)
-                                   ->needs_whole_batch();
+      const bool whole_batch =
+          spec.make({0, config.heads, config.head_width, 64, "", &scratch, config.width},
+                    config.attention_options)
+              ->needs_whole_batch();
       const std::vector<double> whole = gradient(config, batch, {});
       const double difference = distance(gradient(config, batch, {1, 64}), whole) / norm(whole);
       at_once += whole_batch;

@@ -38,7 +38,7 @@ attention::Cost counted_cost(const Spec& spec, const attention::CostSizes& sizes
     values["features"] = std::to_string(static_cast<std::int64_t>(sizes.features));
   }
   ParameterStore store;
-  const auto method = spec.make({0, 1, width, n, "attn.", &store}, values);
+  const auto method = spec.make({0, 1, width, n, "attn.", &store, width}, values);
   store.pack(DType::f32, Device::cpu, kSeed);
   const auto numbers = [&](std::uint64_t which) {
     return tensor::normal({1, 1, n, width}, Random{which, {}}, DType::f32, Device::cpu);
@@ -51,8 +51,9 @@ attention::Cost counted_cost(const Spec& spec, const attention::CostSizes& sizes
   const Var q = tape.input(numbers(1)), v = tape.input(numbers(3));
   const Var k = spec.shared_qk ? Var() : tape.input(numbers(2));
   const Tensor mask = Tensor::full({1, n}, 1, DType::f32, Device::cpu), dout = numbers(4);
+  const Var x = spec.reads_x ? tape.input(numbers(5).reshape({1, n, width})) : Var();
   const std::int64_t start = tensor::cpu_multiply_adds();
-  const Var out = attention::apply(*method, q, k, v, mask, call);
+  const Var out = attention::apply(*method, {q, k, v, x}, mask, call);
   const std::int64_t middle = tensor::cpu_multiply_adds();
   tape.backward(out, dout);
   const std::int64_t end = tensor::cpu_multiply_adds();
