@@ -25,16 +25,28 @@ void check(const char* op, const BlockInputs& in, const BlockPattern& p) {
              p.row.shape() == Shape({p.entries.size(1)}),
          op, ": expected entries i32[1 or H, total] and row i32[total], got ", p.entries, " and ",
          p.row);
-  ENSURE(p.token.defined() == p.slot.defined(), op, ": token and slot go together");
-  if (p.token.defined()) {
-    ENSURE(p.token.shape() == Shape({b, h, p.row_blocks * p.block}) && p.slot.rank() == 4 &&
+  const std::int64_t slots = p.row_blocks * p.block;
+  if (p.slot.defined()) {
+    ENSURE(p.token.defined() && p.token.shape() == Shape({b, h, slots}) && p.slot.rank() == 4 &&
                p.slot.shape() == Shape({b, h, p.slot.size(2), n}),
-           op, ": expected token i32[B, H, ", p.row_blocks * p.block,
+           op, ": token and slot do not fit: expected token i32[B, H, ", slots,
            "] and slot i32[B, H, R, N], got ", p.token, " and ", p.slot);
   } else {
-    ENSURE(p.row_blocks * p.block >= n, op, ": ", p.row_blocks, " blocks of ", p.block,
-           " do not hold q ", in.q);
+    ENSURE(slots >= n, op, ": ", p.row_blocks, " blocks of ", p.block, " do not hold q ", in.q);
+    ENSURE(!p.token.defined() || p.token.shape() == Shape({1, 1, slots}) ||
+               p.token.shape() == Shape({1, h, slots}) || p.token.shape() == Shape({b, h, slots}),
+           op, ": token and slot do not fit: expected token i32[B or 1, H or 1, ", slots,
+           "] where there is no slot, got ", p.token);
   }
+  ENSURE(p.key_place.defined() == p.query_place.defined() &&
+             p.key_place.defined() == p.reach.defined(),
+         op, ": query_place, key_place and reach go together");
+  if (!p.reach.defined()) return;
+  ENSURE(p.key_place.rank() == 2 && (p.key_place.size(0) == 1 || p.key_place.size(0) == h) &&
+             p.key_place.size(1) >= n && p.query_place.shape() == p.key_place.shape() &&
+             p.reach.shape() == Shape({p.key_place.size(0)}),
+         op, ": expected query_place and key_place i32[1 or H, at least ", n,
+         "] and reach i32[1 or H], got ", p.query_place, ", ", p.key_place, " and ", p.reach);
 }
 
 BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
@@ -47,7 +59,9 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
   plan.row_blocks = p.row_blocks;
   plan.lists = p.entries.size(0);
   plan.total = p.entries.size(1);
-  plan.rows = p.token.defined() ? p.token.size(2) : plan.tokens;
+  plan.slots = p.token.defined() ? p.token.size(2) : plan.tokens;
+  plan.rows = p.slot.defined() ? plan.slots : plan.tokens;
+  plan.tables = p.token.defined() ? p.token.size(0) * p.token.size(1) : 1;
   plan.rounds = p.slot.defined() ? p.slot.size(2) : 1;
   plan.scale = scale;
   plan.avoid_self = p.avoid_self;
@@ -56,6 +70,13 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
   plan.entries = p.entries.data<std::int32_t>();
   plan.token = p.token.defined() ? p.token.data<std::int32_t>() : nullptr;
   plan.slot = p.slot.defined() ? p.slot.data<std::int32_t>() : nullptr;
+  if (p.reach.defined()) {
+    plan.views = p.key_place.size(0);
+    plan.places = p.key_place.size(1);
+    plan.query_place = p.query_place.data<std::int32_t>();
+    plan.key_place = p.key_place.data<std::int32_t>();
+    plan.reach = p.reach.data<std::int32_t>();
+  }
   return plan;
 }
 

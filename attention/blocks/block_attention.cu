@@ -35,7 +35,7 @@ template <class T> struct Arrays {
   __device__ T score(std::int64_t group, std::int64_t i, std::int64_t j) const {
     if (j < 0) return -std::numeric_limits<T>::infinity();
     if (plan.avoid_self && i == j) return T(kSelfScore);
-    if (!real(group, j)) return -std::numeric_limits<T>::infinity();
+    if (!real(group, j) || !plan.sees(group, i, j)) return -std::numeric_limits<T>::infinity();
     return static_cast<T>(plan.scale) * dot(row(q, group, i), row(k, group, j));
   }
 };
@@ -79,7 +79,7 @@ template <class F> __device__ void each_key(const BlockPlan& plan, std::int64_t 
   }
 }
 
-/// One row of out and lse, in two passes over its keys: row sum, then values.
+/// The row of out and lse of one slot, in two passes over its keys: row sum, then values.
 template <class T> struct ForwardRow {
   Arrays<T> in;
   T *out, *lse;  // [B, H, rows, D], [B, H, rows]
@@ -87,8 +87,10 @@ template <class T> struct ForwardRow {
   __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
     constexpr T kNothing = -std::numeric_limits<T>::infinity();
     const BlockPlan& plan = in.plan;
-    const std::int64_t group = task / plan.rows, s = task % plan.rows;
+    const std::int64_t group = task / plan.slots, s = task % plan.slots;
     const std::int64_t own = plan.token_at(group, s), i = s / plan.block;
+    const std::int64_t row = plan.row_at(group, s), at = group * plan.rows + row;
+    if (row < 0) return;  // the same for all lanes
     T max = kNothing, sum = 0;
     if (own >= 0) {
       each_key(plan, group, i, warp.lane, [&](std::int64_t j) {
@@ -115,8 +117,8 @@ template <class T> struct ForwardRow {
                     x == kNothing ? T(0) : math::exp(x - largest), warp.lane, plan.width);
       });
     }
-    columns.store(out + task * plan.width, sum > T(0) ? T(1) / sum : T(0), warp.lane, plan.width);
-    if (warp.leader()) lse[task] = sum > T(0) ? largest + math::log(sum) : kNothing;
+    columns.store(out + at * plan.width, sum > T(0) ? T(1) / sum : T(0), warp.lane, plan.width);
+    if (warp.leader()) lse[at] = sum > T(0) ? largest + math::log(sum) : kNothing;
   }
 };
 
@@ -139,34 +141,38 @@ template <class T> struct BackwardInputs {
   }
 };
 
-/// dq by rows of out: [B, H, rows, D].
+/// dq of one slot, by rows of out: [B, H, rows, D].
 template <class T> struct QueryRow {
   BackwardInputs<T> g;
   T* dq;
   __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
     const BlockPlan& plan = g.in.plan;
-    const std::int64_t group = task / plan.rows, s = task % plan.rows;
+    const std::int64_t group = task / plan.slots, s = task % plan.slots;
     const std::int64_t own = plan.token_at(group, s);
+    const std::int64_t row = plan.row_at(group, s), at = group * plan.rows + row;
+    if (row < 0) return;  // the same for all lanes
     Columns<T> columns;
     if (own >= 0) {
       each_key(plan, group, s / plan.block, warp.lane, [&](std::int64_t j) {
-        const Pair<T> p = g.pair(group, task, own, j);
+        const Pair<T> p = g.pair(group, at, own, j);
         columns.add(p.dscore == T(0) ? nullptr : g.in.row(g.in.k, group, j), p.dscore, warp.lane,
                     plan.width);
       });
     }
-    columns.store(dq + task * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
+    columns.store(dq + at * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
   }
 };
 
-/// dk and dv by rows of out: looks through the lists for the blocks that see its own, in order.
+/// dk and dv of one slot, by rows of out: looks through the lists for the blocks that see its own, in order.
 template <class T> struct KeyRow {
   BackwardInputs<T> g;
   T *dk, *dv;
   __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
     const BlockPlan& plan = g.in.plan;
-    const std::int64_t group = task / plan.rows, s = task % plan.rows;
+    const std::int64_t group = task / plan.slots, s = task % plan.slots;
     const std::int64_t own = plan.token_at(group, s), block = s / plan.block;
+    const std::int64_t own_row = plan.row_at(group, s), to = group * plan.rows + own_row;
+    if (own_row < 0) return;  // the same for all lanes
     const std::int32_t* const list = plan.list(group);
     Columns<T> keys, values;
     for (std::int64_t e = 0; own >= 0 && e < plan.total; e += kWarp) {
@@ -175,9 +181,9 @@ template <class T> struct KeyRow {
         const std::int64_t i = plan.row[e + __ffs(static_cast<int>(hits)) - 1];
         for (std::int64_t r = warp.lane; r < plan.block + warp.lane; r += kWarp) {
           const std::int64_t slot = i * plan.block + r;
-          const std::int64_t query =
-              r < plan.block && slot < plan.rows ? plan.token_at(group, slot) : -1;
-          const std::int64_t at = group * plan.rows + slot;
+          const bool inside = r < plan.block && slot < plan.slots;
+          const std::int64_t query = inside ? plan.token_at(group, slot) : -1;
+          const std::int64_t at = query < 0 ? 0 : group * plan.rows + plan.row_at(group, slot);
           const Pair<T> p = query < 0 ? Pair<T>{} : g.pair(group, at, query, own);
           keys.add(query < 0 ? nullptr : g.in.row(g.in.q, group, query), p.dscore, warp.lane,
                    plan.width);
@@ -186,8 +192,8 @@ template <class T> struct KeyRow {
         }
       }
     }
-    keys.store(dk + task * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
-    values.store(dv + task * plan.width, T(1), warp.lane, plan.width);
+    keys.store(dk + to * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
+    values.store(dv + to * plan.width, T(1), warp.lane, plan.width);
   }
 };
 
@@ -208,9 +214,9 @@ template <class T> struct AddRounds {
   }
 };
 
-/// One warp per row of out.
-template <class F> void each_row(const BlockPlan& plan, const F& f) {
-  const std::int64_t count = plan.batch * plan.heads * plan.rows;
+/// One warp per slot.
+template <class F> void each_slot(const BlockPlan& plan, const F& f) {
+  const std::int64_t count = plan.batch * plan.heads * plan.slots;
   ENSURE(plan.width <= kMaxWidth, "block attention on cuda: expected a head width of at most ",
          kMaxWidth, ", got ", plan.width);
   cuda::warp_rows(count, f);
@@ -224,14 +230,14 @@ template <class T> Arrays<T> arrays_of(const BlockPlan& plan, const BlockInputs&
 
 void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
   dispatch_float(in.q.dtype(), [&]<class T>() {
-    each_row(plan,
-             ForwardRow<T>{arrays_of<T>(plan, in), result.out.data<T>(), result.lse.data<T>()});
+    each_slot(plan,
+              ForwardRow<T>{arrays_of<T>(plan, in), result.out.data<T>(), result.lse.data<T>()});
   });
 }
 
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                        const Tensor& delta, const Tensor& dout, BlockBackward& result) {
-  const auto by_rows = [&](const Tensor& x) {  // [B, H, P, D], or x itself without a table
+  const auto by_rows = [&](const Tensor& x) {  // [B, H, P, D], or x itself: one slot of each token
     return plan.slot == nullptr
                ? x
                : Tensor::empty(x.shape().with(2, plan.rows), x.dtype(), x.device());
@@ -240,8 +246,8 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
   dispatch_float(in.q.dtype(), [&]<class T>() {
     const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), delta.data<T>(),
                               dout.data<T>()};
-    each_row(plan, QueryRow<T>{g, dq.data<T>()});
-    each_row(plan, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});
+    each_slot(plan, QueryRow<T>{g, dq.data<T>()});
+    each_slot(plan, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});
     if (plan.slot == nullptr) return;
     const auto add = [&](const Tensor& x, const Tensor& y) {
       cuda::map(y.numel(), AddRounds<T>{plan, x.data<T>(), y.data<T>()});

@@ -2,9 +2,10 @@
 //
 // Rows are taken in slots: slot s of a head is token s, or whatever token a table puts there (a
 // sorted order, several rounds of it). A block is c consecutive slots, for queries and for keys.
+// What is finer than a block (a window, a stride) is a rule about places: head_views.hpp makes them.
 //
-// Letters: B batch, H heads, N tokens, D head width, c rows of a block, Q blocks of a head, A sets
-// of lists, P = Q c slots, R slots of each token (rounds).
+// Letters: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block, Q blocks
+// of a head, A sets of lists or of places, P = Q c slots, R slots of each token (rounds).
 #pragma once
 
 #include <cstdint>
@@ -26,10 +27,19 @@ struct BlockPattern {
   Tensor entries;               // i32[A, total]: key blocks, -1 for none; A = 1, or H for own lists
   Tensor token;                 // i32[B, H, P]: token of each slot, -1 for none; undefined: slot
                                 // s is token s, and slots from N on hold none
-  Tensor slot;                  // i32[B, H, R, N]: its inverse; undefined iff `token` is
+  Tensor slot;                  // i32[B, H, R, N]: its inverse. Undefined: each token has one slot,
+                                // the result goes by tokens, and `token`, if there is one, may be
+                                // i32[1, 1 or H, P], where numbers from N on stand for none
+  Tensor query_place;           // i32[A, n], A = 1 or H: see `reach`; undefined: every query of a
+  Tensor key_place;             // i32[A, n]: block sees every key of the blocks that it lists
+  Tensor reach;                 // i32[A]: query i sees those listed keys j whose key_place is at
+                                // most this far from query_place i, or kSeenByAll
   bool avoid_self = false;      // a token's score for itself is kSelfScore, without gradient, be
                                 // it padding or not
 };
+
+/// Key place of tokens that every query sees. Other places, and reaches, are smaller than half.
+inline constexpr std::int32_t kSeenByAll = 1 << 30;
 
 /// Score of a query for its own key where it shall count only if there is no other key.
 inline constexpr double kSelfScore = -1e5;
@@ -49,12 +59,12 @@ class BlockLists {
 };
 
 struct BlockForward {
-  Tensor out;  // [B, H, P, D] by slots; [B, H, N, D] without a table
+  Tensor out;  // [B, H, P, D] by slots; [B, H, N, D] where each token has one
   Tensor lse;  // [B, H, P] or [B, H, N]: log of the row sums
 };
 
-/// out_i = sum_j w_ij v_j, w_ij = exp(scale q_i.k_j) / row sum, over the listed real keys. q, k, v:
-/// [B, H, N, D], mask: [B, N]. A row without real keys is zero, its lse -inf.
+/// out_i = sum_j w_ij v_j, w_ij = exp(scale q_i.k_j) / row sum, over the real keys that are listed
+/// and seen. q, k, v: [B, H, N, D], mask: [B, N]. A row without such keys is zero, its lse -inf.
 [[nodiscard]] BlockForward block_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& mask, const BlockPattern& pattern,
                                          double scale);

@@ -41,6 +41,8 @@ template <class T> struct Workspace {
   std::vector<T> weights, dscores;         // [c, capacity]
   std::vector<T> max, sum;                 // [c]
   std::vector<std::int32_t> rows, tokens;  // [c], [capacity]; -1 for none
+  std::vector<std::int32_t> places;        // [capacity]: key places, if there are any
+  std::vector<T> dout, lse, delta;         // [c, D], [c], [c]
 
   Workspace(const BlockPlan& plan, bool backward)
       : capacity(std::max(kPack / plan.block, std::int64_t{1}) * plan.block) {
@@ -56,7 +58,11 @@ template <class T> struct Workspace {
     sum.resize(c);
     rows.resize(c);
     tokens.resize(keys);
+    if (plan.key_place != nullptr) places.resize(keys);
     if (!backward) return;
+    dout.resize(c * d);
+    lse.resize(c);
+    delta.resize(c);
     dk.resize(keys * d);
     dv.resize(keys * d);
     dscores.resize(c * keys);
@@ -101,6 +107,13 @@ template <class T> std::int64_t pack_keys(const BlockPlan& plan, const Arrays<T>
       any = any || real || (plan.avoid_self && t >= 0);
     }
     if (!any) continue;
+    if (plan.key_place != nullptr) {
+      const std::int32_t* const place =
+          plan.key_place + (plan.views == 1 ? 0 : group % plan.heads * plan.places);
+      for (std::int64_t j = count; j < count + plan.block; ++j) {
+        w.places[j] = w.tokens[j] < 0 ? kSeenByAll : place[w.tokens[j]];
+      }
+    }
     for (std::int64_t j = count; j < count + plan.block; ++j) {
       const std::int64_t at = (group * plan.tokens + w.tokens[j]) * plan.width;
       T* const k = w.k.data() + j * plan.width;
@@ -128,6 +141,22 @@ std::int32_t own_token(const BlockPlan& plan, std::int64_t r, const Workspace<T>
 template <class T> void score(const BlockPlan& plan, std::int64_t count, Workspace<T>& w) {
   gemm_cpu<T>(Op::none, Op::transpose, plan.block, count, plan.width, static_cast<T>(plan.scale),
               w.q.data(), plan.width, w.k.data(), plan.width, T(0), w.weights.data(), w.capacity);
+}
+
+/// Scores of keys that row r's query does not see become -inf.
+template <class T> void hide_unseen(const BlockPlan& plan, std::int64_t group, std::int64_t r,
+                                    std::int64_t count, Workspace<T>& w) {
+  if (plan.key_place == nullptr || w.rows[r] < 0) return;
+  const std::int64_t view = plan.views == 1 ? 0 : group % plan.heads;
+  const std::int32_t own = plan.query_place[view * plan.places + w.rows[r]];
+  const std::int32_t reach = plan.reach[view];
+  const std::int32_t* const places = w.places.data();
+  T* const s = w.weights.data() + r * w.capacity;
+#pragma omp simd
+  for (std::int64_t j = 0; j < count; ++j) {
+    const bool seen = places[j] == kSeenByAll || BlockPlan::within(own - places[j], reach);
+    s[j] = seen ? s[j] : kNothing<T>;
+  }
 }
 
 /// One row of scores becomes exponentials relative to the running maximum; earlier sums shrink.
@@ -172,14 +201,18 @@ template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in,
       const std::int64_t count = pack_keys(plan, in, group, plan.begin[i + 1], e, w);
       if (count == 0) continue;
       score(plan, count, w);
-      for (std::int64_t r = 0; r < plan.block; ++r) forward_row(plan, r, count, w);
+      for (std::int64_t r = 0; r < plan.block; ++r) {
+        hide_unseen(plan, group, r, count, w);
+        forward_row(plan, r, count, w);
+      }
       gemm_cpu<T>(Op::none, Op::none, plan.block, d, count, T(1), w.weights.data(), w.capacity,
                   w.v.data(), d, T(1), w.out.data(), d);
     }
   }
-  const std::int64_t rows = std::min(plan.block, plan.rows - i * plan.block);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t at = group * plan.rows + i * plan.block + r;
+  for (std::int64_t r = 0; r < plan.block; ++r) {
+    const std::int64_t row = plan.row_at(group, i * plan.block + r);
+    if (row < 0) continue;
+    const std::int64_t at = group * plan.rows + row;
     const T inverse = w.sum[r] > 0 ? 1 / w.sum[r] : T(0);
     for (std::int64_t c = 0; c < d; ++c) out[at * d + c] = w.out[r * d + c] * inverse;
     lse[at] = w.max[r] + std::log(w.sum[r]);
@@ -187,14 +220,15 @@ template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in,
 }
 
 /// Turns one row of scores into weights, and of G v^T into dscores.
-template <class T> void backward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count,
-                                     T lse, T delta, Workspace<T>& w) {
+template <class T>
+void backward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count, Workspace<T>& w) {
   T* const s = w.weights.data() + r * w.capacity;
   T* const e = w.dscores.data() + r * w.capacity;
   const T* const bias = w.bias.data();
   const std::int32_t* const tokens = w.tokens.data();
   const std::int32_t own = own_token(plan, r, w);
-  const T shift = lse == kNothing<T> ? T(0) : lse;  // no real key: all weights vanish
+  const T shift = w.lse[r] == kNothing<T> ? T(0) : w.lse[r];  // no real key: all weights vanish
+  const T delta = w.delta[r];
 #pragma omp simd
   for (std::int64_t j = 0; j < count; ++j) {
     const bool self = tokens[j] == own;
@@ -221,14 +255,32 @@ template <class T> struct BackwardArrays {
   T *dq, *dk, *dv;              // [B, H, N, D]
 };
 
+/// Loads dout, lse and delta of query block i; zeros where no row belongs to a slot.
+template <class T> void load_cotangents(const BlockPlan& plan, const BackwardArrays<T>& g,
+                                        std::int64_t group, std::int64_t i, Workspace<T>& w) {
+  for (std::int64_t r = 0; r < plan.block; ++r) {
+    const std::int64_t s = i * plan.block + r;
+    const std::int64_t row = s < plan.slots ? plan.row_at(group, s) : -1;
+    const std::int64_t at = group * plan.rows + row;
+    T* const to = w.dout.data() + r * plan.width;
+    if (row < 0) {
+      std::fill_n(to, plan.width, T(0));
+    } else {
+      std::copy_n(g.dout + at * plan.width, plan.width, to);
+    }
+    w.lse[r] = row < 0 ? T(0) : g.lse[at];
+    w.delta[r] = row < 0 ? T(0) : g.delta[at];
+  }
+}
+
 template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& in,
                                        const BackwardArrays<T>& g, std::int64_t group,
                                        std::int64_t i, Workspace<T>& w) {
   if (!load_rows(plan, group, i, in.q, w)) return;
   const std::int64_t d = plan.width, c = plan.block;
-  const std::int64_t rows = std::min(c, plan.rows - i * c);  // slots beyond hold no token
-  const std::int64_t first = group * plan.rows + i * c;
-  const T* const dout = g.dout + first * d;  // [rows, D]
+  const std::int64_t rows = std::min(c, plan.slots - i * c);  // slots beyond hold no token
+  load_cotangents(plan, g, group, i, w);
+  const T* const dout = w.dout.data();  // [rows, D]
   const T scale = static_cast<T>(plan.scale);
   std::fill(w.out.begin(), w.out.end(), T(0));  // dq of the block
   for (std::int64_t e = plan.begin[i]; e < plan.begin[i + 1];) {
@@ -238,7 +290,8 @@ template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& i
     gemm_cpu<T>(Op::none, Op::transpose, rows, count, d, T(1), dout, d, w.v.data(), d, T(0),
                 w.dscores.data(), w.capacity);
     for (std::int64_t r = 0; r < rows; ++r) {
-      backward_row(plan, r, count, g.lse[first + r], g.delta[first + r], w);
+      hide_unseen(plan, group, r, count, w);
+      backward_row(plan, r, count, w);
     }
     gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, T(1), w.weights.data(), w.capacity, dout,
                 d, T(0), w.dv.data(), d);

@@ -15,24 +15,45 @@ struct BlockPlan {
   std::int64_t batch = 0, heads = 0, tokens = 0, width = 0;  // B, H, N, D
   std::int64_t block = 0, row_blocks = 0, total = 0;         // c, Q, entries of a list
   std::int64_t lists = 1;                                    // A: 1 or H
-  std::int64_t rows = 0;                                     // of out: P, or N without a table
+  std::int64_t slots = 0;                                    // P, or N without a table
+  std::int64_t rows = 0;                                     // of out: slots, or N: see row_at
   std::int64_t rounds = 1;                                   // R
+  std::int64_t tables = 1;                                   // of tokens: B H, H or 1
+  std::int64_t views = 1, places = 0;                        // sets of places, n
   double scale = 1;
   bool avoid_self = false;
-  const std::int32_t* begin = nullptr;    // [Q + 1]
-  const std::int32_t* row = nullptr;      // [total]
-  const std::int32_t* entries = nullptr;  // [A, total]
-  const std::int32_t* token = nullptr;    // [B, H, P] or null
-  const std::int32_t* slot = nullptr;     // [B, H, R, N] or null
+  const std::int32_t* begin = nullptr;        // [Q + 1]
+  const std::int32_t* row = nullptr;          // [total]
+  const std::int32_t* entries = nullptr;      // [A, total]
+  const std::int32_t* token = nullptr;        // [tables, P] or null
+  const std::int32_t* slot = nullptr;         // [B, H, R, N] or null
+  const std::int32_t* query_place = nullptr;  // [views, places], or null: all listed keys are seen
+  const std::int32_t* key_place = nullptr;    // [views, places]
+  const std::int32_t* reach = nullptr;        // [views]
 
   /// Token in a slot of group g = b H + h, -1 for none.
   HD std::int64_t token_at(std::int64_t group, std::int64_t s) const {
-    if (token != nullptr) return token[group * rows + s];
-    return s < tokens ? s : -1;
+    const std::int64_t t = token != nullptr ? token[group % tables * slots + s] : s;
+    return t < tokens ? t : -1;
+  }
+  /// Row of out, lse and dout that belongs to a slot, -1 for none.
+  HD std::int64_t row_at(std::int64_t group, std::int64_t s) const {
+    return slot != nullptr ? s : token_at(group, s);
   }
   /// The lists of a group.
   HD const std::int32_t* list(std::int64_t group) const {
     return entries + (lists == 1 ? 0 : group % heads * total);
+  }
+  /// Whether query i may see key j: tokens.
+  HD bool sees(std::int64_t group, std::int64_t i, std::int64_t j) const {
+    if (key_place == nullptr) return true;
+    const std::int64_t view = views == 1 ? 0 : group % heads;
+    const std::int32_t at = key_place[view * places + j];
+    return at == kSeenByAll || within(query_place[view * places + i] - at, reach[view]);
+  }
+  /// Whether two places that are `apart` are within reach.
+  HD static bool within(std::int32_t apart, std::int32_t reach) {
+    return apart <= reach && -apart <= reach;
   }
 };
 

@@ -22,6 +22,7 @@
 
 #include "attention/blocks/bigbird_lists.hpp"
 #include "attention/blocks/block_attention.hpp"
+#include "attention/blocks/head_views.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -132,14 +133,10 @@ class BigBird final : public Method {
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
-    const Var q = in.q, k = in.k, v = in.v;
-    const std::int64_t b = mask.size(0), h = q.size(1), n = q.size(2);
-    const std::vector<double> counts = pair_counts(pattern(q.value(), draws), h, n);
-    const Tensor times = Tensor::from(counts, {1, h, n, n}, q.value().dtype(), q.value().device());
-    const Tensor seen = tensor::multiply(times, mask.reshape({b, 1, 1, n}));  // [B, H, N, N]
-    const Var bias = q.tape().constant(tensor::unary(tensor::Unary::log, seen));
-    const Var scores = affine(matmul(q, k, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));
-    return mask_rows(matmul(softmax(scores + bias), v), mask);
+    const std::int64_t h = in.q.size(1), n = mask.size(1);
+    const std::vector<double> counts = pair_counts(pattern(in.q.value(), draws), h, n);
+    const Tensor times = Tensor::from(counts, {h, n, n}, mask.dtype(), mask.device());
+    return mask_rows(counted_attention(in.q, in.k, in.v, times, mask), mask);
   }
 
   // ---- derivation ------------------------------------------------------------------------------

@@ -1,0 +1,131 @@
+// BlockBERT (Qiu et al., Findings of EMNLP 2020, sec. 3): the sequence is cut into m blocks, and in
+// each head every block of queries sees one block of keys, by a permutation of the head's own.
+//
+// The permutations are shifts: head by head, block i sees block i, i + 1, i + 2 … in a circle. With
+// every shift in some head, one layer lets each token see all others.
+//
+//   time     forward 2 N^2 D / m multiply-adds per head, backward 2.5 times that
+//   memory   saved: queries, keys, values, out, one log-sum-exp per row; scores are made in tiles
+//
+// Deviations and choices:
+//   - The paper gives most heads the identity (of 12 heads 10 : 2 with m = 2, 8 : 2 : 2 with m = 3);
+//     head_counts = 10:2 says so. The default deals the shifts out in turn, which for few heads is
+//     all that can be done.
+//   - m need not divide N: the last block is shorter. Blocks are cut at the nominal length.
+//   - A query whose block of keys is all padding gives zero. A shifted head of a short sequence in
+//     a long batch therefore gives mostly zeros, as the paper's additive mask would give means of
+//     padding.
+//
+// Shapes: B batch, H heads, N tokens, D head width, m blocks.
+#include <numeric>
+
+#include "attention/blocks/head_views.hpp"
+#include "attention/registry.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::int64_t blocks = 2;  // m; the paper: 2 and 3
+  std::string head_counts;  // the paper: 10:2 and 8:2:2, of 12 heads
+
+  std::vector<Option> options() {
+    return {Option::integer("blocks", blocks, 1, 4096, "blocks that the sequence is cut into"),
+            Option::list("head_counts", head_counts,
+                         "how many heads shift by 0, by 1, …, all heads together; empty: in turn")};
+  }
+};
+
+/// The shift of each head.
+std::vector<std::int64_t> shifts(const Config& config, std::int64_t heads) {
+  std::vector<std::int64_t> shifts;
+  if (config.head_counts.empty()) {
+    for (std::int64_t h = 0; h < heads; ++h) shifts.push_back(h % config.blocks);
+    return shifts;
+  }
+  const auto counts = parse_list("blockbert.head_counts", config.head_counts);
+  for (std::size_t shift = 0; shift < counts.size(); ++shift) {
+    if (static_cast<std::int64_t>(shifts.size()) + counts[shift] > heads) break;
+    shifts.insert(shifts.end(), static_cast<std::size_t>(counts[shift]),
+                  static_cast<std::int64_t>(shift));
+  }
+  if (static_cast<std::int64_t>(counts.size()) > config.blocks ||
+      std::accumulate(counts.begin(), counts.end(), std::int64_t{0}) != heads) {
+    throw UsageError(join("blockbert.head_counts: expected at most ", config.blocks,
+                          " counts that add up to the ", heads, " heads, got ",
+                          config.head_counts));
+  }
+  return shifts;
+}
+
+HeadViews views_for(const Config& config, std::int64_t heads, std::int64_t n) {
+  const std::int64_t size = (n + config.blocks - 1) / config.blocks;  // tokens of a block
+  std::vector<HeadView> views;
+  for (const std::int64_t shift : shifts(config, heads)) {
+    views.push_back(group_view(n, size, shift));
+  }
+  return {std::move(views), block_for(size)};
+}
+
+class BlockBert final : public Method {
+ public:
+  BlockBert(const LayerContext& context, const Config& config)
+      : views_(views_for(config, context.heads, context.nominal_length)) {}
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
+    const Tensor times = views_.pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
+    return counted_attention(in.q, in.k, in.v, times, mask);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // pi_h(g) = (g + shift of head h) mod m, g(i) the block of token i.
+  //   P_i = softmax of q_i.k_j / sqrt D over the real keys j with g(j) = pi_h(g(i))     (1)
+  //   O_i = sum_j P_ij v_j                                                              (2)
+  // The permutations are constants; (1) and (2) have the derivative of softmax attention, tile by
+  // tile (block_attention.cpp).
+
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
+
+  Result forward(const Inputs& in, const Draws&, const Call&) const override {
+    const BlockForward saved = views_.attend(in);  // (1), (2)
+    return {saved.out, [=, this](const Tensor& dout) { return backward(in, saved, dout); }};
+  }
+
+  [[nodiscard]] Gradients backward(const Inputs& in, const BlockForward& saved,
+                                   const Tensor& dout) const {
+    const BlockBackward d = views_.attend_backward(in, saved, dout);  // (2), (1)
+    return {d.dq, d.dk, d.dv, {}};
+  }
+
+ private:
+  HeadViews views_;
+};
+
+}  // namespace
+
+Spec blockbert_spec() {
+  Spec spec;
+  spec.name = "blockbert";
+  spec.paper = "BlockBERT (Qiu et al. 2020), sec. 3";
+  spec.idea = "each head's blocks of queries see blocks of keys by a permutation";
+  spec.cost = "2 N^2 D / m";
+  spec.cost_at = [](const CostSizes& s) {
+    const double pairs = views_for({}, 1, static_cast<std::int64_t>(s.n)).listed_pairs(0);
+    return Cost{2 * pairs * s.width, 5 * pairs * s.width};
+  };
+  spec.memory = "N per head (log-sum-exp of rows)";
+  spec.exact = {{"one block", "softmax", {{"blocks", "1"}}, {}}};
+  spec.samples = {{}, {{"blocks", "5"}}, {{"blocks", "3"}, {"head_counts", "1:1"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("blockbert", config.options(), values);
+    return std::make_unique<BlockBert>(context, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

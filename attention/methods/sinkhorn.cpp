@@ -1,0 +1,311 @@
+// Sparse Sinkhorn attention (Tay et al., ICML 2020): each block of b tokens attends to itself and to
+// one other block, which a learned, soft permutation of the blocks puts in its place.
+//
+// A sorting network scores for each block which block it wants; Sinkhorn normalisation makes of the
+// scores a matrix whose rows and columns sum to one, a permutation as its temperature falls. Keys
+// and values of the blocks are mixed by it, and attention is local.
+//
+//   time     forward 4 b N D + 2 (N / b) N D multiply-adds per head, backward about twice that
+//   memory   saved: keys and values beside the mixed ones, outputs, (N / b)^2 numbers for the matrix
+//            and K potentials of length N / b; scores of tokens are made again, block by block
+//
+// Deviations and choices:
+//   - The paper scores a block by the sum of its embeddings; here by the mean of its keys, head by
+//     head, as the arena's code does (with a sum): W_h can take up the factor.
+//   - The arena's code mixes nothing: its einsum sums over the permutation's index by itself, so that
+//     every block gets the sum of all blocks' keys, and its blocks are tokens that stand apart (see
+//     local.cpp). It offers softmax in place of the normalisation. None of this is here.
+//   - Gumbel noise is added in training only, one number for each example, head and pair of blocks;
+//     they are draws. gumbel = 0 leaves it out.
+//   - Padding: a padded token is zero in the mix. A place in the mixed block counts if any block has
+//     a real token at that place. Blocks without real tokens take no part in the permutation.
+//   - The paper's SortCut, which keeps the first sorted blocks for all, is another method.
+//   - Blocks are cut at the nominal length, and the last one is filled up. Backward goes through all
+//     steps of the normalisation.
+//
+// Shapes: B batch, H heads, N tokens, D head width, b tokens of a block, Q = ceil(n / b) blocks for
+// n nominal tokens, P = Q b, K steps of the normalisation.
+#include <array>
+#include <cmath>
+
+#include "attention/blocks/block_attention.hpp"
+#include "attention/blocks/sinkhorn.hpp"
+#include "attention/registry.hpp"
+#include "attention/sequence/sequence.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::int64_t block = 64;    // b; LRA: 50
+  std::int64_t steps = 8;     // K; LRA's code: 1
+  double temperature = 0.75;  // LRA's code: 1
+  bool gumbel = true;         // LRA's code: 0
+
+  std::vector<Option> options() {
+    return {Option::integer("block", block, 1, 4096, "tokens of a block"),
+            Option::integer("steps", steps, 1, 1000, "steps of the Sinkhorn normalisation"),
+            Option::real("temperature", temperature, 1e-3, 1e3,
+                         "what scores of blocks are divided by: small, nearly a permutation"),
+            Option::flag("gumbel", gumbel, "Gumbel noise on the scores of blocks in training")};
+  }
+};
+
+/// Zeros are added to an axis up to `size`.
+Tensor pad(const Tensor& x, int axis, std::int64_t size) {
+  return x.size(axis) == size ? x : tensor::narrow_backward(x, axis, 0, size);
+}
+
+/// Block i lists itself and the mixed block that follows all blocks; mixed ones ask for nothing.
+BlockLists::Lists own_and_mixed(std::int64_t blocks) {
+  BlockLists::Lists lists(static_cast<std::size_t>(2 * blocks));
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    lists[static_cast<std::size_t>(i)] = {static_cast<std::int32_t>(i),
+                                          static_cast<std::int32_t>(blocks + i)};
+  }
+  return lists;
+}
+
+/// What the mask says of blocks and of the tokens that queries may see.
+struct Presence {
+  Tensor blocks;  // [B, Q]: 1 where a block has a real token
+  Tensor keys;    // [B, 2 P]: real tokens, then places of mixed blocks that count
+};
+
+class Sinkhorn final : public Method {
+ public:
+  Sinkhorn(const LayerContext& context, const Config& config)
+      : config_(config), blocks_((context.nominal_length + config.block - 1) / config.block) {
+    weight_ =
+        &context.store->add(context.prefix + "sort", {context.heads, context.head_width, blocks_},
+                            normal_init(1 / std::sqrt(static_cast<double>(context.head_width))));
+  }
+
+  [[nodiscard]] std::vector<Parameter*> parameters() const override { return {weight_}; }
+
+  Draws draw(const Inputs& in, const Call& call) const override {
+    Draws draws;
+    if (!config_.gumbel || !call.training) return draws;
+    const Shape shape{in.q.size(0), in.q.size(1), blocks_, blocks_};
+    const std::int64_t first = call.first_example * shape[1] * blocks_ * blocks_;
+    const Tensor uniform =
+        tensor::uniform(shape, call.random, in.q.dtype(), in.q.device(), first);  // in (0, 1]
+    const auto minus_log = [](const Tensor& x) {
+      return tensor::affine(tensor::unary(tensor::Unary::log, x), -1);
+    };
+    draws.set("gumbel", minus_log(minus_log(tensor::affine(uniform, 1 - 1e-6, 5e-7))));
+    return draws;
+  }
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
+                const Call&) const override {
+    const Var q = in.q;
+    const std::int64_t b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
+    const std::int64_t c = config_.block, rows = blocks_ * c;
+    Tape& tape = q.tape();
+    const DType dtype = q.value().dtype();
+    const Device device = q.value().device();
+    const auto filled = [&](Var x) {  // [B, H, P, D]
+      const std::array<Var, 2> parts = {
+          x, tape.constant(Tensor::zeros({b, h, rows - n, d}, dtype, device))};
+      return concat(parts, 2);
+    };
+    const Var keys = filled(mask_rows(in.k, mask)), values = filled(mask_rows(in.v, mask));
+    const Var means = mean(reshape(keys, {b, h * blocks_, c, d}), 2);  // [B, H Q, D]
+    const Var weight = expand(tape.parameter(*weight_), {b, h, d, blocks_});
+    Var scores = matmul(reshape(means, {b, h, blocks_, d}), weight);  // [B, H, Q, Q]
+    if (const Tensor* noise = draws.find("gumbel")) scores = scores + tape.constant(*noise);
+
+    const Presence present = presence(mask);
+    std::vector<double> both, alone;  // [B, 1, Q, Q]: two blocks that are there; one that is not
+    const std::vector<double> there = present.blocks.to_vector();
+    for (std::int64_t e = 0; e < b * blocks_ * blocks_; ++e) {
+      const std::int64_t i = e / blocks_, j = i / blocks_ * blocks_ + e % blocks_;
+      both.push_back(there[static_cast<std::size_t>(i)] * there[static_cast<std::size_t>(j)]);
+      alone.push_back(both.back() != 0 || (i == j && there[static_cast<std::size_t>(i)] == 0)
+                          ? 0
+                          : -std::numeric_limits<double>::infinity());
+    }
+    const auto constant = [&](const std::vector<double>& x) {
+      return tape.constant(Tensor::from(x, {b, 1, blocks_, blocks_}, dtype, device));
+    };
+    scores = affine(scores, 1 / config_.temperature) * constant(both) + constant(alone);
+    const auto normalised = [&](Var x) { return x - reshape(logsumexp(x), {b, h, blocks_, 1}); };
+    for (std::int64_t step = 0; step < config_.steps; ++step) {
+      scores = transpose(normalised(transpose(normalised(scores))));
+    }
+    const Var matrix = exp(scores);
+
+    const Shape blocks{b, h * blocks_, c, d};
+    const auto with_mixed = [&](Var x) {  // [B, H Q, 2 c, D]
+      const std::array<Var, 2> parts = {
+          reshape(x, blocks), reshape(matmul(matrix, reshape(x, {b, h, blocks_, c * d})), blocks)};
+      return concat(parts, 2);
+    };
+    const std::array<Tensor, 2> seen = {
+        tensor::narrow(present.keys, 1, 0, rows).reshape({b, 1, blocks_, c}),
+        tensor::narrow(present.keys, 1, rows, 2 * rows).reshape({b, 1, blocks_, c})};
+    const Tensor bias = tensor::unary(
+        tensor::Unary::log, tensor::expand(tensor::concat(seen, 3), {b, h, blocks_, 2 * c}));
+    const Var logits =
+        affine(matmul(reshape(filled(q), blocks), with_mixed(keys), Op::none, Op::transpose),
+               1 / std::sqrt(d)) +
+        tape.constant(bias.reshape({b, h * blocks_, 1, 2 * c}));
+    return narrow(reshape(matmul(softmax(logits), with_mixed(values)), {b, h, rows, d}), 2, 0, n);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  // mu is the mask as a column that multiplies rows; k and v are [Q, b D] where R multiplies them.
+  //   k = mu K,  v = mu V,  m_i = mean of the keys of block i                     (1)
+  //   L_ij = m_i W_j,  S = (L + noise) / temperature among the blocks with tokens    (2)
+  //   R = K steps of Sinkhorn normalisation of S                                  (3)
+  //   k' = R k,  v' = R v                                                         (4)
+  //   O_i = softmax attention of the queries of block i to [k_i; k'_i], [v_i; v'_i]  (5)
+  //
+  //   (5)  dQ, dk, dk', dv, dv'                                      block_attention.cpp
+  //   (4)  dR = dk' k^T + dv' v^T    dk += R^T dk'    dv += R^T dv'
+  //   (3)  dS from dR, through all steps                             sinkhorn.cpp
+  //   (2)  dL = dS / temperature    dm_i = sum_j dL_ij W_j    dW_j = sum_i dL_ij m_i
+  //   (1)  dk += dm of its block / b    dK = mu dk,  dV = mu dv
+
+  struct Saved {
+    Tensor q, mask;           // [B, H, N, D], [B, N]
+    Tensor key_mask;          // [B, 2 P]
+    Tensor keys, values;      // [k; k'], [v; v']: [B, H, 2 P, D]
+    Tensor means, scores;     // m: [B, H, Q, D], S: [B, H, Q, Q]
+    SinkhornForward sorting;  // R and its potentials
+    BlockForward result;      // out: [B, H, 2 P, D], lse: [B, H, 2 P]; nothing in the second half
+  };
+
+  Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+    const std::int64_t n = in.q.size(2), rows = blocks_ * config_.block;  // N, P
+    const Presence present = presence(in.mask);
+    Saved s{in.q, in.mask, present.keys, {}, {}, {}, {}, {}, {}};
+    const Tensor k = pad(tensor::mask_rows(in.k, in.mask), 2, rows);  // (1): [B, H, P, D]
+    const Tensor v = pad(tensor::mask_rows(in.v, in.mask), 2, rows);
+    s.means = segment_means(k, blocks_, rows);
+    const Tensor* noise = draws.find("gumbel");
+    const Tensor wanted = tensor::matmul(s.means, weights(in.q.size(0)));  // (2)
+    s.scores = sinkhorn_scores(wanted, noise != nullptr ? *noise : Tensor(), present.blocks,
+                               config_.temperature);
+    s.sorting = sinkhorn(s.scores, config_.steps);  // (3)
+    s.keys = with_mixed(s.sorting.matrix, k);       // (4)
+    s.values = with_mixed(s.sorting.matrix, v);
+    s.result = block_forward(pad(in.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
+                             pattern(in.q.device()), scale(in.q));  // (5)
+    const Tensor out = tensor::narrow(s.result.out, 2, 0, n);
+    return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
+  }
+
+  [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
+    const std::int64_t n = s.q.size(2), rows = blocks_ * config_.block;
+    const BlockBackward d =
+        block_backward(pad(s.q, 2, 2 * rows), s.keys, s.values, s.key_mask, pattern(dout.device()),
+                       scale(s.q), s.result, pad(dout, 2, 2 * rows));  // (5)
+    Tensor dmatrix = empty_like(s.scores);                             // [B, H, Q, Q]
+    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);   // (4): [B, H, P, D]
+    const Tensor dv = unmixed(s.sorting.matrix, s.values, d.dv, dmatrix, 1);
+    const Tensor dwanted = tensor::affine(sinkhorn_backward(s.scores, s.sorting, dmatrix),
+                                          1 / config_.temperature);  // (3), (2)
+    const Tensor dmeans = tensor::matmul(dwanted, weights(s.q.size(0)), Op::none, Op::transpose);
+    const Tensor dweight = tensor::sum(tensor::matmul(s.means, dwanted, Op::transpose), 0);
+    add_segment_means_backward(dmeans, rows, dk);  // (1)
+    const auto unpadded = [&](const Tensor& x) {
+      return tensor::mask_rows(tensor::narrow(x, 2, 0, n), s.mask);
+    };
+    return {tensor::narrow(d.dq, 2, 0, n), unpadded(dk), unpadded(dv), {dweight}};
+  }
+
+ private:
+  [[nodiscard]] static double scale(const Tensor& q) {
+    return 1 / std::sqrt(static_cast<double>(q.size(3)));
+  }
+  /// W for each example: [B, H, D, Q].
+  [[nodiscard]] Tensor weights(std::int64_t batch) const {
+    const Shape& shape = weight_->shape;
+    return tensor::expand(weight_->value, {batch, shape[0], shape[1], shape[2]});
+  }
+  [[nodiscard]] BlockPattern pattern(Device device) const {
+    BlockPattern p = lists_.pattern(0, device, [&] { return own_and_mixed(blocks_); });
+    p.block = config_.block;
+    return p;
+  }
+  [[nodiscard]] Presence presence(const Tensor& mask) const {
+    const std::int64_t b = mask.size(0), c = config_.block, rows = blocks_ * c;
+    const Tensor real = pad(mask, 1, rows).reshape({b, blocks_, c});
+    const Tensor places = tensor::max(real, 1).first.reshape({b, 1, c});
+    const std::array<Tensor, 2> keys = {real.reshape({b, rows}),
+                                        tensor::expand(places, {b, blocks_, c}).reshape({b, rows})};
+    return {tensor::max(real, 2).first, tensor::concat(keys, 1)};
+  }
+  /// x: [B, H, P, D] as blocks, [B, H, Q, b D].
+  [[nodiscard]] Tensor as_blocks(const Tensor& x) const {
+    return x.reshape({x.size(0), x.size(1), blocks_, config_.block * x.size(3)});
+  }
+  /// [x; R x]: [B, H, 2 P, D].
+  [[nodiscard]] Tensor with_mixed(const Tensor& matrix, const Tensor& x) const {
+    const std::array<Tensor, 2> parts = {x,
+                                         tensor::matmul(matrix, as_blocks(x)).reshape(x.shape())};
+    return tensor::concat(parts, 2);
+  }
+  /// dx: [B, H, P, D] from the gradient dy of y = [x; R x]; dR = (R x)' x^T + beta dR.
+  [[nodiscard]] Tensor unmixed(const Tensor& matrix, const Tensor& y, const Tensor& dy,
+                               Tensor& dmatrix, double beta) const {
+    const std::int64_t rows = blocks_ * config_.block;
+    const Tensor x = tensor::narrow(y, 2, 0, rows);
+    const Tensor dmixed = tensor::narrow(dy, 2, rows, 2 * rows);
+    tensor::gemm(as_blocks(dmixed), Op::none, as_blocks(x), Op::transpose, dmatrix, 1, beta);
+    const Tensor dx = tensor::narrow(dy, 2, 0, rows);
+    Tensor target = as_blocks(dx);
+    tensor::gemm(matrix, Op::transpose, as_blocks(dmixed), Op::none, target, 1, 1);
+    return dx;
+  }
+
+  Config config_;
+  std::int64_t blocks_;  // Q
+  Parameter* weight_;    // W: [H, D, Q]
+  BlockLists lists_;
+};
+
+/// (5), (4) and (2) with full blocks.
+Cost cost_at(const CostSizes& s) {
+  const auto block = static_cast<double>(Config().block);
+  const double blocks = std::ceil(s.n / block);
+  const double local = 2 * blocks * block * block * s.width;  // one product of (5)
+  const double mixing = blocks * blocks * block * s.width, wanted = blocks * blocks * s.width;
+  return {2 * local + 2 * mixing + wanted, 5 * local + 4 * mixing + 2 * wanted};
+}
+
+}  // namespace
+
+Spec sinkhorn_spec() {
+  Spec spec;
+  spec.name = "sinkhorn";
+  spec.paper = "Sparse Sinkhorn attention (Tay et al. 2020), sec. 3";
+  spec.idea = "each block sees itself and a block that a learned sorting puts beside it";
+  spec.cost = "4 b N D + 2 (N / b) N D";
+  spec.cost_at = cost_at;
+  spec.sequential = "O(K)";
+  spec.memory = "8 N D, (N / b)^2 for the sorting matrix";
+  spec.random = true;
+  spec.exact = {{"one block", "softmax", {{"block", "64"}}, {}}};
+  spec.samples = {{},
+                  {{"block", "7"}, {"steps", "3"}},
+                  {{"block", "16"}, {"steps", "1"}, {"temperature", "0.3"}, {"gumbel", "0"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("sinkhorn", config.options(), values);
+    return std::make_unique<Sinkhorn>(context, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,148 @@
+// Sparse Transformer attention (Child et al. 2019, sec. 4): two sparse patterns that together join
+// any two tokens in two steps.
+//
+//   fixed     (a) the tokens of one's own group of l; (b) the last c tokens of every group, which
+//             sum up their groups for all
+//   strided   (a) a window of l tokens to each side; (b) every l-th token, counted from one's own
+//
+// Every head sees both (merged), or the heads take turns (interleaved): even ones have (a), odd
+// ones (b), one further in each layer, so that a single head alternates from layer to layer.
+//
+//   time     forward 2 (l + c N / l) N D multiply-adds per head for fixed merged patterns, backward
+//            2.5 times that. Interleaved heads cost the part that they see: l and c N / l keys for
+//            each query, or 2 l and N / l
+//   memory   saved: queries, keys, values, out, one log-sum-exp per row
+//
+// Tokens of a stride, and all summaries, stand together in the order in which rows are computed: so
+// the cost is what is seen, up to the ends of blocks.
+//
+// Deviations and choices:
+//   - Not causal: each token sees both sides, as an encoder needs. The paper's model looks back
+//     only, and so does the arena's code but for a CLS token.
+//   - As the arena's code: fixed, merged, l = 128, c = 32. There the first token of each group is a
+//     summary as well. The paper's own choice is strided for images and fixed for text, with l near
+//     sqrt N and c of 8 to 32.
+//   - The two strided patterns cannot be merged: no order of the tokens serves both.
+//   - A query that meets no real token gives zero. Groups are counted at the nominal length, and a
+//     sequence shorter than l is one group.
+//
+// Shapes: B batch, H heads, N tokens, D head width, l stride, c summary tokens of a group.
+#include <algorithm>
+
+#include "attention/blocks/head_views.hpp"
+#include "attention/registry.hpp"
+
+namespace skytape::attention {
+namespace {
+
+struct Config {
+  std::string pattern = "fixed";  // LRA: fixed
+  std::string heads = "merged";   // LRA: merged
+  std::int64_t stride = 128;      // l; LRA: 128
+  std::int64_t summary = 32;      // c; LRA: 32
+
+  std::vector<Option> options() {
+    return {Option::choice("pattern", pattern, {"fixed", "strided"},
+                           "groups and their summaries, or a window and every stride-th token"),
+            Option::choice("heads", heads, {"merged", "interleaved"},
+                           "every head sees both parts of the pattern, or they take turns"),
+            Option::integer("stride", stride, 1, 1 << 20, "tokens of a group, or of a stride"),
+            Option::integer("summary", summary, 1, 1 << 20,
+                            "tokens of a group that everybody sees, at most stride")};
+  }
+};
+
+constexpr std::int64_t kBlock = 64;  // rows that are computed together
+
+/// What head h of a layer sees: both parts of the pattern, or the first if layer + h is even.
+HeadView view_for(const Config& config, std::int64_t turn, std::int64_t n) {
+  const std::int64_t stride = std::min(config.stride, n);
+  const std::int64_t summary = std::min(config.summary, stride);
+  if (config.heads == "merged") return summary_view(n, stride, summary, true);
+  const bool first = turn % 2 == 0;
+  if (config.pattern == "fixed") {
+    return first ? group_view(n, stride) : summary_view(n, stride, summary, false);
+  }
+  return first ? window_view(n, stride, 1) : window_view(n, n, stride);
+}
+
+HeadViews views_for(const Config& config, std::int64_t layer, std::int64_t heads, std::int64_t n) {
+  std::vector<HeadView> views;
+  for (std::int64_t h = 0; h < (config.heads == "merged" ? 1 : heads); ++h) {
+    views.push_back(view_for(config, layer + h, n));
+  }
+  return {std::move(views), kBlock};
+}
+
+class SparseTransformer final : public Method {
+ public:
+  SparseTransformer(const LayerContext& context, const Config& config)
+      : views_(views_for(config, context.layer, context.heads, context.nominal_length)) {}
+
+  // ---- reference -------------------------------------------------------------------------------
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
+    const Tensor times = views_.pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
+    return counted_attention(in.q, in.k, in.v, times, mask);
+  }
+
+  // ---- derivation ------------------------------------------------------------------------------
+  //   fixed     A_i = {j : floor(j / l) = floor(i / l)}     B_i = {j : j mod l >= l - c}
+  //   strided   A_i = {j : |i - j| <= l}                    B_i = {j : i - j = 0 mod l}
+  //   J_i = A_i + B_i, or one of them, by head                                            (1)
+  //   P_i = softmax of q_i.k_j / sqrt D over the real keys j in J_i                       (2)
+  //   O_i = sum_j P_ij v_j                                                                (3)
+  // J is constant to the derivative; (2) and (3) have that of softmax attention, block by block
+  // (block_attention.cpp).
+
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
+
+  Result forward(const Inputs& in, const Draws&, const Call&) const override {
+    const BlockForward saved = views_.attend(in);  // (1) to (3)
+    return {saved.out, [=, this](const Tensor& dout) { return backward(in, saved, dout); }};
+  }
+
+  [[nodiscard]] Gradients backward(const Inputs& in, const BlockForward& saved,
+                                   const Tensor& dout) const {
+    const BlockBackward d = views_.attend_backward(in, saved, dout);  // (3), (2)
+    return {d.dq, d.dk, d.dv, {}};
+  }
+
+ private:
+  HeadViews views_;
+};
+
+}  // namespace
+
+Spec sparse_transformer_spec() {
+  Spec spec;
+  spec.name = "sparse_transformer";
+  spec.paper = "Sparse Transformer (Child et al. 2019), sec. 4; LRA: fixed, merged";
+  spec.idea = "own group and the summaries of all, or a window and a stride";
+  spec.cost = "2 (l + c N / l) N D";
+  spec.cost_at = [](const CostSizes& s) {
+    const double pairs = views_for({}, 0, 1, static_cast<std::int64_t>(s.n)).listed_pairs(0);
+    return Cost{2 * pairs * s.width, 5 * pairs * s.width};
+  };
+  spec.memory = "N per head (log-sum-exp of rows)";
+  spec.exact = {{"one group", "softmax", {{"stride", "64"}}, {}},
+                {"stride 1", "softmax", {{"stride", "1"}}, {}}};
+  spec.samples = {{},
+                  {{"stride", "8"}, {"summary", "2"}},
+                  {{"stride", "8"}, {"summary", "3"}, {"heads", "interleaved"}},
+                  {{"stride", "6"}, {"pattern", "strided"}, {"heads", "interleaved"}}};
+  Config defaults;
+  spec.options = describe(defaults.options());
+  spec.make = [](const LayerContext& context,
+                 const OptionValues& values) -> std::unique_ptr<Method> {
+    Config config;
+    assign("sparse_transformer", config.options(), values);
+    if (config.pattern == "strided" && config.heads == "merged") {
+      throw UsageError(
+          "sparse_transformer.pattern: strided needs sparse_transformer.heads=interleaved");
+    }
+    return std::make_unique<SparseTransformer>(context, config);
+  };
+  return spec;
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,101 @@
+// Sinkhorn normalisation: sums, absent blocks, temperature, and the derivative through its steps.
+#include "attention/blocks/sinkhorn.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/gradcheck.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tests/attention/methods_support.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+namespace {
+
+/// Largest difference of an entry from one.
+double distance_from_one(const Tensor& sums) {
+  double worst = 0;
+  for (const double x : sums.to_vector()) worst = std::max(worst, std::abs(x - 1));
+  return worst;
+}
+
+Tensor all_present(std::int64_t batch, std::int64_t size) {
+  return Tensor::full({batch, size}, 1, DType::f64, Device::cpu);
+}
+
+}  // namespace
+
+TEST_CASE("columns sum to one after every step, and rows come to do so") {
+  const Tensor scores =
+      attention::sinkhorn_scores(random_tensor({2, 2, 7, 7}), {}, all_present(2, 7), 0.75);
+  double before = 1e9;
+  for (const std::int64_t steps : {1, 2, 4, 8}) {
+    const Tensor matrix = attention::sinkhorn(scores, steps).matrix;
+    CHECK(distance_from_one(tensor::sum(matrix, 2)) < 1e-14);
+    const double rows = distance_from_one(tensor::sum(matrix, 3));
+    CHECK(rows < before);
+    before = rows;
+  }
+  const Tensor matrix = attention::sinkhorn(scores, 60).matrix;
+  CHECK(distance_from_one(tensor::sum(matrix, 3)) < 1e-9);  // doubly stochastic
+}
+
+TEST_CASE("a low temperature makes a permutation") {
+  // Row i wants column (2 i + 1) mod 5 a little more than the others.
+  std::vector<double> wish(25);
+  for (std::size_t i = 0; i < 5; ++i) wish[i * 5 + (2 * i + 1) % 5] = 0.5;
+  const Tensor scores = attention::sinkhorn_scores(
+      Tensor::from(wish, {1, 1, 5, 5}, DType::f64, Device::cpu), {}, all_present(1, 5), 0.02);
+  const std::vector<double> matrix = attention::sinkhorn(scores, 5).matrix.to_vector();
+  for (std::size_t e = 0; e < 25; ++e) {
+    CHECK(matrix[e] == doctest::Approx(wish[e] > 0 ? 1 : 0).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("absent blocks are left to themselves, noise and all") {
+  const Tensor present =
+      Tensor::from(std::vector<double>{1, 0, 1, 1, 0}, {1, 5}, DType::f64, Device::cpu);
+  const Tensor s = random_tensor({1, 2, 5, 5}), noise = random_tensor({1, 2, 5, 5});
+  for_each_device([&](Device device) {
+    const Tensor scores =
+        attention::sinkhorn_scores(s.to(device), noise.to(device), present.to(device), 1);
+    const std::vector<double> matrix = attention::sinkhorn(scores, 300).matrix.to_vector();
+    for (std::size_t h = 0; h < 2; ++h) {
+      double row = 0;
+      for (std::size_t j = 0; j < 5; ++j) {
+        CHECK(matrix[(h * 5 + 1) * 5 + j] == (j == 1 ? 1 : 0));
+        row += matrix[(h * 5 + 2) * 5 + j];
+      }
+      CHECK(row == doctest::Approx(1).epsilon(1e-6));
+      CHECK(matrix[(h * 5 + 2) * 5 + 4] == 0);
+    }
+  });
+}
+
+TEST_CASE("the gradient of the normalisation is right through one step and through many") {
+  for (const std::int64_t steps : {1, 2, 5}) {
+    const Function f = [&](Tape&, std::span<const Var> x) {
+      const Tensor scores = x[0].value();
+      const attention::SinkhornForward forward = attention::sinkhorn(scores, steps);
+      return record("sinkhorn", {x[0]}, forward.matrix,
+                    [scores, forward](const Tensor& dy, Grads& g) {
+                      g.add(0, attention::sinkhorn_backward(scores, forward, dy));
+                    });
+    };
+    const GradcheckReport report = gradcheck(f, {random_tensor({2, 1, 4, 4})});
+    CHECK_MESSAGE(report.passed, report.to_string());
+  }
+}
+
+TEST_CASE("scores that do not fit are an error that says what was expected") {
+  CHECK(error_text([] {
+          (void)attention::sinkhorn(random_tensor({1, 1, 3, 4}), 1);
+        }).find("expected [B, H, Q, Q]") != std::string::npos);
+  CHECK(error_text([] {
+          (void)attention::sinkhorn_scores(random_tensor({1, 1, 3, 3}), {}, all_present(1, 4), 1);
+        }).find("expected present [B, Q]") != std::string::npos);
+}
+
+}  // namespace skytape::test

@@ -1,0 +1,159 @@
+// Methods with fixed sparse patterns, seen through their outputs: which tokens they join.
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/attention/methods_support.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+namespace {
+
+/// Weight of key j for query i of head h in a layer with uniform scores: [H][N][N].
+class Weights {
+ public:
+  Weights(const std::string& method, const OptionValues& options, std::int64_t n,
+          std::int64_t heads, int layer = 0)
+      : n_(n), heads_(heads) {
+    const Spec& spec = attention::find(method);
+    ParameterStore store;
+    const auto made = spec.make({layer, heads, n, n, "attn.", &store}, options);
+    store.pack(DType::f64, Device::cpu, 1);
+    Inputs in;
+    in.q = Tensor::zeros({1, heads, n, n}, DType::f64, Device::cpu);
+    in.k = in.q;
+    std::vector<double> identity(static_cast<std::size_t>(heads * n * n));
+    for (std::int64_t e = 0; e < heads * n; ++e) {
+      identity[static_cast<std::size_t>(e * n + e % n)] = 1;
+    }
+    in.v = Tensor::from(identity, in.q.shape(), DType::f64, Device::cpu);
+    in.mask = Tensor::full({1, n}, 1, DType::f64, Device::cpu);
+    weights_ = made->forward(in, {}, training_call(in)).out.to_vector();
+  }
+
+  [[nodiscard]] double operator()(std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return weights_[static_cast<std::size_t>((h * n_ + i) * n_ + j)];
+  }
+  /// Whether any head joins i to j.
+  [[nodiscard]] bool joined(std::int64_t i, std::int64_t j) const {
+    for (std::int64_t h = 0; h < heads_; ++h) {
+      if ((*this)(h, i, j) > 0) return true;
+    }
+    return false;
+  }
+  /// Whether head h joins exactly the pairs of a formula.
+  [[nodiscard]] bool is(std::int64_t h,
+                        const std::function<bool(std::int64_t, std::int64_t)>& formula) const {
+    for (std::int64_t i = 0; i < n_; ++i) {
+      for (std::int64_t j = 0; j < n_; ++j) {
+        if (((*this)(h, i, j) > 0) != formula(i, j)) return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  std::int64_t n_, heads_;
+  std::vector<double> weights_;
+};
+
+/// Whether every token is reached from every other through the first layer, then the second.
+bool two_steps_join_all(const Weights& first, const Weights& second, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      bool any = false;
+      for (std::int64_t between = 0; between < n && !any; ++between) {
+        any = second.joined(i, between) && first.joined(between, j);
+      }
+      if (!any) return false;
+    }
+  }
+  return true;
+}
+
+constexpr std::int64_t kLength = 38;
+
+}  // namespace
+
+TEST_CASE("local attention joins a block, a stride as the arena's code does, or a window") {
+  const Weights block("local", {{"block", "8"}}, kLength, 1);
+  CHECK(block.is(0, [](auto i, auto j) { return i / 8 == j / 8; }));
+  CHECK(block(0, 3, 7) == doctest::Approx(1.0 / 8));
+  CHECK(block(0, 33, 37) == doctest::Approx(1.0 / 6));  // the last block is short
+  const Weights official("local", {{"block", "8"}, {"form", "official"}}, kLength, 1);
+  CHECK(official.is(0, [](auto i, auto j) { return i % 5 == j % 5; }));
+  const Weights window("local", {{"block", "6"}, {"form", "sliding"}}, kLength, 1);
+  CHECK(window.is(0, [](auto i, auto j) { return std::abs(i - j) <= 3; }));
+}
+
+TEST_CASE("blockbert's heads see one block each, shifted in turn or as often as told") {
+  const Weights turns("blockbert", {{"blocks", "3"}}, 36, 4);
+  for (std::int64_t h = 0; h < 4; ++h) {
+    CHECK(turns.is(h, [&](auto i, auto j) { return j / 12 == (i / 12 + h) % 3; }));
+  }
+  const Weights told("blockbert", {{"blocks", "3"}, {"head_counts", "3:1"}}, 36, 4);
+  for (std::int64_t h = 0; h < 4; ++h) {
+    CHECK(told.is(h, [&](auto i, auto j) { return j / 12 == (i / 12 + (h == 3)) % 3; }));
+  }
+  const auto refused = [](const std::string& counts) {
+    return error_text([&] {
+      (void)Weights("blockbert", {{"blocks", "3"}, {"head_counts", counts}}, 36, 4);
+    });
+  };
+  CHECK(refused("3:2").find("blockbert.head_counts: expected at most 3 counts") == 0);
+  CHECK(refused("1:1:1:1").find("got 1:1:1:1") != std::string::npos);
+}
+
+TEST_CASE("sparse patterns are those of the paper, without its causal half") {
+  const auto own = [](auto i, auto j) { return i / 6 == j / 6; };
+  const auto summary = [](auto, auto j) { return j % 6 >= 4; };
+  const OptionValues fixed = {{"stride", "6"}, {"summary", "2"}};
+  const Weights merged("sparse_transformer", fixed, kLength, 2);
+  CHECK(merged.is(1, [&](auto i, auto j) { return own(i, j) || summary(i, j); }));
+  OptionValues turns = fixed;
+  turns["heads"] = "interleaved";
+  const Weights first("sparse_transformer", turns, kLength, 2, 0),
+      second("sparse_transformer", turns, kLength, 1, 1);
+  CHECK(first.is(0, own));
+  CHECK(first.is(1, summary));
+  CHECK(second.is(0, summary));  // a single head takes the other part in the next layer
+  turns["pattern"] = "strided";
+  const Weights strided("sparse_transformer", turns, kLength, 2);
+  CHECK(strided.is(0, [](auto i, auto j) { return std::abs(i - j) <= 6; }));
+  CHECK(strided.is(1, [](auto i, auto j) { return (i - j) % 6 == 0; }));
+  CHECK(error_text([] {
+          (void)Weights("sparse_transformer", {{"pattern", "strided"}}, kLength, 2);
+        }).find("needs sparse_transformer.heads=interleaved") != std::string::npos);
+}
+
+TEST_CASE("two layers of a sparse pattern join every token with every other") {
+  struct Case {
+    std::string method;
+    OptionValues options;
+    std::int64_t heads;
+  };
+  const std::vector<Case> cases = {
+      {"sparse_transformer", {{"stride", "6"}, {"summary", "1"}}, 1},
+      {"sparse_transformer", {{"stride", "6"}, {"summary", "1"}, {"heads", "interleaved"}}, 1},
+      {"sparse_transformer",
+       {{"stride", "6"}, {"pattern", "strided"}, {"heads", "interleaved"}},
+       1},
+      {"sparse_transformer",
+       {{"stride", "6"}, {"pattern", "strided"}, {"heads", "interleaved"}},
+       2},
+      {"blockbert", {{"blocks", "3"}}, 2},
+  };
+  for (const Case& c : cases) {
+    INFO(c.method, " with ", c.heads, " heads");
+    const Weights first(c.method, c.options, 36, c.heads, 0),
+        second(c.method, c.options, 36, c.heads, 1);
+    CHECK(two_steps_join_all(first, second, 36));
+  }
+  const Weights local("local", {{"block", "6"}}, 36, 1);
+  CHECK_FALSE(two_steps_join_all(local, local, 36));  // blocks never meet
+}
+
+}  // namespace skytape::test
