@@ -321,6 +321,9 @@ slice_sanitizers() {
     for method in skyformer softmax reformer; do
       check "$tool-train-$method-bf16" 60 sanitized_training $tool bf16 $method
     done
+    for precision in fp32 tf32; do # other kernels of tiled attention
+      check "$tool-train-softmax-$precision" 60 sanitized_training $tool $precision softmax
+    done
   done
 }
 
