@@ -205,9 +205,9 @@ tour: $B/skytape_tests ## six tests to read from top to bottom, with their stori
 gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
 	@B=$B CHECKS='$(CHECKS)' METHODS='$(METHODS)' OUT='$(OUT)' PEER='$(PEER)' GOLDENS='$(GOLDENS)' train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle PEER= GOLDENS=
-	+@MAKE='$(MAKE)' OUT='$(OUT)' PEER='$(PEER)' GOLDENS='$(GOLDENS)' train/scripts/gpu_bundle.sh
+	+@MAKE='$(MAKE)' NVCC='$(NVCC)' OUT='$(OUT)' PEER='$(PEER)' GOLDENS='$(GOLDENS)' train/scripts/gpu_bundle.sh
 gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of every kernel, without a GPU: OUT=
-	@B=$B OUT='$(OUT)' train/scripts/gpu_static.sh
+	@B=$B NVCC='$(NVCC)' OUT='$(OUT)' train/scripts/gpu_static.sh
 FUZZ_SECONDS ?= 60
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(LIBS)
