@@ -34,11 +34,13 @@ cublas=
 for library in $libraries; do
   case $library in
     *libcublas*) cublas="$cublas $library" ;;
-    *) place "$library" "$(dirname "$library")" ;;
+    */ld-linux* | */libc.so.* | */libm.so.* | */libmvec.so.* | */libdl.so.* | */librt.so.* | */libpthread.so.*)
+      place "$library" "$(dirname "$library")" ;;
+    *) ;; # not there, so that it will be missed
   esac
 done
 
-run() { env -i OMP_WAIT_POLICY=passive ${FOLDER:+LD_LIBRARY_PATH=$FOLDER} chroot "$root" "$@"; }
+run() { env -i PATH=/usr/sbin:/usr/bin OMP_WAIT_POLICY=passive ${FOLDER:+LD_LIBRARY_PATH=$FOLDER} chroot "$root" "$@"; }
 # expect STATUS WORDS COMMAND…: ends so and says that.
 expect() {
   local status=0 want=$1 words=$2 text

@@ -7,7 +7,7 @@
 small_run() {
   "$1" train --task listops --recipe skyformer --data "$2" --out "$3" --force --attention "$4" \
     --device "$5" --precision "$6" --seed 7 --steps 1000 --stop-after 8 --batch 4 --log-every 1 \
-    --set max_length=600 "${@:7}"
+    --set max_length=600 lr=1e-3 "${@:7}"
 }
 
 # losses FILE: the loss of each step of a metrics.jsonl.
