@@ -95,8 +95,8 @@ std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
   return flags.tokens / n;
 }
 
-/// What the cases have in common.
-BenchCase common_case(const BenchFlags& flags) {
+/// A case for each method and length.
+std::vector<BenchCase> cases_of(const BenchFlags& flags) {
   BenchCase c;
   c.precision = flags.precision;
   c.features = flags.features;
@@ -104,45 +104,44 @@ BenchCase common_case(const BenchFlags& flags) {
   c.forward_only = flags.forward;
   c.graphs = !flags.no_graph;
   c.gemm_rate = !flags.no_rates;
-  return c;
-}
-
-/// Calls f for the case of each method and length.
-template <class F> void each_case(const BenchFlags& flags, BenchCase c, const F& f) {
   const std::vector<std::string> methods = method_list(flags.attention);
   const std::vector<std::int64_t> lengths =
       number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
+  std::vector<BenchCase> cases;
   for (const std::string& method : methods) {
     for (const std::int64_t n : lengths) {
       c.attention = method;
       c.n = n;
       c.batch = batch_for(flags, n);
-      f(c);
+      cases.push_back(c);
     }
   }
+  return cases;
 }
 
 /// Counts the least time of every case on a GPU, here on the CPU, and times nothing.
 int predict(const BenchFlags& flags) {
   set_threads(flags.threads);
+  const std::vector<BenchCase> cases = cases_of(flags);
   Predictions predictions;
   fmt::print("{:<16} {:>6} {:>5} {:>9} {:>9} {:>9}\n", "attention", "n", "batch", "fp32 ms",
              "tf32 ms", "bf16 ms");
-  each_case(flags, common_case(flags), [&](const BenchCase& c) {
+  for (const BenchCase& c : cases) {
     const Json& step = predictions.add(c);
     fmt::print("{:<16} {:>6} {:>5} {:>9} {:>9} {:>9}\n", c.attention, c.n, c.batch,
                cell(step["fp32_ms"], 3), cell(step["tf32_ms"], 3), cell(step["bf16_ms"], 3));
     std::fflush(stdout);
-  });
+  }
   predictions.write(flags.predict);
   return 0;
 }
 
 int run(const BenchFlags& flags) {
   set_threads(flags.threads);
-  BenchCase common = common_case(flags);
-  common.device = parse_device(flags.device);
-  const bool on_gpu = common.device == Device::cuda;
+  const Device device = parse_device(flags.device);
+  const Precision precision = parse_precision(flags.precision);
+  std::vector<BenchCase> cases = cases_of(flags);
+  const bool on_gpu = device == Device::cuda;
   if (!flags.predicted.empty() && !on_gpu) {
     throw UsageError("bench: --predicted has no effect without --device cuda");
   }
@@ -151,26 +150,26 @@ int run(const BenchFlags& flags) {
 
   Json machine = machine_facts();
   std::string rates = "rates not measured";
-  set_precision(common.device, parse_precision(common.precision));  // of the rate, too
-  if (common.gemm_rate) {
-    const double gemm = tensor::measure_gemm_gflops(common.device);
-    const double copy = tensor::measure_copy_gbs(common.device);
+  set_precision(device, precision);  // of the rate, too
+  if (!flags.no_rates) {
+    const double gemm = tensor::measure_gemm_gflops(device);
+    const double copy = tensor::measure_copy_gbs(device);
     machine["gemm_gflops"] = gemm;
     machine["copy_gbs"] = copy;
     rates = fmt::format("gemm {:.0f} GFLOP/s, copy {:.1f} GB/s", gemm, copy);
   }
   fmt::print("{}, {}, device {}, {}: {}, revision {}\n", machine["cpu"].get<std::string>(),
-             counted(thread_count(), "thread"), name(common.device), common.precision, rates,
-             revision());
+             counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
   print_header();
   Json results = Json::array();
-  each_case(flags, common, [&](BenchCase c) {
+  for (BenchCase& c : cases) {
+    c.device = device;
     c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
     BenchResult result = run_bench(c);
     if (result.step && !c.predict) result.predicted_ms = predicted.ms(c);
     results.push_back(to_json(c, result));
     print_row(results.back());
-  });
+  }
   if (!flags.forward) print_parts(results);
   if (on_gpu) print_predicted(results);
   if (!flags.json_file.empty()) {

@@ -57,7 +57,8 @@ TEST_CASE("a bench on a GPU compares with what a CPU counted beforehand") {
   const data::Json steps = train::read_json(counted)["steps"];
   REQUIRE(steps.size() == 2);
   CHECK(steps[0]["attention"].get<std::string>() == "vmean");
-  CHECK(steps[0]["bf16_ms"].get<double>() < steps[1]["bf16_ms"].get<double>());
+  CHECK(steps[1]["attention"].get<std::string>() == "linformer");
+  CHECK(steps[0]["bf16_ms"].get<double>() > 0);
   if (!cuda_or_skip()) return;
 
   const Finished timed = with({"bench", "--device", "cuda", "--precision", "bf16", "--steps", "1",

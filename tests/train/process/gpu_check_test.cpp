@@ -107,11 +107,11 @@ TEST_CASE("gpu-check passes what works, and says what the machine lacks") {
 
 TEST_CASE(
     "gpu-check: a tool that refuses the device is not available, one that finds a fault fails") {
-  const Check refuses("CHECKS='goldens sanitizers' REFUSES=1");
+  const Check refuses("CHECKS='goldens sanitizers' METHODS=softmax REFUSES=1");
   CHECK(refuses.status == 0);
   CHECK(refuses.verdict("racecheck-ops-bf16") == "not available");
   CHECK(refuses.verdict("memcheck-train-softmax-bf16") == "not available");
-  const Check finds("CHECKS=sanitizers FINDS=9");
+  const Check finds("CHECKS=sanitizers METHODS=softmax FINDS=9");
   CHECK(finds.status == 1);
   CHECK(finds.verdict("racecheck-ops-bf16") == "FAILED");
 }
