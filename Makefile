@@ -127,13 +127,13 @@ build/skytape: $B/skytape FORCE
 build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
 $B/train/process/version.cpp.o: $B/revision
-$B/train/process/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
+$B/train/process/version.cpp.o: private CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
 # One file reads CSV: with libcsv or without, no other is compiled anew.
 $B/data/files/csv.cpp.o: build/dependencies.mk
-$B/data/files/csv.cpp.o: CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
+$B/data/files/csv.cpp.o: private CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
 # One test asks cuRAND's host library, which a carried program would have to bring along.
 ifneq ($(and $(CUDA_ROOT),$(filter-out 1,$(PORTABLE))),)
-$B/tests/tensor/random/random_test.cpp.o: CPPFLAGS += -DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include
+$B/tests/tensor/random/random_test.cpp.o: private CPPFLAGS += -DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include
 $B/skytape_tests: private LIBS += -lcurand
 endif
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
