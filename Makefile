@@ -2,14 +2,16 @@
 
 # ---- options ---------------------------------------------------------------------------------
 MODE      ?= release# release | debug | asan
-CUDA      ?= auto# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
+CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 CUDA_ARCH ?= 80 90# real architectures; PTX of the last one is added
-PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere; 0: for this machine
+PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere, with lib/ beside it; 0: for this machine
 WERROR    ?= 0# 1: warnings are errors (CI)
 
 # ---- tools -----------------------------------------------------------------------------------
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard $(CUDA_HOME)/bin/nvcc))
+SPACE     := $(subst ,, )
+COMMA     := ,
 SHELL     := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
@@ -51,16 +53,19 @@ ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno
   $(ROOM) $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
-  -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
+  -Xptxas -v -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
-  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
+  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(if $(filter 1,$(PORTABLE)),-lcudart_static -ldl -lrt -lpthread,-Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcudart))
+# A carried program looks for libraries beside itself first.
+CARRIED := $(if $(filter 1,$(PORTABLE)),-Wl$(COMMA)-rpath$(COMMA)'$$ORIGIN/lib:/usr/local/cuda/lib64')
+LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED) $(LDFLAGS) $^ $(LIBS) $(LDLIBS) -o $@
 
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
-B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))
+B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))$(if $(filter 1,$(PORTABLE)),-portable)
 find      = $(sort $(shell find $(1) -name '$(2)'))# files below folders, by a pattern
 CPU_SRC  := $(filter-out train/main.cpp,$(call find,$(DIRS),*.cpp))
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
@@ -109,22 +114,28 @@ $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@$(CXX) $(ALL_CXXFLAGS) $(standard) -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
-	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@
+	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
+	  sed '/^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
 $B/libskytape.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
-	@echo "  link  $@"; $(CXX) $(ALL_CXXFLAGS) $(LDFLAGS) $^ $(LIBS) $(LDLIBS) -o $@
+	@echo "  link  $@"; $(LINK)
 $B/skytape_tests: $(TEST_OBJ) $B/libskytape.a
-	@echo "  link  $@"; $(CXX) $(ALL_CXXFLAGS) $(LDFLAGS) $^ $(LIBS) $(LDLIBS) -o $@
+	@echo "  link  $@"; $(LINK)
 build/skytape: $B/skytape FORCE
 	@ln -sfn $(B:build/%=%)/skytape $@
 build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
 $B/train/process/version.cpp.o: $B/revision
-$B/train/process/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
+$B/train/process/version.cpp.o: private CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
 # One file reads CSV: with libcsv or without, no other is compiled anew.
 $B/data/files/csv.cpp.o: build/dependencies.mk
-$B/data/files/csv.cpp.o: CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
+$B/data/files/csv.cpp.o: private CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
+# One test asks cuRAND's host library, which a carried program would have to bring along.
+ifneq ($(and $(CUDA_ROOT),$(filter-out 1,$(PORTABLE))),)
+$B/tests/tensor/random/random_test.cpp.o: private CPPFLAGS += -DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include
+$B/skytape_tests: private LIBS += -lcurand
+endif
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
 
@@ -142,7 +153,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check fuzz check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) $(call flag,FROM,from))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -191,8 +202,12 @@ tour: $B/skytape_tests ## six tests to read from top to bottom, with their stori
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tests -m -sf="*/$${page##*/}"; \
 	done
-gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CUDA=1 OUT= PEER= GOLDENS=
-	@B=$B OUT=$(or $(OUT),runs/gpu-check) PEER=$(PEER) GOLDENS=$(or $(GOLDENS),tests/goldens) train/scripts/gpu_check.sh
+gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
+	@B=$B CHECKS='$(CHECKS)' METHODS='$(METHODS)' OUT='$(OUT)' PEER='$(PEER)' GOLDENS='$(GOLDENS)' train/scripts/gpu_check.sh
+gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle PEER= GOLDENS=
+	+@MAKE='$(MAKE)' NVCC='$(NVCC)' OUT='$(OUT)' PEER='$(PEER)' GOLDENS='$(GOLDENS)' train/scripts/gpu_bundle.sh
+gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of every kernel, without a GPU: OUT=
+	@B=$B NVCC='$(NVCC)' OUT='$(OUT)' train/scripts/gpu_static.sh
 FUZZ_SECONDS ?= 60
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(LIBS)
@@ -210,8 +225,6 @@ format-check:
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
-SPACE  := $(subst ,, )
-COMMA  := ,
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a

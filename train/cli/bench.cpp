@@ -8,6 +8,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/bench/bench.hpp"
+#include "train/bench/predictions.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -22,10 +23,11 @@ constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
 constexpr std::int64_t kMostPredicted = 8192;  // positions: counting beyond takes minutes
 
 struct BenchFlags {
-  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file;
+  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file,
+              predict, predicted;
   std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
   int threads = 0;
-  bool forward = false, no_graph = false;
+  bool forward = false, no_graph = false, no_rates = false;
 };
 
 /// A number or a dash.
@@ -93,42 +95,83 @@ std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
   return flags.tokens / n;
 }
 
-int run(const BenchFlags& flags) {
-  set_threads(flags.threads);
+/// A case for each method and length.
+std::vector<BenchCase> cases_of(const BenchFlags& flags) {
   BenchCase c;
-  c.device = parse_device(flags.device);
   c.precision = flags.precision;
   c.features = flags.features;
   c.steps = flags.steps;
   c.forward_only = flags.forward;
   c.graphs = !flags.no_graph;
-  c.gemm_rate = true;
+  c.gemm_rate = !flags.no_rates;
   const std::vector<std::string> methods = method_list(flags.attention);
   const std::vector<std::int64_t> lengths =
       number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
-
-  Json machine = machine_facts();
-  set_precision(c.device, parse_precision(c.precision));  // of the rate, too
-  const double gemm = tensor::measure_gemm_gflops(c.device);
-  machine["gemm_gflops"] = gemm;
-  machine["copy_gbs"] = tensor::measure_copy_gbs(c.device);
-  fmt::print("{}, {}, device {}, {}: gemm {:.0f} GFLOP/s, copy {:.1f} GB/s, revision {}\n",
-             machine["cpu"].get<std::string>(), counted(thread_count(), "thread"), name(c.device),
-             c.precision, gemm, machine["copy_gbs"].get<double>(), revision());
-  print_header();
-  Json results = Json::array();
+  std::vector<BenchCase> cases;
   for (const std::string& method : methods) {
     for (const std::int64_t n : lengths) {
       c.attention = method;
       c.n = n;
       c.batch = batch_for(flags, n);
-      c.predict = c.device == Device::cuda && n <= kMostPredicted;
-      results.push_back(to_json(c, run_bench(c)));
-      print_row(results.back());
+      cases.push_back(c);
     }
   }
+  return cases;
+}
+
+/// Counts the least time of every case on a GPU, here on the CPU, and times nothing.
+int predict(const BenchFlags& flags) {
+  set_threads(flags.threads);
+  const std::vector<BenchCase> cases = cases_of(flags);
+  Predictions predictions;
+  fmt::print("{:<16} {:>6} {:>5} {:>9} {:>9} {:>9}\n", "attention", "n", "batch", "fp32 ms",
+             "tf32 ms", "bf16 ms");
+  for (const BenchCase& c : cases) {
+    const Json& step = predictions.add(c);
+    fmt::print("{:<16} {:>6} {:>5} {:>9} {:>9} {:>9}\n", c.attention, c.n, c.batch,
+               cell(step["fp32_ms"], 3), cell(step["tf32_ms"], 3), cell(step["bf16_ms"], 3));
+    std::fflush(stdout);
+  }
+  predictions.write(flags.predict);
+  return 0;
+}
+
+int run(const BenchFlags& flags) {
+  set_threads(flags.threads);
+  const Device device = parse_device(flags.device);
+  const Precision precision = parse_precision(flags.precision);
+  std::vector<BenchCase> cases = cases_of(flags);
+  const bool on_gpu = device == Device::cuda;
+  if (!flags.predicted.empty() && !on_gpu) {
+    throw UsageError("bench: --predicted has no effect without --device cuda");
+  }
+  const Predictions predicted =
+      flags.predicted.empty() ? Predictions() : Predictions(flags.predicted);
+
+  Json machine = machine_facts();
+  std::string rates = "rates not measured";
+  set_precision(device, precision);  // of the rate, too
+  if (!flags.no_rates) {
+    const double gemm = tensor::measure_gemm_gflops(device);
+    const double copy = tensor::measure_copy_gbs(device);
+    machine["gemm_gflops"] = gemm;
+    machine["copy_gbs"] = copy;
+    rates = fmt::format("gemm {:.0f} GFLOP/s, copy {:.1f} GB/s", gemm, copy);
+  }
+  fmt::print("{}, {}, device {}, {}: {}, revision {}\n", machine["cpu"].get<std::string>(),
+             counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
+  print_header();
+  Json results = Json::array();
+  for (BenchCase& c : cases) {
+    c.device = device;
+    c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
+    BenchResult result = run_bench(c);
+    if (result.step && !c.predict) result.predicted_ms = predicted.ms(c);
+    results.push_back(to_json(c, result));
+    print_row(results.back());
+  }
   if (!flags.forward) print_parts(results);
-  if (c.device == Device::cuda) print_predicted(results);
+  if (on_gpu) print_predicted(results);
   if (!flags.json_file.empty()) {
     data::OutputFile file(flags.json_file);
     file.write(data::json_text({{"machine", machine}, {"results", results}}, {.indent = 2}) + "\n");
@@ -159,8 +202,18 @@ void add_bench(CommandLine& program) {
   command.flag("--forward", flags->forward, "forward passes only");
   command.flag("--no-graph", flags->no_graph,
                "cuda: submit every step op by op instead of replaying CUDA graphs");
-  command.option("--json", flags->json_file, "write machine and results there");
-  command.runs([flags] { return run(*flags); });
+  command.flag("--no-rates", flags->no_rates,
+               "measure no rates of products and copies: a tool that watches every access would "
+               "spend its time on them");
+  const Flag json = command.option("--json", flags->json_file, "write machine and results there");
+  const Flag predicted = command.option("--predicted", flags->predicted,
+                                        "cuda: least times from a file that --predict wrote");
+  command
+      .option("--predict", flags->predict,
+              "count the least times of the cases on a GPU, write them there and time nothing")
+      .excludes(json)
+      .excludes(predicted);
+  command.runs([flags] { return flags->predict.empty() ? run(*flags) : predict(*flags); });
 }
 
 }  // namespace skytape::train

@@ -7,6 +7,8 @@
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "train/bench/product_rates.hpp"
 #include "train/cli/cli.hpp"
 #include "train/formats/table.hpp"
 #include "train/process/progress.hpp"
@@ -22,6 +24,24 @@ void print_build() {
              counted(machine["cores"].get<int>(), "core"),
              1e-9 * static_cast<double>(machine["memory_bytes"].get<std::int64_t>()));
   fmt::print("devices   cpu{}\n", cuda_available() ? ", cuda" : "");
+}
+
+/// Rates of the GPU. With `required`, an Error unless products run on tensor cores.
+void print_gpu(bool required) {
+  const Device device = parse_device("cuda");
+  const ProductRates rates = measure_products(device);
+  const auto line = [&](const char* precision, double rate) {
+    fmt::print("{} products {:9.0f} GFLOP/s, {:5.2f} times fp32\n", precision, rate,
+               rate / rates.fp32);
+  };
+  line("fp32", rates.fp32);
+  line("tf32", rates.tf32);
+  line("bf16", rates.bf16);
+  fmt::print("copies        {:9.0f} GB/s\n", tensor::measure_copy_gbs(device));
+  const std::string problem = why_no_tensor_cores(rates);
+  if (problem.empty()) return;
+  if (required) throw Error("info gpu: " + problem);
+  fmt::print("no tensor cores: {}\n", problem);
 }
 
 /// Trainable parameters of one layer at the LRA sizes, e.g. "E [128, 2048]"; "none".
@@ -126,15 +146,25 @@ void print_tasks() {
   fmt::print("{}", to_text(table));
 }
 
+void print_method_names() {
+  for (const attention::Spec& spec : attention::registry()) fmt::print("{}\n", spec.name);
+}
+
 struct InfoFlags {
   std::string topic, folder;
-  bool markdown = false;
+  bool markdown = false, names = false, require_tensor_cores = false;
 };
 
 int run(const InfoFlags& flags) {
   const std::string& what = flags.topic;
   if (flags.markdown && what != "attention") {
     throw UsageError("info: --markdown is for the topic attention");
+  }
+  if (flags.names && what != "attention") {
+    throw UsageError("info: --names is for the topic attention");
+  }
+  if (flags.require_tensor_cores && what != "gpu") {
+    throw UsageError("info: --require-tensor-cores is for the topic gpu");
   }
   if (what == "run" && flags.folder.empty()) {
     throw UsageError("info run: expected the folder of a run, as in info run runs/NAME");
@@ -145,7 +175,11 @@ int run(const InfoFlags& flags) {
   if (what.empty() || what == "build") {
     print_build();
   } else if (what == "attention") {
-    flags.markdown ? print_methods_markdown() : print_methods();
+    flags.markdown ? print_methods_markdown()
+    : flags.names  ? print_method_names()
+                   : print_methods();
+  } else if (what == "gpu") {
+    print_gpu(flags.require_tensor_cores);
   } else if (what == "recipe" || what == "recipes") {
     print_recipes();
   } else if (what == "task" || what == "tasks") {
@@ -153,7 +187,8 @@ int run(const InfoFlags& flags) {
   } else if (what == "run") {
     fmt::print("{}", to_text(run_summary(flags.folder)));
   } else {
-    throw UsageError(unknown_name("topic", what, {"build", "attention", "recipe", "task", "run"}));
+    throw UsageError(
+        unknown_name("topic", what, {"build", "attention", "gpu", "recipe", "task", "run"}));
   }
   return 0;
 }
@@ -161,12 +196,18 @@ int run(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(CommandLine& program) {
-  Command command = program.command("info", "facts: build, attention, recipe, task, or run FOLDER");
+  Command command =
+      program.command("info", "facts: build, attention, gpu, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.option("topic", flags->topic,
-                 "build (default), attention, recipe, task, or run with its folder");
+                 "build (default), attention, gpu, recipe, task, or run with its folder");
   command.option("folder", flags->folder, "of the run");
-  command.flag("--markdown", flags->markdown, "print the methods of attention as Markdown tables");
+  const Flag markdown = command.flag("--markdown", flags->markdown,
+                                     "print the methods of attention as Markdown tables");
+  command.flag("--names", flags->names, "print the names of the methods of attention alone")
+      .excludes(markdown);
+  command.flag("--require-tensor-cores", flags->require_tensor_cores,
+               "gpu: fail unless tf32 and bf16 products are as fast as tensor cores make them");
   command.runs([flags] { return run(*flags); });
 }
 

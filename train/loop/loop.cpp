@@ -441,6 +441,11 @@ class Run {
 
   int say_stopped() {
     const int signal = signal_received();
+    if (config_.device == Device::cuda) {
+      const StepCounts& ran = trainer_.graphs().counts();
+      progress_.line(fmt::format("how steps ran: {} replayed, {} captured, {} op by op",
+                                 ran.replayed, ran.captured, ran.direct));
+    }
     progress_.line(fmt::format(
         "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",
         signal != 0 ? "by a signal after" : "as asked after", state_.step, config_.steps(),

@@ -1,123 +1,339 @@
 #!/usr/bin/env bash
-# make gpu-check: everything that only a GPU can show, in one command. Writes $OUT/gpu_check.md,
-# $OUT/gpu_check.json and one log per check; exits 1 if a check failed.
-#   B        build folder of a CUDA build          OUT      where reports go (default runs/gpu-check)
-#   PEER     torch_lra.py to race against (optional), run with $PYTHON
-#   GOLDENS  folder of reference vectors (default tests/goldens)
+# make gpu-check: everything that only a GPU can show. Checks come in slices of under ten minutes,
+# the cheapest first; each check has a limit of its own, and its verdict is written as soon as it is
+# known.
+#   CHECKS   slices to run, in this order (default: all of SLICES below)
+#   METHODS  attention methods of the checks that take each in turn (default: all)
+#   B        folder of a CUDA build, or of a bundle (make gpu-bundle), which also brings what a CPU
+#            can compute beforehand: small data, predictions, the losses of a CPU
+#   OUT      where reports go (default runs/gpu-check): gpu_check.md, verdicts.jsonl, results.tar.gz
+#   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
+#   DATA     prepared data sets for the long training; made where they are missing (default datasets)
+#   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON
+#   SLICE_SECONDS  time of a slice; what does not fit is "not run" (default 570)
+# Exit status 1: a check failed, ran out of time or was not run. One for which this machine lacks
+# something is "not available", which is no failure unless nothing passed.
 set -u
+source train/scripts/gpu_common.sh
+
+SLICES="smoke tests goldens bits bench race train sanitizers"
+CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
-GOLDENS=${GOLDENS:-tests/goldens}
+B=${B:-build/gpu-bundle}
+DATA=${DATA:-datasets}
 PYTHON=${PYTHON:-python3}
+SLICE_SECONDS=${SLICE_SECONDS:-570}
+PROGRAM=$PWD/$B/skytape
+[ "${B#/}" = "$B" ] || PROGRAM=$B/skytape
+# in_bundle PATH OTHERWISE: the bundle's, if it has one.
+in_bundle() { if [ -e "$B/$1" ]; then echo "$B/$1"; else echo "$2"; fi; }
+GOLDENS=${GOLDENS:-$(in_bundle goldens tests/goldens)}
+PEER=${PEER:-$(in_bundle torch_lra.py '')}
+PREDICTED=$(in_bundle predicted.json '')
+PARITY=$(in_bundle parity '')
+SMALL=$(in_bundle datasets '')
+
+stop() {
+  echo "gpu-check: $*" >&2
+  exit 2
+}
+for slice in $CHECKS; do
+  case " $SLICES " in *" $slice "*) ;; *) stop "CHECKS: expected some of '$SLICES', got '$slice'" ;; esac
+done
+[ -x "$PROGRAM" ] || stop "B: no program $PROGRAM; expected the folder of a CUDA build or a bundle"
 mkdir -p "$OUT"
-if ! nvidia-smi -L >"$OUT/gpu.txt" 2>&1; then
-  echo "gpu-check: no GPU answers on this machine (nvidia-smi -L failed)"
+if ! gpu=$(nvidia-smi -L 2>&1); then
+  echo "gpu-check: no GPU answers on this machine (nvidia-smi -L failed)" >&2
   exit 1
 fi
 
-names=() verdicts=() seconds=()
-# check NAME COMMAND…: runs it into a log of its own and keeps the verdict.
-check() {
-  local name=$1 start=$SECONDS
-  shift
-  echo "== $name: $*"
-  if "$@" >"$OUT/$name.log" 2>&1; then verdicts+=(passed); else verdicts+=(FAILED); fi
-  names+=("$name")
-  seconds+=($((SECONDS - start)))
-  tail -n 2 "$OUT/$name.log"
-  echo "== $name: ${verdicts[-1]} (${seconds[-1]} s)"
-}
-
-small=(--device cuda --attention all --n 256 --batch 2 --features 16 --steps 1)
-check tests env SKYTAPE_PROGRAM="$PWD/$B/skytape" "$B/skytape_tests"
-check goldens "$B/skytape" goldens --dir "$GOLDENS" --device cuda
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
-    check "sanitizer-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$B/skytape" bench "${small[@]}"
-  done
-else
-  echo "== sanitizer: compute-sanitizer is not on PATH, not run"
-fi
-for precision in fp32 tf32 bf16; do
-  check "bench-$precision" "$B/skytape" bench --device cuda --precision $precision --attention all \
-    --n 1024,2048,4096 --batch 32 --features 128 --steps 10 --json "$OUT/bench-$precision.json"
-done
-
-# What training on a GPU promises: replayed steps give the bits of direct ones, the same seed twice
-# gives the same bits, and no tool finds a fault in a replay.
 scratch=$(mktemp -d)
+results=$scratch/results # what results.tar.gz packs
+mkdir -p "$results/logs"
+: >"$OUT/verdicts.jsonl"
 trap 'rm -rf "$scratch"' EXIT
-# train_run FOLDER FLAGS…: 60 steps of ListOps on the GPU.
-train_run() {
-  local folder=$scratch/$1
-  shift
-  "$B/skytape" train --task listops --device cuda --steps 60 --seed 7 --out "$folder" --force \
-    --set eval_every=30 --set eval_examples=200 "$@"
-}
-# equal_weights A B: the two runs ended with the same bits; exits 1 and says so if not.
-equal_weights() {
-  cmp "$scratch/$1/weights" "$scratch/$2/weights"
-}
-# weights FOLDER: the checkpoint's numbers without its header, which names paths and times.
-weights() {
-  "$PYTHON" - "$scratch/$1/last.safetensors" "$scratch/$1/weights" <<'PY'
-import struct, sys
-data = open(sys.argv[1], "rb").read()
-open(sys.argv[2], "wb").write(data[8 + struct.unpack("<Q", data[:8])[0]:])
-PY
-}
-# same_bits METHOD PRECISION: direct, replayed, and replayed again.
-same_bits() {
-  train_run direct --attention "$1" --precision "$2" --no-graph &&
-    train_run once --attention "$1" --precision "$2" && train_run again --attention "$1" --precision "$2" &&
-    grep -q '"replayed": [1-9]' "$scratch/once/result.json" &&
-    weights direct && weights once && weights again && equal_weights once direct && equal_weights once again
-}
-for method in softmax skyformer skeinformer linformer reformer; do
-  for precision in fp32 bf16; do check "same-bits-$method-$precision" same_bits $method $precision; done
-done
-if command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck initcheck; do
-    check "sanitizer-train-$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$B/skytape" train \
-      --task listops --device cuda --steps 6 --batch 4 --out "$scratch/sanitized" --force --set eval_examples=8
+
+# ---- CUDA libraries --------------------------------------------------------------------------
+# A carried program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else a
+# Python wheel may have it.
+
+# cublas_folder NAME: a folder with that file; fails if there is none.
+cublas_folder() {
+  local root folder
+  for folder in "${CUDA_HOME:-/usr/local/cuda}"/lib64 /usr/local/cuda*/lib64; do
+    [ -e "$folder/$1" ] && echo "$folder" && return
   done
-fi
-# jobs_table JOBS: the table of a small grid with so many cells at a time.
-jobs_table() {
-  "$B/skytape" lra --tasks listops --attentions skyformer,linformer --seeds 2 --steps 40 --device cuda \
-    --set eval_every=20 --set eval_examples=200 --jobs "$1" --out "$scratch/jobs$1"
+  while read -r root; do
+    for folder in "$root"/nvidia/cublas/lib "$root"/nvidia/cu*/lib; do
+      [ -e "$folder/$1" ] && echo "$folder" && return
+    done
+  done < <("$PYTHON" -c 'import sys; print("\n".join(p for p in sys.path if p))' 2>/dev/null)
+  return 1
 }
-same_table() {
-  jobs_table 1 && jobs_table 4 && cmp "$scratch/jobs1/lra.csv" "$scratch/jobs4/lra.csv"
-}
-check jobs same_table
-check listops-50000-predicted "$B/skytape" cost --tables roofline
-if [ -n "${PEER:-}" ]; then
-  check race "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$B/skytape" --device cuda --out "$OUT"
+cublas=$(ldd "$PROGRAM" | sed -n 's/^[[:space:]]*\(libcublas\.so[^ ]*\) => not found.*/\1/p')
+if [ -n "$cublas" ] && folder=$(cublas_folder "$cublas"); then
+  export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+  echo "gpu-check: $cublas from $folder"
 fi
 
-failed=0
-{
-  echo "# GPU check, $(date -u +%Y-%m-%d)"
-  echo
-  echo "$(cat "$OUT/gpu.txt"); $("$B/skytape" --version | head -1)"
-  echo
-  echo "| check | verdict | seconds |"
-  echo "|---|---|---|"
-  for i in "${!names[@]}"; do echo "| ${names[$i]} | ${verdicts[$i]} | ${seconds[$i]} |"; done
-  for i in "${!names[@]}"; do
-    case ${names[$i]} in bench-* | race | listops-*) printf '\n## %s\n\n```\n%s\n```\n' "${names[$i]}" "$(cat "$OUT/${names[$i]}.log")" ;; esac
+# ---- verdicts and report ---------------------------------------------------------------------
+
+report() {
+  tar -C "$results" -czf "$OUT/results.tmp" . && mv "$OUT/results.tmp" "$OUT/results.tar.gz"
+  {
+    echo "# GPU check, $(date -u +%Y-%m-%d)"
+    echo
+    echo "$gpu; $("$PROGRAM" --version 2>&1 | head -1)"
+    echo
+    echo "| check | verdict | seconds |"
+    echo "|---|---|---|"
+    sed -n 's/^{"name": "\(.*\)", "verdict": "\(.*\)", "seconds": \(.*\)}$/| \1 | \2 | \3 |/p' "$OUT/verdicts.jsonl"
+    local log name
+    for log in "$results"/logs/{libraries,tensor-cores,bench-*,race-*,listops-50000}.log; do
+      [ -e "$log" ] || continue
+      name=${log##*/}
+      printf '\n## %s\n\n' "${name%.log}"
+      tail -n 80 "$log" | sed 's/^/    /'
+    done
+  } >"$OUT/gpu_check.md"
+}
+
+failed=0 passed=0
+# verdict NAME WORDS SECONDS
+verdict() {
+  case $2 in
+    passed) passed=$((passed + 1)) ;;
+    "not available") ;;
+    *) failed=$((failed + 1)) ;;
+  esac
+  printf '{"name": "%s", "verdict": "%s", "seconds": %d}\n' "$1" "$2" "$3" >>"$OUT/verdicts.jsonl"
+  echo "== $1: $2 ($3 s)"
+  report
+}
+
+# check NAME LIMIT COMMAND…: runs it, or an exported function, for LIMIT seconds at most, or what is left of the slice, into a
+# log of its own. Exit status 77 says that this machine lacks what the check needs. Fails unless the
+# check passed.
+check() {
+  local name=$1 limit=$2 start=$SECONDS left=$((slice_end - SECONDS)) status log
+  log=$results/logs/$name.log
+  shift 2
+  if [ "$left" -le 0 ]; then
+    verdict "$name" "not run" 0
+    return 1
+  fi
+  if declare -F -- "$1" >/dev/null; then set -- bash -c '"$@"' - "$@"; fi
+  timeout -k 10 "$((limit < left ? limit : left))" "$@" >"$log" 2>&1
+  status=$?
+  tail -n 2 "$log"
+  case $status in
+    0) verdict "$name" passed $((SECONDS - start)) ;;
+    77) verdict "$name" "not available" $((SECONDS - start)) ;;
+    124 | 137) verdict "$name" "out of time" $((SECONDS - start)) ;;
+    *) verdict "$name" FAILED $((SECONDS - start)) ;;
+  esac
+  return $status
+}
+
+# lacking NAME WHY: a check that cannot be run here.
+lacking() {
+  echo "$2" | tee "$results/logs/$1.log"
+  verdict "$1" "not available" 0
+}
+
+# What the functions below need in the processes that `check` gives them.
+export PROGRAM scratch SMALL PREDICTED PARITY
+export -f small_run losses
+
+METHODS=${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}
+METHODS=${METHODS//,/ }
+
+# small_data: makes sure of $SMALL.
+small_data() {
+  [ -z "$SMALL" ] || return 0
+  SMALL=$scratch/datasets
+  check small-data 60 "$PROGRAM" data --task listops --limit 3000 --data "$SMALL"
+}
+
+# ---- slices ----------------------------------------------------------------------------------
+
+libraries() {
+  ldd "$PROGRAM"
+  ! ldd "$PROGRAM" | grep 'not found'
+}
+export -f libraries
+slice_smoke() {
+  check libraries 20 libraries && check version 20 "$PROGRAM" --version &&
+    check first-step 120 "$PROGRAM" bench --device cuda --attention skyformer --n 256 --batch 2 \
+      --features 16 --steps 2 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} || return 1
+  check tensor-cores 60 "$PROGRAM" info gpu --require-tensor-cores
+  return 0
+}
+
+# A fault that sticks to a process fails the rest of it: each file of tests has one of its own.
+slice_tests() {
+  local file name
+  while read -r file; do
+    name=${file#tests/} name=${name%_test.cpp}
+    check "test-${name//\//-}" 150 env OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM="$PROGRAM" \
+      "$B/skytape_tests" -sf="*$file"
+  done < <(cuda_test_files)
+}
+
+# parity METHOD: the losses of the first steps on the GPU are those of the CPU: the same draws, other
+# roundings.
+parity() {
+  local cpu=$PARITY/$1.jsonl
+  if [ -z "$PARITY" ]; then
+    small_run "$PROGRAM" "$SMALL" "$scratch/cpu" "$1" cpu fp32 || return 1
+    cpu=$scratch/cpu/metrics.jsonl
+  fi
+  small_run "$PROGRAM" "$SMALL" "$scratch/cuda" "$1" cuda fp32 || return 1
+  paste <(losses "$cpu") <(losses "$scratch/cuda/metrics.jsonl") | awk '
+    NF != 2 { print "a loss is missing in step " NR; bad = 1; next }
+    { d = $1 - $2; if (d < 0) d = -d; print "step " NR ": cpu " $1 ", cuda " $2; if (!(d <= 1e-3 * $1)) bad = 1 }
+    END { if (NR != 8) { print "expected 8 steps, got " NR; bad = 1 }; if (bad) print "the losses differ"; exit bad }'
+}
+export -f parity
+slice_goldens() {
+  local method
+  check goldens 300 "$PROGRAM" goldens --dir "$GOLDENS" --device cuda
+  small_data
+  for method in $METHODS; do check "parity-$method" 60 parity "$method"; done
+}
+
+# numbers RUN: its checkpoint without the header, which names paths and times.
+numbers() {
+  local file=$1/last.safetensors
+  tail -c +$((9 + $(od -An -t u8 -N 8 "$file"))) "$file"
+}
+# replayed LOG: fails unless the run that wrote the log replayed steps.
+replayed() { grep -q 'how steps ran: [1-9][0-9]* replayed' "$1" || { echo "no step was replayed"; return 1; }; }
+# same_bits METHOD PRECISION: direct steps, replayed ones, and these again, give the same weights.
+same_bits() {
+  local name status flags=(--no-graph)
+  for name in direct once again; do
+    small_run "$PROGRAM" "$SMALL" "$scratch/$name" "$1" cuda "$2" "${flags[@]}" >"$scratch/$name.log" 2>&1
+    status=$?
+    cat "$scratch/$name.log"
+    [ $status -eq 0 ] || return 1
+    flags=()
   done
-} >"$OUT/gpu_check.md"
-{
-  echo '{"checks": ['
-  for i in "${!names[@]}"; do
-    [ "$i" -eq 0 ] || echo ','
-    printf '  {"name": "%s", "passed": %s, "seconds": %d}' "${names[$i]}" \
-      "$([ "${verdicts[$i]}" = passed ] && echo true || echo false)" "${seconds[$i]}"
-    [ "${verdicts[$i]}" = passed ] || failed=$((failed + 1))
+  replayed "$scratch/once.log" || return 1
+  for name in direct again; do
+    cmp <(numbers "$scratch/once") <(numbers "$scratch/$name") || return 1
   done
-  echo
-  echo ']}'
-} >"$OUT/gpu_check.json"
-echo "$((${#names[@]} - failed)) passed, $failed failed; $OUT/gpu_check.md"
-[ "$failed" -eq 0 ]
+}
+export -f numbers replayed same_bits
+slice_bits() {
+  local method precision
+  small_data
+  for precision in bf16 fp32 tf32; do
+    for method in $METHODS; do
+      check "bits-$method-$precision" 60 same_bits "$method" "$precision"
+    done
+  done
+}
+
+slice_bench() {
+  local precision
+  for precision in bf16 fp32 tf32; do
+    # shellcheck disable=SC2086  # BENCH_CASES is a list
+    check "bench-$precision" 250 "$PROGRAM" bench --device cuda --precision $precision $BENCH_CASES \
+      --steps 10 --json "$results/bench-$precision.json" ${PREDICTED:+--predicted "$PREDICTED"}
+  done
+}
+
+# The peer's methods, those with a stated goal first; each has a report of its own.
+slice_race() {
+  local peer
+  [ -n "$PEER" ] || { lacking race "no PEER=torch_lra.py"; return; }
+  "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null ||
+    { lacking race "$PYTHON has no torch that sees the GPU"; return; }
+  for peer in softmax_sdpa skyformer linformer nystrom kernelized performer skeinformer informer \
+    vmean softmax_plain; do
+    check "race-$peer" 180 "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" \
+      --device cuda --rounds 1 --methods $peer --out "$results/race-$peer" \
+      ${PREDICTED:+--predicted "$PREDICTED"}
+  done
+}
+
+# same_table: a grid with four cells at a time gives the table of one at a time.
+same_table() {
+  local jobs
+  for jobs in 1 4; do
+    "$PROGRAM" lra --tasks listops --attentions skyformer,linformer --seeds 2 --steps 40 \
+      --device cuda --data "$SMALL" --set eval_every=20 --jobs $jobs --out "$scratch/jobs$jobs" ||
+      return 1
+  done
+  cmp "$scratch/jobs1/lra.csv" "$scratch/jobs4/lra.csv"
+}
+export -f same_table
+slice_train() {
+  small_data
+  check grid-jobs 90 same_table
+  check listops-data 90 "$PROGRAM" data --task listops --data "$DATA"
+  check listops-50000 400 "$PROGRAM" train --task listops --data "$DATA" --recipe skyformer \
+    --attention skyformer --steps 50000 --device cuda --precision bf16 --set group_by_length=1 \
+    eval_every=5000 --out "$results/listops-50000" --force
+}
+
+# sanitized TOOL COMMAND…: 77 where the tool is missing or refuses the device.
+sanitized() {
+  local tool=$1 log=$scratch/sanitized.log status
+  shift
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH"; return 77; }
+  compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1
+  status=$?
+  cat "$log"
+  grep -q -e 'Device not supported' -e 'Unable to find injection library' "$log" && return 77
+  return $status
+}
+# sanitized_ops TOOL PRECISION: every method, op by op and replayed, at a ragged length.
+sanitized_ops() {
+  local json=$scratch/sanitized.json
+  sanitized "$1" "$PROGRAM" bench --device cuda --attention "$ALL" --precision "$2" --n 250 \
+    --batch 2 --features 16 --steps 1 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} \
+    --json "$json" || return $?
+  if grep '"steps_replayed": 0' "$json" || ! grep -q '"steps_replayed": [1-9]' "$json"; then
+    echo "a method's step was not replayed"
+    return 1
+  fi
+}
+# sanitized_training TOOL PRECISION METHOD: replayed steps with dropout and padding.
+sanitized_training() {
+  sanitized "$1" bash -c 'small_run "$@"' - "$PROGRAM" "$SMALL" "$scratch/sanitized" "$3" cuda "$2" || return $?
+  replayed "$scratch/sanitized.log"
+}
+export -f sanitized sanitized_ops sanitized_training
+slice_sanitizers() {
+  local tool precision method
+  small_data
+  ALL=$(tr -s ' \n' , <<<"$METHODS")
+  export ALL=${ALL%,}
+  for precision in bf16 fp32 tf32; do
+    for tool in memcheck racecheck; do
+      check "$tool-ops-$precision" 120 sanitized_ops $tool $precision
+    done
+  done
+  check initcheck-ops-bf16 120 sanitized_ops initcheck bf16
+  for tool in memcheck racecheck; do
+    for method in skyformer softmax reformer; do
+      check "$tool-train-$method-bf16" 60 sanitized_training $tool bf16 $method
+    done
+    for precision in fp32 tf32; do # other kernels of tiled attention
+      check "$tool-train-softmax-$precision" 60 sanitized_training $tool $precision softmax
+    done
+  done
+}
+
+for slice in $CHECKS; do
+  slice_end=$((SECONDS + SLICE_SECONDS))
+  if ! "slice_$slice" && [ "$slice" = smoke ]; then
+    echo "gpu-check: the program cannot take a step here: nothing else is worth trying"
+    break
+  fi
+done
+report
+echo "$passed passed, $failed failed; $OUT/gpu_check.md"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -61,7 +61,8 @@ def our_step(args, method, env):
         _, rss = run([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
                       str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
                       "--threads", str(args.threads), "--device", args.device, "--precision",
-                      args.precision, "--json", file.name], env)
+                      args.precision, "--json", file.name]
+                     + (["--predicted", args.predicted] if args.predicted else []), env)
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
@@ -178,6 +179,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
                         help="of both sides [fp32; bf16 with --device cuda]")
+    parser.add_argument("--predicted", help="cuda: least times that `skytape bench --predict` counted")
     parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
     args = parser.parse_args()

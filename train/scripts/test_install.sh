@@ -3,9 +3,10 @@
 # the installed library, outside the source tree: with pkg-config, and with CMake. Prints a line for
 # each way; a way whose tool is absent is skipped. Exit code: how many ways failed.
 set -eu
-mode=$(basename "$1")
+mode=$(basename "$1") portable=0
+case $mode in *-portable) mode=${mode%-portable} portable=1 ;; esac
 case ${mode##*-} in cuda) cuda=1 ;; simulated) cuda=simulated ;; *) cuda=0 ;; esac
-make -s install MODE="${mode%-*}" CUDA=$cuda PREFIX="$2/installed" >/dev/null
+make -s install MODE="${mode%-*}" CUDA=$cuda PORTABLE=$portable PREFIX="$2/installed" >/dev/null
 cp -r tests/install_example "$2/example"
 cd "$2/example"
 sanitize=$([ "${mode%-*}" = asan ] && echo "-fsanitize=address,undefined" || true)

@@ -1,0 +1,66 @@
+#include "train/bench/predictions.hpp"
+
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "train/bench/roofline.hpp"
+#include "train/process/version.hpp"
+#include "train/runs/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+using data::Json;
+
+/// What a count depends on.
+Json key_of(const BenchCase& c) {
+  return {{"attention", c.attention}, {"n", c.n}, {"batch", c.batch}, {"features", c.features}};
+}
+
+bool is_of(const Json& step, const Json& key) {
+  for (const auto& [name, value] : key.items()) {
+    if (!(step[name] == value)) return false;
+  }
+  return true;
+}
+
+std::string milliseconds_in(const std::string& precision) { return precision + "_ms"; }
+
+}  // namespace
+
+Predictions::Predictions(const std::filesystem::path& path) {
+  const Json file = read_json(path);
+  const Json& theirs = file["revision"];
+  if (!(theirs == Json(revision()))) {
+    throw DataError(join(path.string(), ": counted by revision ", data::json_text(theirs),
+                         ", expected \"", revision(), "\", this program's"));
+  }
+  if (!file["steps"].is_array()) throw DataError(join(path.string(), ": no array 'steps'"));
+  steps_ = file["steps"];
+}
+
+const Json& Predictions::add(const BenchCase& c) {
+  Json step = key_of(c);
+  const std::vector<Launch> launches = step_launches(c);
+  for (const char* precision : {"fp32", "tf32", "bf16"}) {
+    step[milliseconds_in(precision)] = 1e3 * predict(launches, {}, precision).seconds;
+  }
+  steps_.push_back(step);
+  return steps_.back();
+}
+
+std::optional<double> Predictions::ms(const BenchCase& c) const {
+  const Json key = key_of(c);
+  for (const Json& step : steps_) {
+    const Json& value = step[milliseconds_in(c.precision)];
+    if (is_of(step, key) && value.is_number()) return value.get<double>();
+  }
+  return {};
+}
+
+void Predictions::write(const std::filesystem::path& path) const {
+  data::OutputFile file(path);
+  file.write(data::json_text({{"revision", revision()}, {"steps", steps_}}, {.indent = 2}) + "\n");
+  file.commit();
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# make gpu-bundle: a folder that runs on a machine with an NVIDIA GPU, a CUDA runtime with cuBLAS, and
+# nothing else: no compiler, no packages, no network. It holds program and tests with the libraries
+# they need, and what a CPU can compute beforehand. Without a GPU it is made in minutes; there,
+#   B=build/gpu-bundle CHECKS="smoke tests" train/scripts/gpu_check.sh
+#   OUT      the folder (default build/gpu-bundle)
+#   GOLDENS  folder of reference vectors (default tests/goldens, which the working tree has)
+#   PEER     torch_lra.py to race against (optional)
+#   CUDA_ARCH  compute capabilities (default 90)
+set -eu
+source train/scripts/gpu_common.sh
+OUT=${OUT:-build/gpu-bundle}
+GOLDENS=${GOLDENS:-tests/goldens}
+B=build/release-cuda-portable
+LIMIT_MIB=64 # of what travels: working tree and bundle
+
+${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= CUDA_ARCH="${CUDA_ARCH:-90}" $B/skytape $B/skytape_tests
+
+# ---- program, tests and their libraries ------------------------------------------------------
+rm -rf "$OUT"
+mkdir -p "$OUT/lib"
+for program in skytape skytape_tests; do strip -o "$OUT/$program" $B/$program; done
+# Of the compiler and zlib: other versions than these, or none, may be there.
+ldd $B/skytape $B/skytape_tests |
+  sed -n 's,.*\(libgomp\|libstdc++\|libgcc_s\|libz\)\.so[^ ]* => \(/[^ ]*\) .*,\2,p' | sort -u |
+  while read -r library; do cp -L "$library" "$OUT/lib/"; done
+
+# needed FILE…: the names of libraries that they ask for.
+needed() { readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u; }
+echo "what the bundle needs of the machine:"
+unexpected=
+while read -r library; do
+  [ -e "$OUT/lib/$library" ] && continue
+  case $library in
+    libc.so.6 | libm.so.6 | libmvec.so.1 | libdl.so.2 | librt.so.1 | libpthread.so.0 | ld-linux*) ;;
+    libcublas.so.*) ;;
+    *) unexpected="$unexpected $library" ;;
+  esac
+  echo "  $library"
+done < <(needed "$OUT"/skytape* "$OUT"/lib/*)
+glibc=$(readelf -V "$OUT"/skytape* "$OUT"/lib/* | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1)
+echo "  glibc ${glibc#GLIBC_} or newer, x86-64-v3 (AVX2), a driver for CUDA $("${NVCC:-nvcc}" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
+if [ -n "$unexpected" ]; then
+  echo "gpu-bundle: expected a C library and cuBLAS only, got$unexpected" >&2
+  exit 1
+fi
+
+# ---- what a CPU can compute beforehand -------------------------------------------------------
+program=$PWD/$OUT/skytape
+[ "${OUT#/}" = "$OUT" ] || program=$OUT/skytape
+if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
+  mkdir "$OUT/goldens"
+  cp -R "$GOLDENS"/*/ "$OUT/goldens/"
+fi
+[ -z "${PEER:-}" ] || cp "$PEER" "$OUT/torch_lra.py"
+"$program" data --task listops --limit 3000 --data "$OUT/datasets" >/dev/null
+rm -f "$OUT/datasets/listops/.lock"
+mkdir "$OUT/parity"
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+for method in $("$program" info attention --names); do
+  small_run "$program" "$OUT/datasets" "$scratch/run" "$method" cpu fp32 2>"$scratch/log" ||
+    { cat "$scratch/log"; exit 1; }
+  cp "$scratch/run/metrics.jsonl" "$OUT/parity/$method.jsonl"
+done
+echo "losses of a CPU: $(find "$OUT/parity" -name "*.jsonl" | wc -l) methods"
+# shellcheck disable=SC2086  # BENCH_CASES is a list
+"$program" bench $BENCH_CASES --predict "$OUT/predicted.json" >"$scratch/log"
+echo "least times counted: $(grep -c '"n"' "$OUT/predicted.json") cases"
+
+# ---- size ------------------------------------------------------------------------------------
+bundle=$(du -sb "$OUT" | cut -f1)
+tree=$(git ls-files -co --exclude-standard -z | xargs -0 du -cb | tail -1 | cut -f1)
+mib() { awk -v b="$1" 'BEGIN { printf "%.1f MiB", b / 1048576 }'; }
+du -sb "$OUT"/* | sort -rn | while read -r bytes file; do echo "  $(mib "$bytes") $file"; done
+echo "bundle $(mib "$bundle"), working tree $(mib "$tree"): $(mib $((bundle + tree))) of $LIMIT_MIB MiB"
+if [ $((bundle + tree)) -gt $((LIMIT_MIB * 1048576)) ]; then
+  echo "gpu-bundle: $(mib $((bundle + tree))) would travel, expected at most $LIMIT_MIB MiB" >&2
+  exit 1
+fi
+train/scripts/gpu_bundle_check.sh "$OUT"

@@ -1,0 +1,23 @@
+# shellcheck shell=bash disable=SC2034
+# What gpu_bundle.sh prepares without a GPU and gpu_check.sh repeats with one. Sourced by both.
+
+# small_run PROGRAM DATA OUT METHOD DEVICE PRECISION FLAGS…: eight steps of ListOps with dropout. All
+# but a few examples are cut to one ragged length: a batch often has the layout of the last one, so
+# that its step can be replayed, and some examples have padding.
+small_run() {
+  "$1" train --task listops --recipe skyformer --data "$2" --out "$3" --force --attention "$4" \
+    --device "$5" --precision "$6" --seed 7 --steps 1000 --stop-after 8 --batch 4 --log-every 1 \
+    --set max_length=600 lr=1e-3 "${@:7}"
+}
+
+# losses FILE: the loss of each step of a metrics.jsonl.
+losses() { sed -n '/"kind": *"train"/s/.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
+
+# cuda_test_files: files of tests with a half that runs on a GPU. The others have nothing to show
+# there.
+cuda_test_files() {
+  grep -rlE 'tests/support/devices.hpp|Device::cuda' tests --include='*_test.cpp' | sort
+}
+
+# The lengths, batch and features of the benchmark.
+BENCH_CASES="--attention all --n 1024,2048,4096 --batch 32 --features 128"
