@@ -12,10 +12,14 @@ TEST_CASE(
   noted.settings = "skytape";
   noted.seed = 3;
   (void)noted.times.add("listops", {250, 90.0, 60'000, 0.38});
-  const Table table = time_table({FinishedRun(), noted});
-  REQUIRE(table.rows.size() == 1);
+  FinishedRun pretrained = noted;
+  pretrained.config = {{"pretraining", {{"train_seconds", 720.0}}}};
+  const Table table = time_table({FinishedRun(), noted, pretrained});
+  REQUIRE(table.rows.size() == 2);
   const std::string text = to_markdown(table);
   CHECK(text.find("90 s, step 250, 0.1 M tokens") != std::string::npos);
   CHECK(table.rows[0][5].words == "–");
   CHECK(table.rows[0][7].number == doctest::Approx(38));
+  CHECK(table.rows[0][8].words == "–");
+  CHECK(table.rows[1][8].words == "12 min");
 }
