@@ -36,8 +36,8 @@ int64_t below(int64_t n, uint32_t word) {
   return static_cast<int64_t>((uint64_t{word} * static_cast<uint64_t>(n)) >> 32);
 }
 
-/// `count` of the numbers 0 to tokens - 1: whole cells of `span` neighbours, in the order of a drawn
-/// permutation. The cells start at a drawn offset, so that every boundary occurs.
+/// `count` of the numbers 0 to tokens - 1: whole cells of `span` neighbours, in the order of a
+/// drawn permutation. The cells start at a drawn offset, so that every boundary occurs.
 void draw_targets(int64_t tokens, int64_t count, int64_t span, const philox::Words& words,
                   int32_t* chosen) {
   const int64_t offset = below(span, words.w[0]);

@@ -111,8 +111,8 @@ int run(const TrainFlags& flags) {
   return train(config, options);
 }
 
-/// `steps`, `lr` and `warmup` of this command are those of pre-training. Keys that a recipe gives as
-/// a part of its steps, as length_warmup, are then a part of these.
+/// `steps`, `lr` and `warmup` of this command are those of pre-training. Keys that a recipe gives
+/// as a part of its steps, as length_warmup, are then a part of these.
 void mean_pretraining(Choices& choices) {
   for (Choice& choice : choices.values) {
     for (const char* key : {"steps", "lr", "warmup"}) {

@@ -22,11 +22,11 @@ struct TrainOptions {
   std::filesystem::path init;
 };
 
-/// Trains one phase of a run, pre-training or the task as the model's objective says, to its end, to
-/// `stop_after` or to a signal, and writes its folder. Returns the exit code: 0, or 130 and 143 after
-/// SIGINT and SIGTERM. A finished run is not resumed, its result is printed again; one that has lost
-/// a checkpoint is a DataError before the first step. Throws NonFiniteError at the first log point
-/// whose loss is not finite.
+/// Trains one phase of a run, pre-training or the task as the model's objective says, to its end,
+/// to `stop_after` or to a signal, and writes its folder. Returns the exit code: 0, or 130 and 143
+/// after SIGINT and SIGTERM. A finished run is not resumed, its result is printed again; one that
+/// has lost a checkpoint is a DataError before the first step. Throws NonFiniteError at the first
+/// log point whose loss is not finite.
 int run_phase(const RunConfig& config, const TrainOptions& options);
 
 }  // namespace skytape::train

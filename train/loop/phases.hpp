@@ -10,9 +10,9 @@ namespace skytape::train {
 /// throws as run_phase.
 ///
 /// With pretrain_steps the run has two phases: masked-token prediction, in the folder `pretraining`
-/// inside the run's, and then the task, from the weights of the first. `stop_after` counts the steps
-/// of both. Whichever phase was stopped goes on; once the second has begun, the first one's folder
-/// is not needed any more.
+/// inside the run's, and then the task, from the weights of the first. `stop_after` counts steps of
+/// both. Whichever phase was stopped goes on; once the second has begun, the first one's folder is
+/// not needed any more.
 int train(const RunConfig& config, const TrainOptions& options);
 
 /// The first phase alone, as a run of its own that others start from with `init`. UsageError if

@@ -30,10 +30,10 @@ namespace skytape::train {
 
 /// Copies the embeddings, the encoder's layers and its last norm into the model, and where both
 /// predict hidden tokens the head of that, and returns one line about what was loaded, what starts
-/// fresh (the task's head; what a layer's method has of its own, if the file's has another) and what
-/// of the file is not used. `config` is the config.json of the run that starts. DataError naming the
-/// tensor and both shapes if one of the encoder's own is missing or has another shape, or if its
-/// rows stand for other tokens.
+/// fresh (the task's head; what a layer's method has of its own, if the file's has another) and
+/// what of the file is not used. `config` is the config.json of the run that starts. DataError
+/// naming the tensor and both shapes if one of the encoder's own is missing or has another shape,
+/// or if its rows stand for other tokens.
 [[nodiscard]] std::string load_init(const std::filesystem::path& file, nn::Model& model,
                                     const data::Json& config);
 

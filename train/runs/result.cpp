@@ -72,8 +72,8 @@ void require_shares(const data::Json& result, const std::filesystem::path& file,
   }
 }
 
-/// "dev accuracy 40.20 %, test accuracy 39.80 % (weights of step 500 of 600)"; of a pre-training what
-/// it found of dev's hidden tokens.
+/// "dev accuracy 40.20 %, test accuracy 39.80 % (weights of step 500 of 600)"; of a pre-training
+/// what it found of dev's hidden tokens.
 std::string scores_of(const data::Json& r) {
   if (!is_pretraining(r)) {
     return fmt::format("dev accuracy {}, test accuracy {} (weights of step {} of {})",

@@ -49,7 +49,7 @@ data::MaskingOptions masking_of(bool pixels = false) {
   return options;
 }
 
-/// Sequences of two tokens in turn, others in each: what is hidden can be known from its neighbours.
+/// Sequences of two tokens in turn, others in each: neighbours tell what is hidden.
 Tokens sequence(int number, int length, bool pixels, int towers) {
   Tokens example;
   for (int t = 0; t < towers; ++t) {
