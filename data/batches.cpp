@@ -120,6 +120,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   }
   batch.width = batch.trimmed(longest);
   for (size_t b = 0; b < rows.size(); ++b) batch.labels[b] = data.label(rows[b]);
+  batch.visits.assign(rows.begin(), rows.end());
   for (int tower = 0; tower < batch.towers; ++tower) {
     // Room for the widest batch at once: no allocation in later steps.
     batch.ids[tower].reserve(std::max(batch.size, options.batch) * options.nominal_length);
@@ -167,6 +168,7 @@ BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start
          "BatchStream: cursor {", start.epoch, ", ", start.position, "} of a split of ",
          data_.size(), " examples");
   rows_.resize(options_.batch);
+  visits_.resize(options_.batch);
 }
 
 BatchOptions BatchStream::options_at_cursor() const {
@@ -179,11 +181,13 @@ BatchOptions BatchStream::options_at_cursor() const {
 
 void BatchStream::next(Batch& batch) {
   const BatchOptions options = options_at_cursor();
-  for (int64_t& row : rows_) {
-    row = row_at_cursor();
+  for (size_t b = 0; b < rows_.size(); ++b) {
+    rows_[b] = row_at_cursor();
+    visits_[b] = static_cast<uint64_t>(cursor_.epoch * data_.size() + rows_[b]);
     if (++cursor_.position == data_.size()) cursor_ = {cursor_.epoch + 1, 0};
   }
   collate(data_, rows_, options, batch);
+  batch.visits = visits_;
   batch.after = cursor_;
 }
 

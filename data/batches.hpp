@@ -35,8 +35,10 @@ struct Batch {
   std::array<std::vector<int32_t>, kMaxTowers> lengths;   // [B], tokens before padding
   std::array<std::vector<int32_t>, kMaxTowers> unmasked;  // [B], ones in the mask
   std::vector<int32_t> labels;                            // [B]
-  int64_t real_tokens = 0;                                // ones in all masks, first_token apart
+  std::vector<uint64_t> visits;  // [B], a number of each example in each epoch: epoch * size + row
+  int64_t real_tokens = 0;       // ones in all masks, first_token apart
   // Masked-token prediction, see data/masking.hpp; 0 and empty otherwise.
+  double target_rate = 0;                                    // share of tokens that are targets
   int64_t targets = 0;                                       // P, room for targets of a sequence
   std::array<std::vector<int32_t>, kMaxTowers> target_at;    // [B, P], positions; 0: none
   std::array<std::vector<int32_t>, kMaxTowers> target_ids;   // [B, P], what stood there
@@ -105,7 +107,8 @@ class BatchStream {
   Dataset data_;
   BatchOptions options_;
   Cursor cursor_;
-  std::vector<int64_t> rows_;  // [batch], examples of the next batch
+  std::vector<int64_t> rows_;     // [batch], examples of the next batch
+  std::vector<uint64_t> visits_;  // [batch], their Batch::visits
   // The shuffle window that holds the cursor, ordered; used with group_by_length only.
   int64_t window_epoch_ = -1;
   int64_t window_begin_ = 0;

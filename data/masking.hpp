@@ -2,8 +2,8 @@
 // stood there is the target. Needs no labels, so a model can learn from the training sequences
 // before it learns the task (Amos, Berant, Gupta 2023).
 //
-// What is hidden is a function of (seed, step, place in the batch) and of nothing else: a run that
-// goes on hides what it would have hidden, whatever the threads.
+// What is hidden is a function of (seed, epoch, example, place) and of nothing else: a run goes on
+// hiding what it would have hidden, whatever the batches and threads; each epoch hides anew.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,13 @@ struct MaskingOptions {
   uint64_t seed = 42;
 };
 
-/// Most targets that a sequence of `width` positions can have: the width of Batch::targets.
+/// Most targets that a sequence of `width` positions can have, where `rate` of them are; none for a
+/// rate of 0. It bounds the work of a step whatever the data.
 [[nodiscard]] int64_t most_targets(double rate, int64_t width);
 
-/// Hides tokens of `batch`, which is that of training step `step`, in place: fills its
-/// `target_at`, `target_ids` and `target_weight` and sets `targets`. A sequence of m tokens gets
-/// max(1, floor(rate m)) targets, none if m = 0; every target of the batch counts the same.
-void hide_tokens(Batch& batch, int64_t step, const MaskingOptions& options);
+/// Hides tokens of `batch` in place: fills its `target_at`, `target_ids` and `target_weight`, and
+/// sets `targets` and `target_rate`. Of a sequence with m tokens that attention may read,
+/// max(1, floor(rate m)) are targets, none if m = 0; every target of the batch counts the same.
+void hide_tokens(Batch& batch, const MaskingOptions& options);
 
 }  // namespace skytape::data

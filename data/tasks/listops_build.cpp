@@ -157,6 +157,7 @@ TaskInfo listops_task() {
           .tokens = TokenKind::symbols,
           .classes = 10,
           .vocabulary = 32,
+          .symbols = kListOpsClose,
           .max_length = 2000,
           .nominal_length = 2048,
           .generator = kListopsGenerator,

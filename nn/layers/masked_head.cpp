@@ -30,14 +30,14 @@ MaskedHead::MaskedHead(ParameterStore& store, std::int64_t width, std::int64_t i
   grey_ = &store.add("masked_head.grey", {kGreys, 1}, grey_values, false);
 }
 
-MaskedHead::Answers MaskedHead::operator()(Var x, const Parameter& table, const Tensor& at,
+MaskedHead::Answers MaskedHead::operator()(Var x, Parameter& table, const Tensor& at,
                                            const Tensor& ids) const {
   const std::int64_t places = at.numel();
   const Var rows = reshape(gather_rows(x, at), {places, x.size(2)});  // [B P, E]
   const Var h = norm_(gelu(dense_(rows)));                            // [B P, E]
   const Tensor flat = ids.reshape({places});
   if (pixels_) return of_pixels(h, flat);
-  return of_ids(h, x.tape().parameter(const_cast<Parameter&>(table)), flat);
+  return of_ids(h, x.tape().parameter(table), flat);
 }
 
 MaskedHead::Answers MaskedHead::of_ids(Var h, Var table, const Tensor& ids) const {

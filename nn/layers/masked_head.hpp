@@ -23,7 +23,7 @@ class MaskedHead {
     Var losses;
     Tensor correct;
   };
-  [[nodiscard]] Answers operator()(Var x, const Parameter& table, const Tensor& at,
+  [[nodiscard]] Answers operator()(Var x, Parameter& table, const Tensor& at,
                                    const Tensor& ids) const;
 
  private:

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -9,7 +10,7 @@
 #include "train/cli/cli.hpp"
 #include "train/config/memory_estimate.hpp"
 #include "train/config/resume.hpp"
-#include "train/loop/loop.hpp"
+#include "train/loop/phases.hpp"
 #include "train/loop/seeds.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/init.hpp"
@@ -52,7 +53,7 @@ struct Saved {
   data::Json config;
 };
 std::optional<Saved> saved_run(const fs::path& folder, bool pretraining) {
-  const fs::path first = folder / "pretraining" / "config.json";
+  const fs::path first = folder / kPretrainingFolder / "config.json";
   if (fs::exists(folder / "config.json")) {
     Saved saved{folder / "config.json", read_json(folder / "config.json")};
     if (is_pretraining(saved.config) == pretraining) return saved;
@@ -110,14 +111,23 @@ int run(const TrainFlags& flags) {
   return train(config, options);
 }
 
-/// `--steps` and `lr` of this command are those of pre-training.
-int run_pretraining(const TrainFlags& flags) {
-  Choices choices = flags.run.choices();
+/// `steps`, `lr` and `warmup` of this command are those of pre-training. Keys that a recipe gives
+/// as a part of its steps, as length_warmup, are then a part of these.
+void mean_pretraining(Choices& choices) {
   for (Choice& choice : choices.values) {
     for (const char* key : {"steps", "lr", "warmup"}) {
       if (choice.key == key) choice.key = std::string("pretrain_") + key;
     }
   }
+  const auto steps = std::find_if(choices.values.begin(), choices.values.end(),
+                                  [](const Choice& c) { return c.key == "pretrain_steps"; });
+  if (steps == choices.values.end() || steps->value == "0") return;
+  choices.values.push_back({"steps", steps->value, steps->said_by});
+}
+
+int run_pretraining(const TrainFlags& flags) {
+  Choices choices = flags.run.choices();
+  mean_pretraining(choices);
   TrainOptions options = options_of(flags, "pretrain");
   options.out = flags.out.empty()
                     ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", choices.task, choices.attention,

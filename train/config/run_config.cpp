@@ -116,6 +116,7 @@ class Resolver {
     rescale("warmup", "steps", 2);
     rescale("length_hold", user_.contains("length_warmup") ? "length_warmup" : "steps", 0);
     rescale("length_warmup", "steps", 0);
+    shorten_pretraining_warmup();
   }
 
   /// Effective values in the order of the keys, then the method's options in theirs.
@@ -197,6 +198,20 @@ class Resolver {
     warmup.value = std::to_string(std::max(least, scaled));
   }
 
+  /// Where the user set pretrain_steps alone, warming up takes a tenth of them at most.
+  void shorten_pretraining_warmup() {
+    const auto chosen = user_.find("pretrain_steps");
+    if (chosen == user_.end() || user_.contains("pretrain_warmup")) return;
+    const auto steps =
+        parse_number<std::int64_t>(*find_key("pretrain_steps"), chosen->second.value);
+    Setting& warmup = recipe_.at("pretrain_warmup");
+    const std::int64_t tenth = std::max<std::int64_t>(2, steps / 10);
+    const auto before = parse_number<std::int64_t>(*find_key("pretrain_warmup"), warmup.value);
+    if (steps == 0 || before <= tenth) return;
+    warmup.origin = fmt::format("{} steps, scaled to a tenth of {}", before, steps);
+    warmup.value = std::to_string(tenth);
+  }
+
   const data::TaskInfo& task_;
   const attention::Spec& method_;
   std::map<std::string, Setting> recipe_, user_;
@@ -263,6 +278,22 @@ void fill_batches(RunConfig& c, const Values& values) {
   }
 }
 
+/// Which ids may stand for another token: those that sequences of this run are made of.
+void replace_by_tokens(const RunConfig& c, data::MaskingOptions& m) {
+  const std::int64_t offset = c.task->token_offset;
+  if (c.vocabulary != nullptr) {
+    m.first_id = offset;
+    m.end_id = m.mask_id;
+  } else if (c.task->tokens == data::TokenKind::symbols) {
+    const std::int64_t last = c.task->symbols;  // which drop_close may leave out
+    m.first_id = offset + 1;
+    m.end_id = offset + last + (c.batches.drop_token == last ? 0 : 1);
+  } else {
+    m.first_id = offset;
+    m.end_id = offset + 256;
+  }
+}
+
 void fill_pretraining(RunConfig& c, const Values& values) {
   Pretraining& p = c.pretraining;
   p.steps = values.integer("pretrain_steps");
@@ -274,9 +305,7 @@ void fill_pretraining(RunConfig& c, const Values& values) {
   m.keep = values.real("mask_keep");
   m.random = values.real("mask_random");
   m.mask_id = hidden_id(c);
-  m.first_id = c.task->token_offset + (c.task->tokens == data::TokenKind::symbols ? 1 : 0);
-  const bool bytes = c.vocabulary == nullptr && c.task->tokens != data::TokenKind::symbols;
-  m.end_id = bytes ? c.task->token_offset + 256 : m.mask_id;
+  replace_by_tokens(c, m);
   m.first = c.model.pooling == nn::Pooling::cls ? 1 : 0;
   m.seed = c.seed;
   if (p.steps > 0 && p.warmup > p.steps) {
@@ -499,6 +528,13 @@ RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
 RunConfig pretraining_of(const RunConfig& config) {
   RunConfig first = config;
   first.model.objective = nn::Objective::predict_masked;
+  // Lengths grow over the same share of these steps as of the task's.
+  const auto scaled = [&](std::int64_t steps) {
+    return std::llround(static_cast<double>(steps) * static_cast<double>(config.pretraining.steps) /
+                        static_cast<double>(config.schedule.steps));
+  };
+  first.batches.grow_steps = scaled(config.batches.grow_steps);
+  first.batches.grow_hold = scaled(config.batches.grow_hold);
   first.schedule = {config.pretraining.lr, config.pretraining.steps, config.pretraining.warmup};
   first.select = Select::last;
   first.patience = 0;

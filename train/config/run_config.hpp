@@ -116,7 +116,8 @@ inline constexpr const char* kPrecisionHelp =
 [[nodiscard]] std::string first_difference(const data::Json& saved, const data::Json& wanted);
 
 /// The first phase of a run with pretrain_steps: the same encoder, data and batches, trained to
-/// predict hidden tokens by a schedule of its own.
+/// predict hidden tokens by a schedule of its own. Where lengths grow, they do over the same share
+/// of its steps. Of such a phase, the phase itself.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
 /// Whether a config.json is that of a pre-training, which has no classes.

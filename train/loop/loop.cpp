@@ -16,6 +16,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "train/config/memory_estimate.hpp"
 #include "train/config/splits.hpp"
+#include "train/loop/objective.hpp"
 #include "train/loop/time_left.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
@@ -39,11 +40,14 @@ constexpr std::int64_t kRateSteps = 5;  // steps that the first estimate of the 
 Json full_config(const RunConfig& config, const Splits& splits, const TrainOptions& options) {
   Json j = to_json(config);
   const fs::path saved = options.out / "config.json";
+  Json origin = Json::object();
   if (!options.init.empty()) {
-    j["init"] = weights_fingerprint(checkpoint_in(options.init));
+    origin = init_facts(checkpoint_in(options.init));
   } else if (options.existing == RunFolder::Existing::resume && fs::exists(saved)) {
-    const Json before = read_json(saved);  // its checkpoint holds what the weights became
-    if (before.contains("init")) j["init"] = before["init"];
+    origin = read_json(saved);  // its checkpoint holds what the weights became
+  }
+  for (const char* key : {"init", "pretraining"}) {
+    if (origin.contains(key)) j[key] = origin[key];
   }
   j["data"] = facts(splits);
   j["model"] = model_facts(config, splits.train);
@@ -77,8 +81,10 @@ class Run {
         splits_(open_splits(config, progress_)),
         config_(fitted(config, splits_.train)),
         json_(full_config(config_, splits_, options)),
-        folder_(open_folder()),
+        finished_before_(look_before()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
+        started_from_(take_init()),
+        folder_(options.out, options.existing),
         time_left_(splits_.train, config_.batches, config_.steps()),
         trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
                  options.graphs),
@@ -91,7 +97,7 @@ class Run {
     if (finished_before_) return say_finished();
     announce();
     reset_peak_bytes(config_.device);
-    data::Loader loader(batches());
+    data::Loader loader(training_batches(config_, splits_.train, state_.cursor));
     const double waited_before = state_.waited_seconds;
     for (;;) {
       if (evaluation_due()) evaluate_dev();
@@ -111,30 +117,28 @@ class Run {
   }
 
  private:
-  [[nodiscard]] bool predicts_masked() const {
-    return config_.model.objective == nn::Objective::predict_masked;
-  }
-
-  /// The training stream from the run's state on, with tokens hidden where they are predicted.
-  [[nodiscard]] data::Loader::Fill batches() const {
-    return [stream = data::BatchStream(splits_.train, config_.batches, state_.cursor),
-            step = state_.step, masking = config_.pretraining.masking,
-            masked = predicts_masked()](data::Batch& batch) mutable {
-      stream.next(batch);
-      if (masked) data::hide_tokens(batch, step, masking);
-      ++step;
-      return true;
-    };
-  }
-
-  RunFolder open_folder() {
+  /// Refuses what cannot be, before the folder is touched; the result if there is one already.
+  std::optional<Json> look_before() {
     check_saved_configuration();
+    std::optional<Json> result;
     if (options_.existing == RunFolder::Existing::resume) {
-      finished_before_ = finished_result(options_.out, json_);
-      if (!finished_before_ && !fs::exists(options_.out / "last.safetensors")) start_anew();
+      result = finished_result(options_.out, json_);
+      if (!result && !resumes()) start_anew();
     }
-    if (!finished_before_) refuse_if_too_large(config_, longest_sequence(splits_.train));
-    return {options_.out, options_.existing};
+    if (!result) refuse_if_too_large(config_, longest_sequence(splits_.train));
+    return result;
+  }
+
+  /// Whether a checkpoint is there to go on from.
+  [[nodiscard]] bool resumes() const {
+    return options_.existing == RunFolder::Existing::resume &&
+           fs::exists(options_.out / "last.safetensors");
+  }
+
+  /// Loads the weights that a new run starts from; a line about it, empty if there are none.
+  std::string take_init() {
+    if (options_.init.empty() || finished_before_ || resumes()) return {};
+    return load_init(checkpoint_in(options_.init), model_, json_);
   }
 
   /// Refuses to go on with another run's folder before anything there is touched.
@@ -188,9 +192,8 @@ class Run {
   }
 
   void restore() {
-    const bool resumes =
-        options_.existing == RunFolder::Existing::resume && fs::exists(folder_.last());
-    if (resumes) {
+    const bool going_on = resumes();
+    if (going_on) {
       const SafetensorsFile file = read_safetensors(folder_.last());
       const CheckpointFacts saved = read_facts(file, folder_.last());
       const std::string difference = first_difference(saved.config, json_);
@@ -204,11 +207,9 @@ class Run {
       warn_if_elsewhere(saved.config);
       progress_.line(fmt::format("resuming {} at step {}", folder_.path().string(), state_.step));
     }
-    if (!resumes && !options_.init.empty()) {
-      progress_.line(load_init(checkpoint_in(options_.init), model_));
-    }
+    if (!started_from_.empty()) progress_.line(started_from_);
     if (!fs::exists(folder_.config())) write_config();
-    if (!resumes) save(folder_.last());  // before the first metric, which is never without one
+    if (!going_on) save(folder_.last());  // before the first metric, which is never without one
     folder_.start_metrics(state_.step);
     started_at_ = state_.step;
     logged_step_ = state_.step - trainer_.summed_steps();
@@ -243,6 +244,7 @@ class Run {
         config_.device == Device::cpu ? fmt::format(" ({})", counted(thread_count(), "thread"))
                                       : "",
         grouped(model_.parameters().parameter_count())));
+    if (predicts_masked(config_)) progress_.line(objective_text(config_));
     progress_.line(
         fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
                     "steps; {}",
@@ -269,8 +271,9 @@ class Run {
               ? fmt::format(", one in {} is whole", config_.batches.grow_whole)
               : ""));
     }
+    const char* const warmup = predicts_masked(config_) ? "pretrain_warmup" : "warmup";
     for (const Setting& s : config_.settings) {
-      if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
+      if (s.key == warmup && s.origin.find("scaled") != s.origin.npos) {
         progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
       }
     }
@@ -342,36 +345,26 @@ class Run {
     // Steps of an earlier process are in the mean, but not in this process's clock.
     const auto steps = static_cast<double>(state_.step - std::max(logged_step_, started_at_));
     const double seconds = std::max(seconds_since_log_, 1e-9);
-    LogPoint point{state_.step, config_.steps(), metrics.loss, metrics.accuracy};
+    LogPoint point{state_.step, config_.steps(),
+                   scores_text(config_, metrics.loss, metrics.accuracy)};
     point.lr = config_.schedule.lr(state_.step - 1);
     point.steps_per_second = steps / seconds;
     point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
     point.seconds_left =
         time_left_.after(seconds, std::max(logged_step_, started_at_), state_.step);
     progress_.log(point);
-    folder_.add_metric({{"kind", "train"},
-                        {"step", point.step},
-                        {"loss", point.loss},
-                        {"accuracy", point.accuracy},
-                        {"lr", point.lr},
-                        {"steps_per_second", point.steps_per_second},
-                        {"tokens_per_second", point.tokens_per_second}});
+    Json metric = {{"kind", "train"},
+                   {"step", point.step},
+                   {"loss", metrics.loss},
+                   {"accuracy", metrics.accuracy},
+                   {"lr", point.lr},
+                   {"steps_per_second", point.steps_per_second},
+                   {"tokens_per_second", point.tokens_per_second}};
+    add_objective(metric, config_, metrics.loss);
+    folder_.add_metric(std::move(metric));
     logged_step_ = state_.step;
     seconds_since_log_ = 0;
     tokens_since_log_ = 0;
-  }
-
-  /// "loss 1.2003  accuracy 45.10 %", or what says more of predicted tokens.
-  [[nodiscard]] std::string to_text(const Evaluation& e) const {
-    if (!predicts_masked()) {
-      return fmt::format("loss {:.4f}  accuracy {:.2f} %", e.loss, 100 * e.accuracy);
-    }
-    if (config_.model.pixels) {
-      return fmt::format("error of hidden pixels {:.4f} of the grey scale, {:.2f} % exact", e.loss,
-                         100 * e.accuracy);
-    }
-    return fmt::format("perplexity of hidden tokens {:.3f}  accuracy {:.2f} %", std::exp(e.loss),
-                       100 * e.accuracy);
   }
 
   [[nodiscard]] Evaluation evaluate_split(const data::Dataset& split, std::int64_t examples,
@@ -382,7 +375,7 @@ class Run {
     options.examples = examples;
     options.seed = config_.seed;
     options.positions = config_.microbatch_limits().positions;
-    if (predicts_masked()) options.masking = config_.pretraining.masking;
+    if (predicts_masked(config_)) options.masking = config_.pretraining.masking;
     options.stop = [] { return signal_received() != 0; };
     options.progress = [&](std::int64_t done, std::int64_t total) {
       progress_.at(what, done, total);
@@ -393,21 +386,20 @@ class Run {
   void evaluate_dev() {
     const Evaluation e = evaluate_split(splits_.dev, config_.eval_examples, "dev");
     if (e.interrupted) return;
+    last_dev_ = e;
     state_.evaluated = state_.step;
     const bool partial = e.examples < splits_.dev.size();
-    progress_.line(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step, to_text(e),
+    progress_.line(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step,
+                               scores_text(config_, e.loss, e.accuracy),
                                partial ? "the first " : "", e.examples, duration_text(e.seconds)));
-    folder_.add_metric({{"kind", "eval"},
-                        {"split", "dev"},
-                        {"step", state_.step},
-                        {"loss", e.loss},
-                        {"accuracy", e.accuracy},
-                        {"examples", e.examples},
-                        {"partial", partial},
-                        {"seconds", e.seconds},
-                        {"train_seconds", state_.train_seconds},
-                        {"tokens", state_.tokens}});
-    if (!predicts_masked()) {
+    Json metric = {
+        {"kind", "eval"},         {"split", "dev"},         {"step", state_.step},
+        {"loss", e.loss},         {"accuracy", e.accuracy}, {"examples", e.examples},
+        {"partial", partial},     {"seconds", e.seconds},   {"train_seconds", state_.train_seconds},
+        {"tokens", state_.tokens}};
+    add_objective(metric, config_, e.loss);
+    folder_.add_metric(std::move(metric));
+    if (!predicts_masked(config_)) {
       const std::string passed = state_.reached.add(
           splits_.dev.name(), {state_.step, state_.train_seconds, state_.tokens, e.accuracy});
       if (!passed.empty()) progress_.line(passed);
@@ -454,53 +446,53 @@ class Run {
   }
 
   int say_finished() {
-    if (predicts_masked()) {
-      progress_.line(fmt::format("{}: pre-training finished before", folder_.path().string()));
-      return 0;
-    }
     progress_.line(fmt::format("{}: finished before, not run again", folder_.path().string()));
     print_result(*finished_before_, folder_.result());
     return 0;
   }
 
+  /// How training ended; nothing is evaluated yet.
+  [[nodiscard]] Outcome outcome() const {
+    const std::int64_t peak = memory_stats(config_.device).peak_bytes;
+    const std::int64_t parameters = model_.parameters().parameter_count();
+    return {state_, state_.step, peak, parameters, trainer_.graphs().counts(), {}, {}};
+  }
+
   /// What pre-training ends with: hidden tokens of the dev split. The test split is not looked at.
   int finish_pretraining() {
-    const Evaluation e = evaluate_split(splits_.dev, config_.eval_examples, "dev");
-    if (e.interrupted) return say_stopped();
-    const Json result = pretraining_result_json(config_, json_, state_, e);
+    Outcome ended = outcome();
+    ended.dev = last_dev_ ? *last_dev_ : evaluate_split(splits_.dev, config_.eval_examples, "dev");
+    if (ended.dev.interrupted) return say_stopped();
+    Json result = pretraining_result_json(config_, json_, ended);
+    add_objective(result, config_, ended.dev.loss);
     folder_.write_json(folder_.result(), result);
-    progress_.line(fmt::format("pre-training done: {}; {}", to_text(e), folder_.last().string()));
+    print_result(result, folder_.result());
     return 0;
   }
 
   /// Dev and test over whole splits with the selected weights.
   int finish() {
-    if (predicts_masked()) return finish_pretraining();
-    const std::int64_t peak = memory_stats(config_.device).peak_bytes;
-    std::int64_t selected = state_.step;
+    if (predicts_masked(config_)) return finish_pretraining();
+    Outcome ended = outcome();  // before evaluations, which may take more memory
     if (config_.select != Select::last) {
       const SafetensorsFile best = read_safetensors(folder_.best());
-      selected = read_facts(best, folder_.best()).state.step;
+      ended.selected_step = read_facts(best, folder_.best()).state.step;
       load_weights(best, folder_.best(), model_);
     }
-    Outcome outcome{
-        state_, selected, peak, model_.parameters().parameter_count(), trainer_.graphs().counts(),
-        {},     {}};
-    outcome.dev = evaluate_split(splits_.dev, 0, "dev");
-    if (!outcome.dev.interrupted) outcome.test = evaluate_split(splits_.test, 0, "test");
-    if (outcome.dev.interrupted || outcome.test.interrupted) return say_stopped();
-    for (const auto& [split, e] :
-         {std::pair("dev", outcome.dev), std::pair("test", outcome.test)}) {
+    ended.dev = evaluate_split(splits_.dev, 0, "dev");
+    if (!ended.dev.interrupted) ended.test = evaluate_split(splits_.test, 0, "test");
+    if (ended.dev.interrupted || ended.test.interrupted) return say_stopped();
+    for (const auto& [split, e] : {std::pair("dev", ended.dev), std::pair("test", ended.test)}) {
       folder_.add_metric({{"kind", "final"},
                           {"split", split},
                           {"step", state_.step},
                           {"final_loss", e.loss},
                           {"final_accuracy", e.accuracy}});
     }
-    const Json result = result_json(config_, json_, outcome);
+    const Json result = result_json(config_, json_, ended);
     folder_.write_json(folder_.result(), result);
     print_result(result, folder_.result());
-    const std::string warning = baseline_warning(config_, outcome.test);
+    const std::string warning = baseline_warning(config_, ended.test);
     if (!warning.empty()) progress_.line(warning);
     return 0;
   }
@@ -511,52 +503,26 @@ class Run {
   const RunConfig config_;
   Json json_;                            // config.json
   std::optional<Json> finished_before_;  // result.json of an earlier process
-  RunFolder folder_;
   nn::Model model_;
+  const std::string started_from_;  // what is said of --init
+  RunFolder folder_;
   const TimeLeft time_left_;
   Trainer trainer_;
   Evaluator evaluator_;
   RunState state_;
-  std::int64_t started_at_ = 0;   // step at which this process took over
-  std::int64_t logged_step_ = 0;  // step of the last log point
+  std::optional<Evaluation> last_dev_;  // of step state_.evaluated, if it was this process's
+  std::int64_t started_at_ = 0;         // step at which this process took over
+  std::int64_t logged_step_ = 0;        // step of the last log point
   double seconds_since_log_ = 0, seconds_after_first_ = 0;
   std::int64_t tokens_since_log_ = 0;
 };
 
 }  // namespace
 
-int train(const RunConfig& config, const TrainOptions& options) {
+int run_phase(const RunConfig& config, const TrainOptions& options) {
   set_precision(config.device, config.precision);
   watch_signals();
-  if (config.pretraining.steps == 0) return Run(config, options).go();
-
-  if (options.existing == RunFolder::Existing::refuse) refuse_existing(options.out);
-  TrainOptions first = options, second = options;
-  first.out = options.out / "pretraining";
-  second.init = first.out / "last.safetensors";
-  const std::int64_t both = options.stop_after;
-  first.stop_after = both < config.pretraining.steps ? both : 0;
-  // A second phase that has not begun has nothing to resume, and that needs no saying.
-  const bool begun = fs::exists(second.out / "config.json");
-  if (second.existing == RunFolder::Existing::resume && !begun) {
-    second.existing = RunFolder::Existing::refuse;
-  }
-  const RunConfig phase = pretraining_of(config);
-  if (const int code = Run(phase, first).go(); code != 0) return code;
-  if (first.stop_after > 0) return 0;
-  second.stop_after = both > config.pretraining.steps ? both - config.pretraining.steps : 0;
-  if (both > 0 && second.stop_after == 0) return 0;
-  return Run(config, second).go();
-}
-
-int pretrain(const RunConfig& config, const TrainOptions& options) {
-  if (config.pretraining.steps == 0) {
-    throw UsageError("pretrain: expected pretrain_steps, the number of steps, above 0 (--steps)");
-  }
-  set_precision(config.device, config.precision);
-  watch_signals();
-  const RunConfig phase = pretraining_of(config);
-  return Run(phase, options).go();
+  return Run(config, options).go();
 }
 
 }  // namespace skytape::train

@@ -17,22 +17,16 @@ struct TrainOptions {
   bool check_finite = false;    // name the first op that is not finite; slow
   bool graphs = true;           // false: submit steps op by op on a GPU too
   /// Weights to start from, of a run's folder or of one checkpoint file; empty: drawn. Encoder and
-  /// embeddings must fit; the head, and what a method of another name has of its own, start fresh.
+  /// embeddings must fit; the head of the task, and what a method of another name has of its own,
+  /// start fresh.
   std::filesystem::path init;
 };
 
-/// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns the exit
-/// code: 0, or 130 and 143 after SIGINT and SIGTERM. A finished run is not resumed, its result is
-/// printed again; one that has lost a checkpoint is a DataError before the first step. Throws
-/// NonFiniteError at the first log point whose loss is not finite.
-///
-/// With pretrain_steps the run has two phases: masked-token prediction, in the folder `pretraining`
-/// inside the run's, and then the task, from the weights of the first. `stop_after` counts the steps
-/// of both. Whichever phase was stopped goes on.
-int train(const RunConfig& config, const TrainOptions& options);
-
-/// The first phase alone, as a run of its own that others start from with `init`. UsageError if
-/// pretrain_steps is 0.
-int pretrain(const RunConfig& config, const TrainOptions& options);
+/// Trains one phase of a run, pre-training or the task as the model's objective says, to its end,
+/// to `stop_after` or to a signal, and writes its folder. Returns the exit code: 0, or 130 and 143
+/// after SIGINT and SIGTERM. A finished run is not resumed, its result is printed again; one that
+/// has lost a checkpoint is a DataError before the first step. Throws NonFiniteError at the first
+/// log point whose loss is not finite.
+int run_phase(const RunConfig& config, const TrainOptions& options);
 
 }  // namespace skytape::train

@@ -7,6 +7,7 @@
 
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "train/loop/phases.hpp"
 #include "train/runs/result.hpp"
 
 namespace skytape::train {

@@ -246,7 +246,7 @@ FoundRuns find_runs(const fs::path& folder) {
     }
     try {
       if (is_pretraining(read_json(path / "config.json"))) {
-        found.skipped.push_back(name + ": a pre-training, which answers no task");
+        found.skipped.push_back(name + kAnswersNoTask);
         continue;
       }
       found.runs.push_back(read_run(path));

@@ -28,6 +28,9 @@ struct FinishedRun {
   data::Json config;               // config.json
 };
 
+/// Why a pre-training is not among them.
+inline constexpr const char* kAnswersNoTask = ": a pre-training, which answers no task";
+
 struct FoundRuns {
   std::vector<FinishedRun> runs;
   std::vector<std::string> skipped;  // "folder: why": not finished, or broken

@@ -36,7 +36,7 @@ struct Run {
   std::string folder, task, attention, settings, revision, machine;
   std::uint64_t seed = 0;
   std::int64_t step = 0, steps = 0;  // where it is, and where it goes
-  Json result;                       // null: not finished
+  Json result;                       // null: not finished; of a pre-training, its own
   Json last;                         // its last training metric; null: none yet
   // Curves; seconds are those of training, without evaluations and pauses.
   std::vector<double> step_at, seconds_at, loss;
@@ -72,10 +72,11 @@ void read_curves(Run& run, const fs::path& metrics) {
   }
 }
 
-Run read_run(const fs::path& folder) {
+/// The run in `folder`, which is called `name`.
+Run read_run(const fs::path& folder, const std::string& name) {
   const Json config = read_json(folder / "config.json");
   Run run;
-  run.folder = folder.filename().string();
+  run.folder = name;
   run.task = config.at("data").at("name").get<std::string>();
   run.attention = config.at("attention").get<std::string>();
   run.settings = settings_of(config);
@@ -84,7 +85,10 @@ Run read_run(const fs::path& folder) {
   run.revision = config.at("revision").get<std::string>();
   run.machine = config.at("machine").at("cpu").get<std::string>();
   read_curves(run, folder / "metrics.jsonl");
-  if (fs::exists(folder / "result.json")) run.result = read_result(folder / "result.json");
+  const fs::path result = folder / "result.json";
+  if (fs::exists(result)) {
+    run.result = is_pretraining(config) ? read_pretraining_result(result) : read_result(result);
+  }
   return run;
 }
 
@@ -117,7 +121,7 @@ std::vector<Study> read_studies(const fs::path& folder) {
 }
 
 struct Found {
-  std::vector<Run> runs;
+  std::vector<Run> runs, pretrainings;
   std::vector<Study> studies;
   std::vector<std::string> skipped;
 };
@@ -133,23 +137,23 @@ Found read_all(const fs::path& root) {
   std::sort(folders.begin(), folders.end());
   Found found;
   for (const fs::path& folder : folders) {
+    const std::string name = folder.filename().string();
+    const fs::path first = folder / kPretrainingFolder;  // of a run of two phases
     try {
+      if (fs::exists(first / "config.json")) {
+        found.pretrainings.push_back(read_run(first, name + "/" + kPretrainingFolder));
+      }
       if (fs::exists(folder / "config.json") || fs::exists(folder / "last.safetensors")) {
-        if (is_pretraining(read_json(folder / "config.json"))) {
-          found.skipped.push_back(folder.filename().string() +
-                                  ": a pre-training, which answers no task");
-          continue;
-        }
-        found.runs.push_back(read_run(folder));
+        const bool pretraining = is_pretraining(read_json(folder / "config.json"));
+        (pretraining ? found.pretrainings : found.runs).push_back(read_run(folder, name));
       } else {
         for (Study& study : read_studies(folder)) found.studies.push_back(std::move(study));
       }
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
-      found.skipped.push_back(
-          fmt::format("{}: broken: {}", folder.filename().string(), broken.what()));
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
     }
   }
-  if (found.runs.empty() && found.studies.empty()) {
+  if (found.runs.empty() && found.pretrainings.empty() && found.studies.empty()) {
     throw DataError(fmt::format("report: {}: no run and no study there{}{}", root.string(),
                                 found.skipped.empty() ? "" : "; ", listed(found.skipped, "; ")));
   }
@@ -171,10 +175,12 @@ std::string line_name(const Run& run, const std::vector<Run>& runs) {
   return run.folder;
 }
 
-/// Loss and dev accuracy of a task's runs, against steps and against seconds.
-Figure curves(const std::string& task, const std::vector<Run>& runs) {
-  const Axis steps{"steps"}, seconds{"seconds of training"}, loss{"training loss"},
-      accuracy{"dev accuracy, %"};
+/// Loss and dev accuracy of a task's runs, or of its pre-trainings, against steps and against
+/// seconds.
+Figure curves(const std::string& task, const std::vector<Run>& runs, bool pretraining) {
+  const Axis steps{"steps"}, seconds{"seconds of training"},
+      loss{pretraining ? "masked loss" : "training loss"},
+      accuracy{pretraining ? "masked dev accuracy, %" : "dev accuracy, %"};
   std::vector<LinePanel> panels = {{"Loss against steps", steps, loss, {}},
                                    {"Loss against time", seconds, loss, {}},
                                    {"Dev accuracy against steps", steps, accuracy, {}},
@@ -194,11 +200,15 @@ Figure curves(const std::string& task, const std::vector<Run>& runs) {
     panels[2].series.push_back({name, {0, last_step}, {percent, percent}, {}});
     panels[3].series.push_back({name, {0, last_second}, {percent, percent}, {}});
   };
-  if (const double baseline = trivial_baseline(task).accuracy; baseline >= 0) {
-    level("trivial baseline", 100 * baseline);
+  const double baseline = trivial_baseline(task).accuracy;
+  if (!pretraining && baseline >= 0) level("trivial baseline", 100 * baseline);
+  if (const auto best = best_paper_accuracy(task); best && !pretraining) {
+    level("papers' best", *best);
   }
-  if (const auto best = best_paper_accuracy(task)) level("papers' best", *best);
-  Figure figure{"curves-" + task, task, {}, 2};
+  Figure figure{(pretraining ? "pretraining-" : "curves-") + task,
+                pretraining ? task + ": pre-training" : task,
+                {},
+                2};
   for (LinePanel& panel : panels) figure.panels.emplace_back(std::move(panel));
   return figure;
 }
@@ -246,6 +256,33 @@ Table table_of(const std::vector<Run>& runs) {
   return table;
 }
 
+Table table_of_pretrainings(const std::vector<Run>& runs) {
+  Table table{"pretrainings",
+              "Every pre-training: what it found of the hidden tokens of dev, in percent.",
+              {{"run"},
+               {"task"},
+               {"attention"},
+               {"settings"},
+               {"seed", "{:.0f}"},
+               {"state"},
+               {"masked accuracy", "{:.2f}"},
+               {"perplexity", "{:.3f}"},
+               {"time"},
+               {"steps/s", "{:.2f}"},
+               {"revision"}},
+              {},
+              {}};
+  for (const Run& run : runs) {
+    const double seconds = run.seconds_at.empty() ? 0 : run.seconds_at.back();
+    table.add({run.folder, run.task, run.attention, run.settings, static_cast<double>(run.seed),
+               fmt::format("at {} of {}", grouped(run.step), grouped(run.steps)),
+               number(run.result, "masked_accuracy", 100), number(run.result, "perplexity"),
+               seconds > 0 ? Cell(duration_text(seconds)) : Cell(),
+               number(run.last, "steps_per_second"), run.revision});
+  }
+  return table;
+}
+
 /// Tasks that have runs, in the tasks' order.
 std::vector<std::string> tasks_of(const std::vector<Run>& runs) {
   std::set<std::string> present;
@@ -276,7 +313,10 @@ ReportSummary write_report(const ReportOptions& options) {
   Found found = read_all(options.runs);
   const std::vector<std::string> tasks = tasks_of(found.runs);
   std::vector<Figure> figures;
-  for (const std::string& task : tasks) figures.push_back(curves(task, found.runs));
+  for (const std::string& task : tasks) figures.push_back(curves(task, found.runs, false));
+  for (const std::string& task : tasks_of(found.pretrainings)) {
+    figures.push_back(curves(task, found.pretrainings, true));
+  }
 
   ReportSummary summary;
   summary.pictures = draw(options.out, figures);
@@ -298,7 +338,9 @@ ReportSummary write_report(const ReportOptions& options) {
     body += heading("Accuracy beside the papers") + to_html(to_table(accuracies));
     if (!times.rows.empty()) body += heading("Time to accuracy") + to_html(times);
     for (const std::string& line : accuracies.skipped) {
-      if (!line.ends_with(": not finished")) summary.skipped.push_back(line);
+      // Those are on this page elsewhere.
+      if (line.ends_with(": not finished") || line.ends_with(kAnswersNoTask)) continue;
+      summary.skipped.push_back(line);
     }
   }
   for (const Figure& figure : figures) {
@@ -306,6 +348,9 @@ ReportSummary write_report(const ReportOptions& options) {
             picture(options.out / (figure.name + ".svg"), figure.title, summary.pictures);
   }
   if (!found.runs.empty()) body += heading("Runs") + to_html(table_of(found.runs));
+  if (!found.pretrainings.empty()) {
+    body += heading("Pre-trainings") + to_html(table_of_pretrainings(found.pretrainings));
+  }
   for (const Study& study : found.studies) {
     body +=
         heading(study.name) + fmt::format("<p class=\"facts\">{}</p>\n", html_escaped(study.facts));

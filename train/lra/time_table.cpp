@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "data/files/json.hpp"
 #include "train/process/progress.hpp"
 #include "train/runs/time_to_accuracy.hpp"
 
@@ -24,12 +25,19 @@ Cell with_interval(double share, std::int64_t examples) {
   return fmt::format("{:.1f} ± {:.1f}", 100 * share, 196 * error);
 }
 
+/// How long the weights were pre-trained that the run started from.
+Cell pretraining_time(const FinishedRun& run) {
+  const data::Json& facts = run.config["pretraining"];
+  return facts.is_null() ? "–" : duration_text(facts.value("train_seconds", 0.0));
+}
+
 }  // namespace
 
 Table time_table(const std::vector<FinishedRun>& runs) {
   Table table{"time_to_accuracy",
               "Training time until a dev evaluation was above the trivial baseline, above the "
-              "papers' best cell, and at the run's best; the tested weights with a 95 % interval.",
+              "papers' best cell, and at the run's best; the tested weights with a 95 % interval. "
+              "Pre-training came before and is not in these times.",
               {{"task"},
                {"attention"},
                {"settings"},
@@ -38,14 +46,16 @@ Table time_table(const std::vector<FinishedRun>& runs) {
                {"above papers"},
                {"best"},
                {"best dev, %", "{:.2f}"},
-               {"test, %"}},
+               {"test, %"},
+               {"pre-training"}},
               {},
               {}};
   for (const FinishedRun& run : runs) {
     if (!run.times.best) continue;  // of a program that did not note it
     table.add({run.task, run.attention, run.settings, static_cast<double>(run.seed),
                cell_of(run.times.trivial), cell_of(run.times.paper), cell_of(run.times.best),
-               100 * run.times.best->accuracy, with_interval(run.test, run.test_examples)});
+               100 * run.times.best->accuracy, with_interval(run.test, run.test_examples),
+               pretraining_time(run)});
   }
   return table;
 }

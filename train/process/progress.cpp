@@ -58,10 +58,10 @@ void Progress::at(std::string_view what, std::int64_t done, std::int64_t total) 
 }
 
 std::string to_text(const LogPoint& p) {
-  return fmt::format(
-      "step {}/{}  loss {:.4f}  accuracy {:.2f} %  lr {:.2e}  {:.2f} steps/s  {} tokens/s  {} left",
-      p.step, p.steps, p.loss, 100 * p.accuracy, p.lr, p.steps_per_second,
-      grouped(static_cast<std::int64_t>(p.tokens_per_second)), duration_text(p.seconds_left));
+  return fmt::format("step {}/{}  {}  lr {:.2e}  {:.2f} steps/s  {} tokens/s  {} left", p.step,
+                     p.steps, p.scores, p.lr, p.steps_per_second,
+                     grouped(static_cast<std::int64_t>(p.tokens_per_second)),
+                     duration_text(p.seconds_left));
 }
 
 std::string duration_text(double seconds) {

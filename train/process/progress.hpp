@@ -11,7 +11,8 @@ namespace skytape::train {
 /// A log point of the training loop.
 struct LogPoint {
   std::int64_t step = 0, steps = 0;
-  double loss = 0, accuracy = 0, lr = 0;
+  std::string scores;  // "loss 2.1203  accuracy 17.50 %"
+  double lr = 0;
   double steps_per_second = 0, tokens_per_second = 0;
   double seconds_left = 0;
 };

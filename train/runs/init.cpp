@@ -2,23 +2,35 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <regex>
+#include <set>
 #include <vector>
 
 #include "data/files/digest.hpp"
 #include "data/masking.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/run_config.hpp"
 #include "train/formats/safetensors.hpp"
+#include "train/process/progress.hpp"
+#include "train/runs/checkpoint.hpp"
+#include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
 namespace {
 
+using data::Json;
+
+constexpr const char* kTokens = "model.embeddings.word_embeddings.weight";
+
 /// The encoder's own tensors are the same under every method; a method's are named ".attn.".
 bool of_method(const std::string& name) { return name.find(".mha.attn.") != name.npos; }
 bool of_encoder(const std::string& name) { return name.starts_with("model."); }
+/// The head of masked-token prediction, which a pre-training goes on with.
+bool of_masked_head(const std::string& name) { return name.starts_with("masked_head."); }
 /// Tables that the settings say alone: nothing in them was learned.
 bool computed(const std::string& name) {
-  return name == "model.rotary_angles" || name == "model.embeddings.position_waves";
+  return name == "model.rotary_angles" || name == "model.embeddings.position_waves" ||
+         name == "masked_head.grey";
 }
 /// Positions are told in several ways, and not every method takes each: another way starts fresh.
 bool of_positions(const std::string& name) {
@@ -29,22 +41,88 @@ bool of_training(const std::string& name) {
   return name.starts_with("optimizer.") || name.starts_with("train.");
 }
 
+/// What a tensor is listed as: a head as a whole, a layer's part for all layers.
+std::string part_of(const std::string& name) {
+  if (!of_encoder(name)) return name.substr(0, name.find('.'));
+  static const std::regex layer(R"(transformer_\d+)"), end(R"(\.(weight|bias)$)");
+  return std::regex_replace(std::regex_replace(name, layer, "transformer_*"), end, "");
+}
+
+/// "seq_classifer, model.transformer_*.mha.attn.E", each part once.
 std::string listed(const std::vector<std::string>& names) {
-  constexpr std::size_t kShown = 4;
-  if (names.empty()) return "nothing";
   std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
+  std::set<std::string> said;
+  for (const std::string& name : names) {
+    const std::string part = part_of(name);
+    if (!said.insert(part).second) continue;
+    text += (text.empty() ? "" : ", ") + part;
   }
-  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
-  return text;
+  return text.empty() ? "nothing" : text;
+}
+
+/// The config.json that a checkpoint of ours keeps; null in other programs' files.
+Json config_in(const SafetensorsFile& weights) {
+  const auto found = weights.metadata.find("skytape.config");
+  return found == weights.metadata.end() ? Json() : data::try_parse_json(found->second);
+}
+
+/// The first word or integer that two vocabularies have at the same row, but not in common.
+std::string first_other_entry(const Json& there, const Json& here) {
+  for (std::size_t i = 0; i < there.size() && i < here.size(); ++i) {
+    if (there[i] != here[i]) {
+      return fmt::format("entry {} of its vocabulary is {}, this run's is {}", i + 1,
+                         data::json_text(there[i]), data::json_text(here[i]));
+    }
+  }
+  return {};
+}
+
+/// In words, why rows of the two embeddings stand for different tokens; empty if they do not, or if
+/// the file does not say.
+std::string other_tokens(const Json& there, const Json& here) {
+  const auto kind = [](const Json& config) { return config["model"].value("tokens", ""); };
+  if (kind(there).empty()) return {};  // not ours, or of an older program
+  if (kind(there) != kind(here)) {
+    return fmt::format("its rows are {}, this run's are {}", kind(there), kind(here));
+  }
+  const Json& old_words = there["data_provenance"]["vocabulary"];
+  const Json& new_words = here["data_provenance"]["vocabulary"];
+  if (!old_words.is_array() || !new_words.is_array()) return {};
+  return first_other_entry(old_words, new_words);
+}
+
+/// On what a checkpoint was trained, how long and how far; null of weights that are not ours.
+Json training_facts(const SafetensorsFile& weights, const std::filesystem::path& file) {
+  if (config_in(weights).is_null()) return {};
+  const CheckpointFacts saved = read_facts(weights, file);
+  return {{"task", saved.config["data"].value("name", "")},
+          {"attention", saved.config.value("attention", "")},
+          {"steps", saved.state.step},
+          {"tokens", saved.state.tokens},
+          {"train_seconds", saved.state.train_seconds}};
+}
+
+bool was_pretrained(const SafetensorsFile& weights) {
+  const Json config = config_in(weights);
+  return !config.is_null() && is_pretraining(config);
+}
+
+/// "trained on text with softmax, 500 steps in 5 min".
+std::string training_text(const Json& facts) {
+  return fmt::format("trained on {} with {}, {} steps in {}", facts.at("task").get<std::string>(),
+                     facts.at("attention").get<std::string>(),
+                     grouped(facts.at("steps").get<std::int64_t>()),
+                     duration_text(facts.at("train_seconds").get<double>()));
 }
 
 }  // namespace
 
 std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
-  const std::filesystem::path file =
-      std::filesystem::is_directory(run) ? run / "last.safetensors" : run;
+  std::filesystem::path file = std::filesystem::is_directory(run) ? run / "last.safetensors" : run;
+  if (!std::filesystem::exists(file) &&
+      std::filesystem::exists(run / kPretrainingFolder / "last.safetensors")) {
+    file = run / kPretrainingFolder / "last.safetensors";
+  }
   if (!std::filesystem::exists(file)) {
     throw DataError(
         fmt::format("--init {}: no checkpoint there ({} is missing)", run.string(), file.string()));
@@ -55,13 +133,13 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
 bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                     std::int64_t extra_rows) {
   const SafetensorsFile weights = read_safetensors(file);
-  const Tensor* const table = weights.find("model.embeddings.word_embeddings.weight");
+  const Tensor* const table = weights.find(kTokens);
   const std::int64_t needed = data::mask_id(task) + 1;
   return table != nullptr && table->rank() == 2 && needed > task.vocabulary &&
          table->size(0) == needed + extra_rows;
 }
 
-std::string weights_fingerprint(const std::filesystem::path& file) {
+Json init_facts(const std::filesystem::path& file) {
   const SafetensorsFile weights = read_safetensors(file);
   std::uint64_t sum = 0;
   for (const auto& [name, tensor] : weights.tensors) {
@@ -70,16 +148,25 @@ std::string weights_fingerprint(const std::filesystem::path& file) {
     sum = data::checksum(data::as_bytes(name), sum);
     sum = data::checksum({bytes, tensor.bytes()}, sum);
   }
-  return data::to_hex(sum);
+  Json facts = {{"init", data::to_hex(sum)}};
+  if (was_pretrained(weights)) facts["pretraining"] = training_facts(weights, file);
+  return facts;
 }
 
-std::string load_init(const std::filesystem::path& file, nn::Model& model) {
+std::string pretraining_text(const Json& facts) { return "pre-" + training_text(facts); }
+
+std::string load_init(const std::filesystem::path& file, nn::Model& model, const Json& config) {
   const SafetensorsFile weights = read_safetensors(file);
+  const bool predicts = model.config().objective == nn::Objective::predict_masked;
+  const auto taken = [&](const std::string& name) {
+    return of_encoder(name) || (predicts && of_masked_head(name));
+  };
+  const std::string other = other_tokens(config_in(weights), config);
   std::vector<std::string> fresh, unused;
   std::size_t loaded = 0;
   for (Parameter& p : model.parameters().parameters()) {
     if (computed(p.name)) continue;
-    const Tensor* const source = of_encoder(p.name) ? weights.find(p.name) : nullptr;
+    const Tensor* const source = taken(p.name) ? weights.find(p.name) : nullptr;
     const bool optional = !of_encoder(p.name) || of_method(p.name) || !p.trainable ||
                           of_positions(p.name) || p.name.starts_with("model.pooling.");
     if (source == nullptr || (source->shape() != p.shape && of_method(p.name))) {
@@ -89,19 +176,24 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model) {
       fresh.push_back(p.name);
       continue;
     }
-    if (source->shape() != p.shape) {
+    const bool of_tokens = p.name == kTokens && !other.empty();
+    if (source->shape() != p.shape || of_tokens) {
       throw DataError(join("--init ", file.string(), ": tensor ", p.name, " is ", *source,
-                           ", this run's is ", p.value));
+                           ", this run's is ", p.value, of_tokens ? "; " + other : ""));
     }
     p.value.copy_from(source->to(p.value.dtype()).to(p.value.device()));
     ++loaded;
   }
   for (const auto& [name, tensor] : weights.tensors) {
     if (of_training(name) || computed(name)) continue;
-    if (!of_encoder(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
+    if (!taken(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
   }
-  return fmt::format("started from {}: {} tensors loaded; fresh: {}; not used of it: {}",
-                     file.string(), loaded, listed(fresh), listed(unused));
+  const Json facts = training_facts(weights, file);
+  const char* const before = was_pretrained(weights) ? "pre-" : "";
+  return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used of it: {}",
+                     file.string(),
+                     facts.is_null() ? "" : fmt::format(" ({}{})", before, training_text(facts)),
+                     loaded, listed(fresh), listed(unused));
 }
 
 }  // namespace skytape::train

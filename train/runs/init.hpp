@@ -5,13 +5,14 @@
 #include <filesystem>
 #include <string>
 
+#include "data/files/json.hpp"
 #include "data/task.hpp"
 #include "nn/model.hpp"
 
 namespace skytape::train {
 
-/// The checkpoint that `run` stands for: the file itself, or last.safetensors of a run's folder.
-/// DataError if there is none.
+/// The checkpoint that `run` stands for: the file itself, or last.safetensors of a run's folder; of
+/// a run of two phases, before the second has begun, that of the first. DataError if there is none.
 [[nodiscard]] std::filesystem::path checkpoint_in(const std::filesystem::path& run);
 
 /// Whether the embedding of a checkpoint has a row for hidden tokens of the task, `extra_rows` (CLS)
@@ -19,13 +20,21 @@ namespace skytape::train {
 [[nodiscard]] bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                                   std::int64_t extra_rows);
 
-/// Checksum over the weights of a checkpoint: what a run says it started from.
-[[nodiscard]] std::string weights_fingerprint(const std::filesystem::path& file);
+/// What a run's config.json says of the checkpoint that it starts from: "init", a checksum over its
+/// weights, and, where these were pre-trained, "pretraining", on what, how long and how far. They
+/// name no place.
+[[nodiscard]] data::Json init_facts(const std::filesystem::path& file);
 
-/// Copies the embeddings, the encoder's layers and its last norm into the model, and returns one
-/// line about what was loaded, what starts fresh (the head; what a layer's method has of its own,
-/// if the file's has another) and what of the file is not used. DataError naming the tensor if one
-/// of the encoder's own is missing or has another shape.
-[[nodiscard]] std::string load_init(const std::filesystem::path& file, nn::Model& model);
+/// "pre-trained on listops with skyformer, 2,000 steps in 12 min", from the facts "pretraining".
+[[nodiscard]] std::string pretraining_text(const data::Json& facts);
+
+/// Copies the embeddings, the encoder's layers and its last norm into the model, and where both
+/// predict hidden tokens the head of that, and returns one line about what was loaded, what starts
+/// fresh (the task's head; what a layer's method has of its own, if the file's has another) and
+/// what of the file is not used. `config` is the config.json of the run that starts. DataError
+/// naming the tensor and both shapes if one of the encoder's own is missing or has another shape,
+/// or if its rows stand for other tokens.
+[[nodiscard]] std::string load_init(const std::filesystem::path& file, nn::Model& model,
+                                    const data::Json& config);
 
 }  // namespace skytape::train

@@ -8,11 +8,14 @@
 #include "tensor/core/error.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
+#include "train/runs/init.hpp"
 #include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
+namespace {
 
-data::Json result_json(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
+/// What both phases say of their training.
+data::Json facts_of(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
   const double seconds = std::max(o.state.train_seconds, 1e-9);
   const auto precision = std::find_if(config.settings.begin(), config.settings.end(),
                                       [](const Setting& s) { return s.key == "precision"; });
@@ -22,20 +25,12 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
           {"seed", config.seed},
           {"steps", o.state.step},
           {"planned_steps", config.steps()},
-          {"selected_step", o.selected_step},
-          {"dev_accuracy", o.dev.accuracy},
-          {"dev_loss", o.dev.loss},
-          {"dev_examples", o.dev.examples},
-          {"test_accuracy", o.test.accuracy},
-          {"test_loss", o.test.loss},
-          {"test_examples", o.test.examples},
           {"train_seconds", o.state.train_seconds},
           {"loader_wait_seconds", o.state.waited_seconds},
           {"steps_per_second", static_cast<double>(o.state.step) / seconds},
           {"tokens_per_second", static_cast<double>(o.state.tokens) / seconds},
           {"tokens", o.state.tokens},
-          {"time_to_accuracy",
-           to_json(o.state.reached, full_config.at("data").at("name").get<std::string>())},
+          {"dev_examples", o.dev.examples},
           {"peak_bytes", o.peak_bytes},
           {"peak_rss_bytes", peak_resident_bytes()},
           {"parameters", o.parameters},
@@ -45,52 +40,99 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
             {"replayed", o.steps.replayed},
             {"direct", o.steps.direct}}},
           {"precision", precision == config.settings.end() ? "fp32" : precision->value},
-          {"trivial_floor", trivial_baseline(config.task->name).accuracy},
           {"revision", revision()},
           {"data", full_config.at("data")},
           {"settings", full_config.at("settings")},
           {"machine", full_config.at("machine")}};
 }
 
+std::string in_percent(const data::Json& share) {
+  return fmt::format("{:.2f} %", 100 * share.get<double>());
+}
+
+[[noreturn]] void lacks(const std::filesystem::path& file, const char* expected, const char* key) {
+  throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), expected, key));
+}
+using Keys = std::initializer_list<const char*>;
+void require_names(const data::Json& result, const std::filesystem::path& file, Keys keys) {
+  for (const char* key : keys) {
+    if (!result.contains(key) || !result[key].is_string()) lacks(file, "name", key);
+  }
+}
+void require_numbers(const data::Json& result, const std::filesystem::path& file, Keys keys) {
+  for (const char* key : keys) {
+    if (!result.contains(key) || !result[key].is_number()) lacks(file, "number", key);
+  }
+}
+void require_shares(const data::Json& result, const std::filesystem::path& file, Keys keys) {
+  for (const char* key : keys) {
+    const double share =
+        result.contains(key) && result[key].is_number() ? result[key].get<double>() : -1;
+    if (!(share >= 0 && share <= 1)) lacks(file, "share in 0..1", key);
+  }
+}
+
+/// "dev accuracy 40.20 %, test accuracy 39.80 % (weights of step 500 of 600)"; of a pre-training
+/// what it found of dev's hidden tokens.
+std::string scores_of(const data::Json& r) {
+  if (!is_pretraining(r)) {
+    return fmt::format("dev accuracy {}, test accuracy {} (weights of step {} of {})",
+                       in_percent(r["dev_accuracy"]), in_percent(r["test_accuracy"]),
+                       r["selected_step"].get<std::int64_t>(), r["steps"].get<std::int64_t>());
+  }
+  std::string text = fmt::format("masked accuracy {} on dev", in_percent(r["masked_accuracy"]));
+  if (r.contains("perplexity")) {
+    text += fmt::format(", perplexity {:.3f}", r["perplexity"].get<double>());
+  }
+  return text + fmt::format(" ({} steps)", grouped(r["steps"].get<std::int64_t>()));
+}
+
+}  // namespace
+
+data::Json result_json(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
+  data::Json result = facts_of(config, full_config, o);
+  result["selected_step"] = o.selected_step;
+  result["dev_accuracy"] = o.dev.accuracy;
+  result["dev_loss"] = o.dev.loss;
+  result["test_accuracy"] = o.test.accuracy;
+  result["test_loss"] = o.test.loss;
+  result["test_examples"] = o.test.examples;
+  result["time_to_accuracy"] =
+      to_json(o.state.reached, full_config.at("data").at("name").get<std::string>());
+  result["trivial_floor"] = trivial_baseline(config.task->name).accuracy;
+  if (full_config.contains("pretraining")) result["pretraining"] = full_config["pretraining"];
+  return result;
+}
+
 data::Json pretraining_result_json(const RunConfig& config, const data::Json& full_config,
-                                   const RunState& state, const Evaluation& dev) {
-  return {{"task", full_config.at("data").at("name")},
-          {"attention", config.method->name},
-          {"recipe", config.recipe},
-          {"seed", config.seed},
-          {"phase", "pretraining"},
-          {"steps", state.step},
-          {"train_seconds", state.train_seconds},
-          {"tokens", state.tokens},
-          {"masked_loss", dev.loss},
-          {"masked_accuracy", dev.accuracy},
-          {"dev_examples", dev.examples},
-          {"revision", revision()},
-          {"data", full_config.at("data")},
-          {"settings", full_config.at("settings")},
-          {"machine", full_config.at("machine")}};
+                                   const Outcome& o) {
+  data::Json result = facts_of(config, full_config, o);
+  result["phase"] = "pretraining";
+  result["masked_loss"] = o.dev.loss;
+  result["masked_accuracy"] = o.dev.accuracy;
+  return result;
 }
 
 data::Json read_result(const std::filesystem::path& file) {
   data::Json result = read_json(file);
-  const auto lacks = [&](const char* key, const char* expected) {
-    throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), expected, key));
-  };
-  for (const char* key : {"task", "attention", "recipe"}) {
-    if (!result.contains(key) || !result[key].is_string()) lacks(key, "name");
-  }
-  for (const char* key : {"seed", "steps", "selected_step", "train_seconds", "steps_per_second",
-                          "tokens_per_second", "peak_bytes"}) {
-    if (!result.contains(key) || !result[key].is_number()) lacks(key, "number");
-  }
-  for (const char* key : {"dev_accuracy", "test_accuracy"}) {
-    const double share =
-        result.contains(key) && result[key].is_number() ? result[key].get<double>() : -1;
-    if (!(share >= 0 && share <= 1)) lacks(key, "share in 0..1");
-  }
+  require_names(result, file, {"task", "attention", "recipe"});
+  require_numbers(result, file,
+                  {"seed", "steps", "selected_step", "train_seconds", "steps_per_second",
+                   "tokens_per_second", "peak_bytes"});
+  require_shares(result, file, {"dev_accuracy", "test_accuracy"});
   for (const char* key : {"settings", "data"}) {
-    if (!result.contains(key) || !result[key].is_object()) lacks(key, "object");
+    if (!result.contains(key) || !result[key].is_object()) lacks(file, "object", key);
   }
+  return result;
+}
+
+data::Json read_pretraining_result(const std::filesystem::path& file) {
+  data::Json result = read_json(file);
+  require_names(result, file, {"task", "attention"});
+  require_numbers(result, file,
+                  {"steps", "train_seconds", "steps_per_second", "tokens_per_second", "peak_bytes",
+                   "masked_loss"});
+  require_shares(result, file, {"masked_accuracy"});
   return result;
 }
 
@@ -100,7 +142,7 @@ std::optional<data::Json> finished_result(const std::filesystem::path& folder,
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
     if (!first_difference(read_json(config), full_config).empty()) return {};
-    if (is_pretraining(full_config)) return read_json(result);
+    if (is_pretraining(full_config)) return read_pretraining_result(result);
     return read_result(result);
   } catch (const DataError&) {
     return {};
@@ -108,15 +150,14 @@ std::optional<data::Json> finished_result(const std::filesystem::path& folder,
 }
 
 void print_result(const data::Json& r, const std::filesystem::path& file) {
-  fmt::print(
-      "{} {}: dev accuracy {:.2f} %, test accuracy {:.2f} % (weights of step {} of {})\n"
-      "trained {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB; {}\n",
-      r["task"].get<std::string>(), r["attention"].get<std::string>(),
-      100 * r["dev_accuracy"].get<double>(), 100 * r["test_accuracy"].get<double>(),
-      r["selected_step"].get<std::int64_t>(), r["steps"].get<std::int64_t>(),
-      duration_text(r["train_seconds"].get<double>()), r["steps_per_second"].get<double>(),
-      grouped(static_cast<std::int64_t>(r["tokens_per_second"].get<double>())),
-      1e-6 * r["peak_bytes"].get<double>(), file.string());
+  const data::Json& before = r["pretraining"];
+  fmt::print("{} {}: {}\n{} {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB{}; {}\n",
+             r["task"].get<std::string>(), r["attention"].get<std::string>(), scores_of(r),
+             is_pretraining(r) ? "pre-trained" : "trained",
+             duration_text(r["train_seconds"].get<double>()), r["steps_per_second"].get<double>(),
+             grouped(static_cast<std::int64_t>(r["tokens_per_second"].get<double>())),
+             1e-6 * r["peak_bytes"].get<double>(),
+             before.is_null() ? "" : "; before it, " + pretraining_text(before), file.string());
 }
 
 std::string baseline_warning(const RunConfig& config, const Evaluation& test) {

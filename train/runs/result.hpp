@@ -28,6 +28,8 @@ struct Outcome {
 
 /// A result.json. DataError naming the file if it is missing, broken, or lacks a figure.
 [[nodiscard]] data::Json read_result(const std::filesystem::path& file);
+/// The same of a pre-training.
+[[nodiscard]] data::Json read_pretraining_result(const std::filesystem::path& file);
 
 /// The result of a run folder that is finished under this configuration, of which task, attention,
 /// recipe, seed, settings and data count. Nothing if there is none, or a broken one: the run goes
@@ -35,13 +37,13 @@ struct Outcome {
 [[nodiscard]] std::optional<data::Json> finished_result(const std::filesystem::path& folder,
                                                         const data::Json& full_config);
 
-/// The figures of a result on stdout.
+/// The figures of a result, of the task or of pre-training, on stdout.
 void print_result(const data::Json& result, const std::filesystem::path& file);
 
-/// result.json of a pre-training: steps, time, tokens, and the loss over the hidden tokens of dev.
+/// result.json of a pre-training, whose dev evaluation is over hidden tokens; it has no test.
 [[nodiscard]] data::Json pretraining_result_json(const RunConfig& config,
                                                  const data::Json& full_config,
-                                                 const RunState& state, const Evaluation& dev);
+                                                 const Outcome& outcome);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.
 [[nodiscard]] std::string baseline_warning(const RunConfig& config, const Evaluation& test);

@@ -51,6 +51,7 @@ void clean(const fs::path& folder, bool all) {
 std::string event_of(const Json& metric) {
   std::string group = metric.value("kind", "train");
   if (metric.contains("split")) group = metric["split"].get<std::string>();
+  if (metric.contains("phase")) group = metric["phase"].get<std::string>() + "/" + group;
   std::vector<Scalar> scalars;
   for (const auto& [key, value] : metric.items()) {
     if (!value.is_number() || key == "step" || key == "time") continue;

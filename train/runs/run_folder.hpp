@@ -30,6 +30,9 @@ class AppendFile {
   int file_ = -1;
 };
 
+/// Inside the folder of a run of two phases: the folder of the first, a run of its own.
+inline constexpr const char* kPretrainingFolder = "pretraining";
+
 class RunFolder {
  public:
   enum class Existing { refuse, resume, replace };
@@ -54,7 +57,8 @@ class RunFolder {
   void start_metrics(std::int64_t step);
 
   /// One object for metrics.jsonl: "kind" (train, eval, final), "step", numbers. Adds "time" and
-  /// mirrors every number to TensorBoard as "<kind or split>/<key>".
+  /// mirrors every number to TensorBoard as "<kind or split>/<key>", behind "<phase>/" if it says
+  /// one.
   void add_metric(data::Json metric);
 
   /// Writes `json` to a file of the folder, whole or not at all.

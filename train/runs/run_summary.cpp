@@ -9,7 +9,9 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/recipes.hpp"
+#include "train/config/run_config.hpp"
 #include "train/process/progress.hpp"
+#include "train/runs/init.hpp"
 #include "train/runs/run_folder.hpp"
 #include "train/runs/time_to_accuracy.hpp"
 
@@ -67,28 +69,15 @@ Cell after(const std::optional<Moment>& moment) {
   return fmt::format("{}, step {}", duration_text(moment->seconds), grouped(moment->step));
 }
 
-void fill(Table& table, const Json& config, const Json& result, const Metrics& metrics) {
+Cell number(const Json& object, const char* key, const char* format) {
+  if (!object.is_object() || !object.contains(key)) return {};
+  return fmt::format(fmt::runtime(format), object.at(key).get<double>());
+}
+
+/// What the run reached on its task.
+void add_accuracies(Table& table, const std::string& task, const Json& result,
+                    const Metrics& metrics) {
   const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
-  const auto number = [](const Json& object, const char* key, const char* format) -> Cell {
-    if (!object.is_object() || !object.contains(key)) return {};
-    return fmt::format(fmt::runtime(format), object.at(key).get<double>());
-  };
-  const std::string task = config.at("task").get<std::string>();
-  row("data", config.at("data").at("name").get<std::string>());
-  row("attention", config.at("attention").get<std::string>());
-  row("recipe", config.at("recipe").get<std::string>());
-  row("set by the user", chosen_settings(config.at("settings")));
-  row("seed", std::to_string(config.at("seed").get<std::uint64_t>()));
-  row("device", config.at("device").get<std::string>());
-  row("machine", config.at("machine").at("cpu").get<std::string>());
-  row("revision", config.at("revision").get<std::string>());
-  row("state", result.is_null() ? "not finished" : "finished");
-  const Json& last = result.is_null() ? metrics.last : result.at("steps");
-  row("steps", last.is_null()     ? Cell()
-               : last.is_object() ? Cell(grouped(last.at("step").get<std::int64_t>()))
-                                  : Cell(grouped(last.get<std::int64_t>())));
-  row("planned steps", grouped(planned_steps(config)));
-  row("parameters", number(result, "parameters", "{:.0f}"));
   row("best dev accuracy",
       at_step(percent(metrics.most_accurate, "accuracy"), metrics.most_accurate));
   row("lowest dev loss",
@@ -101,13 +90,52 @@ void fill(Table& table, const Json& config, const Json& result, const Metrics& m
   const TimeToAccuracy times = time_to_accuracy_from(result["time_to_accuracy"]);
   row("above that after", after(times.trivial));
   row("above the papers' best cell after", after(times.paper));
+}
+
+/// What a pre-training found of the hidden tokens of dev.
+void add_masked(Table& table, const Metrics& metrics) {
+  const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
+  row("best masked accuracy",
+      at_step(percent(metrics.most_accurate, "accuracy"), metrics.most_accurate));
+  row("lowest masked loss",
+      at_step(number(metrics.lowest_loss, "loss", "{:.4f}"), metrics.lowest_loss));
+  row("its perplexity", number(metrics.lowest_loss, "perplexity", "{:.3f}"));
+}
+
+void fill(Table& table, const Json& config, const Json& result, const Metrics& metrics) {
+  const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
+  const std::string task = config.at("task").get<std::string>();
+  const bool pretraining = is_pretraining(config);
+  row("data", config.at("data").at("name").get<std::string>());
+  row("attention", config.at("attention").get<std::string>());
+  row("recipe", config.at("recipe").get<std::string>());
+  row("set by the user", chosen_settings(config.at("settings")));
+  row("seed", std::to_string(config.at("seed").get<std::uint64_t>()));
+  row("device", config.at("device").get<std::string>());
+  row("machine", config.at("machine").at("cpu").get<std::string>());
+  row("revision", config.at("revision").get<std::string>());
+  if (pretraining) row("phase", "pre-training");
+  const Json& before = config["pretraining"];
+  if (!before.is_null()) row("started from weights", pretraining_text(before));
+  row("state", result.is_null() ? "not finished" : "finished");
+  const Json& last = result.is_null() ? metrics.last : result.at("steps");
+  row("steps", last.is_null()     ? Cell()
+               : last.is_object() ? Cell(grouped(last.at("step").get<std::int64_t>()))
+                                  : Cell(grouped(last.get<std::int64_t>())));
+  row("planned steps", grouped(planned_steps(config)));
+  row("parameters", number(result, "parameters", "{:.0f}"));
+  if (pretraining) {
+    add_masked(table, metrics);
+  } else {
+    add_accuracies(table, task, result, metrics);
+  }
   row("training time",
       result.is_null() ? Cell() : Cell(duration_text(result.at("train_seconds").get<double>())));
   const Json& speed = result.is_null() ? metrics.last : result;
   row("steps/s", number(speed, "steps_per_second", "{:.2f}"));
   row("tokens/s", number(speed, "tokens_per_second", "{:.0f}"));
   row("peak memory",
-      !result.contains("peak_bytes")  // null, or a pre-training's
+      !result.contains("peak_bytes")  // not finished
           ? Cell()
           : Cell(fmt::format("{:.1f} MB", 1e-6 * result.at("peak_bytes").get<double>())));
 }
@@ -135,12 +163,13 @@ Table run_summary(const fs::path& folder) {
 }
 
 std::int64_t planned_steps(const Json& config) {
-  const Json& value = config["settings"]["steps"]["value"];
+  const char* const key = is_pretraining(config) ? "pretrain_steps" : "steps";
+  const Json& value = config["settings"][key]["value"];
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   std::int64_t steps = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
   if (error != std::errc{} || stop != text.data() + text.size()) {
-    throw DataError("config.json: the setting 'steps' is no number");
+    throw DataError(fmt::format("config.json: the setting '{}' is no number", key));
   }
   return steps;
 }

@@ -13,11 +13,11 @@
 namespace skytape::train {
 namespace {
 
-/// Hides tokens of a batch whose first example has that number in its split; every target counts
-/// one. Returns their number.
-std::int64_t hide_for_evaluation(data::Batch& batch, std::int64_t first,
-                                 const data::MaskingOptions& masking) {
-  hide_tokens(batch, first, masking);
+/// Hides tokens of a batch, the same ones of an example in every pass; every target counts one.
+/// Returns their number.
+std::int64_t hide_for_evaluation(data::Batch& batch, data::MaskingOptions masking) {
+  masking.seed = fork(Random{masking.seed, {}}, Purpose::evaluate).key;
+  hide_tokens(batch, masking);
   std::int64_t count = 0;
   for (std::vector<float>& weights : batch.target_weight) {
     for (float& weight : weights) {
@@ -81,7 +81,7 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   while (const data::Batch* batch = loader.next()) {
     if (options.masking) {
       hidden = *batch;
-      counted += hide_for_evaluation(hidden, result.examples, *options.masking);
+      counted += hide_for_evaluation(hidden, *options.masking);
       batch = &hidden;
     } else {
       counted += batch->size;

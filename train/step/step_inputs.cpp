@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "data/masking.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/gemm/precision.hpp"
 
@@ -25,13 +26,12 @@ std::int64_t cell_bytes(const Microbatch& microbatch) {
 std::int64_t label_bytes(const Microbatch& microbatch) {
   return align(4 * std::ssize(microbatch.rows));
 }
-/// Bytes of one array of targets, `targets` places a sequence.
-std::int64_t target_bytes(const Microbatch& microbatch, std::int64_t targets) {
-  return align(4 * std::ssize(microbatch.rows) * targets);
+/// Bytes of one array of targets, where `rate` of the tokens have some.
+std::int64_t target_bytes(const Microbatch& microbatch, double rate) {
+  return align(4 * std::ssize(microbatch.rows) * data::most_targets(rate, microbatch.width));
 }
-std::int64_t microbatch_bytes(const Microbatch& microbatch, std::int64_t towers,
-                              std::int64_t targets) {
-  return towers * (2 * cell_bytes(microbatch) + 3 * target_bytes(microbatch, targets)) +
+std::int64_t microbatch_bytes(const Microbatch& microbatch, std::int64_t towers, double rate) {
+  return towers * (2 * cell_bytes(microbatch) + 3 * target_bytes(microbatch, rate)) +
          label_bytes(microbatch);
 }
 
@@ -59,13 +59,15 @@ void write_microbatch(const data::Batch& batch, const Microbatch& microbatch,
     std::memcpy(to, &batch.labels[static_cast<std::size_t>(row)], sizeof(std::int32_t));
     to += sizeof(std::int32_t);
   }
-  if (batch.targets == 0) return;
+  if (batch.target_rate == 0) return;
   to = start + microbatch_bytes(microbatch, batch.towers, 0);
+  // A narrow microbatch has no room for more targets than its width can have.
+  const std::int64_t room = data::most_targets(batch.target_rate, microbatch.width);
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    const std::int64_t step = target_bytes(microbatch, batch.targets);
-    write_rows(batch.target_at[t], batch.targets, microbatch, batch.targets, to);
-    write_rows(batch.target_ids[t], batch.targets, microbatch, batch.targets, to + step);
-    write_rows(batch.target_weight[t], batch.targets, microbatch, batch.targets, to + 2 * step);
+    const std::int64_t step = target_bytes(microbatch, batch.target_rate);
+    write_rows(batch.target_at[t], batch.targets, microbatch, room, to);
+    write_rows(batch.target_ids[t], batch.targets, microbatch, room, to + step);
+    write_rows(batch.target_weight[t], batch.targets, microbatch, room, to + 2 * step);
     to += 3 * step;
   }
 }
@@ -79,7 +81,7 @@ void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>
   for (Microbatch microbatch : microbatches) {
     begins_.push_back(widest);
     microbatch.width = std::max(microbatch.width, batch.nominal_length);
-    widest += microbatch_bytes(microbatch, batch.towers, batch.targets);
+    widest += microbatch_bytes(microbatch, batch.towers, batch.target_rate);
   }
   if (static_cast<std::size_t>(widest) <= capacity_) return;
   capacity_ = static_cast<std::size_t>(widest);
@@ -93,7 +95,7 @@ void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbat
   microbatches_ = std::move(microbatches);
   towers_ = batch.towers;
   examples_ = batch.size;
-  targets_ = batch.targets;
+  target_rate_ = batch.target_rate;
   std::byte* const to = staging_->host();
   std::memcpy(to + kHyper, numbers.hyper.data(), sizeof(numbers.hyper));
   const auto step = static_cast<std::int32_t>(numbers.step);
@@ -106,7 +108,7 @@ void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbat
   std::int64_t end = kMicrobatches;
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     write_microbatch(batch, microbatches_[i], to + begins_[i]);
-    end = begins_[i] + microbatch_bytes(microbatches_[i], towers_, targets_);
+    end = begins_[i] + microbatch_bytes(microbatches_[i], towers_, target_rate_);
   }
   staging_->send(static_cast<std::size_t>(end));
 }
@@ -125,13 +127,14 @@ Feed StepInputs::feed(std::size_t index) const {
     at += 2 * cell_bytes(microbatch);
   }
   feed.labels = place.view(at, {examples}, DType::i32);
-  if (targets_ == 0) return feed;
+  if (target_rate_ == 0) return feed;
   at = begins_[index] + microbatch_bytes(microbatch, towers_, 0);
-  const std::int64_t step = target_bytes(microbatch, targets_);
+  const std::int64_t step = target_bytes(microbatch, target_rate_);
+  const std::int64_t room = data::most_targets(target_rate_, microbatch.width);  // P
   for (std::size_t t = 0; t < static_cast<std::size_t>(towers_); ++t) {
-    feed.targets.at[t] = place.view(at, {examples, targets_}, DType::i32);
-    feed.targets.ids[t] = place.view(at + step, {examples, targets_}, DType::i32);
-    feed.targets.weight[t] = place.view(at + 2 * step, {examples, targets_}, DType::f32);
+    feed.targets.at[t] = place.view(at, {examples, room}, DType::i32);
+    feed.targets.ids[t] = place.view(at + step, {examples, room}, DType::i32);
+    feed.targets.weight[t] = place.view(at + 2 * step, {examples, room}, DType::f32);
     at += 3 * step;
   }
   return feed;
@@ -146,7 +149,7 @@ std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
           places_,
           towers_,
           examples_,
-          targets_,
+          data::most_targets(target_rate_, microbatch.width),
           std::ssize(microbatches_),
           static_cast<std::int64_t>(index),
           begins_[index],

@@ -57,7 +57,8 @@ class StepInputs {
   std::size_t capacity_ = 0;
   std::vector<Microbatch> microbatches_;
   std::vector<std::int64_t> begins_;  // bytes before each microbatch's numbers
-  std::int64_t towers_ = 1, examples_ = 0, targets_ = 0;
+  std::int64_t towers_ = 1, examples_ = 0;
+  double target_rate_ = 0;  // share of a sequence's tokens that have targets
 };
 
 /// One microbatch alone.

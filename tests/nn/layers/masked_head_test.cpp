@@ -76,6 +76,59 @@ TEST_CASE("the masked head passes gradcheck for ids and for pixels") {
   }
 }
 
+TEST_CASE("the masked loss of a whole model passes gradcheck: its table is read twice") {
+  for (const bool pixels : {false, true}) {
+    CAPTURE(pixels);
+    nn::ModelConfig config = masked_model();
+    config.pixels = pixels;
+    config.towers = pixels ? 1 : 2;
+    nn::Model model(config, DType::f64, Device::cpu, 3);
+    nn::ModelInput input;
+    nn::MaskedTargets targets;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(config.towers); ++t) {
+      input.ids[t] = integers({1, 2, 15, 4, 5, 6, 15, 8, 9, 1, 15, 3, 0, 0, 0, 0}, {2, 8});
+      input.mask[t] = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);
+      for (int j = 12; j < 16; ++j) input.mask[t].data<double>()[j] = 0;
+      targets.at[t] = integers({2, 6, 2, 0}, {2, 2});
+      targets.ids[t] = integers({3, 7, 2, 0}, {2, 2});
+      targets.weight[t] = Tensor::full({2, 2}, 1.0 / 3, DType::f64, Device::cpu);
+      targets.weight[t].data<double>()[3] = 0;  // the second sequence has one target
+    }
+    std::vector<Parameter*> parameters;
+    for (Parameter& p : model.parameters().parameters()) {
+      if (p.trainable) parameters.push_back(&p);
+    }
+    GradcheckOptions options;
+    options.all_coordinates_below = 1;  // directions only: there are many parameters
+    options.directions = 2;
+    const GradcheckReport report =
+        gradcheck([&](Tape& tape,
+                      std::span<const Var>) { return model.masked(tape, input, targets, {}).loss; },
+                  {}, options, {}, parameters);
+    CHECK_MESSAGE(report.passed, report.to_string());
+  }
+}
+
+TEST_CASE("the masked head gives on every device what it gives in f64 on the CPU") {
+  for (const bool pixels : {false, true}) {
+    CAPTURE(pixels);
+    Fixture exact(pixels);
+    Tape tape(Tape::Mode::eval);
+    const auto expected = exact.answers(tape);
+    const std::vector<double> losses = expected.losses.value().to_vector();
+    test::for_each_device([&](Device device) {
+      Fixture f(pixels, DType::f32, device);
+      Tape own(Tape::Mode::eval);
+      const auto answers = f.answers(own);
+      CHECK(answers.correct.to_vector() == expected.correct.to_vector());
+      const std::vector<double> found = answers.losses.value().to_vector();
+      for (std::size_t i = 0; i < losses.size(); ++i) {
+        CHECK(found[i] == doctest::Approx(losses[i]).epsilon(1e-5));
+      }
+    });
+  }
+}
+
 TEST_CASE("the masked head knows what is right, and reads hidden places alone") {
   Fixture f(false);
   Tape tape(Tape::Mode::eval);

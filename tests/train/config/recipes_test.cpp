@@ -439,3 +439,53 @@ TEST_CASE("precisions have three names") {
   CHECK_THROWS_WITH_AS((void)parse_precision("fp16"),
                        "precision: expected fp32, tf32 or bf16, got fp16", UsageError);
 }
+
+TEST_CASE("pre-training grows lengths over the same share of its own steps") {
+  const RunConfig config = resolve(choices({{"pretrain_steps", "300", "--set"},
+                                            {"steps", "3000", "--steps"},
+                                            {"length_warmup", "2000", "--set"},
+                                            {"length_hold", "500", "--set"}}));
+  const RunConfig first = pretraining_of(config);
+  CHECK(first.steps() == 300);
+  CHECK(first.batches.grow_steps == 200);
+  CHECK(first.batches.grow_hold == 50);
+  CHECK(pretraining_of(first).batches.grow_steps == 200);  // the phase of a phase is the same
+  const RunConfig saved = config_from_json(to_json(first), "config.json");
+  CHECK(saved.batches.grow_steps == 200);
+  CHECK(saved.schedule.steps == 300);
+}
+
+TEST_CASE(
+    "a short pre-training warms up over a tenth of its steps unless the user says otherwise") {
+  const auto warmup = [](std::vector<Choice> values) {
+    return setting(resolve(choices(std::move(values))), "pretrain_warmup");
+  };
+  CHECK(warmup({}).value == "100");
+  CHECK(warmup({{"pretrain_steps", "5000", "--set"}}).value == "100");
+  CHECK(warmup({{"pretrain_steps", "400", "--set"}}).value == "40");
+  CHECK(warmup({{"pretrain_steps", "400", "--set"}}).origin ==
+        "100 steps, scaled to a tenth of 400");
+  CHECK(warmup({{"pretrain_steps", "3", "--set"}}).value == "2");
+  CHECK(warmup({{"pretrain_steps", "400", "--set"}, {"pretrain_warmup", "300", "--set"}}).value ==
+        "300");
+  CHECK_THROWS_WITH_AS(
+      (void)warmup({{"pretrain_steps", "400", "--set"}, {"pretrain_warmup", "500", "--set"}}),
+      doctest::Contains("at most pretrain_steps = 400, got 500"), UsageError);
+}
+
+TEST_CASE("hidden tokens are replaced by tokens that the run has, and by none else") {
+  const auto masking = [](const char* task, const char* drop_close) {
+    Choices c = choices();
+    c.task = task;
+    if (*drop_close != 0) c.values = {{"drop_close", drop_close, "--set"}};
+    return resolve(c).pretraining.masking;
+  };
+  CHECK(masking("listops", "0").first_id == 1);
+  CHECK(masking("listops", "0").end_id == 16);
+  CHECK(masking("listops", "0").mask_id == 31);
+  CHECK(masking("listops", "1").end_id == 15);  // no `]`
+  CHECK(masking("text", "").first_id == 1);
+  CHECK(masking("text", "").end_id == 257);
+  CHECK(masking("image", "").first_id == 0);
+  CHECK(masking("image", "").end_id == 256);
+}

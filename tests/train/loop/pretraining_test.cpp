@@ -1,5 +1,6 @@
 // Self-pre-training through the program: two phases in one folder, or two runs.
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <thread>
@@ -8,6 +9,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
+#include "train/runs/run_folder.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -35,23 +37,14 @@ struct Workshop {
 
   [[nodiscard]] Words arguments(const std::string& command, const std::string& name, int steps,
                                 const Words& more = {}) const {
-    Words all = {command,
-                 "--task",
-                 "listops",
-                 "--out",
-                 run(name),
-                 "--threads",
-                 "1",
-                 "--device",
-                 "cpu",
-                 "--batch",
-                 "4",
-                 "--features",
-                 "8",
-                 "--log-every",
-                 "2",
-                 "--steps",
-                 std::to_string(steps)};
+    const auto says = [&](const char* flag) {
+      return std::find(more.begin(), more.end(), flag) != more.end();
+    };
+    Words all = {command,    "--out",       run(name), "--threads", "1",
+                 "--device", "cpu",         "--batch", "4",         "--features",
+                 "8",        "--log-every", "2",       "--steps",   std::to_string(steps)};
+    if (!says("--task")) all = all + Words{"--task", "listops"};
+    if (!says("--data")) all = all + Words{"--data", data.string()};
     for (const std::string set : {"max_length=64", "width=8", "ff_width=8", "eval_every=3",
                                   "checkpoint_every=2", "eval_examples=8"}) {
       const std::string key = set.substr(0, set.find('=') + 1);
@@ -63,8 +56,7 @@ struct Workshop {
   }
   [[nodiscard]] Finished start(const std::string& command, const std::string& name, int steps,
                                const Words& more = {}) const {
-    return run_program(folder.path(),
-                       arguments(command, name, steps, Words{"--data", data.string()} + more));
+    return run_program(folder.path(), arguments(command, name, steps, more));
   }
 };
 
@@ -77,15 +69,14 @@ TEST_CASE("pre-training and training in one folder resume bit for bit in either 
   const Workshop w;
   const Finished whole = w.start("train", "whole", 6, kTwoPhases);
   REQUIRE_MESSAGE(whole.code == 0, whole.err);
-  CHECK(says(whole.err, "perplexity of hidden tokens"));
+  CHECK(says(whole.err, "pre-training: 15 % of the tokens of train are hidden, and predicted"));
+  CHECK(says(whole.err, "perplexity"));
   CHECK(says(whole.err, "started from"));
+  CHECK(says(whole.out, "masked accuracy"));
   CHECK(fs::exists(w.run("whole") + "/result.json"));
-  const auto first = data::parse_json(read_file(w.run("whole") + "/pretraining/result.json"));
-  CHECK(first.at("steps") == 5);
-  CHECK(first.at("masked_loss").get<double>() > 0);
-  CHECK(!first.contains("test_accuracy"));
 
   for (const Words& stop : {Words{"--stop-after", "3"},                 // in the first phase
+                            Words{"--stop-after", "5", "--resume"},     // between the two
                             Words{"--stop-after", "8", "--resume"}}) {  // in the second
     const Finished part = w.start("train", "parts", 6, kTwoPhases + stop);
     REQUIRE_MESSAGE(part.code == 0, part.err);
@@ -96,6 +87,67 @@ TEST_CASE("pre-training and training in one folder resume bit for bit in either 
   for (const char* file : {"/last.safetensors", "/pretraining/last.safetensors"}) {
     CHECK(same_tensors(w.run("whole") + file, w.run("parts") + file));
   }
+}
+
+TEST_CASE("result, metrics and TensorBoard say which phase they are of") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.start("train", "run", 6, kTwoPhases).code == 0);
+  const fs::path run = w.run("run"), phase = run / "pretraining";
+
+  const auto first = data::parse_json(read_file(phase / "result.json"));
+  CHECK(first.at("phase") == "pretraining");
+  CHECK(first.at("steps") == 5);
+  CHECK(first.at("masked_loss").get<double>() > 0);
+  CHECK(first.at("perplexity").get<double>() ==
+        doctest::Approx(std::exp(first.at("masked_loss").get<double>())));
+  CHECK(first.at("steps_per_second").get<double>() > 0);
+  CHECK(!first.contains("test_accuracy"));
+  const auto second = data::parse_json(read_file(run / "result.json"));
+  CHECK(second.at("pretraining").at("steps") == 5);
+  CHECK(second.at("pretraining").at("task") == "listops");
+  CHECK(second.at("pretraining").at("train_seconds").get<double>() > 0);
+
+  const auto lines = train::read_metrics(phase / "metrics.jsonl");
+  CHECK(lines.size() > 3);
+  for (const data::Json& line : lines) {
+    CHECK(line.at("phase") == "pretraining");
+    CHECK(line.at("perplexity").get<double>() ==
+          doctest::Approx(std::exp(line.at("loss").get<double>())));
+  }
+  for (const data::Json& line : train::read_metrics(run / "metrics.jsonl")) {
+    CHECK_FALSE(line.contains("phase"));
+  }
+  for (const auto& file : fs::directory_iterator(phase)) {
+    if (!file.path().filename().string().starts_with("events.")) continue;
+    const std::string events = read_file(file);
+    CHECK(says(events, "pretraining/train/perplexity"));
+    CHECK(says(events, "pretraining/dev/accuracy"));
+  }
+  const Finished told = run_program(w.folder.path(), {"info", "run", phase});
+  CHECK(says(told.out, "best masked accuracy"));
+  CHECK(says(run_program(w.folder.path(), {"info", "run", run}).out, "pre-trained on listops"));
+}
+
+TEST_CASE("a second phase that has begun needs no first, and --force forgets both") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.start("train", "whole", 6, kTwoPhases).code == 0);
+  REQUIRE(w.start("train", "part", 6, kTwoPhases + Words{"--stop-after", "7"}).code == 0);
+  fs::remove_all(w.run("part") + "/pretraining");
+  const Finished rest = w.start("train", "part", 6, kTwoPhases + Words{"--resume"});
+  REQUIRE_MESSAGE(rest.code == 0, rest.err);
+  CHECK_FALSE(fs::exists(w.run("part") + "/pretraining"));
+  CHECK(same_tensors(w.run("whole") + "/last.safetensors", w.run("part") + "/last.safetensors"));
+
+  // Of another seed, and stopped in the first phase: nothing of the finished run is left to go on.
+  const Words other = kTwoPhases + Words{"--seed", "7"};
+  REQUIRE(w.start("train", "part", 6, other + Words{"--force", "--stop-after", "3"}).code == 0);
+  CHECK_FALSE(fs::exists(w.run("part") + "/last.safetensors"));
+  const Finished forced = w.start("train", "part", 6, other + Words{"--resume"});
+  CHECK_MESSAGE(forced.code == 0, forced.err);
+  REQUIRE(w.start("train", "other", 6, other).code == 0);
+  CHECK(same_tensors(w.run("other") + "/last.safetensors", w.run("part") + "/last.safetensors"));
 }
 
 TEST_CASE("two runs, pretrain and train --init, give what one run of two phases gives") {
@@ -115,26 +167,51 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
 
   const Finished second = w.start("train", "second", 6, {"--init", w.run("first")});
   REQUIRE_MESSAGE(second.code == 0, second.err);
-  CHECK(says(second.err, "fresh: seq_classifer"));
+  CHECK(says(second.err, "fresh: seq_classifer; not used of it: masked_head\n"));
+  CHECK(says(second.err, "(pre-trained on listops with skyformer, 5 steps"));
   CHECK(same_tensors(w.run("second") + "/last.safetensors", w.run("whole") + "/last.safetensors"));
 
   const Finished other =
       w.start("train", "other", 6, {"--init", w.run("first"), "--attention", "linformer"});
   REQUIRE_MESSAGE(other.code == 0, other.err);
-  CHECK(says(other.err, ".mha.attn."));  // Linformer's projection starts fresh
+  CHECK(says(other.err, "model.transformer_*.mha.attn.E"));  // Linformer's projection is new
 
   const Finished eval =
       run_program(w.folder.path(), {"eval", "--run", w.run("second"), "--device", "cpu"});
   CHECK_MESSAGE(eval.code == 0, eval.err);
 }
 
+TEST_CASE("a pre-training goes on from another with its head and a fresh schedule") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.start("pretrain", "first", 5).code == 0);
+  const Finished second = w.start("pretrain", "second", 5, {"--init", w.run("first")});
+  REQUIRE_MESSAGE(second.code == 0, second.err);
+  CHECK(says(second.err, "fresh: nothing; not used of it: nothing"));
+  const auto loss = [&](const char* run) {
+    return data::parse_json(read_file(w.run(run) + "/result.json")).at("masked_loss").get<double>();
+  };
+  CHECK(loss("second") < loss("first"));
+  // Its weights are those of a run that says what it started from.
+  const Finished resumed = run_program(
+      w.folder.path(), {"pretrain", "--resume", "--out", w.run("second"), "--device", "cpu"});
+  CHECK_MESSAGE(resumed.code == 0, resumed.err);
+}
+
 TEST_CASE("an init of another width, of nothing, or beside pre-training is refused") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.start("train", "narrow", 3, {"--stop-after", "1"}).code == 0);
+  const Finished heads =
+      w.start("train", "heads", 6, {"--init", w.run("narrow"), "--set", "heads=4"});
+  CHECK(heads.code == 0);  // the same tensors, cut into other heads
   const Finished wide =
-      w.start("train", "wide", 6, {"--init", w.run("narrow"), "--set", "heads=4"});
-  CHECK(wide.code == 0);  // the same tensors, cut into other heads
+      w.start("train", "wide", 6, {"--init", w.run("narrow"), "--set", "width=12"});
+  CHECK(wide.code == 3);
+  CHECK(says(wide.err,
+             "tensor model.embeddings.word_embeddings.weight is f32[32, 8]@cpu, this run's is "
+             "f32[32, 12]@cpu"));
+  CHECK_FALSE(fs::exists(w.run("wide")));  // refused before anything is made
   const Finished deep =
       w.start("train", "deep", 6, {"--init", w.run("narrow"), "--set", "layers=3"});
   CHECK(deep.code == 3);
@@ -150,6 +227,49 @@ TEST_CASE("an init of another width, of nothing, or beside pre-training is refus
   const Finished lone = w.start("train", "lone", 6, {"--set", "mask_rate=0.3"});
   CHECK(lone.code == 2);
   CHECK(says(lone.err, "pretrain_steps is 0"));
+}
+
+TEST_CASE("an init of other words, another vocabulary or another task is refused by its tensor") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  // Two sets of as many words each, and the first one as bytes.
+  const auto prepare = [&](const std::string& name, const std::string& tokens,
+                           const std::string& words) {
+    std::string lines;
+    for (int i = 0; i < 40; ++i) lines += std::string(i % 2 ? "spam" : "ham") + "\t" + words + "\n";
+    const std::string file = w.folder.write(name + ".tsv", lines);
+    const std::string root = w.folder.path() / name;
+    const Finished done = run_program(w.folder.path(), {"data", "--task", "tsv", "--from", file,
+                                                        "--tokens", tokens, "--data", root});
+    REQUIRE_MESSAGE(done.code == 0, done.err);
+  };
+  prepare("first", "words", "one one one two two three");
+  prepare("second", "words", "one one one two two four");
+  prepare("more", "words", "one one one one two two two three three four");
+  prepare("bytes", "bytes", "one two three");
+  const auto start = [&](const std::string& command, const std::string& data,
+                         const std::string& run, const Words& more) {
+    return w.start(command, run, 5,
+                   Words{"--task", "tsv", "--data", w.folder.path() / data} + more);
+  };
+  const Finished first = start("pretrain", "first", "words", {});
+  REQUIRE_MESSAGE(first.code == 0, first.err);
+  const Words init = {"--init", w.run("words")};
+  const Finished same = start("train", "first", "same", init);
+  CHECK_MESSAGE(same.code == 0, same.err);
+  const Finished other = start("train", "second", "other", init);
+  CHECK(other.code == 3);
+  CHECK(says(other.err, "word_embeddings.weight is f32[6, 8]@cpu, this run's is f32[6, 8]@cpu; "));
+  CHECK(says(other.err, " of its vocabulary is \"three\", this run's is \"four\""));
+  const Finished more = start("train", "more", "longer", init);
+  CHECK(more.code == 3);
+  CHECK(says(more.err, "is f32[6, 8]@cpu, this run's is f32[7, 8]@cpu"));
+  const Finished bytes = start("train", "bytes", "letters", init);
+  CHECK(bytes.code == 3);
+  CHECK(says(bytes.err, "word_embeddings.weight is f32[6, 8]@cpu, this run's is f32["));
+  const Finished task = w.start("train", "task", 6, init);
+  CHECK(task.code == 3);
+  CHECK(says(task.err, "word_embeddings.weight is f32[6, 8]@cpu, this run's is f32[32, 8]@cpu"));
 }
 
 TEST_CASE("pre-training reads the training split alone: other dev and test sets change nothing") {
@@ -184,8 +304,7 @@ TEST_CASE("kill -9 in either phase loses nothing") {
     return kTwoPhases + (fs::exists(w.run("killed")) ? Words{"--resume"} : Words{});
   };
   for (int attempt = 1; attempt <= 8; ++attempt) {
-    Program program(w.folder.path(),
-                    w.arguments("train", "killed", 6, Words{"--data", w.data.string()} + again()));
+    Program program(w.folder.path(), w.arguments("train", "killed", 6, again()));
     std::this_thread::sleep_for(std::chrono::milliseconds(40 * attempt));
     program.kill(SIGKILL);
     (void)program.wait();

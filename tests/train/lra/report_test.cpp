@@ -107,6 +107,35 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
   CHECK(has(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
 }
 
+TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, by themselves") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "both", "softmax", true);
+  for (const char* run : {"both/pretraining", "alone"}) {
+    const std::string name = run;
+    write_run(folder, run, name == "alone" ? "linformer" : "skyformer", true);
+    for (const std::string file : {name + "/config.json", name + "/result.json"}) {
+      Json json = data::parse_json(read_file(folder.path() / file));
+      json["phase"] = "pretraining";
+      json["settings"]["pretrain_steps"] = {{"value", "40"}, {"origin", "--set"}};
+      json["masked_accuracy"] = 0.5;
+      json["masked_loss"] = 1.0;
+      json["perplexity"] = 2.718;
+      folder.write(file, data::json_text(json));
+    }
+  }
+  const auto out = folder.path() / "report";
+  const ReportSummary summary = write_report({folder.path(), out, 0});
+  CHECK(summary.finished == 1);
+  CHECK(summary.skipped.empty());
+  const std::string page = read_file(out / "report.html");
+  CHECK(has(page, "<h2>Pre-trainings</h2>"));
+  CHECK(has(page, "<td>both/pretraining</td>"));
+  CHECK(has(page, "<td>at 20 of 40</td><td class=\"number\">50.00</td>"));
+  CHECK(has(page, "2.718"));
+  CHECK(has(read_file(out / "pretraining-listops.dat"), "Dev accuracy against steps: linformer"));
+}
+
 TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
   const Folder folder;
   const test::NoPrograms no_gnuplot;

@@ -14,11 +14,15 @@ TEST_CASE(
   noted.test = 0.36;
   noted.test_examples = 2304;  // a standard error of exactly one per cent
   (void)noted.times.add("listops", {250, 90.0, 60'000, 0.38});
-  const Table table = time_table({FinishedRun(), noted});
-  REQUIRE(table.rows.size() == 1);
+  FinishedRun pretrained = noted;
+  pretrained.config = {{"pretraining", {{"train_seconds", 720.0}}}};
+  const Table table = time_table({FinishedRun(), noted, pretrained});
+  REQUIRE(table.rows.size() == 2);
   const std::string text = to_markdown(table);
   CHECK(text.find("90 s, step 250, 0.1 M tokens") != std::string::npos);
   CHECK(table.rows[0][5].words == "–");
   CHECK(table.rows[0][7].number == doctest::Approx(38));
   CHECK(table.rows[0][8].words == "36.0 ± 2.0");
+  CHECK(table.rows[0][9].words == "–");
+  CHECK(table.rows[1][9].words == "12 min");
 }

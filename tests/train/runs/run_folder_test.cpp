@@ -74,6 +74,23 @@ TEST_CASE("metrics are cut back to the step of the checkpoint") {
   CHECK(steps == std::vector<int>{10, 20, 20, 25});
 }
 
+TEST_CASE("TensorBoard's names begin with the phase that a metric says") {
+  const Folder folder;
+  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  run.start_metrics(0);
+  run.add_metric({{"kind", "train"}, {"step", 5}, {"loss", 1.5}, {"phase", "pretraining"}});
+  run.add_metric({{"kind", "train"}, {"step", 5}, {"accuracy", 0.5}});
+  std::string events;
+  for (const auto& file : std::filesystem::directory_iterator(run.path())) {
+    if (file.path().filename().string().starts_with("events.")) {
+      events = data::synthetic::read_file(file);
+    }
+  }
+  CHECK(events.find("pretraining/train/loss") != std::string::npos);
+  CHECK(events.find("train/accuracy") != std::string::npos);
+  CHECK(events.find("pretraining/train/accuracy") == std::string::npos);
+}
+
 TEST_CASE("a metric that does not fit on the disk is an error that names the file") {
   AppendFile full("/dev/full");
   const std::string text = error_of<Error>([&] { full.append("{}\n"); });
@@ -82,7 +99,7 @@ TEST_CASE("a metric that does not fit on the disk is an error that names the fil
 }
 
 TEST_CASE("log lines carry step, loss, accuracy, rate and time left") {
-  LogPoint point{500, 50000, 2.12345, 0.175, 2e-5, 3.21, 65432.1, 15420};
+  LogPoint point{500, 50000, "loss 2.1235  accuracy 17.50 %", 2e-5, 3.21, 65432.1, 15420};
   CHECK(to_text(point) ==
         "step 500/50000  loss 2.1235  accuracy 17.50 %  lr 2.00e-05  3.21 steps/s  65,432 tokens/s"
         "  4.3 h left");

@@ -23,28 +23,42 @@ struct Case {
   int test_examples;
 };
 
-/// Trains three steps of a small model; returns result.json.
+/// Runs three steps of `command`, with these arguments, into a folder of its own; returns
+/// result.json, and what was said.
+std::pair<data::Json, std::string> steps_of(const Folder& folder, const std::string& command,
+                                            std::vector<std::string> arguments) {
+  const std::string out = (folder.path() / (command + "-" + arguments[1])).string();
+  arguments.insert(arguments.begin(), command);
+  arguments.insert(arguments.end(), {"--out", out});
+  const Finished run = run_program(folder.path(), arguments);
+  CAPTURE(run.err);
+  REQUIRE(run.code == 0);
+  return {data::parse_json(read_file(fs::path(out) / "result.json")), run.err};
+}
+
+/// Pre-trains and trains three steps of a small model each; returns result.json of the training.
 data::Json trained(const Folder& folder, const Case& c) {
   const std::string root = (folder.path() / "datasets").string();
-  const std::string out = (folder.path() / ("run-" + c.task)).string();
   const Finished data = run_program(
       folder.path(), {"data", "--task", c.task, "--from", c.from.string(), "--data", root});
   CAPTURE(data.err);
   REQUIRE(data.code == 0);
   CHECK(data.out.starts_with(c.task + ": results are called " + c.called));
-  std::vector<std::string> arguments = {"train",    "--task",  c.task,  "--attention", c.attention,
-                                        "--data",   root,      "--out", out,           "--steps",
-                                        "3",        "--batch", "4",     "--threads",   "1",
-                                        "--device", "cpu"};
+  std::vector<std::string> arguments = {
+      "--task", c.task,    "--attention", c.attention, "--data", root,       "--steps",
+      "3",      "--batch", "4",           "--threads", "1",      "--device", "cpu"};
   for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=2"}) {
     arguments.insert(arguments.end(), {"--set", set});
   }
-  const Finished run = run_program(folder.path(), arguments);
-  CAPTURE(run.err);
-  REQUIRE(run.code == 0);
-  const auto result = data::parse_json(read_file(fs::path(out) / "result.json"));
+  const data::Json before = steps_of(folder, "pretrain", arguments).first;
+  CHECK(before["phase"] == "pretraining");
+  CHECK(before["masked_loss"].get<double>() > 0);
+  const bool pixels = c.task == "image" || c.task == "pathfinder";
+  CHECK(before.contains("perplexity") == !pixels);
+
+  const auto [result, said] = steps_of(folder, "train", arguments);
   const bool low = result["test_accuracy"].get<double>() <= result["trivial_floor"].get<double>();
-  CHECK((run.err.find("warning: test accuracy") != std::string::npos) == low);
+  CHECK((said.find("warning: test accuracy") != std::string::npos) == low);
   return result;
 }
 

@@ -1,0 +1,48 @@
+#include "train/loop/phases.hpp"
+
+#include "tensor/core/error.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Existing = RunFolder::Existing;
+
+/// The first phase of a run of two, in its folder inside the run's. The run's own is held, and by
+/// --force emptied, meanwhile: what a killed process leaves is of this run alone.
+int first_phase(const RunConfig& config, TrainOptions options, std::int64_t stop_after) {
+  const RunFolder whole(options.out, options.existing);
+  options.out = whole.path() / kPretrainingFolder;
+  options.stop_after = stop_after;
+  return run_phase(pretraining_of(config), options);
+}
+
+}  // namespace
+
+int train(const RunConfig& config, const TrainOptions& options) {
+  const std::int64_t before = config.pretraining.steps;
+  if (before == 0) return run_phase(config, options);
+
+  const std::int64_t stop = options.stop_after;  // counts both phases; 0: never
+  TrainOptions second = options;
+  second.stop_after = stop > before ? stop - before : 0;
+  const bool begun =
+      options.existing == Existing::resume && fs::exists(options.out / "last.safetensors");
+  if (!begun) {
+    if (const int code = first_phase(config, options, stop < before ? stop : 0)) return code;
+    second.init = options.out / kPretrainingFolder / "last.safetensors";
+    // A second phase that has not begun has nothing to resume, and that needs no saying.
+    if (!fs::exists(options.out / "config.json")) second.existing = Existing::refuse;
+  }
+  if (stop > 0 && stop <= before) return 0;
+  return run_phase(config, second);
+}
+
+int pretrain(const RunConfig& config, const TrainOptions& options) {
+  if (config.pretraining.steps == 0) {
+    throw UsageError("pretrain: expected pretrain_steps, the number of steps, above 0 (--steps)");
+  }
+  return run_phase(pretraining_of(config), options);
+}
+
+}  // namespace skytape::train
