@@ -3,6 +3,7 @@
 # ---- options ---------------------------------------------------------------------------------
 MODE      ?= release# release | debug | asan
 CUDA      ?= auto# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
+MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
 CUDA_ARCH ?= 80 90# real architectures; PTX of the last one is added
 PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere; 0: for this machine
 WERROR    ?= 0# 1: warnings are errors (CI)
@@ -26,11 +27,17 @@ else
 endif
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
 CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
+# MPI is used where it is installed, and never installed from here. Its compiler says what it adds.
+MPICC     ?= $(shell command -v mpicc 2>/dev/null)
+WITH_MPI  := $(if $(filter 1,$(MPI)),1,$(if $(filter auto,$(MPI)),$(if $(MPICC),1)))
+MPI_SAYS  := $(if $(and $(WITH_MPI),$(MPICC)),$(shell $(MPICC) -show))
+MPI_FLAGS := $(if $(WITH_MPI),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 # What is installed, written once by the dependency check (which installs what is missing where it
 # may); make reads it again when it changes. `make clean` forgets it.
 GOALS := $(or $(MAKECMDGOALS),all)
 ifneq ($(filter-out help doctor clean format format-check,$(GOALS)),)
 include build/dependencies.mk
+$(if $(and $(filter 1,$(MPI)),$(if $(MPICC),,none)),$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin))
 endif
 build/dependencies.mk: train/scripts/dependencies.sh
 	@mkdir -p build; CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' $< --install > $@
@@ -56,7 +63,7 @@ ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
-  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
+  $(filter -L% -l% -Wl%,$(MPI_SAYS)) $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
 
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
@@ -125,6 +132,11 @@ $B/train/process/version.cpp.o: CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
 # One file reads CSV: with libcsv or without, no other is compiled anew.
 $B/data/files/csv.cpp.o: build/dependencies.mk
 $B/data/files/csv.cpp.o: CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
+# And one has MPI's header.
+$B/mpi: FORCE
+	@$(call stamp,MPI_FLAGS)
+$B/train/ranks/mpi.cpp.o: $B/mpi
+$B/train/ranks/mpi.cpp.o: CPPFLAGS += $(MPI_FLAGS)
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
 
@@ -225,7 +237,7 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	  libraries '$(subst $(SPACE),;,$(subst -Xlinker -rpath -Xlinker ,-Wl$(COMMA)-rpath$(COMMA),$(strip $(LIBS))))'; cat train/scripts/skytape-config.cmake; } \
 	  > $(DESTDIR)$(PREFIX)/lib/cmake/skytape/skytape-config.cmake
 doctor: ## say what this machine has, what is missing and what to install
-	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
+	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' MPICC='$(MPICC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 clean: ## forget everything that was built

@@ -15,6 +15,7 @@
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/config/memory_estimate.hpp"
+#include "train/config/rank_share.hpp"
 #include "train/config/splits.hpp"
 #include "train/loop/time_left.hpp"
 #include "train/process/progress.hpp"
@@ -74,21 +75,27 @@ class Run {
  public:
   Run(const RunConfig& config, const TrainOptions& options)
       : options_(options),
-        splits_(open_splits(config, progress_)),
+        ranks_(*options.ranks),
+        splits_(open_splits(config, progress_, ranks_)),
         config_(fitted(config, splits_.train)),
-        json_(full_config(config_, splits_, options)),
         folder_(open_folder()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
         time_left_(splits_.train, config_.batches, config_.steps()),
-        trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
-                 options.graphs),
-        evaluator_(model_, options.graphs) {
+        trainer_(model_, config_.adamw, config_.schedule, config_.seed,
+                 microbatch_limits(config_, ranks_), options.graphs, ranks_),
+        evaluator_(model_, options.graphs, ranks_) {
     trainer_.check_finite(options.check_finite);
-    if (!finished_before_) restore();
+    if (finished_) return;
+    ranks_.together([this] {
+      if (ranks_.first()) restore();
+    });
+    share_training(ranks_, state_, model_, trainer_);
+    started_at_ = state_.step;
+    logged_step_ = state_.step - trainer_.summed_steps();
   }
 
   int go() {
-    if (finished_before_) return say_finished();
+    if (finished_) return ranks_.first() ? say_finished() : 0;
     announce();
     reset_peak_bytes(config_.device);
     data::Loader loader(batches());
@@ -97,16 +104,16 @@ class Run {
       if (evaluation_due()) evaluate_dev();
       if (finished()) break;
       if (must_stop()) {
-        save(folder_.last());
+        save(last_file());
         return say_stopped();
       }
       if (state_.step != started_at_ && state_.step % config_.checkpoint_every == 0) {
-        save(folder_.last());
+        save(last_file());
       }
       one_step(*loader.next());
       state_.waited_seconds = waited_before + loader.waited_seconds();
     }
-    save(folder_.last());
+    save(last_file());
     return finish();
   }
 
@@ -127,14 +134,39 @@ class Run {
     };
   }
 
-  RunFolder open_folder() {
+  /// Makes sure that all ranks mean the same run, and that there is work for each.
+  void check_ranks() const {
+    agree(config_, splits_,
+          {{"--stop-after", options_.stop_after},
+           {"--log-every", options_.log_every},
+           {"--check-finite", options_.check_finite},
+           {"--reduce", name(ranks_.reduce())}},
+          ranks_);
+    ranks_.together([&] { refuse_idle_ranks(config_, longest_sequence(splits_.train), ranks_); });
+  }
+
+  /// Opens the run's folder on rank 0; the others have none.
+  std::unique_ptr<RunFolder> open_folder() {
+    check_ranks();
+    std::unique_ptr<RunFolder> folder;
+    ranks_.together([&] {
+      if (ranks_.first()) check_folder();
+    });
+    finished_ = ranks_.largest(finished_before_.has_value()) == 1;
+    ranks_.together([&] {
+      if (!finished_) refuse_if_too_large(config_, longest_sequence(splits_.train));
+      if (ranks_.first()) folder = std::make_unique<RunFolder>(options_.out, options_.existing);
+    });
+    return folder;
+  }
+
+  /// What the folder holds before anything there is touched.
+  void check_folder() {
+    json_ = full_config(config_, splits_, options_);
     check_saved_configuration();
-    if (options_.existing == RunFolder::Existing::resume) {
-      finished_before_ = finished_result(options_.out, json_);
-      if (!finished_before_ && !fs::exists(options_.out / "last.safetensors")) start_anew();
-    }
-    if (!finished_before_) refuse_if_too_large(config_, longest_sequence(splits_.train));
-    return {options_.out, options_.existing};
+    if (options_.existing != RunFolder::Existing::resume) return;
+    finished_before_ = finished_result(options_.out, json_);
+    if (!finished_before_ && !fs::exists(options_.out / "last.safetensors")) start_anew();
   }
 
   /// Refuses to go on with another run's folder before anything there is touched.
@@ -161,20 +193,20 @@ class Run {
       throw UsageError(fmt::format("{}: it starts from weights that --init must name again",
                                    options_.out.string()));
     }
-    progress_.line(fmt::format("{}: nothing to resume, starting at step 1", options_.out.string()));
+    say(fmt::format("{}: nothing to resume, starting at step 1", options_.out.string()));
   }
 
   /// The weights that would be tested at the end. Checked now: without them the steps to come would
   /// be in vain.
   void check_best(const RunState& state) {
     if (config_.select == Select::last || state.best_step < 0) return;
-    if (!fs::exists(folder_.best())) {
+    if (!fs::exists(best_file())) {
       throw DataError(fmt::format(
           "{}: missing, but step {} was the best so far and would be tested; --force starts anew",
-          folder_.best().string(), state.best_step));
+          best_file().string(), state.best_step));
     }
-    const SafetensorsFile best = read_safetensors(folder_.best());
-    const CheckpointFacts facts = read_facts(best, folder_.best());
+    const SafetensorsFile best = read_safetensors(best_file());
+    const CheckpointFacts facts = read_facts(best, best_file());
     std::string problem = first_difference(facts.config, json_);
     // A kill between the two checkpoints of an evaluation leaves a best one of later steps.
     if (problem.empty() && facts.state.step < state.best_step) {
@@ -182,51 +214,49 @@ class Run {
     }
     if (!problem.empty()) {
       throw DataError(
-          fmt::format("{}: not the best of this run: {}", folder_.best().string(), problem));
+          fmt::format("{}: not the best of this run: {}", best_file().string(), problem));
     }
-    load_weights(best, folder_.best(), model_);
+    load_weights(best, best_file(), model_);
   }
 
   void restore() {
     const bool resumes =
-        options_.existing == RunFolder::Existing::resume && fs::exists(folder_.last());
+        options_.existing == RunFolder::Existing::resume && fs::exists(last_file());
     if (resumes) {
-      const SafetensorsFile file = read_safetensors(folder_.last());
-      const CheckpointFacts saved = read_facts(file, folder_.last());
+      const SafetensorsFile file = read_safetensors(last_file());
+      const CheckpointFacts saved = read_facts(file, last_file());
       const std::string difference = first_difference(saved.config, json_);
       if (!difference.empty()) {
-        throw DataError(fmt::format("{}: a checkpoint of another run: {}", folder_.last().string(),
-                                    difference));
+        throw DataError(
+            fmt::format("{}: a checkpoint of another run: {}", last_file().string(), difference));
       }
       check_best(saved.state);
       state_ = saved.state;
-      load_training(file, folder_.last(), state_, model_, trainer_);
+      load_training(file, last_file(), state_, model_, trainer_);
       warn_if_elsewhere(saved.config);
-      progress_.line(fmt::format("resuming {} at step {}", folder_.path().string(), state_.step));
+      say(fmt::format("resuming {} at step {}", options_.out.string(), state_.step));
     }
     if (!resumes && !options_.init.empty()) {
-      progress_.line(load_init(checkpoint_in(options_.init), model_));
+      say(load_init(checkpoint_in(options_.init), model_));
     }
-    if (!fs::exists(folder_.config())) write_config();
-    if (!resumes) save(folder_.last());  // before the first metric, which is never without one
-    folder_.start_metrics(state_.step);
-    started_at_ = state_.step;
-    logged_step_ = state_.step - trainer_.summed_steps();
+    if (!fs::exists(folder_->config())) write_config();
+    if (!resumes) save(last_file());  // before the first metric, which is never without one
+    folder_->start_metrics(state_.step);
   }
 
   /// config.json stays where it is: it alone also says where the data lie, from any folder.
   void write_config() const {
     Json own = json_;
     own["data_root"] = fs::absolute(config_.data_root).lexically_normal().string();
-    folder_.write_json(folder_.config(), own);
+    folder_->write_json(folder_->config(), own);
   }
 
   /// Bits are promised for the same device, threads and program only.
   void warn_if_elsewhere(const Json& saved) {
     const auto differs = [&](const char* what, const Json& there, const Json& here) {
       if (there == here) return;
-      progress_.line(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
-                                 data::json_text(there), data::json_text(here)));
+      say(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
+                      data::json_text(there), data::json_text(here)));
     };
     const Json& machine = saved["machine"];
     differs("device", saved["device"], json_["device"]);
@@ -237,29 +267,35 @@ class Run {
   void announce() {
     const std::int64_t most = config_.batches.batch * config_.batches.nominal_length *
                               static_cast<std::int64_t>(config_.model.towers);
-    progress_.line(fmt::format(
-        "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
-        config_.method->name, config_.recipe, config_.seed, name(config_.device),
-        config_.device == Device::cpu ? fmt::format(" ({})", counted(thread_count(), "thread"))
-                                      : "",
-        grouped(model_.parameters().parameter_count())));
-    progress_.line(
+    say(fmt::format("{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
+                    config_.method->name, config_.recipe, config_.seed, name(config_.device),
+                    config_.device == Device::cpu
+                        ? fmt::format(" ({})", counted(thread_count(), "thread"))
+                        : "",
+                    grouped(model_.parameters().parameter_count())));
+    say(
         fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
                     "steps; {}",
                     grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
-                    config_.schedule.warmup, config_.eval_every, folder_.path().string()));
+                    config_.schedule.warmup, config_.eval_every, options_.out.string()));
+    if (!ranks_.alone()) {
+      say(fmt::format(
+          "{}, gradients added up {}; a batch has up to {} microbatches", ranks_.text(),
+          ranks_.reduce() == Reduce::ordered ? "in the order of one process" : "as is fastest",
+          most_microbatches(config_, longest_sequence(splits_.train), ranks_)));
+    }
     // Where tokens are left out on reading, a stored length says nothing.
     const std::int64_t read = config_.batches.max_length;
     const std::int64_t cut =
         config_.batches.drop_token < 0 ? splits_.train.longer_than(read) : std::int64_t{0};
     if (cut > 0) {
-      progress_.line(
+      say(
           fmt::format("{} of {} training examples are longer than max_length = {}: their ends "
                       "are not read",
                       grouped(cut), grouped(splits_.train.size()), read));
     }
     if (config_.batches.grow_steps > 0) {
-      progress_.line(fmt::format(
+      say(fmt::format(
           "training sequences are cut to a length that grows from {} to {} in steps {} to {}{}; "
           "dev is never cut",
           config_.batches.grow_start, grouped(config_.batches.nominal_length),
@@ -270,13 +306,13 @@ class Run {
     }
     for (const Setting& s : config_.settings) {
       if (s.key == "warmup" && s.origin.find("scaled") != s.origin.npos) {
-        progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
+        say(fmt::format("warm-up {} steps ({})", s.value, s.origin));
       }
     }
   }
 
   [[nodiscard]] std::string how_computed() const {
-    const MicrobatchLimits limits = config_.microbatch_limits();
+    const MicrobatchLimits limits = microbatch_limits(config_, ranks_);
     if (limits.positions > 0) {
       return fmt::format("computed {} positions at a time", grouped(limits.positions));
     }
@@ -295,9 +331,14 @@ class Run {
     return !evaluation_due() && (state_.step >= config_.steps() || stale);
   }
 
-  [[nodiscard]] bool must_stop() const {
-    return signal_received() != 0 ||
-           (options_.stop_after > 0 && state_.step >= options_.stop_after);
+  [[nodiscard]] bool must_stop() {
+    return signalled() || (options_.stop_after > 0 && state_.step >= options_.stop_after);
+  }
+
+  /// Whether a signal came, to whichever rank: all stop at the same step.
+  [[nodiscard]] bool signalled() {
+    signal_ = ranks_.largest(signal_received());
+    return signal_ != 0;
   }
 
   void one_step(const data::Batch& batch) {
@@ -316,12 +357,12 @@ class Run {
     if (state_.step > started_at_ + 1) seconds_after_first_ += seconds;
     if (first_rate && !log_point) say_rate();
     if (log_point) log();
-    progress_.at("training", state_.step, config_.steps());
+    if (ranks_.first()) progress_.at("training", state_.step, config_.steps());
   }
 
   /// The first step allocates and is left out.
   void say_rate() {
-    progress_.line(fmt::format(
+    say(fmt::format(
         "measured {:.2f} steps/s: {} to go{}, evaluations not counted",
         (kRateSteps - 1) / seconds_after_first_,
         duration_text(time_left_.after(seconds_after_first_, started_at_ + 1, state_.step)),
@@ -335,8 +376,8 @@ class Run {
           "train: the loss is not finite between steps {} and {}; {} (train --check-finite names "
           "the first op that went wrong)",
           logged_step_, state_.step,
-          fs::exists(folder_.last()) ? folder_.last().string() + " keeps the last good state"
-                                     : "no checkpoint was written yet"));
+          fs::exists(last_file()) ? last_file().string() + " keeps the last good state"
+                                  : "no checkpoint was written yet"));
     }
     // Steps of an earlier process are in the mean, but not in this process's clock.
     const auto steps = static_cast<double>(state_.step - std::max(logged_step_, started_at_));
@@ -347,14 +388,14 @@ class Run {
     point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
     point.seconds_left =
         time_left_.after(seconds, std::max(logged_step_, started_at_), state_.step);
-    progress_.log(point);
-    folder_.add_metric({{"kind", "train"},
-                        {"step", point.step},
-                        {"loss", point.loss},
-                        {"accuracy", point.accuracy},
-                        {"lr", point.lr},
-                        {"steps_per_second", point.steps_per_second},
-                        {"tokens_per_second", point.tokens_per_second}});
+    if (ranks_.first()) progress_.log(point);
+    add_metric({{"kind", "train"},
+                {"step", point.step},
+                {"loss", point.loss},
+                {"accuracy", point.accuracy},
+                {"lr", point.lr},
+                {"steps_per_second", point.steps_per_second},
+                {"tokens_per_second", point.tokens_per_second}});
     logged_step_ = state_.step;
     seconds_since_log_ = 0;
     tokens_since_log_ = 0;
@@ -382,9 +423,9 @@ class Run {
     options.seed = config_.seed;
     options.positions = config_.microbatch_limits().positions;
     if (predicts_masked()) options.masking = config_.pretraining.masking;
-    options.stop = [] { return signal_received() != 0; };
+    options.stop = [this] { return signalled(); };
     options.progress = [&](std::int64_t done, std::int64_t total) {
-      progress_.at(what, done, total);
+      if (ranks_.first()) progress_.at(what, done, total);
     };
     return evaluator_(split, batches, options);
   }
@@ -394,22 +435,22 @@ class Run {
     if (e.interrupted) return;
     state_.evaluated = state_.step;
     const bool partial = e.examples < splits_.dev.size();
-    progress_.line(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step, to_text(e),
-                               partial ? "the first " : "", e.examples, duration_text(e.seconds)));
-    folder_.add_metric({{"kind", "eval"},
-                        {"split", "dev"},
-                        {"step", state_.step},
-                        {"loss", e.loss},
-                        {"accuracy", e.accuracy},
-                        {"examples", e.examples},
-                        {"partial", partial},
-                        {"seconds", e.seconds},
-                        {"train_seconds", state_.train_seconds},
-                        {"tokens", state_.tokens}});
+    say(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step, to_text(e),
+                    partial ? "the first " : "", e.examples, duration_text(e.seconds)));
+    add_metric({{"kind", "eval"},
+                {"split", "dev"},
+                {"step", state_.step},
+                {"loss", e.loss},
+                {"accuracy", e.accuracy},
+                {"examples", e.examples},
+                {"partial", partial},
+                {"seconds", e.seconds},
+                {"train_seconds", state_.train_seconds},
+                {"tokens", state_.tokens}});
     if (!predicts_masked()) {
       const std::string passed = state_.reached.add(
           splits_.dev.name(), {state_.step, state_.train_seconds, state_.tokens, e.accuracy});
-      if (!passed.empty()) progress_.line(passed);
+      if (!passed.empty()) say(passed);
     }
     select(e);
   }
@@ -433,27 +474,43 @@ class Run {
     state_.best_metric = metric;
     state_.best_step = state_.step;
     state_.stale = 0;
-    if (config_.select != Select::last) save(folder_.best());
+    if (config_.select != Select::last) save(best_file());
   }
 
-  void save(const fs::path& path) { save_checkpoint(path, model_, trainer_, state_, json_); }
+  /// A line of progress, by rank 0.
+  void say(const std::string& text) {
+    if (ranks_.first()) progress_.line(text);
+  }
+
+  [[nodiscard]] fs::path result_file() const { return options_.out / "result.json"; }
+  [[nodiscard]] fs::path last_file() const { return options_.out / "last.safetensors"; }
+  [[nodiscard]] fs::path best_file() const { return options_.out / "best.safetensors"; }
+
+  /// A checkpoint, by rank 0: all have the same weights.
+  void save(const fs::path& path) {
+    if (ranks_.first()) save_checkpoint(path, model_, trainer_, state_, json_);
+  }
+
+  void add_metric(Json metric) {
+    if (ranks_.first()) folder_->add_metric(std::move(metric));
+  }
 
   int say_stopped() {
-    const int signal = signal_received();
-    progress_.line(fmt::format(
+    const int signal = signal_;
+    say(fmt::format(
         "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",
         signal != 0 ? "by a signal after" : "as asked after", state_.step, config_.steps(),
-        folder_.last().string()));
+        last_file().string()));
     return signal == 0 ? 0 : 128 + signal;
   }
 
   int say_finished() {
     if (predicts_masked()) {
-      progress_.line(fmt::format("{}: pre-training finished before", folder_.path().string()));
+      say(fmt::format("{}: pre-training finished before", options_.out.string()));
       return 0;
     }
-    progress_.line(fmt::format("{}: finished before, not run again", folder_.path().string()));
-    print_result(*finished_before_, folder_.result());
+    say(fmt::format("{}: finished before, not run again", options_.out.string()));
+    print_result(*finished_before_, result_file());
     return 0;
   }
 
@@ -461,56 +518,79 @@ class Run {
   int finish_pretraining() {
     const Evaluation e = evaluate_split(splits_.dev, config_.eval_examples, "dev");
     if (e.interrupted) return say_stopped();
-    const Json result = pretraining_result_json(config_, json_, state_, e);
-    folder_.write_json(folder_.result(), result);
-    progress_.line(fmt::format("pre-training done: {}; {}", to_text(e), folder_.last().string()));
+    if (!ranks_.first()) return 0;
+    folder_->write_json(result_file(), pretraining_result_json(config_, json_, state_, e));
+    say(fmt::format("pre-training done: {}; {}", to_text(e), last_file().string()));
     return 0;
+  }
+
+  /// Loads the weights that are tested, on all ranks. Returns their step, on rank 0.
+  std::int64_t load_selected() {
+    if (config_.select == Select::last) return state_.step;
+    std::int64_t step = 0;
+    ranks_.together([&] {
+      if (!ranks_.first()) return;
+      const SafetensorsFile file = read_safetensors(best_file());
+      step = read_facts(file, best_file()).state.step;
+      load_weights(file, best_file(), model_);
+    });
+    ranks_.broadcast(model_.parameters().values());
+    return step;
   }
 
   /// Dev and test over whole splits with the selected weights.
   int finish() {
     if (predicts_masked()) return finish_pretraining();
     const std::int64_t peak = memory_stats(config_.device).peak_bytes;
-    std::int64_t selected = state_.step;
-    if (config_.select != Select::last) {
-      const SafetensorsFile best = read_safetensors(folder_.best());
-      selected = read_facts(best, folder_.best()).state.step;
-      load_weights(best, folder_.best(), model_);
-    }
-    Outcome outcome{
-        state_, selected, peak, model_.parameters().parameter_count(), trainer_.graphs().counts(),
-        {},     {}};
+    const std::int64_t selected = load_selected();
+    Outcome outcome{.state = state_,
+                    .selected_step = selected,
+                    .peak_bytes = peak,
+                    .parameters = model_.parameters().parameter_count(),
+                    .ranks = ranks_.size(),
+                    .exchange_seconds = trainer_.exchange_seconds(),
+                    .steps = trainer_.graphs().counts(),
+                    .dev = {},
+                    .test = {}};
     outcome.dev = evaluate_split(splits_.dev, 0, "dev");
     if (!outcome.dev.interrupted) outcome.test = evaluate_split(splits_.test, 0, "test");
     if (outcome.dev.interrupted || outcome.test.interrupted) return say_stopped();
-    for (const auto& [split, e] :
-         {std::pair("dev", outcome.dev), std::pair("test", outcome.test)}) {
-      folder_.add_metric({{"kind", "final"},
-                          {"split", split},
-                          {"step", state_.step},
-                          {"final_loss", e.loss},
-                          {"final_accuracy", e.accuracy}});
-    }
-    const Json result = result_json(config_, json_, outcome);
-    folder_.write_json(folder_.result(), result);
-    print_result(result, folder_.result());
-    const std::string warning = baseline_warning(config_, outcome.test);
-    if (!warning.empty()) progress_.line(warning);
+    if (ranks_.first()) write_result(outcome);
     return 0;
   }
 
+  void write_result(const Outcome& outcome) {
+    for (const auto& [split, e] :
+         {std::pair("dev", outcome.dev), std::pair("test", outcome.test)}) {
+      add_metric({{"kind", "final"},
+                  {"split", split},
+                  {"step", state_.step},
+                  {"final_loss", e.loss},
+                  {"final_accuracy", e.accuracy}});
+    }
+    const Json result = result_json(config_, json_, outcome);
+    folder_->write_json(result_file(), result);
+    print_result(result, result_file());
+    const std::string warning = baseline_warning(config_, outcome.test);
+    if (!warning.empty()) say(warning);
+  }
+
   const TrainOptions& options_;
+  const Ranks& ranks_;
   Progress progress_;
   Splits splits_;
   const RunConfig config_;
-  Json json_;                            // config.json
-  std::optional<Json> finished_before_;  // result.json of an earlier process
-  RunFolder folder_;
+  // Of rank 0, null on the others: config.json, result.json of an earlier process, the folder.
+  Json json_;
+  std::optional<Json> finished_before_;
+  bool finished_ = false;  // by an earlier process
+  std::unique_ptr<RunFolder> folder_;
   nn::Model model_;
   const TimeLeft time_left_;
   Trainer trainer_;
   Evaluator evaluator_;
   RunState state_;
+  int signal_ = 0;                // that stops the run, on all ranks
   std::int64_t started_at_ = 0;   // step at which this process took over
   std::int64_t logged_step_ = 0;  // step of the last log point
   double seconds_since_log_ = 0, seconds_after_first_ = 0;
@@ -524,7 +604,10 @@ int train(const RunConfig& config, const TrainOptions& options) {
   watch_signals();
   if (config.pretraining.steps == 0) return Run(config, options).go();
 
-  if (options.existing == RunFolder::Existing::refuse) refuse_existing(options.out);
+  options.ranks->together([&] {
+    const bool refuses = options.existing == RunFolder::Existing::refuse;
+    if (refuses && options.ranks->first()) refuse_existing(options.out);
+  });
   TrainOptions first = options, second = options;
   first.out = options.out / "pretraining";
   second.init = first.out / "last.safetensors";

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "train/config/run_config.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
@@ -19,12 +20,15 @@ struct TrainOptions {
   /// Weights to start from, of a run's folder or of one checkpoint file; empty: drawn. Encoder and
   /// embeddings must fit; the head, and what a method of another name has of its own, start fresh.
   std::filesystem::path init;
+  /// Who trains together: the folder and `init` are those of rank 0, which writes and prints.
+  const Ranks* ranks = &kAlone;
 };
 
 /// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns the exit
 /// code: 0, or 130 and 143 after SIGINT and SIGTERM. A finished run is not resumed, its result is
 /// printed again; one that has lost a checkpoint is a DataError before the first step. Throws
-/// NonFiniteError at the first log point whose loss is not finite.
+/// NonFiniteError at the first log point whose loss is not finite. Of several ranks all call this
+/// with the same arguments, and all return the same.
 ///
 /// With pretrain_steps the run has two phases: masked-token prediction, in the folder `pretraining`
 /// inside the run's, and then the task, from the weights of the first. `stop_after` counts the steps

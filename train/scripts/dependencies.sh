@@ -69,6 +69,9 @@ report() {
     elif [ -n "$name" ]; then row "$need" absent "apt-get install $package ($lost)"
     else row "$need" MISSING "apt-get install $package"; fi
   done < <(needs)
+  local mpicc=${MPICC:-$(command -v mpicc)}
+  if [ -n "$mpicc" ]; then row "MPI (several ranks)" found "$mpicc$(mpirun --version 2>/dev/null | sed -n '1s/^/, /p')"
+  else row "MPI (several ranks)" absent "apt-get install libopenmpi-dev openmpi-bin (training in one process only)"; fi
   if [ -n "${NVCC:-}" ]; then row "CUDA compiler" found "$("$NVCC" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
     local root; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
     for lib in cublas curand; do
