@@ -13,7 +13,7 @@
 #include "train/process/failure.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
-#include "train/ranks/launch.hpp"
+#include "train/process/launch.hpp"
 #include "train/ranks/ranks.hpp"
 
 namespace {

@@ -14,8 +14,8 @@
 
 #include "tensor/core/suggest.hpp"
 #include "train/process/failure.hpp"
+#include "train/process/launch.hpp"
 #include "train/process/signals.hpp"
-#include "train/ranks/launch.hpp"
 
 namespace skytape::train {
 namespace {

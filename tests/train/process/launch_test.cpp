@@ -1,4 +1,4 @@
-#include "train/ranks/launch.hpp"
+#include "train/process/launch.hpp"
 
 #include <stdlib.h>
 

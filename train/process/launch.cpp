@@ -1,4 +1,4 @@
-#include "train/ranks/launch.hpp"
+#include "train/process/launch.hpp"
 
 #include <unistd.h>
 
@@ -32,12 +32,19 @@ constexpr Names kNames[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
 // What begins so makes a process one of several.
 constexpr std::string_view kPrefixes[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_"};
 
+int local_size() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    if (const std::optional<int> count = number_in(name)) return std::max(1, *count);
+  }
+  return 1;
+}
+
 }  // namespace
 
 Launch launched() {
   for (const Names& names : kNames) {
     const std::optional<int> rank = number_in(names.rank), size = number_in(names.size);
-    if (rank && size && *rank < *size) return {*rank, *size};
+    if (rank && size && *rank < *size) return {*rank, *size, local_size()};
   }
   return {};
 }
@@ -45,6 +52,18 @@ Launch launched() {
 int strangers() {
   const bool known = launched().size > 1 || !number_in("SLURM_PROCID");
   return known ? 1 : number_in("SLURM_STEP_NUM_TASKS").value_or(1);
+}
+
+std::string job_name() {
+  std::string name;
+  for (const char* variable : {"SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"}) {
+    const char* const text = std::getenv(variable);
+    if (text == nullptr) continue;
+    name = std::string(variable) + " " + text;
+    break;
+  }
+  const char* const restarts = std::getenv("SLURM_RESTART_COUNT");  // of a job that was requeued
+  return restarts == nullptr ? name : name + " " + restarts;
 }
 
 std::vector<std::string> environment_alone() {
