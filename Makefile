@@ -32,6 +32,8 @@ MPICC     ?= $(shell command -v mpicc 2>/dev/null)
 WITH_MPI  := $(if $(filter 1,$(MPI)),1,$(if $(filter auto,$(MPI)),$(if $(MPICC),1)))
 MPI_SAYS  := $(if $(and $(WITH_MPI),$(MPICC)),$(shell $(MPICC) -show))
 MPI_FLAGS := $(if $(WITH_MPI),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
+# NCCL comes with CUDA's toolkit, or beside it.
+WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
 # What is installed, written once by the dependency check (which installs what is missing where it
 # may); make reads it again when it changes. `make clean` forgets it.
 GOALS := $(or $(MAKECMDGOALS),all)
@@ -63,7 +65,7 @@ ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
-  $(filter -L% -l% -Wl%,$(MPI_SAYS)) $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart)
+  $(filter -L% -l% -Wl%,$(MPI_SAYS)) $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcublas -lcurand -lcudart $(if $(WITH_NCCL),-lnccl))
 
 # ---- sources (a new file needs no edit) ----------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
@@ -137,6 +139,7 @@ $B/mpi: FORCE
 	@$(call stamp,MPI_FLAGS)
 $B/train/ranks/mpi.cpp.o: $B/mpi
 $B/train/ranks/mpi.cpp.o: CPPFLAGS += $(MPI_FLAGS)
+$B/train/ranks/device_sum.cu.cuda.o: CPPFLAGS += $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
 

@@ -8,6 +8,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/bench/bench.hpp"
+#include "train/bench/bench_ranks.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -25,7 +26,8 @@ struct BenchFlags {
   std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file;
   std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
   int threads = 0;
-  bool forward = false, no_graph = false;
+  bool forward = false, no_graph = false, ranks = false;
+  double model = 1e8;  // parameters of a larger model
 };
 
 /// A number or a dash.
@@ -137,6 +139,35 @@ int run(const BenchFlags& flags) {
   return 0;
 }
 
+/// The step of several ranks instead: measured, then modelled for more of them.
+int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
+  BenchCase c;
+  ranks.together([&] {
+    set_threads(flags.threads == 0 ? ranks.fair_threads() : flags.threads);
+    c.device = parse_device(flags.device);
+    c.precision = flags.precision;
+    c.features = flags.features;
+    c.steps = flags.steps;
+    c.graphs = !flags.no_graph;
+    c.n = number_list("--n", flags.n, 1, 1 << 24).front();
+    c.batch = batch_for(flags, c.n);
+    c.attention = method_list(flags.attention).front();
+    set_precision(c.device, parse_precision(c.precision));
+  });
+  const RankTimes times = measure_ranks(c, ranks);
+  if (!ranks.first()) return 0;
+  const Json machine = machine_facts();
+  fmt::print("{}, {} of {}, {}, n {}, batch {}, revision {}\n\n{}\n",
+             machine["cpu"].get<std::string>(), ranks.text(), counted(thread_count(), "thread"),
+             c.attention, c.n, c.batch, revision(), to_text(measured_table(times)));
+  for (const double parameters : {static_cast<double>(times.parameters), flags.model}) {
+    for (const Reduce reduce : {Reduce::ordered, Reduce::fast}) {
+      fmt::print("{}\n", to_text(modelled_table(times, parameters, reduce)));
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 void add_bench(CommandLine& program) {
@@ -159,8 +190,16 @@ void add_bench(CommandLine& program) {
   command.flag("--forward", flags->forward, "forward passes only");
   command.flag("--no-graph", flags->no_graph,
                "cuda: submit every step op by op instead of replaying CUDA graphs");
+  command.flag("--ranks", flags->ranks,
+               "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
+  command.option("--model", flags->model, "parameters of a larger model, with --ranks")
+      .real_range(1.0, 1e13)
+      .show_default();
   command.option("--json", flags->json_file, "write machine and results there");
-  command.runs([flags] { return run(*flags); });
+  command.runs([flags] {
+    if (!flags->ranks) return run(*flags);
+    return with_ranks({}, [&](const Ranks& ranks) { return run_ranks(*flags, ranks); });
+  });
 }
 
 }  // namespace skytape::train

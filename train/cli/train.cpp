@@ -24,7 +24,7 @@ struct TrainFlags {
   std::string out, init;
   bool resume = false, force = false, print_config = false, check_finite = false, no_graph = false;
   std::int64_t seeds = 1, stop_after = 0, log_every = 50;
-  std::string reduce = "ordered";
+  std::string reduce = "auto";
   std::int64_t rank_timeout = 40;  // seconds
 };
 
@@ -212,8 +212,8 @@ void declare(Command& command, TrainFlags& flags) {
                "name the first op whose output or gradient is not finite (slow)");
   command
       .option("--reduce", flags.reduce,
-              "several ranks (mpirun) add up gradients ordered, with the bits of one process, or "
-              "fast")
+              "how several ranks (mpirun) add up gradients: ordered, with the bits of one process, "
+              "or fast; auto: ordered on CPUs")
       .show_default();
   command
       .option("--rank-timeout", flags.rank_timeout,

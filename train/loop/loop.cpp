@@ -134,13 +134,18 @@ class Run {
     };
   }
 
+  /// How the ranks add up gradients.
+  [[nodiscard]] const char* adds_up() const {
+    return ranks_.reduce_on(config_.device) == Reduce::ordered ? "ordered" : "fast";
+  }
+
   /// Makes sure that all ranks mean the same run, and that there is work for each.
   void check_ranks() const {
     agree(config_, splits_,
           {{"--stop-after", options_.stop_after},
            {"--log-every", options_.log_every},
            {"--check-finite", options_.check_finite},
-           {"--reduce", name(ranks_.reduce())}},
+           {"--reduce", adds_up()}},
           ranks_);
     ranks_.together([&] { refuse_idle_ranks(config_, longest_sequence(splits_.train), ranks_); });
   }
@@ -279,10 +284,9 @@ class Run {
                     grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
                     config_.schedule.warmup, config_.eval_every, options_.out.string()));
     if (!ranks_.alone()) {
-      say(fmt::format(
-          "{}, gradients added up {}; a batch has up to {} microbatches", ranks_.text(),
-          ranks_.reduce() == Reduce::ordered ? "in the order of one process" : "as is fastest",
-          most_microbatches(config_, longest_sequence(splits_.train), ranks_)));
+      say(fmt::format("{}, gradients added up {} (--reduce); a batch has up to {} microbatches",
+                      ranks_.text(), adds_up(),
+                      most_microbatches(config_, longest_sequence(splits_.train), ranks_)));
     }
     // Where tokens are left out on reading, a stored length says nothing.
     const std::int64_t read = config_.batches.max_length;

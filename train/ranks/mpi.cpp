@@ -22,7 +22,7 @@ constexpr int kRollTag = 1;
 constexpr double kRollSeconds = 5;        // that a rank has to answer the roll call
 constexpr double kListenSeconds = 0.5;    // of waiting, after which a rank listens for roll calls
 constexpr std::int64_t kSpins = 2000;     // polls before others get the core
-constexpr std::int64_t kYields = 4000;    // polls before the core may sleep
+constexpr double kYieldSeconds = 0.002;   // of waiting, after which the core may sleep
 constexpr std::int64_t kChunk = 1 << 30;  // bytes of one broadcast: MPI counts in ints
 
 void check(int code, const char* call) {
@@ -184,12 +184,12 @@ class MpiJob : public Job {
       check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
       if (done != 0) return;
       if (polls < kSpins) continue;
-      if (polls < kYields) {
+      const double waited = since(start);
+      if (waited < kYieldSeconds) {
         std::this_thread::yield();
         continue;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-      const double waited = since(start);
       if (waited < kListenSeconds) continue;
       int called = 0;
       check(MPI_Iprobe(MPI_ANY_SOURCE, kRollTag, roll_, &called, MPI_STATUS_IGNORE), "MPI_Iprobe");

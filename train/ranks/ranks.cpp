@@ -10,6 +10,7 @@
 #include <exception>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "tensor/core/suggest.hpp"
@@ -23,12 +24,27 @@ namespace {
 constexpr double kForEver = std::numeric_limits<double>::infinity();
 constexpr int kMostTurns = 10;  // of ranks that wait for a lower one to speak
 constexpr std::chrono::milliseconds kTurn{300};
+constexpr unsigned kAbortSeconds = 5;
 
 /// Cores that this process may use.
 int usable_cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 
 template <class T> std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
+}
+
+/// The GPU of this rank among those of its host, unless the launcher has given it one already.
+void take_own_gpu(const Job::Place& place) {
+  const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> devices;
+  std::istringstream list(given == nullptr ? "" : given);
+  for (std::string device; std::getline(list, device, ',');) devices.push_back(device);
+  if (place.local_size == 1 || devices.size() == 1) return;
+  const auto mine = static_cast<std::size_t>(place.local_rank);
+  const std::string own = given == nullptr        ? std::to_string(mine)
+                          : mine < devices.size() ? devices[mine]
+                                                  : "";
+  ::setenv("CUDA_VISIBLE_DEVICES", own.c_str(), 1);
 }
 
 }  // namespace
@@ -39,12 +55,16 @@ std::string mpi_facts() {
 }
 
 Reduce parse_reduce(const std::string& name) {
+  if (name == "auto") return Reduce::automatic;
   if (name == "ordered") return Reduce::ordered;
   if (name == "fast") return Reduce::fast;
-  throw UsageError(unknown_name("sum", name, {"ordered", "fast"}));
+  throw UsageError(unknown_name("--reduce", name, {"auto", "ordered", "fast"}));
 }
 
-const char* name(Reduce reduce) { return reduce == Reduce::ordered ? "ordered" : "fast"; }
+Reduce Ranks::reduce_on(Device device) const {
+  if (options_.reduce != Reduce::automatic) return options_.reduce;
+  return device == Device::cpu ? Reduce::ordered : Reduce::fast;
+}
 
 Ranks Ranks::join(const RanksOptions& options) {
   Ranks ranks;
@@ -69,6 +89,7 @@ Ranks Ranks::join(const RanksOptions& options) {
   ENSURE(ranks.size_ == launch.size, "MPI finds ", ranks.size_, " ranks, the launcher started ",
          launch.size, ": this program was built with ", mpi_library(),
          "; start it with the launcher of the same");
+  take_own_gpu(ranks.job_->place());
   return ranks;
 }
 
@@ -216,6 +237,7 @@ void Ranks::fail(const std::exception& error) const {
                job_->place().hosts[static_cast<std::size_t>(rank_)], in_words(error));
     std::fflush(stderr);
   }
+  ::alarm(kAbortSeconds);  // where the launcher cannot be reached, MPI would wait for it
   job_->abort(exit_code_of(error));
   std::_Exit(exit_code_of(error));
 }

@@ -16,17 +16,16 @@
 namespace skytape::train {
 
 /// How a sum over microbatches is made: in their order, with the bits of one process, or in the
-/// order that is fastest.
-enum class Reduce { ordered, fast };
-/// "ordered" or "fast"; UsageError for another name.
+/// order that is fastest; automatic: ordered on CPUs, fast on GPUs.
+enum class Reduce { automatic, ordered, fast };
+/// "auto", "ordered" or "fast"; UsageError for another name.
 [[nodiscard]] Reduce parse_reduce(const std::string& name);
-[[nodiscard]] const char* name(Reduce reduce);
 
 /// A line for --version: the library of MPI, or that there is none.
 [[nodiscard]] std::string mpi_facts();
 
 struct RanksOptions {
-  Reduce reduce = Reduce::ordered;
+  Reduce reduce = Reduce::automatic;
   double limit_seconds = 40;  // that the ranks wait for one of them
 };
 
@@ -47,7 +46,7 @@ class Ranks {
   [[nodiscard]] bool alone() const { return size_ == 1; }
   [[nodiscard]] bool first() const { return rank_ == 0; }  ///< it prints and writes
   [[nodiscard]] bool first_of_host() const;
-  [[nodiscard]] Reduce reduce() const { return options_.reduce; }
+  [[nodiscard]] Reduce reduce_on(Device device) const;  ///< ordered or fast
   /// CPU threads for this rank where the user says none: the cores that it may use, shared with the
   /// other ranks of its host unless the launcher bound it to cores of its own.
   [[nodiscard]] int fair_threads() const;

@@ -74,7 +74,7 @@ report() {
   else row "MPI (several ranks)" absent "apt-get install libopenmpi-dev openmpi-bin (training in one process only)"; fi
   if [ -n "${NVCC:-}" ]; then row "CUDA compiler" found "$("$NVCC" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
     local root; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
-    for lib in cublas curand; do
+    for lib in cublas curand nccl; do
       if [ -e "$root/lib64/lib$lib.so" ]; then row "$lib" found "$root/lib64"; else row "$lib" absent "part of the CUDA toolkit"; fi
     done
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi

@@ -23,9 +23,14 @@ StepSum::StepSum(const Ranks& ranks, std::int64_t gradients, Device device)
     : ranks_(ranks), device_(device), count_(gradients) {
   const std::int64_t size = ranks.size();
   width_ = (gradients + kMetrics + size - 1) / size * size;
+  if (!ranks.alone() && device == Device::cuda && !keeps_rows() && DeviceSum::available()) {
+    device_sum_ = std::make_unique<DeviceSum>(ranks);
+  }
 }
 
-bool StepSum::keeps_rows() const { return !ranks_.alone() && ranks_.reduce() == Reduce::ordered; }
+bool StepSum::keeps_rows() const {
+  return !ranks_.alone() && ranks_.reduce_on(device_) == Reduce::ordered;
+}
 
 void StepSum::begin(std::int64_t microbatches) {
   microbatches_ = microbatches;
@@ -57,6 +62,8 @@ void StepSum::add(std::size_t index, const Tensor& gradients, const Tensor& loss
     }
   }
 }
+
+void StepSum::submit_exchange() { device_sum_->submit(total_); }
 
 void StepSum::exchange() {
   const auto start = std::chrono::steady_clock::now();

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "tensor/core/tensor.hpp"
+#include "train/ranks/device_sum.hpp"
 #include "train/ranks/ranks.hpp"
 
 namespace skytape::train {
@@ -19,7 +21,11 @@ class StepSum {
   void begin(std::int64_t microbatches);
   /// Adds what the index-th microbatch of this rank gives: f32[gradients], and two single numbers.
   void add(std::size_t index, const Tensor& gradients, const Tensor& loss, const Tensor& correct);
-  /// Adds up what the ranks have. Waits for the device.
+  /// Whether the GPUs add up among themselves, as part of the submitted work.
+  [[nodiscard]] bool on_device() const { return device_sum_ != nullptr; }
+  /// Submits that.
+  void submit_exchange();
+  /// Adds up what the ranks have, through the hosts. Waits for the device.
   void exchange();
 
   [[nodiscard]] Tensor gradients() const { return total_.slice(0, count_); }  // f32[gradients]
@@ -38,6 +44,7 @@ class StepSum {
   // of this rank's.
   Tensor rows_;
   Tensor total_;  // f32[width]
+  std::unique_ptr<DeviceSum> device_sum_;
   double seconds_ = 0;
 };
 

@@ -99,8 +99,8 @@ std::vector<std::string> train_together(const Workshop& w, const std::string& na
   return arguments;
 }
 
-std::vector<std::string> metrics_of(const fs::path& run) {
-  std::vector<std::string> lines;
+std::string metrics_of(const fs::path& run) {
+  std::string lines;
   std::ifstream in(run / "metrics.jsonl");
   for (std::string line; std::getline(in, line);) {
     data::Json metric = data::parse_json(line);
@@ -108,7 +108,7 @@ std::vector<std::string> metrics_of(const fs::path& run) {
          {"time", "seconds", "train_seconds", "steps_per_second", "tokens_per_second"}) {
       metric.erase(key);
     }
-    lines.push_back(data::json_text(metric));
+    lines += data::json_text(metric) + "\n";
   }
   return lines;
 }

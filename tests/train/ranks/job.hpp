@@ -26,7 +26,7 @@ namespace skytape::test {
                                                       std::vector<std::string> more = {});
 
 /// metrics.jsonl of a run without what a clock says.
-[[nodiscard]] std::vector<std::string> metrics_of(const std::filesystem::path& run);
+[[nodiscard]] std::string metrics_of(const std::filesystem::path& run);
 
 /// How often a text has a part.
 [[nodiscard]] int count_of(const std::string& text, const std::string& part);
