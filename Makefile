@@ -3,6 +3,7 @@
 # ---- options ---------------------------------------------------------------------------------
 MODE      ?= release# release | debug | asan
 CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
+MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
 CUDA_ARCH ?= 80 90# real architectures; PTX of the last one is added
 PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere, with lib/ beside it; 0: for this machine
 WERROR    ?= 0# 1: warnings are errors (CI)
@@ -28,11 +29,19 @@ else
 endif
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
 CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
+# MPI is used where it is installed, and never installed from here. Its compiler says what it adds.
+MPICC     ?= $(shell command -v mpicc 2>/dev/null)
+WITH_MPI  := $(if $(filter 1,$(MPI)),1,$(if $(filter auto,$(MPI)),$(if $(MPICC),1)))
+MPI_SAYS  := $(if $(and $(WITH_MPI),$(MPICC)),$(shell $(MPICC) -show))
+MPI_FLAGS := $(if $(WITH_MPI),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
+# NCCL comes with CUDA's toolkit, or beside it.
+WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
 # What is installed, written once by the dependency check (which installs what is missing where it
 # may); make reads it again when it changes. `make clean` forgets it.
 GOALS := $(or $(MAKECMDGOALS),all)
 ifneq ($(filter-out help doctor clean format format-check,$(GOALS)),)
 include build/dependencies.mk
+$(if $(and $(filter 1,$(MPI)),$(if $(MPICC),,none)),$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin))
 endif
 build/dependencies.mk: train/scripts/dependencies.sh
 	@mkdir -p build; CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' $< --install > $@
@@ -58,7 +67,8 @@ ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
-  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(if $(filter 1,$(PORTABLE)),-lcudart_static -ldl -lrt -lpthread,-Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcudart))
+  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(if $(filter 1,$(PORTABLE)),-lcudart_static -ldl -lrt -lpthread,-Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcudart) $(if $(WITH_NCCL),-lnccl)) \
+  $(filter -L% -l% -Wl%,$(MPI_SAYS))
 # A carried program looks for libraries beside itself first.
 CARRIED := $(if $(filter 1,$(PORTABLE)),-Wl$(COMMA)-rpath$(COMMA)'$$ORIGIN/lib:/usr/local/cuda/lib64')
 LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED) $(LDFLAGS) $^ $(LIBS) $(LDLIBS) -o $@
@@ -136,6 +146,12 @@ ifneq ($(and $(CUDA_ROOT),$(filter-out 1,$(PORTABLE))),)
 $B/tests/tensor/random/random_test.cpp.o: private CPPFLAGS += -DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include
 $B/skytape_tests: private LIBS += -lcurand
 endif
+# And one has MPI's header.
+$B/mpi: FORCE
+	@$(call stamp,MPI_FLAGS)
+$B/train/ranks/mpi.cpp.o: $B/mpi
+$B/train/ranks/mpi.cpp.o: private CPPFLAGS += $(MPI_FLAGS)
+$B/train/ranks/device_sum.cu.cuda.o: private CPPFLAGS += $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 -include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
 FORCE:
 
@@ -238,7 +254,7 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	  libraries '$(subst $(SPACE),;,$(subst -Xlinker -rpath -Xlinker ,-Wl$(COMMA)-rpath$(COMMA),$(strip $(LIBS))))'; cat train/scripts/skytape-config.cmake; } \
 	  > $(DESTDIR)$(PREFIX)/lib/cmake/skytape/skytape-config.cmake
 doctor: ## say what this machine has, what is missing and what to install
-	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
+	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' NVCC='$(NVCC)' MPICC='$(MPICC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 clean: ## forget everything that was built

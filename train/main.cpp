@@ -5,35 +5,26 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
-#include <new>
 #include <string>
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
+#include "train/process/failure.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
+#include "train/process/launch.hpp"
+#include "train/ranks/ranks.hpp"
 
 namespace {
 
+constexpr int kWrongUsage = 2;
+
+/// All ranks of a job have the same command line: one says what is wrong with it.
 int fail(const std::string& text, int exit_code) {
+  if (exit_code == kWrongUsage && skytape::train::launched().rank > 0) return exit_code;
   fmt::print(stderr, "skytape: error: {}\n", text);
   return exit_code;
-}
-
-/// What went wrong in a library, in a sentence; its own texts name functions.
-std::string in_words(const std::exception& error) {
-  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
-    return fmt::format("{}: {}", file->path1().string(), file->code().message());
-  }
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
-    return "out of memory: a shorter max_length or a smaller batch needs less";
-  }
-  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
-    return system->code().message();
-  }
-  return fmt::format("an error that is the program's own, please report it: {}", error.what());
 }
 
 /// Whether everything on standard output has arrived; `reason` says why not, if that is known.
@@ -51,7 +42,7 @@ int run(int argc, char** argv) {
       "skytape",
       "A tape of tensors that trains the attention methods of the Skyformer, Skeinformer "
       "and Linformer papers on the Long Range Arena.",
-      skytape::train::build_facts());
+      skytape::train::build_facts() + skytape::train::mpi_facts());
   skytape::train::add_train(program);
   skytape::train::add_pretrain(program);
   skytape::train::add_lra(program);
@@ -84,7 +75,7 @@ int main(int argc, char** argv) {
   } catch (const skytape::Error& error) {
     code = fail(error.what(), error.exit_code());
   } catch (const std::exception& error) {
-    problem = in_words(error);
+    problem = skytape::train::in_words(error);
     code = 1;
   }
   if (!output_is_whole(problem)) {

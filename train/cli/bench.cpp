@@ -8,6 +8,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/bench/bench.hpp"
+#include "train/bench/bench_ranks.hpp"
 #include "train/bench/predictions.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
@@ -27,7 +28,8 @@ struct BenchFlags {
               predict, predicted;
   std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
   int threads = 0;
-  bool forward = false, no_graph = false, no_rates = false;
+  bool forward = false, no_graph = false, no_rates = false, ranks = false;
+  double model = 1e8;  // parameters of a larger model
 };
 
 /// A number or a dash.
@@ -180,6 +182,35 @@ int run(const BenchFlags& flags) {
   return 0;
 }
 
+/// The step of several ranks instead: measured, then modelled for more of them.
+int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
+  BenchCase c;
+  ranks.together([&] {
+    set_threads(flags.threads == 0 ? ranks.fair_threads() : flags.threads);
+    c.device = parse_device(flags.device);
+    c.precision = flags.precision;
+    c.features = flags.features;
+    c.steps = flags.steps;
+    c.graphs = !flags.no_graph;
+    c.n = number_list("--n", flags.n, 1, 1 << 24).front();
+    c.batch = batch_for(flags, c.n);
+    c.attention = method_list(flags.attention).front();
+    set_precision(c.device, parse_precision(c.precision));
+  });
+  const RankTimes times = measure_ranks(c, ranks);
+  if (!ranks.first()) return 0;
+  const Json machine = machine_facts();
+  fmt::print("{}, {} of {}, {}, n {}, batch {}, revision {}\n\n{}\n",
+             machine["cpu"].get<std::string>(), ranks.text(), counted(thread_count(), "thread"),
+             c.attention, c.n, c.batch, revision(), to_text(measured_table(times)));
+  for (const double parameters : {static_cast<double>(times.parameters), flags.model}) {
+    for (const Reduce reduce : {Reduce::ordered, Reduce::fast}) {
+      fmt::print("{}\n", to_text(modelled_table(times, parameters, reduce)));
+    }
+  }
+  return 0;
+}
+
 }  // namespace
 
 void add_bench(CommandLine& program) {
@@ -202,6 +233,11 @@ void add_bench(CommandLine& program) {
   command.flag("--forward", flags->forward, "forward passes only");
   command.flag("--no-graph", flags->no_graph,
                "cuda: submit every step op by op instead of replaying CUDA graphs");
+  command.flag("--ranks", flags->ranks,
+               "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
+  command.option("--model", flags->model, "parameters of a larger model, with --ranks")
+      .real_range(1.0, 1e13)
+      .show_default();
   command.flag("--no-rates", flags->no_rates,
                "measure no rates of products and copies: a tool that watches every access would "
                "spend its time on them");
@@ -213,7 +249,11 @@ void add_bench(CommandLine& program) {
               "count the least times of the cases on a GPU, write them there and time nothing")
       .excludes(json)
       .excludes(predicted);
-  command.runs([flags] { return flags->predict.empty() ? run(*flags) : predict(*flags); });
+  command.runs([flags] {
+    if (!flags->predict.empty()) return predict(*flags);
+    if (!flags->ranks) return run(*flags);
+    return with_ranks({}, [&](const Ranks& ranks) { return run_ranks(*flags, ranks); });
+  });
 }
 
 }  // namespace skytape::train

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "data/files/output.hpp"
@@ -8,6 +9,7 @@
 #include "train/lra/lra.hpp"
 #include "train/lra/lra_table.hpp"
 #include "train/lra/time_table.hpp"
+#include "train/process/launch.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -35,7 +37,9 @@ GridOptions grid_options(const LraFlags& flags) {
   options.features = flags.features;
   options.out = flags.out;
   options.jobs = flags.jobs;
-  options.threads = thread_count();
+  // Ranks of one host share its cores, unless they are told what each may use.
+  const int sharers = flags.run.threads == 0 ? launched().local_size : 1;
+  options.threads = std::max(1, thread_count() / sharers);
   return options;
 }
 
@@ -67,7 +71,7 @@ int run(const LraFlags& flags) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
   }
   const int code = flags.table_only ? 0 : run_grid(cells, options);
-  show_table(cells, options.out);
+  if (launched().rank == 0) show_table(cells, options.out);
   return code;
 }
 

@@ -13,6 +13,7 @@
 #include "train/loop/phases.hpp"
 #include "train/loop/seeds.hpp"
 #include "train/process/version.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/runs/init.hpp"
 #include "train/runs/run_folder.hpp"
 
@@ -24,6 +25,8 @@ struct TrainFlags {
   std::string out, init;
   bool resume = false, force = false, print_config = false, check_finite = false, no_graph = false;
   std::int64_t seeds = 1, stop_after = 0, log_every = 50;
+  std::string reduce = "auto";
+  std::int64_t rank_timeout = 40;  // seconds
 };
 
 TrainOptions options_of(const TrainFlags& flags, const char* command) {
@@ -67,6 +70,24 @@ std::optional<Saved> saved_run(const fs::path& folder, bool pretraining) {
   return saved;
 }
 
+/// The same as rank 0 finds it, on all ranks: the folder need not be theirs.
+std::optional<Saved> saved_run(const fs::path& folder, bool pretraining, const Ranks& ranks) {
+  std::optional<Saved> saved;
+  ranks.together([&] {
+    if (ranks.first()) saved = saved_run(folder, pretraining);
+  });
+  if (ranks.alone()) return saved;
+  std::string text, file;  // empty: there is none
+  if (saved) {
+    text = data::json_text(saved->config);
+    file = saved->file.string();
+  }
+  ranks.broadcast(text);
+  ranks.broadcast(file);
+  if (text.empty()) return {};
+  return Saved{file, data::parse_json(text)};
+}
+
 /// Every effective value, and what they cost in memory with examples of full length.
 int print_config(const RunConfig& config) {
   fmt::print("{}{}\n", to_text(config), memory_text(config, config.batches.nominal_length));
@@ -75,38 +96,75 @@ int print_config(const RunConfig& config) {
 
 /// What the user chose, completed on --resume by what the run in `folder` was started with.
 RunConfig configured(const TrainFlags& flags, const Choices& choices, const fs::path& folder,
-                     bool pretraining) {
-  const std::optional<Saved> saved = flags.resume ? saved_run(folder, pretraining) : std::nullopt;
-  if (!saved) return resolve(choices);
-  // Other numbers of threads may give other last bits.
-  const data::Json& machine = saved->config["machine"];
-  const int threads = machine.is_null() ? 0 : machine.value("threads", 0);
-  if (!flags.run.said.contains("--threads") && threads > 0 &&
-      static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
-    set_threads(threads);
-  }
-  return resumed(choices, flags.run.said, saved->config, saved->file.string());
+                     bool pretraining, const Ranks& ranks) {
+  std::optional<Saved> saved;
+  if (flags.resume) saved = saved_run(folder, pretraining, ranks);
+  RunConfig config;
+  ranks.together([&] {
+    if (!saved) {
+      config = resolve(choices);
+      return;
+    }
+    // Other numbers of threads may give other last bits.
+    const data::Json& machine = saved->config["machine"];
+    const int threads = machine.is_null() ? 0 : machine.value("threads", 0);
+    if (!flags.run.said.contains("--threads") && threads > 0 &&
+        static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
+      set_threads(threads);
+    }
+    config = resumed(choices, flags.run.said, saved->config, saved->file.string());
+  });
+  return config;
 }
 
-int run(const TrainFlags& flags) {
-  const Choices choices = flags.run.choices();
-  TrainOptions options = options_of(flags, "train");
-  options.out = !flags.out.empty() ? fs::path(flags.out)
-                : flags.seeds > 1  ? kRuns
-                                   : kRuns / run_name(resolve(choices));
-  RunConfig config =
-      flags.seeds > 1 ? resolve(choices) : configured(flags, choices, options.out, false);
-  if (!flags.init.empty()) {
+/// Whether the weights to start from were pre-trained, so that the embedding has a row for hidden
+/// tokens: rank 0 looks.
+bool init_has_mask_token(const TrainFlags& flags, const RunConfig& config, const Ranks& ranks) {
+  bool has = false;
+  ranks.together([&] {
     if (config.pretraining.steps > 0) {
       throw UsageError("train: --init starts from weights, pretrain_steps makes them: one of both");
     }
     if (flags.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
+    if (!ranks.first()) return;
     const bool cls = config.batches.first_token >= 0;
-    if (has_mask_token(checkpoint_in(flags.init), *config.task, cls ? 1 : 0)) {
-      config = with_mask_token(config);
-    }
+    has = has_mask_token(checkpoint_in(flags.init), *config.task, cls ? 1 : 0);
+  });
+  return ranks.largest(has) == 1;
+}
+
+/// What both commands begin with, on every rank.
+struct Asked {
+  Choices choices;
+  TrainOptions options;
+};
+Asked asked(TrainFlags& flags, const char* command, const Ranks& ranks) {
+  if (flags.run.threads == 0 && !ranks.alone()) flags.run.threads = ranks.fair_threads();
+  Asked result;
+  ranks.together([&] {
+    result.choices = flags.run.choices();
+    result.options = options_of(flags, command);
+    result.options.ranks = &ranks;
+  });
+  return result;
+}
+
+int run(TrainFlags flags, const Ranks& ranks) {
+  Asked all = asked(flags, "train", ranks);
+  const Choices& choices = all.choices;
+  TrainOptions& options = all.options;
+  RunConfig config;
+  ranks.together([&] {
+    if (flags.seeds > 1) config = resolve(choices);
+    options.out = !flags.out.empty() ? fs::path(flags.out)
+                  : flags.seeds > 1  ? kRuns
+                                     : kRuns / run_name(resolve(choices));
+  });
+  if (flags.seeds == 1) config = configured(flags, choices, options.out, false, ranks);
+  if (!flags.init.empty() && init_has_mask_token(flags, config, ranks)) {
+    config = with_mask_token(config);
   }
-  if (flags.print_config) return print_config(config);
+  if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   if (flags.seeds > 1) return train_seeds(choices, flags.seeds, options);
   return train(config, options);
 }
@@ -125,17 +183,22 @@ void mean_pretraining(Choices& choices) {
   choices.values.push_back({"steps", steps->value, steps->said_by});
 }
 
-int run_pretraining(const TrainFlags& flags) {
-  Choices choices = flags.run.choices();
+int run_pretraining(TrainFlags flags, const Ranks& ranks) {
+  Asked all = asked(flags, "pretrain", ranks);
+  Choices& choices = all.choices;
   mean_pretraining(choices);
-  TrainOptions options = options_of(flags, "pretrain");
+  TrainOptions& options = all.options;
   options.out = flags.out.empty()
                     ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", choices.task, choices.attention,
                                           choices.recipe, choices.seed)
                     : fs::path(flags.out);
-  const RunConfig config = configured(flags, choices, options.out, true);
-  if (flags.print_config) return print_config(config);
+  const RunConfig config = configured(flags, choices, options.out, true, ranks);
+  if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   return pretrain(config, options);
+}
+
+RanksOptions ranks_options(const TrainFlags& flags) {
+  return {parse_reduce(flags.reduce), static_cast<double>(flags.rank_timeout)};
 }
 
 /// What `train` and `pretrain` have in common.
@@ -157,6 +220,16 @@ void declare(Command& command, TrainFlags& flags) {
                "print every effective value with its origin, and stop");
   command.flag("--check-finite", flags.check_finite,
                "name the first op whose output or gradient is not finite (slow)");
+  command
+      .option("--reduce", flags.reduce,
+              "how several ranks (mpirun) add up gradients: ordered, with the bits of one process, "
+              "or fast; auto: ordered on CPUs")
+      .show_default();
+  command
+      .option("--rank-timeout", flags.rank_timeout,
+              "seconds that the ranks wait for one of them before they give up")
+      .range(1, 86400)
+      .show_default();
   command.flag("--no-graph", flags.no_graph,
                "cuda: submit every step op by op instead of replaying CUDA graphs");
 }
@@ -177,7 +250,8 @@ void add_train(CommandLine& program) {
       .show_default();
   command.runs([command, flags] {
     flags->run.given(command);
-    return run(*flags);
+    return with_ranks(ranks_options(*flags),
+                      [&](const Ranks& ranks) { return run(*flags, ranks); });
   });
 }
 
@@ -190,7 +264,8 @@ void add_pretrain(CommandLine& program) {
                  "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
   command.runs([command, flags] {
     flags->run.given(command);
-    return run_pretraining(*flags);
+    return with_ranks(ranks_options(*flags),
+                      [&](const Ranks& ranks) { return run_pretraining(*flags, ranks); });
   });
 }
 

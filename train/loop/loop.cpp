@@ -15,6 +15,7 @@
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/config/memory_estimate.hpp"
+#include "train/config/rank_share.hpp"
 #include "train/config/splits.hpp"
 #include "train/loop/objective.hpp"
 #include "train/loop/time_left.hpp"
@@ -78,23 +79,29 @@ class Run {
  public:
   Run(const RunConfig& config, const TrainOptions& options)
       : options_(options),
-        splits_(open_splits(config, progress_)),
+        ranks_(*options.ranks),
+        splits_(open_splits(config, progress_, ranks_)),
         config_(fitted(config, splits_.train)),
-        json_(full_config(config_, splits_, options)),
-        finished_before_(look_before()),
+        finished_(look_before()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
         started_from_(take_init()),
-        folder_(options.out, options.existing),
+        folder_(open_folder()),
         time_left_(splits_.train, config_.batches, config_.steps()),
-        trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
-                 options.graphs),
-        evaluator_(model_, options.graphs) {
+        trainer_(model_, config_.adamw, config_.schedule, config_.seed,
+                 microbatch_limits(config_, ranks_), options.graphs, ranks_),
+        evaluator_(model_, options.graphs, ranks_) {
     trainer_.check_finite(options.check_finite);
-    if (!finished_before_) restore();
+    if (finished_) return;
+    ranks_.together([this] {
+      if (ranks_.first()) restore();
+    });
+    share_training(ranks_, state_, model_, trainer_);
+    started_at_ = state_.step;
+    logged_step_ = state_.step - trainer_.summed_steps();
   }
 
   int go() {
-    if (finished_before_) return say_finished();
+    if (finished_) return ranks_.first() ? say_finished() : 0;
     announce();
     reset_peak_bytes(config_.device);
     data::Loader loader(training_batches(config_, splits_.train, state_.cursor));
@@ -103,42 +110,82 @@ class Run {
       if (evaluation_due()) evaluate_dev();
       if (finished()) break;
       if (must_stop()) {
-        save(folder_.last());
+        save(last_file());
         return say_stopped();
       }
       if (state_.step != started_at_ && state_.step % config_.checkpoint_every == 0) {
-        save(folder_.last());
+        save(last_file());
       }
       one_step(*loader.next());
       state_.waited_seconds = waited_before + loader.waited_seconds();
     }
-    save(folder_.last());
+    save(last_file());
     return finish();
   }
 
  private:
-  /// Refuses what cannot be, before the folder is touched; the result if there is one already.
-  std::optional<Json> look_before() {
+  /// Refuses what cannot be, on all ranks alike and before the folder is touched. Returns whether the
+  /// run is finished already.
+  bool look_before() {
+    check_ranks();
+    ranks_.together([this] {
+      if (ranks_.first()) check_folder();
+    });
+    const bool finished = ranks_.largest(finished_before_.has_value()) == 1;
+    ranks_.together([&] {
+      if (!finished) refuse_if_too_large(config_, longest_sequence(splits_.train));
+    });
+    return finished;
+  }
+
+  /// How the ranks add up gradients.
+  [[nodiscard]] const char* adds_up() const {
+    return ranks_.reduce_on(config_.device) == Reduce::ordered ? "ordered" : "fast";
+  }
+
+  /// Makes sure that all ranks mean the same run, and that there is work for each.
+  void check_ranks() const {
+    agree(config_, splits_,
+          {{"--stop-after", options_.stop_after},
+           {"--log-every", options_.log_every},
+           {"--check-finite", options_.check_finite},
+           {"--reduce", adds_up()}},
+          ranks_);
+    ranks_.together([&] { refuse_idle_ranks(config_, longest_sequence(splits_.train), ranks_); });
+  }
+
+  /// What the folder holds; rank 0 looks.
+  void check_folder() {
+    json_ = full_config(config_, splits_, options_);
     check_saved_configuration();
-    std::optional<Json> result;
-    if (options_.existing == RunFolder::Existing::resume) {
-      result = finished_result(options_.out, json_);
-      if (!result && !resumes()) start_anew();
-    }
-    if (!result) refuse_if_too_large(config_, longest_sequence(splits_.train));
-    return result;
+    if (options_.existing != RunFolder::Existing::resume) return;
+    finished_before_ = finished_result(options_.out, json_);
+    if (!finished_before_ && !resumes()) start_anew();
   }
 
-  /// Whether a checkpoint is there to go on from.
+  /// Whether a checkpoint is there to go on from; asked by rank 0.
   [[nodiscard]] bool resumes() const {
-    return options_.existing == RunFolder::Existing::resume &&
-           fs::exists(options_.out / "last.safetensors");
+    return options_.existing == RunFolder::Existing::resume && fs::exists(last_file());
   }
 
-  /// Loads the weights that a new run starts from; a line about it, empty if there are none.
+  /// Loads the weights that a new run starts from, on rank 0: share_training() hands them on. A line
+  /// about it, empty if there are none.
   std::string take_init() {
-    if (options_.init.empty() || finished_before_ || resumes()) return {};
-    return load_init(checkpoint_in(options_.init), model_, json_);
+    std::string said;
+    ranks_.together([&] {
+      if (!ranks_.first() || options_.init.empty() || finished_ || resumes()) return;
+      said = load_init(checkpoint_in(options_.init), model_, json_);
+    });
+    return said;
+  }
+
+  /// Opens the run's folder on rank 0; the others have none.
+  std::unique_ptr<RunFolder> open_folder() {
+    std::unique_ptr<RunFolder> folder;
+    ranks_.together([&] {
+      if (ranks_.first()) folder = std::make_unique<RunFolder>(options_.out, options_.existing);
+    });
+    return folder;
   }
 
   /// Refuses to go on with another run's folder before anything there is touched.
@@ -165,20 +212,20 @@ class Run {
       throw UsageError(fmt::format("{}: it starts from weights that --init must name again",
                                    options_.out.string()));
     }
-    progress_.line(fmt::format("{}: nothing to resume, starting at step 1", options_.out.string()));
+    say(fmt::format("{}: nothing to resume, starting at step 1", options_.out.string()));
   }
 
   /// The weights that would be tested at the end. Checked now: without them the steps to come would
   /// be in vain.
   void check_best(const RunState& state) {
     if (config_.select == Select::last || state.best_step < 0) return;
-    if (!fs::exists(folder_.best())) {
+    if (!fs::exists(best_file())) {
       throw DataError(fmt::format(
           "{}: missing, but step {} was the best so far and would be tested; --force starts anew",
-          folder_.best().string(), state.best_step));
+          best_file().string(), state.best_step));
     }
-    const SafetensorsFile best = read_safetensors(folder_.best());
-    const CheckpointFacts facts = read_facts(best, folder_.best());
+    const SafetensorsFile best = read_safetensors(best_file());
+    const CheckpointFacts facts = read_facts(best, best_file());
     std::string problem = first_difference(facts.config, json_);
     // A kill between the two checkpoints of an evaluation leaves a best one of later steps.
     if (problem.empty() && facts.state.step < state.best_step) {
@@ -186,48 +233,46 @@ class Run {
     }
     if (!problem.empty()) {
       throw DataError(
-          fmt::format("{}: not the best of this run: {}", folder_.best().string(), problem));
+          fmt::format("{}: not the best of this run: {}", best_file().string(), problem));
     }
-    load_weights(best, folder_.best(), model_);
+    load_weights(best, best_file(), model_);
   }
 
   void restore() {
     const bool going_on = resumes();
     if (going_on) {
-      const SafetensorsFile file = read_safetensors(folder_.last());
-      const CheckpointFacts saved = read_facts(file, folder_.last());
+      const SafetensorsFile file = read_safetensors(last_file());
+      const CheckpointFacts saved = read_facts(file, last_file());
       const std::string difference = first_difference(saved.config, json_);
       if (!difference.empty()) {
-        throw DataError(fmt::format("{}: a checkpoint of another run: {}", folder_.last().string(),
-                                    difference));
+        throw DataError(
+            fmt::format("{}: a checkpoint of another run: {}", last_file().string(), difference));
       }
       check_best(saved.state);
       state_ = saved.state;
-      load_training(file, folder_.last(), state_, model_, trainer_);
+      load_training(file, last_file(), state_, model_, trainer_);
       warn_if_elsewhere(saved.config);
-      progress_.line(fmt::format("resuming {} at step {}", folder_.path().string(), state_.step));
+      say(fmt::format("resuming {} at step {}", options_.out.string(), state_.step));
     }
-    if (!started_from_.empty()) progress_.line(started_from_);
-    if (!fs::exists(folder_.config())) write_config();
-    if (!going_on) save(folder_.last());  // before the first metric, which is never without one
-    folder_.start_metrics(state_.step);
-    started_at_ = state_.step;
-    logged_step_ = state_.step - trainer_.summed_steps();
+    if (!started_from_.empty()) say(started_from_);
+    if (!fs::exists(folder_->config())) write_config();
+    if (!going_on) save(last_file());  // before the first metric, which is never without one
+    folder_->start_metrics(state_.step);
   }
 
   /// config.json stays where it is: it alone also says where the data lie, from any folder.
   void write_config() const {
     Json own = json_;
     own["data_root"] = fs::absolute(config_.data_root).lexically_normal().string();
-    folder_.write_json(folder_.config(), own);
+    folder_->write_json(folder_->config(), own);
   }
 
   /// Bits are promised for the same device, threads and program only.
   void warn_if_elsewhere(const Json& saved) {
     const auto differs = [&](const char* what, const Json& there, const Json& here) {
       if (there == here) return;
-      progress_.line(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
-                                 data::json_text(there), data::json_text(here)));
+      say(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
+                      data::json_text(there), data::json_text(here)));
     };
     const Json& machine = saved["machine"];
     differs("device", saved["device"], json_["device"]);
@@ -238,31 +283,36 @@ class Run {
   void announce() {
     const std::int64_t most = config_.batches.batch * config_.batches.nominal_length *
                               static_cast<std::int64_t>(config_.model.towers);
-    progress_.line(fmt::format(
-        "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
-        config_.method->name, config_.recipe, config_.seed, name(config_.device),
-        config_.device == Device::cpu ? fmt::format(" ({})", counted(thread_count(), "thread"))
-                                      : "",
-        grouped(model_.parameters().parameter_count())));
-    if (predicts_masked(config_)) progress_.line(objective_text(config_));
-    progress_.line(
+    say(fmt::format("{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
+                    config_.method->name, config_.recipe, config_.seed, name(config_.device),
+                    config_.device == Device::cpu
+                        ? fmt::format(" ({})", counted(thread_count(), "thread"))
+                        : "",
+                    grouped(model_.parameters().parameter_count())));
+    if (predicts_masked(config_)) say(objective_text(config_));
+    say(
         fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
                     "steps; {}",
                     grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
-                    config_.schedule.warmup, config_.eval_every, folder_.path().string()));
+                    config_.schedule.warmup, config_.eval_every, options_.out.string()));
+    if (!ranks_.alone()) {
+      say(fmt::format("{}, gradients added up {} (--reduce); a batch has up to {} microbatches",
+                      ranks_.text(), adds_up(),
+                      most_microbatches(config_, longest_sequence(splits_.train), ranks_)));
+    }
     // Where tokens are left out on reading, a stored length says nothing.
     const std::int64_t read = config_.batches.max_length;
     const std::int64_t cut =
         config_.batches.drop_token < 0 ? splits_.train.longer_than(read) : std::int64_t{0};
     if (cut > 0) {
-      progress_.line(
+      say(
           fmt::format("{} of {} training {} are longer than max_length = {}: their ends "
                       "are not read",
                       grouped(cut), grouped(splits_.train.size() * config_.model.towers),
                       config_.model.towers == 1 ? "examples" : "texts", read));
     }
     if (config_.batches.grow_steps > 0) {
-      progress_.line(fmt::format(
+      say(fmt::format(
           "training sequences are cut to a length that grows from {} to {} in steps {} to {}{}; "
           "dev is never cut",
           config_.batches.grow_start, grouped(config_.batches.nominal_length),
@@ -274,13 +324,13 @@ class Run {
     const char* const warmup = predicts_masked(config_) ? "pretrain_warmup" : "warmup";
     for (const Setting& s : config_.settings) {
       if (s.key == warmup && s.origin.find("scaled") != s.origin.npos) {
-        progress_.line(fmt::format("warm-up {} steps ({})", s.value, s.origin));
+        say(fmt::format("warm-up {} steps ({})", s.value, s.origin));
       }
     }
   }
 
   [[nodiscard]] std::string how_computed() const {
-    const MicrobatchLimits limits = config_.microbatch_limits();
+    const MicrobatchLimits limits = microbatch_limits(config_, ranks_);
     if (limits.positions > 0) {
       return fmt::format("computed {} positions at a time", grouped(limits.positions));
     }
@@ -299,9 +349,14 @@ class Run {
     return !evaluation_due() && (state_.step >= config_.steps() || stale);
   }
 
-  [[nodiscard]] bool must_stop() const {
-    return signal_received() != 0 ||
-           (options_.stop_after > 0 && state_.step >= options_.stop_after);
+  [[nodiscard]] bool must_stop() {
+    return signalled() || (options_.stop_after > 0 && state_.step >= options_.stop_after);
+  }
+
+  /// Whether a signal came, to whichever rank: all stop at the same step.
+  [[nodiscard]] bool signalled() {
+    signal_ = ranks_.largest(signal_received());
+    return signal_ != 0;
   }
 
   void one_step(const data::Batch& batch) {
@@ -320,12 +375,12 @@ class Run {
     if (state_.step > started_at_ + 1) seconds_after_first_ += seconds;
     if (first_rate && !log_point) say_rate();
     if (log_point) log();
-    progress_.at("training", state_.step, config_.steps());
+    if (ranks_.first()) progress_.at("training", state_.step, config_.steps());
   }
 
   /// The first step allocates and is left out.
   void say_rate() {
-    progress_.line(fmt::format(
+    say(fmt::format(
         "measured {:.2f} steps/s: {} to go{}, evaluations not counted",
         (kRateSteps - 1) / seconds_after_first_,
         duration_text(time_left_.after(seconds_after_first_, started_at_ + 1, state_.step)),
@@ -339,8 +394,8 @@ class Run {
           "train: the loss is not finite between steps {} and {}; {} (train --check-finite names "
           "the first op that went wrong)",
           logged_step_, state_.step,
-          fs::exists(folder_.last()) ? folder_.last().string() + " keeps the last good state"
-                                     : "no checkpoint was written yet"));
+          fs::exists(last_file()) ? last_file().string() + " keeps the last good state"
+                                  : "no checkpoint was written yet"));
     }
     // Steps of an earlier process are in the mean, but not in this process's clock.
     const auto steps = static_cast<double>(state_.step - std::max(logged_step_, started_at_));
@@ -352,7 +407,7 @@ class Run {
     point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
     point.seconds_left =
         time_left_.after(seconds, std::max(logged_step_, started_at_), state_.step);
-    progress_.log(point);
+    if (ranks_.first()) progress_.log(point);
     Json metric = {{"kind", "train"},
                    {"step", point.step},
                    {"loss", metrics.loss},
@@ -361,7 +416,7 @@ class Run {
                    {"steps_per_second", point.steps_per_second},
                    {"tokens_per_second", point.tokens_per_second}};
     add_objective(metric, config_, metrics.loss);
-    folder_.add_metric(std::move(metric));
+    add_metric(std::move(metric));
     logged_step_ = state_.step;
     seconds_since_log_ = 0;
     tokens_since_log_ = 0;
@@ -376,9 +431,9 @@ class Run {
     options.seed = config_.seed;
     options.positions = config_.microbatch_limits().positions;
     if (predicts_masked(config_)) options.masking = config_.pretraining.masking;
-    options.stop = [] { return signal_received() != 0; };
+    options.stop = [this] { return signalled(); };
     options.progress = [&](std::int64_t done, std::int64_t total) {
-      progress_.at(what, done, total);
+      if (ranks_.first()) progress_.at(what, done, total);
     };
     return evaluator_(split, batches, options);
   }
@@ -389,20 +444,20 @@ class Run {
     last_dev_ = e;
     state_.evaluated = state_.step;
     const bool partial = e.examples < splits_.dev.size();
-    progress_.line(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step,
-                               scores_text(config_, e.loss, e.accuracy),
-                               partial ? "the first " : "", e.examples, duration_text(e.seconds)));
+    say(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step,
+                    scores_text(config_, e.loss, e.accuracy), partial ? "the first " : "",
+                    e.examples, duration_text(e.seconds)));
     Json metric = {
         {"kind", "eval"},         {"split", "dev"},         {"step", state_.step},
         {"loss", e.loss},         {"accuracy", e.accuracy}, {"examples", e.examples},
         {"partial", partial},     {"seconds", e.seconds},   {"train_seconds", state_.train_seconds},
         {"tokens", state_.tokens}};
     add_objective(metric, config_, e.loss);
-    folder_.add_metric(std::move(metric));
+    add_metric(std::move(metric));
     if (!predicts_masked(config_)) {
       const std::string passed = state_.reached.add(
           splits_.dev.name(), {state_.step, state_.train_seconds, state_.tokens, e.accuracy});
-      if (!passed.empty()) progress_.line(passed);
+      if (!passed.empty()) say(passed);
     }
     select(e);
   }
@@ -426,36 +481,59 @@ class Run {
     state_.best_metric = metric;
     state_.best_step = state_.step;
     state_.stale = 0;
-    if (config_.select != Select::last) save(folder_.best());
+    if (config_.select != Select::last) save(best_file());
   }
 
-  void save(const fs::path& path) { save_checkpoint(path, model_, trainer_, state_, json_); }
+  /// A line of progress, by rank 0.
+  void say(const std::string& text) {
+    if (ranks_.first()) progress_.line(text);
+  }
+
+  [[nodiscard]] fs::path result_file() const { return options_.out / "result.json"; }
+  [[nodiscard]] fs::path last_file() const { return options_.out / "last.safetensors"; }
+  [[nodiscard]] fs::path best_file() const { return options_.out / "best.safetensors"; }
+
+  /// A checkpoint, by rank 0: all have the same weights.
+  void save(const fs::path& path) {
+    if (ranks_.first()) save_checkpoint(path, model_, trainer_, state_, json_);
+  }
+
+  void add_metric(Json metric) {
+    if (ranks_.first()) folder_->add_metric(std::move(metric));
+  }
 
   int say_stopped() {
-    const int signal = signal_received();
+    const int signal = signal_;
     if (config_.device == Device::cuda) {
       const StepCounts& ran = trainer_.graphs().counts();
-      progress_.line(fmt::format("how steps ran: {} replayed, {} captured, {} op by op",
-                                 ran.replayed, ran.captured, ran.direct));
+      say(fmt::format("how steps ran: {} replayed, {} captured, {} op by op", ran.replayed,
+                      ran.captured, ran.direct));
     }
-    progress_.line(fmt::format(
+    say(fmt::format(
         "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",
         signal != 0 ? "by a signal after" : "as asked after", state_.step, config_.steps(),
-        folder_.last().string()));
+        last_file().string()));
     return signal == 0 ? 0 : 128 + signal;
   }
 
   int say_finished() {
-    progress_.line(fmt::format("{}: finished before, not run again", folder_.path().string()));
-    print_result(*finished_before_, folder_.result());
+    say(fmt::format("{}: finished before, not run again", options_.out.string()));
+    print_result(*finished_before_, result_file());
     return 0;
   }
 
   /// How training ended; nothing is evaluated yet.
   [[nodiscard]] Outcome outcome() const {
     const std::int64_t peak = memory_stats(config_.device).peak_bytes;
-    const std::int64_t parameters = model_.parameters().parameter_count();
-    return {state_, state_.step, peak, parameters, trainer_.graphs().counts(), {}, {}};
+    return {.state = state_,
+            .selected_step = state_.step,
+            .peak_bytes = peak,
+            .parameters = model_.parameters().parameter_count(),
+            .ranks = ranks_.size(),
+            .exchange_seconds = trainer_.exchange_seconds(),
+            .steps = trainer_.graphs().counts(),
+            .dev = {},
+            .test = {}};
   }
 
   /// What pre-training ends with: hidden tokens of the dev split. The test split is not looked at.
@@ -463,53 +541,73 @@ class Run {
     Outcome ended = outcome();
     ended.dev = last_dev_ ? *last_dev_ : evaluate_split(splits_.dev, config_.eval_examples, "dev");
     if (ended.dev.interrupted) return say_stopped();
+    if (!ranks_.first()) return 0;
     Json result = pretraining_result_json(config_, json_, ended);
     add_objective(result, config_, ended.dev.loss);
-    folder_.write_json(folder_.result(), result);
-    print_result(result, folder_.result());
+    folder_->write_json(result_file(), result);
+    print_result(result, result_file());
     return 0;
+  }
+
+  /// Loads the weights that are tested, on all ranks. Returns their step, on rank 0.
+  std::int64_t load_selected() {
+    if (config_.select == Select::last) return state_.step;
+    std::int64_t step = 0;
+    ranks_.together([&] {
+      if (!ranks_.first()) return;
+      const SafetensorsFile file = read_safetensors(best_file());
+      step = read_facts(file, best_file()).state.step;
+      load_weights(file, best_file(), model_);
+    });
+    ranks_.broadcast(model_.parameters().values());
+    return step;
   }
 
   /// Dev and test over whole splits with the selected weights.
   int finish() {
     if (predicts_masked(config_)) return finish_pretraining();
     Outcome ended = outcome();  // before evaluations, which may take more memory
-    if (config_.select != Select::last) {
-      const SafetensorsFile best = read_safetensors(folder_.best());
-      ended.selected_step = read_facts(best, folder_.best()).state.step;
-      load_weights(best, folder_.best(), model_);
-    }
+    ended.selected_step = load_selected();
     ended.dev = evaluate_split(splits_.dev, 0, "dev");
     if (!ended.dev.interrupted) ended.test = evaluate_split(splits_.test, 0, "test");
     if (ended.dev.interrupted || ended.test.interrupted) return say_stopped();
-    for (const auto& [split, e] : {std::pair("dev", ended.dev), std::pair("test", ended.test)}) {
-      folder_.add_metric({{"kind", "final"},
-                          {"split", split},
-                          {"step", state_.step},
-                          {"final_loss", e.loss},
-                          {"final_accuracy", e.accuracy}});
-    }
-    const Json result = result_json(config_, json_, ended);
-    folder_.write_json(folder_.result(), result);
-    print_result(result, folder_.result());
-    const std::string warning = baseline_warning(config_, ended.test);
-    if (!warning.empty()) progress_.line(warning);
+    if (ranks_.first()) write_result(ended);
     return 0;
   }
 
+  void write_result(const Outcome& outcome) {
+    for (const auto& [split, e] :
+         {std::pair("dev", outcome.dev), std::pair("test", outcome.test)}) {
+      add_metric({{"kind", "final"},
+                  {"split", split},
+                  {"step", state_.step},
+                  {"final_loss", e.loss},
+                  {"final_accuracy", e.accuracy}});
+    }
+    const Json result = result_json(config_, json_, outcome);
+    folder_->write_json(result_file(), result);
+    print_result(result, result_file());
+    const std::string warning = baseline_warning(config_, outcome.test);
+    if (!warning.empty()) say(warning);
+  }
+
   const TrainOptions& options_;
+  const Ranks& ranks_;
   Progress progress_;
   Splits splits_;
   const RunConfig config_;
-  Json json_;                            // config.json
-  std::optional<Json> finished_before_;  // result.json of an earlier process
+  // Of rank 0, null on the others: config.json, result.json of an earlier process.
+  Json json_;
+  std::optional<Json> finished_before_;
+  bool finished_ = false;  // by an earlier process
   nn::Model model_;
-  const std::string started_from_;  // what is said of --init
-  RunFolder folder_;
+  const std::string started_from_;     // what is said of --init
+  std::unique_ptr<RunFolder> folder_;  // of rank 0, null on the others
   const TimeLeft time_left_;
   Trainer trainer_;
   Evaluator evaluator_;
   RunState state_;
+  int signal_ = 0;                      // that stops the run, on all ranks
   std::optional<Evaluation> last_dev_;  // of step state_.evaluated, if it was this process's
   std::int64_t started_at_ = 0;         // step at which this process took over
   std::int64_t logged_step_ = 0;        // step of the last log point

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "train/config/run_config.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
@@ -20,13 +21,16 @@ struct TrainOptions {
   /// embeddings must fit; the head of the task, and what a method of another name has of its own,
   /// start fresh.
   std::filesystem::path init;
+  /// Who trains together: the folder and `init` are those of rank 0, which writes and prints.
+  const Ranks* ranks = &kAlone;
 };
 
 /// Trains one phase of a run, pre-training or the task as the model's objective says, to its end,
 /// to `stop_after` or to a signal, and writes its folder. Returns the exit code: 0, or 130 and 143
 /// after SIGINT and SIGTERM. A finished run is not resumed, its result is printed again; one that
 /// has lost a checkpoint is a DataError before the first step. Throws NonFiniteError at the first
-/// log point whose loss is not finite.
+/// log point whose loss is not finite. Of several ranks all call this with the same arguments, and
+/// all return the same.
 int run_phase(const RunConfig& config, const TrainOptions& options);
 
 }  // namespace skytape::train

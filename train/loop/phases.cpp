@@ -1,5 +1,7 @@
 #include "train/loop/phases.hpp"
 
+#include <memory>
+
 #include "tensor/core/error.hpp"
 
 namespace skytape::train {
@@ -8,11 +10,16 @@ namespace {
 namespace fs = std::filesystem;
 using Existing = RunFolder::Existing;
 
-/// The first phase of a run of two, in its folder inside the run's. The run's own is held, and by
-/// --force emptied, meanwhile: what a killed process leaves is of this run alone.
+/// The first phase of a run of two, in its folder inside the run's. Rank 0 holds the run's own
+/// meanwhile, and with --force empties it: what a killed process leaves is of this run alone.
 int first_phase(const RunConfig& config, TrainOptions options, std::int64_t stop_after) {
-  const RunFolder whole(options.out, options.existing);
-  options.out = whole.path() / kPretrainingFolder;
+  std::unique_ptr<const RunFolder> whole;
+  options.ranks->together([&] {
+    if (options.ranks->first()) {
+      whole = std::make_unique<const RunFolder>(options.out, options.existing);
+    }
+  });
+  options.out /= kPretrainingFolder;
   options.stop_after = stop_after;
   return run_phase(pretraining_of(config), options);
 }
@@ -26,13 +33,16 @@ int train(const RunConfig& config, const TrainOptions& options) {
   const std::int64_t stop = options.stop_after;  // counts both phases; 0: never
   TrainOptions second = options;
   second.stop_after = stop > before ? stop - before : 0;
-  const bool begun =
-      options.existing == Existing::resume && fs::exists(options.out / "last.safetensors");
+  const Ranks& ranks = *options.ranks;
+  const auto is_there = [&](const char* file) {  // in the folder, which need be rank 0's alone
+    return ranks.largest(ranks.first() && fs::exists(options.out / file)) == 1;
+  };
+  const bool begun = options.existing == Existing::resume && is_there("last.safetensors");
   if (!begun) {
     if (const int code = first_phase(config, options, stop < before ? stop : 0)) return code;
     second.init = options.out / kPretrainingFolder / "last.safetensors";
     // A second phase that has not begun has nothing to resume, and that needs no saying.
-    if (!fs::exists(options.out / "config.json")) second.existing = Existing::refuse;
+    if (!is_there("config.json")) second.existing = Existing::refuse;
   }
   if (stop > 0 && stop <= before) return 0;
   return run_phase(config, second);

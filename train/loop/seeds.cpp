@@ -69,12 +69,14 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
   }
   const fs::path folder = options.out;
   std::vector<RunConfig> configs;
-  for (choices.seed = first; configs.size() < static_cast<std::size_t>(count); ++choices.seed) {
-    configs.push_back(resolve(choices));
-    if (options.existing == RunFolder::Existing::refuse) {
-      refuse_existing(folder / run_name(configs.back()));
+  options.ranks->together([&] {
+    for (choices.seed = first; configs.size() < static_cast<std::size_t>(count); ++choices.seed) {
+      configs.push_back(resolve(choices));
+      if (options.existing == RunFolder::Existing::refuse && options.ranks->first()) {
+        refuse_existing(folder / run_name(configs.back()));
+      }
     }
-  }
+  });
   std::vector<SeedResult> seeds;
   int code = 0;
   for (const RunConfig& config : configs) {
@@ -82,10 +84,11 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
     if (code != 0) continue;
     options.out = folder / run_name(config);
     code = train(config, options);
-    if (code == 0 && fs::exists(options.out / "result.json")) {
+    if (code == 0 && options.ranks->first() && fs::exists(options.out / "result.json")) {
       seeds.back().result = read_result(options.out / "result.json");
     }
   }
+  if (!options.ranks->first()) return code;
   const std::string table = seed_table(seeds);
   fmt::print("{}", table);
   data::OutputFile file(folder / fmt::format("{}-{}.md", run_name(configs.front()), last));

@@ -17,6 +17,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/splits.hpp"
+#include "train/lra/claim.hpp"
 #include "train/process/child_process.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
@@ -28,6 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 using data::Json;
 using Clock = std::chrono::steady_clock;
+
+/// Between two looks at cells that other processes run.
+constexpr std::chrono::seconds kLook{1};
 
 /// The values of an axis; one empty value stands for "as the recipe says".
 std::vector<std::string> axis(const std::vector<std::string>& values) {
@@ -92,14 +96,9 @@ class Grid {
           "nvidia-cuda-mps-control -d");
     }
     to_run_ = waiting_.size();
-    std::reverse(waiting_.begin(), waiting_.end());  // taken from the back
     while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
       pass_signal_on();
-      while (signal_received() == 0 && !waiting_.empty() &&
-             running_.size() < static_cast<std::size_t>(options_.jobs)) {
-        start(*waiting_.back(), threads);
-        waiting_.pop_back();
-      }
+      if (signal_received() == 0 && Clock::now() >= next_look_) take_up(threads);
       collect();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -107,9 +106,15 @@ class Grid {
   }
 
  private:
+  struct Waiting {
+    const GridCell* cell;
+    Json config;         // that a finished run of the cell has
+    std::size_t number;  // of the cells to run, from 1
+  };
   struct Running {
     const GridCell* cell;
-    std::size_t number;  // of the cells to run, from 1
+    std::size_t number;
+    Claim claim;
     Clock::time_point started;
     std::unique_ptr<ChildProcess> process;
   };
@@ -136,11 +141,43 @@ class Grid {
       config["data"] = data[task];
       const bool finished = finished_result(options_.out / cell.folder, config).has_value();
       finished_ += finished;
-      if (!finished) waiting_.push_back(&cell);
+      if (!finished) waiting_.push_back({&cell, std::move(config), waiting_.size() + 1});
     }
   }
 
-  void start(const GridCell& cell, int threads) {
+  /// Starts cells while there is room for one and one is free. Cells that other processes run are
+  /// looked at again after a while: they are finished, or their owner has died.
+  void take_up(int threads) {
+    std::erase_if(waiting_, [&](const Waiting& waiting) {
+      const bool room = running_.size() < static_cast<std::size_t>(options_.jobs);
+      return room && signal_received() == 0 && try_to_start(waiting, threads);
+    });
+    next_look_ = Clock::now() + kLook;
+  }
+
+  /// Whether the cell is dealt with: started here, finished or failed elsewhere.
+  bool try_to_start(const Waiting& waiting, int threads) {
+    const GridCell& cell = *waiting.cell;
+    const fs::path folder = options_.out / cell.folder;
+    try {
+      std::optional<Claim> claim = Claim::take(folder);
+      if (!claim) return false;
+      if (finished_result(folder, waiting.config)) {
+        progress_.line(fmt::format("[{}/{}] {}: finished by another process", waiting.number,
+                                   to_run_, cell.folder));
+      } else if (const std::optional<std::string> why = failure_said(folder)) {
+        say_failed(waiting.number, cell, *why);
+      } else {
+        start(waiting, std::move(*claim), threads);
+      }
+    } catch (const Error& problem) {
+      say_failed(waiting.number, cell, problem.what());
+    }
+    return true;
+  }
+
+  void start(const Waiting& waiting, Claim claim, int threads) {
+    const GridCell& cell = *waiting.cell;
     const fs::path folder = options_.out / cell.folder;
     const Choices& c = cell.choices;
     std::vector<std::string> arguments = {"train",       "--resume",
@@ -155,21 +192,16 @@ class Grid {
     for (const Choice& choice : c.values) {
       arguments.insert(arguments.end(), {"--set", choice.key + "=" + choice.value});
     }
-    const std::size_t number = to_run_ - waiting_.size() + 1;
-    try {
-      data::make_folder(folder);
-      running_.push_back({&cell, number, Clock::now(),
-                          std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
-      progress_.line(fmt::format("[{}/{}] {}: started", number, to_run_, cell.folder));
-    } catch (const Error& problem) {
-      say_failed(number, cell, problem.what());
-    }
+    running_.push_back({&cell, waiting.number, std::move(claim), Clock::now(),
+                        std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
+    progress_.line(fmt::format("[{}/{}] {}: started", waiting.number, to_run_, cell.folder));
   }
 
   void collect() {
     std::erase_if(running_, [this](const Running& run) {
       const std::optional<int> code = run.process->exit_code();
       if (code) say_finished(run, *code);
+      if (code) next_look_ = {};
       return code.has_value();
     });
   }
@@ -188,8 +220,9 @@ class Grid {
       progress_.line(fmt::format("[{}/{}] {}: stopped, its state is kept", run.number, to_run_,
                                  run.cell->folder));
     } else {
-      say_failed(run.number, *run.cell,
-                 fmt::format("exit code {}: {}", code, last_line(folder / "log.txt")));
+      const std::string why = fmt::format("exit code {}: {}", code, last_line(folder / "log.txt"));
+      say_failed(run.number, *run.cell, why);
+      say_failure(folder, why);
     }
   }
 
@@ -221,11 +254,12 @@ class Grid {
   const std::vector<GridCell>& cells_;
   const GridOptions& options_;
   Progress progress_;
-  std::vector<const GridCell*> waiting_;
+  std::vector<Waiting> waiting_;
   std::vector<Running> running_;
   std::vector<std::string> failed_;
   std::size_t finished_ = 0, to_run_ = 0;
   bool passed_on_ = false;
+  Clock::time_point next_look_;  // at cells that wait
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "tensor/core/error.hpp"
+#include "train/process/launch.hpp"
 
 namespace skytape::train {
 
@@ -19,6 +20,10 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments,
   std::vector<char*> argv = {const_cast<char*>("skytape")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  std::vector<std::string> environment = environment_alone();
+  std::vector<char*> variables;
+  for (std::string& variable : environment) variables.push_back(variable.data());
+  variables.push_back(nullptr);
   const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (out < 0) {
     throw Error(fmt::format("{}: cannot write to it: {}", log.string(), std::strerror(errno)));
@@ -33,7 +38,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments,
     ::dup2(nothing, STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    ::execv("/proc/self/exe", argv.data());
+    ::execve("/proc/self/exe", argv.data(), variables.data());
     ::_exit(127);
   }
   const int problem = errno;

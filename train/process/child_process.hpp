@@ -10,7 +10,7 @@
 
 namespace skytape::train {
 
-/// A running skytape. Signals of the terminal do not reach it: its parent passes them on. When the
+/// A running skytape, which is no rank of its parent's job. Signals of the terminal do not reach it: its parent passes them on. When the
 /// parent dies, it gets SIGTERM, so that no run is left behind.
 class ChildProcess {
  public:

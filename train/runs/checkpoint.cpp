@@ -56,6 +56,10 @@ RunState state_from(const Json& j) {
   return s;
 }
 
+std::int64_t summed_steps_in(const Json& state) {
+  return state.value("summed_steps", std::int64_t{0});
+}
+
 std::string metadata_of(const SafetensorsFile& file, const std::filesystem::path& path,
                         const char* key) {
   const auto found = file.metadata.find(key);
@@ -130,8 +134,21 @@ void load_training(const SafetensorsFile& file, const std::filesystem::path& pat
   }
   load_into(file, path, kSums, trainer.sums());
   trainer.optimizer().resume_at(state.step);
-  trainer.resume_sums(
-      data::parse_json(metadata_of(file, path, kState)).value("summed_steps", std::int64_t{0}));
+  trainer.resume_sums(summed_steps_in(data::parse_json(metadata_of(file, path, kState))));
+}
+
+void share_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer) {
+  if (ranks.alone()) return;
+  std::string text = data::json_text(state_json(state, trainer.summed_steps()));
+  ranks.broadcast(text);
+  const Json said = data::parse_json(text);
+  if (!ranks.first()) state = state_from(said);
+  ranks.broadcast(model.parameters().values());
+  ranks.broadcast(trainer.optimizer().first_moment());
+  ranks.broadcast(trainer.optimizer().second_moment());
+  ranks.broadcast(trainer.sums());
+  trainer.optimizer().resume_at(state.step);
+  trainer.resume_sums(summed_steps_in(said));
 }
 
 }  // namespace skytape::train

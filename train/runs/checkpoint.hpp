@@ -12,6 +12,7 @@
 #include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "train/formats/safetensors.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/runs/time_to_accuracy.hpp"
 #include "train/step/trainer.hpp"
 
@@ -52,5 +53,8 @@ void load_weights(const SafetensorsFile& file, const std::filesystem::path& path
 /// Weights, moments, sums and step of a run that goes on.
 void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
                    const RunState& state, nn::Model& model, Trainer& trainer);
+
+/// Weights, moments, sums and state as rank 0 has them, on all ranks.
+void share_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer);
 
 }  // namespace skytape::train

@@ -34,6 +34,8 @@ data::Json facts_of(const RunConfig& config, const data::Json& full_config, cons
           {"peak_bytes", o.peak_bytes},
           {"peak_rss_bytes", peak_resident_bytes()},
           {"parameters", o.parameters},
+          {"ranks", o.ranks},
+          {"exchange_seconds", o.exchange_seconds},
           {"device", name(config.device)},
           {"cuda_graphs",
            {{"captured", o.steps.captured},

@@ -69,9 +69,12 @@ report() {
     elif [ -n "$name" ]; then row "$need" absent "apt-get install $package ($lost)"
     else row "$need" MISSING "apt-get install $package"; fi
   done < <(needs)
+  local mpicc=${MPICC:-$(command -v mpicc)}
+  if [ -n "$mpicc" ]; then row "MPI (several ranks)" found "$mpicc$(mpirun --version 2>/dev/null | sed -n '1s/^/, /p')"
+  else row "MPI (several ranks)" absent "apt-get install libopenmpi-dev openmpi-bin (training in one process only)"; fi
   if [ -n "${NVCC:-}" ]; then row "CUDA compiler" found "$("$NVCC" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
     local root; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
-    for lib in cublas curand; do
+    for lib in cublas curand nccl; do
       if [ -e "$root/lib64/lib$lib.so" ]; then row "$lib" found "$root/lib64"; else row "$lib" absent "part of the CUDA toolkit"; fi
     done
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi

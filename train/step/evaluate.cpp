@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <vector>
 
 #include "autograd/tape.hpp"
 #include "data/loader.hpp"
@@ -28,15 +30,28 @@ std::int64_t hide_for_evaluation(data::Batch& batch, data::MaskingOptions maskin
   return count;
 }
 
+/// Every batch of a pass over the first `total` examples that is this rank's turn.
+data::Loader::Fill pass(const data::Dataset& split, const data::BatchOptions& options,
+                        std::int64_t total, const Ranks& ranks) {
+  return [=, at = ranks.rank() * options.batch, step = ranks.size() * options.batch,
+          rows = std::vector<std::int64_t>()](data::Batch& batch) mutable {
+    if (at >= total) return false;
+    rows.resize(static_cast<std::size_t>(std::min(options.batch, total - at)));
+    std::iota(rows.begin(), rows.end(), at);
+    data::collate(split, rows, options, batch);
+    at += step;
+    return true;
+  };
+}
+
 Device device_of(const nn::Model& model) {
   return model.parameters().parameters().front().value.device();
 }
 
 }  // namespace
 
-Evaluator::Evaluator(const nn::Model& model, bool graphs)
-    : model_(model), inputs_(device_of(model)), graphs_(device_of(model), graphs) {
-  // f32 counts whole examples exactly up to 2^24.
+Evaluator::Evaluator(const nn::Model& model, bool graphs, const Ranks& ranks)
+    : model_(model), ranks_(ranks), inputs_(device_of(model)), graphs_(device_of(model), graphs) {
   sums_ = Tensor::zeros({2}, DType::f32, device_of(model));
 }
 
@@ -65,6 +80,27 @@ void Evaluator::submit(std::size_t microbatch, std::uint64_t seed) {
   tensor::accumulate(correct_sum, correct.reshape({1}));
 }
 
+/// Sets sums_ to those of a batch whose first example has that number. Returns how many examples,
+/// or hidden tokens, it has.
+std::int64_t Evaluator::add_batch(const data::Batch& read, std::int64_t first,
+                                  const EvaluateOptions& options) {
+  data::Batch hidden;  // with tokens hidden
+  std::int64_t count = read.size;
+  if (options.masking) {
+    hidden = read;
+    count = hide_for_evaluation(hidden, *options.masking);
+  }
+  const data::Batch& batch = options.masking ? hidden : read;
+  sums_.fill(0);
+  inputs_.send(batch, microbatches_of(batch, {1, options.positions}), {first, {}});
+  for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
+    StepGraphs::Layout layout = inputs_.layout(i);
+    layout.push_back(static_cast<std::int64_t>(options.seed));  // an argument of kernels
+    graphs_.run(layout, [&, i] { submit(i, options.seed); });
+  }
+  return count;
+}
+
 Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions batches,
                                  const EvaluateOptions& options) {
   using Clock = std::chrono::steady_clock;
@@ -72,37 +108,41 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   const std::int64_t total =
       options.examples > 0 ? std::min(options.examples, split.size()) : split.size();
   batches.group_by_length = false;
-  data::Loader loader(data::BatchPass(split, batches, total));
+  const std::int64_t a_round = batches.batch * ranks_.size();  // examples
+  const std::int64_t rounds = (total + a_round - 1) / a_round;
+  data::Loader loader(pass(split, batches, total, ranks_));
 
-  sums_.fill(0);
+  // This rank's batches: loss, correct answers; and how much they count.
+  Tensor sums = Tensor::zeros({rounds, 2}, DType::f32, sums_.device());
+  std::vector<double> counts(static_cast<std::size_t>(rounds));
   Evaluation result;
-  std::int64_t counted = 0;  // examples, or hidden tokens
-  data::Batch hidden;        // with tokens hidden
-  while (const data::Batch* batch = loader.next()) {
-    if (options.masking) {
-      hidden = *batch;
-      counted += hide_for_evaluation(hidden, *options.masking);
-      batch = &hidden;
-    } else {
-      counted += batch->size;
+  for (std::int64_t round = 0; round < rounds && !result.interrupted; ++round) {
+    if (const data::Batch* batch = loader.next()) {
+      const std::int64_t first = round * a_round + ranks_.rank() * batches.batch;
+      counts[static_cast<std::size_t>(round)] =
+          static_cast<double>(add_batch(*batch, first, options));
+      Tensor place = sums[round];
+      place.copy_from(sums_);
     }
-    inputs_.send(*batch, microbatches_of(*batch, {1, options.positions}), {result.examples, {}});
-    for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
-      StepGraphs::Layout layout = inputs_.layout(i);
-      layout.push_back(static_cast<std::int64_t>(options.seed));  // an argument of kernels
-      graphs_.run(layout, [&, i] { submit(i, options.seed); });
-    }
-    result.examples += batch->size;
+    result.examples = std::min(total, (round + 1) * a_round);
     if (options.progress) options.progress(result.examples, total);
-    if (options.stop && options.stop()) {
-      result.interrupted = result.examples < total;
-      break;
+    result.interrupted = options.stop && options.stop() && result.examples < total;
+  }
+
+  // In the order of the batches, whoever computed them.
+  std::vector<double> mine = sums.to_vector();  // [rounds, 2]
+  mine.insert(mine.end(), counts.begin(), counts.end());
+  const std::vector<std::vector<double>> all = ranks_.gather(mine);
+  double loss = 0, correct = 0, count = 0;
+  for (std::size_t round = 0; round < counts.size(); ++round) {
+    for (const std::vector<double>& of_rank : all) {
+      loss += of_rank[2 * round];
+      correct += of_rank[2 * round + 1];
+      count += of_rank[2 * counts.size() + round];
     }
   }
-  const std::vector<double> values = sums_.to_vector();
-  const auto count = static_cast<double>(std::max<std::int64_t>(1, counted));
-  result.loss = values[0] / count;
-  result.accuracy = values[1] / count;
+  result.loss = loss / std::max(1.0, count);
+  result.accuracy = correct / std::max(1.0, count);
   result.waited_seconds = loader.waited_seconds();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return result;

@@ -10,20 +10,40 @@
 
 namespace skytape::train {
 
+namespace {
+
+/// The microbatches that a rank computes.
+std::vector<Microbatch> share(std::vector<Microbatch> all, const Ranks& ranks) {
+  if (ranks.alone()) return all;
+  std::vector<Microbatch> mine;
+  for (auto i = static_cast<std::size_t>(ranks.rank()); i < all.size(); i += ranks.size()) {
+    mine.push_back(std::move(all[i]));
+  }
+  return mine;
+}
+
+}  // namespace
+
 Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
-                 std::uint64_t seed, const MicrobatchLimits& limits, bool graphs)
+                 std::uint64_t seed, const MicrobatchLimits& limits, bool graphs,
+                 const Ranks& ranks)
     : model_(model),
       optimizer_(model.parameters(), adamw, schedule),
       seed_(seed),
       limits_(limits),
+      ranks_(ranks),
       inputs_(model.parameters().values().device()),
-      graphs_(model.parameters().values().device(), graphs) {
+      graphs_(model.parameters().values().device(), graphs),
+      sum_(ranks, model.parameters().gradients().numel(), model.parameters().values().device()) {
   sums_ = Tensor::zeros({2}, DType::f32, model.parameters().values().device());
 }
 
 void Trainer::step(const data::Batch& batch) {
   const Clock::time_point start = Clock::now();
-  inputs_.send(batch, microbatches_of(batch, limits_),
+  std::vector<Microbatch> microbatches = microbatches_of(batch, limits_);
+  microbatches_ = std::ssize(microbatches);
+  sum_.begin(microbatches_);
+  inputs_.send(batch, share(std::move(microbatches), ranks_),
                {optimizer_.steps_done(), optimizer_.next_hyper()});
   add_time("data", start);
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
@@ -33,19 +53,48 @@ void Trainer::step(const data::Batch& batch) {
       graphs_.run(inputs_.layout(i), [=, this] { submit(i); });
     }
   }
+  if (!ranks_.alone() && !sum_.on_device()) {
+    const Clock::time_point computed = Clock::now();
+    sum_.exchange();
+    add_time("exchange", computed);
+    share_reached();
+    update();
+  }
   optimizer_.advance();
   ++summed_steps_;
 }
 
-/// The work of a microbatch and, after the last one, the update: the whole step where a batch is
-/// one microbatch. It reads what changes from step to step from inputs_, on the device.
+/// The work of a microbatch and, after the last one, the update: the whole step where a batch is one
+/// microbatch. It reads what changes from step to step from inputs_, on the device. Ranks that add
+/// up through their hosts update behind that.
 void Trainer::submit(std::size_t index) {
-  if (index == 0) model_.parameters().zero_gradients();
+  model_.parameters().zero_gradients();
   add_microbatch(index);
   if (index + 1 < inputs_.microbatches().size()) return;
+  if (sum_.on_device()) sum_.submit_exchange();
+  if (ranks_.alone() || sum_.on_device()) update();
+}
+
+void Trainer::update() {
   const Clock::time_point start = Clock::now();
+  if (!in_place()) {
+    model_.parameters().gradients().copy_from(sum_.gradients());
+    tensor::accumulate(sums_, sum_.metrics());
+  }
   optimizer_.update(inputs_.hyper());
   add_time("optimiser", start);
+}
+
+/// A rank that has no microbatch in the first step cannot know which parameters a gradient reaches,
+/// and would update none. The first rank has one in every step.
+void Trainer::share_reached() {
+  if (reached_known_) return;
+  reached_known_ = true;
+  std::string reached;
+  for (const Parameter& p : model_.parameters().parameters()) reached += p.has_gradient ? '1' : '0';
+  ranks_.broadcast(reached);
+  std::size_t i = 0;
+  for (Parameter& p : model_.parameters().parameters()) p.has_gradient = reached[i++] == '1';
 }
 
 void Trainer::add_microbatch(std::size_t index) {
@@ -64,10 +113,14 @@ void Trainer::add_microbatch(std::size_t index) {
     const nn::Scored scored = score(tape, index, feed, context);
     tape.backward(scored.loss);
 
-    Tensor loss_sum = sums_.slice(0, 1);
-    Tensor correct_sum = sums_.slice(1, 2);
-    tensor::accumulate(loss_sum, scored.loss.value().reshape({1}));
-    tensor::accumulate(correct_sum, scored.correct.reshape({1}));
+    if (in_place()) {
+      Tensor loss_sum = sums_.slice(0, 1);
+      Tensor correct_sum = sums_.slice(1, 2);
+      tensor::accumulate(loss_sum, scored.loss.value().reshape({1}));
+      tensor::accumulate(correct_sum, scored.correct.reshape({1}));
+    } else {
+      sum_.add(index, model_.parameters().gradients(), scored.loss.value(), scored.correct);
+    }
   } catch (const NonFiniteError&) {
     throw;
   } catch (const Error& error) {
@@ -86,7 +139,7 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const Feed& feed,
   const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
   const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
   Var loss = nn::classification_loss(logits, feed.labels, model_.config().label_smoothing);
-  if (inputs_.microbatches().size() > 1) {
+  if (microbatches_ > 1) {
     loss = affine(loss, static_cast<double>(inputs_.microbatches()[index].rows.size()) / examples);
   }
   return {loss, tensor::affine(tensor::sum_all(correct), 1.0 / examples)};

@@ -9,9 +9,11 @@
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/step/microbatches.hpp"
 #include "train/step/step_graphs.hpp"
 #include "train/step/step_inputs.hpp"
+#include "train/step/step_sum.hpp"
 
 namespace skytape::train {
 
@@ -23,12 +25,14 @@ struct TrainMetrics {
 };
 
 /// Gradients and updates of a model. A batch is computed in microbatches: the mean loss of each
-/// counts with its share of the batch, so the gradient is that of the whole batch.
+/// counts with its share of the batch, so the gradient is that of the whole batch. Where several
+/// ranks train, each computes some of the microbatches, and all make the same update.
 class Trainer {
  public:
   /// graphs: false submits every step op by op, also on a GPU.
   Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
-          std::uint64_t seed, const MicrobatchLimits& limits, bool graphs = true);
+          std::uint64_t seed, const MicrobatchLimits& limits, bool graphs = true,
+          const Ranks& ranks = kAlone);
 
   /// One optimiser step on one batch.
   void step(const data::Batch& batch);
@@ -42,8 +46,8 @@ class Trainer {
   /// steps, and timed ones, are not replayed.
   void check_finite(bool on) { check_finite_ = on; }
 
-  /// Adds the seconds of every op to `seconds`, and of the rest of a step under "optimiser" and
-  /// "data". nullptr: no longer.
+  /// Adds the seconds of every op to `seconds`, and of the rest of a step under "optimiser", "data"
+  /// and, between ranks, "exchange". nullptr: no longer.
   void time_ops(OpSeconds* seconds) { seconds_ = seconds; }
 
   [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
@@ -53,12 +57,17 @@ class Trainer {
   [[nodiscard]] std::int64_t summed_steps() const { return summed_steps_; }
   void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
+  /// Seconds that the ranks exchanged gradients so far, waiting for the slowest included.
+  [[nodiscard]] double exchange_seconds() const { return sum_.seconds(); }
 
  private:
   using Clock = std::chrono::steady_clock;
   void add_time(const char* part, Clock::time_point start);
   void submit(std::size_t index);
   void add_microbatch(std::size_t index);
+  void update();
+  void share_reached();
+  [[nodiscard]] bool in_place() const { return ranks_.alone() && microbatches_ == 1; }
   [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const Feed& feed,
                                  const nn::StepContext& context) const;
 
@@ -66,9 +75,13 @@ class Trainer {
   nn::AdamW optimizer_;
   std::uint64_t seed_;
   MicrobatchLimits limits_;
-  StepInputs inputs_;
+  const Ranks& ranks_;
+  StepInputs inputs_;              // this rank's microbatches
+  std::int64_t microbatches_ = 0;  // of the step, on all ranks
   StepGraphs graphs_;
-  Tensor sums_;  // f32[2]
+  StepSum sum_;
+  Tensor sums_;                 // f32[2]
+  bool reached_known_ = false;  // all ranks know which parameters a gradient reaches
   std::int64_t summed_steps_ = 0;
   bool check_finite_ = false;
   OpSeconds* seconds_ = nullptr;

@@ -14,8 +14,6 @@
 namespace skytape::test {
 namespace {
 
-const char* program_path() { return std::getenv("SKYTAPE_PROGRAM"); }
-
 std::string contents(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -29,18 +27,24 @@ void redirect(const std::filesystem::path& path, int to) {
 }  // namespace
 
 bool program_or_skip() {
-  if (program_path() != nullptr) return true;
+  if (std::getenv("SKYTAPE_PROGRAM") != nullptr) return true;
   MESSAGE("skipped: SKYTAPE_PROGRAM does not say where the program is (make test sets it)");
   return false;
+}
+
+std::string program_path() {
+  return std::filesystem::absolute(std::getenv("SKYTAPE_PROGRAM")).string();
 }
 
 Program::Program(const std::filesystem::path& scratch, const std::vector<std::string>& arguments,
                  const Place& place)
     : out_(place.output.empty() ? scratch / "stdout.txt" : place.output),
       err_(scratch / "stderr.txt") {
-  std::string program = std::filesystem::absolute(program_path()).string();
-  std::vector<char*> argv = {program.data()};
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  std::vector<std::string> words = place.launcher;
+  words.push_back(program_path());
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   process_ = ::fork();
   REQUIRE(process_ >= 0);
@@ -52,7 +56,7 @@ Program::Program(const std::filesystem::path& scratch, const std::vector<std::st
       ::setrlimit(RLIMIT_FSIZE, &limit);
     }
     if (!place.folder.empty() && ::chdir(place.folder.c_str()) != 0) ::_exit(127);
-    ::execv(argv[0], argv.data());
+    ::execvp(argv[0], argv.data());
     ::_exit(127);
   }
 }

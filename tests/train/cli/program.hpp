@@ -12,6 +12,8 @@ namespace skytape::test {
 
 /// True when SKYTAPE_PROGRAM names a program; otherwise says that the case is skipped.
 [[nodiscard]] bool program_or_skip();
+/// Its absolute path.
+[[nodiscard]] std::string program_path();
 
 struct Finished {
   int code = 0;  // exit code, or 128 + signal
@@ -24,6 +26,7 @@ struct Place {
   std::uint64_t largest_file = 0;     // > 0: of any file that it writes, bytes: as on a full disk
   std::filesystem::path folder = {};  // it runs in
   std::filesystem::path output = {};  // its standard output, instead of a file in `scratch`
+  std::vector<std::string> launcher = {};  // starts it, with arguments: mpirun
 };
 
 /// A running program; its output goes to files in `scratch`.
@@ -33,6 +36,7 @@ class Program {
           const Place& place = {});
 
   void kill(int signal) const;
+  [[nodiscard]] pid_t id() const { return process_; }
   [[nodiscard]] bool running();
   /// Waits for its end.
   Finished wait();

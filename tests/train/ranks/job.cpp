@@ -1,0 +1,134 @@
+#include "tests/train/ranks/job.hpp"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "data/files/json.hpp"
+#include "tests/support/doctest.hpp"
+#include "train/formats/safetensors.hpp"
+
+namespace skytape::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The parent of a process and its program's name, from /proc.
+struct Stat {
+  pid_t parent = 0;
+  std::string name;
+};
+Stat stat_of(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/stat");
+  std::string line;
+  std::getline(in, line);
+  const std::size_t open = line.find('('), close = line.rfind(')');
+  if (close == line.npos) return {};
+  return {static_cast<pid_t>(std::atoi(line.substr(close + 4).c_str())),
+          line.substr(open + 1, close - open - 1)};
+}
+
+bool descends(pid_t process, pid_t from) {
+  while (process > 1 && process != from) process = stat_of(std::to_string(process)).parent;
+  return process == from;
+}
+
+}  // namespace
+
+bool mpirun_or_skip() {
+  if (!program_or_skip()) return false;
+  // Open MPI asks for these; others do not read them.
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+  ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
+  ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+  const std::string asked = program_path() + " --version | grep -q 'MPI .*not built in'";
+  if (std::system(asked.c_str()) != 0 && std::system("mpirun --version > /dev/null 2>&1") == 0) {
+    return true;
+  }
+  MESSAGE("skipped: this program was built without MPI, or there is no mpirun");
+  return false;
+}
+
+Place ranks(int count) {
+  Place place;
+  place.launcher = {"mpirun", "-np", std::to_string(count)};
+  return place;
+}
+
+std::vector<pid_t> processes_of(const Program& job, int count) {
+  std::vector<pid_t> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != name.npos) continue;
+    const auto process = static_cast<pid_t>(std::atoi(name.c_str()));
+    if (stat_of(name).name == "skytape" && descends(process, job.id())) found.push_back(process);
+  }
+  std::sort(found.begin(), found.end());
+  return static_cast<int>(found.size()) == count ? found : std::vector<pid_t>{};
+}
+
+std::vector<std::string> train_together(const Workshop& w, const std::string& name, int steps,
+                                        std::vector<std::string> more) {
+  std::vector<std::string> arguments = {"train",
+                                        "--task",
+                                        "listops",
+                                        "--data",
+                                        w.data.string(),
+                                        "--out",
+                                        w.run(name).string(),
+                                        "--threads",
+                                        "1",
+                                        "--device",
+                                        "cpu",
+                                        "--steps",
+                                        std::to_string(steps),
+                                        "--batch",
+                                        "8",
+                                        "--features",
+                                        "8",
+                                        "--log-every",
+                                        "2"};
+  for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=5",
+                          "checkpoint_every=3", "accumulate=4"}) {
+    arguments.insert(arguments.end(), {"--set", set});
+  }
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+std::string metrics_of(const fs::path& run) {
+  std::string lines;
+  std::ifstream in(run / "metrics.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    data::Json metric = data::parse_json(line);
+    for (const char* key :
+         {"time", "seconds", "train_seconds", "steps_per_second", "tokens_per_second"}) {
+      metric.erase(key);
+    }
+    lines += data::json_text(metric) + "\n";
+  }
+  return lines;
+}
+
+int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+double largest_difference(const fs::path& a, const fs::path& b) {
+  const train::SafetensorsFile x = train::read_safetensors(a), y = train::read_safetensors(b);
+  double largest = x.tensors.size() == y.tensors.size() ? 0 : INFINITY;
+  for (const auto& [name, tensor] : x.tensors) {
+    const Tensor* other = y.find(name);
+    if (other == nullptr || other->shape() != tensor.shape()) return INFINITY;
+    const std::vector<double> p = tensor.to_vector(), q = other->to_vector();
+    for (std::size_t i = 0; i < p.size(); ++i) largest = std::max(largest, std::abs(p[i] - q[i]));
+  }
+  return largest;
+}
+
+}  // namespace skytape::test

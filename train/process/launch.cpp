@@ -1,0 +1,81 @@
+#include "train/process/launch.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+namespace skytape::train {
+namespace {
+
+std::optional<int> number_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return {};
+  const std::string_view digits = text;
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc{} || end != digits.data() + digits.size() || number < 0) return {};
+  return number;
+}
+
+/// Names of a launcher's variables: rank and number of ranks.
+struct Names {
+  const char *rank, *size;
+};
+// Open MPI's mpirun; MPICH's and Slurm's PMI; Slurm's PMIx, which says the number as Slurm does.
+constexpr Names kNames[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                            {"PMI_RANK", "PMI_SIZE"},
+                            {"PMIX_RANK", "SLURM_STEP_NUM_TASKS"}};
+// What begins so makes a process one of several.
+constexpr std::string_view kPrefixes[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_"};
+
+int local_size() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
+    if (const std::optional<int> count = number_in(name)) return std::max(1, *count);
+  }
+  return 1;
+}
+
+}  // namespace
+
+Launch launched() {
+  for (const Names& names : kNames) {
+    const std::optional<int> rank = number_in(names.rank), size = number_in(names.size);
+    if (rank && size && *rank < *size) return {*rank, *size, local_size()};
+  }
+  return {};
+}
+
+int strangers() {
+  const bool known = launched().size > 1 || !number_in("SLURM_PROCID");
+  return known ? 1 : number_in("SLURM_STEP_NUM_TASKS").value_or(1);
+}
+
+std::string job_name() {
+  std::string name;
+  for (const char* variable : {"SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"}) {
+    const char* const text = std::getenv(variable);
+    if (text == nullptr) continue;
+    name = std::string(variable) + " " + text;
+    break;
+  }
+  const char* const restarts = std::getenv("SLURM_RESTART_COUNT");  // of a job that was requeued
+  return restarts == nullptr ? name : name + " " + restarts;
+}
+
+std::vector<std::string> environment_alone() {
+  std::vector<std::string> kept;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const bool launchers = std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                                       [&](std::string_view p) { return text.starts_with(p); });
+    // A task of srun that stays alone has no step of several.
+    if (!launchers && !text.starts_with("SLURM_STEP_NUM_TASKS=")) kept.emplace_back(text);
+  }
+  return kept;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,30 @@
+// What a launcher (mpirun, srun) says to the processes that it starts, in their environment: known
+// before MPI is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace skytape::train {
+
+struct Launch {
+  int rank = 0, size = 1;
+  int local_size = 1;  // of them on this host, where the launcher says so
+};
+
+/// The place of this process among those that one launcher started; one of one otherwise.
+[[nodiscard]] Launch launched();
+
+/// The number of tasks that srun started beside this one without any of MPI's plug-ins, so that
+/// none can find the others; 1 otherwise.
+[[nodiscard]] int strangers();
+
+/// What all processes of one job, and no other job's, have in common; empty without a launcher. A
+/// job array is one job.
+[[nodiscard]] std::string job_name();
+
+/// The environment of this process without what a launcher put there: a child that gets it is a
+/// process of its own. "NAME=value".
+[[nodiscard]] std::vector<std::string> environment_alone();
+
+}  // namespace skytape::train

@@ -1,0 +1,77 @@
+// CUDA half of device_sum.cpp, and the one file that includes NCCL's header.
+#include "train/ranks/device_sum.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "tensor/launch/cuda.hpp"
+
+#ifdef SKYTAPE_HAVE_NCCL
+#include <nccl.h>
+#endif
+
+namespace skytape::train {
+
+using DeviceSumId = std::array<std::byte, 128>;
+
+#ifdef SKYTAPE_HAVE_NCCL
+
+namespace {
+
+void check(ncclResult_t status, const char* call) {
+  if (status != ncclSuccess) throw Error(join(call, " failed: ", ncclGetErrorString(status)));
+}
+
+}  // namespace
+
+static_assert(sizeof(ncclUniqueId) == sizeof(DeviceSumId));
+
+/// Destroyed once its sums are done: NCCL waits for them.
+struct DeviceSum::Gpu {
+  ncclComm_t ranks = nullptr;
+  ~Gpu() {
+    if (ranks != nullptr) (void)ncclCommDestroy(ranks);
+  }
+};
+
+bool device_sum_available_on(Cuda) { return true; }
+
+DeviceSumId new_device_sum_id_on(Cuda) {
+  ncclUniqueId theirs;
+  check(ncclGetUniqueId(&theirs), "ncclGetUniqueId");
+  DeviceSumId id;
+  std::memcpy(id.data(), &theirs, sizeof(theirs));
+  return id;
+}
+
+std::shared_ptr<DeviceSum::Gpu> make_device_sum_on(Cuda, const DeviceSumId& id, int rank,
+                                                   int size) {
+  (void)cuda::stream();  // chooses the device
+  ncclUniqueId theirs;
+  std::memcpy(&theirs, id.data(), sizeof(theirs));
+  auto gpu = std::make_shared<DeviceSum::Gpu>();
+  check(ncclCommInitRank(&gpu->ranks, size, theirs, rank), "ncclCommInitRank");
+  return gpu;
+}
+
+void device_sum_on(Cuda, const DeviceSum::Gpu& gpu, Tensor& numbers) {
+  float* const x = numbers.data<float>();
+  check(ncclAllReduce(x, x, static_cast<std::size_t>(numbers.numel()), ncclFloat, ncclSum,
+                      gpu.ranks, cuda::stream()),
+        "ncclAllReduce");
+}
+
+#else
+
+struct DeviceSum::Gpu {};
+
+bool device_sum_available_on(Cuda) { return false; }
+DeviceSumId new_device_sum_id_on(Cuda) { return {}; }
+std::shared_ptr<DeviceSum::Gpu> make_device_sum_on(Cuda, const DeviceSumId&, int, int) {
+  return nullptr;
+}
+void device_sum_on(Cuda, const DeviceSum::Gpu&, Tensor&) {}
+
+#endif
+
+}  // namespace skytape::train

@@ -1,0 +1,28 @@
+// Sums over the GPUs of several ranks, on the stream that trains: NCCL's all-reduce.
+#pragma once
+
+#include <memory>
+
+#include "tensor/core/tensor.hpp"
+#include "train/ranks/ranks.hpp"
+
+namespace skytape::train {
+
+/// One GPU for each rank. Made by all ranks at once.
+class DeviceSum {
+ public:
+  /// Whether this program was built with NCCL: where not, numbers travel through the hosts.
+  [[nodiscard]] static bool available();
+
+  explicit DeviceSum(const Ranks& ranks);
+  /// Submits the sum over the ranks, in place, behind the work that was submitted before. A CUDA
+  /// graph may capture it: every rank submits one in every step.
+  void submit(Tensor& numbers) const;
+
+  struct Gpu;  // NCCL's communicator, in device_sum.cu
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+};
+
+}  // namespace skytape::train

@@ -1,0 +1,50 @@
+// What several processes of one job ask of each other: the interface, and MPI behind it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace skytape::train {
+
+/// The job that a launcher started. Every collective is called by all ranks in the same order and
+/// has a time limit: Error naming the ranks and hosts that do not answer.
+class Job {
+ public:
+  struct Place {
+    int rank = 0, size = 1;
+    int local_rank = 0, local_size = 1;  // among the ranks of this host
+    std::vector<std::string> hosts;      // of each rank
+  };
+
+  Job() = default;
+  virtual ~Job() = default;  ///< leaves the job, once all ranks do
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  [[nodiscard]] virtual const Place& place() const = 0;
+  /// Ends the whole job at once; the launcher's exit code is `code`.
+  virtual void abort(int code) = 0;
+
+  /// What rank 0 has, on all.
+  virtual void broadcast(std::span<std::byte> bytes, double limit_seconds) = 0;
+  /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                          double limit_seconds) = 0;
+  /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are numbers.
+  virtual void all_to_all(std::span<const float> send, const std::vector<int>& send_counts,
+                          std::span<float> receive, const std::vector<int>& receive_counts,
+                          double limit_seconds) = 0;
+  /// The sum over the ranks, in the order that is fastest.
+  virtual void sum(std::span<float> numbers, double limit_seconds) = 0;
+};
+
+/// Joins the job through MPI, once in a process. Error in a build without MPI.
+[[nodiscard]] std::shared_ptr<Job> join_mpi();
+
+/// "Open MPI v4.1.4"; empty in a build without MPI.
+[[nodiscard]] std::string mpi_library();
+
+}  // namespace skytape::train
