@@ -62,7 +62,9 @@ ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno
   $(ROOM) $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
-  -Xptxas -v -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
+  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
+# A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
+COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \

@@ -1,13 +1,20 @@
 # shellcheck shell=bash disable=SC2034
 # What gpu_bundle.sh prepares without a GPU and gpu_check.sh repeats with one. Sourced by both.
 
-# small_run PROGRAM DATA OUT METHOD DEVICE PRECISION FLAGS…: eight steps of ListOps with dropout. All
-# but a few examples are cut to one ragged length: a batch often has the layout of the last one, so
-# that its step can be replayed, and some examples have padding.
+# small_training DATA OUT METHOD DEVICE PRECISION FLAGS…: sets `arguments` to those of the program for
+# eight steps of ListOps with dropout. All but a few examples are cut to one ragged length: a batch
+# often has the layout of the last one, so that its step can be replayed, and some examples have
+# padding. The rate is high enough for a wrong gradient to show in the losses.
+small_training() {
+  arguments=(train --task listops --recipe skyformer --data "$1" --out "$2" --force --attention "$3"
+    --device "$4" --precision "$5" --seed 7 --steps 1000 --stop-after 8 --batch 4 --log-every 1
+    --set max_length=600 lr=1e-3 "${@:6}")
+}
+# small_run PROGRAM DATA OUT METHOD DEVICE PRECISION FLAGS…: runs it.
 small_run() {
-  "$1" train --task listops --recipe skyformer --data "$2" --out "$3" --force --attention "$4" \
-    --device "$5" --precision "$6" --seed 7 --steps 1000 --stop-after 8 --batch 4 --log-every 1 \
-    --set max_length=600 lr=1e-3 "${@:7}"
+  local arguments
+  small_training "${@:2}"
+  "$1" "${arguments[@]}"
 }
 
 # losses FILE: the loss of each step of a metrics.jsonl.
