@@ -39,7 +39,7 @@ struct Spec {
 
   // Traits: what differs from the usual method.
   std::string approximates = "softmax";  // the exact attention that it stands for: "softmax",
-                                         // "kernelized", "shared_qk"; empty: it is exact itself
+                                         // "kernelized", "shared_qk"; empty: for none
   bool shared_qk = false;                // takes no W_k: queries serve as keys
   bool values_only = false;              // neither queries nor keys enter: W_q, W_k stay untrained
   bool reads_x = false;                  // sees the layer's input, too (Inputs::x)

@@ -8,8 +8,8 @@
 //     phi(x) = f(x)                                        R = D                               (3)
 //     phi(x) = [f(x) cos(turn i), f(x) sin(turn i)]        R = 2 D, if turn is not zero
 //
-// On the CPU features are made in tiles of rows that stay in a core's cache, in forward and again in
-// backward; on the GPU they are arrays that live as long as the call.
+// On the CPU features are made in tiles of rows that stay in a core's cache, in forward and again
+// in backward; on the GPU they are arrays that live as long as the call.
 //
 // Letters: B batch, H heads, N queries and keys, D head width, R features, P = D + 1.
 #pragma once

@@ -9,8 +9,8 @@
 //            made again in tiles wherever they are needed
 //
 // Deviations and choices:
-//   - M: the paper says at least N; we take the nominal length, as its code does for a padded batch.
-//     (That code counts positions from 1, we from 0; only differences matter.)
+//   - M: the paper says at least N; we take the nominal length, as its code does for a padded
+//     batch. (That code counts positions from 1, we from 0; only differences matter.)
 //   - A row's normaliser is raised to epsilon if it is smaller, as in the code; the paper has no
 //     such floor, but a query without any positive entry has all weights zero. It then gives zero,
 //     and the floor is a constant to the derivative.

@@ -1,14 +1,14 @@
 // Linear attention (Katharopoulos et al., ICML 2020, eq. 4 to 7), not causal: the weight of query i
-// for key j is a scalar product of positive features, phi(q_i).phi(k_j) with phi(x) = elu(x) + 1. So
-// the sums over keys are formed once, and every query reads them.
+// for key j is a scalar product of positive features, phi(q_i).phi(k_j) with phi(x) = elu(x) + 1.
+// So the sums over keys are formed once, and every query reads them.
 //
 //   time     forward 2 N D^2 multiply-adds per head, backward 4 N D^2
 //   memory   O(N D + D^2); saved: out, the sums over keys and one normaliser per row; features are
 //            made again in tiles wherever they are needed
 //
 // Deviations and choices:
-//   - epsilon is added to the normaliser: the paper has none, its code (fast-transformers) 1e-6, and
-//     so have we. It matters only to rows whose weights are that small altogether.
+//   - epsilon is added to the normaliser: the paper has none, its code (fast-transformers) 1e-6,
+//     and so have we. It matters only to rows whose weights are that small altogether.
 //   - Queries and keys are not scaled, as in paper and code.
 //   - A padded key has no features. A sequence without real tokens gives zero output and zero
 //     gradients.

@@ -1,7 +1,7 @@
 // Luna (Ma et al., NeurIPS 2021, sec. 3): attention through a memory of L rows. The memory first
 // reads the sequence ("pack"), then every token reads the packed memory ("unpack"): two softmax
-// attentions of which each is linear in N. What was packed is also added to the memory, and the next
-// layer goes on with it; the first layer's memory is learned.
+// attentions of which each is linear in N. What was packed is also added to the memory, and the
+// next layer goes on with it; the first layer's memory is learned.
 //
 //   time     forward 4 N L D multiply-adds per head, backward 10 N L D, and products of the memory
 //            with square matrices, 3 L C^2 and 6 L C^2 for all heads
@@ -9,11 +9,11 @@
 //   learns   3 C^2 + 5 C numbers per layer, and once L C
 //
 // Deviations and choices:
-//   - norm: `before` (default) normalises the memory where it asks, P' = P + Y, as a model with norms
-//     before attention does (the code's normalize_before); `after` normalises the sum,
+//   - norm: `before` (default) normalises the memory where it asks, P' = P + Y, as a model with
+//     norms before attention does (the code's normalize_before); `after` normalises the sum,
 //     P' = LN(P + Y), as in the paper.
 //   - Packing reads the keys and values that the model projects; unpacking has projections of its
-//     own. The paper's formulas and code can use one matrix for keys and values (tied): not offered.
+//     own. The code can also use one matrix for keys and values (tied): not offered.
 //   - The memory has the width C = H D of all heads together. Its rows start as normal numbers,
 //     1 / sqrt(C), as in the code; positions are not added to them.
 //   - Nothing is dropped from weights or from what is added to the memory.
@@ -121,7 +121,8 @@ class Luna final : public Method {
 
   // ---- derivation ------------------------------------------------------------------------------
   // attn(Q, K, V) = softmax(Q K^T / sqrt(D)) V, with -inf for padded keys in (2). LN is layer norm.
-  // Heads are taken apart and put together where widths ask for it. G = dout, dP' from the next layer.
+  // Heads are taken apart and put together where widths ask for it. G = dout, dP' comes from the
+  // next layer.
   //   M  = LN(P), or P for norm = after                                       (1)
   //   Y  = attn(M Wp^T + bp, K, V)                                            (2)
   //   P' = P + Y, or LN(P + Y) for norm = after                               (3)
@@ -278,7 +279,7 @@ Cost cost_at(const CostSizes& s) {
 Spec luna_spec() {
   Spec spec;
   spec.name = "luna";
-  spec.paper = "Luna (Ma et al. 2021), eq. 4 and 5";
+  spec.paper = "Luna (Ma et al. 2021), sec. 3";
   spec.idea = "a memory of L rows reads all tokens, then all tokens read it";
   spec.cost = "4 N L D";
   spec.cost_at = cost_at;

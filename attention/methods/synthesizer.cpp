@@ -1,6 +1,6 @@
 // Synthesizer (Tay et al., ICML 2021, sec. 3): the logits of attention are made without comparing
 // tokens. Option `form`:
-//   dense        from the query's own input: l_i = W2 relu(W1 x_i + b1) + b2, one logit per position
+//   dense        from the query's own input: l_i = W2 relu(W1 x_i + b1) + b2, a logit per position
 //   random       a trained table of all pairs, the same for every input: l_ij = R_ij
 //   factorised   (default) such a table of low rank: l_ij = r_i.s_j
 // Weights are softmax(l) over real keys, as usual; queries and keys have no part in them.
@@ -22,10 +22,10 @@
 // Deviations and choices:
 //   - There are as many logits as nominal positions; a shorter batch uses the first ones.
 //   - shared = 1 has one W2, b2 for all heads, as LRA's code; in the paper each head has its own.
-//     That code also reads its dense logits [B, N, H, N] as [B, H, N, N] without moving the axes, so
-//     that heads and positions change places: this is not offered.
-//   - F is the head width and K 32 unless set, as in LRA's code; the paper's K is 8. Tables start as
-//     that code's: normal, 1 / sqrt(heads x size of the axis before the last, there).
+//     That code also reads its dense logits [B, N, H, N] as [B, H, N, N] without moving the axes,
+//     so that heads and positions change places: this is not offered.
+//   - F is the head width and K 32 unless set, as in LRA's code; the paper's K is 8. Tables start
+//     as that code's: normal, 1 / sqrt(heads x size of the axis before the last, there).
 //   - LRA's code can add q.k to the logits, one of the paper's mixtures: they are not offered.
 //   - trained = 0 keeps a table as it was drawn: the paper's fixed random Synthesizer.
 //   - No weights are dropped. A sequence without real tokens gives zero output and zero gradients.
@@ -228,7 +228,7 @@ class Table {
   }
 
   // ---- derivation of random and factorised -----------------------------------------------------
-  // m is the mask as a column that multiplies rows; examples stand side by side in U and T. G = dout.
+  // m is the mask as a column that multiplies rows, G = dout. Examples stand side by side in U, T.
   //   L = R, or r s^T      W = softmax(L), over all keys                        (1)
   //   U = [m V, m]         T = W U                                              (2)
   //   O = T[:, :D] / T[:, D], which is softmax(L + log m) V                     (3)

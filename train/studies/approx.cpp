@@ -35,7 +35,8 @@ std::vector<Candidate> candidates(const ApproxOptions& options) {
   for (const std::string& name : options.methods) {
     const Spec& spec = attention::find(name);
     if (spec.approximates.empty()) {
-      throw UsageError(fmt::format("approx: {} is exact; expected approximations", name));
+      throw UsageError(
+          fmt::format("approx: {} is no approximation of another attention; expected one", name));
     }
     OptionValues values;
     for (const auto* given : {&kStudyOptions, &options.method_options}) {
