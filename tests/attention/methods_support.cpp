@@ -225,6 +225,11 @@ bool of_tokens(const std::string& name) {
   return name == "out" || name == "dq" || name == "dk" || name == "dv" || name == "dx";
 }
 
+Tensor weigh_positions(const Tensor& x, const Tensor& weights) {
+  const Tensor with_heads = x.rank() == 4 ? x : x.reshape({x.size(0), 1, x.size(1), x.size(2)});
+  return tensor::mask_rows(with_heads, weights).reshape(x.shape());
+}
+
 Problem example(const Problem& p, std::int64_t index) { return permute(p, {index}); }
 
 Tensor permute(const Tensor& x, const std::vector<std::int64_t>& order) {

@@ -71,6 +71,9 @@ using Outcome = std::vector<std::pair<std::string, Tensor>>;
 /// Whether an array of an outcome has a row for each position: the output and the inputs' gradients.
 [[nodiscard]] bool of_tokens(const std::string& name);
 
+/// x [B, H, N, D] or [B, N, E] with each position times its weight. weights: [B, N].
+[[nodiscard]] Tensor weigh_positions(const Tensor& x, const Tensor& weights);
+
 /// Runs a method through the tape.
 [[nodiscard]] Outcome run(const Layer& layer, const Problem& problem, const Call& call);
 /// Runs its reference; call.injected must hold every draw.
