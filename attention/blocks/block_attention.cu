@@ -163,7 +163,8 @@ template <class T> struct QueryRow {
   }
 };
 
-/// dk and dv of one slot, by rows of out: looks through the lists for the blocks that see its own, in order.
+/// dk and dv of one slot, by rows of out: looks through the lists, in order, for the blocks that see
+/// its own.
 template <class T> struct KeyRow {
   BackwardInputs<T> g;
   T *dk, *dv;

@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
 namespace {
+
+constexpr std::int64_t kInputWidth = 5;  // E, of methods that read x
 
 /// Weight of key j for query i of head h in a layer with uniform scores: [H][N][N].
 class Weights {
@@ -20,7 +23,7 @@ class Weights {
       : n_(n), heads_(heads) {
     const Spec& spec = attention::find(method);
     ParameterStore store;
-    const auto made = spec.make({layer, heads, n, n, "attn.", &store}, options);
+    const auto made = spec.make({layer, heads, n, n, "attn.", &store, kInputWidth}, options);
     store.pack(DType::f64, Device::cpu, 1);
     Inputs in;
     in.q = Tensor::zeros({1, heads, n, n}, DType::f64, Device::cpu);
@@ -31,6 +34,7 @@ class Weights {
     }
     in.v = Tensor::from(identity, in.q.shape(), DType::f64, Device::cpu);
     in.mask = Tensor::full({1, n}, 1, DType::f64, Device::cpu);
+    if (spec.reads_x) in.x = random_tensor({1, n, kInputWidth});
     weights_ = made->forward(in, {}, training_call(in)).out.to_vector();
   }
 
@@ -44,10 +48,11 @@ class Weights {
     }
     return false;
   }
-  /// Whether head h joins exactly the pairs of a formula.
+  /// Whether head h joins exactly the pairs of a formula, from query `first` on.
   [[nodiscard]] bool is(std::int64_t h,
-                        const std::function<bool(std::int64_t, std::int64_t)>& formula) const {
-    for (std::int64_t i = 0; i < n_; ++i) {
+                        const std::function<bool(std::int64_t, std::int64_t)>& formula,
+                        std::int64_t first = 0) const {
+    for (std::int64_t i = first; i < n_; ++i) {
       for (std::int64_t j = 0; j < n_; ++j) {
         if (((*this)(h, i, j) > 0) != formula(i, j)) return false;
       }
@@ -127,6 +132,49 @@ TEST_CASE("sparse patterns are those of the paper, without its causal half") {
   CHECK(error_text([] {
           (void)Weights("sparse_transformer", {{"pattern", "strided"}}, kLength, 2);
         }).find("needs sparse_transformer.heads=interleaved") != std::string::npos);
+}
+
+TEST_CASE("longformer's heads have their windows, and all tokens see the global ones") {
+  const auto near = [](std::int64_t i, std::int64_t j, std::int64_t step) {
+    return std::abs(i - j) <= 3 * step && (i - j) % step == 0;
+  };
+  const OptionValues options = {{"window", "6"}, {"globals", "2"}, {"dilation", "1:4"}};
+  const Weights weights("longformer", options, kLength, 2);
+  for (const std::int64_t h : {0, 1}) {
+    CHECK(weights.is(
+        h, [&](auto i, auto j) { return j < 2 || near(i, j, h == 0 ? 1 : 4); }, 2));
+  }
+  CHECK(weights(0, 2, 2) == doctest::Approx(1.0 / 6));  // 0 and 1 once, though near as well
+  CHECK(error_text([] {
+          (void)Weights("longformer", {{"dilation", "1:2:3"}}, kLength, 2);
+        }).find("longformer.dilation: expected a number for each of the 2 heads") == 0);
+}
+
+TEST_CASE("global tokens attend to all of x by their own projections, and nothing else does") {
+  const Spec& spec = attention::find("longformer");
+  const Sizes sizes{.batch = 2, .heads = 2, .n = 30, .width = 4};
+  const Layer layer = make_layer(spec, {{"window", "4"}, {"globals", "2"}}, sizes, DType::f64);
+  const Problem p = make_problem(spec, sizes, Padding::none);
+  const auto outcome = [&](const Problem& problem) {
+    return run(layer, problem, training_call(problem.in));
+  };
+  const auto rows = [](const Outcome& o, std::int64_t begin, std::int64_t end) {
+    return tensor::narrow(at(o, "out"), 2, begin, end);
+  };
+  const Outcome here = outcome(p);
+  Problem other = make_problem(spec, sizes, Padding::none, 2);
+  other.in.x = p.in.x;
+  CHECK(distance(rows(outcome(other), 0, 2), rows(here, 0, 2)) == 0);
+  CHECK(distance(rows(outcome(other), 2, 30), rows(here, 2, 30)) > 1);
+  other = p;
+  other.in.x = make_problem(spec, sizes, Padding::none, 2).in.x;
+  CHECK(distance(rows(outcome(other), 0, 2), rows(here, 0, 2)) > 0.1);
+  CHECK(distance(rows(outcome(other), 2, 30), rows(here, 2, 30)) == 0);
+  other = p;
+  other.dout = tensor::narrow_backward(tensor::narrow(p.dout, 2, 1, 2), 2, 1, 30);
+  const Outcome of_second = outcome(other);  // the second token's output alone has a cotangent
+  CHECK(norm(tensor::narrow(at(of_second, "dx"), 1, 29, 30)) > 1e-3);
+  CHECK(norm(at(of_second, "dv")) == 0);
 }
 
 TEST_CASE("two layers of a sparse pattern join every token with every other") {
