@@ -241,10 +241,10 @@ Estimate estimate(const std::vector<double>& trials) {
   return {center, count > 1 ? std::sqrt(squares / (count - 1) / count) : 0};
 }
 
-std::vector<std::string> approximating_methods() {
+std::vector<std::string> approximating_methods(bool with_x) {
   std::vector<std::string> names;
   for (const Spec& spec : attention::registry()) {
-    if (!spec.approximates.empty()) names.push_back(spec.name);
+    if (!spec.approximates.empty() && (with_x || !spec.reads_x)) names.push_back(spec.name);
   }
   return names;
 }

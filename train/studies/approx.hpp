@@ -62,8 +62,9 @@ struct ApproxCell {
   Estimate exact_norm;  // spectral norm of the exact output
 };
 
-/// All names with something to approximate, in the order of the registry.
-[[nodiscard]] std::vector<std::string> approximating_methods();
+/// All names with something to approximate, in the order of the registry; those that read the layer's
+/// input only where there is one (`with_x`).
+[[nodiscard]] std::vector<std::string> approximating_methods(bool with_x);
 
 /// Runs the study: cells by length, then target, then method, then features. UsageError before
 /// anything is computed for exact methods, d > N, lengths that the source or a method does not

@@ -14,7 +14,7 @@ namespace {
 /// Puts `to` where `from` stands first.
 void replace(std::vector<std::string>& words, const std::string& from, const std::string& to) {
   const auto place = std::find(words.begin(), words.end(), from);
-  REQUIRE((place != words.end()));
+  REQUIRE_MESSAGE((place != words.end()), "no ", from, " to replace");
   *place = to;
 }
 

@@ -38,8 +38,6 @@ std::map<std::string, attention::OptionValues> method_options(const std::vector<
 int run(const ApproxFlags& flags) {
   set_threads(flags.threads);
   ApproxOptions options;
-  options.methods =
-      flags.attention == "all" ? approximating_methods() : method_list(flags.attention);
   options.features = number_list("--features", flags.features, 1, 65536);
   if (!flags.n.empty()) options.lengths = number_list("--n", flags.n, 1, kLongestFresh);
   options.method_options = method_options(flags.set);
@@ -49,6 +47,16 @@ int run(const ApproxFlags& flags) {
   options.seed = flags.source.seed;
   const InputSource source = flags.source.open(options.lengths);
   if (options.lengths.empty()) options.lengths = source.usual_lengths;
+  if (flags.attention == "all") {
+    const bool has_x = source.example(options.lengths.front(), 0)[0].in.x.defined();
+    options.methods = approximating_methods(has_x);
+    if (!has_x) {
+      fmt::print(stderr, "left out: methods that read the layer's input, which {} do not have\n",
+                 source.name);
+    }
+  } else {
+    options.methods = method_list(flags.attention);
+  }
   Progress progress;
   options.progress = [&](std::int64_t done, std::int64_t total) {
     progress.at("trials", done, total);
