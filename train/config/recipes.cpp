@@ -237,6 +237,7 @@ constexpr Accumulation kAccumulation[] = {
 
 constexpr Instead kInstead[] = {
     {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
+    {"local", "pooling", "first", "mean", "its first token sees the first block alone"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
