@@ -262,6 +262,7 @@ constexpr Instead kInstead[] = {
     {"linear_attention", "positions", "rotary", "learned", "its weights are no function of q.k"},
     {"cosformer", "positions", "rotary", "learned", "its weights are no function of q.k"},
     {"luna", "positions", "rotary", "learned", "its memory has no positions to compare with"},
+    {"local", "pooling", "first", "mean", "its first token sees the first block alone"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
