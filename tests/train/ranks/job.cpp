@@ -59,12 +59,13 @@ Place ranks(int count) {
 }
 
 std::vector<pid_t> processes_of(const Program& job, int count) {
+  const std::string program = fs::path(program_path()).filename().string();
   std::vector<pid_t> found;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != name.npos) continue;
     const auto process = static_cast<pid_t>(std::atoi(name.c_str()));
-    if (stat_of(name).name == "skytape" && descends(process, job.id())) found.push_back(process);
+    if (stat_of(name).name == program && descends(process, job.id())) found.push_back(process);
   }
   std::sort(found.begin(), found.end());
   return static_cast<int>(found.size()) == count ? found : std::vector<pid_t>{};
