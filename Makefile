@@ -56,7 +56,9 @@ WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Wer
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 # By itself g++ collects garbage from 128 MB on, which the precompiled headers take already.
 ROOM     := $(if $(findstring Free Software,$(shell $(CXX) --version)),--param=ggc-min-heapsize=600000)
-DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter-out CSV,$(OPTIONAL))) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
+# Libraries that one file uses each: with them or without, no other file is compiled anew.
+OF_ONE_FILE := CSV UTF8PROC SENTENCEPIECE
+DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter-out $(OF_ONE_FILE),$(OPTIONAL))) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math \
   $(ROOM) $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
@@ -68,7 +70,8 @@ COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --h
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
-  $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
+  $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) $(if $(filter UTF8PROC,$(OPTIONAL)),-lutf8proc) \
+  $(if $(filter SENTENCEPIECE,$(OPTIONAL)),-lsentencepiece_train -lsentencepiece) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
   $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(if $(filter 1,$(PORTABLE)),-lcudart_static -ldl -lrt -lpthread,-Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcudart) $(if $(WITH_NCCL),-lnccl)) \
   $(filter -L% -l% -Wl%,$(MPI_SAYS))
 # A carried program looks for libraries beside itself first.
@@ -93,7 +96,7 @@ all: build/skytape build/libskytape.a ## build what this machine can build
 # they get all of the optimiser. What calls them compiles in half the time without.
 LOOPS := %.kernel.cpp %_cpu.cpp attention/sampling/sampling.cpp attention/selection/informer_rows.cpp \
   data/tasks/listops.cpp tests/cuda_simulator/%
-CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/own/% \
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/own/% data/tokenisers/% \
   data/cache/cache_set.cpp data/files/fetch.cpp data/files/json.cpp, \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
@@ -140,9 +143,10 @@ build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
 $B/train/process/version.cpp.o: $B/revision
 $B/train/process/version.cpp.o: private CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
-# One file reads CSV: with libcsv or without, no other is compiled anew.
-$B/data/files/csv.cpp.o: build/dependencies.mk
-$B/data/files/csv.cpp.o: private CPPFLAGS += $(if $(filter CSV,$(OPTIONAL)),-DSKYTAPE_HAVE_CSV)
+USERS_OF_ONE := $(addprefix $B/data/,files/csv.cpp.o tokenisers/unicode.cpp.o tokenisers/sentencepiece.cpp.o)
+OWN_DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter $(OF_ONE_FILE),$(OPTIONAL)))
+$(USERS_OF_ONE): build/dependencies.mk
+$(USERS_OF_ONE): private CPPFLAGS += $(OWN_DEFINES)
 # One test asks cuRAND's host library, which a carried program would have to bring along.
 ifneq ($(and $(CUDA_ROOT),$(filter-out 1,$(PORTABLE))),)
 $B/tests/tensor/random/random_test.cpp.o: private CPPFLAGS += -DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include
@@ -228,7 +232,7 @@ gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of ever
 	@B=$B NVCC='$(NVCC)' OUT='$(OUT)' train/scripts/gpu_static.sh
 FUZZ_SECONDS ?= 60
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
-	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(LIBS)
+	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(OWN_DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS),*.cu) $(wildcard tests/cuda_simulator/*.h)

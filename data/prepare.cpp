@@ -7,7 +7,7 @@
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
-#include "data/own/vocabulary.hpp"
+#include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
@@ -99,10 +99,16 @@ void refuse_other_data(const TaskInfo& task, const fs::path& root, const Prepare
 
 }  // namespace
 
+std::string flag_of_own_data(const PrepareOptions& options) {
+  if (options.header) return "--header";
+  if (!options.tokens.empty()) return "--tokens";
+  return options.learn_tokens.empty() ? "" : "--learn-tokens";
+}
+
 void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& options) {
-  if (!is_own_data(task) && (options.header || !options.tokens.empty())) {
-    throw UsageError(fmt::format("data: {} has no effect on {}, which is no data of your own",
-                                 options.header ? "--header" : "--tokens", task.name));
+  if (const std::string flag = flag_of_own_data(options); !is_own_data(task) && !flag.empty()) {
+    throw UsageError(
+        fmt::format("data: {} has no effect on {}, which is no data of your own", flag, task.name));
   }
   const bool keep = options.from.empty() && !options.force;
   if (keep && is_prepared(task, root)) return;
@@ -211,11 +217,7 @@ std::string to_text(const Description& description) {
     }
     provenance.erase("sources");
   }
-  if (has_vocabulary(provenance)) {
-    text += fmt::format("{} as tokens: {} different ones, and one that stands for all others\n",
-                        provenance.value("tokens", ""), provenance["vocabulary"].size());
-    provenance.erase("vocabulary");
-  }
+  text += take_vocabulary(provenance);
   return text + "provenance " + json_text(provenance) + "\n";
 }
 

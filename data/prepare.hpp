@@ -21,12 +21,17 @@ struct PrepareOptions {
   bool force = false;          // prepare again although a complete cache is there; replace it
   int64_t limit = 0;           // generate only that many examples in all (0: the official number)
   bool header = false;         // own data: the first row of each file names the columns
-  std::string tokens;          // own data: bytes, words or integers; empty: bytes
+  std::string tokens;          // own data: what a token is (TokenChoice); empty: bytes
+  std::string learn_tokens;  // own data: how to learn the file that `tokens` names; empty: read it
+  int64_t length = 512;      // corpora: tokens of a stored sequence
   std::function<void(std::string_view what, int64_t done, int64_t total)>
       progress;                                     // total 0: open
   std::function<void(std::string_view text)> warn;  // tolerated oddities: an empty PNG, …
   std::vector<std::string> used_by;  // runs that need the cache that is there: a refusal names them
 };
+
+/// The flag of those that only own data heed which is given; empty: none is.
+[[nodiscard]] std::string flag_of_own_data(const PrepareOptions& options);
 
 /// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache
 /// is kept unless `from` or `force` is given. Several processes may call it at the same time.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "data/own/vocabulary.hpp"
+#include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
@@ -29,8 +29,7 @@ std::vector<std::int32_t> byte_ids(std::string_view text, int offset) {
 
 std::vector<std::int32_t> vocabulary_ids(const Vocabulary& vocabulary, std::string_view text,
                                          int offset, const std::string& place) {
-  const std::vector<std::uint16_t> tokens = vocabulary.encode(text, place);
-  std::vector<std::int32_t> ids(tokens.begin(), tokens.end());
+  std::vector<std::int32_t> ids = vocabulary.encode(text, place);
   for (std::int32_t& id : ids) id += offset;
   return ids;
 }

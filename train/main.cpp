@@ -49,6 +49,8 @@ int run(int argc, char** argv) {
   skytape::train::add_report(program);
   skytape::train::add_eval(program);
   skytape::train::add_predict(program);
+  skytape::train::add_encode(program);
+  skytape::train::add_import(program);
   skytape::train::add_data(program);
   skytape::train::add_gradcheck(program);
   skytape::train::add_goldens(program);

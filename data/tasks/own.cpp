@@ -13,9 +13,10 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/own/records.hpp"
-#include "data/own/vocabulary.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
+#include "data/tasks/tokens.hpp"
+#include "data/tokenisers/units.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
@@ -28,7 +29,7 @@ constexpr std::size_t kFewest = 10;        // examples of one file: each split g
 constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
 struct Example {
-  std::string label, text;
+  std::string label, text, place;
 };
 
 /// All examples, of each split in the order of kSplits.
@@ -45,18 +46,19 @@ std::int64_t parse_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
 }
 
-std::vector<Example> read_file(const fs::path& path, TokenUnit unit, const PrepareOptions& options,
-                               Own& own) {
+std::vector<Example> read_file(const fs::path& path, const TokenChoice& choice,
+                               const PrepareOptions& options, Own& own) {
+  const auto unit = find_token_unit(choice.kind);
   std::vector<Example> examples;
   const auto stream = open_file(path);
   HashedStream hashed(*stream);
   read_records(hashed, path.string(), {format_of(path), options.header}, [&](Record& record) {
-    if (unit != TokenUnit::bytes && units_of(unit, record.text, record.place).empty()) {
+    if (unit && units_of(*unit, record.text, record.place).empty()) {
       throw DataError(
-          fmt::format("{}: no {} in '{}'", record.place, to_string(unit), printable(record.text)));
+          fmt::format("{}: no {} in '{}'", record.place, choice.kind, printable(record.text)));
     }
     if (own.first_label.empty()) own.first_label = record.label;
-    examples.push_back({std::move(record.label), std::move(record.text)});
+    examples.push_back({std::move(record.label), std::move(record.text), std::move(record.place)});
   });
   own.sources.push_back(hashed.finish(path.filename().string()));
   return examples;
@@ -83,15 +85,15 @@ fs::path file_of_split(const fs::path& folder, const std::string& split) {
                   folder.string(), split));
 }
 
-Own read_own(const TaskInfo& task, TokenUnit unit, const PrepareOptions& options) {
+Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptions& options) {
   Own own;
   if (fs::is_directory(options.from)) {
     std::array<fs::path, 3> files;
     for (std::size_t i = 0; i < 3; ++i) files[i] = file_of_split(options.from, kSplits[i]);
-    for (std::size_t i = 0; i < 3; ++i) own.splits[i] = read_file(files[i], unit, options, own);
+    for (std::size_t i = 0; i < 3; ++i) own.splits[i] = read_file(files[i], choice, options, own);
     return own;
   }
-  std::vector<Example> all = read_file(options.from, unit, options, own);
+  std::vector<Example> all = read_file(options.from, choice, options, own);
   if (all.size() < kFewest) {
     std::set<std::string> labels;
     for (const Example& example : all) labels.insert(example.label);
@@ -172,12 +174,23 @@ void warn_about_length(const TaskInfo& task, std::int64_t longer, std::int64_t a
                             longer, all, task.max_length, task.max_length));
 }
 
+/// The vocabulary that the training split makes; null: tokens are bytes.
+std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choice, const Own& own,
+                                                         const PrepareOptions& options) {
+  const auto unit = find_token_unit(choice.kind);
+  if (!unit && options.learn_tokens.empty()) return nullptr;
+  std::vector<std::string> texts;
+  for (const Example& example : own.splits[0]) texts.push_back(example.text);
+  return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts);
+}
+
 }  // namespace
 
 void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
-  const TokenUnit unit =
-      options.tokens.empty() ? TokenUnit::bytes : parse_token_unit(options.tokens);
-  const Own own = read_own(task, unit, options);
+  const TokenChoice choice = chosen_tokens(options);
+  // Before the texts, which may take long. Null: bytes, or the training split makes it.
+  std::shared_ptr<const Vocabulary> vocabulary = given_vocabulary(choice, options);
+  const Own own = read_own(task, choice, options);
   std::map<std::string, std::int64_t> counts;
   for (const auto& split : own.splits) {
     for (const Example& example : split) ++counts[example.label];
@@ -193,13 +206,8 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
     classes.emplace(label, static_cast<std::int32_t>(classes.size()));
   }
 
-  std::optional<Vocabulary> vocabulary;
-  if (unit != TokenUnit::bytes) {
-    std::vector<std::string> texts;
-    for (const Example& example : own.splits[0]) texts.push_back(example.text);
-    vocabulary = vocabulary_of(unit, texts);
-    set.token_bytes = 2;
-  }
+  if (!vocabulary) vocabulary = vocabulary_of_training(choice, own, options);
+  if (vocabulary) set.token_bytes = 2;
   set.classes = static_cast<std::int64_t>(labels.size());
   std::int64_t longer = 0, all = 0;
   for (std::size_t i = 0; i < 3; ++i) {
@@ -208,9 +216,13 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
       const std::int32_t label = classes.at(example.label);
       std::size_t length = example.text.size();
       if (vocabulary) {
-        const std::vector<std::uint16_t> tokens = vocabulary->encode(example.text, kSplits[i]);
+        const std::vector<std::int32_t> tokens = vocabulary->encode(example.text, example.place);
+        if (tokens.empty()) {
+          throw DataError(fmt::format("{}: no token of {} in '{}'", example.place, choice.kind,
+                                      printable(example.text)));
+        }
         length = tokens.size();
-        out.add(label, tokens);
+        out.add(label, std::vector<std::uint16_t>(tokens.begin(), tokens.end()));
       } else {
         out.add(label, as_bytes(example.text));
       }
@@ -237,18 +249,14 @@ void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir)
     const Dataset data = open(task, root, split);
     const auto provenance = try_parse_json(data.provenance());
     const std::vector<std::string> labels = provenance.value("labels", std::vector<std::string>());
-    std::optional<Vocabulary> vocabulary;
-    if (has_vocabulary(provenance)) vocabulary = vocabulary_in(provenance);
+    const auto vocabulary = has_vocabulary(provenance) ? vocabulary_in(provenance) : nullptr;
     const auto text_of = [&](std::int64_t i) {
-      std::string text;
       if (!vocabulary) {
         const auto bytes = data.tokens(i);
         return std::string(bytes.begin(), bytes.end());
       }
-      for (const std::uint16_t token : data.wide_tokens(i)) {
-        text += (text.empty() ? "" : " ") + std::string(vocabulary->entry(token));
-      }
-      return text;
+      const auto tokens = data.wide_tokens(i);
+      return vocabulary->text_of(std::vector<std::int32_t>(tokens.begin(), tokens.end()));
     };
     bool lines = true;  // no text has a line end
     for (std::int64_t i = 0; i < data.size() && lines; ++i) {

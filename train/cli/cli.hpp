@@ -31,6 +31,8 @@ void add_info(CommandLine& program);
 void add_tape(CommandLine& program);
 void add_lra(CommandLine& program);
 void add_report(CommandLine& program);
+void add_import(CommandLine& program);
+void add_encode(CommandLine& program);
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {

@@ -16,9 +16,9 @@ namespace skytape::train {
 namespace {
 
 struct DataFlags {
-  std::string task = "listops", from, url, export_to, root = "datasets", tokens;
+  std::string task = "listops", from, url, export_to, root = "datasets", tokens, learn_tokens;
   std::uint64_t data_seed = 1;
-  std::int64_t limit = 0;
+  std::int64_t limit = 0, length = 0;
   int threads = 0;
   bool force = false, fetch = false, header = false;
   std::string of_generator;  // a flag of the user's that only new data heed
@@ -58,9 +58,16 @@ int run(const DataFlags& flags) {
   if (!flags.fetch && !flags.url.empty()) {
     throw UsageError("data: --url has no effect without --fetch");
   }
-  if (flags.from.empty() && (flags.header || !flags.tokens.empty())) {
-    throw UsageError(fmt::format("data: {} has no effect without --from",
-                                 flags.header ? "--header" : "--tokens"));
+  data::PrepareOptions options;
+  options.header = flags.header;
+  options.tokens = flags.tokens;
+  options.learn_tokens = flags.learn_tokens;
+  if (flags.length > 0) {
+    if (task.name != "corpus") throw UsageError("data: --length is for --task corpus");
+    options.length = flags.length;
+  }
+  if (const std::string own = data::flag_of_own_data(options); flags.from.empty() && !own.empty()) {
+    throw UsageError(fmt::format("data: {} has no effect without --from", own));
   }
   if (!flags.of_generator.empty() && flags.from.empty() && !flags.fetch && !flags.force &&
       data::is_prepared(task, flags.root)) {
@@ -72,14 +79,11 @@ int run(const DataFlags& flags) {
   watch_signals();
   {
     Progress progress;
-    data::PrepareOptions options;
     options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
     options.data_seed = flags.data_seed;
     options.threads = flags.threads;
     options.force = flags.force;
     options.limit = flags.limit;
-    options.header = flags.header;
-    options.tokens = flags.tokens;
     options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
       progress.at(what, done, total);
       stop_if_signalled();  // what is half written goes
@@ -115,7 +119,17 @@ void add_data(CommandLine& program) {
   command.option("--url", flags->url, "a mirror of it");
   command.flag("--header", flags->header, "own data: the first row names the columns");
   command.option("--tokens", flags->tokens,
-                 "own data: what a token is: bytes (default), words or integers");
+                 "own data: what a token is: bytes (default), words, integers, "
+                 "sentencepiece:FILE, wordpiece:FILE (vocab.txt) or bpe:FOLDER (vocab.json and "
+                 "merges.txt)");
+  command.option("--learn-tokens", flags->learn_tokens,
+                 "own data: first make the FILE of sentencepiece from the training split: "
+                 "unigram:NUMBER or bpe:NUMBER of pieces");
+  command
+      .option("--length", flags->length,
+              "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
+      .range(0, std::int64_t{1} << 20)
+      .show_default();
   command.option("--export", flags->export_to,
                  "write the official files, or the splits of own data, into this folder");
   command.option("--data", flags->root, "folder of prepared data sets").show_default();

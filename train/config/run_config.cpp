@@ -9,7 +9,7 @@
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
-#include "data/own/vocabulary.hpp"
+#include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -519,7 +519,7 @@ RunConfig with_mask_token(RunConfig config) {
 
 RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
   if (!data::has_vocabulary(provenance)) return config;
-  config.vocabulary = std::make_shared<data::Vocabulary>(data::vocabulary_in(provenance));
+  config.vocabulary = data::vocabulary_in(provenance);
   const bool first = config.model.objective == nn::Objective::predict_masked;
   fill(config);
   return first ? pretraining_of(config) : config;
@@ -572,7 +572,7 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
   }
   const Json& provenance = saved["data_provenance"];
   if (data::has_vocabulary(provenance)) {
-    config.vocabulary = std::make_shared<data::Vocabulary>(data::vocabulary_in(provenance));
+    config.vocabulary = data::vocabulary_in(provenance);
   }
   fill(config);
   return is_pretraining(saved) ? pretraining_of(config) : config;

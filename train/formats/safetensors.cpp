@@ -5,9 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
@@ -35,10 +38,19 @@ std::span<const std::uint8_t> bytes_of(const Tensor& t) {
   return {static_cast<const std::uint8_t*>(t.raw()), t.bytes()};
 }
 
+/// A type of numbers in files, and ours that takes them.
+struct Kind {
+  std::string_view name;
+  DType dtype;
+  std::size_t bytes;  // of a number in the file
+};
+constexpr Kind kKinds[] = {{"F32", DType::f32, 4},  {"F64", DType::f64, 8}, {"I32", DType::i32, 4},
+                           {"BF16", DType::f32, 2}, {"F16", DType::f32, 2}, {"I64", DType::i32, 8}};
+
 /// Where a tensor lies, as the header says.
 struct Entry {
   std::string name;
-  DType dtype = DType::f32;
+  const Kind* kind = nullptr;
   Shape shape;
   std::uint64_t begin = 0, end = 0;  // bytes, from the start of the data
 };
@@ -46,7 +58,7 @@ struct Entry {
 /// Number of bytes a shape needs; refuses what does not fit a file.
 std::uint64_t bytes_needed(const std::filesystem::path& path, const Entry& entry,
                            std::uint64_t limit) {
-  std::uint64_t bytes = size_of(entry.dtype);
+  std::uint64_t bytes = entry.kind->bytes;
   for (const std::int64_t size : entry.shape) {
     if (size != 0 && bytes > limit / static_cast<std::uint64_t>(size)) {
       refuse(path, fmt::format("tensor {} is larger than the file", entry.name));
@@ -60,12 +72,12 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
   Entry entry;
   entry.name = name;
   const auto dtype = value.at("dtype").get<std::string>();
-  if (dtype == "F64") {
-    entry.dtype = DType::f64;
-  } else if (dtype == "I32") {
-    entry.dtype = DType::i32;
-  } else if (dtype != "F32") {
-    refuse(path, fmt::format("tensor {} has dtype {}, expected F32, F64 or I32", name, dtype));
+  for (const Kind& kind : kKinds) {
+    if (dtype == kind.name) entry.kind = &kind;
+  }
+  if (entry.kind == nullptr) {
+    refuse(path, fmt::format("tensor {} has dtype {}, expected F32, F64, I32, BF16, F16 or I64",
+                             name, dtype));
   }
   std::vector<std::int64_t> sizes;
   for (const Json& size : value.at("shape")) {
@@ -123,9 +135,50 @@ std::string read_bytes(std::ifstream& in, std::uint64_t count, const std::filesy
   return bytes;
 }
 
-Tensor tensor_from(const Entry& entry, const std::string& data) {
-  Tensor tensor = Tensor::empty(entry.shape, entry.dtype, Device::cpu);
-  if (tensor.bytes() > 0) std::memcpy(tensor.raw(), data.data() + entry.begin, tensor.bytes());
+/// IEEE's numbers of 16 bits: a sign, 5 bits of exponent, 10 of fraction.
+float from_half(std::uint16_t bits) {
+  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
+  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  if (exponent == 31) {
+    return fraction == 0 ? sign * std::numeric_limits<float>::infinity()
+                         : std::numeric_limits<float>::quiet_NaN();
+  }
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+}
+
+float from_bfloat(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// Numbers of a file's type, one by one, as ours.
+template <class File, class Ours, class Convert>
+void widen(Tensor& tensor, const char* bytes, const Convert& convert) {
+  Ours* const out = tensor.data<Ours>();
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+    File value;
+    std::memcpy(&value, bytes + static_cast<std::size_t>(i) * sizeof(File), sizeof(File));
+    out[i] = convert(value);
+  }
+}
+
+Tensor tensor_from(const std::filesystem::path& path, const Entry& entry, const std::string& data) {
+  Tensor tensor = Tensor::empty(entry.shape, entry.kind->dtype, Device::cpu);
+  const char* const bytes = data.data() + entry.begin;
+  if (entry.kind->name == "F16") {
+    widen<std::uint16_t, float>(tensor, bytes, from_half);
+  } else if (entry.kind->name == "BF16") {
+    widen<std::uint16_t, float>(tensor, bytes, from_bfloat);
+  } else if (entry.kind->name == "I64") {
+    widen<std::int64_t, std::int32_t>(tensor, bytes, [&](std::int64_t value) {
+      if (value != static_cast<std::int32_t>(value)) {
+        refuse(path, fmt::format("tensor {}: {} does not fit 32 bits", entry.name, value));
+      }
+      return static_cast<std::int32_t>(value);
+    });
+  } else if (tensor.bytes() > 0) {
+    std::memcpy(tensor.raw(), bytes, tensor.bytes());
+  }
   return tensor;
 }
 
@@ -206,7 +259,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
   const std::string data = read_bytes(in, data_bytes, path);
   std::uint64_t sum = 0;
   for (const Entry& entry : entries) {
-    file.tensors.emplace_back(entry.name, tensor_from(entry, data));
+    file.tensors.emplace_back(entry.name, tensor_from(path, entry, data));
     sum = data::checksum(bytes_of(file.tensors.back().second), sum);
   }
   const auto expected = file.metadata.find(kChecksumKey);

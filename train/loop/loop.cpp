@@ -71,6 +71,12 @@ std::int64_t longest_sequence(const data::Dataset& split) {
 nn::ModelConfig model_config(const RunConfig& config, const Splits& splits) {
   nn::ModelConfig model = config.model;
   model.classes = splits.train.classes();
+  if (model.classes < 2 && model.objective == nn::Objective::classify) {
+    throw UsageError(
+        fmt::format("{}: its examples have no labels to learn; skytape pretrain --task {} "
+                    "learns from them",
+                    config.task->name, config.task->name));
+  }
   return model;
 }
 

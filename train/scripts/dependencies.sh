@@ -25,6 +25,8 @@ Philox reference of the tests|Random123/philox.h|librandom123-dev||
 fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|products fall back to Eigen: about half the speed
 PNG images|png.h|libpng-dev|PNG|no Pathfinder from PNG folders
 CSV files (libcsv)|csv.h|libcsv-dev|CSV|no own data from .csv
+tables of Unicode (utf8proc)|utf8proc.h|libutf8proc-dev|UTF8PROC|no WordPiece, byte-level BPE, SentencePiece
+SentencePiece|sentencepiece_trainer.h|libsentencepiece-dev|SENTENCEPIECE|no --tokens sentencepiece:FILE
 archives|archive.h|libarchive-dev|ARCHIVE|no reading of .tar.gz releases
 downloads (libcurl)|curl/curl.h|libcurl4-openssl-dev|CURL|no skytape data --fetch
 TABLE

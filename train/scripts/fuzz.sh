@@ -19,7 +19,7 @@ for source in $(find data -name '*.cpp') tensor/core/suggest.cpp; do
   [ "$object" -nt "$source" ] || "$clang" "${flags[@]}" -fsanitize=fuzzer-no-link -c "$source" -o "$object"
 done
 failed=0
-for target in listops records pairs images metadata png cache archive; do
+for target in listops records pairs images metadata png cache archive wordpiece bpe; do
   "$clang" "${flags[@]}" -fsanitize=fuzzer -DFUZZ_TARGET=$target tests/fuzz/data/readers.cpp \
     "${objects[@]}" "${libraries[@]}" -lgomp -o "$out/$target"
   mkdir -p "$out/corpus-$target"

@@ -5,7 +5,9 @@
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
-#include "data/own/vocabulary.hpp"
+#include "data/tokenisers/sentencepiece.hpp"
+#include "data/tokenisers/unicode.hpp"
+#include "data/tokenisers/units.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -257,13 +259,13 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
   REQUIRE(dev.token_bytes() == 2);
   const auto provenance = parse_json(dev.provenance());
   REQUIRE(has_vocabulary(provenance));
-  const Vocabulary vocabulary = vocabulary_in(provenance);
-  CHECK(vocabulary.entries().size() == 401);
-  CHECK(vocabulary.entries().front() == "5");  // the most frequent
+  const auto vocabulary = vocabulary_in(provenance);
+  CHECK(vocabulary->size() == 402);
+  CHECK(vocabulary->entry(1) == "5");  // the most frequent
   CHECK(dev.length(0) == 3);
   const auto tokens = dev.wide_tokens(0);
   CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{1, 2, 0});
-  CHECK(vocabulary.entry(dev.wide_tokens(1)[0]) == "1399");
+  CHECK(vocabulary->entry(dev.wide_tokens(1)[0]) == "1399");
   CHECK(contains(to_text(describe(own.task, own.folder.path())), "401 different ones"));
   CHECK_THROWS_AS((void)dev.tokens(0), Error);
 
@@ -286,10 +288,82 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
   CHECK(contains(own.prepare(own.folder.path() / "mine", options).error, "test.tsv:1"));
 }
 
+TEST_CASE("subword tokens: the set keeps its vocabulary, and texts come back from it") {
+  if (!knows_unicode()) {
+    MESSAGE("skipped: built without utf8proc");
+    return;
+  }
+  const Own own;
+  const auto vocabulary =
+      own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n##s\n!\ndeep\n");
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += (i % 2 ? "a\t" : "b\t") + std::string("Rivers, DEEP!\n");
+  PrepareOptions options;
+  options.tokens = "wordpiece:" + vocabulary.string();
+  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
+  std::filesystem::remove(vocabulary);  // the set needs it no longer
+  const Dataset train = own.split("train");
+  const auto tokens = train.wide_tokens(0);
+  CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{5, 6, 1, 8, 7});
+  CHECK(contains(to_text(describe(own.task, own.folder.path())),
+                 "wordpiece as tokens: 9 different ones\n"));
+  const auto exported = own.folder.path() / "exported";
+  export_official(own.task, own.folder.path(), exported);
+  CHECK(contains(read_file(exported / "dev.tsv"), "\trivers [UNK] deep !\n"));
+
+  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+  const auto odd = own.folder.write("odd.tsv", lines + "a\t\u200b\n");
+  CHECK(contains(own.prepare(odd, options).error, "odd.tsv:21: no token of wordpiece"));
+  const auto broken = own.folder.write("broken.tsv", lines + "a\tcaf\xE9\n");
+  CHECK(contains(own.prepare(broken, options).error, "broken.tsv:21: byte 4"));
+  std::string many = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 0; i < 65'536; ++i) many += std::to_string(i) + "\n";
+  own.folder.write("vocab.txt", many);
+  CHECK(contains(own.prepare(own.folder.path() / "own.tsv", options).error,
+                 "65541 tokens, but a set stores at most 65536"));
+}
+
+TEST_CASE("a model of SentencePiece is learnt from the training split alone, once") {
+  if (!has_sentencepiece() || !knows_unicode()) {
+    MESSAGE("skipped: built without SentencePiece or utf8proc");
+    return;
+  }
+  const Own own;
+  std::string train;
+  for (int i = 0; i < 60; ++i) train += (i % 2 ? "a\tred " : "b\tblue ") + std::to_string(i) + "\n";
+  own.folder.write("mine/train.tsv", train);
+  own.folder.write("mine/dev.tsv", "a\t\u6f22 red\n");
+  own.folder.write("mine/test.tsv", "b\tblue\n");
+  const auto model = own.folder.path() / "own.model";
+  PrepareOptions options;
+  options.from = own.folder.path() / "mine";
+  options.tokens = "sentencepiece:" + model.string();
+  options.learn_tokens = "unigram:32";
+  const auto prepare = [&] {
+    return error_of([&] { data::prepare(own.task, own.folder.path(), options); });
+  };
+  REQUIRE(prepare().empty());
+  const auto learnt = read_sentencepiece(model);
+  const auto stored = vocabulary_in(parse_json(own.split("dev").provenance()));
+  CHECK(stored->encode("blue red", "x") == learnt->encode("blue red", "x"));
+  const Dataset split = own.split("dev");
+  const auto dev = split.wide_tokens(0);
+  CHECK(std::count(dev.begin(), dev.end(), 0) == 1);  // what only dev shows is unknown
+
+  CHECK(contains(prepare(), "own.model is there already"));
+  options.learn_tokens.clear();
+  CHECK(prepare().empty());
+  options.learn_tokens = "bpe:32";
+  options.force = true;
+  CHECK(prepare().empty());
+  options.tokens = "words";
+  CHECK(contains(prepare(), "expected with --tokens sentencepiece:FILE, got --tokens words"));
+}
+
 TEST_CASE("kinds of tokens that do not exist are refused with those that do") {
   const Own own;
   const auto file = own.folder.write("own.tsv", rows(40));
-  for (const char* kind : {"sentencepiece:m.model", "wordpiece:v.txt", "bpe:folder", "word", ""}) {
+  for (const char* kind : {"word", "sentences:m.model", ""}) {
     PrepareOptions options;
     options.tokens = kind;
     const std::string error = own.prepare(file, options).error;
@@ -298,6 +372,11 @@ TEST_CASE("kinds of tokens that do not exist are refused with those that do") {
     if (!error.empty()) {
       for (const char* known : {"bytes", "words", "integers"}) CHECK(contains(error, known));
     }
+  }
+  for (const char* missing : {"sentencepiece:none/m", "wordpiece:none/v.txt", "bpe:none"}) {
+    PrepareOptions options;
+    options.tokens = missing;
+    CHECK(contains(own.prepare(file, options).error, "none"));
   }
   PrepareOptions options;
   options.header = true;

@@ -1,16 +1,21 @@
 // libFuzzer targets for every reader of foreign files; one binary per target, chosen by the macro
-// FUZZ_TARGET: listops, records, pairs, images, metadata, png, cache, archive.
+// FUZZ_TARGET: listops, records, pairs, images, metadata, png, cache, archive, wordpiece,
+// bpe.
 //
 // A DataError or Error is the expected answer to a broken file; anything else that escapes, reads
 // outside a buffer or never ends is a finding.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "data/cache/cache.hpp"
+#include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/files/png.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
@@ -19,6 +24,9 @@
 #include "data/tasks/pathfinder_files.hpp"
 #include "data/tasks/retrieval.hpp"
 #include "data/tasks/text.hpp"
+#include "data/tokenisers/byte_level_bpe.hpp"
+#include "data/tokenisers/unicode.hpp"
+#include "data/tokenisers/wordpiece.hpp"
 #include "tensor/core/error.hpp"
 
 #ifndef FUZZ_TARGET
@@ -89,6 +97,51 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
       [](const SourceFile& file, ByteStream& stream) {
         (void)read_all(stream, file.shown, 1 << 20);
       });
+}
+
+/// The front of the input up to its first zero byte, and what is behind it.
+std::pair<Bytes, std::string> in_two(Bytes bytes) {
+  const auto zero = std::find(bytes.begin(), bytes.end(), 0);
+  const auto front = static_cast<size_t>(zero - bytes.begin());
+  const Bytes back = zero == bytes.end() ? Bytes() : bytes.subspan(front + 1);
+  return {bytes.first(front), {back.begin(), back.end()}};
+}
+
+[[maybe_unused]] void wordpiece(Bytes bytes) {
+  const auto [file, text] = in_two(bytes);
+  for (const char* entries : {"", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n"}) {
+    std::string vocabulary = entries;
+    vocabulary.append(file.begin(), file.end());
+    try {
+      const auto pieces = read_wordpiece(*open_memory(as_bytes(vocabulary)), {}, "fuzz");
+      (void)pieces->text_of(pieces->encode(text, "fuzz"));
+    } catch (const DataError&) {
+    }
+  }
+}
+
+[[maybe_unused]] void bpe(Bytes bytes) {
+  static const std::vector<std::string> kBytes = [] {
+    std::vector<std::string> entries;
+    for (char32_t byte = 0, next = 256; byte < 256; ++byte) {
+      const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte != 0xAD);
+      append_utf8(entries.emplace_back(), prints ? byte : next++);
+    }
+    return entries;
+  }();
+  const auto [file, text] = in_two(bytes);
+  try {
+    (void)entries_in(parse_json({reinterpret_cast<const char*>(file.data()), file.size()}), "fuzz");
+  } catch (const JsonError&) {
+  } catch (const DataError&) {
+  }
+  ByteLevelBpeParts parts{kBytes, read_merges(*open_memory(file), "fuzz"), text.size() % 2 == 1};
+  for (const std::string& merge : parts.merges) {
+    const auto blank = merge.find(' ');
+    parts.entries.push_back(merge.substr(0, blank) + merge.substr(blank + 1));
+  }
+  const ByteLevelBpe pieces(std::move(parts), "fuzz");
+  if (pieces.text_of(pieces.encode(text, "fuzz")).size() < text.size()) std::abort();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "data/files/json.hpp"
+#include "data/tokenisers/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -176,16 +177,37 @@ TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, a
   CHECK(lines_of(f.out) == Lines{"ham", "spam"});
 }
 
+TEST_CASE("a model of subwords keeps its vocabulary, whatever becomes of its files") {
+  if (!program_or_skip()) return;
+  if (!data::knows_unicode()) {
+    MESSAGE("skipped: built without utf8proc");
+    return;
+  }
+  const Shop shop;
+  const auto vocabulary =
+      shop.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngreen\nnas\n##ty\n");
+  const Finished prepared = shop.prepare({"--tokens", "wordpiece:" + vocabulary.string()});
+  CAPTURE(prepared.err);
+  REQUIRE(prepared.code == 0);
+  CHECK(contains(prepared.out, "wordpiece as tokens: 8 different ones"));
+  REQUIRE(shop.train().code == 0);
+  fs::remove_all(shop.data);
+  fs::remove(vocabulary);
+  const Finished f = shop.predict_rows("GREEN unheard-of Gréén\nnasty\n");
+  CAPTURE(f.err);
+  CHECK(f.code == 0);
+  CHECK(lines_of(f.out) == Lines{"ham", "spam"});
+}
+
 TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
-  for (const Lines& more : {Lines{"--tokens", "bpe:folder"}, Lines{"--tokens", "letters"}}) {
-    const Finished f = shop.prepare(more);
-    CAPTURE(f.err);
-    CHECK(f.code == 2);
-    CHECK(contains(f.err, "bytes, words, integers"));
-  }
-  for (const Lines& flags : {Lines{"--header"}, Lines{"--tokens", "words"}}) {
+  const Finished letters = shop.prepare({"--tokens", "letters"});
+  CAPTURE(letters.err);
+  CHECK(letters.code == 2);
+  CHECK(contains(letters.err, "bytes, words, integers"));
+  for (const Lines& flags :
+       {Lines{"--header"}, Lines{"--tokens", "words"}, Lines{"--learn-tokens", "unigram:100"}}) {
     Lines arguments = {"data", "--task", "tsv", "--data", shop.data};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const Finished f = shop.finish(arguments);

@@ -2,8 +2,10 @@
 
 #include <sys/resource.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
+#include <limits>
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
@@ -76,7 +78,9 @@ TEST_CASE("hostile safetensors are refused with the file's name and the problem"
   has(refusal(file_of("no json", 0)), "its header");
   has(refusal(file_of("[1]", 0)), "no JSON object");
   has(refusal(file_of(std::string(5000, '['), 0)), "its header");
-  has(refusal(file_of(entry("BF16", "[2]", "[0,4]"), 4)), "dtype BF16");
+  has(refusal(file_of(entry("F8_E4M3", "[2]", "[0,2]"), 2)), "dtype F8_E4M3");
+  has(refusal(file_of(entry("BF16", "[2]", "[0,2]"), 2)), "larger than the file");
+  has(refusal(file_of(entry("BF16", "[1]", "[0,4]"), 4)), "its shape needs another number");
   has(refusal(file_of(entry("F32", "[1]", "[0,8]"), 8)), "its shape needs another number");
   has(refusal(file_of(entry("F32", "[2]", "[0,8]"), 4)), "truncated");
   has(refusal(file_of(entry("F32", "[1]", "[0,4]"), 8)), "the header accounts for 4");
@@ -93,6 +97,35 @@ TEST_CASE("hostile safetensors are refused with the file's name and the problem"
                       12)),
       "expected it to start at 8");
   has(error_of<DataError>([&] { (void)read_safetensors(folder.path() / "none"); }), "none");
+}
+
+TEST_CASE("numbers of other programs are taken as ours: f16 and bf16 widened, i64 narrowed") {
+  const Folder folder;
+  const auto read = [&](const char* dtype, const std::string& shape, const std::string& bytes) {
+    const std::string header = "{\"w\":{\"dtype\":\"" + std::string(dtype) +
+                               "\",\"shape\":" + shape + ",\"data_offsets\":[0," +
+                               std::to_string(bytes.size()) + "]}}";
+    const std::string file = file_of(header, 0) + bytes;
+    return *read_safetensors(folder.write("w.safetensors", file)).find("w");
+  };
+  using namespace std::string_literals;
+  // 1.5, -2, the smallest normal and subnormal numbers, the largest, zero, minus infinity.
+  const Tensor half =
+      read("F16", "[7]", "\x00\x3E\x00\xC0\x00\x04\x01\x00\xFF\x7B\x00\x00\x00\xFC"s);
+  CHECK(half.dtype() == DType::f32);
+  CHECK(half.to_vector() == std::vector<double>{1.5, -2, std::ldexp(1, -14), std::ldexp(1, -24),
+                                                65504, 0,
+                                                -std::numeric_limits<double>::infinity()});
+  CHECK(std::isnan(read("F16", "[1]", "\x01\x7C"s).item()));
+  const Tensor brain = read("BF16", "[3]", "\xC0\x3F\x00\xC0\x80\x00"s);
+  CHECK(brain.dtype() == DType::f32);
+  CHECK(brain.to_vector() == std::vector<double>{1.5, -2, std::ldexp(1, -126)});
+  const Tensor whole = read("I64", "[2]", "\x07\0\0\0\0\0\0\0\xFE\xFF\xFF\xFF\xFF\xFF\xFF\xFF"s);
+  CHECK(whole.dtype() == DType::i32);
+  CHECK(whole.to_vector() == std::vector<double>{7, -2});
+  CHECK(error_of<DataError>([&] {
+          (void)read("I64", "[1]", "\0\0\0\0\x01\0\0\0"s);
+        }).find("w: 4294967296 does not fit 32 bits") != std::string::npos);
 }
 
 TEST_CASE("one flipped bit anywhere in the data is noticed") {

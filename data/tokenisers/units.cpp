@@ -1,14 +1,12 @@
-#include "data/own/vocabulary.hpp"
+#include "data/tokenisers/units.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
-#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -68,41 +66,32 @@ std::vector<std::string> integers_of(std::string_view text, const std::string& p
 }  // namespace
 
 std::string_view to_string(TokenUnit unit) {
-  switch (unit) {
-    case TokenUnit::words:
-      return "words";
-    case TokenUnit::integers:
-      return "integers";
-    case TokenUnit::bytes:
-      break;
-  }
-  return "bytes";
+  return unit == TokenUnit::words ? "words" : "integers";
 }
 
-TokenUnit parse_token_unit(std::string_view name) {
-  for (const TokenUnit unit : {TokenUnit::bytes, TokenUnit::words, TokenUnit::integers}) {
+std::optional<TokenUnit> find_token_unit(std::string_view name) {
+  for (const TokenUnit unit : {TokenUnit::words, TokenUnit::integers}) {
     if (name == to_string(unit)) return unit;
   }
-  throw UsageError(unknown_name("kind of tokens", name, {"bytes", "words", "integers"}));
+  return std::nullopt;
 }
 
 std::vector<std::string> units_of(TokenUnit unit, std::string_view text, const std::string& place) {
-  ENSURE(unit != TokenUnit::bytes, "vocabulary: bytes need none");
   return unit == TokenUnit::words ? words_of(text) : integers_of(text, place);
 }
 
-Vocabulary::Vocabulary(TokenUnit unit, std::vector<std::string> entries)
+UnitVocabulary::UnitVocabulary(TokenUnit unit, std::vector<std::string> entries)
     : unit_(unit), entries_(std::move(entries)) {
   ENSURE(entries_.size() <= kMost, "vocabulary: ", entries_.size(), " entries, expected at most ",
          kMost);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    tokens_.emplace(entries_[i], static_cast<std::uint16_t>(i + 1));
+    tokens_.emplace(entries_[i], static_cast<std::int32_t>(i + 1));
   }
 }
 
-std::vector<std::uint16_t> Vocabulary::encode(std::string_view text,
-                                              const std::string& place) const {
-  std::vector<std::uint16_t> tokens;
+std::vector<std::int32_t> UnitVocabulary::encode(std::string_view text,
+                                                 const std::string& place) const {
+  std::vector<std::int32_t> tokens;
   for (const std::string& unit : units_of(unit_, text, place)) {
     const auto found = tokens_.find(unit);
     tokens.push_back(found == tokens_.end() ? 0 : found->second);
@@ -110,12 +99,21 @@ std::vector<std::uint16_t> Vocabulary::encode(std::string_view text,
   return tokens;
 }
 
-std::string_view Vocabulary::entry(std::uint16_t token) const {
-  if (token == 0 || token > entries_.size()) return "<unknown>";
-  return entries_[token - 1];
+std::string UnitVocabulary::entry(std::int32_t token) const {
+  if (token <= 0 || token >= size()) return "<unknown>";
+  return entries_[static_cast<std::size_t>(token - 1)];
 }
 
-Vocabulary vocabulary_of(TokenUnit unit, const std::vector<std::string>& texts) {
+std::string UnitVocabulary::text_of(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) text += (text.empty() ? "" : " ") + entry(token);
+  return text;
+}
+
+void UnitVocabulary::put(Json& provenance) const { provenance["vocabulary"] = entries_; }
+
+std::shared_ptr<const UnitVocabulary> vocabulary_of(TokenUnit unit,
+                                                    const std::vector<std::string>& texts) {
   std::unordered_map<std::string, std::int64_t> counts;
   for (const std::string& text : texts) {
     for (const std::string& entry : units_of(unit, text, "training text")) ++counts[entry];
@@ -128,29 +126,11 @@ Vocabulary vocabulary_of(TokenUnit unit, const std::vector<std::string>& texts) 
   std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
-  if (kept.size() > Vocabulary::kMost) kept.resize(Vocabulary::kMost);
+  if (kept.size() > UnitVocabulary::kMost) kept.resize(UnitVocabulary::kMost);
   std::vector<std::string> entries;
   entries.reserve(kept.size());
   for (auto& [entry, count] : kept) entries.push_back(std::move(entry));
-  return {unit, std::move(entries)};
-}
-
-void put_vocabulary(const Vocabulary& vocabulary, Json& provenance) {
-  provenance["tokens"] = to_string(vocabulary.unit());
-  provenance["vocabulary"] = vocabulary.entries();
-}
-
-bool has_vocabulary(const Json& provenance) {
-  return provenance.is_object() && provenance.contains("vocabulary");
-}
-
-Vocabulary vocabulary_in(const Json& provenance) {
-  try {
-    return {parse_token_unit(provenance.at("tokens").get<std::string>()),
-            provenance.at("vocabulary").get<std::vector<std::string>>()};
-  } catch (const JsonError& broken) {
-    throw DataError(fmt::format("provenance of the data: no vocabulary: {}", broken.what()));
-  }
+  return std::make_shared<UnitVocabulary>(unit, std::move(entries));
 }
 
 }  // namespace skytape::data

@@ -1,0 +1,77 @@
+// GPT-2's and RoBERTa's tokens: a text is cut at words, numbers, marks and spaces; the bytes of each
+// cut are joined pair by pair, the pair that was learnt first going first.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <unordered_map>
+
+#include "data/tokenisers/special_tokens.hpp"
+#include "data/tokenisers/vocabulary.hpp"
+
+namespace skytape::data {
+
+class ByteStream;
+
+/// What a tokeniser was made of.
+struct ByteLevelBpeParts {
+  std::vector<std::string> entries;  // by number; each byte stands as a printable character
+  std::vector<std::string> merges;   // "left right", the first learnt first
+  bool space_in_front = false;       // a text is read as if a blank stood before it
+};
+
+class ByteLevelBpe final : public Vocabulary {
+ public:
+  static constexpr std::string_view kKind = "bpe";
+
+  /// DataError naming `source` if a byte or a part of a merge is no entry.
+  ByteLevelBpe(ByteLevelBpeParts parts, const std::string& source);
+
+  [[nodiscard]] std::string_view kind() const override { return kKind; }
+  [[nodiscard]] std::int64_t size() const override {
+    return static_cast<std::int64_t>(parts_.entries.size());
+  }
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
+                                                 const std::string& place) const override;
+  /// Its bytes as printable characters: a blank is Ġ.
+  [[nodiscard]] std::string entry(std::int32_t token) const override;
+  /// The bytes that the tokens stand for.
+  [[nodiscard]] std::string text_of(std::span<const std::int32_t> tokens) const override;
+  /// </s>, or GPT-2's <|endoftext|>.
+  [[nodiscard]] std::int32_t end_of_text() const override {
+    const std::int32_t end = number_of("</s>");
+    return end >= 0 ? end : number_of("<|endoftext|>");
+  }
+  void put(Json& provenance) const override;
+
+  /// Number of an entry; -1: there is none.
+  [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
+
+ private:
+  struct Merge {
+    std::int32_t rank, result;  // the smaller the rank, the earlier
+  };
+  void add_merge(std::size_t rank, const std::string& source);
+  [[nodiscard]] const Merge* merge_of(std::int32_t left, std::int32_t right) const;
+  void append_word(std::string_view bytes, std::vector<std::int32_t>& tokens) const;
+
+  ByteLevelBpeParts parts_;
+  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::unordered_map<std::uint64_t, Merge> merges_;  // by both parts
+  std::vector<std::int32_t> bytes_;                  // [256] numbers of the single bytes
+  std::vector<SpecialToken> special_;
+};
+
+/// Reads `vocab.json` and `merges.txt` of a folder; a `tokenizer_config.json` beside them says
+/// whether a blank is put in front. DataError with file and line.
+[[nodiscard]] std::shared_ptr<const ByteLevelBpe> read_byte_level_bpe(
+    const std::filesystem::path& folder);
+/// The entries of a vocab.json, {"entry": number, …}, in their order. DataError naming `name` unless
+/// the numbers are 0, 1, … each once.
+[[nodiscard]] std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name);
+/// The merges of a merges.txt. DataError with file and line.
+[[nodiscard]] std::vector<std::string> read_merges(ByteStream& merges, const std::string& name);
+/// The one that put() wrote. DataError or JsonError if it is broken.
+[[nodiscard]] std::shared_ptr<const ByteLevelBpe> byte_level_bpe_in(const Json& provenance);
+
+}  // namespace skytape::data

@@ -1,0 +1,90 @@
+#include "data/tokenisers/vocabulary.hpp"
+
+#include <fmt/format.h>
+
+#include "data/tokenisers/byte_level_bpe.hpp"
+#include "data/tokenisers/sentencepiece.hpp"
+#include "data/tokenisers/units.hpp"
+#include "data/tokenisers/wordpiece.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+
+namespace skytape::data {
+namespace {
+
+struct Kind {
+  std::string_view name;
+  std::string_view behind_it;  // what follows the colon; empty: there is none
+};
+constexpr Kind kKinds[] = {{"bytes", ""},
+                           {"words", ""},
+                           {"integers", ""},
+                           {SentencePiece::kKind, "FILE"},
+                           {WordPiece::kKind, "FILE"},
+                           {ByteLevelBpe::kKind, "FOLDER"}};
+
+std::string shown(const Kind& kind) {
+  return kind.behind_it.empty() ? std::string(kind.name)
+                                : fmt::format("{}:{}", kind.name, kind.behind_it);
+}
+
+}  // namespace
+
+TokenChoice parse_token_choice(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const std::string from = colon == text.npos ? "" : text.substr(colon + 1);
+  std::vector<std::string> known;
+  for (const Kind& kind : kKinds) {
+    known.push_back(shown(kind));
+    if (name != kind.name) continue;
+    if (from.empty() == kind.behind_it.empty() && (colon == text.npos || !from.empty())) {
+      return {name, from};
+    }
+    throw UsageError(fmt::format("--tokens: expected {}, got '{}'", known.back(), text));
+  }
+  throw UsageError(unknown_name("kind of tokens", text, known));
+}
+
+std::shared_ptr<const Vocabulary> read_vocabulary(const TokenChoice& choice) {
+  if (choice.kind == WordPiece::kKind) return read_wordpiece(choice.from);
+  if (choice.kind == ByteLevelBpe::kKind) return read_byte_level_bpe(choice.from);
+  ENSURE(choice.kind == SentencePiece::kKind, "vocabulary: ", choice.kind, " has no files");
+  return read_sentencepiece(choice.from);
+}
+
+void put_vocabulary(const Vocabulary& vocabulary, Json& provenance) {
+  provenance["tokens"] = vocabulary.kind();
+  vocabulary.put(provenance);
+}
+
+bool has_vocabulary(const Json& provenance) {
+  return provenance.is_object() && provenance.contains("vocabulary");
+}
+
+std::shared_ptr<const Vocabulary> vocabulary_in(const Json& provenance) {
+  try {
+    const auto kind = provenance.at("tokens").get<std::string>();
+    if (kind == WordPiece::kKind) return wordpiece_in(provenance);
+    if (kind == ByteLevelBpe::kKind) return byte_level_bpe_in(provenance);
+    if (kind == SentencePiece::kKind) return sentencepiece_in(provenance);
+    const auto unit = find_token_unit(kind);
+    if (!unit) throw DataError(fmt::format("provenance of the data: unknown tokens '{}'", kind));
+    return std::make_shared<UnitVocabulary>(
+        *unit, provenance.at("vocabulary").get<std::vector<std::string>>());
+  } catch (const JsonError& broken) {
+    throw DataError(fmt::format("provenance of the data: no vocabulary: {}", broken.what()));
+  }
+}
+
+std::string take_vocabulary(Json& provenance) {
+  if (!has_vocabulary(provenance)) return {};
+  const std::string kind = provenance.value("tokens", "");
+  const std::size_t entries = provenance["vocabulary"].size();
+  const auto counted = [](std::string_view name) { return name == "words" || name == "integers"; };
+  for (const char* key : {"vocabulary", "merges", "model"}) provenance.erase(key);
+  return fmt::format("{} as tokens: {} different ones{}\n", kind, entries,
+                     counted(kind) ? ", and one that stands for all others" : "");
+}
+
+}  // namespace skytape::data

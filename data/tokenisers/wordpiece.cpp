@@ -1,0 +1,200 @@
+#include "data/tokenisers/wordpiece.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/files/source.hpp"
+#include "data/tokenisers/files.hpp"
+#include "data/tokenisers/unicode.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+constexpr std::size_t kLongestWord = 100;  // characters; a longer one is unknown, as in BERT's code
+constexpr const char* kSpecial[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
+/// The blocks that BERT takes for Chinese. The last but one begins at 2B920 as in the code that is
+/// used everywhere, not at 2B820, where the block does.
+bool is_chinese(char32_t c) {
+  constexpr char32_t kBlocks[][2] = {{0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF},
+                                     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF},
+                                     {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+  return std::any_of(std::begin(kBlocks), std::end(kBlocks),
+                     [&](const auto& block) { return c >= block[0] && c <= block[1]; });
+}
+
+/// ASCII's signs count, too, those among them that Unicode calls symbols.
+bool is_mark(char32_t c) {
+  const bool sign = c > ' ' && c < 0x7F && !(c >= '0' && c <= '9') && !(c >= 'A' && c <= 'Z') &&
+                    !(c >= 'a' && c <= 'z');
+  return sign || is_punctuation(c);
+}
+
+/// Without control characters, every space a blank, Chinese characters apart; then in small letters
+/// without accents.
+std::u32string normalised(std::u32string_view text, const WordPieceOptions& options) {
+  std::u32string plain;
+  for (const char32_t c : text) {
+    if (c == '\t' || c == '\n' || c == '\r') {
+      plain += U' ';
+    } else if (c == 0 || c == 0xFFFD || is_control(c)) {
+      continue;
+    } else if (is_space(c)) {
+      plain += U' ';
+    } else if (options.split_cjk && is_chinese(c)) {
+      plain += {U' ', c, U' '};
+    } else {
+      plain += c;
+    }
+  }
+  if (options.strip_accents) {
+    plain = decomposed(plain);
+    std::erase_if(plain, is_nonspacing_mark);
+  }
+  return options.lower_case ? lower_case(plain) : plain;
+}
+
+/// Passes the words of a normalised text to `take`: marks by themselves, runs of anything else.
+template <class Take> void split_words(std::u32string_view text, const Take& take) {
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    const bool ends = at == text.size() || is_space(text[at]) || is_mark(text[at]);
+    if (!ends) continue;
+    if (at > begin) take(text.substr(begin, at - begin));
+    if (at < text.size() && is_mark(text[at])) take(text.substr(at, 1));
+    begin = at + 1;
+  }
+}
+
+}  // namespace
+
+WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& options,
+                     const std::string& source)
+    : entries_(std::move(entries)), options_(options) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    numbers_[entries_[i]] = static_cast<std::int32_t>(i);
+    longest_ = std::max(longest_, entries_[i].size());
+  }
+  for (const char* text : kSpecial) {
+    const std::int32_t number = number_of(text);
+    if (number < 0) {
+      throw DataError(
+          fmt::format("{}: no entry {}: expected a vocabulary of BERT's with {}, an entry a line",
+                      source, text, fmt::join(kSpecial, ", ")));
+    }
+    special_.push_back({text, number});
+  }
+  unknown_ = number_of("[UNK]");
+}
+
+std::int32_t WordPiece::number_of(const std::string& entry) const {
+  const auto found = numbers_.find(entry);
+  return found == numbers_.end() ? -1 : found->second;
+}
+
+std::vector<std::int32_t> WordPiece::encode(std::string_view text, const std::string& place) const {
+  (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
+  std::vector<std::int32_t> tokens;
+  for (const TextPart& part : cut_at(special_, text)) {
+    if (part.special >= 0) {
+      tokens.push_back(part.special);
+      continue;
+    }
+    const std::u32string plain = normalised(decode_utf8(part.text, place), options_);
+    split_words(plain, [&](std::u32string_view word) { append_word(word, tokens); });
+  }
+  return tokens;
+}
+
+void WordPiece::append_word(std::u32string_view word, std::vector<std::int32_t>& tokens) const {
+  if (word.size() > kLongestWord) {
+    tokens.push_back(unknown_);
+    return;
+  }
+  std::string bytes;
+  std::vector<std::size_t> ends = {0};  // of the characters before each, in bytes
+  for (const char32_t c : word) {
+    append_utf8(bytes, c);
+    ends.push_back(bytes.size());
+  }
+  const std::size_t before = tokens.size();
+  std::string piece;
+  for (std::size_t begin = 0; begin < word.size();) {
+    std::int32_t number = -1;
+    std::size_t end = word.size();
+    for (; end > begin; --end) {
+      if (ends[end] - ends[begin] > longest_) continue;
+      piece = begin == 0 ? "" : "##";
+      piece.append(bytes, ends[begin], ends[end] - ends[begin]);
+      number = number_of(piece);
+      if (number >= 0) break;
+    }
+    if (number < 0) {  // the whole word is unknown, not the rest of it
+      tokens.resize(before);
+      tokens.push_back(unknown_);
+      return;
+    }
+    tokens.push_back(number);
+    begin = end;
+  }
+}
+
+std::string WordPiece::entry(std::int32_t token) const {
+  return entries_.at(static_cast<std::size_t>(token));
+}
+
+std::string WordPiece::text_of(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    const std::string piece = entry(token);
+    const bool goes_on = piece.size() > 2 && piece.starts_with("##");
+    if (!goes_on && !text.empty()) text += ' ';
+    text += goes_on ? piece.substr(2) : piece;
+  }
+  return text;
+}
+
+void WordPiece::put(Json& provenance) const {
+  provenance["vocabulary"] = entries_;
+  provenance["lower_case"] = options_.lower_case;
+  provenance["strip_accents"] = options_.strip_accents;
+  provenance["split_cjk"] = options_.split_cjk;
+}
+
+std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
+                                                const WordPieceOptions& options,
+                                                const std::string& name) {
+  std::vector<std::string> entries;
+  LineReader lines(vocabulary, name, kLongestEntry);
+  for (std::string_view line; lines.next(line);) {
+    if (static_cast<std::int64_t>(entries.size()) == kMostEntries) {
+      lines.fail(fmt::format("more than {} entries", kMostEntries));
+    }
+    (void)decode_utf8(line, fmt::format("{}:{}", name, lines.line_number()));
+    entries.emplace_back(line);
+  }
+  return std::make_shared<WordPiece>(std::move(entries), options, name);
+}
+
+std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& file) {
+  const TokeniserConfig config(file.parent_path());
+  WordPieceOptions options;
+  options.lower_case = config.flag("do_lower_case", options.lower_case);
+  // Where nothing else is said, accents go where capital letters go.
+  options.strip_accents = config.flag("strip_accents", options.lower_case);
+  options.split_cjk = config.flag("tokenize_chinese_chars", options.split_cjk);
+  const auto stream = open_file(file);
+  return read_wordpiece(*stream, options, file.string());
+}
+
+std::shared_ptr<const WordPiece> wordpiece_in(const Json& provenance) {
+  const WordPieceOptions options{provenance.at("lower_case").get<bool>(),
+                                 provenance.at("strip_accents").get<bool>(),
+                                 provenance.at("split_cjk").get<bool>()};
+  return std::make_shared<WordPiece>(provenance.at("vocabulary").get<std::vector<std::string>>(),
+                                     options, "provenance of the data");
+}
+
+}  // namespace skytape::data

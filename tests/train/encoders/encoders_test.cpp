@@ -1,0 +1,295 @@
+// Pre-trained encoders: their outputs beside those of Hugging Face's Transformers (tests/goldens),
+// the copy that import makes, and folders that are broken.
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "data/files/json.hpp"
+#include "data/tokenisers/unicode.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/program.hpp"
+#include "train/encoders/encoder.hpp"
+#include "train/encoders/texts.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using namespace skytape::test;
+using data::Json;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kEncoders = "tests/goldens/encoders";  // from the repository's root
+
+/// The tokenisers of these folders need Unicode's tables.
+bool here_or_skip() {
+  if (!data::knows_unicode()) MESSAGE("skipped: built without utf8proc");
+  return data::knows_unicode();
+}
+
+std::vector<EncoderText> texts_of(const Encoder& encoder, const fs::path& file,
+                                  std::int64_t longest) {
+  std::istringstream lines(read_file(file));
+  std::vector<EncoderText> texts;
+  for (std::string line; std::getline(lines, line);) {
+    texts.push_back(read_text(encoder, line, "texts", longest));
+  }
+  return texts;
+}
+
+/// Largest difference over the largest value, where `mask` has tokens: [B, N] of [B, N, E].
+double difference(const Tensor& got, const Tensor& want, const std::vector<double>& mask) {
+  REQUIRE(got.shape() == want.shape());
+  const std::vector<double> a = got.to_vector(), b = want.to_vector();
+  const std::size_t channels = a.size() / mask.size();
+  double worst = 0, largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (mask[i / channels] == 0) continue;
+    worst = std::max(worst, std::abs(a[i] - b[i]));
+    largest = std::max(largest, std::abs(b[i]));
+  }
+  return worst / largest;
+}
+
+/// A folder of one of the encoders, to be damaged.
+fs::path copied(const Folder& folder, const char* name) {
+  fs::copy(kEncoders / name, folder.path() / name, fs::copy_options::recursive);
+  return folder.path() / name;
+}
+
+/// What loading says when a key of config.json has another value; null: when it is not there.
+std::string error_with(const fs::path& encoder, const char* key, const Json& value) {
+  const std::string before = read_file(encoder / "config.json");
+  Json config = data::parse_json(before);
+  config.erase(key);
+  if (!value.is_null()) config[key] = value;
+  std::ofstream(encoder / "config.json") << data::json_text(config);
+  const std::string error = error_of<DataError>([&] { (void)load_encoder(encoder); });
+  std::ofstream(encoder / "config.json") << before;
+  return error;
+}
+
+}  // namespace
+
+TEST_CASE("encoders give the outputs of Transformers on ragged texts, in f32 and f64") {
+  if (!here_or_skip()) return;
+  const struct {
+    const char* name;
+    std::int64_t longest;
+  } cases[] = {{"bert", 24}, {"roberta", 40}};
+  for (const auto& c : cases) {
+    CAPTURE(c.name);
+    const fs::path folder = kEncoders / c.name;
+    const SafetensorsFile want = read_safetensors(folder / "outputs.safetensors");
+    const std::vector<double> mask = want.find("attention_mask")->to_vector();
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      CAPTURE(name(dtype));
+      const Encoder encoder = load_encoder(folder, {dtype});
+      CHECK(encoder.facts.longest() == c.longest);
+      const std::vector<EncoderText> texts = texts_of(encoder, folder / "texts.txt", c.longest);
+      CHECK(std::count_if(texts.begin(), texts.end(), [](const auto& t) { return t.cut; }) >= 1);
+      const Encodings got = encode_texts(encoder, texts);
+      CHECK(got.ids.to_vector() == want.find("input_ids")->to_vector());
+      CHECK(got.mask.to_vector() == mask);
+      const bool wide = dtype == DType::f64;
+      const Tensor& hidden = *want.find(wide ? "f64" : "f32");
+      CHECK(difference(got.hidden, hidden, mask) < (wide ? 1e-10 : 1e-5));
+      // Behind a text's end, too: the same width, the same padding.
+      const std::vector<double> all(mask.size(), 1);
+      CHECK(difference(got.hidden, hidden, all) < (wide ? 1e-10 : 1e-5));
+
+      const std::vector<double> rows = got.hidden.to_vector(), pooled = got.pooled.to_vector();
+      const std::size_t n = texts.size(), channels = pooled.size() / n, width = mask.size() / n;
+      for (std::size_t b = 0; b < n; ++b) {
+        for (std::size_t e = 0; e < channels; ++e) {
+          double sum = 0;
+          for (std::size_t i = 0; i < texts[b].ids.size(); ++i) {
+            sum += rows[(b * width + i) * channels + e];
+          }
+          CHECK(pooled[b * channels + e] ==
+                doctest::Approx(sum / static_cast<double>(texts[b].ids.size())).epsilon(1e-4));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("an encoder's output for a text does not depend on the texts beside it") {
+  if (!here_or_skip()) return;
+  const Encoder encoder = load_encoder(kEncoders / "roberta", {DType::f64});
+  const std::vector<EncoderText> texts = texts_of(encoder, kEncoders / "roberta/texts.txt", 40);
+  const Encodings together = encode_texts(encoder, texts);
+  for (std::size_t b = 0; b < texts.size(); ++b) {
+    const Encodings alone = encode_texts(encoder, {texts[b]});
+    const auto row = static_cast<std::int64_t>(b);
+    CHECK(difference(alone.pooled, together.pooled.slice(row, row + 1), {1}) < 1e-12);
+  }
+}
+
+TEST_CASE("other attention methods take the place of softmax, and say what starts fresh") {
+  if (!here_or_skip()) return;
+  const std::vector<std::string> own = {"model.transformer_0.mha.attn.E",
+                                        "model.transformer_1.mha.attn.E"};
+  const Encoder exact = load_encoder(kEncoders / "bert");
+  CHECK(exact.fresh.empty());
+  CHECK(exact.unused == std::vector<std::string>{"embeddings.position_ids", "pooler.dense.bias",
+                                                 "pooler.dense.weight"});
+  const Encoder other = load_encoder(
+      kEncoders / "bert", {.attention = "linformer", .attention_options = {{"features", "4"}}});
+  CHECK_FALSE(other.fresh.empty());
+  for (const std::string& name : other.fresh) CHECK(says(name, ".mha.attn."));
+  const std::vector<EncoderText> texts = {read_text(exact, "the river", "x", 24)};
+  const Encodings a = encode_texts(exact, texts), b = encode_texts(other, texts);
+  CHECK(difference(a.hidden, b.hidden, std::vector<double>(texts[0].ids.size(), 1)) > 1e-3);
+  CHECK(says(
+      error_of<UsageError>([] { (void)load_encoder(kEncoders / "bert", {.attention = "sofmax"}); }),
+      "did you mean 'softmax'?"));
+}
+
+TEST_CASE("the copy of an encoder gives the same bits") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  for (const char* name : {"bert", "roberta"}) {
+    const Encoder encoder = load_encoder(kEncoders / name);
+    const fs::path copy = folder.path() / "copies" / name;
+    save_encoder(encoder, copy);
+    const Encoder again = load_encoder(copy);
+    CHECK(again.unused.empty());
+    const auto texts = texts_of(encoder, kEncoders / name / "texts.txt", 20);
+    const auto texts_again = texts_of(again, kEncoders / name / "texts.txt", 20);
+    const Encodings want = encode_texts(encoder, texts), got = encode_texts(again, texts_again);
+    CHECK(got.ids.to_vector() == want.ids.to_vector());
+    CHECK(got.hidden.to_vector() == want.hidden.to_vector());
+    CHECK(says(error_of<UsageError>([&] { save_encoder(encoder, copy); }), "is there already"));
+  }
+}
+
+TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const fs::path bert = copied(folder, "bert");
+  CHECK(error_with(bert, "initializer_range", 0.5).empty());
+  CHECK(says(error_with(bert, "model_type", "gpt2"), "model_type: expected bert or roberta"));
+  CHECK(says(error_with(bert, "model_type", nullptr), "got nothing"));
+  CHECK(says(error_with(bert, "hidden_act", "gelu_new"), "hidden_act: expected \"gelu\""));
+  CHECK(says(error_with(bert, "position_embedding_type", "relative_key"), "\"absolute\""));
+  CHECK(says(error_with(bert, "is_decoder", true), "is_decoder: expected false"));
+  CHECK(says(error_with(bert, "num_attention_heads", 5), "a divisor of hidden_size = 24"));
+  CHECK(says(error_with(bert, "num_attention_heads", 0), "a whole number in 1..24, got 0"));
+  CHECK(says(error_with(bert, "hidden_size", -1), "hidden_size: expected a whole number"));
+  CHECK(says(error_with(bert, "hidden_size", 1e30), "hidden_size: expected a whole number"));
+  CHECK(says(error_with(bert, "layer_norm_eps", "small"), "layer_norm_eps: expected a number"));
+  CHECK(says(error_with(bert, "layer_norm_eps", 0), "layer_norm_eps: expected a number"));
+  CHECK(says(error_with(bert, "pad_token_id", 5000), "pad_token_id"));
+  // A configuration that fits neither the tensors nor the vocabulary.
+  CHECK(says(error_with(bert, "vocab_size", 50), "vocab_size is 50, but the vocabulary beside it"));
+  CHECK(says(error_with(bert, "max_position_embeddings", 512),
+             "tensor embeddings.position_embeddings.weight is f32[24, 24]@cpu, config.json says "));
+  CHECK(says(error_with(bert, "intermediate_size", 1 << 20), "encoder.layer.0.intermediate.dense"));
+  CHECK(says(error_with(bert, "num_hidden_layers", 3),
+             "no tensor encoder.layer.2.intermediate.dense.weight"));
+}
+
+TEST_CASE("folders with missing or broken files are refused with the file") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const auto error = [](const fs::path& encoder) {
+    return error_of<DataError>([&] { (void)load_encoder(encoder); });
+  };
+  const auto without = [&](const char* name, const char* file) {
+    fs::remove_all(folder.path() / name);
+    const fs::path encoder = copied(folder, name);
+    fs::remove(encoder / file);
+    return error(encoder);
+  };
+  CHECK(says(error(folder.path() / "none"), "config.json"));
+  CHECK(says(without("bert", "config.json"), "config.json"));
+  CHECK(says(without("bert", "vocab.txt"), "vocab.txt"));
+  CHECK(says(without("bert", "model.safetensors"), "neither model.safetensors nor"));
+  CHECK(says(without("roberta", "merges.txt"), "merges.txt"));
+  CHECK(says(without("roberta", "model-00002-of-00002.safetensors"), "model-00002-of-00002"));
+
+  const auto with = [&](const char* name, const std::string& file, const std::string& bytes) {
+    const fs::path encoder = folder.path() / name;
+    fs::remove_all(encoder);
+    (void)copied(folder, name);
+    folder.write(std::string(name) + "/" + file, bytes);
+    return error(encoder);
+  };
+  const std::string index = "model.safetensors.index.json";
+  CHECK(says(with("bert", "config.json", "[]"), "expected a JSON object"));
+  CHECK(says(with("bert", "config.json", "{"), "not readable JSON"));
+  CHECK(says(with("bert", "model.safetensors", "x"), "shorter than 8 bytes"));
+  CHECK(says(with("bert", "vocab.txt", "[PAD]\n"), "no entry [UNK]"));
+  CHECK(says(with("roberta", index, "{}"), "expected {\"weight_map\""));
+  CHECK(says(with("roberta", index, "{\"weight_map\": {\"a\": 1}}"), index));
+  CHECK(says(with("roberta", index, "{\"weight_map\": {\"a\": \"../bert/model.safetensors\"}}"),
+             "expected the name of a file in the same folder"));
+  CHECK(says(
+      with("roberta", index, "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}"),
+      "no tensor "));
+  CHECK(says(with("bert", "config.json", R"({"phase": "imported"})"), "expected a JSON object"));
+}
+
+TEST_CASE("import and encode, as a person types them") {
+  if (!program_or_skip() || !here_or_skip()) return;
+  const Folder folder;
+  const std::string copy = (folder.path() / "copy").string();
+  const std::string out = (folder.path() / "out.safetensors").string();
+  const std::string bert = fs::absolute(kEncoders / "bert").string();
+  const Finished imported = run_program(folder.path(), {"import", "--from", bert, "--out", copy});
+  CAPTURE(imported.err);
+  REQUIRE(imported.code == 0);
+  CHECK(says(imported.err, "bert, 2 layers, width 24, 3 heads"));
+  CHECK(says(imported.err, "not used of it: embeddings.position_ids, pooler.dense.bias"));
+  CHECK(run_program(folder.path(), {"import", "--from", bert, "--out", copy}).code == 2);
+
+  const auto encode = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"encode", "--model",  copy, "--out",
+                                          out,      "--device", "cpu"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_program(folder.path(), arguments);
+  };
+  const std::string texts = fs::absolute(kEncoders / "bert/texts.txt").string();
+  const Finished f = encode({"--text", texts, "--precision", "fp64"});
+  CAPTURE(f.err);
+  REQUIRE(f.code == 0);
+  CHECK(says(f.err, "1 of 6 texts are longer"));
+  CHECK(says(f.out, "out.safetensors: 6 texts, 24 tokens wide"));
+  const SafetensorsFile got = read_safetensors(out);
+  const SafetensorsFile want = read_safetensors(kEncoders / "bert/outputs.safetensors");
+  const std::vector<double> mask = want.find("attention_mask")->to_vector();
+  CHECK(difference(*got.find("last_hidden_state"), *want.find("f64"), mask) < 1e-10);
+  CHECK(got.find("input_ids")->to_vector() == want.find("input_ids")->to_vector());
+  CHECK(got.find("attention_mask")->to_vector() == mask);
+  CHECK(got.find("pooled")->shape() == Shape{6, 24});
+
+  const Finished shorter = encode({"--text", texts, "--max-length", "8"});
+  CHECK(shorter.code == 0);
+  CHECK(read_safetensors(out).find("input_ids")->shape() == Shape{6, 8});
+
+  const struct {
+    std::vector<std::string> flags;
+    int code;
+    const char* part;
+  } bad[] = {
+      {{"--text", texts, "--precision", "bf16"}, 2, "unknown precision 'bf16'"},
+      {{"--text", texts, "--max-length", "25"}, 2, "--max-length: expected at most 24"},
+      {{"--text", texts, "--max-length", "2"}, 2, "--max-length: expected at least 3"},
+      {{"--text", folder.write("empty", "").string()}, 3, "empty: no text in it"},
+      {{"--text", folder.write("latin", "a\ncaf\xE9\n").string()}, 3, "latin:2: byte 4"},
+      {{"--text", folder.write("long", std::string(17 << 20, 'x')).string()}, 3, "long:1"},
+      {{"--text", (folder.path() / "none").string()}, 3, "none"},
+  };
+  for (const auto& b : bad) {
+    const Finished refused = encode(b.flags);
+    CAPTURE(refused.err);
+    CHECK(refused.code == b.code);
+    CHECK(says(refused.err, b.part));
+  }
+}

@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "data/files/source.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/cli/cli.hpp"
+#include "train/encoders/encoder.hpp"
+#include "train/encoders/texts.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+/// What both commands say about an encoder, on stderr.
+void describe(const Encoder& encoder, Progress& progress) {
+  const nn::BertConfig& model = encoder.facts.model;
+  progress.line(fmt::format(
+      "{}: {}, {} layers, width {}, {} heads, {} entries, at most {} tokens, {} parameters",
+      encoder.folder.string(), to_string(encoder.facts.kind), model.layers, model.width,
+      model.heads, model.vocabulary, encoder.facts.longest(),
+      encoder.model->parameters().parameter_count()));
+  if (!encoder.unused.empty()) {
+    progress.line(fmt::format("not used of it: {}", listed(encoder.unused)));
+  }
+}
+
+struct ImportFlags {
+  std::string from, out;
+};
+
+int run(const ImportFlags& flags) {
+  const Encoder encoder = load_encoder(flags.from);
+  Progress progress;
+  describe(encoder, progress);
+  save_encoder(encoder, flags.out);
+  fmt::print("{}\n", flags.out);
+  return 0;
+}
+
+struct EncodeFlags {
+  std::string model, text, out, precision = "fp32", device = "auto";
+  std::int64_t longest = 0;
+  int threads = 0;
+};
+
+std::vector<EncoderText> read_texts(const Encoder& encoder, const EncodeFlags& flags) {
+  const std::int64_t most = encoder.facts.longest();
+  constexpr std::int64_t kShortest = 3;  // two ends, and a token between
+  if (flags.longest != 0 && flags.longest < kShortest) {
+    throw UsageError(
+        fmt::format("--max-length: expected at least {}, got {}", kShortest, flags.longest));
+  }
+  if (flags.longest > most) {
+    throw UsageError(fmt::format("--max-length: expected at most {}, which {} reads, got {}", most,
+                                 flags.model, flags.longest));
+  }
+  const bool piped = flags.text == "-";
+  const std::string shown = piped ? "standard input" : flags.text;
+  const auto stream = data::open_file(piped ? "/dev/stdin" : flags.text);
+  data::LineReader lines(*stream, shown, data::kMaxLine);
+  std::vector<EncoderText> texts;
+  for (std::string_view line; lines.next(line);) {
+    texts.push_back(read_text(encoder, std::string(line),
+                              fmt::format("{}:{}", shown, lines.line_number()),
+                              flags.longest > 0 ? flags.longest : most));
+  }
+  if (texts.empty()) {
+    throw DataError(fmt::format("{}: no text in it, expected one a line", shown));
+  }
+  return texts;
+}
+
+int run(const EncodeFlags& flags) {
+  set_threads(flags.threads);
+  if (flags.precision != "fp32" && flags.precision != "fp64") {
+    throw UsageError(unknown_name("precision", flags.precision, {"fp32", "fp64"}));
+  }
+  const DType dtype = flags.precision == "fp64" ? DType::f64 : DType::f32;
+  const Encoder encoder = load_encoder(flags.model, {dtype, parse_device(flags.device)});
+  Progress progress;
+  describe(encoder, progress);
+  const std::vector<EncoderText> texts = read_texts(encoder, flags);
+  const auto cut =
+      std::count_if(texts.begin(), texts.end(), [](const EncoderText& text) { return text.cut; });
+  if (cut > 0) {
+    progress.line(
+        fmt::format("{} of {} texts are longer than the model reads, or than "
+                    "--max-length: their ends were not read",
+                    cut, texts.size()));
+  }
+  const Encodings encodings = encode_texts(encoder, texts);
+  write_safetensors(flags.out,
+                    {{"input_ids", encodings.ids},
+                     {"attention_mask", encodings.mask},
+                     {"last_hidden_state", encodings.hidden},
+                     {"pooled", encodings.pooled}},
+                    {});
+  fmt::print("{}: {} texts, {} tokens wide\n", flags.out, texts.size(), encodings.ids.size(1));
+  return 0;
+}
+
+}  // namespace
+
+void add_import(CommandLine& program) {
+  Command command =
+      program.command("import", "copy an encoder of Hugging Face's (BERT, RoBERTa) into a folder");
+  const auto flags = std::make_shared<ImportFlags>();
+  command
+      .option("--from", flags->from,
+              "folder with config.json, model.safetensors, and vocab.txt or vocab.json and "
+              "merges.txt")
+      .required();
+  command.option("--out", flags->out, "folder to write, which must not be there yet").required();
+  command.runs([flags] { return run(*flags); });
+}
+
+void add_encode(CommandLine& program) {
+  Command command = program.command("encode", "encode texts by a pre-trained encoder");
+  const auto flags = std::make_shared<EncodeFlags>();
+  command.option("--model", flags->model, "folder of Hugging Face's, or of `skytape import`")
+      .required();
+  command.option("--text", flags->text, "file with one text a line, or - for standard input")
+      .required();
+  command
+      .option("--out", flags->out,
+              "FILE.safetensors for input_ids, attention_mask, last_hidden_state and pooled")
+      .required();
+  command.option("--precision", flags->precision, "fp32 or fp64").show_default();
+  command
+      .option("--max-length", flags->longest,
+              "tokens of a text that are read, ends included; 0: as many as the model can")
+      .range(0, std::int64_t{1} << 20)
+      .show_default();
+  command.option("--device", flags->device, "auto, cpu or cuda").show_default();
+  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
+  command.runs([flags] { return run(*flags); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,185 @@
+#include "train/encoders/encoder.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+
+#include "data/files/output.hpp"
+#include "data/tokenisers/byte_level_bpe.hpp"
+#include "data/tokenisers/files.hpp"
+#include "data/tokenisers/wordpiece.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+constexpr std::size_t kLargestConfig = 256 << 20;  // bytes; ours has the vocabulary inside
+constexpr const char* kPhase = "imported";         // of our own config.json
+
+/// What a folder holds, in their spelling of a configuration and in our names of tensors.
+struct Contents {
+  EncoderFacts facts;
+  std::shared_ptr<const data::Vocabulary> vocabulary;
+  std::vector<NamedTensor> tensors;
+  bool ours = false;  // a copy of ours, whose tensors have our names
+};
+
+/// A configuration of ours is theirs, as far as we read it: one function understands both.
+Json config_of(const EncoderFacts& facts) {
+  const nn::BertConfig& model = facts.model;
+  return {{"model_type", to_string(facts.kind)},        {"vocab_size", model.vocabulary},
+          {"max_position_embeddings", model.positions}, {"type_vocab_size", model.types},
+          {"num_hidden_layers", model.layers},          {"hidden_size", model.width},
+          {"intermediate_size", model.ff_width},        {"num_attention_heads", model.heads},
+          {"layer_norm_eps", model.norm_epsilon},       {"pad_token_id", facts.padding_id}};
+}
+
+std::shared_ptr<const data::Vocabulary> read_vocabulary(EncoderKind kind, const fs::path& folder) {
+  if (kind == EncoderKind::bert) return data::read_wordpiece(folder / "vocab.txt");
+  return data::read_byte_level_bpe(folder);
+}
+
+Contents read_contents(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  const Json config = data::read_json_file(file, kLargestConfig);
+  Contents contents;
+  contents.ours = config.is_object() && config["phase"] == Json(kPhase);
+  if (contents.ours) {
+    contents.facts = facts_of_huggingface(config["encoder"], file.string());
+    contents.vocabulary = data::vocabulary_in(config["tokeniser"]);
+    contents.tensors = read_safetensors(folder / "last.safetensors").tensors;
+  } else {
+    contents.facts = facts_of_huggingface(config, file.string());
+    contents.vocabulary = read_vocabulary(contents.facts.kind, folder);
+    contents.tensors = read_huggingface_weights(folder);
+  }
+  const std::int64_t rows = contents.facts.model.vocabulary;
+  if (contents.vocabulary->size() != rows) {
+    throw DataError(fmt::format("{}: vocab_size is {}, but the vocabulary beside it has {} entries",
+                                file.string(), rows, contents.vocabulary->size()));
+  }
+  return contents;
+}
+
+/// Finds tensors by their names in our files or in theirs.
+class Tensors {
+ public:
+  Tensors(const Contents& contents, const fs::path& folder)
+      : ours_(contents.ours), folder_(folder) {
+    for (const auto& [name, tensor] : contents.tensors) tensors_.emplace(name, &tensor);
+  }
+
+  [[nodiscard]] std::string name_of(const std::string& parameter) const {
+    return ours_ ? parameter : huggingface_name(parameter);
+  }
+  /// The tensor of a parameter. DataError if it is missing or has another shape.
+  [[nodiscard]] const Tensor& get(const std::string& parameter, const Shape& shape) {
+    const std::string name = name_of(parameter);
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) {
+      throw DataError(fmt::format("{}: no tensor {}", folder_.string(), name));
+    }
+    const Tensor& tensor = *found->second;
+    if (tensor.shape() != shape || tensor.dtype() == DType::i32) {
+      throw DataError(
+          join(folder_.string(), ": tensor ", name, " is ", tensor, ", config.json says ", shape));
+    }
+    used_.insert(name);
+    return tensor;
+  }
+  [[nodiscard]] std::vector<std::string> unused() const {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : tensors_) {
+      if (!used_.contains(name)) names.push_back(name);
+    }
+    return names;
+  }
+
+ private:
+  bool ours_;
+  fs::path folder_;
+  std::map<std::string, const Tensor*> tensors_;
+  std::set<std::string> used_;
+};
+
+/// Refuses a file that does not fit before memory is taken for what config.json claims.
+void check_sizes(Tensors& tensors, const nn::BertConfig& model) {
+  const auto table = [&](const char* name, std::int64_t rows) {
+    (void)tensors.get(fmt::format("model.embeddings.{}_embeddings.weight", name),
+                      {rows, model.width});
+  };
+  table("word", model.vocabulary);
+  table("position", model.positions);
+  table("token_type", model.types);
+  for (int l = 0; l < model.layers; ++l) {
+    (void)tensors.get(fmt::format("model.transformer_{}.mlpblock.0.weight", l),
+                      {model.ff_width, model.width});
+  }
+}
+
+std::int32_t require_entry(const Encoder& encoder, const std::string& entry) {
+  for (std::int64_t i = 0; i < encoder.vocabulary->size(); ++i) {
+    if (encoder.vocabulary->entry(static_cast<std::int32_t>(i)) == entry) {
+      return static_cast<std::int32_t>(i);
+    }
+  }
+  throw DataError(
+      fmt::format("{}: the vocabulary has no entry {}", encoder.folder.string(), entry));
+}
+
+}  // namespace
+
+Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
+  const Contents contents = read_contents(folder);
+  Encoder encoder;
+  encoder.facts = contents.facts;
+  encoder.folder = folder;
+  encoder.vocabulary = contents.vocabulary;
+  const bool bert = contents.facts.kind == EncoderKind::bert;
+  encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");
+  encoder.last = require_entry(encoder, bert ? "[SEP]" : "</s>");
+
+  nn::BertConfig& config = encoder.facts.model;
+  config.attention = choice.attention;
+  config.attention_options = choice.attention_options;
+  Tensors tensors(contents, folder);
+  check_sizes(tensors, config);
+  encoder.model =
+      std::make_unique<nn::BertEncoder>(config, choice.dtype, choice.device, choice.seed);
+  for (Parameter& p : encoder.model->parameters().parameters()) {
+    if (huggingface_name(p.name).empty()) {
+      encoder.fresh.push_back(p.name);
+    } else {
+      p.value.copy_from(tensors.get(p.name, p.shape).to(choice.dtype).to(choice.device));
+    }
+  }
+  encoder.unused = tensors.unused();
+  return encoder;
+}
+
+void save_encoder(const Encoder& encoder, const fs::path& folder) {
+  Json tokeniser = Json::object();
+  data::put_vocabulary(*encoder.vocabulary, tokeniser);
+  const Json config = {{"phase", kPhase},
+                       {"from", encoder.folder.filename().string()},
+                       {"encoder", config_of(encoder.facts)},
+                       {"tokeniser", tokeniser}};
+  if (fs::exists(folder)) {
+    throw UsageError(fmt::format("--out {}: it is there already", folder.string()));
+  }
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : encoder.model->parameters().parameters()) {
+    tensors.emplace_back(p.name, p.value);
+  }
+  data::make_folder(folder);
+  write_safetensors(folder / "last.safetensors", tensors, {{"format", "skytape"}});
+  data::OutputFile file(folder / "config.json");  // last: a folder without it is no encoder
+  file.write(data::json_text(config, {.indent = 1, .ascii = true}) + "\n");
+  file.commit();
+}
+
+}  // namespace skytape::train

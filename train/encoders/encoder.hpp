@@ -1,0 +1,42 @@
+// A pre-trained encoder with its tokeniser.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokenisers/vocabulary.hpp"
+#include "train/encoders/huggingface.hpp"
+
+namespace skytape::train {
+
+struct Encoder {
+  EncoderFacts facts;
+  std::filesystem::path folder;
+  std::shared_ptr<const data::Vocabulary> vocabulary;
+  std::int32_t first = 0, last = 0;  // ids around every text: [CLS] … [SEP], <s> … </s>
+  std::unique_ptr<nn::BertEncoder> model;
+  std::vector<std::string> fresh;   // parameters that the file does not have: a method's own
+  std::vector<std::string> unused;  // tensors of the file that no encoder has
+};
+
+/// How an encoder is to be built.
+struct EncoderChoice {
+  DType dtype = DType::f32;
+  Device device = Device::cpu;
+  std::string attention = "softmax";  // another method takes the place of exact attention
+  attention::OptionValues attention_options = {};
+  std::uint64_t seed = 42;  // of what starts fresh
+};
+
+/// Reads the encoder of a folder: of Hugging Face's, or a copy that save_encoder wrote. DataError
+/// naming the file and what is missing, foreign or of another size.
+[[nodiscard]] Encoder load_encoder(const std::filesystem::path& folder,
+                                   const EncoderChoice& choice = {});
+
+/// Writes config.json, with the tokeniser in it, and last.safetensors into a new folder. UsageError
+/// if there is something under that name already.
+void save_encoder(const Encoder& encoder, const std::filesystem::path& folder);
+
+}  // namespace skytape::train

@@ -1,0 +1,182 @@
+#include "train/encoders/huggingface.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "data/tokenisers/files.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+constexpr std::size_t kLargestIndex = 64 << 20;  // bytes
+
+/// Reads keys of a config.json; every refusal names the file.
+class Config {
+ public:
+  Config(const Json& values, std::string file) : values_(values), file_(std::move(file)) {
+    if (!values.is_object()) fail("expected a JSON object");
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw DataError(fmt::format("{}: {}", file_, what));
+  }
+  [[noreturn]] void fail(const char* key, const std::string& expected) const {
+    const Json* const value = values_.find(key);
+    fail(fmt::format("{}: expected {}, got {}", key, expected,
+                     value == nullptr ? "nothing" : data::json_text(*value, {.mend = true})));
+  }
+
+  [[nodiscard]] std::int64_t natural(const char* key, std::int64_t low, std::int64_t high) const {
+    const Json* const value = values_.find(key);
+    const bool natural = value != nullptr && value->is_natural();
+    const auto number = natural ? value->get<std::uint64_t>() : 0;
+    if (!natural || number < static_cast<std::uint64_t>(low) ||
+        number > static_cast<std::uint64_t>(high)) {
+      fail(key, fmt::format("a whole number in {}..{}", low, high));
+    }
+    return static_cast<std::int64_t>(number);
+  }
+  [[nodiscard]] double real(const char* key, double low, double high) const {
+    const Json* const value = values_.find(key);
+    const double number = value != nullptr && value->is_number() ? value->get<double>() : -1;
+    if (!(number >= low && number <= high)) fail(key, fmt::format("a number in {}..{}", low, high));
+    return number;
+  }
+  /// The key must have this value, or be absent.
+  void require(const char* key, const Json& wanted) const {
+    const Json* const value = values_.find(key);
+    if (value != nullptr && !value->is_null() && !(*value == wanted)) {
+      fail(key, data::json_text(wanted));
+    }
+  }
+  [[nodiscard]] const Json* find(const char* key) const { return values_.find(key); }
+
+ private:
+  const Json& values_;
+  std::string file_;
+};
+
+bool replace_ending(std::string& name, std::string_view ending, std::string_view by) {
+  if (!name.ends_with(ending)) return false;
+  name.replace(name.size() - ending.size(), ending.size(), by);
+  return true;
+}
+
+/// The name of a tensor without what depends on how it was saved.
+std::string plain_name(std::string name) {
+  for (const std::string_view prefix : {"bert.", "roberta."}) {
+    if (name.starts_with(prefix)) name.erase(0, prefix.size());
+  }
+  (void)(replace_ending(name, "LayerNorm.gamma", "LayerNorm.weight") ||
+         replace_ending(name, "LayerNorm.beta", "LayerNorm.bias"));
+  return name;
+}
+
+void append(std::vector<NamedTensor>& all, const fs::path& file) {
+  const SafetensorsFile read = read_safetensors(file);
+  for (const auto& [name, tensor] : read.tensors) all.emplace_back(plain_name(name), tensor);
+}
+
+/// The files that an index names, each once.
+std::set<std::string> shards_of(const fs::path& index) {
+  const Json json = data::read_json_file(index, kLargestIndex);
+  std::set<std::string> files;
+  try {
+    for (const auto& [tensor, file] : json.at("weight_map").items()) {
+      files.insert(file.get<std::string>());
+    }
+  } catch (const data::JsonError& error) {
+    throw DataError(fmt::format("{}: {}; expected {{\"weight_map\": {{tensor: file}}}}",
+                                index.string(), error.what()));
+  }
+  for (const std::string& file : files) {
+    if (file.empty() || fs::path(file).filename() != file) {
+      throw DataError(fmt::format("{}: '{}': expected the name of a file in the same folder",
+                                  index.string(), file));
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+std::string_view to_string(EncoderKind kind) {
+  return kind == EncoderKind::bert ? "bert" : "roberta";
+}
+
+EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
+  const Config config(values, file);
+  EncoderFacts facts;
+  const Json* const type = config.find("model_type");
+  if (type != nullptr && *type == Json("roberta")) {
+    facts.kind = EncoderKind::roberta;
+  } else if (type == nullptr || !(*type == Json("bert"))) {
+    config.fail("model_type", "bert or roberta");
+  }
+  config.require("hidden_act", "gelu");
+  config.require("position_embedding_type", "absolute");
+  config.require("is_decoder", false);
+  config.require("add_cross_attention", false);
+  nn::BertConfig& model = facts.model;
+  model.vocabulary = config.natural("vocab_size", 1, data::kMostEntries);
+  model.positions = config.natural("max_position_embeddings", 4, 1 << 20);
+  model.types = config.natural("type_vocab_size", 1, 1024);
+  model.layers = static_cast<int>(config.natural("num_hidden_layers", 1, 1000));
+  model.width = config.natural("hidden_size", 1, 1 << 16);
+  model.ff_width = config.natural("intermediate_size", 1, 1 << 20);
+  model.heads = config.natural("num_attention_heads", 1, model.width);
+  if (model.width % model.heads != 0) {
+    config.fail("num_attention_heads", fmt::format("a divisor of hidden_size = {}", model.width));
+  }
+  model.norm_epsilon = config.real("layer_norm_eps", 1e-20, 0.1);
+  facts.padding_id = config.natural("pad_token_id", 0, model.vocabulary - 1);
+  if (facts.longest() < 3) {
+    config.fail("max_position_embeddings", fmt::format("at least {}", facts.first_position() + 3));
+  }
+  return facts;
+}
+
+std::vector<NamedTensor> read_huggingface_weights(const fs::path& folder) {
+  const fs::path whole = folder / "model.safetensors";
+  const fs::path index = folder / "model.safetensors.index.json";
+  std::vector<NamedTensor> tensors;
+  if (fs::exists(whole)) {
+    append(tensors, whole);
+  } else if (fs::exists(index)) {
+    for (const std::string& file : shards_of(index)) append(tensors, folder / file);
+  } else {
+    throw DataError(
+        fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is there",
+                    folder.string()));
+  }
+  return tensors;
+}
+
+std::string huggingface_name(const std::string& parameter) {
+  constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+      {".mha.W_q", ".attention.self.query"},      {".mha.W_k", ".attention.self.key"},
+      {".mha.W_v", ".attention.self.value"},      {".mha.ff", ".attention.output.dense"},
+      {".norm1", ".attention.output.LayerNorm"},  {".mlpblock.0", ".intermediate.dense"},
+      {".mlpblock.3", ".output.dense"},           {".norm2", ".output.LayerNorm"},
+      {"embeddings.norm", "embeddings.LayerNorm"}};
+  if (parameter.find(".mha.attn.") != parameter.npos) return {};
+  std::string name = parameter.substr(std::string_view("model.").size());
+  constexpr std::string_view kLayer = "transformer_";
+  if (name.starts_with(kLayer)) name.replace(0, kLayer.size(), "encoder.layer.");
+  const std::size_t last = name.rfind('.');
+  for (const auto& [ours, theirs] : kParts) {
+    const std::string_view front = std::string_view(name).substr(0, last);
+    if (!front.ends_with(ours)) continue;
+    name.replace(last - ours.size(), ours.size(), theirs);
+    break;
+  }
+  return name;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,46 @@
+// Encoders of BERT and RoBERTa as Hugging Face's Transformers saves them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "nn/bert/bert_encoder.hpp"
+#include "train/formats/safetensors.hpp"
+
+namespace skytape::train {
+
+enum class EncoderKind { bert, roberta };
+[[nodiscard]] std::string_view to_string(EncoderKind kind);
+
+/// What a config.json says.
+struct EncoderFacts {
+  EncoderKind kind = EncoderKind::bert;
+  nn::BertConfig model;
+  std::int64_t padding_id = 0;
+
+  /// The position of a text's first token: RoBERTa counts from behind the padding's number.
+  [[nodiscard]] std::int64_t first_position() const {
+    return kind == EncoderKind::roberta ? padding_id + 1 : 0;
+  }
+  /// Tokens that it can read at once, the two ends among them.
+  [[nodiscard]] std::int64_t longest() const { return model.positions - first_position(); }
+};
+
+/// DataError naming `file` and the key that is missing, out of range, or asks for something else
+/// than a BERT or RoBERTa encoder with GELU and learned positions.
+[[nodiscard]] EncoderFacts facts_of_huggingface(const data::Json& config, const std::string& file);
+
+/// The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json
+/// lists. Without the "bert." or "roberta." in front of their names; a norm's gamma and beta are its
+/// weight and bias. DataError naming the file or the tensor that is not there.
+[[nodiscard]] std::vector<NamedTensor> read_huggingface_weights(
+    const std::filesystem::path& folder);
+
+/// Their name of a parameter of nn::BertEncoder: "model.transformer_0.mha.W_q.weight" is
+/// "encoder.layer.0.attention.self.query.weight". Empty for what only a method of ours has.
+[[nodiscard]] std::string huggingface_name(const std::string& parameter);
+
+}  // namespace skytape::train
