@@ -1,5 +1,5 @@
 // Synthesizer (Tay et al., ICML 2021, sec. 3): the logits of attention are made without comparing
-// tokens. Option `form`:
+// tokens. Option `logits`:
 //   dense        from the query's own input: l_i = W2 relu(W1 x_i + b1) + b2, a logit per position
 //   random       a trained table of all pairs, the same for every input: l_ij = R_ij
 //   factorised   (default) such a table of low rank: l_ij = r_i.s_j
@@ -53,15 +53,15 @@ namespace {
 constexpr std::int64_t kRows = 128;  // C: a tile of weights with 2,048 keys is 1 MiB in f32
 
 struct Config {
-  std::string form = "factorised";  // LRA: factorised
-  std::int64_t rank = 32;           // K; LRA: 32
-  std::int64_t hidden = 0;          // F; 0: D. LRA: D
-  bool shared = false;              // LRA: 1
-  bool trained = true;              // LRA: 1
+  std::string logits = "factorised";  // LRA: factorised
+  std::int64_t rank = 32;             // K; LRA: 32
+  std::int64_t hidden = 0;            // F; 0: D. LRA: D
+  bool shared = false;                // LRA: 1
+  bool trained = true;                // LRA: 1
 
   std::vector<Option> options() {
     return {
-        Option::choice("form", form, {"dense", "random", "factorised"},
+        Option::choice("logits", logits, {"dense", "random", "factorised"},
                        "what logits come from: inputs, a table, a table of low rank"),
         Option::integer("rank", rank, 1, 1024, "of the factorised table"),
         Option::integer("hidden", hidden, 0, 1024, "width of dense's hidden layer; 0: a head's"),
@@ -207,7 +207,7 @@ class Table {
       const Initialiser init = normal_init(1 / std::sqrt(static_cast<double>(h * axis)));
       return &context.store->add(context.prefix + name, shape, init, config.trained);
     };
-    if (config.form == "random") {
+    if (config.logits == "random") {
       rows_ = add("random", {h, n, n}, n);
     } else {
       rows_ = add("random1", {h, n, config.rank}, n);
@@ -354,7 +354,7 @@ template <class Logits> class Synthesizer final : public Method {
   Logits logits_;
 };
 
-/// Of the default form: the table is made once for a batch, here of one example, and its weights
+/// Of the default: the table is made once for a batch, here of one example, and its weights
 /// multiply values with a column for the normaliser; backward the table again, and two products
 /// each with values and with the factors.
 Cost cost_at(const CostSizes& s) {
@@ -372,23 +372,23 @@ Spec synthesizer_spec() {
   spec.idea = "logits of tables, or of each query's input alone, not of pairs of tokens";
   spec.cost = "N^2 (K + D)";
   spec.cost_at = cost_at;
-  spec.memory = "2 N D; form random: parameters N^2";
+  spec.memory = "2 N D; logits=random: parameters N^2";
   spec.approximates = "";
   spec.values_only = true;
   spec.reads_x = true;
   for (const char* form : {"factorised", "random", "dense"}) {
-    spec.samples.push_back({{"form", form}});
+    spec.samples.push_back({{"logits", form}});
   }
-  spec.samples.push_back({{"form", "factorised"}, {"rank", "3"}});
-  spec.samples.push_back({{"form", "random"}, {"trained", "0"}});
-  spec.samples.push_back({{"form", "dense"}, {"shared", "1"}, {"hidden", "3"}});
+  spec.samples.push_back({{"logits", "factorised"}, {"rank", "3"}});
+  spec.samples.push_back({{"logits", "random"}, {"trained", "0"}});
+  spec.samples.push_back({{"logits", "dense"}, {"shared", "1"}, {"hidden", "3"}});
   Config defaults;
   spec.options = describe(defaults.options());
   spec.make = [](const LayerContext& context,
                  const OptionValues& values) -> std::unique_ptr<Method> {
     Config config;
     assign("synthesizer", config.options(), values);
-    if (config.form == "dense") return std::make_unique<Synthesizer<Dense>>(context, config);
+    if (config.logits == "dense") return std::make_unique<Synthesizer<Dense>>(context, config);
     return std::make_unique<Synthesizer<Table>>(context, config);
   };
   return spec;

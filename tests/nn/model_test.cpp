@@ -21,7 +21,7 @@ nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
   if (attention == "skyformer" || attention == "linformer" || attention == "luna") {
     config.attention_options = {{"features", "6"}};
   }
-  if (attention == "synthesizer") config.attention_options = {{"form", "dense"}};
+  if (attention == "synthesizer") config.attention_options = {{"logits", "dense"}};
   config.vocabulary = kVocabulary;
   config.classes = 3;
   config.nominal_length = 24;

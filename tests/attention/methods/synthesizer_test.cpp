@@ -49,7 +49,8 @@ TEST_CASE("a table with the logits of softmax attention gives softmax attention"
   const double scale = 1 / std::sqrt(static_cast<double>(kSizes.width));
   const Tensor logits =
       tensor::affine(tensor::matmul(in.q, in.k, Op::none, Op::transpose), scale);  // [1, H, N, N]
-  const Outcome ours = outcome_with({{"form", "random"}}, truth.problem, {{"attn.random", logits}});
+  const Outcome ours =
+      outcome_with({{"logits", "random"}}, truth.problem, {{"attn.random", logits}});
   check_close(at(ours, "out"), at(truth.outcome, "out"));
   check_close(at(ours, "dv"), at(truth.outcome, "dv"));
   const Tensor dlogits = at(ours, "dattn.random").reshape(logits.shape());
@@ -63,7 +64,7 @@ TEST_CASE("factors that are the queries and keys give softmax attention") {
   const Inputs& in = truth.problem.in;
   const double scale = 1 / std::sqrt(static_cast<double>(kSizes.width));
   const Outcome ours =
-      outcome_with({{"form", "factorised"}, {"rank", "8"}}, truth.problem,
+      outcome_with({{"logits", "factorised"}, {"rank", "8"}}, truth.problem,
                    {{"attn.random1", tensor::affine(in.q, scale)}, {"attn.random2", in.k}});
   check_close(at(ours, "out"), at(truth.outcome, "out"));
   check_close(tensor::affine(at(ours, "dattn.random1"), scale), at(truth.outcome, "dq"));
@@ -72,8 +73,8 @@ TEST_CASE("factors that are the queries and keys give softmax attention") {
 
 TEST_CASE("a table that is not trained has no gradient, and the same output") {
   const Truth truth;
-  const Outcome trained = outcome_with({{"form", "random"}}, truth.problem, {});
-  const Outcome fixed = outcome_with({{"form", "random"}, {"trained", "0"}}, truth.problem, {});
+  const Outcome trained = outcome_with({{"logits", "random"}}, truth.problem, {});
+  const Outcome fixed = outcome_with({{"logits", "random"}, {"trained", "0"}}, truth.problem, {});
   CHECK(distance(at(fixed, "out"), at(trained, "out")) == 0);
   CHECK(fixed.size() == trained.size() - 1);
 }
@@ -85,11 +86,11 @@ TEST_CASE("tables and maps have the sizes that the method states") {
     return make_layer(attention::find("synthesizer"), options, sizes, DType::f64)
         .store->parameter_count();
   };
-  CHECK(count({{"form", "random"}}, 64) == 2 * 64 * 64);
-  CHECK(count({{"form", "factorised"}, {"rank", "5"}}, 64) == 2 * 2 * 64 * 5);
+  CHECK(count({{"logits", "random"}}, 64) == 2 * 64 * 64);
+  CHECK(count({{"logits", "factorised"}, {"rank", "5"}}, 64) == 2 * 2 * 64 * 5);
   // As long again: a map's rows, with their bias, for each head or for all.
   const auto growth = [&](const char* shared) {
-    const OptionValues options = {{"form", "dense"}, {"hidden", "6"}, {"shared", shared}};
+    const OptionValues options = {{"logits", "dense"}, {"hidden", "6"}, {"shared", shared}};
     return count(options, 128) - count(options, 64);
   };
   CHECK(growth("0") == 2 * 64 * 7);
