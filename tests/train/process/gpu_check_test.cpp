@@ -103,7 +103,7 @@ TEST_CASE("gpu-check passes what works, and says what the machine lacks") {
     CHECK(file.is_regular_file());
     ++files;
   }
-  CHECK(files <= 8);  // as many as come back from a lent machine
+  CHECK(files <= 8);  // few enough to be fetched from another machine
   CHECK(read_file(all.folder.path() / "out/gpu_check.md").find("| goldens | passed |") !=
         std::string::npos);
 }
