@@ -278,31 +278,30 @@ template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& i
                                        std::int64_t i, Workspace<T>& w) {
   if (!load_rows(plan, group, i, in.q, w)) return;
   const std::int64_t d = plan.width, c = plan.block;
-  const std::int64_t rows = std::min(c, plan.slots - i * c);  // slots beyond hold no token
   load_cotangents(plan, g, group, i, w);
-  const T* const dout = w.dout.data();  // [rows, D]
+  const T* const dout = w.dout.data();  // [c, D], zeros where no row belongs to a slot
   const T scale = static_cast<T>(plan.scale);
   std::fill(w.out.begin(), w.out.end(), T(0));  // dq of the block
   for (std::int64_t e = plan.begin[i]; e < plan.begin[i + 1];) {
     const std::int64_t count = pack_keys(plan, in, group, plan.begin[i + 1], e, w);
     if (count == 0) continue;
     score(plan, count, w);
-    gemm_cpu<T>(Op::none, Op::transpose, rows, count, d, T(1), dout, d, w.v.data(), d, T(0),
+    gemm_cpu<T>(Op::none, Op::transpose, c, count, d, T(1), dout, d, w.v.data(), d, T(0),
                 w.dscores.data(), w.capacity);
-    for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t r = 0; r < c; ++r) {
       hide_unseen(plan, group, r, count, w);
       backward_row(plan, r, count, w);
     }
-    gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, T(1), w.weights.data(), w.capacity, dout,
-                d, T(0), w.dv.data(), d);
-    gemm_cpu<T>(Op::transpose, Op::none, count, d, rows, scale, w.dscores.data(), w.capacity,
+    gemm_cpu<T>(Op::transpose, Op::none, count, d, c, T(1), w.weights.data(), w.capacity, dout, d,
+                T(0), w.dv.data(), d);
+    gemm_cpu<T>(Op::transpose, Op::none, count, d, c, scale, w.dscores.data(), w.capacity,
                 w.q.data(), d, T(0), w.dk.data(), d);
-    gemm_cpu<T>(Op::none, Op::none, rows, d, count, scale, w.dscores.data(), w.capacity, w.k.data(),
-                d, T(1), w.out.data(), d);
+    gemm_cpu<T>(Op::none, Op::none, c, d, count, scale, w.dscores.data(), w.capacity, w.k.data(), d,
+                T(1), w.out.data(), d);
     add_rows(plan, group, count, w.tokens.data(), w.dv.data(), g.dv);
     add_rows(plan, group, count, w.tokens.data(), w.dk.data(), g.dk);
   }
-  add_rows(plan, group, rows, w.rows.data(), w.out.data(), g.dq);
+  add_rows(plan, group, c, w.rows.data(), w.out.data(), g.dq);
 }
 
 }  // namespace
