@@ -1,11 +1,14 @@
 #include "tests/data/tasks/official_files.hpp"
 
+#ifdef SKYTAPE_HAVE_ARCHIVE
 #include <archive.h>
 #include <archive_entry.h>
+#endif
 
 #include <fstream>
 
 #include "data/files/png.hpp"
+#include "tensor/core/error.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::data::synthetic {
@@ -90,6 +93,7 @@ std::string image_records(int count, int first_label) {
   return bytes;
 }
 
+#ifdef SKYTAPE_HAVE_ARCHIVE
 void write_tar(const std::filesystem::path& path, const Files& files) {
   archive* out = archive_write_new();
   archive_write_add_filter_gzip(out);
@@ -107,6 +111,11 @@ void write_tar(const std::filesystem::path& path, const Files& files) {
   }
   archive_write_free(out);
 }
+#else
+void write_tar(const std::filesystem::path& path, const Files&) {
+  throw Error(path.string() + ": this build has no libarchive, which writes archives of the tests");
+}
+#endif
 
 void write_files(const std::filesystem::path& folder, const Files& files) {
   for (const auto& [name, bytes] : files) {
