@@ -84,6 +84,9 @@ class Run {
         finished_before_(look_before()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
         started_from_(take_init()),
+        whole_(options.part_of.empty()
+                   ? nullptr
+                   : std::make_unique<RunFolder>(options.part_of, options.existing)),
         folder_(options.out, options.existing),
         time_left_(splits_.train, config_.batches, config_.steps()),
         trainer_(model_, config_.adamw, config_.schedule, config_.seed, config_.microbatch_limits(),
@@ -498,7 +501,8 @@ class Run {
   Json json_;                            // config.json
   std::optional<Json> finished_before_;  // result.json of an earlier process
   nn::Model model_;
-  const std::string started_from_;  // what is said of --init
+  const std::string started_from_;                // what is said of --init
+  const std::unique_ptr<const RunFolder> whole_;  // of the run that this phase is the first of
   RunFolder folder_;
   const TimeLeft time_left_;
   Trainer trainer_;

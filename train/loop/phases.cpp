@@ -8,11 +8,10 @@ namespace {
 namespace fs = std::filesystem;
 using Existing = RunFolder::Existing;
 
-/// The first phase of a run of two, in its folder inside the run's. The run's own is held, and by
-/// --force emptied, meanwhile: what a killed process leaves is of this run alone.
+/// The first phase of a run of two, in its folder inside the run's.
 int first_phase(const RunConfig& config, TrainOptions options, std::int64_t stop_after) {
-  const RunFolder whole(options.out, options.existing);
-  options.out = whole.path() / kPretrainingFolder;
+  options.part_of = options.out;
+  options.out = options.part_of / kPretrainingFolder;
   options.stop_after = stop_after;
   return run_phase(pretraining_of(config), options);
 }
