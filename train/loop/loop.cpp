@@ -91,7 +91,8 @@ class Run {
         finished_(look_before()),
         model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
         started_from_(take_init()),
-        folder_(open_folder()),
+        whole_(options.part_of.empty() ? nullptr : open_folder(options.part_of)),
+        folder_(open_folder(options.out)),
         time_left_(splits_.train, config_.batches, config_.steps()),
         trainer_(model_, config_.adamw, config_.schedule, config_.seed,
                  microbatch_limits(config_, ranks_), options.graphs, ranks_),
@@ -185,11 +186,11 @@ class Run {
     return said;
   }
 
-  /// Opens the run's folder on rank 0; the others have none.
-  std::unique_ptr<RunFolder> open_folder() {
+  /// Opens a folder on rank 0; the others have none.
+  std::unique_ptr<RunFolder> open_folder(const fs::path& path) const {
     std::unique_ptr<RunFolder> folder;
     ranks_.together([&] {
-      if (ranks_.first()) folder = std::make_unique<RunFolder>(options_.out, options_.existing);
+      if (ranks_.first()) folder = std::make_unique<RunFolder>(path, options_.existing);
     });
     return folder;
   }
@@ -607,8 +608,10 @@ class Run {
   std::optional<Json> finished_before_;
   bool finished_ = false;  // by an earlier process
   nn::Model model_;
-  const std::string started_from_;     // what is said of --init
-  std::unique_ptr<RunFolder> folder_;  // of rank 0, null on the others
+  const std::string started_from_;  // what is said of --init
+  // Of rank 0, null on the others: the folder of the run that this phase is the first of; its own.
+  const std::unique_ptr<RunFolder> whole_;
+  const std::unique_ptr<RunFolder> folder_;
   const TimeLeft time_left_;
   Trainer trainer_;
   Evaluator evaluator_;

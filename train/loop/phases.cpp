@@ -1,7 +1,5 @@
 #include "train/loop/phases.hpp"
 
-#include <memory>
-
 #include "tensor/core/error.hpp"
 
 namespace skytape::train {
@@ -10,16 +8,10 @@ namespace {
 namespace fs = std::filesystem;
 using Existing = RunFolder::Existing;
 
-/// The first phase of a run of two, in its folder inside the run's. Rank 0 holds the run's own
-/// meanwhile, and with --force empties it: what a killed process leaves is of this run alone.
+/// The first phase of a run of two, in its folder inside the run's.
 int first_phase(const RunConfig& config, TrainOptions options, std::int64_t stop_after) {
-  std::unique_ptr<const RunFolder> whole;
-  options.ranks->together([&] {
-    if (options.ranks->first()) {
-      whole = std::make_unique<const RunFolder>(options.out, options.existing);
-    }
-  });
-  options.out /= kPretrainingFolder;
+  options.part_of = options.out;
+  options.out = options.part_of / kPretrainingFolder;
   options.stop_after = stop_after;
   return run_phase(pretraining_of(config), options);
 }
