@@ -11,9 +11,9 @@
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/failure.hpp"
+#include "train/process/launch.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
-#include "train/process/launch.hpp"
 #include "train/ranks/ranks.hpp"
 
 namespace {

@@ -48,11 +48,12 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
 }
 
 Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const {
-  Var table = tape.parameter(*tokens);  // [V, E]
+  Var vectors = tape.parameter(*tokens);  // [V, E]
   if (slope != nullptr) {
-    table = table + tape.parameter(*levels_) * tape.parameter(*slope) + tape.parameter(*constant);
+    vectors =
+        vectors + tape.parameter(*levels_) * tape.parameter(*slope) + tape.parameter(*constant);
   }
-  Var x = embedding(table, ids);  // [B, N, E]
+  Var x = embedding(vectors, ids);  // [B, N, E]
   const std::int64_t n = ids.size(1);
   for (const Parameter* table : {positions, from_end}) {
     ENSURE(table == nullptr || n <= table->shape[0], "embedding: ", n,
