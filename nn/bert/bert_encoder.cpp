@@ -64,6 +64,7 @@ Var BertEncoder::encode(Tape& tape, const BertInput& input, const StepContext& s
   };
   Var x = (*norm_)(rows(tokens_, input.ids) + rows(positions_, input.positions) +
                    rows(types_, input.types));  // [B, N, E]
+  Var state;                                    // what a layer's attention hands to the next
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const Layer& layer = layers_[l];
     attention::Call call;
@@ -75,7 +76,7 @@ Var BertEncoder::encode(Tape& tape, const BertInput& input, const StepContext& s
         step.observe(static_cast<int>(l), in, out);
       };
     }
-    x = layer.norm1(x + layer.attention(x, input.mask, call));
+    x = layer.norm1(x + layer.attention(x, state, input.mask, call));
     const Var hidden = gelu(layer.mlp_in(x));  // [B, N, F]
     x = layer.norm2(x + layer.mlp_out(hidden));
   }

@@ -19,7 +19,7 @@ constexpr int kShortRounds = 200;           // timed
 constexpr std::int64_t kMostRanks = 1024;   // of the model
 constexpr std::int64_t kLargeBatch = 1024;  // microbatches, where the batch is fixed
 constexpr double kNumberBytes = 4;          // f32
-constexpr double kShortRoundsOfStep = 1;    // whether one of the ranks got a signal
+constexpr double kRounds = 3;               // of a step: two of the sum, one about signals
 // What such networks are known to reach between two programs.
 constexpr Network kNetworks[] = {{"10 Gb/s Ethernet", 30e-6, 1.1e9},
                                  {"100 Gb/s InfiniBand", 2e-6, 11e9}};
@@ -112,21 +112,20 @@ double modelled_exchange(const Network& network, Reduce reduce, std::int64_t ran
   const auto rows = static_cast<double>(share_of(microbatches, 0, static_cast<int>(ranks)));
   const double sent = reduce == Reduce::fast ? 2 : rows + 1;  // in parameters
   const double bytes = sent * (1 - 1 / size) * kNumberBytes * parameters;
-  const double rounds = (2 + kShortRoundsOfStep) * std::ceil(std::log2(size));
+  const double rounds = kRounds * std::ceil(std::log2(size));
   return bytes / network.bytes_per_second + rounds * network.latency;
 }
 
 Table modelled_table(const RankTimes& times, double parameters, Reduce reduce) {
   const double part = times.microbatch_seconds * parameters / static_cast<double>(times.parameters);
   const bool fast = reduce == Reduce::fast;
-  Table table{
-      fast ? "ranks_fast" : "ranks_ordered",
-      fmt::format("Modelled step (ms; in brackets the exchange's share), {:.3g} parameters, "
-                  "--reduce {}",
-                  parameters, fast ? "fast" : "ordered"),
-      {{"ranks"}},
-      {},
-      {}};
+  Table table{fast ? "ranks_fast" : "ranks_ordered",
+              fmt::format("Modelled step (s; in brackets the exchange's share), {:.3g} parameters, "
+                          "--reduce {}",
+                          parameters, fast ? "fast" : "ordered"),
+              {{"ranks"}},
+              {},
+              {}};
   for (const char* batch : {"fixed batch", "fixed batch a rank"}) {
     for (const Network& network : kNetworks) {
       table.columns.push_back({fmt::format("{}, {}", batch, network.name)});
@@ -142,7 +141,7 @@ Table modelled_table(const RankTimes& times, double parameters, Reduce reduce) {
         const double exchange = modelled_exchange(network, reduce, ranks, all, parameters);
         const double step = mine * part + exchange;
         if (exchange >= 0.5 * step && half[row.size()] == 0) half[row.size()] = ranks;
-        row.emplace_back(fmt::format("{:.4g} ({})", 1e3 * step, percent(exchange / step)));
+        row.emplace_back(fmt::format("{:.4g} ({})", step, percent(exchange / step)));
       }
     }
     table.add(std::move(row));

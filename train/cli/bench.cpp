@@ -29,7 +29,8 @@ struct BenchFlags {
   std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
   int threads = 0;
   bool forward = false, no_graph = false, no_rates = false, ranks = false;
-  double model = 1e8;  // parameters of a larger model
+  double model = 1e8;        // parameters of a larger model
+  double microbatch_ms = 0;  // of another machine, for the model; 0: as measured
 };
 
 /// A number or a dash.
@@ -197,12 +198,13 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
     c.attention = method_list(flags.attention).front();
     set_precision(c.device, parse_precision(c.precision));
   });
-  const RankTimes times = measure_ranks(c, ranks);
+  RankTimes times = measure_ranks(c, ranks);
   if (!ranks.first()) return 0;
   const Json machine = machine_facts();
   fmt::print("{}, {} of {}, {}, n {}, batch {}, revision {}\n\n{}\n",
              machine["cpu"].get<std::string>(), ranks.text(), counted(thread_count(), "thread"),
              c.attention, c.n, c.batch, revision(), to_text(measured_table(times)));
+  if (flags.microbatch_ms > 0) times.microbatch_seconds = 1e-3 * flags.microbatch_ms;
   for (const double parameters : {static_cast<double>(times.parameters), flags.model}) {
     for (const Reduce reduce : {Reduce::ordered, Reduce::fast}) {
       fmt::print("{}\n", to_text(modelled_table(times, parameters, reduce)));
@@ -237,6 +239,11 @@ void add_bench(CommandLine& program) {
                "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
   command.option("--model", flags->model, "parameters of a larger model, with --ranks")
       .real_range(1.0, 1e13)
+      .show_default();
+  command
+      .option("--microbatch-ms", flags->microbatch_ms,
+              "of another machine, for the model with --ranks; 0: as measured")
+      .real_range(0.0, 1e9)
       .show_default();
   command.flag("--no-rates", flags->no_rates,
                "measure no rates of products and copies: a tool that watches every access would "
