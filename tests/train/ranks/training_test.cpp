@@ -13,9 +13,8 @@ namespace {
 
 /// Puts `to` where `from` stands first.
 void replace(std::vector<std::string>& words, const std::string& from, const std::string& to) {
-  const auto place = std::find(words.begin(), words.end(), from);
-  REQUIRE((place != words.end()));
-  *place = to;
+  REQUIRE(std::count(words.begin(), words.end(), from) > 0);
+  *std::find(words.begin(), words.end(), from) = to;
 }
 
 }  // namespace
