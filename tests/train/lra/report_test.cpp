@@ -114,7 +114,7 @@ TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, b
   for (const char* run : {"both/pretraining", "alone"}) {
     const std::string name = run;
     write_run(folder, run, name == "alone" ? "linformer" : "skyformer", true);
-    for (const std::string file : {name + "/config.json", name + "/result.json"}) {
+    for (const std::string& file : {name + "/config.json", name + "/result.json"}) {
       Json json = data::parse_json(read_file(folder.path() / file));
       json["phase"] = "pretraining";
       json["settings"]["pretrain_steps"] = {{"value", "40"}, {"origin", "--set"}};
