@@ -261,6 +261,7 @@ InputSource file_inputs(const std::string& files) {
   source.longest = q.size(2);
   source.usual_lengths = {q.size(2)};
   source.layers = 1;
+  source.has_x = false;
   source.example = [q, k, v](std::int64_t n, std::int64_t index) {
     const std::int64_t b = index % q.size(0);
     const auto cut = [&](const Tensor& x) { return tensor::narrow(x.slice(b, b + 1), 2, 0, n); };

@@ -56,7 +56,7 @@ struct Shop {
         run,     "--attention", "softmax", "--steps",   "60", "--batch",
         "8",     "--device",    "cpu",     "--threads", "1"};
     for (const char* set : {"max_length=32", "width=8", "ff_width=8", "heads=2", "lr=0.03",
-                            "dropout=0", "eval_every=20"}) {
+                            "dropout=0", "ngrams=0", "eval_every=20"}) {
       arguments.insert(arguments.end(), {"--set", set});
     }
     return finish(arguments);

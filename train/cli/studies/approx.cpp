@@ -48,9 +48,8 @@ int run(const ApproxFlags& flags) {
   const InputSource source = flags.source.open(options.lengths);
   if (options.lengths.empty()) options.lengths = source.usual_lengths;
   if (flags.attention == "all") {
-    const bool has_x = source.example(options.lengths.front(), 0)[0].in.x.defined();
-    options.methods = approximating_methods(has_x);
-    if (!has_x) {
+    options.methods = approximating_methods(source.has_x);
+    if (!source.has_x) {
       fmt::print(stderr, "left out: methods that read the layer's input, which {} do not have\n",
                  source.name);
     }
