@@ -83,7 +83,10 @@ void ByteLevelBpe::add_merge(std::size_t rank, const std::string& source) {
                                 rank + 1, merge, entry));
   };
   const std::string left = merge.substr(0, blank), right = merge.substr(blank + 1);
-  merges_[pair_of(part(left), part(right))] = {static_cast<std::int32_t>(rank), part(left + right)};
+  // One after the other, so that the first part that is missing is the one that is named.
+  const std::int32_t a = part(left);
+  const std::int32_t b = part(right);
+  merges_[pair_of(a, b)] = {static_cast<std::int32_t>(rank), part(left + right)};
 }
 
 std::int32_t ByteLevelBpe::number_of(const std::string& entry) const {
