@@ -171,7 +171,11 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
     return;
   }
   pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length);
-  const std::int64_t features = config.towers == 1 ? config.width : 4 * config.width;
+  std::int64_t features = config.width;
+  if (config.towers == 2) {
+    pair_ = std::make_unique<PairFeatures>(store_, config.width, config.pair_cosine);
+    features = pair_->size();
+  }
   // The spelling is that of the papers' checkpoints.
   head_in_ =
       std::make_unique<Linear>(store_, "seq_classifer.mlpblock.0", features, config.ff_width);
@@ -232,12 +236,7 @@ Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) 
                     input.mask[static_cast<std::size_t>(tower)]);  // [B, E]
   };
   Var features = pooled(0);
-  if (config_.towers == 2) {
-    const Var a = features;
-    const Var b = pooled(1);
-    const std::array<Var, 4> parts = {a, b, a * b, a - b};
-    features = concat(parts, 1);  // [B, 4 E]
-  }
+  if (pair_ != nullptr) features = (*pair_)(features, pooled(1));  // [B, 4 E], or one more
   return (*head_out_)(relu((*head_in_)(features)));
 }
 

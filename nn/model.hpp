@@ -17,6 +17,7 @@
 #include "nn/layers/convolution.hpp"
 #include "nn/layers/layers.hpp"
 #include "nn/layers/masked_head.hpp"
+#include "nn/layers/pair_features.hpp"
 #include "nn/layers/pooling.hpp"
 
 namespace skytape::nn {
@@ -48,6 +49,7 @@ struct ModelConfig {
   int ngrams = 0;              // tokens of the longest n-gram with a vector; 0: none
   std::int64_t ngram_rows = 1;  // of the table that the n-grams share
   bool intensity = false;       // pixels also act as numbers
+  bool pair_cosine = false;     // two towers: the head also reads the cosine of both encodings
   double label_smoothing = 0;   // of the training loss
   Objective objective = Objective::classify;
   bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids
@@ -157,6 +159,7 @@ class Model {
   std::vector<EncoderLayer> layers_;
   std::unique_ptr<LayerNorm> norm_;
   std::unique_ptr<Pool> pool_;
+  std::unique_ptr<PairFeatures> pair_;          // of two towers
   std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify
   std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked
 };

@@ -338,6 +338,10 @@ void check_together(const RunConfig& c) {
         "intensity: the tokens of {} are no pixels, so that they have no grey value; expected 0",
         c.task->name));
   }
+  if (m.pair_cosine && m.towers != 2) {
+    throw UsageError(
+        fmt::format("pair_cosine: {} has no pairs of documents; expected 0", c.task->name));
+  }
   if (m.ngrams == 1) {
     throw UsageError("ngrams: expected at least 2 tokens, or 0 for none, got 1");
   }
@@ -405,6 +409,7 @@ void fill_model(RunConfig& c, const Values& values) {
   m.conv_width = values.integer("conv_width");
   m.both_ends = values.flag("both_ends");
   m.intensity = values.flag("intensity");
+  m.pair_cosine = values.flag("pair_cosine");
   m.ngrams = static_cast<int>(values.integer("ngrams"));
   m.ngram_rows = values.integer("ngram_rows");
   m.label_smoothing = values.real("label_smoothing");

@@ -77,6 +77,7 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
           {"both_ends", model.both_ends},
           {"intensity", model.intensity},
           {"ngrams", model.ngrams},
+          {"pair_cosine", model.pair_cosine},
           {"conv_width", model.conv_width},
           {"pooling", setting("pooling")},
           {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},

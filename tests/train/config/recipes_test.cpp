@@ -275,6 +275,7 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
   says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
   says(refusal({{"intensity", "1", "--set"}}), "intensity: the tokens of listops are no pixels");
+  says(refusal({{"pair_cosine", "1", "--set"}}), "pair_cosine: listops has no pairs of documents");
   says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
   says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
   says(refusal({{"conv_width", "3", "--set"}, cls}, "softmax", "image"), "conv_width: pooling=cls");
@@ -358,7 +359,7 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   for (const char* key :
        {"pooling", "positions", "rotary_base", "length_warmup", "length_hold", "length_whole",
         "length_start", "length_growth", "length_keep", "both_ends", "intensity", "ngrams",
-        "ngram_rows", "conv_width", "label_smoothing"}) {
+        "ngram_rows", "pair_cosine", "conv_width", "label_smoothing"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");

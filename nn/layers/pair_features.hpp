@@ -1,0 +1,30 @@
+// What a head sees of two encodings, of one encoder on two documents.
+//
+// Letters: B batch, E width.
+#pragma once
+
+#include <cstdint>
+
+#include "autograd/parameter.hpp"
+#include "autograd/tape.hpp"
+
+namespace skytape::nn {
+
+/// a, b, a * b and a - b, as the Long Range Arena joins two encodings; with `cosine` also
+/// 4 cos(a - c, b - c) with a learned centre c, zero at first. Mean encodings of long texts have
+/// nearly one direction, so that what tells two of them apart is small in all four parts; the
+/// cosine is large at once, and larger when c has found what all share.
+class PairFeatures {
+ public:
+  PairFeatures(ParameterStore& store, std::int64_t width, bool cosine);
+  /// Features of one pair: 4 E, or 4 E + 1.
+  [[nodiscard]] std::int64_t size() const { return 4 * width_ + (centre_ != nullptr ? 1 : 0); }
+  /// a, b: [B, E] -> [B, size()].
+  [[nodiscard]] Var operator()(Var a, Var b) const;
+
+ private:
+  std::int64_t width_;
+  Parameter* centre_ = nullptr;  // c, [E]; of the cosine alone
+};
+
+}  // namespace skytape::nn
