@@ -151,7 +151,8 @@ EmbeddingConfig embedding_config(const ModelConfig& config) {
   e.both_ends = config.both_ends;
   e.ngrams = config.ngrams;
   e.ngram_rows = config.ngram_rows;
-  e.intensity = config.intensity;
+  e.patch = config.patch;
+  e.columns = config.columns;
   return e;
 }
 

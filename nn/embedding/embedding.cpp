@@ -1,29 +1,12 @@
 #include "nn/embedding/embedding.hpp"
 
-#include <algorithm>
-
 #include "autograd/ops.hpp"
 #include "nn/embedding/ngrams.hpp"
+#include "nn/embedding/patches.hpp"
 
 namespace skytape::nn {
-namespace {
-
-constexpr std::int64_t kGreys = 256;  // ids behind them stand for no grey: level 0
-
-Initialiser grey_levels() {
-  return [](const Shape& shape, const Random&) {
-    Tensor levels = Tensor::zeros(shape, DType::f64, Device::cpu);  // [V, 1]
-    for (std::int64_t id = 0; id < std::min(kGreys, shape[0]); ++id) {
-      levels.data<double>()[id] = 2.0 * static_cast<double>(id) / (kGreys - 1) - 1;
-    }
-    return levels;
-  };
-}
-
-}  // namespace
-
 Embedding::Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config)
-    : longest_ngram_(config.ngrams) {
+    : longest_ngram_(config.ngrams), patch_side_(config.patch), columns_(config.columns) {
   const Initialiser start = normal_init(kEmbeddingDeviation);
   const Shape by_place = {config.nominal_length, config.width};
   tokens = &store.add(name + ".word_embeddings.weight", {config.vocabulary, config.width}, start);
@@ -35,25 +18,21 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
   if (config.both_ends) {
     from_end = &store.add(name + ".end_position_embeddings.weight", by_place, start);
   }
-  if (config.intensity) {
+  if (config.patch > 0) {
+    const std::int64_t pixels = config.patch * config.patch;  // T
     const Initialiser high = normal_init(5 * kEmbeddingDeviation);
-    slope = &store.add(name + ".intensity.weight", {1, config.width}, high);
-    constant = &store.add(name + ".intensity.bias", {config.width}, high);
-    levels_ = &store.add(name + ".intensity_levels", {config.vocabulary, 1}, grey_levels(), false);
+    patches = &store.add(name + ".patch.weight", {pixels, config.width}, high);
+    constant = &store.add(name + ".patch.bias", {config.width}, high);
+    waves_ = &store.add(name + ".patch_waves", {pixels, pixels}, patch_waves(), false);
   }
   if (config.ngrams > 0) {
-    ngrams =
-        &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width}, start);
+    ngrams = &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width},
+                        normal_init(5 * kEmbeddingDeviation));
   }
 }
 
 Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const {
-  Var vectors = tape.parameter(*tokens);  // [V, E]
-  if (slope != nullptr) {
-    vectors =
-        vectors + tape.parameter(*levels_) * tape.parameter(*slope) + tape.parameter(*constant);
-  }
-  Var x = embedding(vectors, ids);  // [B, N, E]
+  Var x = embedding(tape.parameter(*tokens), ids);  // [B, N, E]
   const std::int64_t n = ids.size(1);
   for (const Parameter* table : {positions, from_end}) {
     ENSURE(table == nullptr || n <= table->shape[0], "embedding: ", n,
@@ -61,6 +40,11 @@ Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) con
   }
   if (positions != nullptr) x = x + narrow(tape.parameter(*positions), 0, 0, n);  // [N, E]
   if (from_end != nullptr) x = x + embedding(tape.parameter(*from_end), to_last_token(mask));
+  if (patches != nullptr) {
+    const Tensor greys = patch_greys(ids, columns_, patch_side_, tokens->value.dtype());
+    const Var map = matmul(tape.parameter(*waves_), tape.parameter(*patches));  // [T, E]
+    x = x + matmul(tape.constant(greys), map) + tape.parameter(*constant);
+  }
   if (ngrams != nullptr) {
     const Tensor slots = ngram_slots(ids, longest_ngram_, ngrams->shape[0]);  // [G, B, N]
     x = add_rows_at(x, tape.parameter(*ngrams), slots);

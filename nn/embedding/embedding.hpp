@@ -1,7 +1,7 @@
 // What a layer above first sees of a token: a vector of what it is, and of where it stands.
 //
 // Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
-// n-grams.
+// n-grams, T pixels of a square.
 #pragma once
 
 #include <cstdint>
@@ -22,23 +22,22 @@ struct EmbeddingConfig {
   bool both_ends = false;       // positions are also counted from the last token
   int ngrams = 0;               // tokens of the longest n-gram; 0: none
   std::int64_t ngram_rows = 1;  // S
-  bool intensity = false;       // tokens are grey values, 0 black to 255 white, and act as numbers
+  std::int64_t patch = 0;       // side of the square of pixels that each sees; 0: none
+  std::int64_t columns = 0;     // pixels in a row of a picture
 };
 
 /// A trained vector of the token, of its position, of its distance to the last token and of the
 /// n-grams that end there, as configured; all start as N(0, 0.02²), as in the papers' code. The
-/// padding id 0 has an ordinary trainable vector. With `intensity`,
-/// a linear map of the grey value is added, black -1, white 1: similar greys are then similar from
-/// the first step, which 256 vectors of their own would have to learn. The map starts five times as
-/// high as the rest, so that it is seen. It has a constant, because a layer norm takes the length
-/// of a vector away: of a multiple of one vector only its sign would be left.
+/// padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the greys around a
+/// pixel is added (patches.hpp). It starts five times as high as the rest, so that it is seen, and
+/// has a constant, because a layer norm takes the length of a vector away.
 struct Embedding {
   Parameter* tokens;               // [V, E]
   Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
   Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
   Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
-  Parameter* slope = nullptr;      // [1, E], of the grey value, trained; nullptr: not added
-  Parameter* constant = nullptr;   // [E], trained, where there is a slope
+  Parameter* patches = nullptr;  // [T, E], of the greys around a pixel, trained; nullptr: not added
+  Parameter* constant = nullptr;  // [E], trained, where there are patches
 
   Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config);
   /// ids: i32[B, N], mask: [B, N] -> [B, N, E].
@@ -46,8 +45,8 @@ struct Embedding {
 
  private:
   int longest_ngram_;
-  Parameter* levels_ =
-      nullptr;  // [V, 1], grey values, which the slope is multiplied by; never trained
+  std::int64_t patch_side_, columns_;
+  Parameter* waves_ = nullptr;  // [T, T], never trained; where there are patches
 };
 
 }  // namespace skytape::nn

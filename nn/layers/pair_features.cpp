@@ -23,8 +23,9 @@ PairFeatures::PairFeatures(ParameterStore& store, std::int64_t width, bool cosin
 Var PairFeatures::operator()(Var a, Var b) const {
   std::vector<Var> parts = {a, b, a * b, a - b};
   if (centre_ != nullptr) {
-    constexpr double kScale = 4;  // beside E products that are each about as large as a channel
-    const Var c = a.tape().parameter(*centre_);
+    constexpr double kScale = 16;  // beside E products that are each about as large as a channel
+    constexpr double kPace = 10;   // the centre is far from 0, and Adam's steps are all alike
+    const Var c = affine(a.tape().parameter(*centre_), kPace);
     parts.push_back(affine(cosine(a - c, b - c), kScale));
   }
   return concat(parts, 1);

@@ -11,7 +11,7 @@
 namespace skytape::nn {
 
 /// a, b, a * b and a - b, as the Long Range Arena joins two encodings; with `cosine` also
-/// 4 cos(a - c, b - c) with a learned centre c, zero at first. Mean encodings of long texts have
+/// 16 cos(a - c, b - c) with a learned centre c, zero at first. Mean encodings of long texts have
 /// nearly one direction, so that what tells two of them apart is small in all four parts; the
 /// cosine is large at once, and larger when c has found what all share.
 class PairFeatures {

@@ -159,7 +159,7 @@ Measured measure(const BenchCase& c, const std::function<void()>& f) {
 /// What shapes the model, of every recipe's keys.
 constexpr std::string_view kModelKeys[] = {"layers",    "width",   "ff_width",  "heads",
                                            "dropout",   "pooling", "positions", "conv_width",
-                                           "both_ends", "ngrams",  "intensity", "pair_cosine"};
+                                           "both_ends", "ngrams",  "patch",     "pair_cosine"};
 
 RunConfig configure(const BenchCase& c) {
   Choices choices;

@@ -333,10 +333,14 @@ void check_together(const RunConfig& c) {
         "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
         m.head_width));
   }
-  if (m.intensity && !m.pixels) {
+  if (m.patch > 0 && m.columns == 0) {
     throw UsageError(fmt::format(
-        "intensity: the tokens of {} are no pixels, so that they have no grey value; expected 0",
+        "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
         c.task->name));
+  }
+  if (m.patch > 0 && m.patch % 2 == 0) {
+    throw UsageError(
+        fmt::format("patch: expected an odd number of pixels, or 0 for none, got {}", m.patch));
   }
   if (m.pair_cosine && m.towers != 2) {
     throw UsageError(
@@ -349,11 +353,12 @@ void check_together(const RunConfig& c) {
     throw UsageError(fmt::format(
         "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
   }
-  if (m.conv_width > 0 && m.columns > 0 && m.pooling == nn::Pooling::cls) {
-    throw UsageError(fmt::format(
-        "conv_width: pooling=cls moves every pixel of {} by one place, so that the convolution "
-        "would see other lines; expected another pooling or conv_width=0",
-        c.task->name));
+  if ((m.conv_width > 0 || m.patch > 0) && m.columns > 0 && m.pooling == nn::Pooling::cls) {
+    const std::string_view key = m.conv_width > 0 ? "conv_width" : "patch";
+    throw UsageError(
+        fmt::format("{}: pooling=cls moves every pixel of {} by one place, so that it would see "
+                    "other lines; expected another pooling or {}=0",
+                    key, c.task->name, key));
   }
   if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_image(*c.task)) {
     throw UsageError(
@@ -408,7 +413,7 @@ void fill_model(RunConfig& c, const Values& values) {
   m.rotary_base = values.real("rotary_base");
   m.conv_width = values.integer("conv_width");
   m.both_ends = values.flag("both_ends");
-  m.intensity = values.flag("intensity");
+  m.patch = values.integer("patch");
   m.pair_cosine = values.flag("pair_cosine");
   m.ngrams = static_cast<int>(values.integer("ngrams"));
   m.ngram_rows = values.integer("ngram_rows");

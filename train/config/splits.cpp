@@ -75,7 +75,7 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
           {"towers", model.towers},
           {"positions", setting("positions")},
           {"both_ends", model.both_ends},
-          {"intensity", model.intensity},
+          {"patch", model.patch},
           {"ngrams", model.ngrams},
           {"pair_cosine", model.pair_cosine},
           {"conv_width", model.conv_width},

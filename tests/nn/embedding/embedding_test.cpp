@@ -1,40 +1,84 @@
 #include "nn/embedding/embedding.hpp"
 
+#include <cmath>
 #include <vector>
 
-#include "autograd/ops.hpp"
+#include "autograd/gradcheck.hpp"
+#include "nn/embedding/patches.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 
-TEST_CASE("intensity makes a pixel's vector depend on its grey value in a straight line") {
+namespace {
+
+Tensor ids_of(const std::vector<std::int32_t>& ids, const Shape& shape) {
+  return Tensor::from(ids, shape, DType::i32, Device::cpu);
+}
+
+}  // namespace
+
+TEST_CASE("a pixel sees the greys of the square around it, and nothing outside the picture") {
+  // Two pictures of 2 x 3 pixels; 256 and 257 stand for no grey.
+  const Tensor ids = ids_of({0, 255, 51, 257, 0, 255, 255, 255, 255, 0, 0, 256}, {2, 6});
+  const std::vector<double> greys =
+      nn::patch_greys(ids, 3, 3, DType::f64).to_vector();  // [2, 6, 9]
+  const auto square = [&](std::size_t pixel) {
+    return std::vector<double>(greys.begin() + static_cast<std::ptrdiff_t>(9 * pixel),
+                               greys.begin() + static_cast<std::ptrdiff_t>(9 * pixel + 9));
+  };
+  CHECK(square(0) == std::vector<double>{0, 0, 0, 0, -1, 1, 0, 0, -1});
+  const std::vector<double> middle = square(4);
+  CHECK(middle[2] == doctest::Approx(-0.6));
+  CHECK(middle[3] == 0);  // 257
+  CHECK(middle[5] == 1);
+  CHECK(middle[8] == 0);                                                 // below the picture
+  CHECK(square(6) == std::vector<double>{0, 0, 0, 0, 1, 1, 0, -1, -1});  // of the second alone
+  for (const std::int64_t side : {2, 0})
+    CHECK_THROWS_AS(nn::patch_greys(ids, 3, side, DType::f64), Error);
+}
+
+TEST_CASE("the waves of a square are at right angles, and as long as their frequency") {
+  ParameterStore store;
+  Parameter& waves = store.add("waves", {9, 9}, nn::patch_waves(), false);
+  store.pack(DType::f64, Device::cpu, 1);
+  const std::vector<double> w = waves.value.to_vector();
+  for (std::size_t i = 0; i < 9; ++i) {
+    for (std::size_t j = 0; j < 9; ++j) {
+      double dot = 0;
+      for (std::size_t p = 0; p < 9; ++p) dot += w[9 * p + i] * w[9 * p + j];
+      const double squared = static_cast<double>(i / 3 * (i / 3) + i % 3 * (i % 3));
+      const double expected = i != j ? 0 : i == 0 ? 4.0 / 9 : squared;
+      CHECK(dot == doctest::Approx(expected));
+    }
+  }
+}
+
+TEST_CASE("patches are a linear map of the greys, and pass gradcheck") {
   nn::EmbeddingConfig config;
-  config.vocabulary = 258;  // two ids more than there are greys
-  config.nominal_length = 4;
-  config.width = 3;
+  config.vocabulary = 257;
+  config.nominal_length = 6;
+  config.width = 2;
   config.positions = nn::Positions::none;
-  config.intensity = true;
+  config.patch = 3;
+  config.columns = 3;
   ParameterStore store;
   const nn::Embedding embedding(store, "e", config);
   store.pack(DType::f64, Device::cpu, 7);
-  const std::vector<std::int32_t> ids = {0, 255, 51, 257};
-  const std::vector<double> levels = {-1, 1, -0.6, 0};
-  const Tensor mask =
-      Tensor::from(std::vector<double>{1, 1, 1, 1}, {1, 4}, DType::f64, Device::cpu);
-  Tape tape;
-  const Var x = embedding(tape, Tensor::from(ids, {1, 4}, DType::i32, Device::cpu), mask);
-  const std::vector<double> out = x.value().to_vector();  // [1, 4, 3]
-  const std::vector<double> tokens = embedding.tokens->value.to_vector();
-  const std::vector<double> slope = embedding.slope->value.to_vector();
-  const std::vector<double> constant = embedding.constant->value.to_vector();
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    for (std::size_t c = 0; c < 3; ++c) {
-      CHECK(out[3 * i + c] == doctest::Approx(tokens[static_cast<std::size_t>(ids[i]) * 3 + c] +
-                                              levels[i] * slope[c] + constant[c]));
-    }
-  }
-  tape.backward(sum_all(x));
-  for (const double g : embedding.slope->grad.to_vector()) {
-    CHECK(g == doctest::Approx(-0.6));  // the sum of the levels
-  }
+  const Tensor mask = Tensor::full({1, 6}, 1, DType::f64, Device::cpu);
+  const auto at = [&](std::int32_t grey) {  // the middle pixel's vector, where all are alike
+    Tape tape(Tape::Mode::eval);
+    const std::vector<std::int32_t> ids(6, grey);
+    embedding.tokens->value.fill(0);
+    return embedding(tape, ids_of(ids, {1, 6}), mask).value().to_vector()[8];
+  };
+  const double black = at(0), white = at(255);
+  CHECK(std::abs(white - black) > 1e-3);
+  CHECK(at(51) == doctest::Approx(black + 0.2 * (white - black)));
+
+  std::vector<Parameter*> parameters = {embedding.patches, embedding.constant};
+  const Tensor ids = ids_of({3, 255, 51, 256, 0, 90}, {1, 6});
+  const GradcheckReport report =
+      gradcheck([&](Tape& tape, std::span<const Var>) { return embedding(tape, ids, mask); }, {},
+                {}, {}, parameters);
+  CHECK_MESSAGE(report.passed, report.to_string());
 }

@@ -5,6 +5,7 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -16,13 +17,14 @@ Tensor row(const std::vector<double>& values) {
   return Tensor::from(values, {1, std::ssize(values)}, DType::f64, Device::cpu);
 }
 
-/// The last feature of two rows: 4 cos(a - c, b - c).
+/// The last feature of two rows: 16 cos(a - c, b - c).
 double cosine_of(const std::vector<double>& a, const std::vector<double>& b,
                  const std::vector<double>& c) {
   ParameterStore store;
   const nn::PairFeatures pair(store, std::ssize(a), true);
   store.pack(DType::f64, Device::cpu, 1);
-  store.find("seq_classifer.pair_centre")->value.copy_from(row(c).reshape({std::ssize(c)}));
+  store.find("seq_classifer.pair_centre")
+      ->value.copy_from(tensor::affine(row(c), 0.1).reshape({std::ssize(c)}));
   Tape tape(Tape::Mode::eval);
   return pair(tape.input(row(a)), tape.input(row(b))).value().to_vector().back();
 }
@@ -31,9 +33,9 @@ double cosine_of(const std::vector<double>& a, const std::vector<double>& b,
 
 TEST_CASE("the cosine of two encodings is counted from the centre") {
   CHECK(cosine_of({1, 0}, {0, 2}, {0, 0}) == doctest::Approx(0));
-  CHECK(cosine_of({3, 4}, {6, 8}, {0, 0}) == doctest::Approx(4));
+  CHECK(cosine_of({3, 4}, {6, 8}, {0, 0}) == doctest::Approx(16));
   // Nearly one direction from the origin, opposite ones from the centre.
-  CHECK(cosine_of({10, 1}, {10, -1}, {10, 0}) == doctest::Approx(-4).epsilon(1e-5));
+  CHECK(cosine_of({10, 1}, {10, -1}, {10, 0}) == doctest::Approx(-16).epsilon(1e-4));
   CHECK(cosine_of({0, 0}, {0, 0}, {0, 0}) == 0);
 }
 

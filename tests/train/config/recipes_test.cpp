@@ -274,7 +274,9 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"length_start", "32", "--set"}}), "length_start has no effect");
   says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
   says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
-  says(refusal({{"intensity", "1", "--set"}}), "intensity: the tokens of listops are no pixels");
+  says(refusal({{"patch", "5", "--set"}}), "patch: the tokens of listops are no pixels");
+  says(refusal({{"patch", "4", "--set"}}, "softmax", "image"), "patch: expected an odd number");
+  says(refusal({{"patch", "3", "--set"}, cls}, "softmax", "image"), "patch: pooling=cls");
   says(refusal({{"pair_cosine", "1", "--set"}}), "pair_cosine: listops has no pairs of documents");
   says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
   says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
@@ -358,7 +360,7 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   data::Json old = now;
   for (const char* key :
        {"pooling", "positions", "rotary_base", "length_warmup", "length_hold", "length_whole",
-        "length_start", "length_growth", "length_keep", "both_ends", "intensity", "ngrams",
+        "length_start", "length_growth", "length_keep", "both_ends", "patch", "ngrams",
         "ngram_rows", "pair_cosine", "conv_width", "label_smoothing"}) {
     old["settings"].erase(key);
   }
