@@ -19,10 +19,14 @@
 namespace {
 
 constexpr int kWrongUsage = 2;
+constexpr double kTurnSeconds = 3;  // ranks that do not know each other yet may start so far apart
 
-/// All ranks of a job have the same command line: one says what is wrong with it.
+/// All ranks of a job have the same command line: one says what is wrong with it. The others stay
+/// until it has, as a launcher ends the whole job when one leaves.
 int fail(const std::string& text, int exit_code) {
-  if (exit_code == kWrongUsage && skytape::train::launched().rank > 0) return exit_code;
+  namespace train = skytape::train;
+  const int rank = exit_code == kWrongUsage ? train::launched().rank : 0;
+  if (!train::comes_to_speak(rank, kTurnSeconds)) return exit_code;
   fmt::print(stderr, "skytape: error: {}\n", text);
   return exit_code;
 }

@@ -2,13 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "tensor/core/error.hpp"
+#include "train/process/signals.hpp"
 
 namespace skytape::train {
+namespace {
+
+constexpr int kMostTurns = 10;                  // of ranks that wait for a lower one to speak
+constexpr std::chrono::milliseconds kLook{50};  // between two looks for a signal
+
+}  // namespace
 
 std::string in_words(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
@@ -27,6 +37,17 @@ std::string in_words(const std::exception& error) {
 int exit_code_of(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
   return own != nullptr ? own->exit_code() : 1;
+}
+
+bool comes_to_speak(int rank, double turn) {
+  if (rank == 0) return true;
+  watch_signals();
+  const auto start = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> patience(turn * std::min(rank, kMostTurns));
+  while (signal_received() == 0 && std::chrono::steady_clock::now() - start < patience) {
+    std::this_thread::sleep_for(kLook);
+  }
+  return signal_received() == 0;
 }
 
 }  // namespace skytape::train

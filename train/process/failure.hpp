@@ -12,4 +12,9 @@ namespace skytape::train {
 /// That of our own errors, 1 for others.
 [[nodiscard]] int exit_code_of(const std::exception& error);
 
+/// Where ranks of a job fail alike, the lowest speaks, and the launcher ends the others when it has
+/// left. Waits for that: `turn` seconds for each of the up to ten ranks below. False if a signal
+/// came: then all is said; true if nobody spoke in time.
+[[nodiscard]] bool comes_to_speak(int rank, double turn);
+
 }  // namespace skytape::train

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -22,8 +21,7 @@ namespace skytape::train {
 namespace {
 
 constexpr double kForEver = std::numeric_limits<double>::infinity();
-constexpr int kMostTurns = 10;  // of ranks that wait for a lower one to speak
-constexpr std::chrono::milliseconds kTurn{300};
+constexpr double kTurnSeconds = 1;  // that a rank waits for a lower one to speak
 constexpr unsigned kAbortSeconds = 5;
 
 /// Cores that this process may use.
@@ -31,6 +29,11 @@ int usable_cores() { return std::max(1, static_cast<int>(std::thread::hardware_c
 
 template <class T> std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
+}
+
+void say(const std::string& what) {
+  fmt::print(stderr, "skytape: error: {}\n", what);
+  std::fflush(stderr);
 }
 
 /// The GPU of this rank among those of its host, unless the launcher has given it one already.
@@ -227,15 +230,17 @@ void Ranks::sum(std::span<float> numbers) const {
   if (!alone()) job_->sum(numbers, options_.limit_seconds);
 }
 
-void Ranks::fail(const std::exception& error) const {
-  for (int turn = 0; turn < std::min(rank_, kMostTurns); ++turn) {
-    std::this_thread::sleep_for(kTurn);
-    if (signal_received() != 0) break;  // the launcher ends the job already
+void Ranks::meet() const {
+  try {
+    (void)largest(0);
+  } catch (const Error&) {  // whoever does not come has nothing to say either
   }
-  if (signal_received() == 0) {
-    fmt::print(stderr, "skytape: error: rank {} on {}: {}\n", rank_,
-               job_->place().hosts[static_cast<std::size_t>(rank_)], in_words(error));
-    std::fflush(stderr);
+}
+
+void Ranks::fail(const std::exception& error) const {
+  if (signal_received() == 0 && comes_to_speak(rank_, kTurnSeconds)) {
+    say(fmt::format("rank {} on {}: {}", rank_,
+                    job_->place().hosts[static_cast<std::size_t>(rank_)], in_words(error)));
   }
   ::alarm(kAbortSeconds);  // where the launcher cannot be reached, MPI would wait for it
   job_->abort(exit_code_of(error));
@@ -248,7 +253,8 @@ int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&
   try {
     return work(ranks);
   } catch (const AgreedError& error) {
-    if (ranks.first()) throw;
+    if (ranks.first()) say(error.what());
+    ranks.meet();
     return error.exit_code();
   } catch (const std::exception& error) {
     ranks.fail(error);

@@ -77,6 +77,9 @@ class Ranks {
   /// The sum over the ranks, in place, in any order: twice numbers.size() in and out.
   void sum(std::span<float> numbers) const;
 
+  /// Waits until all are here, or do not come. A launcher ends the job as soon as one rank has left
+  /// it with an error: nobody does before rank 0 has said what went wrong.
+  void meet() const;
   /// Says what went wrong here and ends the job. Where several ranks fail at once, the lowest
   /// speaks.
   [[noreturn]] void fail(const std::exception& error) const;
@@ -92,8 +95,8 @@ class Ranks {
 /// A program that was started alone.
 inline const Ranks kAlone;
 
-/// Runs `work` as a rank of the job. An error that all ranks know is thrown on rank 0 alone; any
-/// other ends the job with one message.
+/// Runs `work` as a rank of the job. An error that all ranks know is said by rank 0 and gives all
+/// its exit code; any other ends the job with one message.
 int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&)>& work);
 
 /// How many of `microbatches` a rank of `size` computes: those whose number is `rank` modulo `size`.

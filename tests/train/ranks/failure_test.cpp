@@ -71,6 +71,21 @@ TEST_CASE("ranks that disagree stop before the first step, and one message names
   }
 }
 
+TEST_CASE("what is wrong with a command line is said where rank 0 comes too late to say it") {
+  if (!mpirun_or_skip()) return;
+  const Workshop w;
+  std::vector<std::string> arguments = train_together(w, "job", 8, {"--bogus"});
+  const std::vector<std::string> second = arguments;
+  arguments.insert(arguments.end(), {":", "-np", "1", program_path()});
+  arguments.insert(arguments.end(), second.begin(), second.end());
+  Place late = ranks(1);
+  late.launcher.insert(late.launcher.end(), {"sh", "-c", "sleep 8; exec \"$0\" \"$@\""});
+  const Finished end = w.finish(arguments, late);
+  CAPTURE(end.err);
+  CHECK(end.code == 2);
+  CHECK(says(end.err, "skytape: error: unknown flag --bogus"));
+}
+
 TEST_CASE("SIGTERM to any rank stops all after the same step, with a checkpoint and 143") {
   if (!mpirun_or_skip()) return;
   const Workshop w;

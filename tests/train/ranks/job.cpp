@@ -30,6 +30,12 @@ Stat stat_of(const std::string& process) {
           line.substr(open + 1, close - open - 1)};
 }
 
+/// The launcher of the MPI that the program was built with.
+std::string mpirun() {
+  const char* const said = std::getenv("SKYTAPE_MPIRUN");
+  return said == nullptr ? "mpirun" : said;
+}
+
 bool descends(pid_t process, pid_t from) {
   while (process > 1 && process != from) process = stat_of(std::to_string(process)).parent;
   return process == from;
@@ -45,9 +51,8 @@ bool mpirun_or_skip() {
   ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
   ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
   const std::string asked = program_path() + " --version | grep -q 'MPI .*not built in'";
-  if (std::system(asked.c_str()) != 0 && std::system("mpirun --version > /dev/null 2>&1") == 0) {
-    return true;
-  }
+  const std::string launcher = mpirun() + " --version > /dev/null 2>&1";
+  if (std::system(asked.c_str()) != 0 && std::system(launcher.c_str()) == 0) return true;
   MESSAGE("skipped: this program was built without MPI, or there is no mpirun");
   return false;
 }
@@ -55,7 +60,7 @@ bool mpirun_or_skip() {
 Place ranks(int count) {
   Place place;
   // MPI's own libraries keep memory to the end, which a leak check would count against the program.
-  place.launcher = {"env", "ASAN_OPTIONS=detect_leaks=0", "mpirun", "-np", std::to_string(count)};
+  place.launcher = {"env", "ASAN_OPTIONS=detect_leaks=0", mpirun(), "-np", std::to_string(count)};
   return place;
 }
 

@@ -117,5 +117,6 @@ TEST_CASE("ranks that cannot share a batch are refused with both numbers") {
 
   const Finished flag = w.finish(train_together(w, "flag", 8, {"--bogus"}), ranks(3));
   CHECK(flag.code == 2);
-  CHECK(count_of(flag.err, "skytape: error") == 1);
+  // By one where the launcher then ends the job; MPICH's lets the others speak too.
+  CHECK(count_of(flag.err, "skytape: error: unknown flag --bogus") >= 1);
 }
