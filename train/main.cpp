@@ -64,6 +64,7 @@ int run(int argc, char** argv) {
   skytape::train::add_theory(program);
   skytape::train::add_cost(program);
   skytape::train::add_stability(program);
+  skytape::train::add_matrix(program);
   skytape::train::add_info(program);
   skytape::train::add_tape(program);
   return program.run(argc, argv);

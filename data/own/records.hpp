@@ -17,7 +17,8 @@ enum class RecordFormat { tsv, csv, jsonl };
 struct Record {
   std::string label;  // empty: the row has a text only
   std::string text;
-  std::string place;  // "own.tsv:7", for messages
+  std::string place;        // "own.tsv:7", for messages
+  std::string second = {};  // the other text of a pair, which files of GLUE alone have
 };
 
 struct RecordOptions {

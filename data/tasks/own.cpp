@@ -12,6 +12,7 @@
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/own/glue.hpp"
 #include "data/own/records.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
@@ -26,10 +27,12 @@ namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
 constexpr std::size_t kFewest = 10;        // examples of one file: each split gets one
+constexpr std::size_t kGlueDev = 20;       // of so many examples of GLUE's train one is held out
 constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
 struct Example {
   std::string label, text, place;
+  std::string second = {};  // of a pair
 };
 
 /// All examples, of each split in the order of kSplits.
@@ -37,6 +40,7 @@ struct Own {
   std::array<std::vector<Example>, 3> splits;
   Json sources = Json::array();
   std::string first_label;  // of the first row read, which may be a header's
+  std::string layout;       // of GLUE; empty: the user's own
 };
 
 /// A whole non-negative decimal number, or -1.
@@ -85,9 +89,58 @@ fs::path file_of_split(const fs::path& folder, const std::string& split) {
                   folder.string(), split));
 }
 
+/// The layout of the folder's train split; null: it is none of GLUE's.
+const GlueLayout* glue_layout_in(const fs::path& folder) {
+  const fs::path file =
+      fs::exists(folder / "train.tsv") ? folder / "train.tsv" : folder / "train.tsv.gz";
+  if (!fs::is_regular_file(file)) return nullptr;
+  const auto stream = open_file(file);
+  return glue_layout_of(*stream, file.string());
+}
+
+std::vector<Example> read_glue_file(const fs::path& path, const GlueLayout& layout,
+                                    const PrepareOptions& options, Own& own) {
+  std::vector<Example> examples;
+  const auto stream = open_file(path);
+  HashedStream hashed(*stream);
+  const std::int64_t left_out = read_glue(hashed, path.string(), layout, [&](Record& record) {
+    examples.push_back({std::move(record.label), std::move(record.text), std::move(record.place),
+                        std::move(record.second)});
+  });
+  if (left_out > 0) {
+    warn(options,
+         fmt::format("{}: {} rows without all columns are left out", path.string(), left_out));
+  }
+  own.sources.push_back(hashed.finish(path.filename().string()));
+  return examples;
+}
+
+/// GLUE keeps the labels of its test split.
+Own read_glue_folder(const GlueLayout& layout, const PrepareOptions& options) {
+  Own own;
+  own.layout = layout.name;
+  std::vector<Example> train =
+      read_glue_file(file_of_split(options.from, "train"), layout, options, own);
+  own.splits[2] = read_glue_file(file_of_split(options.from, "dev"), layout, options, own);
+  if (train.size() < kGlueDev || own.splits[2].empty()) {
+    throw DataError(
+        fmt::format("{}: {} examples in train and {} in dev, expected at least {} and 1",
+                    options.from.string(), train.size(), own.splits[2].size(), kGlueDev));
+  }
+  const Permutation order(train.size(), options.data_seed, 2);
+  const std::size_t held_out = train.size() / kGlueDev;
+  for (std::size_t i = 0; i < train.size(); ++i) {
+    own.splits[i < held_out ? 1 : 0].push_back(std::move(train[order(i)]));
+  }
+  return own;
+}
+
 Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptions& options) {
   Own own;
   if (fs::is_directory(options.from)) {
+    if (const GlueLayout* layout = glue_layout_in(options.from)) {
+      return read_glue_folder(*layout, options);
+    }
     std::array<fs::path, 3> files;
     for (std::size_t i = 0; i < 3; ++i) files[i] = file_of_split(options.from, kSplits[i]);
     for (std::size_t i = 0; i < 3; ++i) own.splits[i] = read_file(files[i], choice, options, own);
@@ -180,8 +233,21 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   const auto unit = find_token_unit(choice.kind);
   if (!unit && options.learn_tokens.empty()) return nullptr;
   std::vector<std::string> texts;
-  for (const Example& example : own.splits[0]) texts.push_back(example.text);
+  for (const Example& example : own.splits[0]) {
+    texts.push_back(example.text);
+    if (!example.second.empty()) texts.push_back(example.second);
+  }
   return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts);
+}
+
+/// A text's tokens, or those of a pair: the first, what ends a text, the second.
+std::vector<std::int32_t> encode(const Vocabulary& vocabulary, const Example& example) {
+  std::vector<std::int32_t> tokens = vocabulary.encode(example.text, example.place);
+  if (example.second.empty()) return tokens;
+  if (vocabulary.end_of_text() >= 0) tokens.push_back(vocabulary.end_of_text());
+  const std::vector<std::int32_t> second = vocabulary.encode(example.second, example.place);
+  tokens.insert(tokens.end(), second.begin(), second.end());
+  return tokens;
 }
 
 }  // namespace
@@ -214,9 +280,11 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
     CacheWriter& out = set.split(kSplits[i]);
     for (const Example& example : own.splits[i]) {
       const std::int32_t label = classes.at(example.label);
-      std::size_t length = example.text.size();
+      const std::string text =
+          example.second.empty() ? example.text : example.text + "\t" + example.second;
+      std::size_t length = text.size();
       if (vocabulary) {
-        const std::vector<std::int32_t> tokens = vocabulary->encode(example.text, example.place);
+        const std::vector<std::int32_t> tokens = encode(*vocabulary, example);
         if (tokens.empty()) {
           throw DataError(fmt::format("{}: no token of {} in '{}'", example.place, choice.kind,
                                       printable(example.text)));
@@ -224,7 +292,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
         length = tokens.size();
         out.add(label, std::vector<std::uint16_t>(tokens.begin(), tokens.end()));
       } else {
-        out.add(label, as_bytes(example.text));
+        out.add(label, as_bytes(text));
       }
       longer += static_cast<std::int64_t>(length) > task.max_length;
       ++all;
@@ -233,7 +301,10 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   warn_about_length(task, longer, all, options);
 
   Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
-  if (fs::is_directory(options.from)) {
+  if (!own.layout.empty()) {
+    provenance["splits"] = own.layout + ": test is its dev.tsv, dev a twentieth of train.tsv";
+    provenance["data_seed"] = options.data_seed;
+  } else if (fs::is_directory(options.from)) {
     provenance["splits"] = "the user's";
   } else {
     provenance["data_seed"] = options.data_seed;

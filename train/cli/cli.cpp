@@ -67,6 +67,8 @@ Choices RunFlags::choices() const {
 void SourceFlags::declare(Command& command) {
   command.option("--from", from, "fresh: an untrained model, the default");
   command.option("--run", run, "run folder: its model on the test split of its task");
+  command.option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
+  command.option("--text", text, "file with one text a line");
   command.option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
   command.option("--checkpoint", checkpoint, "of the run: best or last").show_default();
   command.option("--data", data, "folder of prepared data sets; default: the run's");
@@ -81,9 +83,12 @@ void SourceFlags::given(const Command& command) {
 
 InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
   if (static_cast<int>(!from.empty()) + static_cast<int>(!run.empty()) +
-          static_cast<int>(!qkv.empty()) >
+          static_cast<int>(!model.empty()) + static_cast<int>(!qkv.empty()) >
       1) {
-    throw UsageError("give one of --from fresh, --run DIR and --qkv FILE");
+    throw UsageError("give one of --from fresh, --run DIR, --model FOLDER and --qkv FILE");
+  }
+  if (model.empty() != text.empty()) {
+    throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
   }
   if (!from.empty() && from != "fresh") {
     throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
@@ -92,6 +97,7 @@ InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
     throw UsageError(fmt::format("{} has no effect without --run", without_run));
   }
   if (!run.empty()) return run_inputs(run, checkpoint, data);
+  if (!model.empty()) return encoder_inputs(model, text);
   if (!qkv.empty()) return file_inputs(qkv);
   constexpr std::int64_t kUsualLongest = 4096;
   return fresh_inputs(
@@ -152,6 +158,19 @@ std::vector<std::string> method_list(const std::string& text) {
     names.push_back(attention::find(name).name);
   }
   return names;
+}
+
+std::map<std::string, attention::OptionValues> method_options(const std::vector<std::string>& set) {
+  std::map<std::string, attention::OptionValues> options;
+  for (const std::string& entry : set) {
+    const std::size_t equals = entry.find('='), dot = entry.find('.');
+    if (equals == entry.npos || dot == entry.npos || dot > equals) {
+      throw UsageError(fmt::format("--set: expected <method>.<option>=value, got '{}'", entry));
+    }
+    options[entry.substr(0, dot)][entry.substr(dot + 1, equals - dot - 1)] =
+        entry.substr(equals + 1);
+  }
+  return options;
 }
 
 }  // namespace skytape::train

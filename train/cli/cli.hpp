@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "attention/options.hpp"
 #include "train/cli/command_line.hpp"
 #include "train/config/run_config.hpp"
 
@@ -27,6 +29,7 @@ void add_spectrum(CommandLine& program);
 void add_theory(CommandLine& program);
 void add_cost(CommandLine& program);
 void add_stability(CommandLine& program);
+void add_matrix(CommandLine& program);
 void add_info(CommandLine& program);
 void add_tape(CommandLine& program);
 void add_lra(CommandLine& program);
@@ -53,9 +56,10 @@ struct RunFlags {
   [[nodiscard]] Choices choices() const;
 };
 
-/// Where a study's queries, keys and values come from: --from fresh, --run DIR or --qkv FILE.
+/// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
+/// --text FILE, or --qkv FILE.
 struct SourceFlags {
-  std::string from, run, qkv, checkpoint = "best", data;
+  std::string from, run, model, text, qkv, checkpoint = "best", data;
   std::uint64_t seed = 42;
   std::string without_run;  // a flag that only --run would heed
 
@@ -77,5 +81,8 @@ inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positio
 [[nodiscard]] std::vector<std::string> task_list(const std::string& text);
 /// Names of attention methods: a list, or all of the registry for "all". UsageError if unknown.
 [[nodiscard]] std::vector<std::string> method_list(const std::string& text);
+/// "<method>.<option>=value" entries of --set, by method. UsageError for another form.
+[[nodiscard]] std::map<std::string, attention::OptionValues> method_options(
+    const std::vector<std::string>& set);
 
 }  // namespace skytape::train

@@ -114,6 +114,8 @@ constexpr int kUntilWider = 90;  // lines of one width, each with a look of its 
 constexpr int kPanelWidth = 390, kPanelHeight = 300;
 constexpr int kLeft = 85, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
 constexpr int kColourBox = 85;                                   // more at the right of a heat map
+constexpr int kLabel = 45;                                       // an axis' label and its distance
+constexpr int kCell = 14;                                        // of a heat map, at least
 constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8, kTitleLetter = 10;
 constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
 
@@ -124,6 +126,19 @@ bool has_gaps_only(const LinePanel& panel) {
     }
   }
   return true;
+}
+
+/// Whether the names of the columns would run into each other.
+bool names_stand_upright(const HeatMap& map, int plot_width) {
+  std::size_t letters = 0;
+  for (const std::string& name : map.columns) letters += name.size() + 1;
+  return static_cast<int>(letters) * kLetter > plot_width;
+}
+
+std::size_t longest_of(const std::vector<std::string>& names) {
+  std::size_t longest = 0;
+  for (const std::string& name : names) longest = std::max(longest, name.size());
+  return longest;
 }
 
 /// Numbers of five digits touch each other below an axis; in thousands they do not: 12k.
@@ -141,6 +156,7 @@ class Script {
            figure.panels.size(), " panels in ", figure.columns, " columns");
     for (const auto& panel : figure.panels) {
       if (const auto* lines = std::get_if<LinePanel>(&panel)) add_names(*lines);
+      if (const auto* map = std::get_if<HeatMap>(&panel)) make_room(*map);
     }
     const int panels = static_cast<int>(figure.panels.size());
     columns_ = std::min(figure.columns, panels);
@@ -148,10 +164,10 @@ class Script {
     std::size_t longest = 0;
     for (const std::string& name : legend_) longest = std::max(longest, name.size());
     const int legend = legend_.empty() ? 0 : kLegendSample + kLetter * static_cast<int>(longest);
-    width_ = std::max(columns_ * kPanelWidth + legend,
+    width_ = std::max(columns_ * panel_width_ + legend,
                       kTitleLetter * static_cast<int>(figure.title.size()));
     height_ =
-        kTitle + std::max(rows * kPanelHeight, kLegendLine * static_cast<int>(legend_.size() + 1));
+        kTitle + std::max(rows * panel_height_, kLegendLine * static_cast<int>(legend_.size() + 1));
   }
 
   std::string text() {
@@ -207,16 +223,29 @@ class Script {
                        methods ? look.dash : kSolid, 1.5 + look.extra);
   }
 
+  /// Widens all panels until the cells of a heat map, and the names beside them, have room.
+  void make_room(const HeatMap& map) {
+    const int cells_wide = kCell * static_cast<int>(map.columns.size());
+    const int cells_high = kCell * static_cast<int>(map.rows.size());
+    left_ = std::max(left_, kLabel + kLetter * static_cast<int>(longest_of(map.rows)));
+    const int sides = left_ + kRight + kColourBox;
+    panel_width_ = std::max(panel_width_, sides + cells_wide);
+    if (names_stand_upright(map, panel_width_ - sides)) {
+      bottom_ = std::max(bottom_, kLabel + kLetter * static_cast<int>(longest_of(map.columns)));
+    }
+    panel_height_ = std::max(panel_height_, kTop + bottom_ + cells_high);
+  }
+
   /// Puts the plot area of panel `p` in its place.
   void place(int p, int right) {
-    const int left = p % columns_ * kPanelWidth;
-    const int top = height_ - kTitle - p / columns_ * kPanelHeight;
+    const int left = p % columns_ * panel_width_;
+    const int top = height_ - kTitle - p / columns_ * panel_height_;
     const auto x = [&](int pixel) { return static_cast<double>(pixel) / width_; };
     const auto y = [&](int pixel) { return static_cast<double>(pixel) / height_; };
-    line("set lmargin at screen {:.5f}", x(left + kLeft));
-    line("set rmargin at screen {:.5f}", x(left + kPanelWidth - right));
+    line("set lmargin at screen {:.5f}", x(left + left_));
+    line("set rmargin at screen {:.5f}", x(left + panel_width_ - right));
     line("set tmargin at screen {:.5f}", y(top - kTop));
-    line("set bmargin at screen {:.5f}", y(top - kPanelHeight + kBottom));
+    line("set bmargin at screen {:.5f}", y(top - panel_height_ + bottom_));
   }
 
   void axis(const char* name, const Axis& axis, bool thousands = false) {
@@ -259,6 +288,29 @@ class Script {
     return index;
   }
 
+  /// From bright to dark; values of both signs from blue over white to red, as far on both sides.
+  void colours(const HeatMap& map) {
+    double low = 0, high = 0;
+    for (const std::vector<double>& row : map.values) {
+      for (const double value : row) {
+        if (value < low) low = value;
+        if (value > high) high = value;
+      }
+    }
+    const auto end = [](const std::optional<double>& value) {
+      return value ? number(*value) : std::string("*");
+    };
+    const bool nothing = low == 0 && high == 0;
+    if (((low < 0 && high > 0) || nothing) && !map.low && !map.high) {
+      const double most = nothing ? 1 : std::max(-low, high);
+      line("set palette defined (-1 '#2166ac', 0 '#ffffff', 1 '#b2182b')");
+      line("set cbrange [{}:{}]", number(-most), number(most));
+      return;
+    }
+    line("set palette defined (0 '#fde725', 1 '#5ec962', 2 '#21918c', 3 '#3b528b', 4 '#440154')");
+    line("set cbrange [{}:{}]", end(map.low), end(map.high));
+  }
+
   int draw_panel(const HeatMap& map, int p, int index) {
     line("reset");
     place(p, kRight + kColourBox);
@@ -267,7 +319,9 @@ class Script {
     line("set xlabel {}", literal(map.x_label));
     line("set ylabel {}", literal(map.y_label));
     line("set cblabel {}", literal(map.value_label));
-    line("set palette defined (0 '#fde725', 1 '#5ec962', 2 '#21918c', 3 '#3b528b', 4 '#440154')");
+    colours(map);
+    const bool upright = names_stand_upright(map, panel_width_ - left_ - kRight - kColourBox);
+    line("set xtics {}", upright ? "rotate by 90 right" : "norotate");
     const auto tics = [&](const char* name, const std::vector<std::string>& names) {
       std::string list;
       for (std::size_t i = 0; i < names.size(); ++i) {
@@ -288,7 +342,8 @@ class Script {
     line("reset");
     line("unset border");
     line("unset tics");
-    line("set lmargin at screen {:.5f}", static_cast<double>(columns_ * kPanelWidth) / width_);
+    const int left = legend_.empty() ? 0 : columns_ * panel_width_;
+    line("set lmargin at screen {:.5f}", static_cast<double>(left) / width_);
     line("set rmargin at screen 1");
     line("set tmargin at screen {:.5f}", 1 - static_cast<double>(kTitle) / height_);
     line("set bmargin at screen 0");
@@ -305,6 +360,7 @@ class Script {
   const Figure& figure_;
   std::vector<std::string> legend_;  // names of all series, each once
   int columns_ = 1, width_ = 0, height_ = 0;
+  int panel_width_ = kPanelWidth, panel_height_ = kPanelHeight, left_ = kLeft, bottom_ = kBottom;
   std::string text_;
 };
 

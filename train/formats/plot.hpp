@@ -38,12 +38,14 @@ struct LinePanel {
   std::vector<Series> series;
 };
 
-/// A rectangle of coloured cells, the first row at the bottom.
+/// A rectangle of coloured cells, the first row at the bottom. Values of both signs are drawn around
+/// white.
 struct HeatMap {
   std::string title;
   std::string x_label, y_label, value_label;  // with units
   std::vector<std::string> columns, rows;     // names of the cells
   std::vector<std::vector<double>> values;    // [rows][columns]; NaN: an empty cell
+  std::optional<double> low = {}, high = {};  // ends of the colours; none: as the values ask
 };
 
 /// Panels from left to right, then from top to bottom; one legend for all of them at the right.

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "attention/registry.hpp"
+#include "data/files/source.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tensor/random/random.hpp"
 #include "train/config/run_config.hpp"
+#include "train/encoders/texts.hpp"
 #include "train/formats/npy.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/runs/saved_model.hpp"
@@ -33,6 +36,15 @@ std::vector<std::int64_t> usual_lengths(std::int64_t longest) {
   return lengths;
 }
 
+/// Keeps what the attention of every layer sees, as long as `layers` lives.
+void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
+  context.observe = [&layers](int, const attention::Inputs& in, const Tensor& out) {
+    const auto wide = [](const Tensor& x) { return x.to(DType::f64); };
+    layers.push_back(
+        {{wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)}, wide(out)});
+  };
+}
+
 /// What the attention of every layer sees when the model reads the batch's first tower.
 std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batch,
                                  std::uint64_t seed) {
@@ -41,11 +53,7 @@ std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batc
   context.random = {seed, {}};
   const Feed feed = upload(batch, whole(batch), Device::cpu);
   context.fewest_tokens = feed.fewest_tokens;
-  context.observe = [&](int, const attention::Inputs& in, const Tensor& out) {
-    const auto wide = [](const Tensor& x) { return x.to(DType::f64); };
-    layers.push_back(
-        {{wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)}, wide(out)});
-  };
+  keep_in(layers, context);
   Tape tape(Tape::Mode::eval);
   (void)model.encode(tape, feed.input, 0, context);
   return layers;
@@ -183,6 +191,77 @@ InputSource run_inputs(const fs::path& folder, const std::string& checkpoint,
   source.usual_lengths = usual_lengths(source.longest);
   source.layers = saved.config.model.layers;
   const auto reader = std::make_shared<RunReader>(std::move(saved), std::move(split));
+  source.example = [reader](std::int64_t n, std::int64_t index) {
+    return reader->example(n, index);
+  };
+  return source;
+}
+
+// ---- a pre-trained encoder -----------------------------------------------------------------------
+
+namespace {
+
+/// An encoder and the texts of a file, found one after the other.
+class TextReader {
+ public:
+  TextReader(Encoder encoder, const fs::path& file)
+      : encoder_(std::move(encoder)), file_(file.string()), stream_(data::open_file(file)) {}
+
+  std::vector<LayerInputs> example(std::int64_t n, std::int64_t index) {
+    if (n != length_) {
+      length_ = n;
+      texts_.clear();
+      stream_ = data::open_file(file_);
+      lines_.emplace(*stream_, file_, data::kMaxLine);
+    }
+    while (static_cast<std::int64_t>(texts_.size()) <= index && read_line()) continue;
+    if (texts_.empty()) {
+      throw DataError(fmt::format(
+          "{}: no text of {} tokens in it, one a line, its two ends among them", file_, n));
+    }
+    const EncoderText& text = texts_[static_cast<std::size_t>(index) % texts_.size()];
+    std::vector<LayerInputs> layers;
+    nn::StepContext context;
+    keep_in(layers, context);
+    Tape tape(Tape::Mode::eval);
+    (void)encoder_.model->encode(tape, pad_texts(encoder_, {text}, 0, 1, n), context);
+    return layers;
+  }
+
+ private:
+  /// Keeps the next text if it is long enough; false at the file's end.
+  bool read_line() {
+    std::string_view line;
+    if (!lines_->next(line)) return false;
+    const std::string place = fmt::format("{}:{}", file_, lines_->line_number());
+    EncoderText text = read_text(encoder_, std::string(line), place, length_);
+    if (static_cast<std::int64_t>(text.ids.size()) == length_) texts_.push_back(std::move(text));
+    return true;
+  }
+
+  Encoder encoder_;
+  std::string file_;
+  std::unique_ptr<data::ByteStream> stream_;
+  std::optional<data::LineReader> lines_;
+  std::int64_t length_ = 0;         // of the texts that are kept
+  std::vector<EncoderText> texts_;  // with that many tokens
+};
+
+}  // namespace
+
+InputSource encoder_inputs(const fs::path& folder, const fs::path& texts) {
+  Encoder encoder = load_encoder(folder);
+  InputSource source;
+  const std::string name = fs::absolute(folder).lexically_normal().filename().string();
+  source.name = fmt::format("{} on {}", name, texts.filename().string());
+  source.facts = {{"from", "model"},
+                  {"model", name},
+                  {"kind", to_string(encoder.facts.kind)},
+                  {"texts", texts.filename().string()}};
+  source.longest = encoder.facts.longest();
+  source.usual_lengths = usual_lengths(source.longest);
+  source.layers = encoder.facts.model.layers;
+  const auto reader = std::make_shared<TextReader>(std::move(encoder), texts);
   source.example = [reader](std::int64_t n, std::int64_t index) {
     return reader->example(n, index);
   };

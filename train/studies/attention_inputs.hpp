@@ -1,5 +1,5 @@
 // Queries, keys and values for studies of attention: of a fresh model, of a trained run on its own
-// data, or from a file.
+// data, of a pre-trained encoder on texts, or from a file.
 //
 // Letters: H heads, N positions, D head width.
 #pragma once
@@ -55,6 +55,12 @@ void check_length(const InputSource& source, std::int64_t n);
 [[nodiscard]] InputSource run_inputs(const std::filesystem::path& folder,
                                      const std::string& checkpoint,
                                      const std::filesystem::path& data_root);
+
+/// A pre-trained encoder on a file with one text a line, in the file's order; its two ends are among
+/// the n tokens, longer texts are cut, shorter ones passed over. DataError if there is no encoder or
+/// no file, or where a text is no UTF-8.
+[[nodiscard]] InputSource encoder_inputs(const std::filesystem::path& folder,
+                                         const std::filesystem::path& texts);
 
 /// "FILE.safetensors" with the tensors q, k and v, or "Q.npy,K.npy,V.npy": each [B, H, N, D],
 /// [H, N, D] or [N, D], not scaled; example b is batch entry b. DataError names what does not fit.

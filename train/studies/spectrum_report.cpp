@@ -13,8 +13,75 @@ using data::Json;
 
 constexpr double kMost = 0.9;  // share of the spectrum that the table's ranks reach
 
+constexpr std::int64_t kAllHeads = -1;  // number of the "head" that stands for all of a layer
+constexpr std::size_t kMostLines = 24;  // of a figure; more heads are drawn as means of layers
+
 std::string head_name(const HeadSpectrum& s) {
+  if (s.head == kAllHeads) return fmt::format("layer {}, mean of heads", s.layer);
   return fmt::format("layer {} head {}", s.layer, s.head);
+}
+
+/// What figures draw as lines, and their shares, as means over the heads of each layer.
+std::vector<HeadSpectrum> means_of_layers(const std::vector<HeadSpectrum>& heads) {
+  std::vector<HeadSpectrum> means;
+  for (const HeadSpectrum& s : heads) {
+    if (means.empty() || means.back().layer != s.layer) {
+      means.emplace_back();
+      means.back().layer = s.layer;
+      means.back().head = kAllHeads;
+    }
+    HeadSpectrum& mean = means.back();
+    const double share = 1 / static_cast<double>(std::count_if(heads.begin(), heads.end(),
+                                                               [&](const HeadSpectrum& other) {
+                                                                 return other.layer == s.layer;
+                                                               }));
+    const auto add = [share](auto& sum, const auto& values) {
+      for (std::size_t i = 0; i < values.size(); ++i) sum[i] += share * values[i];
+    };
+    mean.output.resize(s.output.size());
+    mean.softmax.cumulative.resize(s.softmax.cumulative.size());
+    mean.kernelized.cumulative.resize(s.kernelized.cumulative.size());
+    mean.leverage.resize(s.leverage.size());
+    add(mean.output, s.output);
+    add(mean.softmax.cumulative, s.softmax.cumulative);
+    add(mean.kernelized.cumulative, s.kernelized.cumulative);
+    add(mean.dimension, s.dimension);
+    add(mean.leverage, s.leverage);
+  }
+  return means;
+}
+
+/// Linformer's comparison: which layers have much of their spectrum in few singular values.
+Table layer_table(const std::vector<HeadSpectrum>& heads) {
+  Table table{"layers",
+              "Cumulative spectra of attention matrices by layer: means over the heads",
+              {{"layer", "{:.0f}"},
+               {"softmax: share at n/4", "{:.4f}"},
+               {"of its heads"},
+               {"90 % rank", "{:.0f}"},
+               {"kernelized: share at n/4", "{:.4f}"},
+               {"of its heads"},
+               {"90 % rank", "{:.0f}"}},
+              {},
+              {}};
+  for (const HeadSpectrum& mean : means_of_layers(heads)) {
+    const auto range = [&](MatrixSpectrum HeadSpectrum::*matrix) {
+      double low = 1, high = 0;
+      for (const HeadSpectrum& s : heads) {
+        if (s.layer != mean.layer) continue;
+        low = std::min(low, share_at_quarter(s.*matrix));
+        high = std::max(high, share_at_quarter(s.*matrix));
+      }
+      return fmt::format("{:.2f}..{:.2f}", low, high);
+    };
+    const auto rank = [](const MatrixSpectrum& m) {
+      return static_cast<double>(rank_at(m, kMost));
+    };
+    table.add({static_cast<double>(mean.layer), share_at_quarter(mean.softmax),
+               range(&HeadSpectrum::softmax), rank(mean.softmax), share_at_quarter(mean.kernelized),
+               range(&HeadSpectrum::kernelized), rank(mean.kernelized)});
+  }
+  return table;
 }
 
 /// Values over their first, which is the largest.
@@ -76,7 +143,7 @@ std::vector<Table> tables(const std::vector<HeadSpectrum>& heads) {
     row.insert(row.end(), {s.landmarks, s.shifted, s.scaled});
     theory.add(std::move(row));
   }
-  return {std::move(spectra), std::move(theory)};
+  return {layer_table(heads), std::move(spectra), std::move(theory)};
 }
 
 Json to_json(const std::vector<HeadSpectrum>& heads) {
@@ -149,28 +216,30 @@ HeatMap heat_map(const std::vector<HeadSpectrum>& heads, const std::string& titl
   return map;
 }
 
-Figure attention_figure(const std::vector<HeadSpectrum>& heads, const std::string& source) {
+/// `lines` are the heads, or the means of layers where there are many heads.
+Figure attention_figure(const std::vector<HeadSpectrum>& heads,
+                        const std::vector<HeadSpectrum>& lines, const std::string& source) {
   const std::size_t n = heads.front().softmax.cumulative.size();
   Figure figure{"attention-spectrum", "Spectra of attention matrices: " + source, {}, 2};
   const Axis x{fmt::format("index of {} singular values", n), Scale::linear, {}, {}};
   const Axis y{"cumulative share (1)", Scale::linear, 0, 1};
   const std::string at = fmt::format(" matrix: share at index {}", std::max<std::size_t>(1, n / 4));
-  figure.panels = {panel(heads, "softmax matrix", x, y,
+  figure.panels = {panel(lines, "softmax matrix", x, y,
                          [](const HeadSpectrum& s) { return s.softmax.cumulative; }),
                    heat_map(heads, "softmax" + at, &HeadSpectrum::softmax),
-                   panel(heads, "kernelized matrix", x, y,
+                   panel(lines, "kernelized matrix", x, y,
                          [](const HeadSpectrum& s) { return s.kernelized.cumulative; }),
                    heat_map(heads, "kernelized" + at, &HeadSpectrum::kernelized)};
   return figure;
 }
 
-Figure theory_figure(const std::vector<HeadSpectrum>& heads, const std::string& source) {
+Figure theory_figure(const std::vector<HeadSpectrum>& lines, const std::string& source) {
   Figure figure{"kernel-theory", "Kernel matrix of queries and keys: " + source, {}, 2};
   LinePanel dimension{"statistical dimension",
                       {"lambda (share of the matrix's norm)", Scale::log10, {}, {}},
                       {"statistical dimension (count)", Scale::log10, {}, {}},
                       {}};
-  for (const HeadSpectrum& s : heads) {
+  for (const HeadSpectrum& s : lines) {
     dimension.series.push_back({head_name(s),
                                 {kRidges.begin(), kRidges.end()},
                                 {s.dimension.begin(), s.dimension.end()},
@@ -178,7 +247,7 @@ Figure theory_figure(const std::vector<HeadSpectrum>& heads, const std::string& 
   }
   figure.panels = {
       dimension,
-      panel(heads, fmt::format("leverage scores, lambda = {:g}", kRidges[kLeverageRidge]),
+      panel(lines, fmt::format("leverage scores, lambda = {:g}", kRidges[kLeverageRidge]),
             {"rank among queries and keys", Scale::log10, {}, {}},
             {"leverage score (1)", Scale::log10, {}, {}},
             [](const HeadSpectrum& s) { return s.leverage; })};
@@ -188,18 +257,23 @@ Figure theory_figure(const std::vector<HeadSpectrum>& heads, const std::string& 
 }  // namespace
 
 std::vector<Figure> figures(const std::vector<HeadSpectrum>& heads, const std::string& source) {
+  const bool many = heads.size() > kMostLines;
+  const std::vector<HeadSpectrum> lines = many ? means_of_layers(heads) : heads;
   Figure output{"output-spectrum", "Singular values of attention outputs: " + source, {}, 2};
-  for (std::int64_t layer = 0; layer <= heads.back().layer; ++layer) {
+  const auto add = [&](const std::string& title, const std::vector<HeadSpectrum>& some) {
+    output.panels.emplace_back(panel(some, title, {"index", Scale::linear, {}, {}},
+                                     {"singular value (share of first)", Scale::log10, {}, {}},
+                                     [](const HeadSpectrum& s) { return over_first(s.output); }));
+  };
+  if (many) add("layers", lines);
+  for (std::int64_t layer = 0; !many && layer <= heads.back().layer; ++layer) {
     std::vector<HeadSpectrum> some;
     for (const HeadSpectrum& s : heads) {
       if (s.layer == layer) some.push_back(s);
     }
-    output.panels.emplace_back(panel(some, fmt::format("layer {}", layer),
-                                     {"index", Scale::linear, {}, {}},
-                                     {"singular value (share of first)", Scale::log10, {}, {}},
-                                     [](const HeadSpectrum& s) { return over_first(s.output); }));
+    add(fmt::format("layer {}", layer), some);
   }
-  return {output, attention_figure(heads, source), theory_figure(heads, source)};
+  return {output, attention_figure(heads, lines, source), theory_figure(lines, source)};
 }
 
 }  // namespace skytape::train

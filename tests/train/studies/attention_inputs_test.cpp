@@ -1,11 +1,14 @@
 #include "train/studies/attention_inputs.hpp"
 
 #include <cmath>
+#include <filesystem>
 
+#include "data/tokenisers/unicode.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
+#include "train/encoders/texts.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/studies/exact_attention.hpp"
 
@@ -135,6 +138,50 @@ TEST_CASE("files without q, with other shapes or values, and other names are ref
     CHECK(has(error_of<UsageError>([&] { (void)file_inputs(names); }), "Q.npy,K.npy,V.npy"));
   }
   CHECK(has(error_of<DataError>([&] { (void)file_inputs("none.safetensors"); }), "none"));
+}
+
+TEST_CASE("an encoder's inputs are those of its texts, in the file's order, short ones left out") {
+  if (!data::knows_unicode()) {
+    MESSAGE("skipped: built without utf8proc");
+    return;
+  }
+  const Folder folder;
+  const std::string lines[] = {"short", "the river follows the valley for many miles",
+                               "a second text that is longer than eight tokens, too"};
+  folder.write("texts.txt", lines[0] + "\n" + lines[1] + "\n" + lines[2] + "\n");
+  const std::filesystem::path model = "tests/goldens/encoders/bert",
+                              file = folder.path() / "texts.txt";
+  const InputSource source = encoder_inputs(model, file);
+  CHECK(source.has_x);
+  CHECK(source.name == "bert on texts.txt");
+
+  const Encoder encoder = load_encoder(model);
+  REQUIRE(source.layers == encoder.facts.model.layers);
+  const EncoderText second = read_text(encoder, lines[2], "x", 8);
+  std::vector<Tensor> q;  // of each layer
+  nn::StepContext step;
+  step.observe = [&](int, const attention::Inputs& in, const Tensor&) { q.push_back(in.q); };
+  Tape tape(Tape::Mode::eval);
+  (void)encoder.model->encode(tape, pad_texts(encoder, {second}, 0, 1, 8), step);
+  const std::vector<LayerInputs> layers = source.example(8, 1);
+  REQUIRE(layers.size() == q.size());
+  for (std::size_t l = 0; l < q.size(); ++l) {
+    CHECK(largest_difference(layers[l].in.q, q[l]) == 0);
+    CHECK(layers[l].in.x.shape() == Shape{1, 8, encoder.facts.model.width});
+    const Tensor p = attention_matrix("softmax", layers[l].in, 0);  // [8, 8]
+    CHECK(largest_difference(tensor::matmul(p, layers[l].in.v[0][0]), layers[l].out[0][0]) < 1e-5);
+  }
+  // Two texts are long enough; the third begins again.
+  CHECK(largest_difference(source.example(8, 2)[0].in.q, source.example(8, 0)[0].in.q) == 0);
+  CHECK(largest_difference(source.example(8, 1)[0].in.q, source.example(8, 0)[0].in.q) > 0);
+  CHECK(has(error_of<DataError>([&] { (void)source.example(20, 0); }), "no text of 20 tokens"));
+  CHECK(has(error_of<DataError>([&] { (void)encoder_inputs(model, folder.path() / "none"); }),
+            "none"));
+  CHECK(
+      has(error_of<DataError>([&] { (void)encoder_inputs(folder.path(), file); }), "config.json"));
+  folder.write("broken.txt", "good text of several words, I say\n\xff\xfe\n");
+  const InputSource broken = encoder_inputs(model, folder.path() / "broken.txt");
+  CHECK(has(error_of<DataError>([&] { (void)broken.example(6, 1); }), "broken.txt:2"));
 }
 
 TEST_CASE("lengths and layers that a source does not have are refused") {

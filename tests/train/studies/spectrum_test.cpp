@@ -116,9 +116,33 @@ TEST_CASE("the figures show each layer, head and matrix") {
   CHECK(map.values.size() == 2);
   CHECK(map.values[1][0] == share_at_quarter(heads[2].softmax));
   const std::vector<Table> shown = tables(heads);
-  REQUIRE(shown.size() == 2);
-  CHECK(shown[0].title.find("n = 24") != std::string::npos);
-  CHECK(shown[0].rows.size() == heads.size());
-  CHECK(shown[0].rows[3][4].number == share_at_quarter(heads[3].softmax));
-  CHECK(shown[1].rows[2].back().number == heads[2].scaled);
+  REQUIRE(shown.size() == 3);
+  REQUIRE(shown[0].rows.size() == 2);  // layers
+  CHECK(
+      shown[0].rows[1][1].number ==
+      doctest::Approx((share_at_quarter(heads[2].softmax) + share_at_quarter(heads[3].softmax)) / 2)
+          .epsilon(1e-12));
+  CHECK(shown[1].title.find("n = 24") != std::string::npos);
+  CHECK(shown[1].rows.size() == heads.size());
+  CHECK(shown[1].rows[3][4].number == share_at_quarter(heads[3].softmax));
+  CHECK(shown[2].rows[2].back().number == heads[2].scaled);
+}
+
+TEST_CASE("many heads are drawn as means of their layers, but each in the heat map") {
+  const std::vector<HeadSpectrum> some = run_spectrum(normal_source(), small());
+  std::vector<HeadSpectrum> heads;
+  for (std::int64_t layer = 0; layer < 2; ++layer) {
+    for (std::int64_t head = 0; head < 13; ++head) {
+      heads.push_back(some[static_cast<std::size_t>(2 * layer + head % 2)]);
+      heads.back().head = head;
+    }
+  }
+  const std::vector<Figure> drawn = figures(heads, "a test");
+  REQUIRE(drawn[0].panels.size() == 1);
+  const auto& cumulative = std::get<LinePanel>(drawn[1].panels[0]);
+  REQUIRE(cumulative.series.size() == 2);  // layers
+  CHECK(cumulative.series[1].name == "layer 1, mean of heads");
+  const double even = some[2].softmax.cumulative[5], odd = some[3].softmax.cumulative[5];
+  CHECK(cumulative.series[1].y[5] == doctest::Approx((7 * even + 6 * odd) / 13).epsilon(1e-12));
+  CHECK(std::get<HeatMap>(drawn[1].panels[1]).columns.size() == 13);
 }

@@ -21,20 +21,6 @@ struct ApproxFlags {
   std::vector<std::string> set;
 };
 
-/// "<method>.<option>=value" entries, by method.
-std::map<std::string, attention::OptionValues> method_options(const std::vector<std::string>& set) {
-  std::map<std::string, attention::OptionValues> options;
-  for (const std::string& entry : set) {
-    const std::size_t equals = entry.find('='), dot = entry.find('.');
-    if (equals == entry.npos || dot == entry.npos || dot > equals) {
-      throw UsageError(fmt::format("--set: expected <method>.<option>=value, got '{}'", entry));
-    }
-    options[entry.substr(0, dot)][entry.substr(dot + 1, equals - dot - 1)] =
-        entry.substr(equals + 1);
-  }
-  return options;
-}
-
 int run(const ApproxFlags& flags) {
   set_threads(flags.threads);
   ApproxOptions options;

@@ -13,9 +13,10 @@ namespace skytape::train {
 namespace {
 
 struct TheoryFlags {
-  std::string statements = "all", out;
-  std::int64_t seeds = 20;
+  std::string statements = "all", out, model, text;
+  std::int64_t seeds = 20, layer = 0;
   std::uint64_t seed = 42;
+  std::string without_model, with_model;  // flags given that only one of the two would heed
   TheorySizes sizes;
 };
 
@@ -34,14 +35,40 @@ std::vector<Statement> chosen(const std::string& list) {
   return some;
 }
 
+/// Random numbers, or those of the encoder, which `experiment` then names.
+TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
+  if (flags.model.empty() != flags.text.empty()) {
+    throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
+  }
+  if (flags.model.empty()) {
+    if (!flags.with_model.empty()) {
+      throw UsageError(fmt::format("{} has no effect without --model", flags.with_model));
+    }
+    experiment.note("deviation", flags.sizes.deviation);
+    return flags.sizes;
+  }
+  if (!flags.without_model.empty()) {
+    throw UsageError(fmt::format("{} has no effect with --model", flags.without_model));
+  }
+  if (flags.sizes.n < kFewestReal) {
+    throw UsageError(
+        fmt::format("--n: expected at least {} with --model, got {}", kFewestReal, flags.sizes.n));
+  }
+  const InputSource source = encoder_inputs(flags.model, flags.text);
+  experiment.note("source", source.facts);
+  experiment.note("layer", check_layer(source, flags.layer));
+  fmt::print("{}\n\n", source.name);
+  return real_sizes(source, flags.layer, flags.sizes.n, flags.seed);
+}
+
 int run(const TheoryFlags& flags) {
   set_threads(1);  // the sizes are too small to share
   const std::vector<Statement> statements = chosen(flags.statements);
-  const std::vector<Verdict> verdicts = check(statements, flags.sizes, flags.seed, flags.seeds);
   Experiment experiment("theory", flags.out);
-  experiment.note("n", flags.sizes.n);
-  experiment.note("width", flags.sizes.width);
-  experiment.note("deviation", flags.sizes.deviation);
+  const TheorySizes sizes = sizes_of(flags, experiment);
+  const std::vector<Verdict> verdicts = check(statements, sizes, flags.seed, flags.seeds);
+  experiment.note("n", sizes.n);
+  experiment.note("width", sizes.width);
   experiment.note("seed", flags.seed);
   experiment.note("seeds", flags.seeds);
   experiment.add(to_table(verdicts));
@@ -71,8 +98,19 @@ void add_theory(CommandLine& program) {
               "of queries, keys and values; a fresh model has about 0.2")
       .real_range(0.001, 100.0)
       .show_default();
+  command.option("--model", flags->model,
+                 "folder of a BERT or RoBERTa encoder, whose queries, keys and values are taken; a "
+                 "seed stands for a text and a head");
+  command.option("--text", flags->text, "file with one text a line");
+  command.option("--layer", flags->layer, "of the encoder; -1: the last").show_default();
   command.option("--out", flags->out, "folder for JSON and Markdown");
-  command.runs([flags] { return run(*flags); });
+  command.runs([command, flags] {
+    for (const char* flag : {"--width", "--deviation"}) {
+      if (command.given(flag)) flags->without_model = flag;
+    }
+    if (command.given("--layer")) flags->with_model = "--layer";
+    return run(*flags);
+  });
 }
 
 }  // namespace skytape::train

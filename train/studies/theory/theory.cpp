@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
@@ -103,6 +104,35 @@ Table to_table(std::span<const Verdict> verdicts) {
     last = &s;
   }
   return table;
+}
+
+TheorySizes real_sizes(const InputSource& source, std::int64_t layer, std::int64_t n,
+                       std::uint64_t first_seed) {
+  const auto place = static_cast<std::size_t>(check_layer(source, layer));
+  check_length(source, n);
+  TheorySizes sizes;
+  sizes.n = n;
+  sizes.width = source.example(n, 0)[place].in.q.size(3);
+  // Statements ask for the arrays of a seed one after the other.
+  struct Last {
+    std::int64_t index = -1;
+    attention::Inputs in;
+  };
+  sizes.real = [source, place, n, first_seed, last = std::make_shared<Last>()](
+                   std::uint64_t seed, std::uint64_t which) {
+    const auto index = static_cast<std::int64_t>(seed - first_seed);
+    if (last->index != index) *last = {index, source.example(n, index)[place].in};
+    const Tensor& x = which == 1 ? last->in.q : which == 2 ? last->in.k : last->in.v;
+    return x[0][index % x.size(1)];  // [N, D]
+  };
+  return sizes;
+}
+
+Tensor theory_rows(std::int64_t rows, const TheorySizes& sizes, std::uint64_t seed,
+                   std::uint64_t which) {
+  if (!sizes.real) return theory_numbers({rows, sizes.width}, sizes, seed, which);
+  ENSURE(rows <= sizes.n, "theory: expected at most ", sizes.n, " real rows, got ", rows);
+  return sizes.real(seed, which).slice(0, rows);
 }
 
 Tensor theory_numbers(const Shape& shape, const TheorySizes& sizes, std::uint64_t seed,

@@ -15,15 +15,26 @@
 
 #include "tensor/core/tensor.hpp"
 #include "train/formats/table.hpp"
+#include "train/studies/attention_inputs.hpp"
 
 namespace skytape::train {
 
-/// Sizes and spread of the random queries, keys and values that statements are tried on.
+/// Sizes and spread of the random queries, keys and values that statements are tried on, or where
+/// real ones come from.
 struct TheorySizes {
   std::int64_t n = 128;     // queries and keys
   std::int64_t width = 32;  // of a head (p)
   double deviation = 0.5;   // of every entry of Q, K and V
+  /// Real ones, f64[n, p]: which = 1 (Q), 2 (K), 3 (V); empty: random ones.
+  std::function<Tensor(std::uint64_t seed, std::uint64_t which)> real = {};
 };
+
+/// The attention of one layer of a source on texts of n tokens: seed first_seed + i stands for text
+/// i, and for its head i mod H. UsageError for a layer or a length that the source does not have.
+[[nodiscard]] TheorySizes real_sizes(const InputSource& source, std::int64_t layer, std::int64_t n,
+                                     std::uint64_t first_seed);
+/// With real numbers some statements take so many queries.
+inline constexpr std::int64_t kFewestReal = 64;
 
 /// One measurement and its bound. A statement may have several cases, always in the same order.
 struct Trial {
@@ -75,6 +86,10 @@ struct Verdict {
 [[nodiscard]] bool all_hold(std::span<const Verdict> verdicts);
 
 [[nodiscard]] Table to_table(std::span<const Verdict> verdicts);
+
+/// The first rows of Q (which = 1), K (2) or V (3): f64[rows, p].
+[[nodiscard]] Tensor theory_rows(std::int64_t rows, const TheorySizes& sizes, std::uint64_t seed,
+                                 std::uint64_t which);
 
 /// Normal numbers of the statement's deviation, f64: which = 1 (Q), 2 (K), 3 (V), … tell arrays of
 /// one seed apart.

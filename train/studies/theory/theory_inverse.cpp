@@ -6,13 +6,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/inverse/iterative_inverse.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
 #include "train/studies/theory/theory.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
@@ -43,12 +47,21 @@ double largest_column_sum(const Tensor& m) {
   return tensor::max(tensor::sum(m, 2), 2).first.item();
 }
 
-/// Landmarks' kernel matrix: [1, 1, d, d].
+/// Landmarks' kernel matrix: [1, 1, d, d]. Real landmarks are queries and keys, half of each, and
+/// have the deviation that they have.
 Tensor landmark_kernel(std::int64_t d, double deviation, const TheorySizes& sizes,
                        std::uint64_t seed) {
-  TheorySizes spread = sizes;
-  spread.deviation = deviation * std::pow(static_cast<double>(sizes.width), -0.25);
-  const Tensor w = theory_numbers({1, 1, d, sizes.width}, spread, seed, 1);
+  const double scale = std::pow(static_cast<double>(sizes.width), -0.25);
+  Tensor w;  // [1, 1, d, p]
+  if (sizes.real) {
+    const std::array<Tensor, 2> halves = {theory_rows(d / 2, sizes, seed, 1),
+                                          theory_rows(d - d / 2, sizes, seed, 2)};
+    w = tensor::affine(tensor::concat(halves, 0), scale).reshape({1, 1, d, sizes.width});
+  } else {
+    TheorySizes spread = sizes;
+    spread.deviation = deviation * scale;
+    w = theory_numbers({1, 1, d, sizes.width}, spread, seed, 1);
+  }
   return attention::kernel_matrix(attention::Kernel::gaussian, w, w);
 }
 
@@ -84,14 +97,18 @@ std::vector<Trial> six_steps(const TheorySizes& sizes, std::uint64_t seed) {
   constexpr std::int64_t kLandmarks = 128, kSteps = 6;
   constexpr double kGamma = 0.1, kInverted = 1e-2;
   std::vector<Trial> trials;
-  for (const double deviation : {0.2, 0.5, 1.0}) {
+  const std::vector<double> deviations =
+      sizes.real ? std::vector<double>{sizes.deviation} : std::vector<double>{0.2, 0.5, 1.0};
+  for (const double deviation : deviations) {
     const Tensor m =
         attention::shifted_identity(landmark_kernel(kLandmarks, deviation, sizes, seed), 1, kGamma);
     const Tensor r = tensor::unary(tensor::Unary::reciprocal,
                                    tensor::unary(tensor::Unary::sqrt, tensor::sum(m, 3)));
     const Tensor m_hat = tensor::multiply(tensor::multiply(m, r.reshape({1, 1, kLandmarks, 1})),
                                           r.reshape({1, 1, 1, kLandmarks}));
-    trials.push_back({fmt::format("deviation {}", deviation), residual(m_hat, kSteps), kInverted});
+    const std::string at =
+        sizes.real ? "queries and keys as they are" : fmt::format("deviation {}", deviation);
+    trials.push_back({at, residual(m_hat, kSteps), kInverted});
   }
   return trials;
 }

@@ -34,7 +34,13 @@ constexpr double kFailure = 0.1;     // delta of the statements that hold with a
 
 /// The stacked rows: [1, 1, 2 n, p].
 Tensor stacked(const TheorySizes& sizes, std::uint64_t seed) {
-  const Tensor x = theory_numbers({1, 1, 2 * sizes.n, sizes.width}, sizes, seed, 1);
+  Tensor x;
+  if (sizes.real) {
+    const std::array<Tensor, 2> halves = {sizes.real(seed, 1), sizes.real(seed, 2)};
+    x = tensor::concat(halves, 0).reshape({1, 1, 2 * sizes.n, sizes.width});
+  } else {
+    x = theory_numbers({1, 1, 2 * sizes.n, sizes.width}, sizes, seed, 1);
+  }
   return tensor::affine(x, std::pow(static_cast<double>(sizes.width), -0.25));
 }
 
@@ -197,9 +203,10 @@ Statement kernelized_identity(double norm_weight) {
   s.measured = "relative Frobenius distance";
   s.try_once = [norm_weight](const TheorySizes& sizes, std::uint64_t seed) {
     const Shape shape{1, 1, sizes.n, sizes.width};
-    const Tensor q = theory_numbers(shape, sizes, seed, 1),
-                 k = theory_numbers(shape, sizes, seed, 2),
-                 v = theory_numbers(shape, sizes, seed, 3);
+    const auto rows = [&](std::uint64_t which) {
+      return theory_rows(sizes.n, sizes, seed, which).reshape(shape);
+    };
+    const Tensor q = rows(1), k = rows(2), v = rows(3);
     const double scale = 1 / std::sqrt(static_cast<double>(sizes.width));
     const auto factor = [&](const Tensor& x, const Shape& as) {  // exp(-weight |x|^2 / sqrt p)
       const Tensor norms = tensor::affine(tensor::row_dot(x, x), -norm_weight * scale);

@@ -11,6 +11,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/softmax.hpp"
+#include "tensor/movement/layout.hpp"
 #include "train/studies/theory/theory.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
@@ -109,17 +110,22 @@ std::vector<Trial> products(const TheorySizes& sizes, std::uint64_t seed, bool r
 
 /// P: [n, n].
 Tensor attention_matrix(const TheorySizes& sizes, std::int64_t n, std::uint64_t seed) {
-  const Tensor q = theory_numbers({n, sizes.width}, sizes, seed, 1),
-               k = theory_numbers({n, sizes.width}, sizes, seed, 2);
+  const Tensor q = theory_rows(n, sizes, seed, 1), k = theory_rows(n, sizes, seed, 2);
   const double scale = 1 / std::sqrt(static_cast<double>(sizes.width));
   return tensor::softmax(tensor::affine(tensor::matmul(q, k, Op::none, Op::transpose), scale));
+}
+
+/// w, what P is multiplied by: [n, 1].
+Tensor value_column(const TheorySizes& sizes, std::int64_t n, std::uint64_t seed) {
+  if (!sizes.real) return theory_numbers({n, 1}, sizes, seed, 3);
+  return tensor::narrow(theory_rows(n, sizes, seed, 3), 1, 0, 1);
 }
 
 /// Theorem 1's k rows: |P R^T R w - P w| <= e |P w|, as printed, or <= e |P|_F |w|, what the rows'
 /// products give. The left side over the norm on the right, so that the bound is e.
 std::vector<Trial> matrix_error(const TheorySizes& sizes, std::uint64_t seed, bool relative) {
   const Tensor p = attention_matrix(sizes, sizes.n, seed);
-  const Tensor w = theory_numbers({sizes.n, 1}, sizes, seed, 3);
+  const Tensor w = value_column(sizes, sizes.n, seed);
   const auto k = static_cast<std::int64_t>(std::ceil(rows_of_theorem(sizes.n)));
   const Tensor r = projection(sizes.n, k, sizes, seed);
   const Tensor exact = tensor::matmul(p, w);  // [n, 1]
@@ -134,8 +140,9 @@ std::vector<Trial> matrix_error(const TheorySizes& sizes, std::uint64_t seed, bo
 std::vector<Trial> rank_needed(const TheorySizes& sizes, std::uint64_t seed) {
   std::vector<Trial> trials;
   for (const std::int64_t n : {std::int64_t{64}, std::int64_t{128}, std::int64_t{256}}) {
+    if (sizes.real && n > sizes.n) break;
     const Tensor p = attention_matrix(sizes, n, seed);
-    const Tensor w = theory_numbers({n, 1}, sizes, seed, 3);
+    const Tensor w = value_column(sizes, n, seed);
     const auto most = static_cast<std::int64_t>(std::ceil(rows_of_theorem(n)));
     const Tensor r = projection(n, most, sizes, seed);
     const Tensor pr = tensor::matmul(p, r), rw = tensor::matmul(r, w, Op::transpose);

@@ -35,9 +35,8 @@ struct Attention {
 };
 
 Attention make_attention(const TheorySizes& sizes, std::uint64_t seed) {
-  const Shape shape{sizes.n, sizes.width};
-  const Tensor q = theory_numbers(shape, sizes, seed, 1), k = theory_numbers(shape, sizes, seed, 2),
-               v = theory_numbers(shape, sizes, seed, 3);
+  const Tensor q = theory_rows(sizes.n, sizes, seed, 1), k = theory_rows(sizes.n, sizes, seed, 2),
+               v = theory_rows(sizes.n, sizes, seed, 3);
   const double scale = 1 / std::sqrt(static_cast<double>(sizes.width));
   const Tensor b =
       tensor::softmax(tensor::affine(tensor::matmul(q, k, Op::none, Op::transpose), scale));

@@ -7,13 +7,14 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
+#include "tests/train/studies/study_sources.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
 
 namespace {
 
-constexpr TheorySizes kSmall{48, 16, 0.5};
+const TheorySizes kSmall{48, 16, 0.5};
 
 /// A statement whose seeds measure what `numbers` says.
 Statement scripted(std::vector<double> numbers, double bound, double allowed = 0) {
@@ -107,6 +108,27 @@ TEST_CASE("the same seeds give the same table, other seeds another") {
   };
   CHECK(table(1) == table(1));
   CHECK(table(1) != table(2));
+}
+
+TEST_CASE("with real attention a seed stands for a text and one of its heads") {
+  const OneThread one_thread;
+  const InputSource source = test::normal_source(0.5);
+  const TheorySizes sizes = real_sizes(source, 1, 64, 10);
+  CHECK(sizes.width == 8);
+  const attention::Inputs in = source.example(64, 3)[1].in;  // text 3, and of two heads the second
+  const auto same = [](const Tensor& a, const Tensor& b) { return a.to_vector() == b.to_vector(); };
+  CHECK(same(theory_rows(64, sizes, 13, 1), in.q[0][1]));
+  CHECK(same(theory_rows(64, sizes, 13, 2), in.k[0][1]));
+  CHECK(same(theory_rows(20, sizes, 13, 3), in.v[0][1].slice(0, 20)));
+  for (const Statement& statement : theory_statements()) {
+    CAPTURE(statement.name);
+    const std::vector<Statement> one = {statement};
+    const std::vector<Verdict> verdicts = check(one, sizes, 10, 1);
+    if (statement.must_hold) CHECK(all_hold(verdicts));
+  }
+  CHECK(data::synthetic::error_of<UsageError>([&] {
+          (void)real_sizes(source, 2, 64, 0);
+        }).find("--layer") != std::string::npos);
 }
 
 TEST_CASE("theory fails where a statement breaks, and refuses unknown ones") {
