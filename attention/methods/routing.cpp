@@ -27,7 +27,6 @@
 //
 // Shapes: B batch, H heads, N tokens, n nominal tokens, D head width, C centroids, w places of a
 // cluster (at most N), P = C w slots.
-#include <array>
 #include <cmath>
 #include <limits>
 

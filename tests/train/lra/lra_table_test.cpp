@@ -89,6 +89,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
   const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
   const std::string text = to_markdown(table);
   CAPTURE(text);
+  CHECK(text.find("Long Range Arena paper: larger models") != std::string::npos);
   CHECK(line_of(text, "| attention") == "| attention | source | listops | text |");
   CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 36.2 | 66.2 |");
   CHECK(line_of(text, "| skyformer | skytape") ==
