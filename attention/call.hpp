@@ -79,6 +79,8 @@ struct Gradients {
   std::vector<Tensor> parameters;
   Tensor dx = {};      // [B, N, E]
   Tensor dstate = {};  // [B, ..], of the state that came in
+  /// No gradients: what a training call adds to the sums of Method::averages(), in their order.
+  std::vector<Tensor> sums = {};
 };
 
 /// Output of a call and the function that differentiates it; the closure holds what was saved.

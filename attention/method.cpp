@@ -66,13 +66,15 @@ void check_inputs(const Inputs& in) {
 /// The value of an input that may be absent.
 Tensor value_of(Var x) { return x.defined() ? x.value() : Tensor(); }
 
-/// Gradients in the order of a node's inputs.
-void hand_over(Gradients d, Grads& g) {
+/// Gradients and sums in the order of a node's inputs.
+void hand_over(Gradients d, std::size_t parameters, Grads& g) {
   int input = 0;
+  d.parameters.resize(parameters);  // undefined ones mean zero
   for (Tensor* gradient : {&d.dq, &d.dk, &d.dv, &d.dx, &d.dstate}) {
     g.add(input++, std::move(*gradient));
   }
   for (Tensor& gradient : d.parameters) g.add(input++, std::move(gradient));
+  for (Tensor& sum : d.sums) g.add(input++, std::move(sum));
 }
 
 }  // namespace
@@ -93,25 +95,26 @@ OutputVars apply_carrying(const Method& method, const InputVars& vars, const Ten
 
   Tape& tape = v.tape();
   std::vector<Var> inputs = {q, k, v, x, carried};  // undefined ones stand for absent inputs
-  for (Parameter* p : method.parameters()) inputs.push_back(tape.parameter(*p));
+  const std::vector<Parameter*> parameters = method.parameters();
+  for (Parameter* p : parameters) inputs.push_back(tape.parameter(*p));
+  for (Parameter* p : method.averages()) inputs.push_back(tape.parameter(*p));
   if (!result.state.defined()) {
     const Var out =
         tape.record("attention", inputs, result.out,
-                    [backward = std::move(result.backward)](const Tensor& dout, Grads& g) {
-                      hand_over(backward(dout), g);
-                    });
+                    [backward = std::move(result.backward), count = parameters.size()](
+                        const Tensor& dout, Grads& g) { hand_over(backward(dout), count, g); });
     return {out, {}};
   }
 
   // A node has one output. The state's comes first, so that its turn in backward is the later one:
   // by then the output's has left its gradient here.
   const auto kept = std::make_shared<Tensor>();  // dout
-  const Var state =
-      tape.record("attention", inputs, result.state,
-                  [backward = std::move(result.backward_with_state), kept, out = result.out](
-                      const Tensor& dstate, Grads& g) {
-                    hand_over(backward(kept->defined() ? *kept : zeros_like(out), dstate), g);
-                  });
+  const Var state = tape.record(
+      "attention", inputs, result.state,
+      [backward = std::move(result.backward_with_state), kept, out = result.out,
+       count = parameters.size()](const Tensor& dstate, Grads& g) {
+        hand_over(backward(kept->defined() ? *kept : zeros_like(out), dstate), count, g);
+      });
   const std::array<Var, 1> of_state = {state};
   const Var out = tape.record("attention", of_state, result.out,
                               [kept, like = result.state](const Tensor& dout, Grads& g) {

@@ -52,6 +52,8 @@ struct CombinedRows {
 ///                 needs_whole_batch().)
 /// State           One that goes from layer to layer is made by the first, is a function of the
 ///                 example alone, and takes gradients back.
+/// Averages        State that the whole batch shares changes between steps alone: what a call adds
+///                 to it is a sum over its examples' real tokens (tests/train/step/).
 /// Repeatability   A call is a function of its inputs, draws and Call: the same bits each time, on
 ///                 the same device with as many threads. Calls leave nothing behind in the method,
 ///                 so two of them on one tape do not disturb each other; nor do they write into
@@ -92,6 +94,10 @@ class Method {
   /// Parameters of this layer that forward() differentiates, in the order of Gradients::parameters
   /// (among them some that are frozen). Default: none.
   [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
+
+  /// Running averages of this layer (ParameterStore::add_average), in the order of Gradients::sums:
+  /// state without gradient that moves once a step, by the sums over the whole batch. Default: none.
+  [[nodiscard]] virtual std::vector<Parameter*> averages() const { return {}; }
 
   /// Draws every random array of a call that is stored rather than regenerated. Default: none.
   [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }

@@ -68,6 +68,15 @@ Parameter& ParameterStore::add(const std::string& name, const Shape& shape, Init
   return parameter;
 }
 
+Parameter& ParameterStore::add_average(const std::string& name, const Shape& shape,
+                                       Initialiser initialise, double decay) {
+  ENSURE(decay > 0 && decay < 1, "ParameterStore::add_average: ", name,
+         ": expected a decay between 0 and 1, got ", decay);
+  Parameter& parameter = add(name, shape, std::move(initialise), false);
+  parameter.decay = decay;
+  return parameter;
+}
+
 Parameter* ParameterStore::find(const std::string& name) {
   for (Parameter& parameter : parameters_) {
     if (parameter.name == name) return &parameter;
@@ -79,22 +88,25 @@ void ParameterStore::pack(DType dtype, Device device, std::uint64_t seed) {
   ENSURE(!packed(), "ParameterStore::pack: called twice");
   ENSURE(dtype != DType::i32, "ParameterStore::pack: expected f32 or f64, got i32");
   std::int64_t size = 0;  // flat elements so far
-  for (const bool trainable : {true, false}) {
+  const auto place = [&](auto&& belongs) {
     for (Parameter& parameter : parameters_) {
-      if (parameter.trainable != trainable) continue;
+      if (!belongs(parameter)) continue;
       parameter.offset = size;
       size = align(size + parameter.shape.numel(), dtype);
     }
-    if (trainable) trainable_size_ = size;
-  }
+    return size;
+  };
+  trainable_size_ = place([](const Parameter& p) { return p.trainable; });
+  const std::int64_t with_averages = place([](const Parameter& p) { return p.decay > 0; });
+  place([](const Parameter& p) { return !p.trainable && p.decay == 0; });
   values_ = Tensor::zeros({size}, dtype, device);
-  gradients_ = Tensor::zeros({trainable_size_}, dtype, device);
+  gradients_ = Tensor::zeros({with_averages}, dtype, device);
 
   const Random random = fork(Random{seed, {}}, Purpose::initialise);
   for (Parameter& parameter : parameters_) {
     const std::int64_t end = parameter.offset + parameter.shape.numel();
     parameter.value = values_.slice(parameter.offset, end).reshape(parameter.shape);
-    if (parameter.trainable) {
+    if (parameter.trainable || parameter.decay > 0) {
       parameter.grad = gradients_.slice(parameter.offset, end).reshape(parameter.shape);
     }
     initialise(parameter, random);
@@ -113,6 +125,14 @@ void ParameterStore::zero_gradients() {
   ENSURE(packed(), "ParameterStore::zero_gradients: pack() comes first");
   gradients_.fill(0);
   for (Parameter& parameter : parameters_) parameter.has_gradient = false;
+}
+
+void ParameterStore::update_averages() {
+  for (Parameter& p : parameters_) {
+    if (p.decay == 0 || !p.has_gradient) continue;
+    tensor::accumulate(p.value, tensor::binary(tensor::Binary::subtract, p.grad, p.value),
+                       1 - p.decay);
+  }
 }
 
 }  // namespace skytape

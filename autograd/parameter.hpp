@@ -26,10 +26,12 @@ struct Parameter {
   std::string name;  // as in the papers' PyTorch model, e.g. "model.transformer_0.mha.W_q.weight"
   Shape shape;
   Initialiser initialise;
-  bool trainable = true;  // false: a constant buffer, in the checkpoint but not in the optimiser
+  bool trainable = true;      // false: in the checkpoint but not in the optimiser
+  double decay = 0;           // of a running average, which is not trainable; 0: no average
   bool has_gradient = false;  // set when a backward pass reached it; the optimiser skips the others
   Tensor value;               // [shape]
-  Tensor grad;                // [shape]; undefined for a constant buffer
+  Tensor grad;                // [shape]; of an average, the sums of the step; undefined for a
+                              // constant buffer
   std::int64_t offset = 0;    // of its first element in the flat buffers
 };
 
@@ -45,6 +47,10 @@ class ParameterStore {
   /// Declares a parameter; the reference stays valid. Throws if the name exists or after pack().
   Parameter& add(const std::string& name, const Shape& shape, Initialiser initialise,
                  bool trainable = true);
+  /// Declares a running average: state without gradient that follows what the calls of a step add
+  /// up, in the order and with the exchange of gradients. decay in (0, 1).
+  Parameter& add_average(const std::string& name, const Shape& shape, Initialiser initialise,
+                         double decay);
   /// The parameter of that name if it exists already (layers may share one), else nullptr.
   [[nodiscard]] Parameter* find(const std::string& name);
 
@@ -55,13 +61,17 @@ class ParameterStore {
 
   [[nodiscard]] std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
-  /// All values, flat: trainable parameters first, each start 64-byte aligned, zeros between.
+  /// All values, flat: trainable parameters first, then averages, then constant buffers, each start
+  /// 64-byte aligned, zeros between.
   [[nodiscard]] Tensor& values() { return values_; }
-  /// All gradients, flat: the trainable part, at the offsets of the values.
+  /// All gradients, flat: trainable parameters and averages, at the offsets of the values.
   [[nodiscard]] Tensor& gradients() { return gradients_; }
   [[nodiscard]] std::int64_t trainable_size() const { return trainable_size_; }  // flat elements
   [[nodiscard]] std::int64_t parameter_count() const;  // trainable scalars, padding not counted
   void zero_gradients();  // zeroes the flat gradient and every has_gradient flag
+  /// Once a step, beside the optimiser: value <- decay value + (1 - decay) sums of the step, for
+  /// every average that a backward pass reached.
+  void update_averages();
 
  private:
   std::deque<Parameter> parameters_;

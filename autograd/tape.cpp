@@ -50,7 +50,7 @@ Var Tape::parameter(Parameter& parameter) {
   }
   Node leaf;
   leaf.value = parameter.value;
-  leaf.needs_grad = mode_ == Mode::train && parameter.trainable;
+  leaf.needs_grad = mode_ == Mode::train && (parameter.trainable || parameter.decay > 0);
   leaf.parameter = &parameter;
   return append(std::move(leaf));
 }

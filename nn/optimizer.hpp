@@ -1,4 +1,4 @@
-// AdamW over the flat parameter buffer, and the OneCycle schedule that drives it.
+// AdamW over the flat parameter buffer, and the schedule that drives it.
 #pragma once
 
 #include <array>
@@ -8,13 +8,24 @@
 
 namespace skytape::nn {
 
-/// Linear two-phase OneCycle with momentum cycling, as PyTorch's OneCycleLR with the settings of
-/// the papers' code: the rate rises from max/25 to max until step `warmup` - 1, then falls to
-/// max/25/1e4 at step `steps` - 1; beta1 runs 0.95 -> 0.85 -> 0.95.
-struct OneCycle {
+/// How the learning rate runs over the steps t = 0, 1, …
+enum class Curve {
+  /// Linear in two phases with momentum cycling, as PyTorch's OneCycleLR with the settings of the
+  /// papers' code: from max/25 to max until step `warmup` - 1, then to max/25/1e4 at step `steps` - 1;
+  /// beta1 runs 0.95 -> 0.85 -> 0.95.
+  one_cycle,
+  /// max min(1, t / warmup) sqrt(warmup / max(t, warmup)), beta1 = 0.9: as the Long Range Arena's
+  /// code, which begins with a step of rate 0.
+  inverse_sqrt,
+  /// max min(1, t / warmup) (1 + cos(pi (t - warmup)+ / steps)) / 2, beta1 = 0.9: as that code.
+  cosine
+};
+
+struct Schedule {
   double max_lr = 1e-4;
   std::int64_t steps = 50000;
   std::int64_t warmup = 1000;  // steps; at least 2
+  Curve curve = Curve::one_cycle;
 
   [[nodiscard]] double lr(std::int64_t step) const;  ///< step counts from 0
   [[nodiscard]] double beta1(std::int64_t step) const;
@@ -31,7 +42,7 @@ struct AdamWConfig {
 /// are left untouched, weight decay included.
 class AdamW {
  public:
-  AdamW(ParameterStore& store, const AdamWConfig& config, const OneCycle& schedule);
+  AdamW(ParameterStore& store, const AdamWConfig& config, const Schedule& schedule);
 
   /// One update from the store's gradients; then the schedule advances.
   void step();
@@ -44,7 +55,7 @@ class AdamW {
   void advance() { ++steps_done_; }
 
   [[nodiscard]] std::int64_t steps_done() const { return steps_done_; }
-  [[nodiscard]] const OneCycle& schedule() const { return schedule_; }
+  [[nodiscard]] const Schedule& schedule() const { return schedule_; }
   /// For checkpoints: first and second moments, flat as the store's values, and the step count.
   [[nodiscard]] Tensor& first_moment() { return m_; }
   [[nodiscard]] Tensor& second_moment() { return v_; }
@@ -53,7 +64,7 @@ class AdamW {
  private:
   ParameterStore& store_;
   AdamWConfig config_;
-  OneCycle schedule_;
+  Schedule schedule_;
   Tensor m_, v_;  // flat, as store.values()
   std::int64_t steps_done_ = 0;
 };

@@ -132,3 +132,32 @@ TEST_CASE("a store without parameters packs") {
   CHECK(store.trainable_size() == 0);
   CHECK_NOTHROW(store.zero_gradients());
 }
+
+TEST_CASE(
+    "averages lie between trainable parameters and buffers, with sums in place of gradients") {
+  ParameterStore store;
+  const Parameter& buffer = store.add("buffer", {5}, constant_init(2), false);
+  const Parameter& average = store.add_average("average", {3}, constant_init(4), 0.75);
+  const Parameter& a = store.add("a", {2}, constant_init(1));
+  store.pack(DType::f64, Device::cpu, 1);
+  CHECK(a.offset < average.offset);
+  CHECK(average.offset == store.trainable_size());
+  CHECK(average.offset < buffer.offset);
+  CHECK(store.gradients().numel() == buffer.offset);
+  CHECK(average.grad.shape() == Shape({3}));
+  CHECK_FALSE(average.trainable);
+  CHECK(store.parameter_count() == 2);
+}
+
+TEST_CASE("an average moves toward the sums of a step where a backward pass reached it") {
+  ParameterStore store;
+  Parameter& reached = store.add_average("reached", {2}, constant_init(4), 0.75);
+  Parameter& left = store.add_average("left", {2}, constant_init(4), 0.75);
+  store.pack(DType::f64, Device::cpu, 1);
+  reached.grad.fill(8);
+  reached.has_gradient = true;
+  store.update_averages();
+  CHECK(reached.value.to_vector() == std::vector<double>{5, 5});  // 0.75 * 4 + 0.25 * 8
+  CHECK(left.value.to_vector() == std::vector<double>{4, 4});
+  CHECK_THROWS_AS((void)ParameterStore().add_average("x", {1}, constant_init(0), 1), Error);
+}

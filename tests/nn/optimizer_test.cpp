@@ -1,5 +1,6 @@
 #include "nn/optimizer.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -10,7 +11,7 @@ using namespace skytape;
 
 TEST_CASE("OneCycle passes through the values of the golden schedule") {
   // Six steps, two of them warm-up, max 5e-3; by hand the third value is 3.750005e-3.
-  const nn::OneCycle cycle{5e-3, 6, 2};
+  const nn::Schedule cycle{5e-3, 6, 2};
   CHECK(cycle.lr(0) == doctest::Approx(2e-4).epsilon(1e-12));
   CHECK(cycle.lr(1) == doctest::Approx(5e-3).epsilon(1e-12));
   CHECK(cycle.lr(2) == doctest::Approx(3.750005e-3).epsilon(1e-12));
@@ -20,17 +21,38 @@ TEST_CASE("OneCycle passes through the values of the golden schedule") {
 }
 
 TEST_CASE("OneCycle ends at max/25/1e4 and stays there") {
-  const nn::OneCycle cycle{1e-4, 1000, 100};
+  const nn::Schedule cycle{1e-4, 1000, 100};
   CHECK(cycle.lr(999) == doctest::Approx(1e-4 / 25 / 1e4));
   CHECK(cycle.lr(5000) == doctest::Approx(1e-4 / 25 / 1e4));
   CHECK(cycle.beta1(999) == doctest::Approx(0.95));
 }
 
 TEST_CASE("OneCycle of a run that is all warm-up never divides by zero") {
-  const nn::OneCycle cycle{1e-3, 2, 2};
+  const nn::Schedule cycle{1e-3, 2, 2};
   CHECK(cycle.lr(0) == doctest::Approx(1e-3 / 25));
   CHECK(cycle.lr(1) == doctest::Approx(1e-3));
   CHECK(cycle.lr(2) == doctest::Approx(1e-3 / 25 / 1e4));
+}
+
+TEST_CASE("the inverse square root rises for the warm-up and falls as 1 / sqrt t, from rate 0") {
+  // The Long Range Arena's ListOps: 0.05 min(1, t / 1000) / sqrt(max(t, 1000)).
+  const nn::Schedule schedule{0.05 / std::sqrt(1000), 5000, 1000, nn::Curve::inverse_sqrt};
+  for (const std::int64_t t : {0, 1, 500, 999, 1000, 1001, 4999, 20000}) {
+    const auto step = static_cast<double>(t);
+    const double expected = 0.05 * std::min(1.0, step / 1000) / std::sqrt(std::max(step, 1000.0));
+    CHECK(schedule.lr(t) == doctest::Approx(expected).epsilon(1e-12));
+    CHECK(schedule.beta1(t) == 0.9);
+  }
+}
+
+TEST_CASE("the cosine starts behind the warm-up and ends that far from zero") {
+  const nn::Schedule schedule{2e-3, 1000, 100, nn::Curve::cosine};
+  CHECK(schedule.lr(0) == 0);
+  CHECK(schedule.lr(50) == doctest::Approx(1e-3));
+  CHECK(schedule.lr(100) == doctest::Approx(2e-3));
+  CHECK(schedule.lr(600) == doctest::Approx(1e-3));
+  CHECK(schedule.lr(1000) == doctest::Approx(1e-3 * (1 + std::cos(0.9 * M_PI))));
+  CHECK(schedule.beta1(7) == 0.9);
 }
 
 namespace {
@@ -58,7 +80,7 @@ TEST_CASE(
   Parameter& b = store.add("b", {2}, constant_init(-1));
   store.pack(DType::f64, Device::cpu, 1);
   const nn::AdamWConfig config{0.999, 1e-6, 0.01, 1.0};
-  const nn::OneCycle schedule{5e-3, 6, 2};
+  const nn::Schedule schedule{5e-3, 6, 2};
   nn::AdamW optimizer(store, config, schedule);
 
   double theta = 0.5, m = 0, v = 0;

@@ -75,7 +75,7 @@ TEST_CASE("tour 6: a training") {
 
   constexpr int kSteps = 60;
   nn::Model model(config, DType::f32, Device::cpu, /*seed=*/1);
-  nn::AdamW optimizer(model.parameters(), nn::AdamWConfig{}, nn::OneCycle{1e-2, kSteps, 10});
+  nn::AdamW optimizer(model.parameters(), nn::AdamWConfig{}, nn::Schedule{1e-2, kSteps, 10});
   const Random random{/*key=*/7, {}};
 
   say("{} parameters in {} tensors, {} examples of {} tokens a step\n\nstep    loss   accuracy\n",

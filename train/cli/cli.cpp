@@ -17,7 +17,7 @@ void RunFlags::declare(Command& command) {
   command.option("--task", task, "task: `skytape info tasks` lists them").show_default();
   command.option("--attention", attention, "method: `skytape info attention` lists them")
       .show_default();
-  command.option("--recipe", recipe, "skytape, skyformer or skeinformer").show_default();
+  command.option("--recipe", recipe, "skytape, skyformer, skeinformer or lra").show_default();
   command.option("--seed", seed, "of initial values, order and draws").show_default();
   command.option("--device", device, "auto, cpu or cuda").show_default();
   command.option("--threads", threads, "CPU threads; 0: all cores").show_default();

@@ -86,8 +86,9 @@ int run(const TapeFlags& flags) {
   fmt::print("{}\n\n{}", title, to_text(tape));
   tape.backward(loss);
   fmt::print("\n{} nodes; {} trainable parameters received a gradient\n", tape.size(),
-             std::ranges::count_if(model.parameters().parameters(),
-                                   [](const Parameter& p) { return p.has_gradient; }));
+             std::ranges::count_if(model.parameters().parameters(), [](const Parameter& p) {
+               return p.trainable && p.has_gradient;
+             }));
   return 0;
 }
 

@@ -26,7 +26,7 @@ std::int64_t parameter_bytes(const nn::ModelConfig& model) {
   }
   std::int64_t bytes = 0;
   for (const Parameter& p : store.parameters()) {
-    bytes += (p.trainable ? 4 : 1) * kNumberBytes * p.shape.numel();
+    bytes += (p.trainable ? 4 : p.decay > 0 ? 2 : 1) * kNumberBytes * p.shape.numel();
   }
   return bytes;
 }

@@ -19,6 +19,10 @@ constexpr KeyInfo kKeys[] = {
     {"lr", KeyKind::real, 0, 10, {}, "highest learning rate"},
     {"warmup", KeyKind::integer, 2, kMost, {}, "steps until the highest rate"},
     {"steps", KeyKind::integer, 3, kMost, {}, "optimiser steps, and length of the schedule"},
+    {"schedule", KeyKind::choice, 0, 0, "one_cycle|inverse_sqrt|cosine",
+     "how the rate falls after the warm-up, and how beta1 runs", "one_cycle"},
+    {"beta2", KeyKind::real, 0, 0.999999, {}, "decay of squared gradients", "0.999"},
+    {"adam_epsilon", KeyKind::real, 0, 1, {}, "added to the root of their average", "1e-6"},
     {"weight_decay", KeyKind::real, 0, 10, {}, "decoupled decay per unit of learning rate"},
     {"clip_value", KeyKind::real, 0, 1e30, {}, "bound of every gradient entry; 0: off"},
     {"dropout", KeyKind::real, 0, 0.99, {}, "embedding, attention output, both MLP places"},
@@ -27,12 +31,8 @@ constexpr KeyInfo kKeys[] = {
     {"layers", KeyKind::integer, 1, 1024, {}, "encoder layers"},
     {"width", KeyKind::integer, 1, 65536, {}, "channels of the encoder (E)"},
     {"ff_width", KeyKind::integer, 1, 65536, {}, "channels inside MLP and head (F)"},
-    {"heads",
-     KeyKind::integer,
-     1,
-     1024,
-     {},
-     "attention heads (H); each gets width / heads channels"},
+    {"heads", KeyKind::integer, 1, 1024, {}, "attention heads (H)"},
+    {"head_width", KeyKind::integer, 0, 65536, {}, "channels of a head; 0: width / heads", "0"},
     {"pooling", KeyKind::choice, 0, 0, "nominal|mean|first|cls|max|attention",
      "how the encodings of a sequence become one vector", "nominal"},
     {"positions", KeyKind::choice, 0, 0, "learned|sinusoidal|rotary|none",
@@ -115,10 +115,11 @@ constexpr KeyInfo kKeys[] = {
     {"precision", KeyKind::choice, 0, 0, "fp32|tf32|bf16", "of matrix products"},
 };
 
-constexpr std::array<RecipeInfo, 3> kRecipes = {{
+constexpr std::array<RecipeInfo, 4> kRecipes = {{
     {"skytape", "where we train better; elsewhere the Skyformer paper's, known bugs fixed"},
     {"skyformer", "the Skyformer paper's table with its official code's behaviour"},
     {"skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping"},
+    {"lra", "the Long Range Arena's models and schedules, as its released configurations"},
 }};
 
 // Tables that are read by column.
@@ -126,117 +127,153 @@ constexpr std::array<RecipeInfo, 3> kRecipes = {{
 
 /// A key's value in each recipe.
 struct Row {
-  std::string_view key, skyformer, skeinformer, skytape;
+  std::string_view key, skyformer, skeinformer, skytape, lra;
 };
 
 constexpr Row kEveryTask[] = {
-    // key                skyformer        skeinformer  skytape
-    {"accumulate",        "1",             "1",         "1"},
-    {"weight_decay",      "0",             "0",         "0"},
-    {"clip_value",        "1",             "0",         "1"},
-    {"dropout",           "0.1",           "0.1",       "0.1"},
-    {"attention_dropout", "0.1",           "0.1",       "0.1"},
-    {"features",          "128",           "256",       "128"},
-    {"layers",            "2",             "2",         "2"},
-    {"width",             "64",            "64",        "64"},
-    {"ff_width",          "128",           "128",       "128"},
-    {"heads",             "2",             "2",         "2"},
-    {"pooling",           "nominal",       "nominal",   "nominal"},
-    {"positions",         "learned",       "learned",   "learned"},
-    {"rotary_base",       "10000",         "10000",     "10000"},
-    {"both_ends",         "0",             "0",         "0"},
-    {"patch",             "0",             "0",         "0"},
-    {"ngrams",            "0",             "0",         "0"},
-    {"ngram_rows",        "65536",         "65536",     "65536"},
-    {"pair_cosine",       "0",             "0",         "0"},
-    {"conv_width",        "0",             "0",         "0"},
-    {"length_warmup",     "0",             "0",         "0"},
-    {"length_hold",       "0",             "0",         "0"},
-    {"length_whole",      "0",             "0",         "0"},
-    {"length_start",      "64",            "64",        "64"},
-    {"length_growth",     "linear",        "linear",    "linear"},
-    {"length_keep",       "front",         "front",     "front"},
-    {"label_smoothing",   "0",             "0",         "0"},
-    {"pretrain_steps",    "0",             "0",         "0"},
-    {"pretrain_lr",       "1e-3",          "1e-3",      "1e-3"},
-    {"pretrain_warmup",   "100",           "100",       "100"},
-    {"mask_rate",         "0.15",          "0.15",      "0.15"},
-    {"mask_span",         "1",             "1",         "1"},
-    {"mask_keep",         "0",             "0",         "0"},
-    {"mask_random",       "0",             "0",         "0"},
-    {"mask",              "nonzero",       "nonzero",   "length"},
-    {"drop_close",        "1",             "1",         "0"},
-    {"text.dev",          "test",          "test",      "heldout"},
-    {"eval_examples",     "0",             "0",         "0"},
-    {"patience",          "0",             "10",        "0"},
-    {"select",            "best_accuracy", "best_loss", "best_accuracy"},
-    {"select_after",      "0.2",           "0",         "0"},
-    {"group_by_length",   "0",             "0",         "1"},
-    {"checkpoint_every",  "500",           "500",       "500"},
-    {"precision",         "fp32",          "fp32",      "fp32"},
+    // key                skyformer        skeinformer  skytape          lra
+    {"accumulate",         "1",             "1",         "1",             "1"},
+    {"schedule",           "one_cycle",     "one_cycle", "one_cycle",     "inverse_sqrt"},
+    {"beta2",              "0.999",         "0.999",     "0.999",         "0.98"},
+    {"adam_epsilon",       "1e-6",          "1e-6",      "1e-6",          "1e-9"},
+    {"weight_decay",       "0",             "0",         "0",             "0.1"},
+    {"clip_value",         "1",             "0",         "1",             "0"},
+    {"dropout",            "0.1",           "0.1",       "0.1",           "0.1"},
+    {"attention_dropout",  "0.1",           "0.1",       "0.1",           "0.1"},
+    {"features",           "128",           "256",       "128",           "128"},
+    {"layers",             "2",             "2",         "2",             "2"},
+    {"width",              "64",            "64",        "64",            "64"},
+    {"ff_width",           "128",           "128",       "128",           "128"},
+    {"heads",              "2",             "2",         "2",             "2"},
+    {"head_width",         "0",             "0",         "0",             "0"},
+    {"pooling",            "nominal",       "nominal",   "nominal",       "cls"},
+    {"positions",          "learned",       "learned",   "learned",       "sinusoidal"},
+    {"rotary_base",        "10000",         "10000",     "10000",         "10000"},
+    {"both_ends",          "0",             "0",         "0",             "0"},
+    {"patch",              "0",             "0",         "0",             "0"},
+    {"ngrams",             "0",             "0",         "0",             "0"},
+    {"ngram_rows",         "65536",         "65536",     "65536",         "65536"},
+    {"pair_cosine",        "0",             "0",         "0",             "0"},
+    {"conv_width",         "0",             "0",         "0",             "0"},
+    {"length_warmup",      "0",             "0",         "0",             "0"},
+    {"length_hold",        "0",             "0",         "0",             "0"},
+    {"length_whole",       "0",             "0",         "0",             "0"},
+    {"length_start",       "64",            "64",        "64",            "64"},
+    {"length_growth",      "linear",        "linear",    "linear",        "linear"},
+    {"length_keep",        "front",         "front",     "front",         "front"},
+    {"label_smoothing",    "0",             "0",         "0",             "0"},
+    {"pretrain_steps",     "0",             "0",         "0",             "0"},
+    {"pretrain_lr",        "1e-3",          "1e-3",      "1e-3",          "1e-3"},
+    {"pretrain_warmup",    "100",           "100",       "100",           "100"},
+    {"mask_rate",          "0.15",          "0.15",      "0.15",          "0.15"},
+    {"mask_span",          "1",             "1",         "1",             "1"},
+    {"mask_keep",          "0",             "0",         "0",             "0"},
+    {"mask_random",        "0",             "0",         "0",             "0"},
+    {"mask",               "nonzero",       "nonzero",   "length",        "nonzero"},
+    {"drop_close",         "1",             "1",         "0",             "1"},
+    {"text.dev",           "test",          "test",      "heldout",       "test"},
+    {"eval_examples",      "0",             "0",         "0",             "0"},
+    {"patience",           "0",             "10",        "0",             "0"},
+    {"select",             "best_accuracy", "best_loss", "best_accuracy", "last"},
+    {"select_after",       "0.2",           "0",         "0",             "0"},
+    {"group_by_length",    "0",             "0",         "1",             "0"},
+    {"checkpoint_every",   "500",           "500",       "500",           "500"},
+    {"precision",          "fp32",          "fp32",      "fp32",          "fp32"},
 };
 
 /// The same for one task.
 struct TaskRow {
-  std::string_view task, key, skyformer, skeinformer, skytape;
+  std::string_view task, key, skyformer, skeinformer, skytape, lra;
 };
 
 // eval_examples: dev batches x batch of the papers' configurations; where they draw more than the
 // split holds, the whole split. skytape evaluates whole splits, less often where they are large.
 constexpr TaskRow kTasks[] = {
-    // task        key              skyformer  skeinformer  skytape
-    {"listops",    "batch",         "32",      "256",       "32"},
-    {"listops",    "lr",            "1e-4",    "1e-4",      "1e-3"},
-    {"listops",    "warmup",        "1000",    "1000",      "200"},
-    {"listops",    "steps",         "50000",   "20000",     "15000"},
-    {"listops",    "features",      "128",     "256",       "32"},
-    {"listops",    "dropout",       "0.1",     "0.1",       "0"},
-    {"listops",    "attention_dropout", "0.1", "0.1",     "0"},
-    {"listops",    "pooling",       "nominal", "nominal",   "first"},
-    {"listops",    "positions",     "learned", "learned",   "rotary"},
-    {"listops",    "rotary_base",   "10000",   "10000",     "1000"},
-    {"listops",    "both_ends",     "0",       "0",         "1"},
-    {"listops",    "conv_width",    "0",       "0",         "15"},
-    {"listops",    "length_warmup", "0",       "0",         "13500"},
-    {"listops",    "length_hold",   "0",       "0",         "5000"},
-    {"listops",    "length_whole",  "0",       "0",         "16"},
-    {"listops",    "length_growth", "linear",  "linear",    "geometric"},
-    {"listops",    "length_keep",   "front",   "front",     "ends"},
-    {"listops",    "eval_every",    "500",     "500",       "1000"},
-    {"listops",    "eval_examples", "1984",    "0",         "0"},
+    // task        key                  skyformer  skeinformer  skytape      lra
+    {"listops",    "batch",             "32",      "256",       "32",        "32"},
+    {"listops",    "lr",                "1e-4",    "1e-4",      "1e-3",      "1.58113883e-3"},
+    {"listops",    "warmup",            "1000",    "1000",      "200",       "1000"},
+    {"listops",    "steps",             "50000",   "20000",     "15000",     "5000"},
+    {"listops",    "features",          "128",     "256",       "32",        "128"},
+    {"listops",    "dropout",           "0.1",     "0.1",       "0",         "0.1"},
+    {"listops",    "attention_dropout", "0.1",     "0.1",       "0",         "0.1"},
+    {"listops",    "pooling",           "nominal", "nominal",   "first",     "cls"},
+    {"listops",    "positions",         "learned", "learned",   "rotary",    "sinusoidal"},
+    {"listops",    "rotary_base",       "10000",   "10000",     "1000",      "10000"},
+    {"listops",    "both_ends",         "0",       "0",         "1",         "0"},
+    {"listops",    "conv_width",        "0",       "0",         "15",        "0"},
+    {"listops",    "length_warmup",     "0",       "0",         "13500",     "0"},
+    {"listops",    "length_hold",       "0",       "0",         "5000",      "0"},
+    {"listops",    "length_whole",      "0",       "0",         "16",        "0"},
+    {"listops",    "length_growth",     "linear",  "linear",    "geometric", "linear"},
+    {"listops",    "length_keep",       "front",   "front",     "ends",      "front"},
+    {"listops",    "eval_every",        "500",     "500",       "1000",      "20"},
+    {"listops",    "eval_examples",     "1984",    "0",         "0",         "640"},
+    {"listops",    "layers",            "2",       "2",         "2",         "6"},
+    {"listops",    "width",             "64",      "64",        "64",        "512"},
+    {"listops",    "ff_width",          "128",     "128",       "128",       "2048"},
+    {"listops",    "heads",             "2",       "2",         "2",         "8"},
 
-    {"text",       "batch",         "16",      "128",       "32"},
-    {"text",       "lr",            "1e-4",    "1e-4",      "1e-3"},
-    {"text",       "warmup",        "80",      "80",        "25"},
-    {"text",       "steps",         "50000",   "50000",     "800"},
-    {"text",       "features",      "128",     "256",       "32"},
-    {"text",       "dropout",       "0.1",     "0.1",       "0.2"},
-    {"text",       "pooling",       "nominal", "nominal",   "mean"},
-    {"text",       "positions",     "learned", "learned",   "rotary"},
-    {"text",       "ngrams",        "0",       "0",         "5"},
-    {"text",       "ngram_rows",    "65536",   "65536",     "16384"},
-    {"text",       "eval_every",    "500",     "500",       "100"},
-    {"text",       "eval_examples", "6400",    "0",         "0"},
+    {"text",       "batch",             "16",      "128",       "32",        "32"},
+    {"text",       "lr",                "1e-4",    "1e-4",      "1e-3",      "5.59016994e-4"},
+    {"text",       "warmup",            "80",      "80",        "25",        "8000"},
+    {"text",       "steps",             "50000",   "50000",     "800",       "20000"},
+    {"text",       "features",          "128",     "256",       "32",        "128"},
+    {"text",       "dropout",           "0.1",     "0.1",       "0.2",       "0.1"},
+    {"text",       "pooling",           "nominal", "nominal",   "mean",      "cls"},
+    {"text",       "positions",         "learned", "learned",   "rotary",    "sinusoidal"},
+    {"text",       "ngrams",            "0",       "0",         "5",         "0"},
+    {"text",       "ngram_rows",        "65536",   "65536",     "16384",     "65536"},
+    {"text",       "eval_every",        "500",     "500",       "100",       "100"},
+    {"text",       "eval_examples",     "6400",    "0",         "0",         "0"},
+    {"text",       "layers",            "2",       "2",         "2",         "4"},
+    {"text",       "width",             "64",      "64",        "64",        "256"},
+    {"text",       "ff_width",          "128",     "128",       "128",       "1024"},
+    {"text",       "heads",             "2",       "2",         "2",         "4"},
 
-    {"retrieval",  "batch",         "16",      "64",        "16"},
-    {"retrieval",  "lr",            "2e-4",    "1e-4",      "2e-4"},
-    {"retrieval",  "warmup",        "800",     "800",       "800"},
-    {"retrieval",  "steps",         "50000",   "60000",     "50000"},
-    {"retrieval",  "eval_every",    "1000",    "300",       "2500"},
-    {"retrieval",  "eval_examples", "4800",    "0",         "0"},
+    {"retrieval",  "batch",             "16",      "64",        "16",        "32"},
+    {"retrieval",  "lr",                "2e-4",    "1e-4",      "2e-4",      "5.59016994e-4"},
+    {"retrieval",  "warmup",            "800",     "800",       "800",       "8000"},
+    {"retrieval",  "steps",             "50000",   "60000",     "50000",     "5000"},
+    {"retrieval",  "eval_every",        "1000",    "300",       "2500",      "100"},
+    {"retrieval",  "eval_examples",     "4800",    "0",         "0",         "0"},
+    {"retrieval",  "layers",            "2",       "2",         "2",         "4"},
+    {"retrieval",  "width",             "64",      "64",        "64",        "128"},
+    {"retrieval",  "ff_width",          "128",     "128",       "128",       "512"},
+    {"retrieval",  "heads",             "2",       "2",         "2",         "4"},
 
-    {"pathfinder", "batch",         "128",     "512",       "128"},
-    {"pathfinder", "lr",            "2e-4",    "2e-4",      "2e-4"},
-    {"pathfinder", "warmup",        "312",     "312",       "312"},
-    {"pathfinder", "steps",         "50000",   "31200",     "50000"},
-    {"pathfinder", "eval_every",    "500",     "312",       "1000"},
-    {"pathfinder", "eval_examples", "19968",   "0",         "0"},
+    {"pathfinder", "batch",             "128",     "512",       "128",       "512"},
+    {"pathfinder", "lr",                "2e-4",    "2e-4",      "2e-4",      "1e-3"},
+    {"pathfinder", "warmup",            "312",     "312",       "312",       "312"},
+    {"pathfinder", "steps",             "50000",   "31200",     "50000",     "62400"},
+    {"pathfinder", "eval_every",        "500",     "312",       "1000",      "312"},
+    {"pathfinder", "eval_examples",     "19968",   "0",         "0",         "19968"},
+    {"pathfinder", "schedule",          "one_cycle", "one_cycle", "one_cycle", "cosine"},
+    {"pathfinder", "weight_decay",      "0",       "0",         "0",         "0"},
+    {"pathfinder", "dropout",           "0.1",     "0.1",       "0.1",       "0.2"},
+    {"pathfinder", "layers",            "2",       "2",         "2",         "1"},
+    {"pathfinder", "width",             "64",      "64",        "64",        "128"},
+    {"pathfinder", "ff_width",          "128",     "128",       "128",       "128"},
+    {"pathfinder", "heads",             "2",       "2",         "2",         "4"},
+    {"pathfinder", "head_width",        "0",       "0",         "0",         "16"},
+    {"pathfinder", "pooling",           "nominal", "nominal",   "nominal",   "mean"},
 
-    {"image",      "batch",         "256",     "256",       "256"},
-    {"image",      "lr",            "1e-4",    "1e-4",      "1e-4"},
-    {"image",      "warmup",        "175",     "175",       "175"},
-    {"image",      "steps",         "50000",   "50000",     "50000"},
-    {"image",      "eval_every",    "50",      "50",        "500"},
+    {"image",      "batch",             "256",     "256",       "256",       "256"},
+    {"image",      "lr",                "1e-4",    "1e-4",      "1e-4",      "5e-4"},
+    {"image",      "warmup",            "175",     "175",       "175",       "175"},
+    {"image",      "steps",             "50000",   "50000",     "50000",     "35000"},
+    {"image",      "eval_every",        "50",      "50",        "500",       "175"},
+    {"image",      "schedule",          "one_cycle", "one_cycle", "one_cycle", "cosine"},
+    {"image",      "weight_decay",      "0",       "0",         "0",         "0"},
+    {"image",      "dropout",           "0.1",     "0.1",       "0.1",       "0.3"},
+    {"image",      "attention_dropout", "0.1",     "0.1",       "0.1",       "0.2"},
+    {"image",      "layers",            "2",       "2",         "2",         "1"},
+    {"image",      "width",             "64",      "64",        "64",        "32"},
+    {"image",      "ff_width",          "128",     "128",       "128",       "64"},
+    {"image",      "heads",             "2",       "2",         "2",         "1"},
+    {"image",      "pooling",           "nominal", "nominal",   "nominal",   "mean"},
+    {"image",      "positions",         "learned", "learned",   "learned",   "learned"},
+    {"image",      "eval_examples",     "0",       "0",         "0",         "0"},
 };
 
 /// Gradient accumulation that the papers' configurations give to single methods.
@@ -271,6 +308,8 @@ constexpr Instead kInstead[] = {
     {"cosformer", "positions", "rotary", "learned", "its weights are no function of q.k"},
     {"luna", "positions", "rotary", "learned", "its memory has no positions to compare with"},
     {"local", "pooling", "first", "mean", "its first token sees the first block alone"},
+    {"routing", "pooling", "first", "mean", "its first token may be in no cluster"},
+    {"routing", "positions", "rotary", "learned", "its centroids stand for what, not where"},
 };
 
 constexpr PaperOption kPaperOptions[] = {
@@ -292,6 +331,23 @@ constexpr PaperOption kPaperOptions[] = {
     {"bigbird",       "random_range",   "official"},
     {"informer",      "measure",        "sampled"},
     {"informer_mask", "measure",        "sampled"},
+};
+
+/// What the Long Range Arena's code has for its methods, where it is not our default.
+constexpr PaperOption kArenaOptions[] = {
+    {"local",              "form",         "official"},
+    {"local",              "block",        "20"},
+    {"longformer",         "window",       "512"},
+    {"sparse_transformer", "stride",       "50"},
+    {"sparse_transformer", "summary",      "10"},
+    {"sinkhorn",           "block",        "50"},
+    {"sinkhorn",           "steps",        "1"},
+    {"sinkhorn",           "temperature",  "1"},
+    {"sinkhorn",           "gumbel",       "0"},
+    {"synthesizer",        "shared",       "1"},
+    {"bigbird",            "random_range", "official"},
+    {"linformer",          "features",     "16"},
+    {"performer",          "features",     "256"},
 };
 
 // clang-format on
@@ -325,6 +381,7 @@ std::string_view rows_for(std::string_view task) {
 
 template <class AnyRow> std::string_view column(const AnyRow& row, std::string_view recipe) {
   if (recipe == "skyformer") return row.skyformer;
+  if (recipe == "lra") return row.lra;
   return recipe == "skeinformer" ? row.skeinformer : row.skytape;
 }
 
@@ -393,9 +450,13 @@ std::vector<Setting> recipe_settings(std::string_view recipe, std::string_view t
   }
   for (Setting& setting : settings) setting = for_method(setting, method);
   if (recipe == "skytape") return settings;
-  for (const PaperOption& row : kPaperOptions) {
+  const std::span<const PaperOption> rows =
+      recipe == "lra" ? std::span<const PaperOption>(kArenaOptions) : kPaperOptions;
+  for (const PaperOption& row : rows) {
     if (!matches(row, method)) continue;
-    add(std::string(method) + "." + std::string(row.option), row.value, of_recipe);
+    const bool shared = row.option == "features";  // a recipe's key and the option of many methods
+    add(shared ? "features" : join(method, ".", row.option), row.value,
+        shared ? join(of_recipe, ", row ", method) : of_recipe);
   }
   return settings;
 }

@@ -402,11 +402,12 @@ void fill_model(RunConfig& c, const Values& values) {
   m.width = values.integer("width");
   m.ff_width = values.integer("ff_width");
   m.heads = values.integer("heads");
-  if (m.width % m.heads != 0) {
+  m.head_width = values.integer("head_width");
+  if (m.head_width == 0 && m.width % m.heads != 0) {
     throw UsageError(
         fmt::format("width: expected a multiple of heads = {}, got {}", m.heads, m.width));
   }
-  m.head_width = m.width / m.heads;
+  if (m.head_width == 0) m.head_width = m.width / m.heads;
   m.dropout = values.real("dropout");
   m.pooling = values.choice<nn::Pooling>("pooling");
   m.positions = values.choice<nn::Positions>("positions");
@@ -434,7 +435,10 @@ void fill(RunConfig& c) {
   c.accumulate = values.integer("accumulate");
   c.adamw.weight_decay = values.real("weight_decay");
   c.adamw.clip_value = values.real("clip_value");
-  c.schedule = {values.real("lr"), values.integer("steps"), values.integer("warmup")};
+  c.adamw.beta2 = values.real("beta2");
+  c.adamw.epsilon = values.real("adam_epsilon");
+  c.schedule = {values.real("lr"), values.integer("steps"), values.integer("warmup"),
+                values.choice<nn::Curve>("schedule")};
   c.eval_every = values.integer("eval_every");
   c.eval_examples = values.integer("eval_examples");
   c.patience = values.integer("patience");
@@ -460,7 +464,8 @@ void fill(RunConfig& c) {
     throw UsageError(fmt::format("accumulate: expected at most batch = {}, got {}", c.batches.batch,
                                  c.accumulate));
   }
-  if (c.schedule.warmup > c.schedule.steps) {
+  // One of the arena's own schedules ends while it rises.
+  if (c.schedule.curve == nn::Curve::one_cycle && c.schedule.warmup > c.schedule.steps) {
     throw UsageError(fmt::format("warmup: expected at most steps = {}, got {}", c.schedule.steps,
                                  c.schedule.warmup));
   }

@@ -65,7 +65,7 @@ struct RunConfig {
   // The same values, typed.
   std::int64_t accumulate = 1;  // microbatches a batch is computed in
   nn::AdamWConfig adamw;
-  nn::OneCycle schedule;
+  nn::Schedule schedule;
   Pretraining pretraining;
   bool mask_token = false;  // the embedding has a row for hidden tokens: pre-trained here or before
   std::int64_t eval_every = 500;        // steps

@@ -46,7 +46,7 @@ class ModelOptions {
 struct Setting {
   nn::ModelConfig model;
   nn::AdamWConfig adamw;
-  nn::OneCycle schedule;
+  nn::Schedule schedule;
   std::int64_t microbatches = 1;  // of a batch (gradient accumulation)
 };
 

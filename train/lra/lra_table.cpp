@@ -155,6 +155,14 @@ class TableMaker {
     note("listops",
          "listops: the papers' numbers are on input without `]` (`drop_close=1`); recipe `skytape` "
          "keeps it.");
+    const bool arena = std::any_of(table_.rows.begin(), table_.rows.end(), [](const TableRow& r) {
+      return r.paper != nullptr && r.paper->paper == "Long Range Arena paper";
+    });
+    if (arena) {
+      table_.notes.emplace_back(
+          "Long Range Arena paper: larger models with schedules of their own for each task (recipe "
+          "`lra`); its Retrieval trains 5,000 steps and is known to be low.");
+    }
     note("text",
          "text: the papers select the weights on the test set (`text.dev=test`); recipe `skytape` "
          "holds out a tenth of train.");

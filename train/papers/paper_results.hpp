@@ -2,7 +2,9 @@
 //
 // Skyformer: Chen et al., NeurIPS 2021, Table 1 (128 features, 50k steps). Skeinformer: Chen et
 // al., NAACL 2022, Table 1 (256 features, early stopping). Both: 2 layers, width 64, mean of three
-// seeds. Their ListOps columns are on input without `]`, and Text is selected on the test set.
+// seeds. Their ListOps columns are on input without `]`, and Text is selected on the test set. Long
+// Range Arena: Tay et al., ICLR 2021, Table 1: models of another size for each task, see recipe lra
+// and train/config/lra.md.
 #pragma once
 
 #include <optional>
@@ -18,15 +20,16 @@ struct PaperRow {
   double text, listops, retrieval, pathfinder, image, average;
 };
 
-/// All rows of both tables, the papers one after the other.
+/// All rows of the three tables, the papers one after the other.
 [[nodiscard]] std::span<const PaperRow> paper_results();
 
 /// A row's accuracy in percent on a task; nothing for a task that the papers do not have, as
 /// substitute data and Path-X.
 [[nodiscard]] std::optional<double> paper_accuracy(const PaperRow& row, std::string_view task);
 
-/// The highest of both papers' cells of a task, in percent. Of Image that is BigBird's 43.16:
-/// Reformer's 48.87 in one paper stands alone, the other gives 36.42 for it.
+/// The highest of the first two papers' cells of a task, in percent, whose models are of one size. Of
+/// Image that is BigBird's 43.16: Reformer's 48.87 in one paper stands alone, the other gives 36.42
+/// for it.
 [[nodiscard]] std::optional<double> best_paper_accuracy(std::string_view task);
 
 }  // namespace skytape::train

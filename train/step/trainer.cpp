@@ -24,7 +24,7 @@ std::vector<Microbatch> share(std::vector<Microbatch> all, const Ranks& ranks) {
 
 }  // namespace
 
-Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
+Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::Schedule& schedule,
                  std::uint64_t seed, const MicrobatchLimits& limits, bool graphs,
                  const Ranks& ranks)
     : model_(model),
@@ -82,6 +82,7 @@ void Trainer::update() {
     tensor::accumulate(sums_, sum_.metrics());
   }
   optimizer_.update(inputs_.hyper());
+  model_.parameters().update_averages();
   add_time("optimiser", start);
 }
 

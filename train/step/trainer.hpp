@@ -30,7 +30,7 @@ struct TrainMetrics {
 class Trainer {
  public:
   /// graphs: false submits every step op by op, also on a GPU.
-  Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::OneCycle& schedule,
+  Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::Schedule& schedule,
           std::uint64_t seed, const MicrobatchLimits& limits, bool graphs = true,
           const Ranks& ranks = kAlone);
 

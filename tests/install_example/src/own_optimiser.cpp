@@ -102,7 +102,7 @@ int main() {
   Network first, second;
   const double momentum = fit(first, Momentum(first.store, 0.02, 0.9));
   const double adamw =
-      fit(second, nn::AdamW(second.store, {}, nn::OneCycle{0.02, kSteps, kSteps / 10}));
+      fit(second, nn::AdamW(second.store, {}, nn::Schedule{0.02, kSteps, kSteps / 10}));
   std::cout << "mean square error after " << kSteps << " steps: momentum " << momentum << ", AdamW "
             << adamw << "\n";
   const bool learned = momentum < 0.01 && adamw < 0.01;

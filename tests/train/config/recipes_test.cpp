@@ -2,6 +2,7 @@
 #include "tensor/gemm/precision.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "attention/registry.hpp"
@@ -87,6 +88,56 @@ TEST_CASE("recipes hold every row of the papers' hyper-parameters") {
     CHECK(t["drop_close"] == "1");
     CHECK(t["accumulate"] == "1");
   }
+}
+
+TEST_CASE("recipe lra holds the arena's released configurations") {
+  struct Cell {
+    const char *task, *batch, *warmup, *steps, *layers, *width, *ff_width, *heads, *schedule;
+    double rate;  // the code's, divided by the root of the warm-up where the schedule is
+  };
+  const Cell cells[] = {
+      {"listops", "32", "1000", "5000", "6", "512", "2048", "8", "inverse_sqrt",
+       0.05 / std::sqrt(1000)},
+      {"text", "32", "8000", "20000", "4", "256", "1024", "4", "inverse_sqrt",
+       0.05 / std::sqrt(8000)},
+      {"retrieval", "32", "8000", "5000", "4", "128", "512", "4", "inverse_sqrt",
+       0.05 / std::sqrt(8000)},
+      {"pathfinder", "512", "312", "62400", "1", "128", "128", "4", "cosine", 1e-3},
+      {"image", "256", "175", "35000", "1", "32", "64", "1", "cosine", 5e-4},
+  };
+  for (const Cell& cell : cells) {
+    CAPTURE(cell.task);
+    Table t = recipe("lra", cell.task, "softmax");
+    CHECK(t["batch"] == cell.batch);
+    CHECK(t["warmup"] == cell.warmup);
+    CHECK(t["steps"] == cell.steps);
+    CHECK(t["layers"] == cell.layers);
+    CHECK(t["width"] == cell.width);
+    CHECK(t["ff_width"] == cell.ff_width);
+    CHECK(t["heads"] == cell.heads);
+    CHECK(t["schedule"] == cell.schedule);
+    CHECK(std::stod(t["lr"]) == doctest::Approx(cell.rate).epsilon(1e-8));
+    CHECK(t["select"] == "last");
+    CHECK(t["beta2"] == "0.98");
+    CHECK(t["adam_epsilon"] == "1e-9");
+  }
+  CHECK(recipe("lra", "listops", "softmax")["pooling"] == "cls");
+  CHECK(recipe("lra", "listops", "linformer")["features"] == "16");
+  CHECK(recipe("lra", "listops", "local")["local.form"] == "official");
+  CHECK_FALSE(recipe("lra", "listops", "linformer").contains("linformer.frozen"));
+
+  Choices c;
+  c.recipe = "lra";
+  c.attention = "softmax";
+  c.task = "retrieval";
+  const RunConfig retrieval = resolve(c);  // its rate never stops rising
+  CHECK(retrieval.schedule.curve == nn::Curve::inverse_sqrt);
+  CHECK(retrieval.schedule.lr(4999) > retrieval.schedule.lr(4000));
+  CHECK(retrieval.adamw.beta2 == 0.98);
+  CHECK(retrieval.adamw.epsilon == 1e-9);
+  c.task = "pathfinder";
+  CHECK(resolve(c).model.head_width == 16);
+  CHECK(resolve(c).schedule.curve == nn::Curve::cosine);
 }
 
 TEST_CASE("single methods accumulate as the papers' configurations say") {
@@ -359,9 +410,10 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   const data::Json now = to_json(config);
   data::Json old = now;
   for (const char* key :
-       {"pooling", "positions", "rotary_base", "length_warmup", "length_hold", "length_whole",
-        "length_start", "length_growth", "length_keep", "both_ends", "patch", "ngrams",
-        "ngram_rows", "pair_cosine", "conv_width", "label_smoothing"}) {
+       {"pooling",         "positions",    "rotary_base",   "length_warmup", "length_hold",
+        "length_whole",    "length_start", "length_growth", "length_keep",   "both_ends",
+        "patch",           "ngrams",       "ngram_rows",    "pair_cosine",   "conv_width",
+        "label_smoothing", "schedule",     "beta2",         "adam_epsilon",  "head_width"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");

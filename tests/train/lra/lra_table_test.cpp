@@ -63,12 +63,13 @@ std::vector<WantedRun> wanted(const std::vector<Json>& configs) {
 }  // namespace
 
 TEST_CASE("the papers' rows are complete: cells give the averages, methods are registered") {
-  CHECK(paper_results().size() == 9 + 16);
+  CHECK(paper_results().size() == 9 + 16 + 11);
   for (const PaperRow& row : paper_results()) {
     CAPTURE(row.method);
     CHECK_NOTHROW((void)attention::find(std::string(row.method)));
     const double mean = (row.text + row.listops + row.retrieval + row.pathfinder + row.image) / 5;
-    CHECK(std::abs(mean - row.average) < 0.0151);
+    // One average of the Long Range Arena paper is further off.
+    CHECK(std::abs(mean - row.average) < (row.average == 51.39 ? 0.09 : 0.0151));
     CHECK_FALSE(paper_accuracy(row, "retrieval-substitute").has_value());
     CHECK_FALSE(paper_accuracy(row, "pathx").has_value());
   }
@@ -88,6 +89,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
   const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
   const std::string text = to_markdown(table);
   CAPTURE(text);
+  CHECK(text.find("Long Range Arena paper: larger models") != std::string::npos);
   CHECK(line_of(text, "| attention") == "| attention | source | listops | text |");
   CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 36.2 | 66.2 |");
   CHECK(line_of(text, "| skyformer | skytape") ==

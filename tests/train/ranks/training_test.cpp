@@ -42,6 +42,27 @@ TEST_CASE("two, three and four ranks end with the bits of one process") {
   }
 }
 
+TEST_CASE("ranks move state without gradient with the bits of one process") {
+  if (!mpirun_or_skip()) return;
+  const Workshop w;
+  const auto words = [&](const std::string& name) {
+    std::vector<std::string> all = train_together(w, name, 6, {"--attention", "routing"});
+    const auto features = std::find(all.begin(), all.end(), "--features");  // it has none
+    all.erase(features, features + 2);
+    return all;
+  };
+  const Finished alone = w.finish(words("alone"));
+  CAPTURE(alone.err);
+  REQUIRE(alone.code == 0);
+  for (const int count : {2, 3}) {
+    const std::string name = "r" + std::to_string(count);
+    const Finished job = w.finish(words(name), ranks(count));
+    CAPTURE(job.err);
+    CHECK(job.code == 0);
+    CHECK(same_tensors(w.run("alone") / "last.safetensors", w.run(name) / "last.safetensors"));
+  }
+}
+
 TEST_CASE("--reduce fast ends near the bits of one process") {
   if (!mpirun_or_skip()) return;
   const Workshop w;

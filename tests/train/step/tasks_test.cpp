@@ -23,11 +23,12 @@ struct Case {
   int test_examples;
 };
 
-/// Runs three steps of `command`, with these arguments, into a folder of its own; returns
+/// Runs three steps of `command`, with these arguments, into the folder of that name; returns
 /// result.json, and what was said.
-std::pair<data::Json, std::string> steps_of(const Folder& folder, const std::string& command,
+std::pair<data::Json, std::string> steps_of(const Folder& folder, const std::string& name,
+                                            const std::string& command,
                                             std::vector<std::string> arguments) {
-  const std::string out = (folder.path() / (command + "-" + arguments[1])).string();
+  const std::string out = (folder.path() / name).string();
   arguments.insert(arguments.begin(), command);
   arguments.insert(arguments.end(), {"--out", out});
   const Finished run = run_program(folder.path(), arguments);
@@ -36,7 +37,8 @@ std::pair<data::Json, std::string> steps_of(const Folder& folder, const std::str
   return {data::parse_json(read_file(fs::path(out) / "result.json")), run.err};
 }
 
-/// Pre-trains and trains three steps of a small model each; returns result.json of the training.
+/// Pre-trains and trains three steps of a small model each, the latter by recipe lra as well; returns
+/// result.json of the training.
 data::Json trained(const Folder& folder, const Case& c) {
   const std::string root = (folder.path() / "datasets").string();
   const Finished data = run_program(
@@ -47,18 +49,23 @@ data::Json trained(const Folder& folder, const Case& c) {
   std::vector<std::string> arguments = {
       "--task", c.task,    "--attention", c.attention, "--data", root,       "--steps",
       "3",      "--batch", "4",           "--threads", "1",      "--device", "cpu"};
-  for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=2"}) {
+  for (const char* set : {"max_length=64", "width=16", "ff_width=8", "eval_every=2"}) {
     arguments.insert(arguments.end(), {"--set", set});
   }
-  const data::Json before = steps_of(folder, "pretrain", arguments).first;
+  const data::Json before = steps_of(folder, "pretrain-" + c.task, "pretrain", arguments).first;
   CHECK(before["phase"] == "pretraining");
   CHECK(before["masked_loss"].get<double>() > 0);
   const bool pixels = c.task == "image" || c.task == "pathfinder";
   CHECK(before.contains("perplexity") == !pixels);
 
-  const auto [result, said] = steps_of(folder, "train", arguments);
+  const auto [result, said] = steps_of(folder, "train-" + c.task, "train", arguments);
   const bool low = result["test_accuracy"].get<double>() <= result["trivial_floor"].get<double>();
   CHECK((said.find("warning: test accuracy") != std::string::npos) == low);
+
+  arguments.insert(arguments.end(), {"--recipe", "lra"});
+  const data::Json arena = steps_of(folder, "lra-" + c.task, "train", arguments).first;
+  CHECK(arena["steps"] == 3);
+  CHECK(arena["test_examples"] == result["test_examples"]);
   return result;
 }
 

@@ -1,0 +1,167 @@
+// Routing: balanced clusters, the nearest centroid, and what a query in many clusters or none gets.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "attention/selection/clusters.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tests/attention/methods_support.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+namespace {
+
+constexpr std::int64_t kBatch = 3, kHeads = 2, kLength = 37, kWidth = 8, kCentroids = 5,
+                       kWindow = 6;
+
+/// Cosine of two rows.
+double cosine(const std::vector<double>& a, std::int64_t i, const std::vector<double>& b,
+              std::int64_t j) {
+  double dot = 0, of_a = 0, of_b = 0;
+  for (std::int64_t d = 0; d < kWidth; ++d) {
+    const double x = a[static_cast<std::size_t>(i * kWidth + d)];
+    const double y = b[static_cast<std::size_t>(j * kWidth + d)];
+    dot += x * y;
+    of_a += x * x;
+    of_b += y * y;
+  }
+  return dot / std::sqrt(of_a * of_b);
+}
+
+struct Tokens {
+  Tensor x = random_tensor({kBatch, kHeads, kLength, kWidth});
+  Tensor centroids = random_tensor({kHeads, kCentroids, kWidth}, DType::f64, Device::cpu, 2);
+  Tensor mask =
+      make_problem(attention::find("routing"), {kBatch, kHeads, kLength, kWidth, 0}, Padding::mixed)
+          .in.mask;
+  std::vector<double> row = x.to_vector(), centroid = centroids.to_vector(),
+                      real = mask.to_vector();
+
+  [[nodiscard]] bool is_real(std::int64_t b, std::int64_t i) const {
+    return real[static_cast<std::size_t>(b * kLength + i)] != 0;
+  }
+  [[nodiscard]] double score(std::int64_t group, std::int64_t c, std::int64_t i) const {
+    return cosine(row, group * kLength + i, centroid, group % kHeads * kCentroids + c);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a centroid takes the real tokens that point most nearly its way") {
+  const Tokens t;
+  for_each_device([&](Device device) {
+    const Tensor mask = t.mask.to(device);
+    const Tensor scores = attention::cluster_scores(t.x.to(device), t.centroids.to(device), mask);
+    const attention::Clusters got = attention::balanced_clusters(scores, mask, kWindow);
+    const std::vector<double> token = got.token.to_vector(), used = got.used.to_vector();
+    for (std::int64_t group = 0; group < kBatch * kHeads; ++group) {
+      for (std::int64_t c = 0; c < kCentroids; ++c) {
+        std::vector<std::int64_t> order(kLength);
+        std::iota(order.begin(), order.end(), 0);
+        std::erase_if(order, [&](std::int64_t i) { return !t.is_real(group / kHeads, i); });
+        std::stable_sort(order.begin(), order.end(), [&](std::int64_t i, std::int64_t j) {
+          return t.score(group, c, i) > t.score(group, c, j);
+        });
+        for (std::int64_t s = 0; s < kWindow; ++s) {
+          const auto at = static_cast<std::size_t>((group * kCentroids + c) * kWindow + s);
+          CHECK(token[at] == static_cast<double>(order[static_cast<std::size_t>(s)]));
+          CHECK(used[at] == 1);
+        }
+      }
+    }
+  });
+}
+
+TEST_CASE("a cluster that is larger than its example has unused places") {
+  const Tensor x = random_tensor({1, 1, 4, 3}), c = random_tensor({1, 2, 3});
+  const Tensor mask =
+      Tensor::from(std::vector<double>{0, 1, 0, 1}, {1, 4}, DType::f64, Device::cpu);
+  const attention::Clusters got =
+      attention::balanced_clusters(attention::cluster_scores(x, c, mask), mask, 3);
+  CHECK(got.used.to_vector() == std::vector<double>{1, 1, 0, 1, 1, 0});
+  // Tokens 1 and 3 are in both clusters.
+  CHECK(attention::slot_weights(got, 4).to_vector() == std::vector<double>{.5, .5, 0, .5, .5, 0});
+}
+
+TEST_CASE("centroids get the sums of the unit tokens that are nearest to them") {
+  const Tokens t;
+  std::vector<double> expected(kHeads * kCentroids * kWidth, 0);
+  for (std::int64_t group = 0; group < kBatch * kHeads; ++group) {
+    for (std::int64_t i = 0; i < kLength; ++i) {
+      if (!t.is_real(group / kHeads, i)) continue;
+      std::int64_t nearest = 0;
+      for (std::int64_t c = 1; c < kCentroids; ++c) {
+        if (t.score(group, c, i) > t.score(group, nearest, i)) nearest = c;
+      }
+      double squares = 0;
+      const auto from = static_cast<std::size_t>((group * kLength + i) * kWidth);
+      for (std::size_t d = 0; d < kWidth; ++d) squares += t.row[from + d] * t.row[from + d];
+      const auto to = static_cast<std::size_t>((group % kHeads * kCentroids + nearest) * kWidth);
+      for (std::size_t d = 0; d < kWidth; ++d) {
+        expected[to + d] += t.row[from + d] / std::sqrt(squares);
+      }
+    }
+  }
+  for_each_device([&](Device device) {
+    const Tensor x = t.x.to(device), mask = t.mask.to(device);
+    const Tensor scores = attention::cluster_scores(x, t.centroids.to(device), mask);
+    const std::vector<double> got = attention::nearest_sums(x, scores, mask).to_vector();
+    for (std::size_t e = 0; e < got.size(); ++e) {
+      CHECK(got[e] == doctest::Approx(expected[e]).epsilon(1e-5));  // lengths have an epsilon
+    }
+  });
+}
+
+TEST_CASE("a centroid that has faded still points its way") {
+  const Tokens t;
+  const Tensor faint = tensor::affine(t.centroids, 1e-12);
+  const std::vector<double> x = attention::cluster_scores(t.x, t.centroids, t.mask).to_vector();
+  const std::vector<double> y = attention::cluster_scores(t.x, faint, t.mask).to_vector();
+  for (std::size_t e = 0; e < x.size(); ++e) {
+    if (std::isfinite(x[e])) CHECK(y[e] == doctest::Approx(x[e]).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a query in no cluster gets zero, and passes nothing back") {
+  const Spec& spec = attention::find("routing");
+  const Sizes sizes{.batch = 1, .heads = 1, .n = kLength, .width = kWidth};
+  const Layer layer = make_layer(spec, {{"clusters", "2"}, {"window", "3"}}, sizes, DType::f64);
+  const Problem problem = make_problem(spec, sizes, Padding::none);
+  const Outcome outcome = run(layer, problem, training_call(problem.in));
+  const std::vector<double> out = at(outcome, "out").to_vector(),
+                            dq = at(outcome, "dq").to_vector();
+  int silent = 0;
+  for (std::size_t i = 0; i < kLength; ++i) {
+    const auto zero = [&](const std::vector<double>& x) {
+      return std::all_of(x.begin() + static_cast<std::ptrdiff_t>(i * kWidth),
+                         x.begin() + static_cast<std::ptrdiff_t>((i + 1) * kWidth),
+                         [](double value) { return value == 0; });
+    };
+    CHECK(zero(out) == zero(dq));
+    silent += zero(out);
+  }
+  CHECK(silent >= kLength - 6);
+  CHECK(silent < kLength);
+}
+
+TEST_CASE("only training calls hand sums to the centroids, and none changes them") {
+  const Spec& spec = attention::find("routing");
+  const Sizes sizes{.batch = kBatch, .heads = kHeads, .n = kLength, .width = kWidth};
+  const Layer layer = make_layer(spec, {}, sizes, DType::f64);
+  const Problem problem = make_problem(spec, sizes, Padding::mixed);
+  const Parameter& centroids = *layer.method->averages().at(0);
+  const std::vector<double> before = centroids.value.to_vector();
+  Call call = training_call(problem.in);
+  call.training = false;
+  (void)run(layer, problem, call);
+  CHECK_FALSE(centroids.has_gradient);
+  call.training = true;
+  (void)run(layer, problem, call);
+  CHECK(centroids.has_gradient);
+  CHECK(norm(centroids.grad) > 1);
+  CHECK(centroids.value.to_vector() == before);
+}
+
+}  // namespace skytape::test

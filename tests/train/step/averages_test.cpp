@@ -1,0 +1,147 @@
+// State without gradient that a step moves: Routing's centroids, by whatever way the step computes.
+#include <cmath>
+
+#include "data/tokenise.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "train/runs/checkpoint.hpp"
+#include "train/step/evaluate.hpp"
+#include "train/step/trainer.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+
+namespace {
+
+nn::ModelConfig small_model(int towers = 1) {
+  nn::ModelConfig config;
+  config.attention = "routing";
+  config.attention_options = {{"clusters", "4"}, {"decay", "0.9"}};
+  config.vocabulary = 16;
+  config.classes = 2;
+  config.nominal_length = 32;
+  config.towers = towers;
+  config.width = 8;
+  config.ff_width = 12;
+  config.head_width = 4;
+  return config;
+}
+
+data::Batch make_batch(int towers = 1) {
+  const int lengths[] = {20, 7, 32, 11, 5, 9, 14};
+  std::vector<data::Tokens> examples;
+  for (int i = 0; i < 7; ++i) {
+    data::Tokens example;
+    for (int t = 0; t < towers; ++t) {
+      std::vector<std::int32_t> ids;
+      for (int j = 0; j < lengths[i]; ++j) ids.push_back(1 + (5 * i + 3 * j + t) % 15);
+      example.push_back(ids);
+    }
+    examples.push_back(example);
+  }
+  data::BatchOptions options;
+  options.nominal_length = 32;
+  options.round_to = 8;
+  data::Batch batch = pad(examples, options);
+  for (std::size_t i = 0; i < 7; ++i) batch.labels[i] = static_cast<int>(i) % 2;
+  return batch;
+}
+
+std::vector<const Parameter*> averages(const nn::Model& model) {
+  std::vector<const Parameter*> found;
+  for (const Parameter& p : model.parameters().parameters()) {
+    if (p.decay > 0) found.push_back(&p);
+  }
+  return found;
+}
+
+/// All centroids after a step.
+std::vector<double> centroids_after_step(const MicrobatchLimits& limits, int towers) {
+  nn::Model model(small_model(towers), DType::f32, Device::cpu, 3);
+  Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
+  trainer.step(make_batch(towers));
+  std::vector<double> all;
+  for (const Parameter* p : averages(model)) {
+    const std::vector<double> values = p->value.to_vector();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a step moves averages by their decay toward its sums, whatever the optimiser does") {
+  nn::Model model(small_model(), DType::f32, Device::cpu, 3);
+  nn::AdamWConfig adamw;
+  adamw.weight_decay = 0.5;
+  adamw.clip_value = 1e-3;
+  Trainer trainer(model, adamw, {1e-1, 10, 2}, 3, {});
+  const std::vector<const Parameter*> moving = averages(model);
+  REQUIRE(moving.size() == 2);  // one of each layer
+  for (int step = 0; step < 2; ++step) {
+    std::vector<std::vector<double>> before;
+    for (const Parameter* p : moving) before.push_back(p->value.to_vector());
+    trainer.step(make_batch());
+    for (std::size_t i = 0; i < moving.size(); ++i) {
+      const std::vector<double> after = moving[i]->value.to_vector(),
+                                sums = moving[i]->grad.to_vector();
+      double largest = 0;
+      for (std::size_t e = 0; e < after.size(); ++e) {
+        CHECK(after[e] == doctest::Approx(0.9 * before[i][e] + 0.1 * sums[e]).epsilon(1e-5));
+        largest = std::max(largest, std::abs(sums[e]));
+      }
+      CHECK(largest > 1);
+    }
+  }
+}
+
+TEST_CASE("microbatches and towers move averages as the whole batch does") {
+  for (const int towers : {1, 2}) {
+    const std::vector<double> whole = centroids_after_step({}, towers);
+    double norm = 0;
+    for (const double x : whole) norm += x * x;
+    for (const MicrobatchLimits limits : {MicrobatchLimits{2}, {7}, {1, 40}}) {
+      const std::vector<double> parts = centroids_after_step(limits, towers);
+      double difference = 0;
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        difference += (whole[i] - parts[i]) * (whole[i] - parts[i]);
+      }
+      CHECK(std::sqrt(difference / norm) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("averages go on from a checkpoint bit for bit") {
+  const data::synthetic::Folder folder;
+  const auto path = folder.path() / "last.safetensors";
+  nn::Model model(small_model(), DType::f32, Device::cpu, 5);
+  Trainer trainer(model, {}, {1e-2, 20, 4}, 5, {2});
+  for (int i = 0; i < 3; ++i) trainer.step(make_batch());
+  RunState state;
+  state.step = 3;
+  save_checkpoint(path, model, trainer, state, {{"seed", 5}});
+
+  nn::Model other(small_model(), DType::f32, Device::cpu, 6);
+  Trainer second(other, {}, {1e-2, 20, 4}, 5, {2});
+  const SafetensorsFile file = read_safetensors(path);
+  load_training(file, path, read_facts(file, path).state, other, second);
+  for (int i = 0; i < 2; ++i) {
+    trainer.step(make_batch());
+    second.step(make_batch());
+  }
+  CHECK(model.parameters().values().to_vector() == other.parameters().values().to_vector());
+}
+
+TEST_CASE("a forward pass without training leaves averages alone") {
+  nn::Model model(small_model(), DType::f32, Device::cpu, 5);
+  const std::vector<double> before = model.parameters().values().to_vector();
+  const data::Batch batch = make_batch();
+  nn::ModelInput input;
+  const Shape shape{batch.size, batch.width};
+  input.ids[0] = Tensor::from(batch.ids[0], shape, DType::i32, Device::cpu);
+  input.mask[0] = Tensor::from(std::vector<double>(batch.mask[0].begin(), batch.mask[0].end()),
+                               shape, DType::f32, Device::cpu);
+  Tape tape(Tape::Mode::eval);
+  (void)model.logits(tape, input, {});
+  CHECK(model.parameters().values().to_vector() == before);
+}
