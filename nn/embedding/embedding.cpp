@@ -8,6 +8,7 @@ namespace skytape::nn {
 Embedding::Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config)
     : longest_ngram_(config.ngrams), patch_side_(config.patch), columns_(config.columns) {
   const Initialiser start = normal_init(kEmbeddingDeviation);
+  const Initialiser high = normal_init(5 * kEmbeddingDeviation);
   const Shape by_place = {config.nominal_length, config.width};
   tokens = &store.add(name + ".word_embeddings.weight", {config.vocabulary, config.width}, start);
   if (config.positions == Positions::learned) {
@@ -20,14 +21,12 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
   }
   if (config.patch > 0) {
     const std::int64_t pixels = config.patch * config.patch;  // T
-    const Initialiser high = normal_init(5 * kEmbeddingDeviation);
     patches = &store.add(name + ".patch.weight", {pixels, config.width}, high);
     constant = &store.add(name + ".patch.bias", {config.width}, high);
     waves_ = &store.add(name + ".patch_waves", {pixels, pixels}, patch_waves(), false);
   }
   if (config.ngrams > 0) {
-    ngrams = &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width},
-                        normal_init(5 * kEmbeddingDeviation));
+    ngrams = &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width}, high);
   }
 }
 

@@ -27,9 +27,10 @@ struct EmbeddingConfig {
 };
 
 /// A trained vector of the token, of its position, of its distance to the last token and of the
-/// n-grams that end there, as configured; all start as N(0, 0.02²), as in the papers' code. The
-/// padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the greys around a
-/// pixel is added (patches.hpp). It starts five times as high as the rest, so that it is seen, and
+/// n-grams that end there, as configured; they start as N(0, 0.02²), as in the papers' code, and
+/// n-grams five times as high: they say most, and Adam's first steps, which are as large as the
+/// rate, would otherwise wipe out what tells them apart. The padding id 0 has an ordinary trainable
+/// vector. With `patch`, a linear map of the greys around a pixel is added (patches.hpp), as high. It
 /// has a constant, because a layer norm takes the length of a vector away.
 struct Embedding {
   Parameter* tokens;               // [V, E]

@@ -1,15 +1,39 @@
 #include "nn/layers/pair_features.hpp"
 
+#include <array>
 #include <vector>
 
 #include "autograd/ops.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape::nn {
 namespace {
 
+constexpr double kDecay = 0.9;  // of the mean: it follows encodings that training moves
+
+/// x less the mean of all encodings, which is the first E of `mean` over its last entry, or 0 before
+/// the first step. x: [B, E], mean: [E + 1]. To the mean, x is not a cause but a sample: its sum and
+/// number stand where a gradient would.
+Var centred(Var x, Var mean) {
+  const std::int64_t width = x.size(1);
+  const Tensor number = tensor::affine(mean.value().slice(width, width + 1), 1, 1e-12);  // [1]
+  const Tensor centre = tensor::divide(mean.value().slice(0, width), number);            // [E]
+  return record("centred", {x, mean}, tensor::subtract(x.value(), centre),
+                [sample = x.value()](const Tensor& dy, Grads& g) {
+                  g.add(0, dy);
+                  if (!g.needs(1)) return;
+                  const Tensor count = Tensor::full({1}, static_cast<double>(sample.size(0)),
+                                                    sample.dtype(), sample.device());
+                  const std::array<Tensor, 2> sums = {tensor::sum(sample, 0), count};
+                  g.add(1, tensor::concat(sums, 0));
+                });
+}
+
 /// Of the rows of u and v, [B, E] -> [B, 1]; 0 where one of them is zero.
 Var cosine(Var u, Var v) {
-  constexpr double kTiny = 1e-6;  // added under the root: encodings have lengths of about 1 to E
+  constexpr double kTiny = 1e-12;  // added under the root
   const auto dot = [](Var x, Var y) { return sum(x * y, 1, true); };
   return dot(u, v) / sqrt(affine(dot(u, u) * dot(v, v), 1, kTiny));
 }
@@ -17,16 +41,17 @@ Var cosine(Var u, Var v) {
 }  // namespace
 
 PairFeatures::PairFeatures(ParameterStore& store, std::int64_t width, bool cosine) : width_(width) {
-  if (cosine) centre_ = &store.add("seq_classifer.pair_centre", {width}, constant_init(0));
+  if (cosine) {
+    mean_ = &store.add_average("seq_classifer.pair_mean", {width + 1}, constant_init(0), kDecay);
+  }
 }
 
 Var PairFeatures::operator()(Var a, Var b) const {
   std::vector<Var> parts = {a, b, a * b, a - b};
-  if (centre_ != nullptr) {
-    constexpr double kScale = 16;  // beside E products that are each about as large as a channel
-    constexpr double kPace = 10;   // the centre is far from 0, and Adam's steps are all alike
-    const Var c = affine(a.tape().parameter(*centre_), kPace);
-    parts.push_back(affine(cosine(a - c, b - c), kScale));
+  if (mean_ != nullptr) {
+    constexpr double kScale = 4;  // cosines of unlike texts lie within 0.2 of 0
+    const Var mean = a.tape().parameter(*mean_);
+    parts.push_back(affine(cosine(centred(a, mean), centred(b, mean)), kScale));
   }
   return concat(parts, 1);
 }

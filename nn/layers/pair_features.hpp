@@ -11,20 +11,21 @@
 namespace skytape::nn {
 
 /// a, b, a * b and a - b, as the Long Range Arena joins two encodings; with `cosine` also
-/// 16 cos(a - c, b - c) with a learned centre c, zero at first. Mean encodings of long texts have
-/// nearly one direction, so that what tells two of them apart is small in all four parts; the
-/// cosine is large at once, and larger when c has found what all share.
+/// 4 cos(a - c, b - c), where c is the running mean of all encodings in training. Mean encodings of
+/// long texts have nearly one direction, so that what tells two of them apart is small in the four
+/// parts; from their common centre they point apart at once.
 class PairFeatures {
  public:
   PairFeatures(ParameterStore& store, std::int64_t width, bool cosine);
   /// Features of one pair: 4 E, or 4 E + 1.
-  [[nodiscard]] std::int64_t size() const { return 4 * width_ + (centre_ != nullptr ? 1 : 0); }
+  [[nodiscard]] std::int64_t size() const { return 4 * width_ + (mean_ != nullptr ? 1 : 0); }
   /// a, b: [B, E] -> [B, size()].
   [[nodiscard]] Var operator()(Var a, Var b) const;
 
  private:
   std::int64_t width_;
-  Parameter* centre_ = nullptr;  // c, [E]; of the cosine alone
+  Parameter* mean_ = nullptr;  // [E + 1]: averages of the sum of a step's encodings, and of their
+                               // number; of the cosine alone
 };
 
 }  // namespace skytape::nn

@@ -327,7 +327,8 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
   says(refusal({{"patch", "5", "--set"}}), "patch: the tokens of listops are no pixels");
   says(refusal({{"patch", "4", "--set"}}, "softmax", "image"), "patch: expected an odd number");
-  says(refusal({{"patch", "3", "--set"}, cls}, "softmax", "image"), "patch: pooling=cls");
+  const Choice no_patch = {"patch", "0", "--set"}, no_conv = {"conv_width", "0", "--set"};
+  says(refusal({no_conv, cls}, "softmax", "image"), "patch: pooling=cls");
   says(refusal({{"pair_cosine", "1", "--set"}}), "pair_cosine: listops has no pairs of documents");
   says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
   says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
@@ -341,8 +342,10 @@ TEST_CASE("model options without meaning for a run are refused where the user se
        "length_hold: expected at most length_warmup = 100");
   says(refusal({{"length_warmup", "100", "--set"}, {"length_start", "4096", "--set"}}),
        "length_start: expected at most the 2048 positions");
-  says(refusal({cls}, "skyformer", "image"), "max_length=1023, which leaves out the last pixel");
-  CHECK(refusal({cls, {"max_length", "1023", "--set"}}, "skyformer", "image").empty());
+  says(refusal({no_patch, no_conv, cls}, "skyformer", "image"),
+       "max_length=1023, which leaves out the last pixel");
+  CHECK(refusal({no_patch, no_conv, cls, {"max_length", "1023", "--set"}}, "skyformer", "image")
+            .empty());
   says(refusal({{"pooling", "first", "--set"}, {"mask", "nonzero", "--set"}}, "skyformer", "image"),
        "mask=nonzero hides");
 }
@@ -402,7 +405,7 @@ TEST_CASE("a task's row of a recipe replaces the row of every task, and a key co
     }
   }
   CHECK(recipe("skytape", "listops", "softmax")["pooling"] == "first");
-  CHECK(recipe("skytape", "image", "softmax")["pooling"] == "nominal");
+  CHECK(recipe("skytape", "pathfinder", "softmax")["pooling"] == "nominal");
 }
 
 TEST_CASE("a configuration of before a key reads as the value it had then") {

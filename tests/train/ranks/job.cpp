@@ -50,6 +50,7 @@ bool mpirun_or_skip() {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
   ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+  ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);  // who waits leaves the core to who computes
   const std::string asked = program_path() + " --version | grep -q 'MPI .*not built in'";
   const std::string launcher = mpirun() + " --version > /dev/null 2>&1";
   if (std::system(asked.c_str()) != 0 && std::system(launcher.c_str()) == 0) return true;
