@@ -13,10 +13,20 @@ namespace {
 
 constexpr double kDecay = 0.9;  // of the mean: it follows encodings that training moves
 
-/// x less the mean of all encodings, which is the first E of `mean` over its last entry, or 0 before
-/// the first step. x: [B, E], mean: [E + 1]. To the mean, x is not a cause but a sample: its sum and
-/// number stand where a gradient would.
+/// Of the rows of u and v, [B, E] -> [B, 1]; 0 where one of them is zero.
+Var cosine(Var u, Var v) {
+  constexpr double kTiny = 1e-12;  // added under the root
+  const auto dot = [](Var x, Var y) { return sum(x * y, 1, true); };
+  return dot(u, v) / sqrt(affine(dot(u, u) * dot(v, v), 1, kTiny));
+}
+
+}  // namespace
+
 Var centred(Var x, Var mean) {
+  require_same_kind("centred", {&x.value(), &mean.value()});
+  ENSURE(x.shape().rank() == 2 && mean.shape() == Shape({x.size(1) + 1}),
+         "centred: expected x [B, E] and a mean [E + 1], got x ", x.value(), ", mean ",
+         mean.value());
   const std::int64_t width = x.size(1);
   const Tensor number = tensor::affine(mean.value().slice(width, width + 1), 1, 1e-12);  // [1]
   const Tensor centre = tensor::divide(mean.value().slice(0, width), number);            // [E]
@@ -30,15 +40,6 @@ Var centred(Var x, Var mean) {
                   g.add(1, tensor::concat(sums, 0));
                 });
 }
-
-/// Of the rows of u and v, [B, E] -> [B, 1]; 0 where one of them is zero.
-Var cosine(Var u, Var v) {
-  constexpr double kTiny = 1e-12;  // added under the root
-  const auto dot = [](Var x, Var y) { return sum(x * y, 1, true); };
-  return dot(u, v) / sqrt(affine(dot(u, u) * dot(v, v), 1, kTiny));
-}
-
-}  // namespace
 
 PairFeatures::PairFeatures(ParameterStore& store, std::int64_t width, bool cosine) : width_(width) {
   if (cosine) {

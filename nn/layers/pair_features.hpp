@@ -10,6 +10,11 @@
 
 namespace skytape::nn {
 
+/// x less the mean of all encodings, which is the first E entries of `mean` over its last, or 0 before
+/// the first step. To the mean x is no cause but a sample: the sum and number of its rows stand where
+/// a gradient would. x: [B, E], mean: [E + 1] -> [B, E].
+[[nodiscard]] Var centred(Var x, Var mean);
+
 /// a, b, a * b and a - b, as the Long Range Arena joins two encodings; with `cosine` also
 /// 4 cos(a - c, b - c), where c is the running mean of all encodings in training. Mean encodings of
 /// long texts have nearly one direction, so that what tells two of them apart is small in the four

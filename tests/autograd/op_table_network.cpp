@@ -3,6 +3,7 @@
 #include "nn/embedding/ngrams.hpp"
 #include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
+#include "nn/layers/pair_features.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -91,6 +92,11 @@ Rows network_rows() {
   const Tensor slots = integers({0, 3, 3, 1, 2, 2, 2, 0, 3, 1, 0, 2}, {2, 2, 3});  // [G, B, N]
   const auto convolve = [](const nn::Window& window) -> Function {
     return [=](Tape&, Vars v) { return nn::depthwise_convolution(v[0], v[1], window); };
+  };
+  const auto centre = [](Tape& t, Vars v) {
+    return nn::centred(
+        v[0], t.constant(beside(v[0], Tensor::from(std::vector<double>{1, 2, 3, 4, 5, 10}, {6},
+                                                   DType::f64, Device::cpu))));
   };
   return {
       {"layer_norm",
@@ -192,6 +198,14 @@ Rows network_rows() {
         {"add_rows_at: index 3",
          [slots](Tape& t) {
            return nn::add_rows_at(zeros(t, {2, 3, 5}), zeros(t, {3, 5}), slots);
+         }}}},
+      {"centred",  // its mean is a constant here: what goes there is no gradient
+       {{"odd", {normal({3, 5}, 207)}, centre},
+        {"one row", {normal({1, 5}, 208)}, centre},
+        {"no rows", {normal({0, 5}, 209)}, centre}},
+       {{"centred: expected x [B, E] and a mean [E + 1]",
+         [](Tape& t) {
+           return nn::centred(zeros(t, {2, 5}), zeros(t, {5}));
          }}}},
       {"depthwise_convolution",
        {{"odd", {normal({2, 7, 3}, 193), normal({5, 3}, 194)}, convolve({5})},

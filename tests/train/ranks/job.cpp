@@ -60,7 +60,7 @@ bool mpirun_or_skip() {
 
 Place ranks(int count) {
   Place place;
-  // MPI's own libraries keep memory to the end, which a leak check would count against the program.
+  // Under the address sanitizer: what MPI's libraries keep until the end is no leak of ours.
   place.launcher = {"env", "ASAN_OPTIONS=detect_leaks=0", mpirun(), "-np", std::to_string(count)};
   return place;
 }
