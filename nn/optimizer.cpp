@@ -2,16 +2,12 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "tensor/kernels/optimizer.hpp"
 
 namespace skytape::nn {
 namespace {
-
-constexpr double kStartDivisor = 25;   // max_lr / start
-constexpr double kFinalDivisor = 1e4;  // start / end
-constexpr double kBeta1Slow = 0.95;    // at both ends of the cycle
-constexpr double kBeta1Fast = 0.85;    // at the highest rate
 
 /// Piecewise linear: start at step 0, peak at warmup - 1, end at steps - 1.
 double two_phases(const OneCycle& cycle, std::int64_t step, double start, double peak, double end) {
@@ -26,12 +22,18 @@ double two_phases(const OneCycle& cycle, std::int64_t step, double start, double
 }  // namespace
 
 double OneCycle::lr(std::int64_t step) const {
-  const double start = max_lr / kStartDivisor;
-  return two_phases(*this, step, start, max_lr, start / kFinalDivisor);
+  const double start = max_lr / start_divisor;
+  return two_phases(*this, step, start, max_lr, start / final_divisor);
 }
 
 double OneCycle::beta1(std::int64_t step) const {
-  return two_phases(*this, step, kBeta1Slow, kBeta1Fast, kBeta1Slow);
+  return two_phases(*this, step, beta1_at_ends, beta1_at_peak, beta1_at_ends);
+}
+
+OneCycle warmup_and_decay(double max_lr, std::int64_t steps, std::int64_t warmup) {
+  constexpr double kBeta1 = 0.9;
+  const double never = std::numeric_limits<double>::infinity();  // divides the rate to 0
+  return {max_lr, steps, warmup, static_cast<double>(warmup), never, kBeta1, kBeta1};
 }
 
 AdamW::AdamW(ParameterStore& store, const AdamWConfig& config, const OneCycle& schedule)

@@ -1,4 +1,4 @@
-// AdamW over the flat parameter buffer, and the OneCycle schedule that drives it.
+// AdamW over the flat parameter buffer, and the schedules that drive it.
 #pragma once
 
 #include <array>
@@ -14,11 +14,19 @@ namespace skytape::nn {
 struct OneCycle {
   double max_lr = 1e-4;
   std::int64_t steps = 50000;
-  std::int64_t warmup = 1000;  // steps; at least 2
+  std::int64_t warmup = 1000;   // steps; at least 2
+  double start_divisor = 25;    // max_lr / start
+  double final_divisor = 1e4;   // start / end
+  double beta1_at_ends = 0.95;  // of the cycle
+  double beta1_at_peak = 0.85;  // at the highest rate
 
   [[nodiscard]] double lr(std::int64_t step) const;  ///< step counts from 0
   [[nodiscard]] double beta1(std::int64_t step) const;
 };
+
+/// Linear warm-up and decay, as BERT and RoBERTa are trained: the rate rises in equal parts, of
+/// which step 0 has the first, and falls to 0 at the last step; beta1 stays 0.9.
+[[nodiscard]] OneCycle warmup_and_decay(double max_lr, std::int64_t steps, std::int64_t warmup);
 
 struct AdamWConfig {
   double beta2 = 0.999;

@@ -19,6 +19,10 @@ constexpr KeyInfo kKeys[] = {
     {"lr", KeyKind::real, 0, 10, {}, "highest learning rate"},
     {"warmup", KeyKind::integer, 2, kMost, {}, "steps until the highest rate"},
     {"steps", KeyKind::integer, 3, kMost, {}, "optimiser steps, and length of the schedule"},
+    {"schedule", KeyKind::choice, 0, 0, "onecycle|linear",
+     "how rate and beta1 go: OneCycle, or linear warm-up and decay with beta1 = 0.9", "onecycle"},
+    {"beta2", KeyKind::real, 0, 0.999999, {}, "of Adam's second moment", "0.999"},
+    {"adam_epsilon", KeyKind::real, 1e-12, 1, {}, "of Adam's denominator", "1e-6"},
     {"weight_decay", KeyKind::real, 0, 10, {}, "decoupled decay per unit of learning rate"},
     {"clip_value", KeyKind::real, 0, 1e30, {}, "bound of every gradient entry; 0: off"},
     {"dropout", KeyKind::real, 0, 0.99, {}, "embedding, attention output, both MLP places"},
@@ -125,6 +129,9 @@ struct Row {
 constexpr Row kEveryTask[] = {
     // key                skyformer        skeinformer  skytape
     {"accumulate",        "1",             "1",         "1"},
+    {"schedule",          "onecycle",      "onecycle",  "onecycle"},
+    {"beta2",             "0.999",         "0.999",     "0.999"},
+    {"adam_epsilon",      "1e-6",          "1e-6",      "1e-6"},
     {"weight_decay",      "0",             "0",         "0"},
     {"clip_value",        "1",             "0",         "1"},
     {"dropout",           "0.1",           "0.1",       "0.1"},
@@ -229,6 +236,28 @@ constexpr TaskRow kTasks[] = {
     {"image",      "warmup",        "175",     "175",       "175"},
     {"image",      "steps",         "50000",   "50000",     "50000"},
     {"image",      "eval_every",    "50",      "50",        "500"},
+
+    // What a corpus is pre-trained by is RoBERTa's (Liu et al. 2019, table 9): the rate, its shape
+    // and its warm-up's share, Adam, decay, what is hidden and how. Size, batch and length are not.
+    {"corpus",     "batch",         "16",      "128",       "32"},
+    {"corpus",     "lr",            "1e-4",    "1e-4",      "6e-4"},
+    {"corpus",     "warmup",        "80",      "80",        "480"},
+    {"corpus",     "steps",         "50000",   "50000",     "10000"},
+    {"corpus",     "schedule",      "onecycle", "onecycle", "linear"},
+    {"corpus",     "beta2",         "0.999",   "0.999",     "0.98"},
+    {"corpus",     "weight_decay",  "0",       "0",         "0.01"},
+    {"corpus",     "clip_value",    "1",       "0",         "0"},
+    {"corpus",     "layers",        "2",       "2",         "4"},
+    {"corpus",     "width",         "64",      "64",        "256"},
+    {"corpus",     "ff_width",      "128",     "128",       "1024"},
+    {"corpus",     "heads",         "2",       "2",         "4"},
+    {"corpus",     "pooling",       "nominal", "nominal",   "mean"},
+    {"corpus",     "pretrain_lr",   "1e-3",    "1e-3",      "6e-4"},
+    {"corpus",     "pretrain_warmup", "100",   "100",       "480"},
+    {"corpus",     "mask_keep",     "0",       "0",         "0.1"},
+    {"corpus",     "mask_random",   "0",       "0",         "0.1"},
+    {"corpus",     "eval_every",    "500",     "500",       "500"},
+    {"corpus",     "eval_examples", "0",       "0",         "0"},
 };
 
 /// Gradient accumulation that the papers' configurations give to single methods.

@@ -418,13 +418,22 @@ void fill_model(RunConfig& c, const Values& values) {
           ->needs_whole_batch();
 }
 
+/// How rate and beta1 go over so many steps.
+nn::OneCycle schedule_of(const RunConfig& c, double lr, std::int64_t steps, std::int64_t warmup) {
+  if (c.linear_schedule) return nn::warmup_and_decay(lr, steps, warmup);
+  return {lr, steps, warmup};
+}
+
 /// Fills the typed fields from `settings`.
 void fill(RunConfig& c) {
   const Values values(c.settings);
   c.accumulate = values.integer("accumulate");
   c.adamw.weight_decay = values.real("weight_decay");
   c.adamw.clip_value = values.real("clip_value");
-  c.schedule = {values.real("lr"), values.integer("steps"), values.integer("warmup")};
+  c.adamw.beta2 = values.real("beta2");
+  c.adamw.epsilon = values.real("adam_epsilon");
+  c.linear_schedule = values.text("schedule") == "linear";
+  c.schedule = schedule_of(c, values.real("lr"), values.integer("steps"), values.integer("warmup"));
   c.eval_every = values.integer("eval_every");
   c.eval_examples = values.integer("eval_examples");
   c.patience = values.integer("patience");
@@ -535,7 +544,8 @@ RunConfig pretraining_of(const RunConfig& config) {
   };
   first.batches.grow_steps = scaled(config.batches.grow_steps);
   first.batches.grow_hold = scaled(config.batches.grow_hold);
-  first.schedule = {config.pretraining.lr, config.pretraining.steps, config.pretraining.warmup};
+  first.schedule = schedule_of(config, config.pretraining.lr, config.pretraining.steps,
+                               config.pretraining.warmup);
   first.select = Select::last;
   first.patience = 0;
   return first;

@@ -66,6 +66,7 @@ struct RunConfig {
   std::int64_t accumulate = 1;  // microbatches a batch is computed in
   nn::AdamWConfig adamw;
   nn::OneCycle schedule;
+  bool linear_schedule = false;  // linear warm-up and decay in place of OneCycle
   Pretraining pretraining;
   bool mask_token = false;  // the embedding has a row for hidden tokens: pre-trained here or before
   std::int64_t eval_every = 500;        // steps
