@@ -33,6 +33,9 @@ double Schedule::lr(std::int64_t step) const {
     const double start = max_lr / kStartDivisor;
     return two_phases(*this, step, start, max_lr, start / kFinalDivisor);
   }
+  if (curve == Curve::linear) {
+    return two_phases(*this, step, max_lr / static_cast<double>(warmup), max_lr, 0);
+  }
   const auto t = static_cast<double>(step), warm = static_cast<double>(warmup);
   const double rising = max_lr * std::min(1.0, t / warm);
   if (curve == Curve::inverse_sqrt) return rising * std::sqrt(warm / std::max(t, warm));

@@ -18,7 +18,10 @@ enum class Curve {
   /// code, which begins with a step of rate 0.
   inverse_sqrt,
   /// max min(1, t / warmup) (1 + cos(pi (t - warmup)+ / steps)) / 2, beta1 = 0.9: as that code.
-  cosine
+  cosine,
+  /// Up from max / warmup until step `warmup` - 1, then down to 0 at step `steps` - 1, both in a
+  /// straight line; beta1 = 0.9: RoBERTa's (Liu et al. 2019, sec. 3).
+  linear
 };
 
 struct Schedule {

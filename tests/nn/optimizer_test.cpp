@@ -27,6 +27,16 @@ TEST_CASE("OneCycle ends at max/25/1e4 and stays there") {
   CHECK(cycle.beta1(999) == doctest::Approx(0.95));
 }
 
+TEST_CASE("linear warm-up and decay go by equal parts to the peak, then to nothing") {
+  const nn::Schedule linear{6e-4, 101, 11, nn::Curve::linear};
+  for (std::int64_t k = 0; k <= 10; ++k) {
+    CHECK(linear.lr(k) == doctest::Approx(6e-4 * static_cast<double>(k + 1) / 11).epsilon(1e-12));
+  }
+  CHECK(linear.lr(55) == doctest::Approx(3e-4).epsilon(1e-12));  // half way down
+  CHECK(linear.lr(100) == 0);
+  for (const std::int64_t k : {0, 10, 55, 100}) CHECK(linear.beta1(k) == 0.9);
+}
+
 TEST_CASE("OneCycle of a run that is all warm-up never divides by zero") {
   const nn::Schedule cycle{1e-3, 2, 2};
   CHECK(cycle.lr(0) == doctest::Approx(1e-3 / 25));

@@ -133,6 +133,48 @@ bool init_has_mask_token(const TrainFlags& flags, const RunConfig& config, const
   return ranks.largest(has) == 1;
 }
 
+/// Keys that decide an encoder's tensors.
+constexpr const char* kEncoderKeys[] = {"layers",     "width",      "ff_width",  "heads",
+                                        "positions",  "both_ends",  "intensity", "ngrams",
+                                        "ngram_rows", "conv_width", "max_length"};
+
+/// Adds what the run of --init had of these keys where it is not what this run would have, and the
+/// user says nothing. `method` may have another value in its place, as in a recipe.
+void take_encoder_of(const data::Json& settings, Choices& choices) {
+  if (!settings.is_object()) return;
+  const RunConfig before = resolve(choices);
+  const auto had = [&](const std::string& key) -> std::optional<std::string> {
+    const data::Json* found = settings.find(key);
+    if (found == nullptr || !found->is_object()) return std::nullopt;
+    return for_method({key, found->value("value", std::string()), ""}, choices.attention).value;
+  };
+  for (const char* key : kEncoderKeys) {
+    const auto value = had(key);
+    const bool said = std::any_of(choices.values.begin(), choices.values.end(),
+                                  [&](const Choice& c) { return c.key == key; });
+    const bool same =
+        std::any_of(before.settings.begin(), before.settings.end(),
+                    [&](const Setting& s) { return s.key == key && s.value == value; });
+    if (!value || value->empty() || said || same) continue;
+    if (key == std::string_view("ngram_rows") && had("ngrams") == "0") continue;
+    choices.values.push_back({key, *value, "--init"});
+  }
+}
+
+/// The same on all ranks; rank 0 reads the file. The config.json of a run that goes on has it all.
+void take_encoder_of(const TrainFlags& flags, const fs::path& out, Choices& choices,
+                     const Ranks& ranks) {
+  if (flags.init.empty()) return;
+  std::string text = "null";
+  ranks.together([&] {
+    const bool goes_on = flags.resume && fs::exists(out / "config.json");
+    if (!ranks.first() || goes_on) return;
+    text = data::json_text(init_settings(checkpoint_in(flags.init)));
+  });
+  if (!ranks.alone()) ranks.broadcast(text);
+  ranks.together([&] { take_encoder_of(data::parse_json(text), choices); });
+}
+
 /// What both commands begin with, on every rank.
 struct Asked {
   Choices choices;
@@ -151,7 +193,7 @@ Asked asked(TrainFlags& flags, const char* command, const Ranks& ranks) {
 
 int run(TrainFlags flags, const Ranks& ranks) {
   Asked all = asked(flags, "train", ranks);
-  const Choices& choices = all.choices;
+  Choices& choices = all.choices;
   TrainOptions& options = all.options;
   RunConfig config;
   ranks.together([&] {
@@ -160,6 +202,7 @@ int run(TrainFlags flags, const Ranks& ranks) {
                   : flags.seeds > 1  ? kRuns
                                      : kRuns / run_name(resolve(choices));
   });
+  take_encoder_of(flags, options.out, choices, ranks);
   if (flags.seeds == 1) config = configured(flags, choices, options.out, false, ranks);
   if (!flags.init.empty() && init_has_mask_token(flags, config, ranks)) {
     config = with_mask_token(config);
@@ -192,6 +235,7 @@ int run_pretraining(TrainFlags flags, const Ranks& ranks) {
                     ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", choices.task, choices.attention,
                                           choices.recipe, choices.seed)
                     : fs::path(flags.out);
+  take_encoder_of(flags, options.out, choices, ranks);
   const RunConfig config = configured(flags, choices, options.out, true, ranks);
   if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   return pretrain(config, options);

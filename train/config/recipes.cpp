@@ -19,7 +19,7 @@ constexpr KeyInfo kKeys[] = {
     {"lr", KeyKind::real, 0, 10, {}, "highest learning rate"},
     {"warmup", KeyKind::integer, 2, kMost, {}, "steps until the highest rate"},
     {"steps", KeyKind::integer, 3, kMost, {}, "optimiser steps, and length of the schedule"},
-    {"schedule", KeyKind::choice, 0, 0, "one_cycle|inverse_sqrt|cosine",
+    {"schedule", KeyKind::choice, 0, 0, "one_cycle|inverse_sqrt|cosine|linear",
      "how the rate falls after the warm-up, and how beta1 runs", "one_cycle"},
     {"beta2", KeyKind::real, 0, 0.999999, {}, "decay of squared gradients", "0.999"},
     {"adam_epsilon", KeyKind::real, 0, 1, {}, "added to the root of their average", "1e-6"},
@@ -277,6 +277,28 @@ constexpr TaskRow kTasks[] = {
     {"image",      "patch",             "0",       "0",         "5",         "0"},
     {"image",      "conv_width",        "0",       "0",         "3",         "0"},
     {"image",      "eval_examples",     "0",       "0",         "1000",      "0"},
+
+    // What a corpus is pre-trained by is RoBERTa's (Liu et al. 2019, table 9): the rate, its shape
+    // and its warm-up's share, Adam, decay, what is hidden and how. Size, batch and length are not.
+    {"corpus",     "batch",              "16",      "128",      "32",        "32"},
+    {"corpus",     "lr",                 "1e-4",    "1e-4",     "6e-4",      "6e-4"},
+    {"corpus",     "warmup",             "80",      "80",       "480",       "480"},
+    {"corpus",     "steps",              "50000",   "50000",    "10000",     "10000"},
+    {"corpus",     "schedule",           "one_cycle", "one_cycle", "linear",  "linear"},
+    {"corpus",     "beta2",              "0.999",   "0.999",    "0.98",      "0.98"},
+    {"corpus",     "weight_decay",       "0",       "0",        "0.01",      "0.01"},
+    {"corpus",     "clip_value",         "1",       "0",        "0",         "0"},
+    {"corpus",     "layers",             "2",       "2",        "4",         "4"},
+    {"corpus",     "width",              "64",      "64",       "256",       "256"},
+    {"corpus",     "ff_width",           "128",     "128",      "1024",      "1024"},
+    {"corpus",     "heads",              "2",       "2",        "4",         "4"},
+    {"corpus",     "pooling",            "nominal", "nominal",  "mean",      "mean"},
+    {"corpus",     "pretrain_lr",        "1e-3",    "1e-3",     "6e-4",      "6e-4"},
+    {"corpus",     "pretrain_warmup",    "100",     "100",      "480",       "480"},
+    {"corpus",     "mask_keep",          "0",       "0",        "0.1",       "0.1"},
+    {"corpus",     "mask_random",        "0",       "0",        "0.1",       "0.1"},
+    {"corpus",     "eval_every",         "500",     "500",      "500",       "500"},
+    {"corpus",     "eval_examples",      "0",       "0",        "0",         "0"},
 };
 
 /// Gradient accumulation that the papers' configurations give to single methods.

@@ -465,7 +465,9 @@ void fill(RunConfig& c) {
                                  c.accumulate));
   }
   // One of the arena's own schedules ends while it rises.
-  if (c.schedule.curve == nn::Curve::one_cycle && c.schedule.warmup > c.schedule.steps) {
+  const bool falls =
+      c.schedule.curve == nn::Curve::one_cycle || c.schedule.curve == nn::Curve::linear;
+  if (falls && c.schedule.warmup > c.schedule.steps) {
     throw UsageError(fmt::format("warmup: expected at most steps = {}, got {}", c.schedule.steps,
                                  c.schedule.warmup));
   }
@@ -550,7 +552,8 @@ RunConfig pretraining_of(const RunConfig& config) {
   };
   first.batches.grow_steps = scaled(config.batches.grow_steps);
   first.batches.grow_hold = scaled(config.batches.grow_hold);
-  first.schedule = {config.pretraining.lr, config.pretraining.steps, config.pretraining.warmup};
+  first.schedule = {config.pretraining.lr, config.pretraining.steps, config.pretraining.warmup,
+                    config.schedule.curve};
   first.select = Select::last;
   first.patience = 0;
   return first;

@@ -139,6 +139,11 @@ bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& tas
          table->size(0) == needed + extra_rows;
 }
 
+Json init_settings(const std::filesystem::path& file) {
+  const Json config = config_in(read_safetensors(file));
+  return config.is_object() ? config["settings"] : Json();
+}
+
 Json init_facts(const std::filesystem::path& file) {
   const SafetensorsFile weights = read_safetensors(file);
   std::uint64_t sum = 0;

@@ -20,6 +20,10 @@ namespace skytape::train {
 [[nodiscard]] bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                                   std::int64_t extra_rows);
 
+/// The settings of the run that saved a checkpoint, as its config.json has them; null of weights
+/// that are not ours.
+[[nodiscard]] data::Json init_settings(const std::filesystem::path& file);
+
 /// What a run's config.json says of the checkpoint that it starts from: "init", a checksum over its
 /// weights, and, where these were pre-trained, "pretraining", on what, how long and how far. They
 /// name no place.

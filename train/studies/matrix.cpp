@@ -252,8 +252,13 @@ std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
         fmt::format("{}, layer {}: what each method weighs tokens by", text.model, text.layer),
         {},
         4};
-    for (const MethodMatrix& m : study.matrices)
-      overview.panels.emplace_back(map(m.name, m.matrix));
+    // What lies beyond the exact matrix's weights has the colours of the ends.
+    for (const MethodMatrix& m : study.matrices) {
+      HeatMap drawn = map(m.name, m.matrix);
+      drawn.low = 0;
+      drawn.high = ends(m.exact).second;
+      overview.panels.emplace_back(std::move(drawn));
+    }
     all.push_back(std::move(overview));
   }
   for (const MethodMatrix& m : study.matrices) {

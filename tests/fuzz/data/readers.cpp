@@ -18,6 +18,7 @@
 #include "data/files/json.hpp"
 #include "data/files/png.hpp"
 #include "data/files/source.hpp"
+#include "data/own/glue.hpp"
 #include "data/own/records.hpp"
 #include "data/tasks/image.hpp"
 #include "data/tasks/listops.hpp"
@@ -61,6 +62,15 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
   for (const RecordFormat format : {RecordFormat::tsv, RecordFormat::csv, RecordFormat::jsonl}) {
     try {
       read_records(*open_memory(bytes), "fuzz", {format}, [](const Record&) {});
+    } catch (const DataError&) {
+    }
+  }
+  for (const std::string header : {"sentence\tlabel", "index\tquestion\tsentence\tlabel",
+                                   "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"}) {
+    const std::string file = header + "\n" + std::string(bytes.begin(), bytes.end());
+    try {
+      (void)read_glue(*open_memory(as_bytes(file)), "fuzz", *find_glue_layout(header),
+                      [](const Record&) {});
     } catch (const DataError&) {
     }
   }

@@ -531,6 +531,37 @@ TEST_CASE(
       doctest::Contains("at most pretrain_steps = 400, got 500"), UsageError);
 }
 
+TEST_CASE("a corpus is pre-trained by RoBERTa's recipe, but for what machines decide") {
+  Choices c;
+  c.task = "corpus";
+  c.values = {{"pretrain_steps", "10000", "--steps"}};
+  const RunConfig config = pretraining_of(resolve(c));
+  CHECK(config.pretraining.masking.rate == 0.15);
+  CHECK(config.pretraining.masking.keep == 0.1);
+  CHECK(config.pretraining.masking.random == 0.1);
+  CHECK(config.adamw.beta2 == 0.98);
+  CHECK(config.adamw.epsilon == 1e-6);
+  CHECK(config.adamw.weight_decay == 0.01);
+  CHECK(config.adamw.clip_value == 0);
+  CHECK(config.model.dropout == 0.1);
+  CHECK(config.model.positions == nn::Positions::learned);
+  // 24,000 of 500,000 steps warm up, and beta1 stays where it is.
+  CHECK(config.schedule.warmup * 500 == config.schedule.steps * 24);
+  CHECK(config.schedule.lr(479) == doctest::Approx(6e-4).epsilon(1e-12));
+  CHECK(config.schedule.lr(9999) == 0);
+  CHECK(config.schedule.beta1(0) == 0.9);
+  CHECK(config.schedule.beta1(479) == 0.9);
+
+  c.values.push_back({"schedule", "one_cycle", "--set"});
+  CHECK(pretraining_of(resolve(c)).schedule.beta1(479) == 0.85);
+  c.values.back().value = "triangle";
+  CHECK(error_of<UsageError>([&] { (void)resolve(c); }).find("one_cycle|inverse_sqrt|cosine|") !=
+        std::string::npos);
+  // Other tasks train as before.
+  CHECK(resolve(choices()).schedule.curve == nn::Curve::one_cycle);
+  CHECK(resolve(choices()).adamw.beta2 == 0.999);
+}
+
 TEST_CASE("hidden tokens are replaced by tokens that the run has, and by none else") {
   const auto masking = [](const char* task, const char* drop_close) {
     Choices c = choices();

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <csignal>
 #include <fstream>
+#include <regex>
 #include <thread>
 
 #include "data/files/json.hpp"
@@ -196,6 +197,24 @@ TEST_CASE("a pre-training goes on from another with its head and a fresh schedul
   const Finished resumed = run_program(
       w.folder.path(), {"pretrain", "--resume", "--out", w.run("second"), "--device", "cpu"});
   CHECK_MESSAGE(resumed.code == 0, resumed.err);
+}
+
+TEST_CASE("a run has the encoder's sizes of the one it starts from, unless it says others") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.start("train", "deep", 3,
+                  {"--stop-after", "1", "--set", "layers=3", "--set", "both_ends=0"})
+              .code == 0);
+  const Finished shown = w.start("train", "next", 6, {"--init", w.run("deep"), "--print-config"});
+  CHECK_MESSAGE(shown.code == 0, shown.err);
+  const std::regex layers("layers +3 +--init"), ends("both_ends +0 +--init");
+  CHECK(std::regex_search(shown.out, layers));
+  CHECK(std::regex_search(shown.out, ends));
+  const Finished next = w.start("train", "next", 6, {"--init", w.run("deep"), "--stop-after", "2"});
+  CHECK_MESSAGE(next.code == 0, next.err);
+  // What was taken is the run's own from then on.
+  const Finished rest = w.start("train", "next", 6, {"--init", w.run("deep"), "--resume"});
+  CHECK_MESSAGE(rest.code == 0, rest.err);
 }
 
 TEST_CASE("an init of another width, of nothing, or beside pre-training is refused") {
