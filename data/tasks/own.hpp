@@ -11,10 +11,11 @@ struct TaskInfo;
 
 /// One file of records, split 80/10/10 by a seeded permutation; or a folder with a file for each of
 /// train, dev and test, taken as they are. Labels may be any words; sorted (as numbers if all are),
-/// they become the classes 0, 1, …. A folder in the layout of GLUE has train.tsv and dev.tsv: the
-/// second is the test split, whose labels are public, and a twentieth of the first the dev split. The
-/// texts of a pair make one sequence, with the tokens' end of a text between them (bytes: a tab). What is odd but usable is a warning: classes with a single
+/// they become the classes 0, 1, …. What is odd but usable is a warning: classes with a single
 /// example, labels that training never shows, texts longer than a run reads.
+/// A folder in the layout of GLUE has train.tsv and dev.tsv: the second is the test split, whose
+/// labels are public, and a twentieth of the first the dev split. The texts of a pair make one
+/// sequence, with the tokens' end of a text between them (bytes: a tab).
 void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
 /// Writes the splits as files that build_own reads again: `{train,dev,test}.tsv`, or `.jsonl` where

@@ -67,7 +67,8 @@ TEST_CASE("the matrix of every method, times the values, is the method's output"
   for (const std::string& name : study.left_out) {
     CAPTURE(name);
     const attention::Spec& spec = attention::find(name);
-    CHECK((spec.reads_x || spec.carries_state));
+    const bool values_of_its_own = spec.reads_x || spec.carries_state;
+    CHECK(values_of_its_own);
   }
   CHECK(std::count(study.left_out.begin(), study.left_out.end(), "luna") == 1);
   const std::vector<double> v = text.in.v.to_vector();
