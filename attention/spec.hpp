@@ -45,6 +45,7 @@ struct Spec {
   bool reads_x = false;                  // sees the layer's input, too (Inputs::x)
   bool carries_state = false;            // hands a state to the next layer (Result::state)
   bool random = false;                   // draws anew at every call
+  bool by_rows = false;        // makes an n x n matrix, some rows at a time: launches grow with n^2
   bool reads_padding = false;  // padded positions enter the result: batches are not trimmed
   bool per_example = true;     // false: how much an example may use, its budget, depends on the
                                // shortest one of the batch (Call::fewest_tokens)

@@ -513,8 +513,8 @@ class Run {
     const int signal = signal_;
     if (config_.device == Device::cuda) {
       const StepCounts& ran = trainer_.graphs().counts();
-      say(fmt::format("how steps ran: {} replayed, {} captured, {} op by op", ran.replayed,
-                      ran.captured, ran.direct));
+      say(fmt::format("how steps ran: {} replayed, {} of them when captured, {} op by op",
+                      ran.replayed, ran.captured, ran.direct));
     }
     say(fmt::format(
         "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",

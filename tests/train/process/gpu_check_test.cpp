@@ -39,7 +39,7 @@ case ${arguments[*]} in
     loss=2.3
     case ${arguments[*]} in *"--device cuda"*) loss=${CUDA_LOSS:-2.3001} ;; esac
     for i in 1 2 3 4 5 6 7 8; do echo "{\"kind\":\"train\",\"loss\":$loss,\"step\":$i}"; done >"$out/metrics.jsonl"
-    echo "how steps ran: $((graph * ${REPLAYED:-1})) replayed, 1 captured, 1 op by op" >&2 ;;
+    echo "how steps ran: $((graph * ${REPLAYED:-1})) replayed, 1 of them when captured, 1 op by op" >&2 ;;
 esac
 )sh";
 
