@@ -1,21 +1,49 @@
 #!/usr/bin/env bash
-# Runs the tests and the check of an installed copy; the last line is "N passed, N failed".
-# B: the build folder. Further arguments go to the test program (doctest's, e.g. -ts=slow).
+# Runs the tests, in parts that as many processes share as there are cores, and the check of an
+# installed copy; the last line is "N passed, N failed". B: the build folder. Further arguments go
+# to the test program (doctest's, e.g. -ts=slow), which runs alone, too.
 set -u
-log=$(mktemp)
 scratch=$(mktemp -d)
-trap 'rm -rf "$log" "$scratch"' EXIT
-
+trap 'rm -rf "$scratch"' EXIT
+export B scratch
 # Passive: the tests' many small parallel regions must not spin on a busy machine.
-OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$PWD/$B/skytape "$B/skytape_tests" "$@" | tee "$log"
-status=${PIPESTATUS[0]}
-read -r passed failed < <(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed.*/\1 \2/p' "$log" | tail -1)
-if [ -z "${passed:-}" ]; then
-  echo "the test program ended without a summary (status $status)"
-  passed=0 failed=1
-elif [ "$status" -ne 0 ] && [ "$failed" -eq 0 ]; then
-  failed=1
+export OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$PWD/$B/skytape
+
+# part NUMBER FIRST LAST ARGUMENTS…: these test cases. An end without a summary is a failure.
+part() {
+  local number=$1 first=$2 last=$3 log=$scratch/$1.log status summary
+  shift 3
+  "$B/skytape_tests" "$@" --first="$first" --last="$last" >"$log" 2>&1
+  status=$?
+  summary=$(tail -n 1 "$log")
+  if ! grep -Eq '^[0-9]+ passed, [0-9]+ failed$' <<<"$summary"; then
+    summary="0 passed, 1 failed"
+    echo "the test program ended without a summary (status $status)" >>"$log"
+  elif [ "$status" -ne 0 ] && [[ $summary == *" 0 failed" ]]; then
+    summary=${summary/ 0 failed/ 1 failed}
+    echo "the test program ended with status $status" >>"$log"
+  fi
+  echo "$summary" >"$scratch/$number.summary"
+  echo "test cases $first to $last: $summary"
+  [[ $summary == *" 0 failed" ]] || cat "$log"
+}
+export -f part
+
+cases=$("$B/skytape_tests" "$@" --count | sed -n 's/.*filters: //p')
+if [ "${cases:-0}" -eq 0 ]; then
+  echo "no test case matches the filters"
+  exit 1
 fi
+each=$(((cases + 31) / 32))
+for ((first = 1; first <= cases; first += each)); do
+  printf '%s\0' "$((first / each))" "$first" "$((first + each - 1))" "$@"
+done | xargs -0 -n $((3 + $#)) -P "$(nproc)" bash -c 'part "$@"' part
+skips=$(cat "$scratch"/*.log | grep -E '^[0-9]+ CUDA cases skipped' | awk '{ n += $1 } END { print n + 0 }')
+[ "$skips" -eq 0 ] || echo "$skips CUDA cases skipped: no GPU answers"
+grep -h '^skipped, ' "$scratch"/*.log | sort -u
+
+passed=$(awk '{ n += $1 } END { print n }' "$scratch"/*.summary)
+failed=$(awk '{ n += $3 } END { print n }' "$scratch"/*.summary)
 
 # Small programs outside the tree build against the installed library, found in two ways.
 installs=$(train/scripts/test_install.sh "$B" "$scratch") || failed=$((failed + 1))
