@@ -4,10 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <mutex>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -35,6 +39,49 @@ void say(const std::string& what) {
   fmt::print(stderr, "skytape: error: {}\n", what);
   std::fflush(stderr);
 }
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
+}
+
+/// Ends this process, and with it the job, unless it is gone before the time is over: until all
+/// ranks have met, MPI waits without a limit, for a rank that never comes or cannot be reached.
+class MeetingLimit {
+ public:
+  MeetingLimit(int rank, double seconds)
+      : thread_([this, rank, seconds] { watch(rank, seconds); }) {}
+  ~MeetingLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      met_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  MeetingLimit(const MeetingLimit&) = delete;
+  MeetingLimit& operator=(const MeetingLimit&) = delete;
+
+ private:
+  void watch(int rank, double seconds) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return met_; })) {
+      return;
+    }
+    if (comes_to_speak(rank, kTurnSeconds)) {
+      say(
+          fmt::format("rank {} on {}: the ranks did not meet within {:g} s (--rank-timeout): one "
+                      "did not start, or a host cannot reach another",
+                      rank, host_name(), seconds));
+    }
+    std::_Exit(1);
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool met_ = false;
+  std::thread thread_;  // last: it reads the others
+};
 
 /// The GPU of this rank among those of its host, unless the launcher has given it one already.
 void take_own_gpu(const Job::Place& place) {
@@ -86,7 +133,10 @@ Ranks Ranks::join(const RanksOptions& options) {
                     "MPI: make MPI=1, which needs libopenmpi-dev or libmpich-dev",
                     launch.size));
   }
-  ranks.job_ = join_mpi();
+  {
+    const MeetingLimit limit(launch.rank, options.limit_seconds);
+    ranks.job_ = join_mpi();
+  }
   ranks.rank_ = ranks.job_->place().rank;
   ranks.size_ = ranks.job_->place().size;
   ENSURE(ranks.size_ == launch.size, "MPI finds ", ranks.size_, " ranks, the launcher started ",

@@ -76,6 +76,8 @@ check "a host cut off: not with success" [ "$code" -ne 0 ]
 # mpirun's own message where its daemon is missed first, else that of the ranks.
 check "a host cut off: its name is said" grep -q "from rank .* on sky$hosts\|on node sky$hosts" "$scratch/err"
 ip link set "sky-to$hosts" up
+# Who asked for the host's hardware address meanwhile remembers that nobody answered.
+for i in $(seq "$hosts"); do ip -n "sky$i" neigh flush dev eth0; done
 for i in $(seq 50); do [ -z "$(ip netns pids "sky$hosts")" ] && break; sleep 1; done
 check "the host that was cut off has stopped too" [ -z "$(ip netns pids "sky$hosts")" ]
 check "the job goes on" job "${train[@]}" --resume --out "$scratch/cut"

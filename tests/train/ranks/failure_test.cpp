@@ -143,3 +143,19 @@ TEST_CASE("a rank that hangs is named, and the job ends within its time limit") 
   CHECK(says(end.err, "no answer for "));
   CHECK(says(end.err, "s from rank "));
 }
+
+TEST_CASE("ranks that never meet end within their time limit, and one of them says so") {
+  if (!mpirun_or_skip()) return;
+  const Workshop w;
+  std::vector<std::string> arguments = train_together(w, "job", 8, {"--rank-timeout", "2"});
+  arguments.insert(arguments.end(), {":", "-np", "1", "sleep", "100"});
+  Program job(w.folder.path(), arguments, ranks(2));
+  Finished end;
+  const double seconds = seconds_to_end(job, end);
+  CAPTURE(end.err);
+  CHECK(seconds < 30);
+  CHECK(end.code == 1);
+  CHECK(count_of(end.err, "skytape: error") == 1);
+  CHECK(says(end.err, "the ranks did not meet within 2 s (--rank-timeout)"));
+  CHECK_FALSE(fs::exists(w.run("job")));
+}
