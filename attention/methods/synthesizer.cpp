@@ -50,11 +50,11 @@
 namespace skytape::attention {
 namespace {
 
-/// C, the rows of a tile of weights: on a CPU 1 MiB of f32 at 2,048 keys, which a cache holds; on a
-/// GPU up to 256 MiB, since small products would leave it idle.
+/// C, the rows of a tile of weights: on a CPU as many as make 1 MiB of f32, which a cache holds, on a
+/// GPU 256 MiB, since small products would leave it idle; at least 32.
 std::int64_t rows_of_tile(std::int64_t n, Device device) {
-  constexpr std::int64_t kCpuRows = 128, kGpuNumbers = std::int64_t{1} << 26;
-  return device == Device::cpu ? kCpuRows : std::max(kCpuRows, kGpuNumbers / n);
+  const std::int64_t numbers = std::int64_t{1} << (device == Device::cpu ? 18 : 26);
+  return std::max<std::int64_t>(32, numbers / n);
 }
 
 struct Config {
