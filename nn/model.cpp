@@ -57,7 +57,8 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
       query_(store, name + ".W_q", config.width, config.heads * config.head_width),
       key_(store, name + ".W_k", config.width, config.heads * config.head_width),
       value_(store, name + ".W_v", config.width, config.heads * config.head_width),
-      output_(store, name + ".ff", config.heads * config.head_width, config.width),
+      output_(store, name + ".ff", config.heads * config.head_width, config.width,
+              config.residual_scale),
       angles_(shared_angles(store, config)) {
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
@@ -114,11 +115,11 @@ EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
       attention_(store, name + ".mha", config, layer),
       norm2_(store, name + ".norm2", config.width),
       mlp_in_(store, name + ".mlpblock.0", config.width, config.ff_width),
-      mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width) {
+      mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width, config.residual_scale) {
   if (config.conv_width > 0) {
     window_ = {config.conv_width, config.columns > 0 ? config.conv_width : 1, config.columns};
     const std::int64_t taps = window_.width * window_.height;
-    const double bound = 1 / std::sqrt(static_cast<double>(taps));
+    const double bound = config.residual_scale / std::sqrt(static_cast<double>(taps));
     taps_ = &store.add(name + ".conv.weight", {taps, config.width}, uniform_init(bound));
   }
 }

@@ -48,8 +48,9 @@ struct ModelConfig {
   bool both_ends = false;      // positions are also counted from the last token
   int ngrams = 0;              // tokens of the longest n-gram with a vector; 0: none
   std::int64_t ngram_rows = 1;  // of the table that the n-grams share
-  std::int64_t patch = 0;    // pixels of the square's side that each sees as numbers, odd; 0: none
-  bool pair_cosine = false;  // two towers: the head also reads the cosine of both encodings
+  std::int64_t patch = 0;     // pixels of the square's side that each sees as numbers, odd; 0: none
+  bool pair_cosine = false;   // two towers: the head also reads the cosine of both encodings
+  double residual_scale = 1;  // of the first values of what layers add to their input; 0: nothing
   double label_smoothing = 0;  // of the training loss
   Objective objective = Objective::classify;
   bool pixels = false;  // tokens are grey values: predicted as numbers, not as ids

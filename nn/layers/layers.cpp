@@ -4,8 +4,9 @@
 
 namespace skytape::nn {
 
-Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out) {
-  const double bound = 1 / std::sqrt(static_cast<double>(in));
+Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out,
+               double scale) {
+  const double bound = scale / std::sqrt(static_cast<double>(in));
   weight = &store.add(name + ".weight", {out, in}, uniform_init(bound));
   bias = &store.add(name + ".bias", {out}, uniform_init(bound));
 }

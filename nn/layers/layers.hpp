@@ -10,12 +10,13 @@
 
 namespace skytape::nn {
 
-/// y = x Wᵀ + b. Initialised as PyTorch's Linear: weight and bias uniform in ±1/√in.
+/// y = x Wᵀ + b. Initialised as PyTorch's Linear: weight and bias uniform in ±1/√in, times `scale`.
 struct Linear {
   Parameter* weight;  // [out, in]
   Parameter* bias;    // [out]
 
-  Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out);
+  Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out,
+         double scale = 1);
   [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
   [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
   /// The layer's output with its rows combined by a matrix, from the combined rows of x,

@@ -253,3 +253,28 @@ TEST_CASE("label smoothing is the cross entropy against smoothed labels") {
   CHECK(nn::classification_loss(logits, labels, 0).value().item() ==
         cross_entropy(logits, labels).value().item());
 }
+
+TEST_CASE("residual_scale multiplies the first values of what layers add, and no others") {
+  const attention::Spec& spec = attention::find("softmax");
+  nn::ModelConfig config = small_config(spec, Pooling::mean, Positions::learned);
+  config.conv_width = 3;
+  nn::Model usual(config, DType::f64, Device::cpu, 3);
+  config.residual_scale = 0.5;
+  nn::Model half(config, DType::f64, Device::cpu, 3);
+  int scaled = 0;
+  for (const Parameter& p : usual.parameters().parameters()) {
+    CAPTURE(p.name);
+    const auto has = [&](const char* part) { return p.name.find(part) != p.name.npos; };
+    const bool adds =
+        has(".mha.ff.") || has(".conv.") || (has("model.transformer_") && has(".mlpblock.3."));
+    const double factor = adds ? 0.5 : 1;
+    scaled += adds ? 1 : 0;
+    const std::vector<double> before = p.value.to_vector();
+    const std::vector<double> after = half.parameters().find(p.name)->value.to_vector();
+    REQUIRE(before.size() == after.size());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      REQUIRE(after[i] == doctest::Approx(factor * before[i]).epsilon(1e-12));
+    }
+  }
+  CHECK(scaled == 5 * config.layers);
+}

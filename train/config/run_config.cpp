@@ -416,6 +416,7 @@ void fill_model(RunConfig& c, const Values& values) {
   m.both_ends = values.flag("both_ends");
   m.patch = values.integer("patch");
   m.pair_cosine = values.flag("pair_cosine");
+  m.residual_scale = values.real("residual_scale");
   m.ngrams = static_cast<int>(values.integer("ngrams"));
   m.ngram_rows = values.integer("ngram_rows");
   m.label_smoothing = values.real("label_smoothing");

@@ -416,7 +416,8 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
        {"pooling",         "positions",    "rotary_base",   "length_warmup", "length_hold",
         "length_whole",    "length_start", "length_growth", "length_keep",   "both_ends",
         "patch",           "ngrams",       "ngram_rows",    "pair_cosine",   "conv_width",
-        "label_smoothing", "schedule",     "beta2",         "adam_epsilon",  "head_width"}) {
+        "label_smoothing", "schedule",     "beta2",         "adam_epsilon",  "head_width",
+        "residual_scale"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");
