@@ -67,8 +67,10 @@ ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
 # A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
+# Each access of simulated kernels is watched for races, which address sanitizer does not allow.
+RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
-CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
+CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) $(if $(filter UTF8PROC,$(OPTIONAL)),-lutf8proc) \
   $(if $(filter SENTENCEPIECE,$(OPTIONAL)),-lsentencepiece_train -lsentencepiece) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
@@ -114,7 +116,7 @@ standard = -include $B/$(if $(filter $(CALLERS),$<),callers,loops).hpp
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
-COMPILERS = $(CXX) $(ALL_CXXFLAGS) | $(NVCC) $(ALL_NVCCFLAGS)
+COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES)| $(NVCC) $(ALL_NVCCFLAGS)
 stamp = mkdir -p $(@D); echo '$($(1))' | cmp -s - $@ || echo '$($(1))' > $@# of a variable
 $B/flags: FORCE
 	@$(call stamp,COMPILERS)
@@ -152,6 +154,8 @@ ifneq ($(and $(CUDA_ROOT),$(filter-out 1,$(PORTABLE))),)
 $B/tests/tensor/random/random_test.cpp.o: private CPPFLAGS += -DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include
 $B/skytape_tests: private LIBS += -lcurand
 endif
+# Another has kernels of its own.
+$B/tests/tensor/launch/cuda_simulator_test.cpp.o: private CXXFLAGS += $(RACES)
 # And one has MPI's header.
 $B/mpi: FORCE
 	@$(call stamp,MPI_FLAGS)

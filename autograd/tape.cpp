@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/gradient_error.hpp"
+#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/gather.hpp"
 
@@ -194,6 +195,7 @@ void Tape::time_ops(OpSeconds& seconds) {
 
 void Tape::add_time(const char* name, Device device) {
   synchronize(device);
+  GpuCount::end_part(name);
   const auto now = std::chrono::steady_clock::now();
   (*seconds_)[name] += std::chrono::duration<double>(now - timed_).count();
   timed_ = now;

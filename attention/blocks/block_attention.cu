@@ -215,11 +215,14 @@ template <class T> struct AddRounds {
   }
 };
 
-/// One warp per slot.
-template <class F> void each_slot(const BlockPlan& plan, const F& f) {
+/// One warp per slot. Each pair of a query and a listed key costs so many products of rows, at most:
+/// what is padding or out of reach costs less.
+template <class F> void each_slot(const BlockPlan& plan, std::int64_t products, const F& f) {
   const std::int64_t count = plan.batch * plan.heads * plan.slots;
   ENSURE(plan.width <= kMaxWidth, "block attention on cuda: expected a head width of at most ",
          kMaxWidth, ", got ", plan.width);
+  const std::int64_t pairs = plan.batch * plan.heads * plan.total * plan.block * plan.block;
+  cuda::computes(products * pairs * plan.width);
   cuda::warp_rows(count, f);
 }
 
@@ -231,7 +234,7 @@ template <class T> Arrays<T> arrays_of(const BlockPlan& plan, const BlockInputs&
 
 void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
   dispatch_float(in.q.dtype(), [&]<class T>() {
-    each_slot(plan,
+    each_slot(plan, 3,  // scores in both passes, and values
               ForwardRow<T>{arrays_of<T>(plan, in), result.out.data<T>(), result.lse.data<T>()});
   });
 }
@@ -247,8 +250,8 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
   dispatch_float(in.q.dtype(), [&]<class T>() {
     const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), delta.data<T>(),
                               dout.data<T>()};
-    each_slot(plan, QueryRow<T>{g, dq.data<T>()});
-    each_slot(plan, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});
+    each_slot(plan, 3, QueryRow<T>{g, dq.data<T>()});
+    each_slot(plan, 4, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});
     if (plan.slot == nullptr) return;
     const auto add = [&](const Tensor& x, const Tensor& y) {
       cuda::map(y.numel(), AddRounds<T>{plan, x.data<T>(), y.data<T>()});

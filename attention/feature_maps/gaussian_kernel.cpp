@@ -45,7 +45,10 @@ void require_factor(const char* op, const char* letter, const Tensor& factor, co
 /// C of (x, w) as one array: [G, N, L].
 Tensor whole_matrix(const KernelInputs& in) {
   Tensor c = tensor::matmul(in.x, in.w, Op::none, Op::transpose);  // [G, N, L]
-  on_device(c.device(), [&](auto tag) { exponentiate_on(tag, in, c); });
+  on_device(c.device(), [&](auto tag) {
+    exponentiate_on(tag, in, c);
+    count_again(c.bytes());
+  });
   return c;
 }
 
@@ -58,7 +61,10 @@ void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums) {
 /// The kernel rule; e holds dC and becomes E, [G, N, L]. dw is left out if undefined.
 void kernel_rule(const KernelInputs& in, const Tensor& c, Tensor& e, Tensor& dx, Tensor& dw) {
   Tensor row_sums = Tensor::empty({e.size(0), e.size(1)}, e.dtype(), e.device());  // [G, N]
-  on_device(e.device(), [&](auto tag) { weigh_rows_on(tag, c, e, row_sums); });
+  on_device(e.device(), [&](auto tag) {
+    weigh_rows_on(tag, c, e, row_sums);
+    count_again(e.bytes());
+  });
   tensor::gemm(e, Op::none, in.w, Op::none, dx);                         // [G, N, D]
   if (dw.defined()) tensor::gemm(e, Op::transpose, in.x, Op::none, dw);  // [G, L, D]
   if (!in.gaussian) return;

@@ -52,7 +52,10 @@ Tensor products_and_maxima(const KernelInputs& in, const RowMaxima& rows) {
 void exponentiate_stabilised(const KernelInputs& in, const Tensor& c, Tensor& products) {
   KernelInputs shifted = in;
   shifted.xx = tensor::subtract(in.xx, c);
-  on_device(products.device(), [&](auto tag) { exponentiate_on(tag, shifted, products); });
+  on_device(products.device(), [&](auto tag) {
+    exponentiate_on(tag, shifted, products);
+    count_again(products.bytes());
+  });
 }
 
 }  // namespace

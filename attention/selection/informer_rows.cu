@@ -37,6 +37,7 @@ template <class T> struct SampledMeasure {
 void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& keys,
                         std::int64_t length, Tensor& measure) {
   const std::int64_t per_list = keys.size(0) == 1 ? q.size(0) * q.size(1) : q.size(1);
+  cuda::computes(measure.numel() * keys.cols() * q.size(3));
   dispatch_float(q.dtype(), [&]<class T>() {
     cuda::rows(
         measure.numel(), keys.cols(),

@@ -398,17 +398,22 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
              plan.queries, plan.width);
 }
 
-/// Launches one block per tile of `rows` rows of every head.
+/// Launches one block per tile of `rows` rows of every head. It forms `products` products of all
+/// queries with all keys, or of weights with either.
 template <class T> void launch(void (*kernel)(TiledPlan, Arrays<T>), const TiledPlan& plan,
-                               const Arrays<T>& in, std::int64_t rows, int tile, int bytes) {
+                               const Arrays<T>& in, std::int64_t rows, int tile, int bytes,
+                               std::int64_t products) {
   const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, tile);
   if (blocks == 0) return;
-  int device = 0, limit = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  ENSURE(bytes <= limit, "tiled attention: head width ", plan.width, " needs ", bytes,
-         " bytes of shared memory for a block, this device has ", limit);
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  if (!GpuCount::active()) {
+    int device = 0, limit = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+    ENSURE(bytes <= limit, "tiled attention: head width ", plan.width, " needs ", bytes,
+           " bytes of shared memory for a block, this device has ", limit);
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+  }
+  cuda::computes(products * tiled_cuda::multiply_adds_of_product(plan));
   cuda::launch("tiled attention", kernel, static_cast<unsigned>(blocks), kThreads,
                static_cast<std::size_t>(bytes), plan, in);
 }
@@ -438,7 +443,7 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
     const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
-    launch<T>(forward_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kForwardBytes);
+    launch<T>(forward_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kForwardBytes, 2);
   });
 }
 
@@ -452,8 +457,9 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
     const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
-    launch<T>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kTile, S::kBackwardBytes);
-    launch<T>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kBackwardBytes);
+    launch<T>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kTile, S::kBackwardBytes, 4);
+    launch<T>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kBackwardBytes,
+              3);
   });
 }
 

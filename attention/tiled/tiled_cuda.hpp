@@ -54,6 +54,11 @@ inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int til
   return blocks;
 }
 
+/// Of one product of a head's queries and keys, or of its weights with either, in all heads.
+inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
+  return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;
+}
+
 /// Whether tensor cores compute this call: f32 at tf32 or bf16, heads up to kTensorCoreWidth.
 [[nodiscard]] bool on_tensor_cores(const Tensor& q);
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in);

@@ -446,9 +446,10 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
 }
 
 void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>), const TiledPlan& plan,
-           const Arrays<float>& in, std::int64_t rows) {
+           const Arrays<float>& in, std::int64_t rows, std::int64_t products) {
   const std::int64_t blocks = blocks_for(plan, rows, kTile);
   if (blocks == 0) return;
+  cuda::computes(products * multiply_adds_of_product(plan), true);
   cuda::launch(name, kernel, static_cast<unsigned>(blocks), kThreads, 0, plan, in);
 }
 
@@ -479,16 +480,16 @@ bool on_tensor_cores(const Tensor& q) {
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in) {
   dispatch(plan, [&]<Precision kPrecision, int kWidth>() {
     start("tiled attention on tensor cores", forward_kernel<kPrecision, kWidth>, plan, in,
-          plan.queries);
+          plan.queries, in.out == nullptr ? 1 : 2);
   });
 }
 
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& in) {
   dispatch(plan, [&]<Precision kPrecision, int kWidth>() {
     start("key gradient on tensor cores", key_gradient_kernel<kPrecision, kWidth>, plan, in,
-          plan.keys);
+          plan.keys, 4);
     start("query gradient on tensor cores", query_gradient_kernel<kPrecision, kWidth>, plan, in,
-          plan.queries);
+          plan.queries, 3);
   });
 }
 

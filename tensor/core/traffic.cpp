@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "tensor/core/gpu_count.hpp"
 #include "tensor/core/storage.hpp"
 
 namespace skytape {
@@ -47,6 +48,7 @@ LaunchScope::~LaunchScope() {
 }
 
 void TrafficHooks::touched(const Storage& storage, const void* begin, std::size_t bytes) {
+  GpuCount::array(begin, bytes);
   if (counting == nullptr || counting->depth_ == 0 || counting->scratch_.contains(&storage)) return;
   TrafficCount::Touched& touched = counting->touched_[&storage];
   touched.capacity = storage.bytes();
@@ -63,6 +65,7 @@ void count_product() {
 }
 
 void count_again(std::size_t bytes) {
+  GpuCount::again(bytes);
   if (counting != nullptr) counting->again_ += static_cast<std::int64_t>(bytes);
 }
 

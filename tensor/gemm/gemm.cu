@@ -70,6 +70,16 @@ void multiply_bf16(const GemmPlan& p, const Call& s, const float* a, const float
       CUBLAS_COMPUTE_32F_FAST_16BF, CUBLAS_GEMM_DEFAULT));
 }
 
+/// For a GpuCount: operands and result pass through memory once. The iterative inverse is fp32 in
+/// every precision.
+void count(const GemmPlan& p, const Tensor& c) {
+  const std::int64_t a = (p.stride_a == 0 ? 1 : p.batch) * p.m * p.k;
+  const std::int64_t b = (p.stride_b == 0 ? 1 : p.batch) * p.k * p.n;
+  const std::int64_t results = p.batch * p.m * p.n;
+  GpuCount::computes(p.batch * p.m * p.n * p.k, precision(Device::cuda) != Precision::fp32);
+  GpuCount::call("product", static_cast<std::int64_t>(size_of(c.dtype())) * (a + b + results));
+}
+
 }  // namespace
 
 void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
@@ -85,6 +95,7 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
     c.copy_from(sum(products, 0).reshape(c.shape()));
     return;
   }
+  if (GpuCount::active()) return count(plan, c);
   const Call sizes(plan);  // k = 0 is legal: cuBLAS then only scales c
   if (c.dtype() == DType::f64) {
     multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
@@ -106,6 +117,7 @@ void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, T
 namespace skytape {
 
 void set_precision_on(Cuda, Precision precision) {
+  if (GpuCount::active()) return;
   // tf32 is a math mode. bf16 is asked for by each product's compute type, which the pedantic mode
   // may keep from the tensor cores.
   const cublasMath_t modes[] = {CUBLAS_PEDANTIC_MATH, CUBLAS_TF32_TENSOR_OP_MATH,

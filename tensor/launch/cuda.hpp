@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/gpu_count.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include <simulator.hpp>  // of tests/cuda_simulator
 #endif
@@ -35,9 +36,16 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 cudaStream_t stream();
 cublasHandle_t cublas();
 
-/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty.
+/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. Where a
+/// GpuCount lives, the kernel is counted instead, with what was said of its work just before.
 template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
                                               dim3 block, std::size_t shared_bytes, A&&... args) {
+  if (GpuCount::active()) {
+    const auto see = [](const auto& value) { GpuCount::argument(&value, sizeof value); };
+    (see(static_cast<P>(args)), ...);
+    GpuCount::kernel(name);
+    return;
+  }
 #ifdef SKYTAPE_CUDA_SIMULATED
   cuda_simulator::launch<P...>(name, kernel, grid, block, shared_bytes, stream(),
                                std::forward<A>(args)...);
@@ -48,6 +56,11 @@ template <class... P, class... A> void launch(const char* name, void (*kernel)(P
   if (status != cudaSuccess) {
     throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
   }
+}
+
+/// What the kernel launched next computes, for a GpuCount; `product`: on tensor cores.
+inline void computes(std::int64_t multiply_adds, bool product = false) {
+  if (GpuCount::active()) GpuCount::computes(multiply_adds, product);
 }
 
 /// The block's array of type Array in shared memory, e.g. shared<float[32][33]>(). One array per

@@ -1,6 +1,8 @@
 // CUDA half of storage.cpp and device.cpp: the stream, cuBLAS, and the stream-ordered pool.
 #include "tensor/core/storage.hpp"
 
+#include <cstring>
+
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/graph.hpp"
 
@@ -63,6 +65,7 @@ std::int64_t free_bytes_on(Cuda) {
 }
 
 void synchronize_on(Cuda) {
+  if (GpuCount::active()) return;
   ENSURE(!capturing(), "synchronize: a CUDA graph is being captured, which cannot wait");
   CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
 }
@@ -98,10 +101,13 @@ template <class Get> void* allocate(const char* call, std::size_t bytes, const G
 }  // namespace
 
 void* allocate_on(Cuda, std::size_t bytes) {
+  if (GpuCount::active()) return GpuCount::allocate(bytes);
   return allocate("cudaMallocAsync", bytes,
                   [bytes](void** data) { return cudaMallocAsync(data, bytes, cuda::stream()); });
 }
-void free_on(Cuda, void* data) { cudaFreeAsync(data, cuda::stream()); }
+void free_on(Cuda, void* data) {
+  if (!GpuCount::owns(data)) cudaFreeAsync(data, cuda::stream());
+}
 
 // A capture forbids cudaMalloc, as it may wait for the device; here that does no harm.
 void* allocate_for_graphs_on(Cuda, std::size_t bytes) {
@@ -126,6 +132,11 @@ void copy_cuda_bytes(void* target, Device target_device, const void* source, Dev
   const bool host = target_device == Device::cpu || source_device == Device::cpu;
   ENSURE(!host || !capturing(), "copy: ", bytes, " bytes from ", name(source_device), " to ",
          name(target_device), " while a CUDA graph is captured: a replay would not repeat it");
+  if (GpuCount::active()) {
+    if (target_device == Device::cpu) std::memset(target, 0, bytes);
+    if (!host) GpuCount::call("copy", 2 * static_cast<std::int64_t>(bytes));
+    return;
+  }
   CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
   // Device to device stays on the stream; anything that touches the host waits.
   if (host) {

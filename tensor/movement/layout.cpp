@@ -1,6 +1,9 @@
 #include "tensor/movement/layout.hpp"
 
+#include <algorithm>
+
 #include "tensor/core/axis.hpp"
+#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/launch/strided.hpp"
 
@@ -24,6 +27,9 @@ void copy_strided(const Shape& shape, const Tensor& x, std::int64_t x_begin, con
   const std::byte* const from = static_cast<const std::byte*>(x.raw()) + x_begin * size;
   std::byte* const to = static_cast<std::byte*>(y.raw()) + y_begin * size;
   const StridedLoop loop(shape, a, b);
+  const std::int64_t moved = shape.numel() * size;  // more than x has where entries are repeated
+  GpuCount::array(from, std::min(moved, static_cast<std::int64_t>(x.bytes()) - x_begin * size));
+  GpuCount::array(to, moved);
   on_device(x.device(),
             [&](auto tag) { copy_strided_on(tag, loop, size_of(x.dtype()), from, to); });
 }

@@ -13,6 +13,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tests/cuda_simulator/fiber.hpp"
+#include "tests/cuda_simulator/races.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -79,6 +80,7 @@ class Multiprocessor {
   std::string run(const Kernel& kernel, std::int64_t block) {
     prepare(kernel, block);
     switch_fiber(home_, *idle_fiber());
+    accesses_.end_block();
     if (error_.empty() && live_ > 0) error_ = deadlock();
     if (!error_.empty()) {
       error_ = join("block (", blockIdx.x, ", ", blockIdx.y, ", ", blockIdx.z, "): ", error_);
@@ -109,9 +111,18 @@ class Multiprocessor {
 
   [[nodiscard]] unsigned running() const { return running_; }
 
+  void access(const void* at, std::size_t bytes, bool writes) {
+    std::string race =
+        accesses_.see(static_cast<const unsigned char*>(at), bytes, running_ / kWarp, writes);
+    if (!race.empty()) fail(std::move(race));
+  }
+
   void* shared_memory(const void* key, std::size_t bytes) {
     const auto [at, fresh] = static_shared_.try_emplace(key);
-    if (fresh) at->second.assign(bytes, kUnwritten);
+    if (fresh) {
+      at->second.assign(bytes, kUnwritten);
+      accesses_.add(at->second.data(), bytes);
+    }
     std::size_t total = dynamic_.size();
     for (const auto& [other, memory] : static_shared_) total += memory.size();
     if (total > kMaxSharedBytes) fail(join(total, " bytes of shared memory are too many"));
@@ -152,6 +163,8 @@ class Multiprocessor {
     static_shared_.clear();
     // A new array: address sanitizer then knows its end.
     dynamic_ = std::vector<unsigned char>(kernel.shared_bytes, kUnwritten);
+    accesses_.start_block();
+    accesses_.add(dynamic_.data(), dynamic_.size());
   }
 
   /// A fiber's life: threads that have not begun, one after the other.
@@ -234,6 +247,7 @@ class Multiprocessor {
   void release_barrier() {
     if (live_ == 0 || at_barrier_ < live_) return;
     at_barrier_ = 0;
+    accesses_.barrier();
     for (auto number = order_.rbegin(); number != order_.rend(); ++number) {  // the last is next
       if (threads_[*number].state == Thread::State::at_barrier) make_ready(*number);
     }
@@ -302,6 +316,7 @@ class Multiprocessor {
   std::vector<Fiber*> fibers_, idle_;  // all; those without a thread
   std::map<const void*, std::vector<unsigned char>> static_shared_;
   std::vector<unsigned char> dynamic_;
+  SharedAccesses accesses_;
   std::mt19937_64 random_;
   std::string error_;
 };
@@ -310,6 +325,9 @@ class Multiprocessor {
 
 void warp_together(unsigned mask, WarpOp op, void* slot) {
   Multiprocessor::current().warp_together(mask, op, slot);
+}
+void watched_access(const void* at, std::size_t bytes, bool writes) {
+  Multiprocessor::current().access(at, bytes, writes);
 }
 int lane() { return static_cast<int>(Multiprocessor::current().running() % kWarp); }
 

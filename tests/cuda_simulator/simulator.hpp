@@ -12,8 +12,9 @@
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
 // default), reverse, or a number that seeds a random order.
 //
-// What it cannot show: races that need two threads between two barriers to interleave or two blocks
-// to meet, the GPU's memory model, nvcc's code, registers, rounding of the GPU's own exp and log,
+// Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp).
+//
+// What it cannot show: races between lanes of a warp or between blocks, the GPU's memory model, nvcc's code, registers, rounding of the GPU's own exp and log,
 // cuBLAS itself (cublas.cpp), and above all time: nothing measured here says anything about
 // a GPU.
 #pragma once

@@ -241,7 +241,7 @@ BenchResult run_bench(const BenchCase& c) {
                               static_cast<double>(config.model.head_width)},
                              c.batch, c.forward_only);
   if (c.predict && !c.forward_only) {
-    result.predicted_ms = 1e3 * predict(step_launches(c), {}, c.precision).seconds;
+    result.predicted_ms = 1e3 * predict(step_kernels(c), {}, c.precision).seconds;
   }
   return result;
 }

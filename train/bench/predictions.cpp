@@ -40,9 +40,9 @@ Predictions::Predictions(const std::filesystem::path& path) {
 
 const Json& Predictions::add(const BenchCase& c) {
   Json step = key_of(c);
-  const std::vector<Launch> launches = step_launches(c);
-  for (const char* precision : {"fp32", "tf32", "bf16"}) {
-    step[milliseconds_in(precision)] = 1e3 * predict(launches, {}, precision).seconds;
+  for (const auto& [precision, work] : step_work(c, {})) {
+    step[milliseconds_in(precision)] = 1e3 * work.seconds;
+    if (work.parts) step[precision + "_parts_ms"] = to_json(*work.parts);
   }
   steps_.push_back(step);
   return steps_.back();
@@ -59,7 +59,10 @@ std::optional<double> Predictions::ms(const BenchCase& c) const {
 
 void Predictions::write(const std::filesystem::path& path) const {
   data::OutputFile file(path);
-  file.write(data::json_text({{"revision", revision()}, {"steps", steps_}}, {.indent = 2}) + "\n");
+  file.write(
+      data::json_text({{"revision", revision()}, {"kernels", counted_kernels()}, {"steps", steps_}},
+                      {.indent = 2}) +
+      "\n");
   file.commit();
 }
 

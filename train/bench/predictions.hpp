@@ -1,5 +1,5 @@
-// Least times of steps on a GPU (roofline.hpp), kept in a file: counting takes a CPU minutes, so it
-// is done where no GPU waits for it.
+// Least times of steps on a GPU (roofline.hpp), kept in a file: counting is done where no GPU waits
+// for it.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ class Predictions {
   explicit Predictions(const std::filesystem::path& path);
 
   /// Counts a step of the case and returns {"attention", "n", "batch", "features", and "fp32_ms",
-  /// "tf32_ms", "bf16_ms"}.
+  /// "tf32_ms", "bf16_ms"} and, where the GPU's own kernels were counted, "fp32_parts_ms"….
   const data::Json& add(const BenchCase& c);
   /// Milliseconds of a step of the case in its precision; nothing if it was not counted.
   [[nodiscard]] std::optional<double> ms(const BenchCase& c) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/core/error.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "train/step/trainer.hpp"
 
 namespace skytape::train {
@@ -10,17 +11,27 @@ namespace {
 
 constexpr std::uint64_t kSeed = 42;
 
-/// One step of so many examples, computed at once as on a GPU, after one that fills caches.
-std::vector<Launch> counted_launches(BenchCase c, std::int64_t batch) {
-  c.batch = batch;
+/// A second step is counted: the first one fills caches.
+template <class Count> void count_step(const BenchCase& c, OpSeconds* parts, const Count& count) {
   const RunConfig config = configure(c);
   nn::Model model(config.model, DType::f32, c.device, kSeed);
   const data::Batch examples = bench_batch(c, config.model);
-  Trainer trainer(model, config.adamw, config.schedule, kSeed, {});
+  Trainer trainer(model, config.adamw, config.schedule, kSeed, {}, false);
   trainer.step(examples);
-  const TrafficCount count;
-  trainer.step(examples);
-  return count.launches();
+  trainer.time_ops(parts);
+  count([&] { trainer.step(examples); });
+}
+
+/// One step of so many examples, computed at once as on a GPU.
+std::vector<Launch> counted_launches(BenchCase c, std::int64_t batch) {
+  c.batch = batch;
+  std::vector<Launch> launches;
+  count_step(c, nullptr, [&](const auto& step) {
+    const TrafficCount count;
+    step();
+    launches = count.launches();
+  });
+  return launches;
 }
 
 }  // namespace
@@ -34,7 +45,7 @@ double Rates::product_tflops(const std::string& precision) const {
 
 // A step of 32 long examples takes a CPU seconds. Per kernel, work is what the parameters need plus
 // a share for each example, so two small batches say what any batch does.
-std::vector<Launch> step_launches(const BenchCase& c) {
+std::vector<Launch> cpu_step_launches(const BenchCase& c) {
   BenchCase small = c;
   small.device = Device::cpu;
   small.precision = "fp32";
@@ -49,18 +60,58 @@ std::vector<Launch> step_launches(const BenchCase& c) {
   return launches;
 }
 
-StepWork predict(const std::vector<Launch>& launches, const Rates& rates,
+const char* counted_kernels() { return name(kHaveCuda ? Device::cuda : Device::cpu); }
+
+std::vector<GpuKernel> step_kernels(const BenchCase& c) {
+  std::vector<GpuKernel> kernels;
+  if (!kHaveCuda) {
+    for (const Launch& launch : cpu_step_launches(c)) kernels.push_back({{}, {}, launch});
+    return kernels;
+  }
+  const GpuCount count;  // outlives what it gave addresses to
+  BenchCase on_gpu = c;
+  on_gpu.device = Device::cuda;
+  const PrecisionScope precision(Device::cuda, parse_precision(c.precision));
+  OpSeconds parts;  // asked for so that the step's parts are told apart
+  count_step(on_gpu, &parts, [&](const auto& step) {
+    const auto before = static_cast<std::ptrdiff_t>(count.kernels().size());
+    step();
+    kernels.assign(count.kernels().begin() + before, count.kernels().end());
+  });
+  return kernels;
+}
+
+StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
                  const std::string& precision) {
   StepWork work;
-  for (const Launch& launch : launches) {
+  OpSeconds parts;
+  for (const GpuKernel& kernel : kernels) {
+    const Launch& launch = kernel.work;
     const double tflops = launch.product ? rates.product_tflops(precision) : rates.fp32_tflops;
     const double flops = 2 * static_cast<double>(launch.multiply_adds);
     const auto bytes = static_cast<double>(launch.bytes);
+    const double seconds = std::max(flops / (1e12 * tflops), bytes / (1e9 * rates.copy_gbs));
     work.flops += flops;
     work.bytes += bytes;
-    work.seconds += std::max(flops / (1e12 * tflops), bytes / (1e9 * rates.copy_gbs));
+    work.seconds += seconds;
+    if (!launch.product) work.own_flops += flops;
+    parts[kernel.part] += seconds;
   }
-  work.launches = std::ssize(launches);
+  work.launches = std::ssize(kernels);
+  if (parts.contains("optimiser")) work.parts = step_parts(parts, 1);
+  return work;
+}
+
+std::map<std::string, StepWork> step_work(const BenchCase& c, const Rates& rates) {
+  std::map<std::string, StepWork> work;
+  std::vector<GpuKernel> kernels;
+  for (const char* precision : {"fp32", "tf32", "bf16"}) {
+    BenchCase in = c;
+    in.precision = precision;
+    // The CPU's are counted once: it takes a while, and they are the same.
+    if (kHaveCuda || kernels.empty()) kernels = step_kernels(in);
+    work[precision] = predict(kernels, rates, precision);
+  }
   return work;
 }
 
@@ -79,36 +130,41 @@ Table roofline_table(const RooflineOptions& options) {
                    {"ms fp32", "{:.2f}"},
                    {"ms tf32", "{:.2f}"},
                    {"ms bf16", "{:.2f}"},
-                   {join("s for ", options.steps, " steps, bf16"), "{:.0f}"}};
+                   {join("s for ", options.steps, " steps, bf16"), "{:.0f}"},
+                   {"attention %", "{:.0f}"},
+                   {"products %", "{:.0f}"},
+                   {"rest %", "{:.0f}"},
+                   {"optimiser %", "{:.0f}"}};
   for (const std::string& method : options.methods) {
     BenchCase c;
     c.attention = method;
     c.n = options.n;
     c.batch = options.batch;
     c.features = options.features;
-    const std::vector<Launch> launches = step_launches(c);
-    std::int64_t own = 0;
-    for (const Launch& launch : launches) own += launch.product ? 0 : launch.multiply_adds;
-    const auto in = [&](const char* precision) {
-      return predict(launches, options.rates, precision);
+    const std::map<std::string, StepWork> all = step_work(c, options.rates);
+    const StepWork& work = all.at("bf16");
+    const auto share = [&](double StepParts::*part) {
+      return work.parts ? Cell(100 * (*work.parts).*part / work.parts->total()) : Cell();
     };
-    const StepWork work = in("bf16");
-    table.add({method, 1e-9 * work.flops, 2e-9 * static_cast<double>(own), 1e-9 * work.bytes,
+    table.add({method, 1e-9 * work.flops, 1e-9 * work.own_flops, 1e-9 * work.bytes,
                work.flops / work.bytes, static_cast<double>(work.launches),
-               1e3 * in("fp32").seconds, 1e3 * in("tf32").seconds, 1e3 * work.seconds,
-               work.seconds * static_cast<double>(options.steps)});
+               1e3 * all.at("fp32").seconds, 1e3 * all.at("tf32").seconds, 1e3 * work.seconds,
+               work.seconds * static_cast<double>(options.steps), share(&StepParts::attention),
+               share(&StepParts::products), share(&StepParts::rest), share(&StepParts::optimiser)});
   }
   const Rates& r = options.rates;
   table.notes = {
       join("Rates: copy ", r.copy_gbs, " GB/s (measured on an H200, read plus written); products ",
            r.bf16_tflops, " TFLOP/s in bf16 (measured), ", r.product_tflops("tf32"),
            " in tf32 (half of bf16), ", r.fp32_tflops,
-           " in fp32 (data sheet). Tiled attention runs on tensor cores as products do, other own "
-           "kernels "
-           "in fp32."),
-      "GB: every array that a kernel takes, once per kernel; caches may serve some of it. Kernels "
-      "are calls of kernel functions, some of which launch two or three; launching costs nothing "
-      "here."};
+           " in fp32 (data sheet). Tiled attention runs on tensor cores as products do at tf32 and "
+           "bf16, other own kernels in fp32."),
+      kHaveCuda
+          ? "GFLOP, GB, kernels and shares: at bf16, of the kernels, products and copies that this "
+            "program would submit to a GPU. GB: every array that one takes, once; caches may serve "
+            "some of it. Launching costs nothing here."
+          : "Counted are the CPU's kernels, as this program has none for a GPU: a GPU's are other "
+            "ones. GB: every array that a kernel takes, once per kernel."};
   return table;
 }
 

@@ -1,14 +1,18 @@
 // What a training step must at least take on a GPU: every kernel waits for its arithmetic or for
-// memory, whichever is longer. Work is counted from the kernels' arguments, on the CPU; nothing
-// here depends on a clock.
+// memory, whichever is longer. A program with CUDA counts the kernels that it would submit, without
+// a GPU (gpu_count.hpp); one without counts those of the CPU, which are other ones. Nothing here
+// depends on a clock.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "tensor/core/traffic.hpp"
+#include "tensor/core/gpu_count.hpp"
 #include "train/bench/bench.hpp"
+#include "train/bench/bench_parts.hpp"
 #include "train/formats/table.hpp"
 
 namespace skytape::train {
@@ -23,16 +27,28 @@ struct Rates {
   [[nodiscard]] double product_tflops(const std::string& precision) const;
 };
 
-/// The kernels of one training step of a case, in order: bytes and multiply-adds of each.
-[[nodiscard]] std::vector<Launch> step_launches(const BenchCase& c);
+/// The kernels of one training step of a case on the CPU, in order: bytes and multiply-adds of each.
+[[nodiscard]] std::vector<Launch> cpu_step_launches(const BenchCase& c);
+
+/// Whose kernels step_kernels counts: "cuda" or, in a program without CUDA, "cpu".
+[[nodiscard]] const char* counted_kernels();
+/// The kernels of one training step of a case in its precision, in order, with the part of the step
+/// that each belongs to; those of the CPU have none.
+[[nodiscard]] std::vector<GpuKernel> step_kernels(const BenchCase& c);
 
 struct StepWork {
   double flops = 0, bytes = 0;  // of all kernels; two operations a multiply-add
   double seconds = 0;           // sum of each kernel's longer time
   std::int64_t launches = 0;
+  double own_flops = 0;            // of kernels that compute in fp32 in every precision
+  std::optional<StepParts> parts;  // of the time; nothing where kernels belong to none
 };
-[[nodiscard]] StepWork predict(const std::vector<Launch>& launches, const Rates& rates,
+/// What kernels that were counted in this precision need.
+[[nodiscard]] StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
                                const std::string& precision);
+
+/// The same of a step in "fp32", "tf32" and "bf16".
+[[nodiscard]] std::map<std::string, StepWork> step_work(const BenchCase& c, const Rates& rates);
 
 struct RooflineOptions {
   std::vector<std::string> methods;

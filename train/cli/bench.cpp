@@ -10,6 +10,7 @@
 #include "train/bench/bench.hpp"
 #include "train/bench/bench_ranks.hpp"
 #include "train/bench/predictions.hpp"
+#include "train/bench/roofline.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -122,17 +123,26 @@ std::vector<BenchCase> cases_of(const BenchFlags& flags) {
   return cases;
 }
 
-/// Counts the least time of every case on a GPU, here on the CPU, and times nothing.
+/// What share of the least time a part of the step has, in %.
+Json share_of(const Json& step, const char* part) {
+  if (!step.contains("bf16_parts_ms")) return {};
+  return 100 * step["bf16_parts_ms"][part].get<double>() / step["bf16_ms"].get<double>();
+}
+
+/// Counts the least time of every case on a GPU, without one, and times nothing.
 int predict(const BenchFlags& flags) {
   set_threads(flags.threads);
   const std::vector<BenchCase> cases = cases_of(flags);
   Predictions predictions;
-  fmt::print("{:<16} {:>6} {:>5} {:>9} {:>9} {:>9}\n", "attention", "n", "batch", "fp32 ms",
-             "tf32 ms", "bf16 ms");
+  constexpr const char* kLine = "{:<16} {:>6} {:>5} {:>9} {:>9} {:>9} {:>11} {:>10} {:>6}\n";
+  fmt::print("counted: kernels of the {}\n", counted_kernels());
+  fmt::print(kLine, "attention", "n", "batch", "fp32 ms", "tf32 ms", "bf16 ms", "attention %",
+             "products %", "rest %");
   for (const BenchCase& c : cases) {
     const Json& step = predictions.add(c);
-    fmt::print("{:<16} {:>6} {:>5} {:>9} {:>9} {:>9}\n", c.attention, c.n, c.batch,
-               cell(step["fp32_ms"], 3), cell(step["tf32_ms"], 3), cell(step["bf16_ms"], 3));
+    fmt::print(kLine, c.attention, c.n, c.batch, cell(step["fp32_ms"], 3), cell(step["tf32_ms"], 3),
+               cell(step["bf16_ms"], 3), cell(share_of(step, "attention"), 0),
+               cell(share_of(step, "products"), 0), cell(share_of(step, "rest"), 0));
     std::fflush(stdout);
   }
   predictions.write(flags.predict);

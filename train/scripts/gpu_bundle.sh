@@ -14,7 +14,12 @@ GOLDENS=${GOLDENS:-tests/goldens}
 B=build/release-cuda-portable
 LIMIT_MIB=64 # of what travels: working tree and bundle
 
-${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= CUDA_ARCH="${CUDA_ARCH:-90}" $B/skytape $B/skytape_tests
+# One process on one GPU: MPI and NCCL stay here, and so do tests that a GPU has no part in.
+mapfile -t tests < <(cuda_test_files
+  find tests -name '*.cpp' ! -name '*_test.cpp' ! -path 'tests/tour/*' ! -path 'tests/fuzz/*' \
+    ! -path 'tests/cuda_simulator/*' ! -path 'tests/install_example/*')
+${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARCH:-90}" TEST_SRC="${tests[*]}" \
+  $B/skytape $B/skytape_tests
 
 # ---- program, tests and their libraries ------------------------------------------------------
 rm -rf "$OUT"

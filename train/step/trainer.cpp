@@ -4,6 +4,7 @@
 
 #include "autograd/ops.hpp"
 #include "nn/layers/loss.hpp"
+#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"
@@ -149,6 +150,7 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const Feed& feed,
 void Trainer::add_time(const char* part, Clock::time_point start) {
   if (seconds_ == nullptr) return;
   synchronize(sums_.device());
+  GpuCount::end_part(part);
   (*seconds_)[part] += std::chrono::duration<double>(Clock::now() - start).count();
 }
 

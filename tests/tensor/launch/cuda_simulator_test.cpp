@@ -55,7 +55,7 @@ void reverse_block(float* x, bool barrier) {
   auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
   shared[threadIdx.x] = static_cast<float>(threadIdx.x);
   if (barrier) __syncthreads();
-  x[threadIdx.x] = shared[63 - threadIdx.x];
+  x[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
 }
 void sum_warp(float* x) {
   float sum = static_cast<float>(threadIdx.x);
@@ -82,6 +82,18 @@ void end_early(float* x) {
   x[threadIdx.x] = 1;
 }
 
+/// Warps write byte 0 of `own` bytes each, which overlap where own is 0, and read the other's after
+/// `barriers` barriers; then warp 0 writes its byte again.
+void touch_bytes(float* x, int own, int barriers) {
+  auto& bytes = cuda_simulator::shared<unsigned char[64]>();
+  const unsigned warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) bytes[warp * own] = 1;
+  if (barriers > 0) __syncthreads();
+  x[threadIdx.x] = bytes[(1 - warp) * own];
+  if (barriers > 1) __syncthreads();
+  if (threadIdx.x == 0) bytes[0] = 2;
+}
+
 }  // namespace
 
 TEST_CASE("simulated threads know their place; barriers and shuffles meet") {
@@ -100,11 +112,26 @@ TEST_CASE("simulated threads know their place; barriers and shuffles meet") {
 
 TEST_CASE("a missing barrier shows as NaN") {
   const Bench b;
-  CHECK(b.run(reverse_block, 1, 64, 256, b.x, false) == "");
+  CHECK(b.run(reverse_block, 1, 32, 128, b.x, false) == "");
   int unwritten = 0;
   for (const float x : b.read()) unwritten += std::isnan(x) ? 1 : 0;
-  CHECK(unwritten > 0);
+  CHECK(unwritten > 32);  // the other half of x is fresh
 }
+
+#ifdef __SANITIZE_THREAD__
+TEST_CASE("two warps that touch a byte of shared memory between two barriers race if one writes") {
+  const Bench b;
+  CHECK(mentions(b.run(reverse_block, 1, 64, 256, b.x, false), "a race between warps"));
+  CHECK(b.run(reverse_block, 1, 64, 256, b.x, true) == "");
+  CHECK(b.run(touch_bytes, 1, 64, 0, b.x, 1, 2) == "");  // neighbours do not race
+  CHECK(mentions(b.run(touch_bytes, 1, 64, 0, b.x, 0, 2),
+                 "writes byte 0 of 64 of shared memory, which another warp wrote"));
+  CHECK(mentions(b.run(touch_bytes, 1, 64, 0, b.x, 1, 0), "a race between warps"));
+  const std::string late = b.run(touch_bytes, 2, 64, 0, b.x, 1, 1);  // read, then written again
+  CHECK(mentions(late, "byte 0 of 64 of shared memory"));
+  CHECK(b.run(touch_bytes, 1, 32, 0, b.x, 0, 0) == "");  // one warp
+}
+#endif
 
 TEST_CASE("threads that never meet are a deadlock, lanes that disagree an error") {
   const Bench b;

@@ -33,10 +33,9 @@ TEST_CASE("predictions come back from their file as they were counted, for each 
   const Predictions read(path);
   for (const char* method : {"vmean", "skyformer"}) {
     BenchCase c = small_case(method);
-    const std::vector<Launch> launches = step_launches(c);
     for (const char* precision : {"fp32", "tf32", "bf16"}) {
       c.precision = precision;
-      const double want = 1e3 * predict(launches, {}, precision).seconds;
+      const double want = 1e3 * predict(step_kernels(c), {}, precision).seconds;
       REQUIRE(read.ms(c).has_value());
       CHECK(*read.ms(c) == doctest::Approx(want).epsilon(1e-12));
     }

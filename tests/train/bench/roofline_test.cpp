@@ -36,7 +36,7 @@ TEST_CASE("the work of any batch follows from two small ones, for every method")
   for (const attention::Spec& spec : attention::registry()) {
     CAPTURE(spec.name);
     const BenchCase c = small_case(spec.name, 5);
-    const std::vector<Launch> reckoned = step_launches(c), direct = counted(c);
+    const std::vector<Launch> reckoned = cpu_step_launches(c), direct = counted(c);
     REQUIRE(reckoned.size() == direct.size());
     for (std::size_t i = 0; i < direct.size(); ++i) {
       CAPTURE(i);
@@ -54,7 +54,9 @@ TEST_CASE("a step's operations are those that the model's formula states") {
     const RunConfig config = configure(c);
     const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
                                      static_cast<double>(config.model.head_width)};
-    CHECK(predict(step_launches(c), {}, "fp32").flops ==
+    std::int64_t multiply_adds = 0;
+    for (const Launch& launch : cpu_step_launches(c)) multiply_adds += launch.multiply_adds;
+    CHECK(2.0 * static_cast<double>(multiply_adds) ==
           model_flops(config.model, sizes, c.batch, false));
   }
 }
@@ -62,7 +64,7 @@ TEST_CASE("a step's operations are those that the model's formula states") {
 TEST_CASE("each kernel waits for the slower of arithmetic and memory, products at their own rate") {
   const Rates rates{1000, 100, 10};  // GB/s, TFLOP/s
   const auto seconds = [&](const Launch& launch, const char* precision) {
-    return predict({launch}, rates, precision).seconds;
+    return predict({{"", "", launch}}, rates, precision).seconds;
   };
   const Launch product{1'000'000, 500'000'000'000, true};  // 1 us of memory, 10^12 operations
   CHECK(seconds(product, "bf16") == doctest::Approx(1e-2));
@@ -72,7 +74,7 @@ TEST_CASE("each kernel waits for the slower of arithmetic and memory, products a
   CHECK(seconds(own, "bf16") == doctest::Approx(1e-1));
   const Launch copy{2'000'000'000'000, 1, true};
   CHECK(seconds(copy, "bf16") == doctest::Approx(2));
-  const StepWork both = predict({product, copy}, rates, "bf16");
+  const StepWork both = predict({{"", "", product}, {"", "", copy}}, rates, "bf16");
   CHECK(both.seconds == doctest::Approx(2.01));
   CHECK(both.bytes == 2'000'001'000'000);
   CHECK(both.launches == 2);
@@ -102,3 +104,46 @@ TEST_CASE("the table holds every method and what it says of its rates") {
   CHECK(number(1, 1) < number(0, 1));  // vmean is cheaper
   CHECK(table.notes[0].find("4300 GB/s") != std::string::npos);
 }
+
+#ifdef SKYTAPE_CUDA
+namespace {
+
+double flops_on_gpu(const BenchCase& c) { return predict(step_kernels(c), {}, c.precision).flops; }
+
+}  // namespace
+
+TEST_CASE("a GPU's step computes what the formula states, and what its tiles compute again") {
+  for (const char* precision : {"fp32", "bf16"}) {
+    for (const char* method : {"softmax", "linformer", "vmean"}) {
+      CAPTURE(method);
+      BenchCase c = small_case(method, 7);
+      c.precision = precision;
+      const nn::ModelConfig model = configure(c).model;
+      const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
+                                       static_cast<double>(model.head_width)};
+      // Two kernels form the weights' gradients, each from scores and value products of its own.
+      const double product = 2.0 * static_cast<double>(c.batch * model.heads * c.n * c.n) *
+                             static_cast<double>(model.head_width);
+      const double again =
+          std::string(method) == "softmax" ? 2 * static_cast<double>(model.layers) * product : 0;
+      CHECK(flops_on_gpu(c) == model_flops(model, sizes, c.batch, false) + again);
+    }
+  }
+}
+
+TEST_CASE("Skyformer's matrices pass through a GPU's memory, and its inverse is always fp32") {
+  BenchCase c = small_case("skyformer", 8);
+  c.precision = "bf16";
+  const StepWork gpu = predict(step_kernels(c), {}, "bf16");
+  std::int64_t bytes = 0;
+  for (const Launch& launch : cpu_step_launches(c)) bytes += launch.bytes;
+  CHECK(gpu.bytes > static_cast<double>(bytes));
+  CHECK(gpu.own_flops > 0);
+  REQUIRE(gpu.parts.has_value());
+  CHECK(gpu.parts->total() == doctest::Approx(1e3 * gpu.seconds));
+  for (const double part : {gpu.parts->attention, gpu.parts->products, gpu.parts->rest,
+                            gpu.parts->optimiser, gpu.parts->data}) {
+    CHECK(part > 0);
+  }
+}
+#endif

@@ -21,10 +21,8 @@ struct Counts {
   std::uint64_t largest_grid = 0;
 };
 
-/// One step, only launched; throws if the device refuses one of its launches.
-Counts launches_of(const std::string& method, std::int64_t n, std::int64_t batch,
-                   const char* precision) {
-  const LaunchesOnly only;
+BenchCase case_of(const std::string& method, std::int64_t n, std::int64_t batch,
+                  const char* precision) {
   BenchCase c;
   c.attention = method;
   c.n = n;
@@ -32,11 +30,32 @@ Counts launches_of(const std::string& method, std::int64_t n, std::int64_t batch
   c.features = 128;
   c.device = Device::cuda;
   c.precision = precision;
-  const RunConfig config = configure(c);
-  const PrecisionScope scope(c.device, parse_precision(precision));
-  nn::Model model(config.model, DType::f32, c.device, 1);
-  Trainer trainer(model, config.adamw, config.schedule, 1, {});
-  trainer.step(bench_batch(c, config.model));
+  return c;
+}
+
+/// A model in training.
+struct Run {
+  RunConfig config;
+  PrecisionScope precision;
+  nn::Model model;
+  data::Batch batch;
+  Trainer trainer;
+
+  explicit Run(const BenchCase& c)
+      : config(configure(c)),
+        precision(c.device, parse_precision(c.precision)),
+        model(config.model, DType::f32, c.device, 1),
+        batch(bench_batch(c, config.model)),
+        trainer(model, config.adamw, config.schedule, 1, {}, false) {}
+  void step() { trainer.step(batch); }
+};
+
+/// One step, only launched; throws if the device refuses one of its launches.
+Counts launches_of(const std::string& method, std::int64_t n, std::int64_t batch,
+                   const char* precision) {
+  const LaunchesOnly only;
+  Run run(case_of(method, n, batch, precision));
+  run.step();
   return {LaunchesOnly::kernels(), LaunchesOnly::products(), LaunchesOnly::largest_grid()};
 }
 
@@ -58,6 +77,32 @@ TEST_CASE("every method's step at 65,536 tokens and 32 examples stays within a G
       CHECK(large.kernels <= most * smaller.kernels);
       CHECK(large.products >= smaller.products);
       CHECK(large.products <= most * smaller.products);
+    }
+  }
+}
+
+TEST_CASE("what is counted without a GPU is what a step submits: every method, every precision") {
+  for (const attention::Spec& spec : attention::registry()) {
+    for (const char* precision : {"fp32", "tf32", "bf16"}) {
+      CAPTURE(spec.name);
+      CAPTURE(std::string(precision));
+      BenchCase c = case_of(spec.name, 512, 4, precision);
+      std::int64_t submitted = 0;  // by the second step
+      {
+        const LaunchesOnly only;
+        Run run(c);
+        run.step();
+        const std::int64_t before = LaunchesOnly::kernels() + LaunchesOnly::products();
+        run.step();
+        submitted = LaunchesOnly::kernels() + LaunchesOnly::products() - before;
+      }
+      std::int64_t counted = 0;
+      for (const GpuKernel& kernel : step_kernels(c)) {
+        if (kernel.name != "copy") ++counted;
+        CAPTURE(kernel.name);
+        CHECK(kernel.work.bytes > 0);
+      }
+      CHECK(counted == submitted);
     }
   }
 }
