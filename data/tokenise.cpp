@@ -27,9 +27,11 @@ std::vector<std::int32_t> byte_ids(std::string_view text, int offset) {
   return ids;
 }
 
+/// `tab`: where the second text of a pair begins behind it; npos: there is one text.
 std::vector<std::int32_t> vocabulary_ids(const Vocabulary& vocabulary, std::string_view text,
-                                         int offset, const std::string& place) {
-  std::vector<std::int32_t> ids = vocabulary.encode(text, place);
+                                         std::size_t tab, int offset, const std::string& place) {
+  const std::string_view second = tab == text.npos ? "" : text.substr(tab + 1);
+  std::vector<std::int32_t> ids = encode_pair(vocabulary, text.substr(0, tab), second, place);
   for (std::int32_t& id : ids) id += offset;
   return ids;
 }
@@ -58,9 +60,15 @@ std::vector<std::int32_t> pixel_ids(std::string_view line, const std::string& pl
 }  // namespace
 
 Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_view line,
-                const std::string& place) {
+                const std::string& place, bool pairs) {
+  const std::size_t between = pairs ? line.find('\t') : line.npos;
+  if (pairs && (between == line.npos || between == 0 || between + 1 == line.size())) {
+    throw DataError(fmt::format("{}: expected two texts with a tab between", place));
+  }
   const auto ids = [&](std::string_view text) {
-    if (vocabulary != nullptr) return vocabulary_ids(*vocabulary, text, task.token_offset, place);
+    if (vocabulary != nullptr) {
+      return vocabulary_ids(*vocabulary, text, between, task.token_offset, place);
+    }
     switch (task.tokens) {
       case TokenKind::symbols:
         return symbol_ids(task, text, place);

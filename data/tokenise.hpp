@@ -18,10 +18,11 @@ using Tokens = std::vector<std::vector<std::int32_t>>;
 
 /// Symbols: what the task's parser reads; bytes as they are, two documents with a tab between them
 /// for two towers; pixels: grey values apart by blanks; words or integers where own data have a
-/// vocabulary (else null). DataError naming `place` for an unknown token, a value outside 0..255, or
-/// a missing document.
+/// vocabulary (else null). Own data of `pairs` are two texts with a tab between, which become one
+/// sequence. DataError naming `place` for an unknown token, a value outside 0..255, or a missing
+/// document.
 [[nodiscard]] Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary,
-                              std::string_view line, const std::string& place);
+                              std::string_view line, const std::string& place, bool pairs = false);
 
 /// What stands in a row of a file of examples before it becomes tokens.
 struct LabelledText {

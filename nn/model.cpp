@@ -111,9 +111,10 @@ Var MultiHeadAttention::operator()(Var x, Var& state, const Tensor& mask,
 
 EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
                            const ModelConfig& config, int layer)
-    : norm1_(store, name + ".norm1", config.width),
+    : post_(config.norm == Norm::post),
+      norm1_(store, name + ".norm1", config.width, config.norm_epsilon),
       attention_(store, name + ".mha", config, layer),
-      norm2_(store, name + ".norm2", config.width),
+      norm2_(store, name + ".norm2", config.width, config.norm_epsilon),
       mlp_in_(store, name + ".mlpblock.0", config.width, config.ff_width),
       mlp_out_(store, name + ".mlpblock.3", config.ff_width, config.width, config.residual_scale) {
   if (config.conv_width > 0) {
@@ -131,16 +132,18 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
     d.random = at(dropout.random, place);
     return d;
   };
-  const Var h = norm1_(x);                       // [B, N, E]
+  const Var h = post_ ? x : norm1_(x);           // [B, N, E]
   Var mixed = attention_(h, state, mask, call);  // [B, N, E]
   if (taps_ != nullptr) {
     mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
   }
   x = add_dropout(x, mixed, dropout_at(Place::attention_output));
-  const Var hidden =
-      bias_gelu_dropout(mlp_in_.without_bias(norm2_(x)), x.tape().parameter(*mlp_in_.bias),
-                        dropout_at(Place::mlp_hidden));  // [B, N, F]
-  return add_dropout(x, mlp_out_(hidden), dropout_at(Place::mlp_output));
+  if (post_) x = norm1_(x);
+  const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(post_ ? x : norm2_(x)),
+                                       x.tape().parameter(*mlp_in_.bias),
+                                       dropout_at(Place::mlp_hidden));  // [B, N, F]
+  x = add_dropout(x, mlp_out_(hidden), dropout_at(Place::mlp_output));
+  return post_ ? norm2_(x) : x;
 }
 
 EmbeddingConfig embedding_config(const ModelConfig& config) {
@@ -165,10 +168,12 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
   embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", embedding);
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
-  norm_ = std::make_unique<LayerNorm>(store_, "model.norm", config.width);
+  norm_ = std::make_unique<LayerNorm>(
+      store_, config.norm == Norm::post ? "model.embeddings.norm" : "model.norm", config.width,
+      config.norm_epsilon);
   if (config.objective == Objective::predict_masked) {
-    masked_head_ =
-        std::make_unique<MaskedHead>(store_, config.width, embedding.vocabulary, config.pixels);
+    masked_head_ = std::make_unique<MaskedHead>(store_, config.width, embedding.vocabulary,
+                                                config.pixels, config.norm_epsilon);
     store_.pack(dtype, device, seed);
     return;
   }
@@ -193,6 +198,7 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
                   step.first_example, config_.nominal_length};
 
   Var x = (*embedding_)(tape, input.ids[static_cast<std::size_t>(tower)], mask);  // [B, N, E]
+  if (config_.norm == Norm::post) x = (*norm_)(x);
   x = skytape::dropout(x, dropout);
   Var state;  // between layers, of methods that carry one
   for (int l = 0; l < config_.layers; ++l) {
@@ -211,7 +217,7 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
     dropout.random = layer_random;
     x = layers_[static_cast<std::size_t>(l)](x, state, mask, call, dropout);
   }
-  return mask_rows((*norm_)(x), mask);
+  return mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x, mask);
 }
 
 Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,

@@ -1,5 +1,6 @@
 // The classifier of the papers: embedding, pre-norm encoder layers with any attention method,
-// pooling, and a two-layer head, as in the papers' code. One or two towers (Retrieval).
+// pooling, and a two-layer head, as in the papers' code. One or two towers (Retrieval). With
+// Norm::post its encoder is that of BERT and RoBERTa, whose weights it can start from.
 //
 // Letters: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
 // width, C classes.
@@ -24,6 +25,10 @@ namespace skytape::nn {
 
 inline constexpr int kMaxTowers = 2;
 
+/// Where layer norms stand: before attention and MLP and behind the last layer, or behind every
+/// residual sum and the embedding, as in BERT.
+enum class Norm { pre, post };
+
 /// What a model is trained for: a class of each example, or the tokens that were hidden in it.
 enum class Objective { classify, predict_masked };
 
@@ -39,7 +44,9 @@ struct ModelConfig {
   std::int64_t ff_width = 128;   // F, also the head's hidden width
   std::int64_t heads = 2;        // H
   std::int64_t head_width = 32;  // D
-  double dropout = 0.1;          // embedding, attention output, both places of the MLP
+  Norm norm = Norm::pre;
+  double norm_epsilon = tensor::kLayerNormEpsilon;  // of all norms
+  double dropout = 0.1;  // embedding, attention output, both places of the MLP
   Pooling pooling = Pooling::nominal;
   Positions positions = Positions::learned;
   std::int64_t conv_width = 0;  // taps of a convolution beside attention, odd; 0: none
@@ -115,7 +122,8 @@ class MultiHeadAttention {
   std::unique_ptr<attention::Method> method_;
 };
 
-/// X <- X + drop(Attn(LN₁ X) + Conv(LN₁ X));  X <- X + drop(W₂ drop(GELU(W₁ LN₂ X))).
+/// pre:   X <- X + drop(Attn(LN₁ X) + Conv(LN₁ X));  X <- X + drop(W₂ drop(GELU(W₁ LN₂ X)))
+/// post:  X <- LN₁(X + drop(Attn X + Conv X));       X <- LN₂(X + drop(W₂ drop(GELU(W₁ X))))
 class EncoderLayer {
  public:
   EncoderLayer(ParameterStore& store, const std::string& name, const ModelConfig& config,
@@ -126,6 +134,7 @@ class EncoderLayer {
   [[nodiscard]] const attention::Method& method() const { return attention_.method(); }
 
  private:
+  bool post_;  // Norm::post
   LayerNorm norm1_;
   MultiHeadAttention attention_;
   Parameter* taps_ = nullptr;  // [R T, E], of the convolution; nullptr: none
@@ -149,7 +158,7 @@ class Model {
   [[nodiscard]] ParameterStore& parameters() { return store_; }
   [[nodiscard]] const ParameterStore& parameters() const { return store_; }
   [[nodiscard]] const EncoderLayer& layer(int index) const { return layers_[index]; }
-  /// Embedding after the encoder and its final norm, padded rows zero: [B, N, E].
+  /// Embedding after the encoder, padded rows zero: [B, N, E].
   [[nodiscard]] Var encode(Tape& tape, const ModelInput& input, int tower,
                            const StepContext& step) const;
 
@@ -158,7 +167,7 @@ class Model {
   ParameterStore store_;
   std::unique_ptr<Embedding> embedding_;
   std::vector<EncoderLayer> layers_;
-  std::unique_ptr<LayerNorm> norm_;
+  std::unique_ptr<LayerNorm> norm_;  // behind the last layer, or behind the embedding
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PairFeatures> pair_;          // of two towers
   std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify

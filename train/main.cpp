@@ -65,6 +65,7 @@ int run(int argc, char** argv) {
   skytape::train::add_cost(program);
   skytape::train::add_stability(program);
   skytape::train::add_matrix(program);
+  skytape::train::add_mlm_curves(program);
   skytape::train::add_info(program);
   skytape::train::add_tape(program);
   return program.run(argc, argv);

@@ -79,9 +79,11 @@ void read_tsv(ByteStream& stream, const std::string& name, const RecordOptions& 
       lines.fail(fmt::format("no tab in '{}', expected {}", printable(line), kExpected));
     }
     record.place = fmt::format("{}:{}", name, lines.line_number());
-    record.label = tab == line.npos ? "" : line.substr(0, tab);
-    record.text = tab == line.npos ? line : line.substr(tab + 1);
-    check(record, tab != line.npos, kExpected);
+    const bool labelled =
+        tab != line.npos && (!options.pairs || line.find('\t', tab + 1) != line.npos);
+    record.label = labelled ? line.substr(0, tab) : "";
+    record.text = labelled ? line.substr(tab + 1) : line;
+    check(record, labelled, kExpected);
     visit(record);
   }
 }

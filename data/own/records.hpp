@@ -25,6 +25,7 @@ struct RecordOptions {
   RecordFormat format = RecordFormat::tsv;
   bool header = false;     // the first row names the columns: CSV finds label and text by it
   bool need_label = true;  // false: rows may have a text alone
+  bool pairs = false;      // texts are two with a tab between: a row with one tab has no label
 };
 
 /// Passes every row that is not empty to `visit`: `label<TAB>text`; label and text in the first two

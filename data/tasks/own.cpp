@@ -240,16 +240,6 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts);
 }
 
-/// A text's tokens, or those of a pair: the first, what ends a text, the second.
-std::vector<std::int32_t> encode(const Vocabulary& vocabulary, const Example& example) {
-  std::vector<std::int32_t> tokens = vocabulary.encode(example.text, example.place);
-  if (example.second.empty()) return tokens;
-  if (vocabulary.end_of_text() >= 0) tokens.push_back(vocabulary.end_of_text());
-  const std::vector<std::int32_t> second = vocabulary.encode(example.second, example.place);
-  tokens.insert(tokens.end(), second.begin(), second.end());
-  return tokens;
-}
-
 }  // namespace
 
 void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
@@ -284,7 +274,8 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
           example.second.empty() ? example.text : example.text + "\t" + example.second;
       std::size_t length = text.size();
       if (vocabulary) {
-        const std::vector<std::int32_t> tokens = encode(*vocabulary, example);
+        const std::vector<std::int32_t> tokens =
+            encode_pair(*vocabulary, example.text, example.second, example.place);
         if (tokens.empty()) {
           throw DataError(fmt::format("{}: no token of {} in '{}'", example.place, choice.kind,
                                       printable(example.text)));
@@ -304,6 +295,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   if (!own.layout.empty()) {
     provenance["splits"] = own.layout + ": test is its dev.tsv, dev a twentieth of train.tsv";
     provenance["data_seed"] = options.data_seed;
+    if (!own.splits[0].front().second.empty()) provenance["pairs"] = true;
   } else if (fs::is_directory(options.from)) {
     provenance["splits"] = "the user's";
   } else {

@@ -53,6 +53,16 @@ std::shared_ptr<const Vocabulary> read_vocabulary(const TokenChoice& choice) {
   return read_sentencepiece(choice.from);
 }
 
+std::vector<std::int32_t> encode_pair(const Vocabulary& vocabulary, std::string_view first,
+                                      std::string_view second, const std::string& place) {
+  std::vector<std::int32_t> tokens = vocabulary.encode(first, place);
+  if (second.empty()) return tokens;
+  if (vocabulary.end_of_text() >= 0) tokens.push_back(vocabulary.end_of_text());
+  const std::vector<std::int32_t> rest = vocabulary.encode(second, place);
+  tokens.insert(tokens.end(), rest.begin(), rest.end());
+  return tokens;
+}
+
 void put_vocabulary(const Vocabulary& vocabulary, Json& provenance) {
   provenance["tokens"] = vocabulary.kind();
   vocabulary.put(provenance);

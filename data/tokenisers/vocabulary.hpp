@@ -42,6 +42,12 @@ class Vocabulary {
   [[nodiscard]] std::int64_t mask_id() const { return size() + 1; }
 };
 
+/// The tokens of a text or, where `second` is not empty, of a pair as one sequence: the first text's,
+/// what ends a text, the second's.
+[[nodiscard]] std::vector<std::int32_t> encode_pair(const Vocabulary& vocabulary,
+                                                    std::string_view first, std::string_view second,
+                                                    const std::string& place);
+
 /// Most tokens of a vocabulary whose texts are to be stored: two bytes hold each of them.
 inline constexpr std::int64_t kMostStored = 65'536;
 

@@ -1,12 +1,11 @@
-// The encoder of BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019), post-norm, with any
-// attention method in the place of softmax. nn::Model, the papers' classifier, is pre-norm.
+// The encoder of BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) as their files have it, with
+// any attention method in the place of softmax: X <- norm(word + position + type), then the layers of
+// nn::Model with Norm::post.
 //
-//   X <- norm(word + position + type)
-//   X <- norm(X + Attn X);  X <- norm(X + W₂ GELU(W₁ X))         (in each layer)
+// It draws no dropout: it encodes. Parameters have the names that nn::Model gives to the same parts,
+// and train/encoders/as_run.hpp makes such a model of one, to be trained.
 //
-// It draws no dropout: it encodes. Parameters have the names that nn::Model gives to the same parts.
-//
-// Letters: B batch, N positions of this batch, E model width, F feed-forward width.
+// Letters: B batch, N positions of this batch, E model width.
 #pragma once
 
 #include <cstdint>
@@ -38,19 +37,6 @@ struct BertInput {
   Tensor mask;                   // [B, N], 1 = token, 0 = padding
 };
 
-/// Layer norm with an epsilon of the model's own. The operation's is fixed, but a factor before it
-/// does the same: norm_ε(c x) = norm_{ε / c²}(x).
-class ScaledLayerNorm {
- public:
-  ScaledLayerNorm(ParameterStore& store, const std::string& name, std::int64_t width,
-                  double epsilon);
-  [[nodiscard]] Var operator()(Var x) const;
-
- private:
-  LayerNorm norm_;
-  double factor_;  // c
-};
-
 class BertEncoder {
  public:
   /// Builds the layers and packs their parameters. UsageError for an unknown method or option.
@@ -64,18 +50,11 @@ class BertEncoder {
   [[nodiscard]] const ParameterStore& parameters() const { return store_; }
 
  private:
-  struct Layer {
-    MultiHeadAttention attention;
-    ScaledLayerNorm norm1;
-    Linear mlp_in, mlp_out;
-    ScaledLayerNorm norm2;
-  };
-
   BertConfig config_;
   ParameterStore store_;
   Parameter *tokens_, *positions_, *types_;  // [V, E], [positions, E], [types, E]
-  std::unique_ptr<ScaledLayerNorm> norm_;    // of the embedding
-  std::vector<Layer> layers_;
+  std::unique_ptr<LayerNorm> norm_;          // of the embedding
+  std::vector<EncoderLayer> layers_;
 };
 
 }  // namespace skytape::nn

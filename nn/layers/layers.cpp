@@ -21,13 +21,16 @@ Var Linear::of_combined(Var rows, Var sums) const {
   return without_bias(rows) + sums * rows.tape().parameter(*bias);
 }
 
-LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width) {
+LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width,
+                     double epsilon)
+    : factor(std::sqrt(tensor::kLayerNormEpsilon / epsilon)) {
   weight = &store.add(name + ".weight", {width}, constant_init(1));
   bias = &store.add(name + ".bias", {width}, constant_init(0));
 }
 
 Var LayerNorm::operator()(Var x) const {
-  return layer_norm(x, x.tape().parameter(*weight), x.tape().parameter(*bias));
+  return layer_norm(factor == 1 ? x : affine(x, factor), x.tape().parameter(*weight),
+                    x.tape().parameter(*bias));
 }
 
 }  // namespace skytape::nn

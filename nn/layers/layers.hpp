@@ -7,6 +7,7 @@
 
 #include "autograd/ops.hpp"
 #include "autograd/parameter.hpp"
+#include "tensor/kernels/layer_norm.hpp"
 
 namespace skytape::nn {
 
@@ -24,12 +25,15 @@ struct Linear {
   [[nodiscard]] Var of_combined(Var rows, Var sums) const;
 };
 
-/// Layer norm over the last axis; weight 1, bias 0 at the start.
+/// Layer norm over the last axis; weight 1, bias 0 at the start. The operation's epsilon is fixed,
+/// but a factor before it does what another one would: norm_ε(c x) = norm_{ε / c²}(x).
 struct LayerNorm {
   Parameter* weight;  // [E]
   Parameter* bias;    // [E]
+  double factor;      // c
 
-  LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width);
+  LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width,
+            double epsilon = tensor::kLayerNormEpsilon);
   [[nodiscard]] Var operator()(Var x) const;
 };
 

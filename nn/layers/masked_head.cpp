@@ -20,10 +20,11 @@ Tensor grey_values(const Shape& shape, const Random&) {
 
 }  // namespace
 
-MaskedHead::MaskedHead(ParameterStore& store, std::int64_t width, std::int64_t ids, bool pixels)
+MaskedHead::MaskedHead(ParameterStore& store, std::int64_t width, std::int64_t ids, bool pixels,
+                       double norm_epsilon)
     : pixels_(pixels),
       dense_(store, "masked_head.dense", width, width),
-      norm_(store, "masked_head.norm", width) {
+      norm_(store, "masked_head.norm", width, norm_epsilon) {
   bias_ = &store.add("masked_head.bias", {pixels ? 1 : ids}, constant_init(0));
   if (!pixels) return;
   weight_ = &store.add("masked_head.weight", {1, width}, normal_init(0.02));

@@ -14,7 +14,8 @@ namespace skytape::nn {
 /// in [0, 1], h w + c.
 class MaskedHead {
  public:
-  MaskedHead(ParameterStore& store, std::int64_t width, std::int64_t ids, bool pixels);
+  MaskedHead(ParameterStore& store, std::int64_t width, std::int64_t ids, bool pixels,
+             double norm_epsilon = tensor::kLayerNormEpsilon);
 
   /// Losses and hits of the places `at`. x: [B, N, E], table: [V, E], at and ids: i32[B, P] ->
   /// [B P] each: cross entropy, and 1 where the largest score is right; of pixels |value - truth|,

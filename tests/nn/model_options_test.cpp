@@ -151,6 +151,49 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("models with their norms behind the sums pass gradcheck, whatever the epsilon") {
+  for (const char* method : {"softmax", "skyformer", "linformer", "nystrom"}) {
+    for (const bool predicts : {false, true}) {
+      CAPTURE(method);
+      CAPTURE(predicts);
+      nn::ModelConfig config =
+          small_config(attention::find(method), Pooling::mean, Positions::learned);
+      config.norm = nn::Norm::post;
+      config.norm_epsilon = predicts ? 1e-12 : 1e-2;
+      config.layers = 2;
+      config.conv_width = predicts ? 3 : 0;
+      if (predicts) config.objective = nn::Objective::predict_masked;
+      nn::Model model(config, DType::f64, Device::cpu, 3);
+      CHECK(model.parameters().find("model.norm.weight") == nullptr);
+      REQUIRE(model.parameters().find("model.embeddings.norm.weight") != nullptr);
+      const nn::ModelInput input = make_input(model.config(), {13, 9}, 16);
+      const auto integers = [](const std::vector<std::int32_t>& values, const Shape& shape) {
+        return Tensor::from(values, shape, DType::i32, Device::cpu);
+      };
+      const Tensor labels = integers({2, 0}, {2});
+      nn::MaskedTargets targets;
+      targets.at[0] = integers({3, 7, 0, 8}, {2, 2});
+      targets.ids[0] = integers({4, 1, 9, 2}, {2, 2});
+      targets.weight[0] = Tensor::full({2, 2}, 0.25, DType::f64, Device::cpu);
+      std::vector<Parameter*> parameters;
+      for (Parameter& p : model.parameters().parameters()) {
+        if (p.trainable) parameters.push_back(&p);
+      }
+      GradcheckOptions options;
+      options.all_coordinates_below = 1;  // directions only: there are many parameters
+      options.directions = 2;
+      const GradcheckReport report = gradcheck(
+          [&](Tape& tape, std::span<const Var>) {
+            return predicts ? model.masked(tape, input, targets, training_step()).loss
+                            : nn::classification_loss(model.logits(tape, input, training_step()),
+                                                      labels, 0.2);
+          },
+          {}, options, {}, parameters);
+      CHECK_MESSAGE(report.passed, report.to_string());
+    }
+  }
+}
+
 TEST_CASE("models with each option pass gradcheck") {
   for (const char* method : {"softmax", "skyformer", "linformer"}) {
     const attention::Spec& spec = attention::find(method);

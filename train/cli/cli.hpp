@@ -30,6 +30,7 @@ void add_theory(CommandLine& program);
 void add_cost(CommandLine& program);
 void add_stability(CommandLine& program);
 void add_matrix(CommandLine& program);
+void add_mlm_curves(CommandLine& program);
 void add_info(CommandLine& program);
 void add_tape(CommandLine& program);
 void add_lra(CommandLine& program);

@@ -49,7 +49,8 @@ std::vector<std::string> class_names(const SavedModel& saved, const data::Json& 
 
 /// Passes the rows of the examples' file to `visit`, without blank ones.
 template <class Visit>
-void visit_rows(const PredictFlags& flags, const data::TaskInfo& task, const Visit& visit) {
+void visit_rows(const PredictFlags& flags, const RunConfig& config, const Visit& visit) {
+  const data::TaskInfo& task = *config.task;
   const bool piped = flags.from == "-";
   if (std::filesystem::is_directory(flags.from)) {
     throw DataError(fmt::format(
@@ -59,7 +60,8 @@ void visit_rows(const PredictFlags& flags, const data::TaskInfo& task, const Vis
   const auto stream = data::open_file(piped ? "/dev/stdin" : flags.from);
   if (data::is_own_data(task)) {
     const data::RecordFormat format = piped ? data::RecordFormat::tsv : data::format_of(flags.from);
-    data::read_records(*stream, shown, {format, flags.header, false}, [&](data::Record& record) {
+    const data::RecordOptions rows{format, flags.header, false, config.pairs};
+    data::read_records(*stream, shown, rows, [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
       visit(Row{record.label, record.text, record.place});
     });
@@ -86,8 +88,9 @@ class Predictor {
 
   void add(const Row& row) {
     check_label(row);
+    const RunConfig& config = saved_.config;
     const data::Tokens tokens =
-        data::tokenise(*saved_.config.task, saved_.config.vocabulary.get(), row.text, row.place);
+        data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place, config.pairs);
     const auto most = static_cast<std::size_t>(saved_.config.batches.max_length);
     cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& tower) {
       return tower.size() > most + static_cast<std::size_t>(dropped_of(tower));
@@ -199,7 +202,7 @@ int run(const PredictFlags& flags) {
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
   Predictor predictor(saved, class_names(saved, config), flags.scores);
   try {
-    visit_rows(flags, *saved.config.task, [&](const Row& row) { predictor.add(row); });
+    visit_rows(flags, saved.config, [&](const Row& row) { predictor.add(row); });
   } catch (const DataError&) {
     predictor.flush();  // the answers to what stands before the broken line
     throw;

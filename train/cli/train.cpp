@@ -134,9 +134,9 @@ bool init_has_mask_token(const TrainFlags& flags, const RunConfig& config, const
 }
 
 /// Keys that decide an encoder's tensors.
-constexpr const char* kEncoderKeys[] = {"layers",     "width",      "ff_width",  "heads",
-                                        "positions",  "both_ends",  "intensity", "ngrams",
-                                        "ngram_rows", "conv_width", "max_length"};
+constexpr const char* kEncoderKeys[] = {
+    "layers",    "width",     "ff_width", "heads",  "head_width", "norm",       "norm_epsilon",
+    "positions", "both_ends", "patch",    "ngrams", "ngram_rows", "conv_width", "max_length"};
 
 /// Adds what the run of --init had of these keys where it is not what this run would have, and the
 /// user says nothing. `method` may have another value in its place, as in a recipe.
@@ -212,24 +212,10 @@ int run(TrainFlags flags, const Ranks& ranks) {
   return train(config, options);
 }
 
-/// `steps`, `lr` and `warmup` of this command are those of pre-training. Keys that a recipe gives
-/// as a part of its steps, as length_warmup, are then a part of these.
-void mean_pretraining(Choices& choices) {
-  for (Choice& choice : choices.values) {
-    for (const char* key : {"steps", "lr", "warmup"}) {
-      if (choice.key == key) choice.key = std::string("pretrain_") + key;
-    }
-  }
-  const auto steps = std::find_if(choices.values.begin(), choices.values.end(),
-                                  [](const Choice& c) { return c.key == "pretrain_steps"; });
-  if (steps == choices.values.end() || steps->value == "0") return;
-  choices.values.push_back({"steps", steps->value, steps->said_by});
-}
-
 int run_pretraining(TrainFlags flags, const Ranks& ranks) {
   Asked all = asked(flags, "pretrain", ranks);
   Choices& choices = all.choices;
-  mean_pretraining(choices);
+  choices = for_pretraining(std::move(choices));
   TrainOptions& options = all.options;
   options.out = flags.out.empty()
                     ? kRuns / fmt::format("{}-{}-{}-pretrain-s{}", choices.task, choices.attention,
@@ -249,7 +235,8 @@ RanksOptions ranks_options(const TrainFlags& flags) {
 void declare(Command& command, TrainFlags& flags) {
   flags.run.declare(command);
   command.option("--init", flags.init,
-                 "start from the weights of that run's folder or checkpoint file");
+                 "start from the weights of that run's folder or checkpoint file, or of that "
+                 "folder of a BERT or RoBERTa encoder");
   command.flag("--resume", flags.resume,
                "go on with the run in the folder, bit for bit; what is not said is as it was");
   command.flag("--force", flags.force, "replace the run in the folder");

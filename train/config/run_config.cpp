@@ -251,6 +251,10 @@ class Values {
   const std::vector<Setting>& settings_;
 };
 
+bool is_of_pairs(const Json& provenance) {
+  return provenance.is_object() && provenance.value("pairs", false);
+}
+
 /// The id that stands for a hidden token.
 std::int64_t hidden_id(const RunConfig& c) {
   return c.vocabulary == nullptr ? data::mask_id(*c.task) : c.vocabulary->mask_id();
@@ -408,6 +412,8 @@ void fill_model(RunConfig& c, const Values& values) {
         fmt::format("width: expected a multiple of heads = {}, got {}", m.heads, m.width));
   }
   if (m.head_width == 0) m.head_width = m.width / m.heads;
+  m.norm = values.choice<nn::Norm>("norm");
+  m.norm_epsilon = values.real("norm_epsilon");
   m.dropout = values.real("dropout");
   m.pooling = values.choice<nn::Pooling>("pooling");
   m.positions = values.choice<nn::Positions>("positions");
@@ -527,6 +533,21 @@ RunConfig resolve(const Choices& choices) {
   return config;
 }
 
+Choices for_pretraining(Choices choices) {
+  for (Choice& choice : choices.values) {
+    for (const char* key : {"steps", "lr", "warmup"}) {
+      if (choice.key == key) choice.key = std::string("pretrain_") + key;
+    }
+  }
+  // Keys that a recipe gives as a part of its steps, as length_warmup, are then a part of these.
+  const auto steps = std::find_if(choices.values.begin(), choices.values.end(),
+                                  [](const Choice& c) { return c.key == "pretrain_steps"; });
+  if (steps == choices.values.end() || steps->value == "0") return choices;
+  const Choice same = {"steps", steps->value, steps->said_by};
+  choices.values.push_back(same);
+  return choices;
+}
+
 bool is_pretraining(const Json& config) { return config.value("phase", "") == "pretraining"; }
 
 RunConfig with_mask_token(RunConfig config) {
@@ -536,6 +557,7 @@ RunConfig with_mask_token(RunConfig config) {
 }
 
 RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
+  config.pairs = is_of_pairs(provenance);
   if (!data::has_vocabulary(provenance)) return config;
   config.vocabulary = data::vocabulary_in(provenance);
   const bool first = config.model.objective == nn::Objective::predict_masked;
@@ -590,6 +612,7 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
     throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
   }
   const Json& provenance = saved["data_provenance"];
+  config.pairs = is_of_pairs(provenance);
   if (data::has_vocabulary(provenance)) {
     config.vocabulary = data::vocabulary_in(provenance);
   }

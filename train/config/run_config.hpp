@@ -57,6 +57,7 @@ struct RunConfig {
   const data::TaskInfo* task = nullptr;
   const attention::Spec* method = nullptr;
   std::shared_ptr<const data::Vocabulary> vocabulary;  // of own data; null: the task's own ids
+  bool pairs = false;  // each example of own data is two texts in one sequence
   std::uint64_t seed = 42;
   Device device = Device::cpu;
   std::filesystem::path data_root;
@@ -120,14 +121,18 @@ inline constexpr const char* kPrecisionHelp =
 /// of its steps. Of such a phase, the phase itself.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
+/// What the user of `pretrain` chose, as resolve() takes it: steps, lr and warmup are those of
+/// predicting hidden tokens.
+[[nodiscard]] Choices for_pretraining(Choices choices);
+
 /// Whether a config.json is that of a pre-training, which has no classes.
 [[nodiscard]] bool is_pretraining(const data::Json& config);
 
 /// The same run with a row for hidden tokens: it starts from weights that were pre-trained.
 [[nodiscard]] RunConfig with_mask_token(RunConfig config);
 
-/// The same run on data that bring a vocabulary, as the provenance of a prepared set says; the
-/// vocabulary decides how many ids the model has.
+/// The same run on data that bring a vocabulary or are pairs, as the provenance of a prepared set
+/// says; the vocabulary decides how many ids the model has.
 [[nodiscard]] RunConfig with_vocabulary(RunConfig config, const data::Json& provenance);
 
 /// A table of key, value, origin: what --print-config shows.

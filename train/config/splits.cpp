@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "data/files/json.hpp"
-#include "tensor/kernels/layer_norm.hpp"
 
 namespace skytape::train {
 namespace {
@@ -81,7 +80,8 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
           {"conv_width", model.conv_width},
           {"pooling", setting("pooling")},
           {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
-          {"layer_norm_epsilon", tensor::kLayerNormEpsilon}};
+          {"norm", model.norm == nn::Norm::post ? "post" : "pre"},
+          {"layer_norm_epsilon", model.norm_epsilon}};
 }
 
 data::Json facts(const Splits& splits) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -43,17 +44,22 @@ std::shared_ptr<const data::Vocabulary> read_vocabulary(EncoderKind kind, const 
   return data::read_byte_level_bpe(folder);
 }
 
+bool is_ours(const Json& config) { return config.is_object() && config["phase"] == Json(kPhase); }
+
+EncoderFacts facts_in(const Json& config, const fs::path& file) {
+  return facts_of_huggingface(is_ours(config) ? config["encoder"] : config, file.string());
+}
+
 Contents read_contents(const fs::path& folder) {
   const fs::path file = folder / "config.json";
   const Json config = data::read_json_file(file, kLargestConfig);
   Contents contents;
-  contents.ours = config.is_object() && config["phase"] == Json(kPhase);
+  contents.ours = is_ours(config);
+  contents.facts = facts_in(config, file);
   if (contents.ours) {
-    contents.facts = facts_of_huggingface(config["encoder"], file.string());
     contents.vocabulary = data::vocabulary_in(config["tokeniser"]);
     contents.tensors = read_safetensors(folder / "last.safetensors").tensors;
   } else {
-    contents.facts = facts_of_huggingface(config, file.string());
     contents.vocabulary = read_vocabulary(contents.facts.kind, folder);
     contents.tensors = read_huggingface_weights(folder);
   }
@@ -69,12 +75,15 @@ Contents read_contents(const fs::path& folder) {
 class Tensors {
  public:
   Tensors(const Contents& contents, const fs::path& folder)
-      : ours_(contents.ours), folder_(folder) {
+      : ours_(contents.ours), kind_(contents.facts.kind), folder_(folder) {
     for (const auto& [name, tensor] : contents.tensors) tensors_.emplace(name, &tensor);
   }
 
   [[nodiscard]] std::string name_of(const std::string& parameter) const {
-    return ours_ ? parameter : huggingface_name(parameter);
+    return ours_ ? parameter : huggingface_name(kind_, parameter);
+  }
+  [[nodiscard]] bool contains(const std::string& parameter) const {
+    return tensors_.contains(name_of(parameter));
   }
   /// The tensor of a parameter. DataError if it is missing or has another shape.
   [[nodiscard]] const Tensor& get(const std::string& parameter, const Shape& shape) {
@@ -101,6 +110,7 @@ class Tensors {
 
  private:
   bool ours_;
+  EncoderKind kind_;
   fs::path folder_;
   std::map<std::string, const Tensor*> tensors_;
   std::set<std::string> used_;
@@ -121,6 +131,19 @@ void check_sizes(Tensors& tensors, const nn::BertConfig& model) {
   }
 }
 
+/// The head that predicts hidden tokens, if the file has all of it.
+std::vector<NamedTensor> head_of(Tensors& tensors, const nn::BertConfig& model, DType dtype) {
+  const std::vector<HeadTensor> wanted = head_tensors(model);
+  const bool whole = std::all_of(wanted.begin(), wanted.end(), [&](const HeadTensor& tensor) {
+    return tensors.contains(tensor.name);
+  });
+  std::vector<NamedTensor> head;
+  for (const HeadTensor& tensor : wanted) {
+    if (whole) head.emplace_back(tensor.name, tensors.get(tensor.name, tensor.shape).to(dtype));
+  }
+  return head;
+}
+
 std::int32_t require_entry(const Encoder& encoder, const std::string& entry) {
   for (std::int64_t i = 0; i < encoder.vocabulary->size(); ++i) {
     if (encoder.vocabulary->entry(static_cast<std::int32_t>(i)) == entry) {
@@ -133,6 +156,18 @@ std::int32_t require_entry(const Encoder& encoder, const std::string& entry) {
 
 }  // namespace
 
+bool holds_encoder(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  if (!fs::is_regular_file(file)) return false;
+  const Json config = data::read_json_file(file, kLargestConfig);
+  return config.is_object() && (is_ours(config) || config.contains("model_type"));
+}
+
+EncoderFacts encoder_facts(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  return facts_in(data::read_json_file(file, kLargestConfig), file);
+}
+
 Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   const Contents contents = read_contents(folder);
   Encoder encoder;
@@ -142,6 +177,7 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   const bool bert = contents.facts.kind == EncoderKind::bert;
   encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");
   encoder.last = require_entry(encoder, bert ? "[SEP]" : "</s>");
+  encoder.hidden = require_entry(encoder, bert ? "[MASK]" : "<mask>");
 
   nn::BertConfig& config = encoder.facts.model;
   config.attention = choice.attention;
@@ -151,12 +187,13 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   encoder.model =
       std::make_unique<nn::BertEncoder>(config, choice.dtype, choice.device, choice.seed);
   for (Parameter& p : encoder.model->parameters().parameters()) {
-    if (huggingface_name(p.name).empty()) {
+    if (huggingface_name(encoder.facts.kind, p.name).empty()) {
       encoder.fresh.push_back(p.name);
     } else {
       p.value.copy_from(tensors.get(p.name, p.shape).to(choice.dtype).to(choice.device));
     }
   }
+  encoder.head = head_of(tensors, config, choice.dtype);
   encoder.unused = tensors.unused();
   return encoder;
 }
@@ -175,6 +212,7 @@ void save_encoder(const Encoder& encoder, const fs::path& folder) {
   for (const Parameter& p : encoder.model->parameters().parameters()) {
     tensors.emplace_back(p.name, p.value);
   }
+  tensors.insert(tensors.end(), encoder.head.begin(), encoder.head.end());
   data::make_folder(folder);
   write_safetensors(folder / "last.safetensors", tensors, {{"format", "skytape"}});
   data::OutputFile file(folder / "config.json");  // last: a folder without it is no encoder

@@ -16,10 +16,19 @@ struct Encoder {
   std::filesystem::path folder;
   std::shared_ptr<const data::Vocabulary> vocabulary;
   std::int32_t first = 0, last = 0;  // ids around every text: [CLS] … [SEP], <s> … </s>
+  std::int32_t hidden = 0;           // id that stands for a hidden token: [MASK], <mask>
   std::unique_ptr<nn::BertEncoder> model;
+  /// Of the head that predicts hidden tokens, by the names in nn::Model; empty: the file has none.
+  std::vector<NamedTensor> head;
   std::vector<std::string> fresh;   // parameters that the file does not have: a method's own
   std::vector<std::string> unused;  // tensors of the file that no encoder has
 };
+
+/// Whether a folder holds an encoder, of Hugging Face's or a copy, rather than a run.
+[[nodiscard]] bool holds_encoder(const std::filesystem::path& folder);
+
+/// What the folder's config.json says of the encoder. DataError as load_encoder().
+[[nodiscard]] EncoderFacts encoder_facts(const std::filesystem::path& folder);
 
 /// How an encoder is to be built.
 struct EncoderChoice {

@@ -158,7 +158,23 @@ std::vector<NamedTensor> read_huggingface_weights(const fs::path& folder) {
   return tensors;
 }
 
-std::string huggingface_name(const std::string& parameter) {
+std::vector<HeadTensor> head_tensors(const nn::BertConfig& model) {
+  return {{"masked_head.dense.weight", {model.width, model.width}},
+          {"masked_head.dense.bias", {model.width}},
+          {"masked_head.norm.weight", {model.width}},
+          {"masked_head.norm.bias", {model.width}},
+          {"masked_head.bias", {model.vocabulary}}};
+}
+
+std::string huggingface_name(EncoderKind kind, const std::string& parameter) {
+  const bool bert = kind == EncoderKind::bert;
+  constexpr std::string_view kHead = "masked_head.";
+  if (parameter.starts_with(kHead)) {
+    std::string name = parameter.substr(kHead.size());
+    if (name.starts_with("norm.")) name.replace(0, 4, bert ? "LayerNorm" : "layer_norm");
+    if (!bert) return "lm_head." + name;
+    return (name == "bias" ? "cls.predictions." : "cls.predictions.transform.") + name;
+  }
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
       {".mha.W_q", ".attention.self.query"},      {".mha.W_k", ".attention.self.key"},
       {".mha.W_v", ".attention.self.value"},      {".mha.ff", ".attention.output.dense"},

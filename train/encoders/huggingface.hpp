@@ -39,8 +39,16 @@ struct EncoderFacts {
 [[nodiscard]] std::vector<NamedTensor> read_huggingface_weights(
     const std::filesystem::path& folder);
 
+/// Our names of the head that predicts hidden tokens (nn/layers/masked_head.hpp) and their shapes.
+struct HeadTensor {
+  std::string name;
+  Shape shape;
+};
+[[nodiscard]] std::vector<HeadTensor> head_tensors(const nn::BertConfig& model);
+
 /// Their name of a parameter of nn::BertEncoder: "model.transformer_0.mha.W_q.weight" is
-/// "encoder.layer.0.attention.self.query.weight". Empty for what only a method of ours has.
-[[nodiscard]] std::string huggingface_name(const std::string& parameter);
+/// "encoder.layer.0.attention.self.query.weight"; or of the head that predicts hidden tokens, whose
+/// name depends on the kind. Empty for what only a method of ours has.
+[[nodiscard]] std::string huggingface_name(EncoderKind kind, const std::string& parameter);
 
 }  // namespace skytape::train

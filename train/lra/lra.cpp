@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -121,24 +122,25 @@ class Grid {
 
   /// Finds out which cells are finished and which have no data.
   void sort_out() {
-    std::map<std::string, Json> data;        // by task
-    std::map<std::string, std::string> why;  // a task has no data
+    std::map<fs::path, Json> data;        // by root and task
+    std::map<fs::path, std::string> why;  // they are not there
     for (const GridCell& cell : cells_) {
-      const std::string task(cell.config.task->name);
-      if (!data.contains(task) && !why.contains(task)) {
+      const fs::path place = cell.config.data_root / cell.config.task->name;
+      if (!data.contains(place) && !why.contains(place)) {
         try {
-          data[task] = facts(open_splits(cell.config, progress_));
+          data[place] = facts(open_splits(cell.config, progress_));
         } catch (const Error& error) {
-          why[task] = error.what();
-          progress_.line(fmt::format("no cell of {} can run: {}", task, error.what()));
+          why[place] = error.what();
+          progress_.line(
+              fmt::format("no cell of {} can run: {}", cell.config.task->name, error.what()));
         }
       }
-      if (why.contains(task)) {
+      if (why.contains(place)) {
         failed_.push_back(cell.folder);
         continue;
       }
       Json config = to_json(cell.config);
-      config["data"] = data[task];
+      config["data"] = data[place];
       const bool finished = finished_result(options_.out / cell.folder, config).has_value();
       finished_ += finished;
       if (!finished) waiting_.push_back({&cell, std::move(config), waiting_.size() + 1});
@@ -180,7 +182,9 @@ class Grid {
     const GridCell& cell = *waiting.cell;
     const fs::path folder = options_.out / cell.folder;
     const Choices& c = cell.choices;
-    std::vector<std::string> arguments = {"train",       "--resume",
+    const char* const command =
+        cell.config.model.objective == nn::Objective::predict_masked ? "pretrain" : "train";
+    std::vector<std::string> arguments = {command,       "--resume",
                                           "--task",      c.task,
                                           "--attention", c.attention,
                                           "--recipe",    c.recipe,
@@ -209,13 +213,11 @@ class Grid {
   void say_finished(const Running& run, int code) {
     const fs::path folder = options_.out / run.cell->folder;
     if (code == 0) {
-      const Json result = read_result(folder / "result.json");
+      const auto [scores, peak_bytes] = outcome(*run.cell, folder / "result.json");
       const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
-      progress_.line(
-          fmt::format("[{}/{}] {}: dev {:.2f} %, test {:.2f} %, {}, {:.0f} MB", run.number, to_run_,
-                      run.cell->folder, 100 * result["dev_accuracy"].get<double>(),
-                      100 * result["test_accuracy"].get<double>(), duration_text(seconds),
-                      1e-6 * result["peak_bytes"].get<double>()));
+      progress_.line(fmt::format("[{}/{}] {}: {}, {}, {:.0f} MB", run.number, to_run_,
+                                 run.cell->folder, scores, duration_text(seconds),
+                                 1e-6 * peak_bytes));
     } else if (signal_received() != 0 && code == 128 + signal_received()) {
       progress_.line(fmt::format("[{}/{}] {}: stopped, its state is kept", run.number, to_run_,
                                  run.cell->folder));
@@ -224,6 +226,21 @@ class Grid {
       say_failed(run.number, *run.cell, why);
       say_failure(folder, why);
     }
+  }
+
+  /// What a cell reached, in words, and its peak bytes.
+  static std::pair<std::string, double> outcome(const GridCell& cell, const fs::path& file) {
+    if (cell.config.model.objective == nn::Objective::predict_masked) {
+      const Json result = read_pretraining_result(file);
+      return {
+          fmt::format("masked loss {:.4f}, perplexity {:.3f}", result["masked_loss"].get<double>(),
+                      std::exp(result["masked_loss"].get<double>())),
+          result["peak_bytes"].get<double>()};
+    }
+    const Json result = read_result(file);
+    return {fmt::format("dev {:.2f} %, test {:.2f} %", 100 * result["dev_accuracy"].get<double>(),
+                        100 * result["test_accuracy"].get<double>()),
+            result["peak_bytes"].get<double>()};
   }
 
   void say_failed(std::size_t number, const GridCell& cell, const std::string& why) {

@@ -21,7 +21,8 @@ struct GridOptions {
   int threads = 1;  // of all of them together
 };
 
-/// One run of the grid.
+/// One run of the grid: a training, or the pre-training of a configuration that predicts hidden
+/// tokens, whose choices are those of `skytape pretrain`.
 struct GridCell {
   std::string folder;  // below `out`: <task>-<attention>-<recipe>[-lr<lr>][-b<batch>]-s<seed>
   Choices choices;

@@ -10,6 +10,7 @@
 #include "data/masking.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/run_config.hpp"
+#include "train/encoders/as_run.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/process/progress.hpp"
 #include "train/runs/checkpoint.hpp"
@@ -88,7 +89,14 @@ std::string other_tokens(const Json& there, const Json& here) {
   const Json& old_words = there["data_provenance"]["vocabulary"];
   const Json& new_words = here["data_provenance"]["vocabulary"];
   if (!old_words.is_array() || !new_words.is_array()) return {};
-  return first_other_entry(old_words, new_words);
+  const std::string other = first_other_entry(old_words, new_words);
+  if (!other.empty()) return other;
+  for (const char* key : {"lower_case", "strip_accents", "split_cjk", "merges", "space_in_front"}) {
+    if (there["data_provenance"][key] != here["data_provenance"][key]) {
+      return fmt::format("its texts are cut into tokens by another \"{}\"", key);
+    }
+  }
+  return {};
 }
 
 /// On what a checkpoint was trained, how long and how far; null of weights that are not ours.
@@ -100,6 +108,36 @@ Json training_facts(const SafetensorsFile& weights, const std::filesystem::path&
           {"steps", saved.state.step},
           {"tokens", saved.state.tokens},
           {"train_seconds", saved.state.train_seconds}};
+}
+
+/// Weights to start from, by the names of a model's own, and what is known of them.
+struct Source {
+  SafetensorsFile weights;
+  Json tokens;                      // which ones rows stand for, as in a config.json; null: unknown
+  std::string history;              // in words; empty: unknown
+  std::vector<std::string> unused;  // tensors that no model of ours has
+};
+
+Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
+                    const Json& config) {
+  const Parameter& any = model.parameters().parameters().front();
+  const Encoder encoder = load_encoder(folder, {.dtype = any.value.dtype()});
+  const bool cls = model.config().pooling == nn::Pooling::cls;
+  const std::int64_t nominal = model.config().nominal_length;
+  const std::int64_t tokens = config["model"].value("max_length", nominal) + (cls ? 1 : 0);
+  const std::int64_t longest = encoder.facts.longest();
+  if (std::min(tokens, nominal) > longest) {
+    throw UsageError(
+        fmt::format("--init {}: it has positions for {} tokens; expected max_length of at most {}{}",
+                    folder.string(), longest, longest - (cls ? 1 : 0),
+                    cls ? ", as pooling=cls puts one in front" : ""));
+  }
+  const nn::BertConfig& facts = encoder.facts.model;
+  return {{{}, tensors_of(encoder, cls, nominal)},
+          tokens_of(encoder),
+          fmt::format("{}, {} layers, width {}", to_string(encoder.facts.kind), facts.layers,
+                      facts.width),
+          encoder.unused};
 }
 
 bool was_pretrained(const SafetensorsFile& weights) {
@@ -115,9 +153,33 @@ std::string training_text(const Json& facts) {
                      duration_text(facts.at("train_seconds").get<double>()));
 }
 
+Source open_source(const std::filesystem::path& file, const nn::Model& model, const Json& config) {
+  if (std::filesystem::is_directory(file)) return open_encoder(file, model, config);
+  Source source{read_safetensors(file), {}, {}, {}};
+  source.tokens = config_in(source.weights);
+  const Json facts = training_facts(source.weights, file);
+  if (!facts.is_null()) {
+    source.history = (was_pretrained(source.weights) ? "pre-" : "") + training_text(facts);
+  }
+  return source;
+}
+
+/// A checksum over names and bytes.
+std::string checksum_of(const std::vector<NamedTensor>& tensors) {
+  std::uint64_t sum = 0;
+  for (const auto& [name, tensor] : tensors) {
+    if (of_training(name)) continue;
+    const auto* const bytes = static_cast<const std::uint8_t*>(tensor.raw());
+    sum = data::checksum(data::as_bytes(name), sum);
+    sum = data::checksum({bytes, tensor.bytes()}, sum);
+  }
+  return data::to_hex(sum);
+}
+
 }  // namespace
 
 std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
+  if (std::filesystem::is_directory(run) && holds_encoder(run)) return run;
   std::filesystem::path file = std::filesystem::is_directory(run) ? run / "last.safetensors" : run;
   if (!std::filesystem::exists(file) &&
       std::filesystem::exists(run / kPretrainingFolder / "last.safetensors")) {
@@ -132,6 +194,7 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
 
 bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                     std::int64_t extra_rows) {
+  if (std::filesystem::is_directory(file)) return false;  // its vocabulary has it in any case
   const SafetensorsFile weights = read_safetensors(file);
   const Tensor* const table = weights.find(kTokens);
   const std::int64_t needed = data::mask_id(task) + 1;
@@ -140,20 +203,23 @@ bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& tas
 }
 
 Json init_settings(const std::filesystem::path& file) {
+  if (std::filesystem::is_directory(file)) return settings_of(encoder_facts(file));
   const Json config = config_in(read_safetensors(file));
   return config.is_object() ? config["settings"] : Json();
 }
 
 Json init_facts(const std::filesystem::path& file) {
-  const SafetensorsFile weights = read_safetensors(file);
-  std::uint64_t sum = 0;
-  for (const auto& [name, tensor] : weights.tensors) {
-    if (of_training(name)) continue;
-    const auto* const bytes = static_cast<const std::uint8_t*>(tensor.raw());
-    sum = data::checksum(data::as_bytes(name), sum);
-    sum = data::checksum({bytes, tensor.bytes()}, sum);
+  if (std::filesystem::is_directory(file)) {
+    std::vector<NamedTensor> tensors;
+    const Encoder encoder = load_encoder(file);
+    for (const Parameter& p : encoder.model->parameters().parameters()) {
+      tensors.emplace_back(p.name, p.value);
+    }
+    tensors.insert(tensors.end(), encoder.head.begin(), encoder.head.end());
+    return {{"init", checksum_of(tensors)}};
   }
-  Json facts = {{"init", data::to_hex(sum)}};
+  const SafetensorsFile weights = read_safetensors(file);
+  Json facts = {{"init", checksum_of(weights.tensors)}};
   if (was_pretrained(weights)) facts["pretraining"] = training_facts(weights, file);
   return facts;
 }
@@ -161,13 +227,14 @@ Json init_facts(const std::filesystem::path& file) {
 std::string pretraining_text(const Json& facts) { return "pre-" + training_text(facts); }
 
 std::string load_init(const std::filesystem::path& file, nn::Model& model, const Json& config) {
-  const SafetensorsFile weights = read_safetensors(file);
+  const Source from = open_source(file, model, config);
+  const SafetensorsFile& weights = from.weights;
   const bool predicts = model.config().objective == nn::Objective::predict_masked;
   const auto taken = [&](const std::string& name) {
     return of_encoder(name) || (predicts && of_masked_head(name));
   };
-  const std::string other = other_tokens(config_in(weights), config);
-  std::vector<std::string> fresh, unused;
+  const std::string other = other_tokens(from.tokens, config);
+  std::vector<std::string> fresh, unused = from.unused;
   std::size_t loaded = 0;
   for (Parameter& p : model.parameters().parameters()) {
     if (computed(p.name)) continue;
@@ -193,12 +260,10 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model, const
     if (of_training(name) || computed(name)) continue;
     if (!taken(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
   }
-  const Json facts = training_facts(weights, file);
-  const char* const before = was_pretrained(weights) ? "pre-" : "";
+  const std::string& history = from.history;
   return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used of it: {}",
-                     file.string(),
-                     facts.is_null() ? "" : fmt::format(" ({}{})", before, training_text(facts)),
-                     loaded, listed(fresh), listed(unused));
+                     file.string(), history.empty() ? "" : fmt::format(" ({})", history), loaded,
+                     listed(fresh), listed(unused));
 }
 
 }  // namespace skytape::train

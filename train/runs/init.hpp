@@ -12,7 +12,8 @@
 namespace skytape::train {
 
 /// The checkpoint that `run` stands for: the file itself, or last.safetensors of a run's folder; of
-/// a run of two phases, before the second has begun, that of the first. DataError if there is none.
+/// a run of two phases, before the second has begun, that of the first. Of a pre-trained encoder
+/// (train/encoders) its folder, which the functions below take as well. DataError if there is none.
 [[nodiscard]] std::filesystem::path checkpoint_in(const std::filesystem::path& run);
 
 /// Whether the embedding of a checkpoint has a row for hidden tokens of the task, `extra_rows` (CLS)
@@ -20,8 +21,8 @@ namespace skytape::train {
 [[nodiscard]] bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                                   std::int64_t extra_rows);
 
-/// The settings of the run that saved a checkpoint, as its config.json has them; null of weights
-/// that are not ours.
+/// The settings of the run that saved a checkpoint, as its config.json has them; of an encoder those
+/// that make a model like it; null of weights that are not ours.
 [[nodiscard]] data::Json init_settings(const std::filesystem::path& file);
 
 /// What a run's config.json says of the checkpoint that it starts from: "init", a checksum over its
@@ -37,7 +38,8 @@ namespace skytape::train {
 /// fresh (the task's head; what a layer's method has of its own, if the file's has another) and
 /// what of the file is not used. `config` is the config.json of the run that starts. DataError
 /// naming the tensor and both shapes if one of the encoder's own is missing or has another shape,
-/// or if its rows stand for other tokens.
+/// or if its rows stand for other tokens; UsageError if the run reads longer texts than a pre-trained
+/// encoder knows positions for.
 [[nodiscard]] std::string load_init(const std::filesystem::path& file, nn::Model& model,
                                     const data::Json& config);
 

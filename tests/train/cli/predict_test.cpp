@@ -50,13 +50,14 @@ struct Shop {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return finish(arguments);
   }
-  [[nodiscard]] Finished train() const {
+  [[nodiscard]] Finished train(const std::string& ngrams = "0") const {
     std::vector<std::string> arguments = {
         "train", "--task",      "tsv",     "--data",    data, "--out",
         run,     "--attention", "softmax", "--steps",   "60", "--batch",
         "8",     "--device",    "cpu",     "--threads", "1"};
+    const std::string grams = "ngrams=" + ngrams;
     for (const char* set : {"max_length=32", "width=8", "ff_width=8", "heads=2", "lr=0.03",
-                            "dropout=0", "ngrams=0", "eval_every=20"}) {
+                            "dropout=0", grams.c_str(), "eval_every=20"}) {
       arguments.insert(arguments.end(), {"--set", set});
     }
     return finish(arguments);
@@ -197,6 +198,47 @@ TEST_CASE("a model of subwords keeps its vocabulary, whatever becomes of its fil
   CAPTURE(f.err);
   CHECK(f.code == 0);
   CHECK(lines_of(f.out) == Lines{"ham", "spam"});
+}
+
+TEST_CASE("a model of pairs is asked about pairs, with the end of a text between the two") {
+  if (!program_or_skip()) return;
+  if (!data::knows_unicode()) {
+    MESSAGE("skipped: built without utf8proc");
+    return;
+  }
+  const Shop shop;
+  const auto vocabulary =
+      shop.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngreen\nnasty\n");
+  // Only where the first text ends tells the two classes apart.
+  const std::string pairs[] = {"green\tnasty nasty", "green nasty\tnasty"};
+  for (const char* split : {"train", "dev"}) {
+    std::string rows = "index\tquestion\tsentence\tlabel\n";
+    for (int i = 0; i < 60; ++i) {
+      rows += std::to_string(i) + "\t" + pairs[i % 2] + (i % 2 ? "\tham\n" : "\tspam\n");
+    }
+    shop.folder.write(std::string("glue/") + split + ".tsv", rows);
+  }
+  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", (shop.folder.path() / "glue").string(),
+                       "--tokens", "wordpiece:" + vocabulary.string(), "--data", shop.data})
+              .code == 0);
+  const Finished trained = shop.train("2");
+  CAPTURE(trained.err);
+  REQUIRE(trained.code == 0);
+  CHECK(contains(trained.out, "test accuracy 100.00 %"));
+  const Finished f = shop.predict_rows(pairs[0] + "\n" + pairs[1] + "\n");
+  CAPTURE(f.err);
+  CHECK(f.code == 0);
+  CHECK(lines_of(f.out) == Lines{"spam", "ham"});
+  const Finished labelled = shop.predict_rows("spam\t" + pairs[0] + "\nspam\t" + pairs[1] + "\n");
+  CHECK(contains(labelled.err, "accuracy 50.00 %: 1 of 2 examples"));
+  const auto json = shop.folder.write("rows.jsonl", R"({"text": "green nasty\tnasty"})");
+  CHECK(shop.predict(json.string()).out == "ham\n");
+  for (const char* row : {"green nasty\n", "green\t\n", "\tgreen\n"}) {
+    CAPTURE(row);
+    const Finished alone = shop.predict_rows(row);
+    CHECK(alone.code == 3);
+    CHECK(contains(alone.err, "rows.tsv:1: expected two texts with a tab between"));
+  }
 }
 
 TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {

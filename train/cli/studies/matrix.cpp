@@ -111,8 +111,8 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
     throw UsageError(fmt::format("{}: {} compares two documents; expected a run on single texts",
                                  flags.run, config.task->name));
   }
-  data::Tokens tokens =
-      data::tokenise(*config.task, config.vocabulary.get(), flags.sentence, "--sentence");
+  data::Tokens tokens = data::tokenise(*config.task, config.vocabulary.get(), flags.sentence,
+                                       "--sentence", config.pairs);
   const auto most = static_cast<std::size_t>(std::min(flags.n, config.batches.max_length));
   MatrixText result;
   result.model = fmt::format("{} with {}", config.task->name, config.method->name);

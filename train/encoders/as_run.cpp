@@ -1,0 +1,104 @@
+#include "train/encoders/as_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "tensor/core/error.hpp"
+#include "tensor/kernels/elementwise.hpp"
+
+namespace skytape::train {
+namespace {
+
+using data::Json;
+
+constexpr const char* kTokens = "model.embeddings.word_embeddings.weight";
+constexpr const char* kPositions = "model.embeddings.position_embeddings.weight";
+constexpr const char* kScores = "masked_head.bias";
+constexpr const char* kTypes = "model.embeddings.token_type_embeddings.weight";
+
+const Tensor& value_of(const Encoder& encoder, const char* name) {
+  const Parameter* const found = encoder.model->parameters().find(name);
+  ENSURE(found != nullptr, "encoder: no tensor ", name);
+  return found->value;
+}
+
+/// What belongs to the V tokens, to the ids of a run: [V, …] -> [V + 2, …], or one row more.
+Tensor token_rows(const Encoder& encoder, const Tensor& table, bool cls) {
+  const std::int64_t entries = table.size(0);
+  const std::int64_t ids = entries + (cls ? 3 : 2);
+  Tensor rows = Tensor::empty(table.rank() == 1 ? Shape{ids} : Shape{ids, table.size(1)},
+                              table.dtype(), table.device());
+  const auto put = [&](std::int64_t at, std::int64_t from, std::int64_t count) {
+    Tensor place = rows.slice(at, at + count);
+    place.copy_from(table.slice(from, from + count));
+  };
+  put(0, encoder.facts.padding_id, 1);
+  put(1, 0, entries);
+  put(entries + 1, encoder.hidden, 1);
+  if (cls) put(entries + 2, encoder.first, 1);
+  return rows;
+}
+
+/// -> [nominal length, E].
+Tensor position_rows(const Encoder& encoder, std::int64_t nominal_length) {
+  const Tensor& table = value_of(encoder, kPositions);
+  const Tensor first_type = value_of(encoder, kTypes).slice(0, 1);  // [1, E]
+  const std::int64_t first = encoder.facts.first_position();
+  const std::int64_t count = std::min(encoder.facts.longest(), nominal_length);
+  Tensor rows = Tensor::zeros({nominal_length, table.size(1)}, table.dtype(), table.device());
+  Tensor place = rows.slice(0, count);
+  place.copy_from(tensor::add(table.slice(first, first + count), first_type));
+  return rows;
+}
+
+}  // namespace
+
+Json settings_of(const EncoderFacts& facts) {
+  const nn::BertConfig& model = facts.model;
+  const auto setting = [](auto value) -> Json { return {{"value", fmt::format("{}", value)}}; };
+  return {{"layers", setting(model.layers)},
+          {"width", setting(model.width)},
+          {"ff_width", setting(model.ff_width)},
+          {"heads", setting(model.heads)},
+          {"head_width", setting(0)},
+          {"norm", setting("post")},
+          {"norm_epsilon", setting(model.norm_epsilon)},
+          {"positions", setting("learned")},
+          {"both_ends", setting(0)},
+          {"ngrams", setting(0)},
+          {"conv_width", setting(0)},
+          {"max_length", setting(facts.longest())}};
+}
+
+Json tokens_of(const Encoder& encoder) {
+  Json tokeniser = Json::object();
+  data::put_vocabulary(*encoder.vocabulary, tokeniser);
+  Json config = Json::object();
+  config["model"] = {{"tokens", encoder.vocabulary->kind()}};
+  config["data_provenance"] = std::move(tokeniser);
+  return config;
+}
+
+std::vector<NamedTensor> tensors_of(const Encoder& encoder, bool cls, std::int64_t nominal_length) {
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : encoder.model->parameters().parameters()) {
+    if (p.name == kTokens) {
+      tensors.emplace_back(p.name, token_rows(encoder, p.value, cls));
+    } else if (p.name == kPositions) {
+      tensors.emplace_back(p.name, position_rows(encoder, nominal_length));
+    } else if (p.name != kTypes) {
+      tensors.emplace_back(p.name, p.value);
+    } else if (p.value.size(0) > 1) {  // for the reader's eyes: no model of ours has them
+      tensors.emplace_back("model.embeddings.token_type_embeddings.other_rows",
+                           p.value.slice(1, p.value.size(0)));
+    }
+  }
+  for (const auto& [name, tensor] : encoder.head) {
+    tensors.emplace_back(name, name == kScores ? token_rows(encoder, tensor, cls) : tensor);
+  }
+  return tensors;
+}
+
+}  // namespace skytape::train
