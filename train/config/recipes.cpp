@@ -345,7 +345,8 @@ constexpr Instead kInstead[] = {
     {"linear_attention", "positions", "rotary", "learned", "its weights are no function of q.k"},
     {"cosformer", "positions", "rotary", "learned", "its weights are no function of q.k"},
     {"luna", "positions", "rotary", "learned", "its memory has no positions to compare with"},
-    {"local", "pooling", "first", "mean", "its first token sees the first block alone"},
+    {"local", "pooling", "first", "attention", "its first token sees the first block alone"},
+    {"local", "positions", "rotary", "learned", "what pools blocks must know where they stand"},
     {"routing", "pooling", "first", "mean", "its first token may be in no cluster"},
     {"routing", "positions", "rotary", "learned", "its centroids stand for what, not where"},
 };
