@@ -215,7 +215,7 @@ template <class T> struct AddRounds {
   }
 };
 
-/// One warp per slot. Each pair of a query and a listed key costs so many products of rows, at most:
+/// One warp per slot. Each pair of a query and a listed key costs so many products of rows at most;
 /// what is padding or out of reach costs less.
 template <class F> void each_slot(const BlockPlan& plan, std::int64_t products, const F& f) {
   const std::int64_t count = plan.batch * plan.heads * plan.slots;

@@ -14,9 +14,9 @@
 //
 // Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp).
 //
-// What it cannot show: races between lanes of a warp or between blocks, the GPU's memory model, nvcc's code, registers, rounding of the GPU's own exp and log,
-// cuBLAS itself (cublas.cpp), and above all time: nothing measured here says anything about
-// a GPU.
+// What it cannot show: races between lanes of a warp or between blocks, the GPU's memory model,
+// nvcc's code, registers, rounding of the GPU's own exp and log, cuBLAS itself (cublas.cpp), and
+// above all time: nothing measured here says anything about a GPU.
 #pragma once
 
 #include <cstddef>

