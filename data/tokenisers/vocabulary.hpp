@@ -42,8 +42,8 @@ class Vocabulary {
   [[nodiscard]] std::int64_t mask_id() const { return size() + 1; }
 };
 
-/// The tokens of a text or, where `second` is not empty, of a pair as one sequence: the first text's,
-/// what ends a text, the second's.
+/// The tokens of a text or, where `second` is not empty, of a pair as one sequence: the tokens of
+/// the first text, what ends a text, those of the second.
 [[nodiscard]] std::vector<std::int32_t> encode_pair(const Vocabulary& vocabulary,
                                                     std::string_view first, std::string_view second,
                                                     const std::string& place);

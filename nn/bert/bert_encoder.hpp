@@ -1,9 +1,9 @@
-// The encoder of BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) as their files have it, with
-// any attention method in the place of softmax: X <- norm(word + position + type), then the layers of
-// nn::Model with Norm::post.
+// The encoder of BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) as their files have it,
+// with any attention method in the place of softmax: X <- norm(word + position + type), then the
+// layers of nn::Model with Norm::post.
 //
-// It draws no dropout: it encodes. Parameters have the names that nn::Model gives to the same parts,
-// and train/encoders/as_run.hpp makes such a model of one, to be trained.
+// It draws no dropout: it encodes. Parameters have the names that nn::Model gives the same parts;
+// train/encoders/as_run.hpp makes such a model of one, to be trained.
 //
 // Letters: B batch, N positions of this batch, E model width.
 #pragma once

@@ -1,5 +1,5 @@
-// Linformer's Figure 3: perplexity of masked language models with exact attention and with Linformer,
-// against steps and seconds. A grid of pre-trainings (train/lra/lra.hpp) and what is drawn of it.
+// Linformer's Figure 3: perplexity of masked language models, with exact attention and with
+// Linformer, against steps and seconds. A grid of pre-trainings (train/lra/lra.hpp) and what is drawn of it.
 //
 // Letters: n tokens of a sequence, k rows that Linformer projects keys and values to.
 #pragma once
@@ -30,7 +30,7 @@ struct CurveCell {
   GridCell run;
 };
 
-/// All cells, each once. UsageError for lengths that are not ascending, a share that does not divide
+/// All cells, each once. UsageError for lengths that do not ascend, a share that does not divide
 /// one, a batch that gives no whole number of longer sequences, and as resolve() throws it.
 [[nodiscard]] std::vector<CurveCell> curve_cells(const CurvesOptions& options);
 

@@ -25,8 +25,8 @@ namespace skytape::train {
 /// What load_init() reads of a run's config.json: which tokens the rows stand for.
 [[nodiscard]] data::Json tokens_of(const Encoder& encoder);
 
-/// The encoder's tensors, by the names in nn::Model, for a model of so many positions. `cls`: with a
-/// row for the token of pooling=cls.
+/// The encoder's tensors, by the names in nn::Model, for a model of so many positions. `cls`: with
+/// a row for the token of pooling=cls.
 [[nodiscard]] std::vector<NamedTensor> tensors_of(const Encoder& encoder, bool cls,
                                                   std::int64_t nominal_length);
 

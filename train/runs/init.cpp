@@ -127,10 +127,10 @@ Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
   const std::int64_t tokens = config["model"].value("max_length", nominal) + (cls ? 1 : 0);
   const std::int64_t longest = encoder.facts.longest();
   if (std::min(tokens, nominal) > longest) {
-    throw UsageError(
-        fmt::format("--init {}: it has positions for {} tokens; expected max_length of at most {}{}",
-                    folder.string(), longest, longest - (cls ? 1 : 0),
-                    cls ? ", as pooling=cls puts one in front" : ""));
+    throw UsageError(fmt::format(
+        "--init {}: it has positions for {} tokens; expected max_length of at most {}{}",
+        folder.string(), longest, longest - (cls ? 1 : 0),
+        cls ? ", as pooling=cls puts one in front" : ""));
   }
   const nn::BertConfig& facts = encoder.facts.model;
   return {{{}, tensors_of(encoder, cls, nominal)},

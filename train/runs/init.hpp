@@ -21,8 +21,8 @@ namespace skytape::train {
 [[nodiscard]] bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                                   std::int64_t extra_rows);
 
-/// The settings of the run that saved a checkpoint, as its config.json has them; of an encoder those
-/// that make a model like it; null of weights that are not ours.
+/// The settings of the run that saved a checkpoint, as its config.json has them; of an encoder
+/// those that make a model like it; null of weights that are not ours.
 [[nodiscard]] data::Json init_settings(const std::filesystem::path& file);
 
 /// What a run's config.json says of the checkpoint that it starts from: "init", a checksum over its
@@ -38,8 +38,8 @@ namespace skytape::train {
 /// fresh (the task's head; what a layer's method has of its own, if the file's has another) and
 /// what of the file is not used. `config` is the config.json of the run that starts. DataError
 /// naming the tensor and both shapes if one of the encoder's own is missing or has another shape,
-/// or if its rows stand for other tokens; UsageError if the run reads longer texts than a pre-trained
-/// encoder knows positions for.
+/// or if its rows stand for other tokens; UsageError if the run reads longer texts than an encoder
+/// has positions for.
 [[nodiscard]] std::string load_init(const std::filesystem::path& file, nn::Model& model,
                                     const data::Json& config);
 
