@@ -25,7 +25,8 @@ namespace skytape::train {
 namespace {
 
 constexpr double kForEver = std::numeric_limits<double>::infinity();
-constexpr double kTurnSeconds = 1;  // that a rank waits for a lower one to speak
+constexpr double kTurnSeconds = 1;         // that a rank waits for a lower one to speak
+constexpr double kMeetingTurnSeconds = 5;  // the same where the launcher must end the others
 constexpr unsigned kAbortSeconds = 5;
 
 /// Cores that this process may use.
@@ -68,7 +69,7 @@ class MeetingLimit {
     if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return met_; })) {
       return;
     }
-    if (comes_to_speak(rank, kTurnSeconds)) {
+    if (comes_to_speak(rank, kMeetingTurnSeconds)) {
       say(
           fmt::format("rank {} on {}: the ranks did not meet within {:g} s (--rank-timeout): one "
                       "did not start, or a host cannot reach another",
