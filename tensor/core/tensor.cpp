@@ -78,6 +78,13 @@ std::ostream& operator<<(std::ostream& out, const Tensor& t) {
   return out << name(t.dtype_) << t.shape_ << '@' << name(t.device());
 }
 
+Tensor::Tensor() = default;
+Tensor::Tensor(const Tensor& other) = default;
+Tensor::Tensor(Tensor&& other) noexcept = default;
+Tensor& Tensor::operator=(const Tensor& other) = default;
+Tensor& Tensor::operator=(Tensor&& other) noexcept = default;
+Tensor::~Tensor() = default;
+
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t;
   t.shape_ = shape;
@@ -140,6 +147,11 @@ void* Tensor::raw() const {
   std::byte* const begin = static_cast<std::byte*>(storage_->data()) + offset_bytes_;
   TrafficHooks::touched(*storage_, begin, bytes());
   return begin;
+}
+
+void* Tensor::raw_as(DType dtype) const {
+  ENSURE(dtype == dtype_, "Tensor::data: tensor is ", *this, ", asked for ", name(dtype));
+  return raw();
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
@@ -228,4 +240,10 @@ void require_same_kind(const char* op, std::initializer_list<const Tensor*> tens
   }
 }
 
+void tensor::require_float(const char* op, const Tensor& x) {
+  ENSURE(x.defined() && x.dtype() != DType::i32, op, ": expected an f32 or f64 tensor, got ", x);
+}
+
 }  // namespace skytape
+
+template class std::vector<skytape::Tensor>;

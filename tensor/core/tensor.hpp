@@ -57,7 +57,13 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 /// slices share memory, a transpose is a copy. Copying a Tensor copies the handle, not the data.
 class Tensor {
  public:
-  Tensor() = default;  ///< undefined: no storage, `defined()` is false
+  Tensor();  ///< undefined: no storage, `defined()` is false
+  // Compiled once, in tensor.cpp, and not in each of the hundreds of files that pass tensors on.
+  Tensor(const Tensor& other);
+  Tensor(Tensor&& other) noexcept;
+  Tensor& operator=(const Tensor& other);
+  Tensor& operator=(Tensor&& other) noexcept;
+  ~Tensor();
 
   /// Uninitialised memory (NaN in debug builds).
   [[nodiscard]] static Tensor empty(const Shape& shape, DType dtype, Device device);
@@ -86,9 +92,7 @@ class Tensor {
 
   /// Typed pointer to the first element; T must match the dtype.
   template <class T> [[nodiscard]] T* data() const {
-    ENSURE(kDTypeOf<std::remove_const_t<T>> == dtype_, "Tensor::data: tensor is ", *this,
-           ", asked for ", name(kDTypeOf<std::remove_const_t<T>>));
-    return static_cast<T*>(raw());
+    return static_cast<T*>(raw_as(kDTypeOf<std::remove_const_t<T>>));
   }
   [[nodiscard]] void* raw() const;
 
@@ -112,6 +116,8 @@ class Tensor {
   friend std::ostream& operator<<(std::ostream& out, const Tensor& t);  ///< "f32[2, 3]@cpu"
 
  private:
+  [[nodiscard]] void* raw_as(DType dtype) const;
+
   std::shared_ptr<Storage> storage_;
   std::int64_t offset_bytes_ = 0;
   Shape shape_;
@@ -128,4 +134,11 @@ class Tensor {
 /// Throws unless every tensor has the dtype and device of the first; `op` names the caller.
 void require_same_kind(const char* op, std::initializer_list<const Tensor*> tensors);
 
+namespace tensor {
+/// Throws, naming `op`, unless x is defined and floating-point.
+void require_float(const char* op, const Tensor& x);
+}  // namespace tensor
+
 }  // namespace skytape
+
+extern template class std::vector<skytape::Tensor>;

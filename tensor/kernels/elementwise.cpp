@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tensor/core/require.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {

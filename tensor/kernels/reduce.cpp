@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tensor/core/axis.hpp"
-#include "tensor/core/require.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::tensor {

@@ -1,0 +1,15 @@
+#include "tensor/core/error.hpp"
+
+#include <sstream>
+
+namespace skytape {
+
+std::string join(std::initializer_list<Part> parts) {
+  std::ostringstream text;
+  for (const Part& part : parts) part.print_(text, part.value_);
+  return text.str();
+}
+
+void fail(std::initializer_list<Part> parts) { throw Error(join(parts)); }
+
+}  // namespace skytape
