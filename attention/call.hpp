@@ -95,3 +95,5 @@ struct Result {
 };
 
 }  // namespace skytape::attention
+
+extern template class std::vector<std::pair<std::string, skytape::Tensor>>;

@@ -39,6 +39,16 @@ struct Option {
                        std::string meaning);
   static Option list(std::string key, std::string& field, std::string meaning);  ///< see parse_list
 
+  // Compiled once, in options.cpp, as are the lists below: every method's file fills them.
+  Option(std::string key, std::variant<std::int64_t*, double*, bool*, std::string*> value,
+         std::string meaning, double low, double high, std::vector<std::string> choices);
+  Option();
+  Option(const Option& other);
+  Option(Option&& other) noexcept;
+  Option& operator=(const Option& other);
+  Option& operator=(Option&& other) noexcept;
+  ~Option();
+
   /// The same option, known by another key too.
   [[nodiscard]] Option former_key(std::string key) const;
   /// The same option, one of whose values is known by another word too.
@@ -76,3 +86,6 @@ void assign(const std::string& method, const std::vector<Option>& options,
             const OptionValues& values);
 
 }  // namespace skytape::attention
+
+extern template class std::vector<skytape::attention::Option>;
+extern template class std::vector<skytape::attention::OptionInfo>;

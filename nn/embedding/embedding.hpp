@@ -9,6 +9,7 @@
 
 #include "autograd/parameter.hpp"
 #include "autograd/tape.hpp"
+#include "nn/config/model_config.hpp"
 #include "nn/embedding/positions.hpp"
 
 namespace skytape::nn {

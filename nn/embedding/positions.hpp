@@ -10,10 +10,6 @@
 
 namespace skytape::nn {
 
-/// `learned`: a trained vector per position. `sinusoidal`: Vaswani et al. 2017, sec. 3.5, scaled.
-/// `rotary`: Su et al. 2021, queries and keys of every head turned. `none`: order is not shown.
-enum class Positions { learned, sinusoidal, rotary, none };
-
 /// What a token's and a position's vector start as: N(0, 0.02²), as in the papers' code.
 inline constexpr double kEmbeddingDeviation = 0.02;
 

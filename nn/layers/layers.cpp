@@ -2,7 +2,11 @@
 
 #include <cmath>
 
+#include "nn/config/model_config.hpp"
+
 namespace skytape::nn {
+
+static_assert(kNormEpsilon == tensor::kLayerNormEpsilon);  // configurations read no kernels
 
 Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out,
                double scale) {

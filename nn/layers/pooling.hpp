@@ -7,14 +7,9 @@
 
 #include "autograd/parameter.hpp"
 #include "autograd/tape.hpp"
+#include "nn/config/model_config.hpp"
 
 namespace skytape::nn {
-
-/// `nominal`: the sum over the nominal length, as in the papers' code, where a short sequence gives
-/// a short vector. `mean` and `max`: over the real tokens. `first`: the encoding of the first
-/// position. `cls`: the same, a learned token being put there. `attention`: the mean over the real
-/// tokens weighted by exp(x.w / sqrt E) with a learned w.
-enum class Pooling { nominal, mean, first, cls, max, attention };
 
 /// What every tower of a model pools by. A sequence without real tokens gives zeros.
 class Pool {

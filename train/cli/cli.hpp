@@ -49,6 +49,14 @@ struct RunFlags {
   std::set<std::string>
       said;  // of the flags above, but for the last five, those on the command line
 
+  // Compiled once, in cli.cpp: the commands pass it on.
+  RunFlags();
+  RunFlags(const RunFlags& other);
+  RunFlags(RunFlags&& other) noexcept;
+  RunFlags& operator=(const RunFlags& other);
+  RunFlags& operator=(RunFlags&& other) noexcept;
+  ~RunFlags();
+
   void declare(Command& command);
   /// Notes what the user said; after parsing.
   void given(const Command& command);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "attention/method.hpp"
 #include "tensor/core/error.hpp"
 #include "train/process/version.hpp"
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/spec.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 

@@ -483,6 +483,20 @@ void fill(RunConfig& c) {
 
 }  // namespace
 
+Choices::Choices() = default;
+Choices::Choices(const Choices& other) = default;
+Choices::Choices(Choices&& other) noexcept = default;
+Choices& Choices::operator=(const Choices& other) = default;
+Choices& Choices::operator=(Choices&& other) noexcept = default;
+Choices::~Choices() = default;
+
+RunConfig::RunConfig() = default;
+RunConfig::RunConfig(const RunConfig& other) = default;
+RunConfig::RunConfig(RunConfig&& other) noexcept = default;
+RunConfig& RunConfig::operator=(const RunConfig& other) = default;
+RunConfig& RunConfig::operator=(RunConfig&& other) noexcept = default;
+RunConfig::~RunConfig() = default;
+
 Precision parse_precision(const std::string& name) {
   if (name == "fp32") return Precision::fp32;
   if (name == "tf32") return Precision::tf32;
@@ -689,3 +703,6 @@ std::string run_name(const RunConfig& config) {
 }
 
 }  // namespace skytape::train
+
+template class std::vector<skytape::train::Choice>;
+template class std::vector<skytape::train::Setting>;

@@ -9,18 +9,20 @@
 #include <utility>
 #include <vector>
 
-#include "attention/method.hpp"
 #include "data/batches.hpp"
 #include "data/files/json.hpp"
 #include "data/masking.hpp"
 #include "data/prepare.hpp"
-#include "nn/model.hpp"
-#include "nn/optimizer.hpp"
+#include "nn/config/model_config.hpp"
+#include "nn/config/schedule.hpp"
 #include "tensor/core/device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/config/recipes.hpp"
 #include "train/step/microbatches.hpp"
 
+namespace skytape::attention {
+struct Spec;
+}
 namespace skytape::data {
 class Vocabulary;
 }
@@ -40,6 +42,14 @@ struct Choices {
   Device device = Device::cpu;
   std::filesystem::path data_root = "datasets";
   std::vector<Choice> values;
+
+  // Compiled once, in run_config.cpp, as are RunConfig's: nearly every file of train/ has some.
+  Choices();
+  Choices(const Choices& other);
+  Choices(Choices&& other) noexcept;
+  Choices& operator=(const Choices& other);
+  Choices& operator=(Choices&& other) noexcept;
+  ~Choices();
 };
 
 enum class Select { best_accuracy, best_loss, last };
@@ -80,6 +90,13 @@ struct RunConfig {
   data::BatchOptions batches;
   nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
   bool needs_whole_batch = false;  // by the method with these options: see attention::Method
+
+  RunConfig();
+  RunConfig(const RunConfig& other);
+  RunConfig(RunConfig&& other) noexcept;
+  RunConfig& operator=(const RunConfig& other);
+  RunConfig& operator=(RunConfig&& other) noexcept;
+  ~RunConfig();
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
@@ -142,3 +159,6 @@ inline constexpr const char* kPrecisionHelp =
 [[nodiscard]] std::string run_name(const RunConfig& config);
 
 }  // namespace skytape::train
+
+extern template class std::vector<skytape::train::Choice>;
+extern template class std::vector<skytape::train::Setting>;

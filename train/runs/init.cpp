@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <regex>
+#include <algorithm>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "data/files/digest.hpp"
@@ -45,8 +46,17 @@ bool of_training(const std::string& name) {
 /// What a tensor is listed as: a head as a whole, a layer's part for all layers.
 std::string part_of(const std::string& name) {
   if (!of_encoder(name)) return name.substr(0, name.find('.'));
-  static const std::regex layer(R"(transformer_\d+)"), end(R"(\.(weight|bias)$)");
-  return std::regex_replace(std::regex_replace(name, layer, "transformer_*"), end, "");
+  static constexpr std::string_view kLayer = "transformer_";
+  std::string part = name;
+  if (const std::size_t at = part.find(kLayer); at != part.npos) {
+    const std::size_t begin = at + kLayer.size();
+    const std::size_t end = std::min(part.find_first_not_of("0123456789", begin), part.size());
+    if (end > begin) part.replace(begin, end - begin, "*");
+  }
+  for (const std::string_view ending : {".weight", ".bias"}) {
+    if (part.ends_with(ending)) return part.substr(0, part.size() - ending.size());
+  }
+  return part;
 }
 
 /// "seq_classifer, model.transformer_*.mha.attn.E", each part once.

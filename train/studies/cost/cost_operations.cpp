@@ -3,6 +3,7 @@
 
 #include "attention/registry.hpp"
 #include "autograd/tape.hpp"
+#include "nn/model.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/random/random.hpp"
 #include "train/studies/cost/cost.hpp"
