@@ -94,24 +94,29 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 .PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
 
-# Loops over numbers stand in tensor/ and data/, and in attention/ where the name says so or is here:
-# they get all of the optimiser. What calls them compiles in half the time without.
-LOOPS := %.kernel.cpp %_cpu.cpp attention/sampling/sampling.cpp attention/selection/informer_rows.cpp \
-  data/tasks/listops.cpp tests/cuda_simulator/%
-CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% data/prepare.cpp data/tasks/% data/own/% data/tokenisers/% \
+# Loops over numbers stand in data/, and elsewhere where the name says so or is here: they get all of
+# the optimiser. What calls them compiles in half the time without, and what runs a few times a run in
+# three quarters of that without any.
+LOOPS := %.kernel.cpp %_cpu.cpp tensor/random/% tensor/gemm/linear_algebra.cpp attention/sampling/sampling.cpp \
+  attention/selection/informer_rows.cpp data/tasks/listops.cpp tests/cuda_simulator/%
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% tensor/% data/prepare.cpp data/tasks/% data/own/% data/tokenisers/% \
   data/cache/cache_set.cpp data/files/fetch.cpp data/files/json.cpp, \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
-# The arguments are read once a run; CLI11 takes long enough without the optimiser.
-$B/train/cli/command_line.cpp.o: private OPTIMISE_release := -O0 -DNDEBUG
+ONCE := $(filter $(addprefix train/,main.cpp cli/% config/% curves/% lra/% papers/% process/% runs/%),$(CALLERS))
+$(ONCE:%=$B/%.o): private OPTIMISE_release := -O0 -DNDEBUG
 
-# The standard headers, parsed once for all files with the same flags. Each file still includes what
-# it uses: `make check` reads it without this, so that a forgotten include shows.
-STANDARD := algorithm array chrono cmath cstdint cstring deque filesystem fstream functional limits \
-  map memory numeric optional set span sstream string string_view tuple utility variant vector
-PRECOMPILED := $(addprefix $B/,loops.hpp.gch callers.hpp.gch)
+# Headers that nearly all files read, parsed once for all files with the same flags. Each file still
+# includes what it uses: `make check` reads it without these, so that a forgotten include shows.
+COMMON_loops   := algorithm array cmath cstdint cstring functional limits memory numeric ostream span string \
+  utility vector
+COMMON_callers := $(COMMON_loops) chrono deque filesystem fstream map optional set sstream string_view tuple \
+  variant fmt/format.h
+COMMON_once    := $(COMMON_callers)
+PRECOMPILED := $(addprefix $B/,loops.hpp.gch callers.hpp.gch once.hpp.gch)
 $B/callers.hpp.gch: private OPTIMISE_release := -O1 -DNDEBUG
-standard = -include $B/$(if $(filter $(CALLERS),$<),callers,loops).hpp
+$B/once.hpp.gch: private OPTIMISE_release := -O0 -DNDEBUG
+standard = -include $B/$(if $(filter $(ONCE),$<),once,$(if $(filter $(CALLERS),$<),callers,loops)).hpp
 
 # ---- rules -----------------------------------------------------------------------------------
 # Stamps that change only when their text does: other flags rebuild everything, another revision
@@ -124,7 +129,7 @@ $B/revision: FORCE
 	@$(call stamp,REVISION)
 $(PRECOMPILED): $B/%.hpp.gch: $B/flags
 	@mkdir -p $(@D); echo "  c++   $@"
-	@printf '#include <%s>\n' $(STANDARD) > $(@:.gch=)
+	@printf '#include <%s>\n' $(COMMON_$*) > $(@:.gch=)
 	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $(@:.gch=) -o $@
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
