@@ -81,7 +81,8 @@ TEST_CASE("lines end in LF or CRLF, also mixed in one file, and the last one in 
   CHECK(lines_of("").empty());
   CHECK(lines_of("\n") == Lines{""});
   CHECK(lines_of("a\r") == Lines{"a"});
-  CHECK(lines_of(std::string(100, 'x') + "\r\n") == Lines{std::string(100, 'x')});
+  const std::string longest(100, 'x');
+  CHECK(lines_of(longest + "\r\n") == Lines{longest});
   CHECK(error_of<DataError>([] { (void)lines_of("a\n" + std::string(101, 'x')); }) ==
         "x:2: line of more than 100 bytes");
 }

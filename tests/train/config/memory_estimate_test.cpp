@@ -1,6 +1,7 @@
 // The least memory of a training, against what models and runs take.
 #include "train/config/memory_estimate.hpp"
 
+#include "nn/model.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/workshop.hpp"
