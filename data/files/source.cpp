@@ -71,23 +71,6 @@ std::string without_gz(std::string path) {
   return path;
 }
 
-bool is_archive(const fs::path& path) {
-  const std::string name = path.filename().string();
-  for (const char* ending :
-       {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip"}) {
-    if (name.ends_with(ending)) return true;
-  }
-  if (!name.ends_with(".gz")) return false;
-  // lra_release.gz is a tar in spite of its name: "ustar" stands at offset 257 of the first header.
-  std::vector<uint8_t> head(512);
-  size_t got = 0;
-  const auto stream = open_file(path);
-  for (size_t part; got < head.size() && (part = stream->read(std::span(head).subspan(got))) > 0;) {
-    got += part;
-  }
-  return got == head.size() && std::memcmp(head.data() + 257, "ustar", 5) == 0;
-}
-
 /// Compares texts with runs of digits as numbers: sample_9 comes before sample_10.
 bool natural_less(const std::string& a, const std::string& b) {
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };
@@ -251,6 +234,23 @@ bool LineReader::next(std::string_view& line) {
 
 void LineReader::fail(const std::string& what) const {
   throw DataError(fmt::format("{}:{}: {}", name_, line_number_, what));
+}
+
+bool is_archive(const fs::path& path) {
+  const std::string name = path.filename().string();
+  for (const char* ending :
+       {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  if (!name.ends_with(".gz")) return false;
+  // lra_release.gz is a tar in spite of its name: "ustar" stands at offset 257 of the first header.
+  std::vector<uint8_t> head(512);
+  size_t got = 0;
+  const auto stream = open_file(path);
+  for (size_t part; got < head.size() && (part = stream->read(std::span(head).subspan(got))) > 0;) {
+    got += part;
+  }
+  return got == head.size() && std::memcmp(head.data() + 257, "ustar", 5) == 0;
 }
 
 void visit_files(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,

@@ -58,6 +58,9 @@ class LineReader {
   int64_t line_number_ = 0;
 };
 
+/// True for a file that visit_files() takes for an archive: by its name, or a tar called .gz.
+[[nodiscard]] bool is_archive(const std::filesystem::path& path);
+
 /// A file found in a SourceTree.
 struct SourceFile {
   std::string path;   // inside the tree, '/' between the parts, a final ".gz" removed

@@ -6,9 +6,9 @@
 
 #include "data/cache/cache.hpp"
 #include "data/own/documents.hpp"
+#include "data/own/imdb.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
-#include "data/tasks/text.hpp"
 #include "data/tasks/tokens.hpp"
 #include "data/tokenisers/units.hpp"
 #include "tensor/core/error.hpp"

@@ -13,10 +13,12 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/own/glue.hpp"
+#include "data/own/imdb.hpp"
 #include "data/own/records.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/tokens.hpp"
+#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/units.hpp"
 #include "tensor/core/error.hpp"
 
@@ -26,8 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
-constexpr std::size_t kFewest = 10;        // examples of one file: each split gets one
-constexpr std::size_t kGlueDev = 20;       // of so many examples of GLUE's train one is held out
+constexpr std::size_t kFewest = 10;    // examples of one file: each split gets one
+constexpr std::size_t kDevShare = 20;  // of so many examples of a benchmark's train one is held out
 constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
 struct Example {
@@ -40,7 +42,7 @@ struct Own {
   std::array<std::vector<Example>, 3> splits;
   Json sources = Json::array();
   std::string first_label;  // of the first row read, which may be a header's
-  std::string layout;       // of GLUE; empty: the user's own
+  std::string splits_are;   // what dev and test of a benchmark are; empty: the user's own
 };
 
 /// A whole non-negative decimal number, or -1.
@@ -85,7 +87,7 @@ fs::path file_of_split(const fs::path& folder, const std::string& split) {
   if (found) return *found;
   throw DataError(
       fmt::format("{}: no {}.tsv (or .csv, .jsonl); expected a file, or a folder with "
-                  "train.tsv, dev.tsv and test.tsv",
+                  "train.tsv, dev.tsv and test.tsv, or IMDb's with {{train,test}}/{{neg,pos}}",
                   folder.string(), split));
 }
 
@@ -115,28 +117,69 @@ std::vector<Example> read_glue_file(const fs::path& path, const GlueLayout& layo
   return examples;
 }
 
+/// Deals the train split of a benchmark, which has no dev split for us, to train and dev.
+void hold_out_dev(std::vector<Example> train, const PrepareOptions& options, Own& own) {
+  if (train.size() < kDevShare) {
+    throw DataError(fmt::format("{}: {} examples in train, expected at least {}: one in {} is dev",
+                                options.from.string(), train.size(), kDevShare, kDevShare));
+  }
+  const Permutation order(train.size(), options.data_seed, 2);
+  const std::size_t held_out = train.size() / kDevShare;
+  for (std::size_t i = 0; i < train.size(); ++i) {
+    own.splits[i < held_out ? 1 : 0].push_back(std::move(train[order(i)]));
+  }
+}
+
 /// GLUE keeps the labels of its test split.
 Own read_glue_folder(const GlueLayout& layout, const PrepareOptions& options) {
   Own own;
-  own.layout = layout.name;
+  own.splits_are =
+      fmt::format("{}: test is its dev.tsv, dev a twentieth of train.tsv", layout.name);
   std::vector<Example> train =
       read_glue_file(file_of_split(options.from, "train"), layout, options, own);
   own.splits[2] = read_glue_file(file_of_split(options.from, "dev"), layout, options, own);
-  if (train.size() < kGlueDev || own.splits[2].empty()) {
-    throw DataError(
-        fmt::format("{}: {} examples in train and {} in dev, expected at least {} and 1",
-                    options.from.string(), train.size(), own.splits[2].size(), kGlueDev));
+  hold_out_dev(std::move(train), options, own);
+  return own;
+}
+
+/// The examples of a split, in the order of the reviews; adds its digest to the sources.
+std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
+                                     const PrepareOptions& options, Own& own) {
+  const Json facts = review_facts(reviews, train, options);
+  own.sources.push_back({{"file", train ? "train, sorted reviews" : "test, sorted reviews"},
+                         {"bytes", facts["bytes"]},
+                         {"sha256", facts["sha256_sorted_contents"]}});
+  std::vector<Example> examples;
+  for (Review& review : reviews) {
+    examples.push_back(
+        {review.name.label == 0 ? "neg" : "pos", std::move(review.text), std::move(review.place)});
   }
-  const Permutation order(train.size(), options.data_seed, 2);
-  const std::size_t held_out = train.size() / kGlueDev;
-  for (std::size_t i = 0; i < train.size(); ++i) {
-    own.splits[i < held_out ? 1 : 0].push_back(std::move(train[order(i)]));
+  return examples;
+}
+
+/// IMDb has no dev split.
+Own read_imdb(const PrepareOptions& options) {
+  if (options.header) throw UsageError("--header: IMDb's reviews have no columns to be named");
+  Own own;
+  own.splits_are = "IMDb: test is its test split, dev a twentieth of its train split";
+  Reviews reviews = read_reviews(options);
+  if (reviews.unlabelled > 0) {
+    warn(options,
+         fmt::format("{} reviews without a label (train/unsup) are left out", reviews.unlabelled));
+  }
+  hold_out_dev(read_imdb_split(std::move(reviews.train), true, options, own), options, own);
+  std::vector<Example> test = read_imdb_split(std::move(reviews.test), false, options, own);
+  // They come sorted by label, and whoever looks at the first ones should see both.
+  const Permutation order(test.size(), options.data_seed, 1);
+  for (std::size_t i = 0; i < test.size(); ++i) {
+    own.splits[2].push_back(std::move(test[order(i)]));
   }
   return own;
 }
 
 Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptions& options) {
   Own own;
+  if (may_hold_reviews(options.from)) return read_imdb(options);
   if (fs::is_directory(options.from)) {
     if (const GlueLayout* layout = glue_layout_in(options.from)) {
       return read_glue_folder(*layout, options);
@@ -234,6 +277,8 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   if (!unit && options.learn_tokens.empty()) return nullptr;
   std::vector<std::string> texts;
   for (const Example& example : own.splits[0]) {
+    // Here the place of what is no UTF-8 is known.
+    if (!unit) (void)decode_utf8(example.text, example.place);
     texts.push_back(example.text);
     if (!example.second.empty()) texts.push_back(example.second);
   }
@@ -292,8 +337,8 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   warn_about_length(task, longer, all, options);
 
   Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
-  if (!own.layout.empty()) {
-    provenance["splits"] = own.layout + ": test is its dev.tsv, dev a twentieth of train.tsv";
+  if (!own.splits_are.empty()) {
+    provenance["splits"] = own.splits_are;
     provenance["data_seed"] = options.data_seed;
     if (!own.splits[0].front().second.empty()) provenance["pairs"] = true;
   } else if (fs::is_directory(options.from)) {

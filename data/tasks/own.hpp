@@ -16,6 +16,8 @@ struct TaskInfo;
 /// A folder in the layout of GLUE has train.tsv and dev.tsv: the second is the test split, whose
 /// labels are public, and a twentieth of the first the dev split. The texts of a pair make one
 /// sequence, with the tokens' end of a text between them (bytes: a tab).
+/// IMDb's archive, or the folder that it unpacks to: its test split is test, a twentieth of its
+/// train split dev; the classes are neg and pos.
 void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
 /// Writes the splits as files that build_own reads again: `{train,dev,test}.tsv`, or `.jsonl` where

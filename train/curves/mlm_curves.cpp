@@ -19,6 +19,8 @@ using data::Json;
 constexpr const char* kSharings[] = {"none", "headwise", "keyvalue", "layerwise"};
 constexpr const char* kUsualSharing = "keyvalue";  // where sharings are not what is compared
 constexpr std::int64_t kEvaluations = 20;          // points of a curve, unless the user says others
+constexpr const char *kDropout = "attention_dropout",
+                     *kDropoutOfSoftmax = "softmax.attention_dropout";  // one key, two spellings
 
 bool is_exact(const CurveCell& cell) { return cell.k == 0; }
 
@@ -55,14 +57,20 @@ GridCell make_run(const CurvesOptions& options, const CurveCell& cell) {
   };
   choose("max_length", std::to_string(cell.n), "--lengths");
   choose("batch", std::to_string(options.batch * options.lengths.front() / cell.n), "--batch");
-  if (!exact) {
-    choose("features", std::to_string(cell.k), "--shares");
-    choose("linformer.sharing", cell.sharing, "the figure");
-  }
-  const auto said = [&](const char* key) {
+  const auto said = [&](std::string_view key) {
     return std::any_of(choices.values.begin(), choices.values.end(),
                        [&](const Choice& c) { return c.key == key; });
   };
+  // Linformer drops no attention weights. Exact attention drops none either, so that attention
+  // alone is compared, unless the user says how many: that is said of the exact cells.
+  if (exact) {
+    if (!said(kDropout) && !said(kDropoutOfSoftmax)) choose(kDropout, "0", "the figure");
+  } else {
+    std::erase_if(choices.values,
+                  [](const Choice& c) { return c.key == kDropout || c.key == kDropoutOfSoftmax; });
+    choose("features", std::to_string(cell.k), "--shares");
+    choose("linformer.sharing", cell.sharing, "the figure");
+  }
   if (!said("eval_every")) {
     const RunConfig all = pretraining_of(resolve(for_pretraining(choices)));
     choose("eval_every", std::to_string(std::max<std::int64_t>(1, all.steps() / kEvaluations)),

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "data/files/source.hpp"
+#include "data/own/imdb.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
@@ -101,7 +102,7 @@ TEST_CASE("broken or hostile archives are refused by name") {
   CHECK(preparing(task, folder.path() / "evil.tar.gz", root).find("points outside") !=
         std::string::npos);
   write_tar(folder.path() / "empty.tar.gz", {{"aclImdb/readme", "x"}});
-  CHECK(preparing(task, folder.path() / "empty.tar.gz", root).find("for split train") !=
+  CHECK(preparing(task, folder.path() / "empty.tar.gz", root).find("none of 1 files is a review") !=
         std::string::npos);
   CHECK_FALSE(is_prepared(task, root));
   CHECK(preparing(task, folder.path() / "nothing", root).find("does not exist") !=

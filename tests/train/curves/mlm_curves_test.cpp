@@ -99,13 +99,32 @@ TEST_CASE("the cells of the figure: every share at every n, four sharings, one k
     CHECK(cell.run.config.steps() == 40);
     CHECK(cell.run.config.eval_every == 2);
     CHECK(model.attention == (cell.k == 0 ? "softmax" : "linformer"));
-    if (cell.k > 0) CHECK(model.attention_options.at("features") == std::to_string(cell.k));
+    if (cell.k > 0) {
+      CHECK(model.attention_options.at("features") == std::to_string(cell.k));
+    } else {
+      CHECK(model.attention_options.at("attention_dropout") == "0");  // as Linformer has none
+    }
   }
   CHECK(folders == Words{"n16-softmax", "n16-linformer-k4-keyvalue", "n16-linformer-k2-keyvalue",
                          "n32-softmax", "n32-linformer-k8-keyvalue", "n32-linformer-k4-keyvalue",
                          "n16-linformer-k4-none", "n16-linformer-k4-headwise",
                          "n16-linformer-k4-layerwise"});
   CHECK(cells.back().run.config.model.attention_options.at("sharing") == "layerwise");
+}
+
+TEST_CASE("a dropout of attention weights that the user sets is that of the exact cells") {
+  for (const char* key : {"attention_dropout", "softmax.attention_dropout"}) {
+    CAPTURE(key);
+    CurvesOptions options = tiny_options();
+    options.base.values.push_back({key, "0.2", "--set"});
+    for (const CurveCell& cell : curve_cells(options)) {
+      const attention::OptionValues& attention = cell.run.config.model.attention_options;
+      CHECK(attention.contains("attention_dropout") == (cell.k == 0));
+      if (cell.k == 0) CHECK(attention.at("attention_dropout") == "0.2");
+    }
+    options.base.values.back().value = "2";
+    CHECK(says(error_of<UsageError>([&] { (void)curve_cells(options); }), "attention_dropout: "));
+  }
 }
 
 TEST_CASE("sizes that make no grid are refused") {

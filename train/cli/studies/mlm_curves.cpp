@@ -159,7 +159,8 @@ void add_mlm_curves(CommandLine& program) {
       .show_default();
   command.option("--seed", flags->run.seed, "of every training").show_default();
   command.option("--precision", flags->run.precision, kPrecisionHelp);
-  command.option("--set", flags->run.set, "key=value, for every training");
+  command.option("--set", flags->run.set,
+                 "key=value, for every training; attention_dropout, else 0, for the exact ones");
   command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
   command.option("--jobs", flags->jobs, "trainings at a time, which share the threads")
       .range(1, 256)
