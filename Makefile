@@ -103,7 +103,8 @@ CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% tensor/% data/pr
   data/cache/cache_set.cpp data/files/fetch.cpp data/files/json.cpp, \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
-ONCE := $(filter $(addprefix train/,main.cpp cli/% config/% curves/% lra/% papers/% process/% runs/%),$(CALLERS))
+ONCE := $(filter $(addprefix train/,main.cpp bench/% cli/% config/% curves/% lra/% papers/% process/% runs/% \
+  studies/cost/% studies/%_report.cpp),$(CALLERS))
 $(ONCE:%=$B/%.o): private OPTIMISE_release := -O0 -DNDEBUG
 
 # Headers that nearly all files read, parsed once for all files with the same flags. Each file still
