@@ -1,9 +1,11 @@
-// Block attention on CUDA: one warp owns a query row (forward, dq) or a key row (dk, dv). Lanes
-// share out the rows of the other side to score them, then the columns to add them up. No atomics,
-// so results repeat; scores live in registers.
+// Block attention on CUDA in true f32 or f64, the form to read first; block_attention_tensor_core.cu
+// has tf32 and bf16. One warp owns a query row (forward, dq) or a key row (dk, dv). Lanes share out
+// the rows of the other side to score them, then the columns to add them up. No atomics, so results
+// repeat; scores live in registers.
 #include <limits>
 
 #include "attention/blocks/block_attention_plan.hpp"
+#include "attention/tiled/tiled_cuda.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -230,9 +232,17 @@ template <class T> Arrays<T> arrays_of(const BlockPlan& plan, const BlockInputs&
   return {plan, in.q.data<T>(), in.k.data<T>(), in.v.data<T>(), in.mask.data<T>()};
 }
 
+bool on_tensor_cores(const BlockPlan& plan, const BlockInputs& in) {
+  return fits_tensor_cores(plan) && tiled_cuda::on_tensor_cores(in.q);
+}
+
 }  // namespace
 
 void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
+  if (on_tensor_cores(plan, in)) {
+    tensor_core_forward(plan, in, result);
+    return;
+  }
   dispatch_float(in.q.dtype(), [&]<class T>() {
     each_slot(plan, 3,  // scores in both passes, and values
               ForwardRow<T>{arrays_of<T>(plan, in), result.out.data<T>(), result.lse.data<T>()});
@@ -246,19 +256,23 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
                ? x
                : Tensor::empty(x.shape().with(2, plan.rows), x.dtype(), x.device());
   };
-  const Tensor dq = by_rows(result.dq), dk = by_rows(result.dk), dv = by_rows(result.dv);
+  const BlockBackward rows{by_rows(result.dq), by_rows(result.dk), by_rows(result.dv)};
   dispatch_float(in.q.dtype(), [&]<class T>() {
-    const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), delta.data<T>(),
-                              dout.data<T>()};
-    each_slot(plan, 3, QueryRow<T>{g, dq.data<T>()});
-    each_slot(plan, 4, KeyRow<T>{g, dk.data<T>(), dv.data<T>()});
+    if (on_tensor_cores(plan, in)) {
+      tensor_core_backward(plan, in, lse, delta, dout, rows);
+    } else {
+      const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), delta.data<T>(),
+                                dout.data<T>()};
+      each_slot(plan, 3, QueryRow<T>{g, rows.dq.data<T>()});
+      each_slot(plan, 4, KeyRow<T>{g, rows.dk.data<T>(), rows.dv.data<T>()});
+    }
     if (plan.slot == nullptr) return;
     const auto add = [&](const Tensor& x, const Tensor& y) {
       cuda::map(y.numel(), AddRounds<T>{plan, x.data<T>(), y.data<T>()});
     };
-    add(dq, result.dq);
-    add(dk, result.dk);
-    add(dv, result.dv);
+    add(rows.dq, result.dq);
+    add(rows.dk, result.dk);
+    add(rows.dv, result.dv);
   });
 }
 

@@ -1,10 +1,11 @@
 // What the CPU and CUDA halves of block attention are given (block_attention_cpu.cpp,
-// block_attention.cu).
+// block_attention.cu, block_attention_tensor_core.cu).
 #pragma once
 
 #include <cstdint>
 
 #include "attention/blocks/block_attention.hpp"
+#include "attention/tiled/tiled_plan.hpp"
 #include "tensor/core/device.hpp"
 #include "tensor/launch/math.hpp"
 
@@ -57,6 +58,16 @@ struct BlockPlan {
   }
 };
 
+/// Smallest block that a GPU's tensor cores serve: a warp takes 16 rows, which lie in one block.
+inline constexpr std::int64_t kTensorCoreBlock = 16;
+
+/// Whether a GPU computes a call of this shape on tensor cores, at tf32 and bf16. Others stay in
+/// true fp32, a row at a time: wide heads' sums do not fit into registers, and tiny blocks would
+/// leave most of a tile empty.
+[[nodiscard]] inline bool fits_tensor_cores(const BlockPlan& plan) {
+  return plan.width <= kTensorCoreWidth && plan.block >= kTensorCoreBlock;
+}
+
 struct BlockInputs {
   Tensor q, k, v;  // [B, H, N, D]
   Tensor mask;     // [B, N]
@@ -72,5 +83,11 @@ void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const 
                        const Tensor& delta, const Tensor& dout, BlockBackward& result);
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                        const Tensor& delta, const Tensor& dout, BlockBackward& result);
+
+/// The same on tensor cores, where on_tensor_cores(q) and fits_tensor_cores(plan); gradients by rows
+/// of out. CUDA only.
+void tensor_core_forward(const BlockPlan& plan, const BlockInputs& in, BlockForward& result);
+void tensor_core_backward(const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
+                          const Tensor& delta, const Tensor& dout, const BlockBackward& by_rows);
 
 }  // namespace skytape::attention

@@ -1,150 +1,40 @@
-// Tiled attention on tensor cores (Dao, "FlashAttention-2", 2023): operands of matrix products are
-// rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay f32.
+// Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. Operands of matrix
+// products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay f32.
 //
-// A block of four warps owns 64 rows, 16 a warp, whose operands stay in registers; it walks the
-// other side in tiles of 64 rows in shared memory. Weights go from the score product to the value
-// product within a lane's registers (tensor_core.hpp). As in tiled.cu nobody else writes what a
-// block owns:
+// As in tiled.cu nobody else writes what a block owns:
 //   forward   owns queries, walks keys: out and lse;
 //   backward  owns keys, walks queries: dk and dv from transposed weights;
 //             owns queries, walks keys: dq.
 #include <cstdint>
-#include <limits>
 
+#include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
-#include "tensor/gemm/precision.hpp"
-#include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/launch.hpp"
-#include "tensor/launch/math.hpp"
 #include "tensor/random/philox.hpp"
 
 namespace skytape::attention::tiled_cuda {
 namespace {
 
-using cuda::Sums;
-using cuda::TensorCore;
+using namespace tensor_core_tiles;
 
-constexpr int kTile = 64;  // rows of either side
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * cuda::kWarp;
-constexpr int kRows = kTile / kWarps;  // of a warp
-constexpr int kChunk = 16;             // inner index of one product
-constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
-static_assert(kRows == 16 && philox::kChunk % kTile == 0 && kChunk == philox::kLanes);
+static_assert(philox::kChunk % kTile == 0 && kChunk == philox::kLanes);
 
 /// Shared memory of a block.
-template <class Number, int kWidth> struct Shared {
-  static constexpr int kStride = kWidth + 8;  // of a row: eight rows then touch every bank
-  Number first[kTile * kStride], second[kTile * kStride];  // k and v, or q and dout
-  float column[kTile];                                     // of keys
-  float shift[kTile], delta[kTile];                        // of queries, backward
+template <class P> struct Shared {
+  typename P::Tile first, second;    // k and v, or q and dout
+  float column[kTile];               // of keys
+  float shift[kTile], delta[kTile];  // of queries, backward
   // Dropout: bit r of [query, lane] keeps key 16 r + lane.
   std::uint8_t kept[kTile * philox::kLanes];
 };
 
-/// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
-struct Place {
-  int g, t, row;  // row: first of the warp in the tile
-  __device__ Place()
-      : g(threadIdx.x % cuda::kWarp / 4),
-        t(threadIdx.x % 4),
-        row(threadIdx.x / cuda::kWarp * kRows) {}
-  __device__ int row_of(int half) const { return row + g + 8 * half; }
-};
-
-/// Products of one precision and head widths up to kWidth.
-template <Precision kPrecision, int kWidth> struct Products {
-  using Core = TensorCore<kPrecision>;
-  using Number = typename Core::Number;
-  using Left = typename Core::Left;
-  using Memory = Shared<Number, kWidth>;
-  static constexpr int kStride = Memory::kStride;
-  static constexpr int kSteps = kWidth / kChunk;  // along the head width
-  static constexpr int kOuts = kWidth / 8;        // columns of results
-
-  /// This warp's rows of source [count, width] as left operands; zeros beyond, and everywhere if
-  /// source is null.
-  __device__ static void load_own(const Place& at, const float* source, std::int64_t first,
-                                  std::int64_t count, std::int64_t width, Left (&own)[kSteps]) {
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      Number n[2][4];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t row = first + at.row_of(half);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int c = kChunk * s + 2 * at.t + i % 2 + i / 2 * 8;
-          const bool inside = source != nullptr && row < count && c < width;
-          n[half][i] = Core::rounded(inside ? source[row * width + c] : 0.0f);
-        }
-      }
-      own[s] = Core::left(n);
-    }
-  }
-
-  /// Rows [first, first + kTile) of source [count, width] to shared memory, rounded.
-  __device__ static void load_tile(const float* source, std::int64_t first, std::int64_t count,
-                                   std::int64_t width, Number* target) {
-    for (int e = threadIdx.x; e < kTile * kWidth; e += kThreads) {
-      const int row = e / kWidth, c = e % kWidth;
-      const bool inside = source != nullptr && first + row < count && c < width;
-      target[row * kStride + c] = Core::rounded(inside ? source[(first + row) * width + c] : 0.0f);
-    }
-  }
-
-  /// Own rows times rows [first, first + 8) of a tile, over the head width.
-  __device__ static Sums scores(const Place& at, const Left (&own)[kSteps], const Number* tile,
-                                int first) {
-    Sums sums;
-    const Number* const row = tile + (first + at.g) * kStride + 2 * at.t;
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const Number* const n = row + kChunk * s;
-      Core::multiply_add(sums, own[s], Core::right(n[0], n[1], n[8], n[9]));
-    }
-    return sums;
-  }
-
-  /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile.
-  __device__ static void add_weighted(const Place& at, const Sums (&weights)[2], const Number* tile,
-                                      int first, Sums (&total)[kOuts]) {
-    Number w[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[half][i] = Core::rounded(weights[i / 2].x[half][i % 2]);
-    }
-    const Left left = Core::left(w);
-    const Number* const n = tile + (first + 2 * at.t) * kStride + at.g;
-#pragma unroll
-    for (int c = 0; c < kOuts; ++c) {
-      const Number* const m = n + 8 * c;
-      Core::multiply_add(total[c], left,
-                         Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
-    }
-  }
-
-  /// Stores factor[half] * total to own rows of target [count, width].
-  __device__ static void store(const Place& at, const Sums (&total)[kOuts],
-                               const float (&factor)[2], float* target, std::int64_t first,
-                               std::int64_t count, std::int64_t width) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t row = first + at.row_of(half);
-      if (row >= count) continue;
-#pragma unroll
-      for (int c = 0; c < kOuts; ++c) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int channel = 8 * c + 2 * at.t + e;
-          if (channel < width) target[row * width + channel] = factor[half] * total[c].x[half][e];
-        }
-      }
-    }
-  }
-};
+/// Rows of an array [B, H, count, D] that belong to a head, from `first` on; zeros where it is null.
+template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan& plan,
+                                                     std::int64_t bh, std::int64_t first,
+                                                     std::int64_t count) {
+  T* const head = source == nullptr ? nullptr : source + bh * count * plan.width;
+  return {head, first, count, plan.width};
+}
 
 /// Entries [first, first + kTile) of source [count]; `fill` beyond.
 __device__ void load_entries(const float* source, std::int64_t first, std::int64_t count,
@@ -193,43 +83,6 @@ __device__ float keep_factor(const TiledPlan& plan, const float* keep, const std
   return (bits >> (column / philox::kLanes) & 1u) != 0 ? scale : 0.0f;
 }
 
-/// Over the four lanes of a row.
-__device__ float row_max(float x) {
-  x = math::max(x, __shfl_xor_sync(kAllLanes, x, 1));
-  return math::max(x, __shfl_xor_sync(kAllLanes, x, 2));
-}
-__device__ float row_sum(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 1);
-  return x + __shfl_xor_sync(kAllLanes, x, 2);
-}
-
-/// Makes relative weights of one row of scores and moves the row's running maximum and sum; returns
-/// what earlier sums must be multiplied by.
-__device__ float softmax_row(Sums (&score)[kTile / 8], int half, float& maximum, float& sum) {
-  float largest = maximum;
-#pragma unroll
-  for (int n = 0; n < kTile / 8; ++n) {
-    largest = math::max(largest, math::max(score[n].x[half][0], score[n].x[half][1]));
-  }
-  largest = row_max(largest);
-  const bool nothing = largest == kNothing;  // padding so far
-  float total = 0;
-#pragma unroll
-  for (int n = 0; n < kTile / 8; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      float& x = score[n].x[half][e];
-      x = nothing ? 0.0f : math::exp(x - largest);
-      total += x;
-    }
-  }
-  total = row_sum(total);
-  const float correction = nothing ? 1.0f : math::exp(maximum - largest);
-  sum = sum * correction + total;
-  maximum = largest;
-  return correction;
-}
-
 /// The block's head and its first own row.
 struct Task {
   std::int64_t bh, first;
@@ -243,7 +96,7 @@ struct Task {
 template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kThreads)
     forward_kernel(TiledPlan plan, Arrays<float> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = cuda::shared<typename P::Memory>();
+  auto& shared = cuda::shared<Shared<P>>();
   const Place at;
   const Task task(plan.queries);
   const std::int64_t bh = task.bh, i0 = task.first, keys_at = bh * plan.keys;
@@ -251,7 +104,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   const auto scale = static_cast<float>(plan.scale);
 
   typename P::Left q[P::kSteps];
-  P::load_own(at, in.q + bh * plan.queries * plan.width, i0, plan.queries, plan.width, q);
+  P::load_own(at, rows_of(in.q, plan, bh, i0, plan.queries), plan.width, q);
   Sums total[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0}, row[2] = {0, 0};
   for (int half = 0; half < 2; ++half) {
@@ -260,9 +113,8 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   }
   for (std::int64_t j0 = 0; j0 < plan.keys; j0 += kTile) {
     __syncthreads();  // everybody is done with the last tile
-    P::load_tile(in.k + keys_at * plan.width, j0, plan.keys, plan.width, shared.first);
-    P::load_tile(in.v == nullptr ? nullptr : in.v + keys_at * plan.width, j0, plan.keys, plan.width,
-                 shared.second);
+    P::load_tile(rows_of(in.k, plan, bh, j0, plan.keys), plan.width, shared.first);
+    P::load_tile(rows_of(in.v, plan, bh, j0, plan.keys), plan.width, shared.second);
     load_entries(in.column + keys_at, j0, plan.keys, kNothing, shared.column);
     draw_kept(plan, bh, i0, j0, shared.kept);
     __syncthreads();
@@ -280,16 +132,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
         }
       }
     }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (!softmax) break;
-      const float correction = softmax_row(score, half, maximum[half], sum[half]);
-#pragma unroll
-      for (int c = 0; c < P::kOuts; ++c) {
-        total[c].x[half][0] *= correction;
-        total[c].x[half][1] *= correction;
-      }
-    }
+    if (softmax) softmax_tile(score, maximum, sum, total);
     if (in.out == nullptr) continue;  // the same for all threads
 #pragma unroll
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
@@ -314,8 +157,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
     }
   }
   if (in.out != nullptr) {
-    P::store(at, total, inverse, in.out + bh * plan.queries * plan.width, i0, plan.queries,
-             plan.width);
+    P::store(at, total, inverse, rows_of(in.out, plan, bh, i0, plan.queries), plan.width);
   }
 }
 
@@ -329,7 +171,7 @@ __device__ float shift_of(const TiledPlan& plan, float row) {
 template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(TiledPlan plan, Arrays<float> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = cuda::shared<typename P::Memory>();
+  auto& shared = cuda::shared<Shared<P>>();
   const Place at;
   const Task task(plan.keys);
   const std::int64_t bh = task.bh, j0 = task.first;
@@ -337,9 +179,8 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   const auto scale = static_cast<float>(plan.scale);
 
   typename P::Left k[P::kSteps], v[P::kSteps];
-  P::load_own(at, in.k + keys_at * plan.width, j0, plan.keys, plan.width, k);
-  P::load_own(at, in.v == nullptr ? nullptr : in.v + keys_at * plan.width, j0, plan.keys,
-              plan.width, v);
+  P::load_own(at, rows_of(in.k, plan, bh, j0, plan.keys), plan.width, k);
+  P::load_own(at, rows_of(in.v, plan, bh, j0, plan.keys), plan.width, v);
   float column[2];
   for (int half = 0; half < 2; ++half) {
     const std::int64_t j = j0 + at.row_of(half);
@@ -348,9 +189,8 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   Sums dk[P::kOuts], dv[P::kOuts];
   for (std::int64_t i0 = 0; i0 < plan.queries; i0 += kTile) {
     __syncthreads();  // everybody is done with the last queries
-    P::load_tile(in.q + queries_at * plan.width, i0, plan.queries, plan.width, shared.first);
-    P::load_tile(in.dout == nullptr ? nullptr : in.dout + queries_at * plan.width, i0, plan.queries,
-                 plan.width, shared.second);
+    P::load_tile(rows_of(in.q, plan, bh, i0, plan.queries), plan.width, shared.first);
+    P::load_tile(rows_of(in.dout, plan, bh, i0, plan.queries), plan.width, shared.second);
     load_entries(in.delta + queries_at, i0, plan.queries, 0.0f, shared.delta);
     for (int r = threadIdx.x; r < kTile; r += kThreads) {  // beyond the queries: weight 0
       shared.shift[r] =
@@ -383,9 +223,9 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
     }
   }
   const float once[2] = {1, 1}, scaled[2] = {scale, scale};
-  P::store(at, dk, scaled, in.dk + keys_at * plan.width, j0, plan.keys, plan.width);
+  P::store(at, dk, scaled, rows_of(in.dk, plan, bh, j0, plan.keys), plan.width);
   if (in.dv != nullptr) {
-    P::store(at, dv, once, in.dv + keys_at * plan.width, j0, plan.keys, plan.width);
+    P::store(at, dv, once, rows_of(in.dv, plan, bh, j0, plan.keys), plan.width);
   }
 }
 
@@ -393,7 +233,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
 template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(TiledPlan plan, Arrays<float> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = cuda::shared<typename P::Memory>();
+  auto& shared = cuda::shared<Shared<P>>();
   const Place at;
   const Task task(plan.queries);
   const std::int64_t bh = task.bh, i0 = task.first;
@@ -401,9 +241,8 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   const auto scale = static_cast<float>(plan.scale);
 
   typename P::Left q[P::kSteps], dout[P::kSteps];
-  P::load_own(at, in.q + queries_at * plan.width, i0, plan.queries, plan.width, q);
-  P::load_own(at, in.dout == nullptr ? nullptr : in.dout + queries_at * plan.width, i0,
-              plan.queries, plan.width, dout);
+  P::load_own(at, rows_of(in.q, plan, bh, i0, plan.queries), plan.width, q);
+  P::load_own(at, rows_of(in.dout, plan, bh, i0, plan.queries), plan.width, dout);
   float shift[2], delta[2];
   for (int half = 0; half < 2; ++half) {
     const std::int64_t i = i0 + at.row_of(half);
@@ -413,9 +252,8 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
   Sums dq[P::kOuts];
   for (std::int64_t j0 = 0; j0 < plan.keys; j0 += kTile) {
     __syncthreads();  // everybody is done with the last keys
-    P::load_tile(in.k + keys_at * plan.width, j0, plan.keys, plan.width, shared.first);
-    P::load_tile(in.v == nullptr ? nullptr : in.v + keys_at * plan.width, j0, plan.keys, plan.width,
-                 shared.second);
+    P::load_tile(rows_of(in.k, plan, bh, j0, plan.keys), plan.width, shared.first);
+    P::load_tile(rows_of(in.v, plan, bh, j0, plan.keys), plan.width, shared.second);
     load_entries(in.column + keys_at, j0, plan.keys, kNothing, shared.column);
     draw_kept(plan, bh, i0, j0, shared.kept);
     __syncthreads();
@@ -442,7 +280,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
     }
   }
   const float scaled[2] = {scale, scale};
-  P::store(at, dq, scaled, in.dq + queries_at * plan.width, i0, plan.queries, plan.width);
+  P::store(at, dq, scaled, rows_of(in.dq, plan, bh, i0, plan.queries), plan.width);
 }
 
 void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>), const TiledPlan& plan,
@@ -453,23 +291,6 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>), const Til
   cuda::launch(name, kernel, static_cast<unsigned>(blocks), kThreads, 0, plan, in);
 }
 
-/// Calls f.operator()<precision, kWidth>() for the device's precision and the smallest compiled
-/// width that holds the head.
-template <class F> void dispatch(const TiledPlan& plan, const F& f) {
-  const auto by_width = [&]<Precision kPrecision>() {
-    if (plan.width <= 32) {
-      f.template operator()<kPrecision, 32>();
-    } else {
-      f.template operator()<kPrecision, 64>();
-    }
-  };
-  if (precision(Device::cuda) == Precision::tf32) {
-    by_width.template operator()<Precision::tf32>();
-  } else {
-    by_width.template operator()<Precision::bf16>();
-  }
-}
-
 }  // namespace
 
 bool on_tensor_cores(const Tensor& q) {
@@ -478,14 +299,14 @@ bool on_tensor_cores(const Tensor& q) {
 }
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in) {
-  dispatch(plan, [&]<Precision kPrecision, int kWidth>() {
+  dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
     start("tiled attention on tensor cores", forward_kernel<kPrecision, kWidth>, plan, in,
           plan.queries, in.out == nullptr ? 1 : 2);
   });
 }
 
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& in) {
-  dispatch(plan, [&]<Precision kPrecision, int kWidth>() {
+  dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
     start("key gradient on tensor cores", key_gradient_kernel<kPrecision, kWidth>, plan, in,
           plan.keys, 4);
     start("query gradient on tensor cores", query_gradient_kernel<kPrecision, kWidth>, plan, in,

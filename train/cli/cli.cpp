@@ -33,8 +33,8 @@ void RunFlags::declare(Command& command) {
   command.option("--batch", batch, "examples per step");
   command.option("--features", features, "landmarks, projected length or random features");
   command.option("--precision", precision,
-                 "of matrix products: fp32, tf32 or bf16 (fp32 in tiled attention with heads wider "
-                 "than 64)");
+                 "of matrix products: fp32, tf32 or bf16 (fp32 in tiled and block attention with "
+                 "heads wider than 64, and with blocks of fewer than 16 rows)");
   command.option("--set", set, "key=value: any recipe key, or <method>.<option>");
 }
 

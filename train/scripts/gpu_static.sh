@@ -47,7 +47,7 @@ awk -F '\t' -v OFS='\t' '
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
     if (name == "top_k_kernel") return 512
-    if (file ~ /tiled_tensor_core.cu$/) return 128
+    if (file ~ /tensor_core.cu$/) return 128
     if (file ~ /tiled.cu$/) {
       size = args ~ /^double/ ? 8 : 4
       split(args, n, ", "); width = n[2] + 0
@@ -78,12 +78,11 @@ awk -F '\t' -v OFS='\t' '
     numbers = args ~ /double/ ? "f64" : "f32"
     threads = block($1, name, args)
     label = name
-    if ($1 ~ /tiled/) label = name "<" args ">"
-    else if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
+    if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
       functor = args; sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
-    }
-    if ($1 ~ /tiled/ && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
+    } else if ($1 ~ /tiled|tensor_core/) label = name "<" args ">"
+    if ($1 ~ /tensor_core/ && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }
     ++count[key]
@@ -151,7 +150,7 @@ if [ -n "$spills" ]; then
   status=1
 fi
 if [ -s "$scratch/sass" ]; then
-  idle=$(awk -F '\t' '$1 ~ /tiled_tensor_core/ && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
+  idle=$(awk -F '\t' '$1 ~ /tensor_core/ && $10 !~ /^warp_rows_kernel/ && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
   if [ -n "$idle" ]; then
     printf 'gpu_static: no tensor-core instructions in:\n%s\n' "$idle" >&2
     status=1

@@ -30,6 +30,10 @@ constexpr const char* kTile =
     "void skytape::attention::tiled_cuda::(anonymous namespace)::forward_kernel<"
     "(skytape::Precision)2, 64>(skytape::attention::TiledPlan)";
 
+constexpr const char* kBlocks =
+    "void skytape::attention::(anonymous namespace)::block_forward_kernel<(skytape::Precision)1, "
+    "32>(skytape::attention::BlockPlan)";
+
 struct Static {
   Folder folder;
   int status = 0;
@@ -68,7 +72,8 @@ TEST_CASE("gpu-static: occupancy follows from registers, shared memory and threa
   const Static s(
       {{"tensor/a.kernel.cpp", note(map("Add<float>"), 32, 0, 0) + note(map("Add<int>"), 40, 0, 0) +
                                    note(map("Add<double>"), 128, 0, 16)},
-       {"attention/tiled/tiled_tensor_core.cu", note(kTile, 168, 20224, 0)}});
+       {"attention/tiled/tiled_tensor_core.cu", note(kTile, 168, 20224, 0)},
+       {"attention/blocks/block_attention_tensor_core.cu", note(kBlocks, 167, 22528, 0)}});
   CAPTURE(s.said);
   CAPTURE(s.page);
   CHECK(s.status == 0);  // f64 may spill
@@ -77,6 +82,7 @@ TEST_CASE("gpu-static: occupancy follows from registers, shared memory and threa
   CHECK(s.has("| tensor/a.kernel.cpp | `Add (map)` | f64 | 1 | 256 | 128 | 0 | 32 | 25 |"));
   // 168 registers: 5376 a warp, 12 warps, 3 blocks of 4 warps.
   CHECK(s.has("| `forward_kernel<bf16, 64>` | bf16 | 1 | 128 | 168 | 20224 | 0 | 19 |"));
+  CHECK(s.has("| `block_forward_kernel<tf32, 32>` | tf32 | 1 | 128 | 167 | 22528 | 0 | 19 |"));
   CHECK(s.has("| `forward_kernel` | sm_90 | 1 | 1, 0, 1 | 0, 1, 0 |"));
 }
 
@@ -100,6 +106,9 @@ TEST_CASE("gpu-static refuses spills, tiles without tensor cores, and kernels it
                       "FFMA");
   CHECK(scalar.status == 1);
   CHECK(scalar.said.find("no tensor-core instructions in:") != std::string::npos);
+  const Static blocks(
+      {{"attention/blocks/block_attention_tensor_core.cu", note(kBlocks, 167, 22528, 0)}}, "FFMA");
+  CHECK(blocks.status == 1);
   const Static unknown({{"tensor/a.cu", note("other_kernel(int)", 8, 0, 0)}});
   CHECK(unknown.status == 1);
   CHECK(unknown.said.find("no block size known for other_kernel") != std::string::npos);

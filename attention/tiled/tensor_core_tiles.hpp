@@ -1,0 +1,214 @@
+// What attention kernels on tensor cores are made of, CUDA only: tiled_tensor_core.cu walks all keys,
+// blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
+//
+// A block of four warps owns 64 rows, 16 a warp, whose operands stay in registers, rounded to tf32 or
+// bf16; it walks the other side in tiles of 64 rows in shared memory. Weights go from the score
+// product to the value product within a lane's registers (tensor_core.hpp). Exponentials, sums and
+// row statistics stay f32.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "tensor/gemm/precision.hpp"
+#include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/cuda.hpp"
+#include "tensor/launch/math.hpp"
+
+namespace skytape::attention::tensor_core_tiles {
+
+using cuda::Sums;
+using cuda::TensorCore;
+
+inline constexpr int kTile = 64;  // rows of either side
+inline constexpr int kWarps = 4;
+inline constexpr int kThreads = kWarps * cuda::kWarp;
+inline constexpr int kRows = kTile / kWarps;  // of a warp
+inline constexpr int kChunk = 16;             // inner index of one product
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+static_assert(kRows == 16);
+
+/// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
+struct Place {
+  int g, t, row;  // row: first of the warp in the tile
+  __device__ Place()
+      : g(threadIdx.x % cuda::kWarp / 4),
+        t(threadIdx.x % 4),
+        row(threadIdx.x / cuda::kWarp * kRows) {}
+  __device__ int row_of(int half) const { return row + g + 8 * half; }
+};
+
+/// Row r of a tile is row first + r of source [count, width], null beyond; all null without a source.
+template <class T> struct Consecutive {
+  T* source;
+  std::int64_t first, count, width;
+  __device__ T* operator()(int row) const {
+    return source != nullptr && first + row < count ? source + (first + row) * width : nullptr;
+  }
+};
+
+/// Products of one precision and head widths up to kWidth. `Rows` gives the address of a row of a
+/// tile, or null: zeros, nothing to store.
+template <Precision kPrecision, int kWidth> struct Products {
+  using Core = TensorCore<kPrecision>;
+  using Number = typename Core::Number;
+  using Left = typename Core::Left;
+  static constexpr int kStride = kWidth + 8;  // of a tile's row: eight rows then touch every bank
+  using Tile = Number[kTile * kStride];
+  static constexpr int kSteps = kWidth / kChunk;  // along the head width
+  static constexpr int kOuts = kWidth / 8;        // columns of results
+
+  /// This warp's rows as left operands.
+  template <class Rows> __device__ static void load_own(const Place& at, const Rows& rows,
+                                                        std::int64_t width, Left (&own)[kSteps]) {
+    const float* const from[2] = {rows(at.row_of(0)), rows(at.row_of(1))};
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      Number n[2][4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int c = kChunk * s + 2 * at.t + i % 2 + i / 2 * 8;
+          const bool inside = from[half] != nullptr && c < width;
+          n[half][i] = Core::rounded(inside ? from[half][c] : 0.0f);
+        }
+      }
+      own[s] = Core::left(n);
+    }
+  }
+
+  /// A tile's rows to shared memory, rounded.
+  template <class Rows>
+  __device__ static void load_tile(const Rows& rows, std::int64_t width, Tile& target) {
+    for (int e = threadIdx.x; e < kTile * kWidth; e += kThreads) {
+      const int row = e / kWidth, c = e % kWidth;
+      const float* const from = rows(row);
+      const bool inside = from != nullptr && c < width;
+      target[row * kStride + c] = Core::rounded(inside ? from[c] : 0.0f);
+    }
+  }
+
+  /// Own rows times rows [first, first + 8) of a tile, over the head width.
+  __device__ static Sums scores(const Place& at, const Left (&own)[kSteps], const Tile& tile,
+                                int first) {
+    Sums sums;
+    const Number* const row = tile + (first + at.g) * kStride + 2 * at.t;
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const Number* const n = row + kChunk * s;
+      Core::multiply_add(sums, own[s], Core::right(n[0], n[1], n[8], n[9]));
+    }
+    return sums;
+  }
+
+  /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile.
+  __device__ static void add_weighted(const Place& at, const Sums (&weights)[2], const Tile& tile,
+                                      int first, Sums (&total)[kOuts]) {
+    Number w[2][4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) w[half][i] = Core::rounded(weights[i / 2].x[half][i % 2]);
+    }
+    const Left left = Core::left(w);
+    const Number* const n = tile + (first + 2 * at.t) * kStride + at.g;
+#pragma unroll
+    for (int c = 0; c < kOuts; ++c) {
+      const Number* const m = n + 8 * c;
+      Core::multiply_add(total[c], left,
+                         Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
+    }
+  }
+
+  /// Stores factor[half] * total to own rows.
+  template <class Rows> __device__ static void store(const Place& at, const Sums (&total)[kOuts],
+                                                     const float (&factor)[2], const Rows& rows,
+                                                     std::int64_t width) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float* const to = rows(at.row_of(half));
+      if (to == nullptr) continue;
+#pragma unroll
+      for (int c = 0; c < kOuts; ++c) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const int channel = 8 * c + 2 * at.t + e;
+          if (channel < width) to[channel] = factor[half] * total[c].x[half][e];
+        }
+      }
+    }
+  }
+};
+
+/// Over the four lanes of a row.
+__device__ inline float row_max(float x) {
+  x = math::max(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return math::max(x, __shfl_xor_sync(kAllLanes, x, 2));
+}
+__device__ inline float row_sum(float x) {
+  x += __shfl_xor_sync(kAllLanes, x, 1);
+  return x + __shfl_xor_sync(kAllLanes, x, 2);
+}
+
+/// Makes relative weights of one row of scores and moves the row's running maximum and sum; returns
+/// what earlier sums must be multiplied by.
+__device__ inline float softmax_row(Sums (&score)[kTile / 8], int half, float& maximum,
+                                    float& sum) {
+  float largest = maximum;
+#pragma unroll
+  for (int n = 0; n < kTile / 8; ++n) {
+    largest = math::max(largest, math::max(score[n].x[half][0], score[n].x[half][1]));
+  }
+  largest = row_max(largest);
+  const bool nothing = largest == kNothing;  // padding so far
+  float total = 0;
+#pragma unroll
+  for (int n = 0; n < kTile / 8; ++n) {
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      float& x = score[n].x[half][e];
+      x = nothing ? 0.0f : math::exp(x - largest);
+      total += x;
+    }
+  }
+  total = row_sum(total);
+  const float correction = nothing ? 1.0f : math::exp(maximum - largest);
+  sum = sum * correction + total;
+  maximum = largest;
+  return correction;
+}
+
+/// A tile's softmax: scores become relative weights, and earlier sums shrink with their rows.
+template <int kOuts> __device__ void softmax_tile(Sums (&score)[kTile / 8], float (&maximum)[2],
+                                                  float (&sum)[2], Sums (&total)[kOuts]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float correction = softmax_row(score, half, maximum[half], sum[half]);
+#pragma unroll
+    for (int c = 0; c < kOuts; ++c) {
+      total[c].x[half][0] *= correction;
+      total[c].x[half][1] *= correction;
+    }
+  }
+}
+
+/// Calls f.operator()<precision, kWidth>() for the device's precision, tf32 or bf16, and the smallest
+/// compiled width that holds the head.
+template <class F> void dispatch(std::int64_t width, const F& f) {
+  const auto by_width = [&]<Precision kPrecision>() {
+    if (width <= 32) {
+      f.template operator()<kPrecision, 32>();
+    } else {
+      f.template operator()<kPrecision, 64>();
+    }
+  };
+  if (precision(Device::cuda) == Precision::tf32) {
+    by_width.template operator()<Precision::tf32>();
+  } else {
+    by_width.template operator()<Precision::bf16>();
+  }
+}
+
+}  // namespace skytape::attention::tensor_core_tiles
