@@ -8,14 +8,12 @@
 
 namespace skytape {
 
-std::vector<Var> project_heads(Var x, std::span<const Projection> projections,
-                               std::int64_t heads) {
+std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads) {
   if (x.value().device() == Device::cuda) return project_heads_at_once(x, projections, heads);
   std::vector<Var> by_head;  // [B, H, N, D]
   for (const Projection& p : projections) {
     const Var y = linear(x, p.weight, p.bias);  // [B, N, H D]
-    by_head.push_back(
-        swap_middle(reshape(y, {x.size(0), x.size(1), heads, y.size(2) / heads})));
+    by_head.push_back(swap_middle(reshape(y, {x.size(0), x.size(1), heads, y.size(2) / heads})));
   }
   return by_head;
 }

@@ -22,8 +22,7 @@ struct Projection {
 
 /// The same with one product forward, and backward one pass over the gradients and two products, on
 /// either device. A projection that nothing reads costs what it would with a gradient of zero.
-[[nodiscard]] std::vector<Var> project_heads_at_once(Var x,
-                                                     std::span<const Projection> projections,
+[[nodiscard]] std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projections,
                                                      std::int64_t heads);
 
 }  // namespace skytape

@@ -16,7 +16,7 @@ namespace {
 using cuda::Sums;
 using cuda::TensorCore;
 
-constexpr int kRows = 128;   // of a block
+constexpr int kRows = 128;  // of a block
 constexpr int kColumns = 64;
 constexpr int kThreads = 256;
 
@@ -36,9 +36,6 @@ struct Corner {
     column = task % across * kColumns;
   }
 };
-std::int64_t tasks_of(const HeadsPlan& plan) {
-  return (plan.rows() + kRows - 1) / kRows * ((plan.columns() + kColumns - 1) / kColumns);
-}
 
 /// A column of all projections: its biases from here on, and where its results begin.
 template <class T> struct Column {
@@ -59,18 +56,18 @@ template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arr
   const int c = threadIdx.x;
   if (c >= kColumns) return;
   const std::int64_t column = at.column + c, p = plan.part_of(column);
-  rows[c] = column < plan.columns() ? in.weight.at(p) + (column - p * plan.out()) * plan.width
-                                    : nullptr;
+  rows[c] =
+      column < plan.columns() ? in.weight.at(p) + (column - p * plan.out()) * plan.width : nullptr;
 }
 
 // ---- true f32 and f64 ----------------------------------------------------------------------------
 
-constexpr int kDepth = 16;                           // of x's width at a time
+constexpr int kDepth = 16;                               // of x's width at a time
 constexpr int kAcross = 16, kDown = kThreads / kAcross;  // threads along columns and rows
 constexpr int kOwnRows = kRows / kDown, kOwnColumns = kColumns / kAcross;
 
-/// Operands of a block, by depth: a thread's entries lie together. The rows' padding keeps them
-/// aligned and spreads the stores of one depth over the banks.
+/// Operands of a block, by depth. A thread owns rows that lie together and columns kAcross apart, so
+/// that results of one row are stored side by side. The rows' padding keeps them aligned.
 template <class T> struct Operands {
   alignas(16) T x[kDepth][kRows + 4];
   alignas(16) T w[kDepth][kColumns + 4];
@@ -91,11 +88,10 @@ template <class T> __device__ void load(const HeadsPlan& plan, const Arrays<T>& 
   }
 }
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) project_kernel(HeadsPlan plan, Arrays<T> in,
-                                                           std::int64_t tasks) {
+template <class T> __global__ void __launch_bounds__(kThreads)
+    project_kernel(HeadsPlan plan, Arrays<T> in, std::int64_t tasks) {
   auto& tile = cuda::shared<Operands<T>>();
-  const int right = threadIdx.x % kAcross * kOwnColumns, down = threadIdx.x / kAcross * kOwnRows;
+  const int right = threadIdx.x % kAcross, down = threadIdx.x / kAcross * kOwnRows;
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const Corner at(plan, task);
     find_weights(plan, in, at, tile.weights);
@@ -110,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) project_kernel(HeadsPlan plan, Array
 #pragma unroll
         for (int r = 0; r < kOwnRows; ++r) x[r] = tile.x[depth][down + r];
 #pragma unroll
-        for (int c = 0; c < kOwnColumns; ++c) w[c] = tile.w[depth][right + c];
+        for (int c = 0; c < kOwnColumns; ++c) w[c] = tile.w[depth][right + kAcross * c];
 #pragma unroll
         for (int r = 0; r < kOwnRows; ++r) {
 #pragma unroll
@@ -118,15 +114,23 @@ __global__ void __launch_bounds__(kThreads) project_kernel(HeadsPlan plan, Array
         }
       }
     }
+    T* to[kOwnColumns];
+    T bias[kOwnColumns];
 #pragma unroll
     for (int c = 0; c < kOwnColumns; ++c) {
-      if (at.column + right + c >= plan.columns()) break;
-      const Column<T> column(plan, in, at.column + right + c);
-      const T bias = column.bias(0);
+      const std::int64_t column = at.column + right + kAcross * c;
+      const bool inside = column < plan.columns();
+      const Column<T> found(plan, in, inside ? column : 0);
+      to[c] = inside ? found.y : nullptr;
+      bias[c] = inside ? found.bias(0) : T(0);
+    }
 #pragma unroll
-      for (int r = 0; r < kOwnRows; ++r) {
-        const std::int64_t row = at.row + down + r;
-        if (row < plan.rows()) column.y[plan.place_of_row(row)] = sum[r][c] + bias;
+    for (int r = 0; r < kOwnRows; ++r) {
+      if (at.row + down + r >= plan.rows()) break;
+      const std::int64_t place = plan.place_of_row(at.row + down + r);
+#pragma unroll
+      for (int c = 0; c < kOwnColumns; ++c) {
+        if (to[c] != nullptr) to[c][place] = sum[r][c] + bias[c];
       }
     }
   }
@@ -215,9 +219,8 @@ template <class Number> struct Slab {
   const float* weights[kColumns];
 };
 
-template <Precision kPrecision>
-__global__ void __launch_bounds__(kThreads) tensor_core_kernel(HeadsPlan plan, Arrays<float> in,
-                                                               std::int64_t tasks) {
+template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
+    tensor_core_kernel(HeadsPlan plan, Arrays<float> in, std::int64_t tasks) {
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
   auto& slab = cuda::shared<Slab<Number>>();
@@ -233,8 +236,7 @@ __global__ void __launch_bounds__(kThreads) tensor_core_kernel(HeadsPlan plan, A
       for (int e = threadIdx.x; e < kColumns * kSlab; e += kThreads) {
         const int c = e / kSlab, depth = e % kSlab;
         const bool inside = slab.weights[c] != nullptr && begin + depth < plan.width;
-        slab.w[c * kStride + depth] =
-            Core::rounded(inside ? slab.weights[c][begin + depth] : 0.0f);
+        slab.w[c * kStride + depth] = Core::rounded(inside ? slab.weights[c][begin + depth] : 0.0f);
       }
       __syncthreads();
 #pragma unroll
@@ -256,17 +258,14 @@ __global__ void __launch_bounds__(kThreads) tensor_core_kernel(HeadsPlan plan, A
   }
 }
 
-template <class T, class Kernel>
-void run(const char* name, Kernel kernel, const HeadsPlan& plan, const Arrays<T>& in,
-         bool product) {
-  const std::int64_t tasks = tasks_of(plan);
-  cuda::computes(plan.rows() * plan.width * plan.columns(), product);
-  cuda::launch(name, kernel, cuda::grid_for(tasks, 1), kThreads, 0, plan, in, tasks);
-}
-
-template <class T> Arrays<T> arrays_of(const Tensor& x, std::span<const Tensor> weights,
-                                       std::span<const Tensor> biases, Tensor& y) {
-  return {x.data<T>(), of_each<const T>(weights), of_each<const T>(biases), y.data<T>()};
+template <class T, class Kernel> void run(Kernel kernel, bool product, const HeadsPlan& plan,
+                                          const Tensor& x, std::span<const Tensor> weights,
+                                          std::span<const Tensor> biases, Tensor& y) {
+  const Arrays<T> in{x.data<T>(), of_each<const T>(weights), of_each<const T>(biases), y.data<T>()};
+  const std::int64_t rows = x.rows(), columns = y.numel() / rows;
+  const std::int64_t tasks = (rows + kRows - 1) / kRows * ((columns + kColumns - 1) / kColumns);
+  cuda::computes(rows * plan.width * columns, product);
+  cuda::launch("project heads", kernel, cuda::grid_for(tasks, 1), kThreads, 0, plan, in, tasks);
 }
 
 }  // namespace
@@ -274,18 +273,15 @@ template <class T> Arrays<T> arrays_of(const Tensor& x, std::span<const Tensor> 
 void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
                       std::span<const Tensor> biases, Tensor& y) {
   if (x.dtype() == DType::f64) {
-    run("project heads", project_kernel<double>, plan, arrays_of<double>(x, weights, biases, y),
-        false);
-    return;
+    return run<double>(project_kernel<double>, false, plan, x, weights, biases, y);
   }
-  const Arrays<float> in = arrays_of<float>(x, weights, biases, y);
   switch (precision(Device::cuda)) {
     case Precision::fp32:
-      return run("project heads", project_kernel<float>, plan, in, false);
+      return run<float>(project_kernel<float>, false, plan, x, weights, biases, y);
     case Precision::tf32:
-      return run("project heads", tensor_core_kernel<Precision::tf32>, plan, in, true);
+      return run<float>(tensor_core_kernel<Precision::tf32>, true, plan, x, weights, biases, y);
     case Precision::bf16:
-      return run("project heads", tensor_core_kernel<Precision::bf16>, plan, in, true);
+      return run<float>(tensor_core_kernel<Precision::bf16>, true, plan, x, weights, biases, y);
   }
 }
 

@@ -16,10 +16,9 @@ template <class T> struct GatheredEntry {
   HD T operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
     const std::int64_t p = plan.part_of(j);
     const T* const from = parts.at(p);
-    const T value =
-        from == nullptr
-            ? T(0)
-            : from[plan.place_of_row(i) + plan.place_in_part(j - p * plan.out())];
+    const T value = from == nullptr
+                        ? T(0)
+                        : from[plan.place_of_row(i) + plan.place_in_part(j - p * plan.out())];
     rows[i * plan.columns() + j] = value;
     return value;
   }
@@ -41,7 +40,7 @@ template <class T> struct StackedEntry {
 void gather_heads_on(Backend, const HeadsPlan& plan, std::span<const Tensor> parts,
                      GatheredHeads& g) {
   dispatch_float(g.rows.dtype(), [&]<class T>() {
-    columns<1, T>(1, plan.rows(), plan.columns(),
+    columns<1, T>(1, g.rows.size(0), g.rows.size(1),
                   GatheredEntry<T>{plan, of_each<const T>(parts), g.rows.data<T>()},
                   g.sums.data<T>());
   });
@@ -49,8 +48,8 @@ void gather_heads_on(Backend, const HeadsPlan& plan, std::span<const Tensor> par
 
 void stack_weights_on(Backend, std::span<const Tensor> weights, Tensor& stacked) {
   dispatch_float(stacked.dtype(), [&]<class T>() {
-    map(stacked.numel(), StackedEntry<T>{of_each<const T>(weights), stacked.data<T>(),
-                                         weights[0].numel()});
+    map(stacked.numel(),
+        StackedEntry<T>{of_each<const T>(weights), stacked.data<T>(), weights[0].numel()});
   });
 }
 
