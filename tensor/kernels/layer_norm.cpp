@@ -12,8 +12,8 @@ void layer_norm_backward_on(Cpu, const Tensor& x, const Tensor& weight, const Te
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
 void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mean,
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
-/// CUDA: both with one pass over x and dy; false where rows are too wide for it, and nothing is
-/// done.
+/// CUDA: all of it with one pass over x and dy; false where rows are too wide for that, and nothing
+/// is done (norm/layer_norm_backward.cu).
 bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                  const Tensor& inv_std, const Tensor& dy, Tensor& dx,
                                  Tensor& dparams);

@@ -262,7 +262,7 @@ template <class T, class Kernel> void run(Kernel kernel, bool product, const Hea
                                           const Tensor& x, std::span<const Tensor> weights,
                                           std::span<const Tensor> biases, Tensor& y) {
   const Arrays<T> in{x.data<T>(), of_each<const T>(weights), of_each<const T>(biases), y.data<T>()};
-  const std::int64_t rows = x.rows(), columns = y.numel() / rows;
+  const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
   const std::int64_t tasks = (rows + kRows - 1) / kRows * ((columns + kColumns - 1) / kColumns);
   cuda::computes(rows * plan.width * columns, product);
   cuda::launch("project heads", kernel, cuda::grid_for(tasks, 1), kThreads, 0, plan, in, tasks);

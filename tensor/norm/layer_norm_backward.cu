@@ -1,9 +1,9 @@
 // Layer norm's backward on CUDA with one pass over x and dy. A block owns a chunk of rows: a warp
 // computes dx of one row at a time and adds to sums in its registers what the row is to dweight and
 // dbias. The sums of the block's warps, then those of all chunks, are added in order.
+#include <algorithm>
 #include <cstdint>
 
-#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/launch/columns.hpp"
 
 namespace skytape::tensor {
@@ -111,6 +111,7 @@ template <class T, int kOwn> void run(const Arrays<T>& in) {
 
 }  // namespace
 
+// Declared where it is called, in kernels/layer_norm.cpp.
 bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                  const Tensor& inv_std, const Tensor& dy, Tensor& dx,
                                  Tensor& dparams) {
@@ -121,7 +122,7 @@ bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Te
     Tensor partial;  // [2, chunks, E]
     if (chunks > 1) partial = Tensor::empty({2, chunks, e}, x.dtype(), Device::cuda);
     T* const sums = (chunks > 1 ? partial : dparams).template data<T>();
-    run<T, 1>({x.data<T>(), weight.data<T>(), mean.data<T>(), inv_std.data<T>(), dy.data<T>(),
+    run<T, 2>({x.data<T>(), weight.data<T>(), mean.data<T>(), inv_std.data<T>(), dy.data<T>(),
                dx.data<T>(), sums, x.rows(), chunks, e});
     if (chunks > 1) {
       columns<1, T>(2, chunks, e, PartialEntry<T>{sums, chunks, e}, dparams.data<T>());
