@@ -1,8 +1,11 @@
 #include "nn/model.hpp"
 
 #include <cmath>
+#include <span>
+#include <vector>
 
 #include "attention/registry.hpp"
+#include "autograd/ops_heads.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -46,6 +49,17 @@ Parameter* shared_angles(ParameterStore& store, const ModelConfig& config) {
                     rotary_angles(config.rotary_base), false);
 }
 
+/// x [B, N, E] by each of the layers, by head: [B, H, N, D] each.
+std::vector<Var> by_head(Var x, std::span<const Linear* const> linears, bool with_bias,
+                         std::int64_t heads) {
+  std::vector<Projection> projections;
+  for (const Linear* const linear : linears) {
+    const Var bias = with_bias ? x.tape().parameter(*linear->bias) : Var();
+    projections.push_back({x.tape().parameter(*linear->weight), bias});
+  }
+  return project_heads(x, projections, heads);
+}
+
 std::string layer_name(int layer) { return "model.transformer_" + std::to_string(layer); }
 
 }  // namespace
@@ -81,24 +95,30 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
   const Var input = reads_x_ || call.observe ? x : Var();  // [B, N, E]
   if (!call.observe && angles_ == nullptr) {
     if (const auto combined = method_->combine_rows(x, mask)) {
-      const auto project = [&](const Linear& linear) {  // [B, H, M, D]
+      const auto of_combined = [&](const Linear& linear) {  // [B, H, M, D]
         return split_heads(linear.of_combined(combined->rows, combined->sums));
       };
-      const Var q = values_only_ ? Var() : split_heads(query_(x));  // [B, H, N, D]
-      const Var k = values_only_ ? Var() : project(key_);
-      return attention::apply_carrying(*method_, {q, k, project(value_), input, state}, mask, call,
-                                       true);
+      const Linear* const queries = &query_;
+      const Var q =  // [B, H, N, D]
+          values_only_ ? Var() : by_head(x, {&queries, 1}, true, heads_)[0];
+      const Var k = values_only_ ? Var() : of_combined(key_);
+      return attention::apply_carrying(*method_, {q, k, of_combined(value_), input, state}, mask,
+                                       call, true);
     }
   }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
+  const bool values_alone = values_only_ && !call.observe;
+  std::vector<const Linear*> wanted;
+  if (!values_alone) wanted.push_back(&query_);
+  if (!values_alone && !shared_qk_) wanted.push_back(&key_);
+  wanted.push_back(&value_);
+  const std::vector<Var> found = by_head(x, wanted, !shared_qk_, heads_);  // [B, H, N, D] each
   const auto placed = [&](Var heads) {
     return angles_ == nullptr ? heads : rotary(heads, angles_->value);
   };
-  const bool values_alone = values_only_ && !call.observe;
-  Var q, k;  // [B, H, N, D]
-  if (!values_alone) q = placed(split_heads(shared_qk_ ? query_.without_bias(x) : query_(x)));
-  if (!values_alone && !shared_qk_) k = placed(split_heads(key_(x)));
-  const Var v = split_heads(shared_qk_ ? value_.without_bias(x) : value_(x));  // [B, H, N, D]
+  const Var q = found.size() > 1 ? placed(found[0]) : Var();  // [B, H, N, D]
+  const Var k = found.size() > 2 ? placed(found[1]) : Var();
+  const Var v = found.back();
   return attention::apply_carrying(*method_, {q, k, v, input, state}, mask, call);
 }
 

@@ -1,5 +1,7 @@
 #include "tensor/kernels/layer_norm.hpp"
 
+#include <type_traits>
+
 namespace skytape::tensor {
 
 void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -10,6 +12,11 @@ void layer_norm_backward_on(Cpu, const Tensor& x, const Tensor& weight, const Te
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
 void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mean,
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
+/// CUDA: all of it with one pass over x and dy; false where rows are too wide for that, and nothing
+/// is done (norm/layer_norm_backward.cu).
+bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                 const Tensor& inv_std, const Tensor& dy, Tensor& dx,
+                                 Tensor& dparams);
 
 namespace {
 
@@ -47,6 +54,9 @@ LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, con
   Tensor dx = empty_like(x);                                               // [..., E]
   Tensor dparams = Tensor::empty({2, x.size(-1)}, x.dtype(), x.device());  // dweight, dbias
   on_device(x.device(), [&](auto tag) {
+    if constexpr (std::is_same_v<decltype(tag), Cuda>) {
+      if (layer_norm_backward_at_once(x, weight, mean, inv_std, dy, dx, dparams)) return;
+    }
     layer_norm_backward_on(tag, x, weight, mean, inv_std, dy, dx, dparams);
   });
   return {dx, dparams[0], dparams[1]};

@@ -1,8 +1,69 @@
 // Rows of the op table: matrix products and layout.
+#include <vector>
+
 #include "autograd/ops.hpp"
+#include "autograd/ops_heads.hpp"
 #include "tests/autograd/op_samples.hpp"
 
 namespace skytape::test::op {
+namespace {
+
+/// Projections of x, v[0], by weight and bias in turn; the result is that of one of them.
+Function one_of_heads(std::int64_t heads, std::size_t which) {
+  return [=](Tape&, Vars v) {
+    std::vector<Projection> projections;
+    for (std::size_t i = 1; i + 1 < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
+    return project_heads_at_once(v[0], projections, heads)[which];
+  };
+}
+
+OpRow project_heads_row() {
+  const auto at_once = [](Tape& t, const Shape& x, const Shape& w, const Shape& b,
+                          std::int64_t heads) {
+    const std::vector<Projection> one = {{zeros(t, w), zeros(t, b)}};
+    return project_heads_at_once(zeros(t, x), one, heads)[0];
+  };
+  const Function without_bias = [](Tape&, Vars v) {
+    const std::vector<Projection> two = {{v[1], Var()}, {v[2], Var()}};
+    return project_heads_at_once(v[0], two, 3)[1];
+  };
+  return {
+      "project_heads",
+      {{"one", {normal({2, 3, 5}, 201), normal({4, 5}, 202), normal({4}, 203)}, one_of_heads(2, 0)},
+       {"the first of three",
+        {normal({2, 7, 3}, 204), normal({6, 3}, 205), normal({6}, 206), normal({6, 3}, 207),
+         normal({6}, 208), normal({6, 3}, 209), normal({6}, 210)},
+        one_of_heads(2, 0)},
+       {"the last of three",
+        {normal({1, 4, 3}, 211), normal({3, 3}, 212), normal({3}, 213), normal({3, 3}, 214),
+         normal({3}, 215), normal({3, 3}, 216), normal({3}, 217)},
+        one_of_heads(1, 2)},
+       {"no bias",
+        {normal({2, 5, 4}, 218), normal({3, 4}, 219), normal({3, 4}, 220)},
+        without_bias},
+       {"long",
+        {normal({1, 515, 3}, 221), normal({2, 3}, 222), normal({2}, 223)},
+        one_of_heads(2, 0)},
+       {"size 1",
+        {normal({1, 1, 1}, 224), normal({1, 1}, 225), normal({1}, 226)},
+        one_of_heads(1, 0)},
+       {"no tokens",
+        {normal({2, 0, 5}, 227), normal({2, 5}, 228), normal({2}, 229)},
+        one_of_heads(1, 0)}},
+      {{"project_heads: expected x [B, N, E]",
+        [=](Tape& t) {
+          return at_once(t, {2, 3}, {4, 3}, {4}, 2);
+        }},
+       {"project_heads: expected weights of one shape [H D, E]",
+        [=](Tape& t) {
+          return at_once(t, {1, 2, 3}, {4, 3}, {4}, 3);
+        }},
+       {"project_heads: expected bias [4]", [=](Tape& t) {
+          return at_once(t, {1, 2, 3}, {4, 3}, {2}, 2);
+        }}}};
+}
+
+}  // namespace
 
 Rows product_rows() {
   const auto flags = [](Op a, Op b) -> Function {
@@ -54,9 +115,11 @@ Rows product_rows() {
              [](Tape& t) {
                return linear(zeros(t, {2, 3}), zeros(t, {4, 5}), zeros(t, {4}));
              }},
-            {"linear: expected bias [4]", [](Tape& t) {
+            {"linear: expected bias [4]",
+             [](Tape& t) {
                return linear(zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {3}));
-             }}}}};
+             }}}},
+          project_heads_row()};
 }
 
 Rows layout_rows() {

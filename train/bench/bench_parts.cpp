@@ -16,8 +16,8 @@ namespace skytape::train {
 namespace {
 
 // swap_middle takes heads apart and puts them together around the projections.
-constexpr std::array<std::string_view, 4> kProducts = {"linear", "matmul", "swap_middle",
-                                                       "bias_gelu_dropout"};
+constexpr std::array<std::string_view, 5> kProducts = {"linear", "matmul", "swap_middle",
+                                                       "project_heads", "bias_gelu_dropout"};
 
 double StepParts::*part_of(std::string_view op) {
   if (op == "attention") return &StepParts::attention;

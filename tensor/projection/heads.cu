@@ -1,0 +1,288 @@
+// CUDA half of project_heads. A block owns 128 tokens by 64 columns of all projections side by
+// side, [P H D], so that blocks of the same tokens are neighbours and find x in the cache. Results
+// leave registers with the bias added, at their place by head.
+//
+//   project_kernel       true f32 and f64: 256 threads with 8 x 4 sums each;
+//   tensor_core_kernel   f32 operands rounded to tf32 or bf16, sums in f32: a warp has 16 tokens.
+#include <cstdint>
+
+#include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/cuda.hpp"
+#include "tensor/projection/heads_plan.hpp"
+
+namespace skytape::tensor {
+namespace {
+
+using cuda::Sums;
+using cuda::TensorCore;
+
+constexpr int kRows = 128;  // of a block
+constexpr int kColumns = 64;
+constexpr int kThreads = 256;
+
+template <class T> struct Arrays {
+  const T* x;              // [B N, E]
+  OfEach<const T> weight;  // [H D, E]
+  OfEach<const T> bias;    // [H D] or null
+  T* y;                    // [P, B, H, N, D]
+};
+
+/// The block's first row of x and its first column of all projections.
+struct Corner {
+  std::int64_t row, column;
+  __device__ Corner(const HeadsPlan& plan, std::int64_t task) {
+    const std::int64_t across = (plan.columns() + kColumns - 1) / kColumns;
+    row = task / across * kRows;
+    column = task % across * kColumns;
+  }
+};
+
+/// A column of all projections: its biases from here on, and where its results begin.
+template <class T> struct Column {
+  const T* biases;  // null: none
+  T* y;
+  __device__ Column(const HeadsPlan& plan, const Arrays<T>& in, std::int64_t column) {
+    const std::int64_t p = plan.part_of(column), own = column - p * plan.out();
+    biases = in.bias.at(p) == nullptr ? nullptr : in.bias.at(p) + own;
+    y = in.y + p * plan.part_size() + plan.place_in_part(own);
+  }
+  __device__ T bias(int after) const { return biases == nullptr ? T(0) : biases[after]; }
+};
+
+/// Where the weights of the block's columns lie, [E] each; null beyond the last column. The block
+/// waits before it reads them.
+template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arrays<T>& in,
+                                                Corner at, const T* (&rows)[kColumns]) {
+  const int c = threadIdx.x;
+  if (c >= kColumns) return;
+  const std::int64_t column = at.column + c, p = plan.part_of(column);
+  rows[c] =
+      column < plan.columns() ? in.weight.at(p) + (column - p * plan.out()) * plan.width : nullptr;
+}
+
+// ---- true f32 and f64 ----------------------------------------------------------------------------
+
+constexpr int kDepth = 16;                               // of x's width at a time
+constexpr int kAcross = 16, kDown = kThreads / kAcross;  // threads along columns and rows
+constexpr int kOwnRows = kRows / kDown, kOwnColumns = kColumns / kAcross;
+
+/// Operands of a block, by depth. A thread owns rows that lie together and columns kAcross apart, so
+/// that results of one row are stored side by side. The rows' padding keeps them aligned.
+template <class T> struct Operands {
+  alignas(16) T x[kDepth][kRows + 4];
+  alignas(16) T w[kDepth][kColumns + 4];
+  const T* weights[kColumns];
+};
+
+template <class T> __device__ void load(const HeadsPlan& plan, const Arrays<T>& in, Corner at,
+                                        std::int64_t begin, Operands<T>& to) {
+  for (int e = threadIdx.x; e < kRows * kDepth; e += kThreads) {
+    const int row = e / kDepth, depth = e % kDepth;
+    const bool inside = at.row + row < plan.rows() && begin + depth < plan.width;
+    to.x[depth][row] = inside ? in.x[(at.row + row) * plan.width + begin + depth] : T(0);
+  }
+  for (int e = threadIdx.x; e < kColumns * kDepth; e += kThreads) {
+    const int c = e / kDepth, depth = e % kDepth;
+    const bool inside = to.weights[c] != nullptr && begin + depth < plan.width;
+    to.w[depth][c] = inside ? to.weights[c][begin + depth] : T(0);
+  }
+}
+
+template <class T> __global__ void __launch_bounds__(kThreads)
+    project_kernel(HeadsPlan plan, Arrays<T> in, std::int64_t tasks) {
+  auto& tile = cuda::shared<Operands<T>>();
+  const int right = threadIdx.x % kAcross, down = threadIdx.x / kAcross * kOwnRows;
+  for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const Corner at(plan, task);
+    find_weights(plan, in, at, tile.weights);
+    T sum[kOwnRows][kOwnColumns] = {};
+    for (std::int64_t begin = 0; begin < plan.width; begin += kDepth) {
+      __syncthreads();  // everybody is done with the last operands
+      load(plan, in, at, begin, tile);
+      __syncthreads();
+#pragma unroll
+      for (int depth = 0; depth < kDepth; ++depth) {
+        T x[kOwnRows], w[kOwnColumns];
+#pragma unroll
+        for (int r = 0; r < kOwnRows; ++r) x[r] = tile.x[depth][down + r];
+#pragma unroll
+        for (int c = 0; c < kOwnColumns; ++c) w[c] = tile.w[depth][right + kAcross * c];
+#pragma unroll
+        for (int r = 0; r < kOwnRows; ++r) {
+#pragma unroll
+          for (int c = 0; c < kOwnColumns; ++c) sum[r][c] += x[r] * w[c];
+        }
+      }
+    }
+    T* to[kOwnColumns];
+    T bias[kOwnColumns];
+#pragma unroll
+    for (int c = 0; c < kOwnColumns; ++c) {
+      const std::int64_t column = at.column + right + kAcross * c;
+      const bool inside = column < plan.columns();
+      const Column<T> found(plan, in, inside ? column : 0);
+      to[c] = inside ? found.y : nullptr;
+      bias[c] = inside ? found.bias(0) : T(0);
+    }
+#pragma unroll
+    for (int r = 0; r < kOwnRows; ++r) {
+      if (at.row + down + r >= plan.rows()) break;
+      const std::int64_t place = plan.place_of_row(at.row + down + r);
+#pragma unroll
+      for (int c = 0; c < kOwnColumns; ++c) {
+        if (to[c] != nullptr) to[c][place] = sum[r][c] + bias[c];
+      }
+    }
+  }
+}
+
+// ---- tf32 and bf16 -------------------------------------------------------------------------------
+
+constexpr int kChunk = 16;  // inner index of one product on tensor cores
+constexpr int kSlab = 64;   // of x's width at a time
+constexpr int kSteps = kSlab / kChunk;
+constexpr int kStride = kSlab + 8;  // of a weight's row: eight rows then touch every bank
+static_assert(kThreads / cuda::kWarp * 16 == kRows);
+
+/// Rows g and g + 8 of this warp's 16, columns 2t and 2t + 1 of a product's 8.
+struct Place {
+  int g, t, first;  // first: of the warp in the block
+  __device__ Place()
+      : g(threadIdx.x % cuda::kWarp / 4),
+        t(threadIdx.x % 4),
+        first(threadIdx.x / cuda::kWarp * 16) {}
+};
+
+/// Two numbers side by side, at one address where that is even.
+struct alignas(8) Pair {
+  float first, second;
+};
+
+/// This warp's rows of x from column `begin` on, as left operands; zeros beyond.
+template <class Core> __device__ void load_rows(const HeadsPlan& plan, const float* x,
+                                                std::int64_t first, const Place& place,
+                                                std::int64_t begin,
+                                                typename Core::Left (&own)[kSteps]) {
+  const bool even = plan.width % 2 == 0;
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    typename Core::Number n[2][4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int half = e / 2, i = e % 2 * 2;
+      const std::int64_t row = first + place.first + place.g + 8 * half;
+      const std::int64_t c = begin + kChunk * s + 2 * place.t + 4 * i;
+      Pair pair{0, 0};
+      if (row < plan.rows() && c < plan.width) {
+        const float* const from = x + row * plan.width + c;
+        pair = even ? *reinterpret_cast<const Pair*>(from)
+                    : Pair{from[0], c + 1 < plan.width ? from[1] : 0.0f};
+      }
+      n[half][i] = Core::rounded(pair.first);
+      n[half][i + 1] = Core::rounded(pair.second);
+    }
+    own[s] = Core::left(n);
+  }
+}
+
+/// Sums of two columns, from an even one on, to their places.
+__device__ void store(const HeadsPlan& plan, const Arrays<float>& in, const Sums& sums,
+                      std::int64_t column, const std::int64_t (&rows)[2],
+                      const std::int64_t (&places)[2]) {
+  if (column >= plan.columns()) return;
+  if (plan.d % 2 == 0) {  // both are there, and neighbours in a head
+    const Column<float> two(plan, in, column);
+    const Pair bias{two.bias(0), two.bias(1)};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (rows[half] >= plan.rows()) continue;
+      *reinterpret_cast<Pair*>(two.y + places[half]) = {sums.x[half][0] + bias.first,
+                                                        sums.x[half][1] + bias.second};
+    }
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    if (column + e >= plan.columns()) break;
+    const Column<float> one(plan, in, column + e);
+    const float bias = one.bias(0);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (rows[half] < plan.rows()) one.y[places[half]] = sums.x[half][e] + bias;
+    }
+  }
+}
+
+/// Weights of the block's columns, [E] cut into slabs.
+template <class Number> struct Slab {
+  Number w[kColumns * kStride];
+  const float* weights[kColumns];
+};
+
+template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
+    tensor_core_kernel(HeadsPlan plan, Arrays<float> in, std::int64_t tasks) {
+  using Core = TensorCore<kPrecision>;
+  using Number = typename Core::Number;
+  auto& slab = cuda::shared<Slab<Number>>();
+  const Place place;
+  for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+    const Corner at(plan, task);
+    find_weights(plan, in, at, slab.weights);
+    Sums sums[kColumns / 8];
+    for (std::int64_t begin = 0; begin < plan.width; begin += kSlab) {
+      typename Core::Left own[kSteps];
+      load_rows<Core>(plan, in.x, at.row, place, begin, own);
+      __syncthreads();  // everybody is done with the last weights
+      for (int e = threadIdx.x; e < kColumns * kSlab; e += kThreads) {
+        const int c = e / kSlab, depth = e % kSlab;
+        const bool inside = slab.weights[c] != nullptr && begin + depth < plan.width;
+        slab.w[c * kStride + depth] = Core::rounded(inside ? slab.weights[c][begin + depth] : 0.0f);
+      }
+      __syncthreads();
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+        for (int c = 0; c < kColumns / 8; ++c) {
+          const Number* const n = slab.w + (8 * c + place.g) * kStride + kChunk * s + 2 * place.t;
+          Core::multiply_add(sums[c], own[s], Core::right(n[0], n[1], n[8], n[9]));
+        }
+      }
+    }
+    const std::int64_t first = at.row + place.first + place.g;
+    const std::int64_t rows[2] = {first, first + 8};
+    const std::int64_t places[2] = {plan.place_of_row(first), plan.place_of_row(first + 8)};
+#pragma unroll
+    for (int c = 0; c < kColumns / 8; ++c) {
+      store(plan, in, sums[c], at.column + 8 * c + 2 * place.t, rows, places);
+    }
+  }
+}
+
+template <class T, class Kernel> void run(Kernel kernel, bool product, const HeadsPlan& plan,
+                                          const Tensor& x, std::span<const Tensor> weights,
+                                          std::span<const Tensor> biases, Tensor& y) {
+  const Arrays<T> in{x.data<T>(), of_each<const T>(weights), of_each<const T>(biases), y.data<T>()};
+  const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
+  const std::int64_t tasks = (rows + kRows - 1) / kRows * ((columns + kColumns - 1) / kColumns);
+  cuda::computes(rows * plan.width * columns, product);
+  cuda::launch("project heads", kernel, cuda::grid_for(tasks, 1), kThreads, 0, plan, in, tasks);
+}
+
+}  // namespace
+
+void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
+                      std::span<const Tensor> biases, Tensor& y) {
+  if (x.dtype() == DType::f64) {
+    return run<double>(project_kernel<double>, false, plan, x, weights, biases, y);
+  }
+  switch (precision(Device::cuda)) {
+    case Precision::fp32:
+      return run<float>(project_kernel<float>, false, plan, x, weights, biases, y);
+    case Precision::tf32:
+      return run<float>(tensor_core_kernel<Precision::tf32>, true, plan, x, weights, biases, y);
+    case Precision::bf16:
+      return run<float>(tensor_core_kernel<Precision::bf16>, true, plan, x, weights, biases, y);
+  }
+}
+
+}  // namespace skytape::tensor

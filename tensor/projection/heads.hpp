@@ -1,0 +1,32 @@
+// Linear projections of one input, stored by head: what a layer's queries, keys and values are.
+//
+// Letters: B batch, N tokens, E width of the input, P projections, H heads, D head width.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+inline constexpr std::size_t kMostProjections = 3;  // P: queries, keys, values
+
+/// y[p, b, h, n, :] = W_p[h D : (h + 1) D, :] x[b, n, :] + b_p[h D : (h + 1) D], for x [B, N, E],
+/// weights [H D, E] and biases [H D] (undefined: none): [P, B, H, N, D]. Products have the device's
+/// precision. CUDA reads x and writes y once; the CPU has a product for each p.
+[[nodiscard]] Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
+                                   std::span<const Tensor> biases, std::int64_t heads);
+
+/// P gradients by head as rows of the input's tokens, side by side.
+struct GatheredHeads {
+  Tensor rows;  // [B N, P H D]
+  Tensor sums;  // [P H D], of all rows: the biases' gradients
+};
+/// parts: P of [B, H, N, D], or undefined where a gradient is zero; not all of them.
+[[nodiscard]] GatheredHeads gather_heads(std::span<const Tensor> parts);
+
+/// The weights one below the other: P of [H D, E] -> [P H D, E].
+[[nodiscard]] Tensor stack_weights(std::span<const Tensor> weights);
+
+}  // namespace skytape::tensor

@@ -1,0 +1,54 @@
+// Sizes of projections by head, as the CPU and CUDA halves take them.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/launch/launch.hpp"
+#include "tensor/projection/heads.hpp"
+
+namespace skytape::tensor {
+
+/// An array of each projection; null where there is none. Read by at(): a kernel's argument that is
+/// indexed by a variable may be copied to each thread's own memory.
+template <class T> struct OfEach {
+  T *first = nullptr, *second = nullptr, *third = nullptr;
+  HD T* at(std::int64_t p) const { return p == 0 ? first : p == 1 ? second : third; }
+};
+static_assert(kMostProjections == 3);
+
+/// Addresses of P tensors, null for undefined ones. T is const where they are read.
+template <class T> OfEach<T> of_each(std::span<const Tensor> tensors) {
+  OfEach<T> all;
+  T** const places[] = {&all.first, &all.second, &all.third};
+  for (std::size_t p = 0; p < tensors.size(); ++p) {
+    if (tensors[p].defined()) *places[p] = tensors[p].data<std::remove_const_t<T>>();
+  }
+  return all;
+}
+
+struct HeadsPlan {
+  std::int64_t batch = 0, n = 0, width = 0;  // B, N, E
+  std::int64_t parts = 0, heads = 0, d = 0;  // P, H, D
+
+  HD std::int64_t rows() const { return batch * n; }         // of x
+  HD std::int64_t out() const { return heads * d; }          // columns of a projection
+  HD std::int64_t columns() const { return parts * out(); }  // of all, side by side
+  HD std::int64_t part_size() const { return rows() * out(); }
+
+  // Entry (row, column) of the matrix [B N, P H D] stands by head at place_of_row(row) +
+  // place_of_column(column) of [P, B, H, N, D]. Rows and columns fit 32 bits: division is slow.
+  HD std::int64_t place_of_row(std::int64_t row) const {
+    const std::uint32_t b = static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(n);
+    return b * n * out() + (row - b * n) * d;
+  }
+  HD std::int64_t part_of(std::int64_t column) const {
+    return static_cast<std::uint32_t>(column) / static_cast<std::uint32_t>(out());
+  }
+  /// The same within a projection: column of its own H D.
+  HD std::int64_t place_in_part(std::int64_t column) const {
+    const std::uint32_t h = static_cast<std::uint32_t>(column) / static_cast<std::uint32_t>(d);
+    return h * n * d + (column - h * d);
+  }
+};
+
+}  // namespace skytape::tensor

@@ -1,0 +1,139 @@
+// Projections by head as one node, against the same composed of one linear each.
+#include "autograd/ops_heads.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "autograd/gradcheck.hpp"
+#include "autograd/ops.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+
+namespace {
+
+constexpr std::int64_t B = 3, N = 45, E = 20, P = 3, H = 2, D = 6;
+
+/// x and P weights and biases in turn, f64 on the CPU.
+std::vector<Tensor> inputs(std::int64_t n) {
+  std::vector<Tensor> all = {random_tensor({B, n, E})};
+  for (std::int64_t p = 0; p < P; ++p) {
+    const auto seed = static_cast<std::uint64_t>(5 + 2 * p);
+    all.push_back(random_tensor({H * D, E}, DType::f64, Device::cpu, seed));
+    all.push_back(random_tensor({H * D}, DType::f64, Device::cpu, seed + 1));
+  }
+  return all;
+}
+
+/// Tokens of the examples: the rest is padding, whose rows are zero and get no gradient.
+Tensor mask(std::int64_t n, const Tensor& like) {
+  std::vector<double> real;
+  for (std::int64_t i = 0; i < B * n; ++i) real.push_back(i % n < n - i / n * 7 ? 1 : 0);
+  return Tensor::from(real, {B, n}, like.dtype(), like.device());
+}
+
+std::vector<Projection> projections(std::span<const Var> v) {
+  std::vector<Projection> found;
+  for (std::size_t i = 1; i + 1 < v.size(); i += 2) found.push_back({v[i], v[i + 1]});
+  return found;
+}
+
+enum class Way { at_once, composed };
+
+/// All projections side by side, [B, H, N, P D], of the real tokens.
+Var all_heads(std::span<const Var> v, Way way) {
+  const Tensor real = mask(v[0].size(1), v[0].value());
+  const Var x = mask_rows(v[0], real);
+  std::vector<Var> heads;
+  if (way == Way::at_once) {
+    heads = project_heads_at_once(x, projections(v), H);
+  } else {
+    for (const auto& [weight, bias] : projections(v)) {
+      heads.push_back(swap_middle(reshape(linear(x, weight, bias), {B, x.size(1), H, D})));
+    }
+  }
+  return mask_rows(concat(heads, -1), real);
+}
+
+/// Result and gradients, as f64 on the CPU.
+std::vector<Tensor> run(const std::vector<Tensor>& all, Way way, DType dtype, Device device) {
+  Tape tape;
+  tape.check_finite(true);
+  std::vector<Var> v;
+  for (const Tensor& t : all) v.push_back(tape.input(t.to(DType::f32).to(dtype).to(device)));
+  const Var y = all_heads(v, way);
+  tape.backward(y, random_tensor(y.shape(), DType::f32, Device::cpu, 3).to(dtype).to(device));
+  std::vector<Tensor> results = {y.value()};
+  for (const Var input : v) results.push_back(tape.grad(input));
+  for (Tensor& t : results) t = t.to(Device::cpu).to(DType::f64);
+  return results;
+}
+
+}  // namespace
+
+TEST_CASE("gradients of projections by head equal central differences, all of them read") {
+  const auto report = gradcheck(
+      [](Tape&, std::span<const Var> v) { return all_heads(v, Way::at_once); }, inputs(8));
+  CHECK_MESSAGE(report.passed, report.to_string());
+}
+
+TEST_CASE("projections by head at once are those composed of linear, at every precision") {
+  for (const std::int64_t n : {std::int64_t{15}, N}) {
+    const std::vector<Tensor> all = inputs(n);
+    const std::vector<Tensor> exact = run(all, Way::composed, DType::f64, Device::cpu);
+    for_each_device([&](Device device) {
+      for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+        if (device == Device::cpu && precision != Precision::fp32) continue;
+        const PrecisionScope scope(device, precision);
+        const auto plain = run(all, Way::composed, DType::f32, device);
+        const auto found = run(all, Way::at_once, DType::f32, device);
+        const auto again = run(all, Way::at_once, DType::f32, device);
+        REQUIRE(found.size() == exact.size());
+        for (std::size_t i = 0; i < exact.size(); ++i) {
+          CAPTURE(i);
+          CHECK(relative_error(found[i], exact[i]) <=
+                3 * relative_error(plain[i], exact[i]) + 4 * rounding(DType::f32));
+          CHECK(found[i].to_vector() == again[i].to_vector());
+        }
+      }
+      const auto f64 = run(all, Way::at_once, DType::f64, device);
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        CHECK(relative_error(f64[i], exact[i]) <= 20 * rounding(DType::f64));
+      }
+    });
+  }
+}
+
+TEST_CASE("a projection that nothing reads gets a gradient of zero, and none makes no gradient") {
+  for_each_device([](Device device) {
+    for (const bool read : {true, false}) {
+      Tape tape;
+      std::vector<Var> v;
+      for (const Tensor& t : inputs(4)) v.push_back(tape.input(t.to(device)));
+      const std::vector<Var> heads = project_heads_at_once(v[0], projections(v), H);
+      tape.backward(sum_all(square(read ? heads[1] : v[0])));
+      CHECK(tape.grad(v[3]).defined() == read);
+      if (!read) continue;
+      CHECK(tape.grad(v[5]).to_vector() == std::vector<double>(H * D * E, 0));
+      CHECK(tape.grad(v[2]).to_vector() == std::vector<double>(H * D, 0));
+    }
+  });
+}
+
+TEST_CASE("projections by head are composed of linear on the CPU, and made at once on CUDA") {
+  for_each_device([](Device device) {
+    Tape tape;
+    std::vector<Var> v;
+    for (const Tensor& t : inputs(4)) v.push_back(tape.input(t.to(device)));
+    (void)project_heads(v[0], projections(v), H);
+    const std::vector<std::string> names = tape.names();
+    const bool linears = std::count(names.begin(), names.end(), "linear") == P;
+    const bool at_once = std::count(names.begin(), names.end(), "project_heads") == P + 1;
+    CHECK(linears == (device == Device::cpu));
+    CHECK(at_once == (device == Device::cuda));
+  });
+}
