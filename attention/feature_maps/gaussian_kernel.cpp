@@ -2,6 +2,7 @@
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -35,6 +36,11 @@ KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Ten
   in.xx = half_squares(kernel, in.x);
   in.ww = half_squares(kernel, in.w);
   return in;
+}
+
+/// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
+void count_precision(const KernelInputs& in, const Tensor& factor) {
+  if (fits_fused(in.x, in.w, factor.size(2))) count_product();
 }
 
 /// Checks a factor [B, H, rows of `like`, P].
@@ -98,7 +104,10 @@ Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tenso
   require_factor("kernel_times", "y", y, w);
   Tensor out = Tensor::empty(x.shape().with(3, y.size(3)), x.dtype(), x.device());
   Tensor flat = joined(out);  // [G, N, P]
-  on_device(x.device(), [&](auto tag) { kernel_times_on(tag, in, joined(y), flat); });
+  on_device(x.device(), [&](auto tag) {
+    kernel_times_on(tag, in, joined(y), flat);
+    count_precision(in, joined(y));
+  });
   return out;
 }
 
@@ -107,7 +116,10 @@ Tensor kernel_transposed_times(Kernel kernel, const Tensor& x, const Tensor& w, 
   require_factor("kernel_transposed_times", "u", u, x);
   Tensor out = Tensor::empty(w.shape().with(3, u.size(3)), x.dtype(), x.device());
   Tensor flat = joined(out);  // [G, L, P]
-  on_device(x.device(), [&](auto tag) { kernel_transposed_times_on(tag, in, joined(u), flat); });
+  on_device(x.device(), [&](auto tag) {
+    kernel_transposed_times_on(tag, in, joined(u), flat);
+    count_precision(in, joined(u));
+  });
   return out;
 }
 
@@ -120,7 +132,10 @@ FormGradients kernel_form_backward(Kernel kernel, const Tensor& x, const Tensor&
   const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, L, P]
   FormGradients d{empty_like(in.x), empty_like(in.w), {}, {}};
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);
-  on_device(x.device(), [&](auto tag) { kernel_form_backward_on(tag, in, flat_u, flat_y, d); });
+  on_device(x.device(), [&](auto tag) {
+    kernel_form_backward_on(tag, in, flat_u, flat_y, d);
+    count_precision(in, flat_u);
+  });
   d.dx = d.dx.reshape(x.shape());
   d.dw = d.dw.reshape(w.shape());
   if (d.du.defined()) d.du = d.du.reshape(u.shape());
