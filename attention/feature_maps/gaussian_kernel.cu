@@ -69,7 +69,8 @@ template <int kD, int kP> struct Shared {
 };
 
 struct Lane {
-  int lane = threadIdx.x % cuda::kWarp, warp = threadIdx.x / cuda::kWarp;
+  int lane, warp;
+  __device__ Lane() : lane(threadIdx.x % cuda::kWarp), warp(threadIdx.x / cuda::kWarp) {}
   [[nodiscard]] __device__ int row(int i) const { return kOwn * warp + i; }
 };
 
@@ -289,11 +290,8 @@ void fp32_form(Form form, const Sizes& s, const Arrays& in) {
   const std::int64_t products =
       has_gradient(form) ? 3 * s.width + 2 * s.factor : s.width + s.factor;
   cuda::computes(s.heads * s.rows * s.landmarks * products);
-  dispatch_widths(s, [&](auto width, auto factor) {
-    dispatch_form(form, [&](auto which) {
-      constexpr int kD = width(), kP = factor();
-      start("kernel products", form_kernel<kD, kP, which()>, s, in, sizeof(Shared<kD, kP>));
-    });
+  dispatch(form, s, [&]<int kD, int kP, Form kForm>() {
+    start("kernel products", form_kernel<kD, kP, kForm>, s, in, sizeof(Shared<kD, kP>));
   });
 }
 

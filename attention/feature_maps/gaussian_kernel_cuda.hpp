@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "tensor/launch/cuda.hpp"
 
@@ -64,28 +63,27 @@ __device__ inline Four<float> fetch(const float* source, std::int64_t row, std::
   return four;
 }
 
-/// Calls f with integral constants: the smallest compiled widths of x and of u that hold the call's.
-template <class F> void dispatch_widths(const Sizes& s, const F& f) {
+/// Calls f.operator()<kD, kP, kForm>() for the smallest compiled widths of x and of u that hold the
+/// call's.
+template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
+  const auto by_form = [&]<int kD, int kP>() {
+    switch (form) {
+      case Form::times:
+        return f.template operator()<kD, kP, Form::times>();
+      case Form::transposed:
+        return f.template operator()<kD, kP, Form::transposed>();
+      case Form::backward_du:
+        return f.template operator()<kD, kP, Form::backward_du>();
+      case Form::backward_dy:
+        return f.template operator()<kD, kP, Form::backward_dy>();
+    }
+  };
   if (s.width <= 32 && s.factor <= 32) {
-    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 32>{});
+    by_form.template operator()<32, 32>();
   } else if (s.width <= 32 && s.factor <= 48) {
-    f(std::integral_constant<int, 32>{}, std::integral_constant<int, 48>{});
+    by_form.template operator()<32, 48>();
   } else {
-    f(std::integral_constant<int, 64>{}, std::integral_constant<int, 80>{});
-  }
-}
-
-/// Calls f with the form as an integral constant.
-template <class F> void dispatch_form(Form form, const F& f) {
-  switch (form) {
-    case Form::times:
-      return f(std::integral_constant<Form, Form::times>{});
-    case Form::transposed:
-      return f(std::integral_constant<Form, Form::transposed>{});
-    case Form::backward_du:
-      return f(std::integral_constant<Form, Form::backward_du>{});
-    case Form::backward_dy:
-      return f(std::integral_constant<Form, Form::backward_dy>{});
+    by_form.template operator()<64, 80>();
   }
 }
 

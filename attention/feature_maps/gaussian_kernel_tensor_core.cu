@@ -314,12 +314,9 @@ __global__ void __launch_bounds__(kThreads) form_kernel(Sizes s, Arrays in) {
 }
 
 template <Precision kPrecision> void form_at(Form form, const Sizes& s, const Arrays& in) {
-  dispatch_widths(s, [&](auto width, auto factor) {
-    dispatch_form(form, [&](auto which) {
-      constexpr int kD = width(), kP = factor();
-      start("kernel products on tensor cores", form_kernel<kPrecision, kD, kP, which()>, s, in,
-            sizeof(Shared<TensorCore<kPrecision>, kD, kP>));
-    });
+  dispatch(form, s, [&]<int kD, int kP, Form kForm>() {
+    start("kernel products on tensor cores", form_kernel<kPrecision, kD, kP, kForm>, s, in,
+          sizeof(Shared<TensorCore<kPrecision>, kD, kP>));
   });
 }
 

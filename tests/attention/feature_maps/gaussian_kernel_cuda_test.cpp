@@ -151,9 +151,10 @@ TEST_CASE("a fused row's Gaussian kernel with itself is one in tf32, and its gra
 namespace {
 
 /// What a GPU would run, by name.
-std::vector<GpuKernel> kernels_of(const Sizes& s, DType dtype,
+std::vector<GpuKernel> kernels_of(const Sizes& s, DType dtype, Precision precision,
                                   const std::function<void(const Operands&)>& f) {
   const GpuCount count;
+  const PrecisionScope scope(Device::cuda, precision);
   Operands o({1, 1, 1, 1});
   const auto make = [&](std::int64_t rows, std::int64_t width) {
     return Tensor::empty({B, H, rows, width}, dtype, Device::cuda);
@@ -175,9 +176,8 @@ TEST_CASE("fused kernel products move each row once, and no matrix") {
   const std::int64_t w = heads * s.landmarks * s.width, y = heads * s.landmarks * s.factor;
   const std::int64_t pairs = heads * s.n * s.landmarks;
   for (const Precision precision : {Precision::fp32, Precision::bf16}) {
-    const PrecisionScope scope(Device::cuda, precision);
     const bool cores = precision == Precision::bf16;
-    const auto times = kernels_of(s, DType::f32, [](const Operands& o) {
+    const auto times = kernels_of(s, DType::f32, precision, [](const Operands& o) {
       (void)attention::kernel_times(Kernel::gaussian, o.x, o.w, o.y);
     });
     REQUIRE(times.size() == 1);
@@ -185,7 +185,7 @@ TEST_CASE("fused kernel products move each row once, and no matrix") {
     CHECK(times[0].work.multiply_adds == pairs * (s.width + s.factor));
     CHECK(times[0].work.product == cores);
 
-    const auto backward = kernels_of(s, DType::f32, [](const Operands& o) {
+    const auto backward = kernels_of(s, DType::f32, precision, [](const Operands& o) {
       (void)attention::kernel_form_backward(Kernel::gaussian, o.x, o.w, o.u, o.y, Want::dy);
     });
     REQUIRE(backward.size() == 2);
@@ -198,7 +198,7 @@ TEST_CASE("fused kernel products move each row once, and no matrix") {
 
 TEST_CASE("more landmarks, wider rows and f64 have the kernel matrix as one array on a GPU") {
   const auto fused = [](const Sizes& s, DType dtype) {
-    const auto kernels = kernels_of(s, dtype, [](const Operands& o) {
+    const auto kernels = kernels_of(s, dtype, Precision::fp32, [](const Operands& o) {
       (void)attention::kernel_times(Kernel::gaussian, o.x, o.w, o.y);
     });
     return kernels.size() == 1;
