@@ -249,7 +249,8 @@ template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads
   auto& shared = *reinterpret_cast<Shared<kD, kP>*>(cuda::dynamic_shared());
   const Lane at;
   const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
-  const std::int64_t end = math::min(s.rows, (chunk + 1) * kChunkRows);
+  const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
+  const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
   const int landmarks = static_cast<int>(s.landmarks);
   const bool owns_landmarks = kForm != Form::times && kOwnLandmarks * at.warp < landmarks;
 
@@ -260,9 +261,9 @@ template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads
   __syncthreads();
   shared.w.terms(landmarks, s.gaussian, shared.landmark);
   LandmarkTotals<kD, kP> totals;
-  for (std::int64_t first = chunk * kChunkRows; first < end; first += kRows) {
-    const int count = static_cast<int>(math::min(static_cast<std::int64_t>(kRows), end - first));
-    const std::int64_t row = g * s.rows + first;
+  for (int from = 0; from < rows; from += kRows) {
+    const int count = math::min(kRows, rows - from);
+    const std::int64_t row = begin + from;
     __syncthreads();  // everybody is done with the last rows
     shared.x.load(in.x + row * s.width, count, s.width);
     if constexpr (kForm != Form::times) shared.u.load(in.u + row * s.factor, count, s.factor);

@@ -272,7 +272,8 @@ __global__ void __launch_bounds__(kThreads) form_kernel(Sizes s, Arrays in) {
   auto& shared = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
   const Place at;
   const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
-  const std::int64_t end = math::min(s.rows, (chunk + 1) * kChunkRows);
+  const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
+  const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
   const int landmarks = static_cast<int>(s.landmarks);
 
   shared.landmarks.first.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width, s.gaussian,
@@ -281,9 +282,9 @@ __global__ void __launch_bounds__(kThreads) form_kernel(Sizes s, Arrays in) {
     shared.landmarks.second.load(in.y + g * s.landmarks * s.factor, s.landmarks, s.factor);
   }
   Totals<kD, kP> of_landmarks;
-  for (std::int64_t row = chunk * kChunkRows; row < end; row += kTile) {
-    const int count = static_cast<int>(math::min(static_cast<std::int64_t>(kTile), end - row));
-    const std::int64_t first = g * s.rows + row;
+  for (int from = 0; from < rows; from += kTile) {
+    const int count = math::min(kTile, rows - from);
+    const std::int64_t first = begin + from;
     __syncthreads();  // everybody is done with the last rows
     shared.rows.first.load(in.x + first * s.width, count, s.width, s.gaussian, shared.rows.term);
     if constexpr (kForm != Form::times)
