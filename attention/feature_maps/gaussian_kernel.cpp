@@ -2,6 +2,7 @@
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -20,19 +21,26 @@ Tensor half_squares(Kernel kernel, const Tensor& x) {
   return tensor::affine(tensor::row_dot(x, x), -0.5);
 }
 
-KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Tensor& w) {
+/// `factor`: width of what C multiplies; 0 where C itself is asked for.
+KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Tensor& w,
+                       std::int64_t factor = 0) {
   require_same_kind(op, {&x, &w});
   ENSURE(x.rank() == 4 && w.rank() == 4 && x.shape().with(2, 0) == w.shape().with(2, 0), op,
          ": expected x [B, H, N, D] and w [B, H, L, D], got x ", x, ", w ", w);
+  KernelInputs in{joined(x), joined(w), {}, {}, kernel == Kernel::gaussian};
+  in.fused = x.device() == Device::cuda && fits_fused(in.x, in.w, factor);
+  if (in.fused) return in;  // rounds and takes norms itself
   // Norms and products of the same numbers: k(x, x) is 1, and no exponent is above 0.
-  KernelInputs in{tensor::as_multiplied(joined(x)),
-                  tensor::as_multiplied(joined(w)),
-                  {},
-                  {},
-                  kernel == Kernel::gaussian};
+  in.x = tensor::as_multiplied(in.x);
+  in.w = tensor::as_multiplied(in.w);
   in.xx = half_squares(kernel, in.x);
   in.ww = half_squares(kernel, in.w);
   return in;
+}
+
+/// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
+void count_precision(const KernelInputs& in, const Tensor& factor) {
+  if (fits_fused(in.x, in.w, factor.size(2))) count_product();
 }
 
 /// Checks a factor [B, H, rows of `like`, P].
@@ -92,33 +100,42 @@ KernelGradients kernel_matrix_backward(Kernel kernel, const Tensor& x, const Ten
 }
 
 Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& y) {
-  const KernelInputs in = inputs_of("kernel_times", kernel, x, w);
+  const KernelInputs in = inputs_of("kernel_times", kernel, x, w, y.size(-1));
   require_factor("kernel_times", "y", y, w);
   Tensor out = Tensor::empty(x.shape().with(3, y.size(3)), x.dtype(), x.device());
   Tensor flat = joined(out);  // [G, N, P]
-  on_device(x.device(), [&](auto tag) { kernel_times_on(tag, in, joined(y), flat); });
+  on_device(x.device(), [&](auto tag) {
+    kernel_times_on(tag, in, joined(y), flat);
+    count_precision(in, joined(y));
+  });
   return out;
 }
 
 Tensor kernel_transposed_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& u) {
-  const KernelInputs in = inputs_of("kernel_transposed_times", kernel, x, w);
+  const KernelInputs in = inputs_of("kernel_transposed_times", kernel, x, w, u.size(-1));
   require_factor("kernel_transposed_times", "u", u, x);
   Tensor out = Tensor::empty(w.shape().with(3, u.size(3)), x.dtype(), x.device());
   Tensor flat = joined(out);  // [G, L, P]
-  on_device(x.device(), [&](auto tag) { kernel_transposed_times_on(tag, in, joined(u), flat); });
+  on_device(x.device(), [&](auto tag) {
+    kernel_transposed_times_on(tag, in, joined(u), flat);
+    count_precision(in, joined(u));
+  });
   return out;
 }
 
 FormGradients kernel_form_backward(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& u,
                                    const Tensor& y, Want want) {
-  const KernelInputs in = inputs_of("kernel_form_backward", kernel, x, w);
+  const KernelInputs in = inputs_of("kernel_form_backward", kernel, x, w, u.size(-1));
   require_factor("kernel_form_backward", "u", u, x);
   require_factor("kernel_form_backward", "y", y, w);
   ENSURE(u.size(3) == y.size(3), "kernel_form_backward: widths of u ", u, " and y ", y, " differ");
   const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, L, P]
   FormGradients d{empty_like(in.x), empty_like(in.w), {}, {}};
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);
-  on_device(x.device(), [&](auto tag) { kernel_form_backward_on(tag, in, flat_u, flat_y, d); });
+  on_device(x.device(), [&](auto tag) {
+    kernel_form_backward_on(tag, in, flat_u, flat_y, d);
+    count_precision(in, flat_u);
+  });
   d.dx = d.dx.reshape(x.shape());
   d.dw = d.dw.reshape(w.shape());
   if (d.du.defined()) d.du = d.du.reshape(u.shape());
@@ -143,17 +160,6 @@ void kernel_form_backward_whole(const KernelInputs& in, const Tensor& u, const T
   if (d.dy.defined()) tensor::gemm(c, Op::transpose, u, Op::none, d.dy);
   Tensor e = tensor::matmul(u, y, Op::none, Op::transpose);  // [G, N, L]: dC
   kernel_rule(in, c, e, d.dx, d.dw);
-}
-
-void kernel_times_on(Cuda, const KernelInputs& in, const Tensor& y, Tensor& out) {
-  kernel_times_whole(in, y, out);
-}
-void kernel_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u, Tensor& out) {
-  kernel_transposed_times_whole(in, u, out);
-}
-void kernel_form_backward_on(Cuda, const KernelInputs& in, const Tensor& u, const Tensor& y,
-                             FormGradients& d) {
-  kernel_form_backward_whole(in, u, y, d);
 }
 
 // ---- reference ---------------------------------------------------------------------------------

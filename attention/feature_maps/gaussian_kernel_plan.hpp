@@ -1,5 +1,5 @@
-// What the CPU half (tiles that stay in cache) and the GPU half (library products) of the kernel
-// products are given (gaussian_kernel_cpu.cpp, gaussian_kernel.cpp).
+// What the CPU half (tiles that stay in cache) and the GPU half of the kernel products are given
+// (gaussian_kernel_cpu.cpp, gaussian_kernel.cu), and which calls the GPU fuses.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,19 @@ struct KernelInputs {
   Tensor xx;  // [G, N]: -|x_i|^2 / 2, zeros for exponential
   Tensor ww;  // [G, L]: -|w_j|^2 / 2, zeros for exponential
   bool gaussian = true;
+  bool fused = false;  // then x and w are as given, and xx and ww undefined
 };
+
+/// Largest sizes whose landmarks a block of the GPU holds while the rows go by.
+inline constexpr std::int64_t kFusedLandmarks = 128, kFusedWidth = 64, kFusedFactor = 80;
+
+/// Whether a GPU fuses products of C, of x [G, N, D] and w [G, L, D], with factors of that width.
+/// Every other call (f64, more landmarks, wider heads, C itself) has C as one array.
+[[nodiscard]] inline bool fits_fused(const Tensor& x, const Tensor& w, std::int64_t factor) {
+  const std::int64_t landmarks = w.size(1), width = x.size(2);
+  return x.dtype() == DType::f32 && x.numel() > 0 && landmarks > 0 && factor > 0 &&
+         landmarks <= kFusedLandmarks && width <= kFusedWidth && factor <= kFusedFactor;
+}
 
 /// out = C y, [G, N, P].
 void kernel_times_on(Cpu, const KernelInputs& in, const Tensor& y, Tensor& out);

@@ -157,9 +157,9 @@ Table roofline_table(const RooflineOptions& options) {
       join("Rates: copy ", r.copy_gbs, " GB/s (measured on an H200, read plus written); products ",
            r.bf16_tflops, " TFLOP/s in bf16 (measured), ", r.product_tflops("tf32"),
            " in tf32 (half of bf16), ", r.fp32_tflops,
-           " in fp32 (data sheet). Tiled attention and blocks of at least 16 rows run on tensor "
-           "cores "
-           "as products do at tf32 and bf16, other own kernels in fp32."),
+           " in fp32 (data sheet). Tiled attention, blocks of at least 16 rows and fused kernel "
+           "products run on tensor cores as products do at tf32 and bf16, other own kernels in "
+           "fp32."),
       kHaveCuda
           ? "GFLOP, GB, kernels and shares: at bf16, of the kernels, products and copies that this "
             "program would submit to a GPU. GB: every array that one takes, once; caches may serve "

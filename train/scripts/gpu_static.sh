@@ -40,13 +40,21 @@ awk -F '\t' -v OFS='\t' '
     gsub(/[A-Za-z_0-9]+::/, "", text)
     sub(/^void /, "", text)
     sub(/\(Precision\)0/, "fp32", text); sub(/\(Precision\)1/, "tf32", text); sub(/\(Precision\)2/, "bf16", text)
+    sub(/\(Form\)0/, "times", text); sub(/\(Form\)1/, "transposed", text); sub(/\(Form\)2/, "backward du", text); sub(/\(Form\)3/, "backward dy", text)
     return text
   }
-  # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu).
+  # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
+  # attention/feature_maps/gaussian_kernel*.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
     if (name == "top_k_kernel") return 512
+    if (name == "form_kernel") {
+      split(args, n, ", ")
+      if (args ~ /^[tb]f/) bytes = 256 * ((n[2] + n[3] + 16) * (args ~ /^tf32/ ? 4 : 2) + 4)
+      else bytes = 4 * (160 * (n[1] + n[2] + 9) + 2 * 32 * 132)
+      return 256
+    }
     if (file ~ /tensor_core.cu$/) return 128
     if (file ~ /tiled.cu$/) {
       size = args ~ /^double/ ? 8 : 4
@@ -81,8 +89,8 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
       functor = args; sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
-    } else if ($1 ~ /tiled|tensor_core/) label = name "<" args ">"
-    if ($1 ~ /tensor_core/ && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
+    } else if ($1 ~ /tiled|tensor_core/ || name == "form_kernel") label = name "<" args ">"
+    if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }
     ++count[key]
@@ -118,7 +126,7 @@ if cuobjdump=$(cuobjdump_path); then
       match($0, /LDG[.A-Z0-9]*/) { ++loads[width(substr($0, RSTART, RLENGTH))] }
       match($0, /STG[.A-Z0-9]*/) { ++stores[width(substr($0, RSTART, RLENGTH))] }
       END { show() }'
-  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks)/.*\.cu$') | c++filt |
+  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps)/.*\.cu$') | c++filt |
     sed -E 's/\(anonymous namespace\):://g; s/[A-Za-z_0-9]+:://g; s/\tvoid /\t/; s/\(Precision\)1/tf32/; s/\(Precision\)2/bf16/' >"$scratch/sass"
 fi
 

@@ -100,7 +100,7 @@ TEST_CASE("the table holds every method and what it says of its rates") {
     CHECK(number(row, 9) == doctest::Approx(50 * number(row, 8)));  // 50,000 steps of ms
   }
   CHECK(number(0, 2) == 0);            // softmax's tiles run on tensor cores
-  CHECK(number(2, 2) > 0);             // Skyformer's own kernels do not
+  CHECK(number(2, 2) > 0);             // Skyformer's inverse does not
   CHECK(number(1, 1) < number(0, 1));  // vmean is cheaper
   CHECK(table.notes[0].find("4300 GB/s") != std::string::npos);
 }
@@ -134,13 +134,10 @@ TEST_CASE("a GPU's step computes what the formula states, and what its tiles com
   }
 }
 
-TEST_CASE("Skyformer's matrices pass through a GPU's memory, and its inverse is always fp32") {
+TEST_CASE("Skyformer's inverse is always fp32 on a GPU, and a step is the sum of its parts") {
   BenchCase c = small_case("skyformer", 8);
   c.precision = "bf16";
   const StepWork gpu = predict(step_kernels(c), {}, "bf16");
-  std::int64_t bytes = 0;
-  for (const Launch& launch : cpu_step_launches(c)) bytes += launch.bytes;
-  CHECK(gpu.bytes > static_cast<double>(bytes));
   CHECK(gpu.own_flops > 0);
   REQUIRE(gpu.parts.has_value());
   CHECK(gpu.parts->total() == doctest::Approx(1e3 * gpu.seconds));

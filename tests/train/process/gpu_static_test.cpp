@@ -86,6 +86,27 @@ TEST_CASE("gpu-static: occupancy follows from registers, shared memory and threa
   CHECK(s.has("| `forward_kernel` | sm_90 | 1 | 1, 0, 1 | 0, 1, 0 |"));
 }
 
+TEST_CASE("gpu-static: the shared memory that fused kernel products ask for limits them") {
+  const auto kernel = [](const std::string& args) {
+    return note("void skytape::attention::kernel_cuda::(anonymous namespace)::form_kernel<" + args +
+                    ">(skytape::attention::kernel_cuda::Sizes, skytape::attention::kernel_cuda::"
+                    "Arrays)",
+                64, 0, 0);
+  };
+  const std::string form = ", (skytape::attention::kernel_cuda::Form)3";
+  const Static s({{"attention/feature_maps/gaussian_kernel_tensor_core.cu",
+                   kernel("(skytape::Precision)2, 32, 48" + form)},
+                  {"attention/feature_maps/gaussian_kernel.cu", kernel("32, 32" + form)}});
+  CAPTURE(s.said);
+  CAPTURE(s.page);
+  // 128 rows of 40 and 56 numbers on both sides, and their terms: four blocks of 8 warps, as many
+  // as 64 registers allow.
+  CHECK(
+      s.has("| `form_kernel<bf16, 32, 48, backward dy>` | bf16 | 1 | 256 | 64 | 50176 | 0 | 50 |"));
+  // 160 rows of 36 and 36 numbers and a term, two arrays of 32 by 132: two blocks.
+  CHECK(s.has("| `form_kernel<32, 32, backward dy>` | f32 | 1 | 256 | 64 | 80512 | 0 | 25 |"));
+}
+
 TEST_CASE("gpu-static: the shared memory that the f32 tiles ask for limits them") {
   const Static s(
       {{"attention/tiled/tiled.cu",

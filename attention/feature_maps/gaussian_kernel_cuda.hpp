@@ -1,0 +1,106 @@
+// What the fused CUDA routines of the kernel products share: gaussian_kernel.cu (fp32) and
+// gaussian_kernel_tensor_core.cu (tf32 and bf16).
+//
+// A block owns a chunk of rows of one head. The landmarks stay in its shared memory while the rows
+// go by in tiles, each read once; C and E live in registers or shared memory for as long as their
+// tile. Results of rows are complete. Results of landmarks are sums over rows: a block writes those
+// of its chunk, and a second kernel adds the chunks in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "tensor/launch/cuda.hpp"
+
+namespace skytape::attention::kernel_cuda {
+
+/// What a call computes: C y; C^T u; or dx and dw, with du = C y or with dy = C^T u.
+enum class Form { times, transposed, backward_du, backward_dy };
+
+constexpr bool has_gradient(Form f) { return f == Form::backward_du || f == Form::backward_dy; }
+/// C y, a result of rows.
+constexpr bool has_row_values(Form f) { return f == Form::times || f == Form::backward_du; }
+/// C^T u, a result of landmarks.
+constexpr bool has_landmark_values(Form f) {
+  return f == Form::transposed || f == Form::backward_dy;
+}
+
+inline constexpr int kThreads = 256;
+inline constexpr int kWarps = kThreads / cuda::kWarp;
+inline constexpr int kLandmarks = 128;           // of a head at most: kFusedLandmarks
+inline constexpr std::int64_t kChunkRows = 512;  // of a block, whole tiles
+
+struct Sizes {
+  std::int64_t heads, rows, landmarks, width, factor;  // G, N, L, D, P
+  std::int64_t chunks;                                 // of a head's rows
+  bool gaussian;
+};
+
+/// Null where the form has none.
+struct Arrays {
+  const float *x, *w;  // [G, N, D], [G, L, D]
+  const float *u, *y;  // [G, N, P], [G, L, P]
+  float *dx, *cy;      // [G, N, D], [G, N, P]
+  float *dw, *cu;      // [G, chunks, L, D], [G, chunks, L, P]
+};
+
+/// Four neighbouring numbers, moved by one instruction.
+template <class T> struct alignas(4 * sizeof(T)) Four { T x[4]; };
+
+/// Numbers [c, c + 4) of a row of source [count, width]; zeros beyond.
+__device__ inline Four<float> fetch(const float* source, std::int64_t row, std::int64_t count,
+                                    std::int64_t width, int c) {
+  Four<float> four{};
+  if (row >= count || c >= width) return four;
+  const float* const from = source + row * width + c;
+  const bool whole = width % 4 == 0 && reinterpret_cast<std::uintptr_t>(source) % sizeof four == 0;
+  if (whole) return *reinterpret_cast<const Four<float>*>(from);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (c + i < width) four.x[i] = from[i];
+  }
+  return four;
+}
+
+/// Calls f.operator()<kD, kP, kForm>() for the smallest compiled widths of x and of u that hold the
+/// call's.
+template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
+  const auto by_form = [&]<int kD, int kP>() {
+    switch (form) {
+      case Form::times:
+        return f.template operator()<kD, kP, Form::times>();
+      case Form::transposed:
+        return f.template operator()<kD, kP, Form::transposed>();
+      case Form::backward_du:
+        return f.template operator()<kD, kP, Form::backward_du>();
+      case Form::backward_dy:
+        return f.template operator()<kD, kP, Form::backward_dy>();
+    }
+  };
+  if (s.width <= 32 && s.factor <= 32) {
+    by_form.template operator()<32, 32>();
+  } else if (s.width <= 32 && s.factor <= 48) {
+    by_form.template operator()<32, 48>();
+  } else {
+    by_form.template operator()<64, 80>();
+  }
+}
+
+/// One block per chunk of rows, each with so many bytes of shared memory.
+inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& s, const Arrays& in,
+                  std::size_t bytes) {
+  const std::int64_t blocks = s.heads * s.chunks;
+  ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
+         " chunks of rows are too many for one launch");
+  if (!GpuCount::active()) {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    static_cast<int>(bytes)));
+  }
+  cuda::launch(name, kernel, static_cast<unsigned>(blocks), kThreads, bytes, s, in);
+}
+
+/// At tf32 or bf16.
+void tensor_core_form(Form form, const Sizes& s, const Arrays& in);
+
+}  // namespace skytape::attention::kernel_cuda
