@@ -64,8 +64,14 @@ Tensor implicit_backward(const Tensor& z, const Tensor& dz) {
 
 }  // namespace
 
-InverseTrace empty_trace(const Tensor& start, std::int64_t steps) {
-  InverseTrace trace{{start}, {}};
+InverseTrace empty_trace(const Tensor& start, std::int64_t steps, bool keeps_factors) {
+  InverseTrace trace{{start}, {}, {}};
+  if (!keeps_factors) {
+    const Shape& one = start.shape();
+    trace.together = Tensor::empty({steps, one[0], one[1], one[2]}, start.dtype(), start.device());
+    for (std::int64_t t = 0; t < steps; ++t) trace.iterates.push_back(trace.together[t]);
+    return trace;
+  }
   for (std::int64_t t = 0; t < steps; ++t) {
     trace.factors.push_back({empty_like(start), empty_like(start), empty_like(start)});
     trace.iterates.push_back(empty_like(start));
@@ -74,6 +80,7 @@ InverseTrace empty_trace(const Tensor& start, std::int64_t steps) {
 }
 
 void inverse_steps_batched(const Tensor& m, InverseTrace& trace) {
+  const PrecisionScope exact(m.device(), Precision::fp32);
   const BatchedAlgebra on;
   for (std::size_t t = 0; t < trace.factors.size(); ++t) {
     inverse_step(on, m, trace.iterates[t], trace.factors[t], trace.iterates[t + 1]);
@@ -82,6 +89,7 @@ void inverse_steps_batched(const Tensor& m, InverseTrace& trace) {
 
 void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                     Tensor& dm, Tensor& dstart) {
+  const PrecisionScope exact(m.device(), Precision::fp32);
   const BatchedAlgebra on;
   InverseGradients<Tensor> gradients{empty_like(m), empty_like(m), empty_like(m)};
   Tensor dnext = dz.clone(), dv = empty_like(m);  // [G, L, L]
@@ -93,14 +101,6 @@ void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, 
   dstart = dnext;
 }
 
-void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
-  inverse_steps_batched(m, trace);
-}
-void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
-                               Tensor& dm, Tensor& dstart) {
-  inverse_steps_backward_batched(m, trace, dz, dm, dstart);
-}
-
 Tensor shifted_identity(const Tensor& x, double scale, double shift) {
   (void)as_batch("shifted_identity", x);
   Tensor y = empty_like(x);  // [..., L, L]
@@ -109,7 +109,6 @@ Tensor shifted_identity(const Tensor& x, double scale, double shift) {
 }
 
 Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSaved& saved) {
-  const PrecisionScope exact(m.device(), Precision::fp32);
   const Tensor batch = as_batch("iterative_inverse", m);  // [G, L, L]
   const std::int64_t matrices = batch.size(0), size = batch.size(1);
   saved = {config, batch, {}, {}, {}};
@@ -124,19 +123,22 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   saved.argmax = argmax;
 
   const Tensor c = saved.coefficient.reshape({saved.coefficient.numel(), 1, 1});
-  saved.trace = empty_trace(tensor::multiply(tensor::transpose(batch), c), config.steps);  // (1)
-  on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.trace); });     // (2)
+  const bool keeps_factors =
+      on_device(m.device(), [&](auto tag) { return inverse_keeps_factors_on(tag, batch); });
+  saved.trace = empty_trace(tensor::multiply(tensor::transpose(batch), c), config.steps,  // (1)
+                            keeps_factors);
+  on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.trace); });  // (2)
   if (config.backward == "implicit") saved.trace.factors.clear();
   return saved.result().reshape(m.shape());
 }
 
 Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
-  const PrecisionScope exact(dz.device(), Precision::fp32);
   const Tensor upstream = as_batch("iterative_inverse backward", dz);  // [G, L, L]
   ENSURE(upstream.shape() == s.m.shape(), "iterative_inverse backward: matrices are ", s.m,
          ", their gradient is ", dz);
   if (dz.numel() == 0) return dz;
   if (s.config.backward == "implicit") {
+    const PrecisionScope exact(dz.device(), Precision::fp32);
 #ifndef NDEBUG
     if (!capturing()) {  // a capture cannot read back; the step ran directly before it
       const double residual = inverse_residual(s.m, s.result());

@@ -45,11 +45,12 @@ template <class Matrix> struct InverseFactors { Matrix x, r, p; };
 /// Everything that the steps compute; each tensor [G, L, L].
 struct InverseTrace {
   std::vector<Tensor> iterates;                 // V_0 … V_steps
-  std::vector<InverseFactors<Tensor>> factors;  // of each step
+  std::vector<InverseFactors<Tensor>> factors;  // of each step; empty: backward computes them again
+  Tensor together;                              // [steps, G, L, L]: V_1 …, where factors is empty
 };
 
-/// What backward reads: memory (4 steps + 2) G L^2. Only the iterates could be kept and X, R and P
-/// computed again, for three products a step.
+/// What backward reads: memory (4 steps + 2) G L^2, or, where X, R and P are computed again for
+/// three products a step, (steps + 2) G L^2.
 struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]

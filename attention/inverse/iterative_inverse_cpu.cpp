@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
@@ -109,13 +110,17 @@ template <class T> void run_backward(const Tensor& m, const InverseTrace& trace,
 
 }  // namespace
 
+bool inverse_keeps_factors_on(Cpu, const Tensor&) { return true; }
+
 void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace) {
+  const PrecisionScope exact(Device::cpu, Precision::fp32);
   if (few_and_large(m)) return inverse_steps_batched(m, trace);
   dispatch_float(m.dtype(), [&]<class T>() { run_steps<T>(m, trace); });
 }
 
 void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                Tensor& dm, Tensor& dstart) {
+  const PrecisionScope exact(Device::cpu, Precision::fp32);
   if (few_and_large(m)) return inverse_steps_backward_batched(m, trace, dz, dm, dstart);
   dispatch_float(m.dtype(), [&]<class T>() { run_backward<T>(m, trace, dz, dm, dstart); });
 }

@@ -1,5 +1,6 @@
 // One step of the iterative inverse and its derivative, written once for both ways to run it: on
-// one matrix at a time in a core's cache (CPU), or on the whole batch with library products (GPU).
+// one matrix at a time in a core's cache (CPU), or on the whole batch with library products (GPU:
+// matrices that iterative_inverse.cu does not take).
 //
 // `Algebra` offers gemm(op_a, a, op_b, b, c, alpha, beta): c = alpha op(a) op(b) + beta c, and
 // shifted(x, scale, shift, y): y = scale x + shift I, on its own `Matrix` handles.
@@ -51,8 +52,17 @@ void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
   on.gemm(Op::transpose, m, Op::none, g.dx, dv, 1, 1);
 }
 
-/// A trace with its first iterate and memory for the rest; start: [G, L, L].
-[[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps);
+/// A trace with its first iterate and memory for the rest, the factors only if they are kept; start:
+/// [G, L, L].
+[[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps,
+                                       bool keeps_factors = true);
+
+/// Whether the steps below keep the factors of matrices m: [G, L, L], or compute them again. On
+/// CUDA, f32 matrices with L <= 128 are worked on by one block each, in one launch forward and one
+/// backward, which keeps the iterates alone. Larger ones have no room in a block's shared memory,
+/// and f64 is for gradient checks: these keep all, and are chains of library products.
+[[nodiscard]] bool inverse_keeps_factors_on(Cpu, const Tensor& m);
+[[nodiscard]] bool inverse_keeps_factors_on(Cuda, const Tensor& m);
 
 /// Every step from the first iterate on. m: [G, L, L]; the trace's tensors are filled in place.
 void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace);
@@ -65,7 +75,7 @@ void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, 
 void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                Tensor& dm, Tensor& dstart);
 
-/// The batched way, on any device: what Cuda runs, and what tests compare the other with.
+/// The batched way, on any device: in fp32 whatever the precision. Tests compare the others with it.
 void inverse_steps_batched(const Tensor& m, InverseTrace& trace);
 void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                     Tensor& dm, Tensor& dstart);

@@ -34,6 +34,11 @@ std::vector<Launch> counted_launches(BenchCase c, std::int64_t batch) {
   return launches;
 }
 
+/// Whether a kernel's products are fp32 and take three on tensor cores each, as its name then says.
+bool by_split_products(const GpuKernel& kernel) {
+  return kernel.name.find("3xTF32") != std::string::npos;
+}
+
 }  // namespace
 
 double Rates::product_tflops(const std::string& precision) const {
@@ -87,7 +92,9 @@ StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
   OpSeconds parts;
   for (const GpuKernel& kernel : kernels) {
     const Launch& launch = kernel.work;
-    const double tflops = launch.product ? rates.product_tflops(precision) : rates.fp32_tflops;
+    const double tflops = by_split_products(kernel) ? rates.product_tflops("tf32") / 3
+                          : launch.product          ? rates.product_tflops(precision)
+                                                    : rates.fp32_tflops;
     const double flops = 2 * static_cast<double>(launch.multiply_adds);
     const auto bytes = static_cast<double>(launch.bytes);
     const double seconds = std::max(flops / (1e12 * tflops), bytes / (1e9 * rates.copy_gbs));
@@ -158,8 +165,8 @@ Table roofline_table(const RooflineOptions& options) {
            r.bf16_tflops, " TFLOP/s in bf16 (measured), ", r.product_tflops("tf32"),
            " in tf32 (half of bf16), ", r.fp32_tflops,
            " in fp32 (data sheet). Tiled attention, blocks of at least 16 rows and fused kernel "
-           "products run on tensor cores as products do at tf32 and bf16, other own kernels in "
-           "fp32."),
+           "products run on tensor cores as products do at tf32 and bf16, other own kernels in fp32; "
+           "the iterative inverse then takes three tf32 products for each of its fp32 ones."),
       kHaveCuda
           ? "GFLOP, GB, kernels and shares: at bf16, of the kernels, products and copies that this "
             "program would submit to a GPU. GB: every array that one takes, once; caches may serve "

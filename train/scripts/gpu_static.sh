@@ -44,7 +44,7 @@ awk -F '\t' -v OFS='\t' '
     return text
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
-  # attention/feature_maps/gaussian_kernel*.cu).
+  # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -63,6 +63,10 @@ awk -F '\t' -v OFS='\t' '
       tile = 16 * run; rows = tile * (width + 1); square = tile * (tile + 1)
       bytes = name == "forward_kernel" ? size * (3 * rows + square + tile) : size * (4 * rows + 2 * square + 3 * tile)
       return 256
+    }
+    if (file ~ /iterative_inverse.cu$/) {
+      size = args + 0; bytes = 2 * 4 * size * (size + 9)
+      return 2 * size
     }
     print "gpu_static: " file ": no block size known for " name > "/dev/stderr"
     exit bad = 1
@@ -89,7 +93,7 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
       functor = args; sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
-    } else if ($1 ~ /tiled|tensor_core/ || name == "form_kernel") label = name "<" args ">"
+    } else if ($1 ~ /tiled|tensor_core|iterative_inverse.cu$/ || name == "form_kernel") label = name "<" args ">"
     if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }
@@ -107,7 +111,7 @@ awk -F '\t' -v OFS='\t' '
   }' "$scratch/kernels" | sort >"$scratch/rows"
 
 # ---- machine code ----------------------------------------------------------------------------
-# Of the attention tiles and blocks: disassembling every kernel takes minutes.
+# Of attention's own kernels: disassembling every kernel takes minutes.
 # cuobjdump_path: the toolkit's, or a Python wheel's.
 cuobjdump_path() {
   command -v cuobjdump && return
@@ -126,7 +130,7 @@ if cuobjdump=$(cuobjdump_path); then
       match($0, /LDG[.A-Z0-9]*/) { ++loads[width(substr($0, RSTART, RLENGTH))] }
       match($0, /STG[.A-Z0-9]*/) { ++stores[width(substr($0, RSTART, RLENGTH))] }
       END { show() }'
-  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps)/.*\.cu$') | c++filt |
+  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps|inverse)/.*\.cu$') | c++filt |
     sed -E 's/\(anonymous namespace\):://g; s/[A-Za-z_0-9]+:://g; s/\tvoid /\t/; s/\(Precision\)1/tf32/; s/\(Precision\)2/bf16/' >"$scratch/sass"
 fi
 
@@ -158,7 +162,7 @@ if [ -n "$spills" ]; then
   status=1
 fi
 if [ -s "$scratch/sass" ]; then
-  idle=$(awk -F '\t' '$1 ~ /tensor_core/ && $10 !~ /^warp_rows_kernel/ && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
+  idle=$(awk -F '\t' '(($1 ~ /tensor_core/ && $10 !~ /^warp_rows_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
   if [ -n "$idle" ]; then
     printf 'gpu_static: no tensor-core instructions in:\n%s\n' "$idle" >&2
     status=1

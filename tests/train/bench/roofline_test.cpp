@@ -72,6 +72,11 @@ TEST_CASE("each kernel waits for the slower of arithmetic and memory, products a
   CHECK(seconds(product, "fp32") == doctest::Approx(1e-1));
   const Launch own{1'000'000, 500'000'000'000, false};  // no tensor cores
   CHECK(seconds(own, "bf16") == doctest::Approx(1e-1));
+  for (const char* precision : {"tf32", "bf16"}) {  // fp32 products by three tf32 ones each
+    const StepWork inverse = predict({{"inverse 3xTF32", "", own}}, rates, precision);
+    CHECK(inverse.seconds == doctest::Approx(6e-2));
+    CHECK(inverse.own_flops == doctest::Approx(1e12));
+  }
   const Launch copy{2'000'000'000'000, 1, true};
   CHECK(seconds(copy, "bf16") == doctest::Approx(2));
   const StepWork both = predict({{"", "", product}, {"", "", copy}}, rates, "bf16");

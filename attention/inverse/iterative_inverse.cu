@@ -1,0 +1,238 @@
+// The steps of the iterative inverse and their gradient in one launch each: a block owns a matrix
+// from the first step to the last. The mathematics, and the same as a chain of library products,
+// is in iterative_inverse_steps.hpp.
+//
+// Two matrices fit into a block's shared memory from sm_80 on (`first` and `second`, 140 of 163 KB
+// for 128 rows). A product's result is in registers, so it may replace its operands. Whatever else is
+// needed is read again from device memory, where a block's few matrices stay in the L2 cache:
+//   forward    M and V, twice a step; keeps the iterates alone;
+//   backward   M, V and the gradients; X, R and P are computed again, X and R are put aside.
+// A number that only its own thread needs again goes through device memory without a barrier.
+#include <cstdint>
+
+#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/square_product.hpp"
+#include "tensor/launch/cuda.hpp"
+
+namespace skytape::attention {
+namespace {
+
+using square::Into;
+using square::Layout;
+
+constexpr Op kNone = Op::none, kTransposed = Op::transpose;
+
+/// Of a launch; all [G, L, L] but for `later`.
+struct Steps {
+  const float *m, *start;
+  float* later;  // [steps, G, L, L]: the iterates after the start
+  std::int64_t count;
+  int size, steps;  // L
+
+  // Backward.
+  const float* dz;
+  float *dm, *dstart;  // dstart: gradient of the step's result, then of its V
+  float* aside;        // [G, 2, L, L]: X; R, then -dP R^T
+
+  __device__ std::int64_t elements() const { return std::int64_t{size} * size; }
+  __device__ const float* iterate(int t) const {
+    const std::int64_t matrix = blockIdx.x * elements();
+    return t == 0 ? start + matrix : later + (t - 1) * count * elements() + matrix;
+  }
+};
+
+/// A block's work on its matrix; `Product` multiplies.
+template <int kSize, class Product> struct Work {
+  const Steps& s;
+  float *first, *second;  // [kSize, kSize], shared
+  std::int64_t own;       // of the block's matrix
+
+  __device__ explicit Work(const Steps& steps)
+      : s(steps),
+        first(reinterpret_cast<float*>(cuda::dynamic_shared())),
+        second(first + square::Layout<kSize>::kEntries),
+        own(blockIdx.x * steps.elements()) {}
+
+  __device__ void load(const float* from, float* to) const {
+    square::load<kSize>(from, s.size, to);
+  }
+  template <Op kOpA, Op kOpB>
+  __device__ void multiply(const float* a, const float* b, const Into& into) const {
+    square::multiply<kOpA, kOpB, Product, kSize>(a, b, s.size, into);
+  }
+
+  __device__ void forward_step(int t) const;
+  __device__ void recompute(int t) const;
+  __device__ void backward_step(int t) const;
+};
+
+/// V is in `second`, before and after.
+template <int kSize, class Product>
+__device__ void Work<kSize, Product>::forward_step(int t) const {
+  float* const next = s.later + t * s.count * s.elements() + own;
+  load(s.m + own, first);
+  // X = M V   R = 15 I - 7 X + X X   P = 13 I - X R   next = V P / 4
+  multiply<kNone, kNone>(first, second, {.shared = first});
+  multiply<kNone, kNone>(first, first,
+                         {.shift = 15, .shared = second, .added = first, .factor = -7});
+  multiply<kNone, kNone>(first, second, {.scale = -1, .shift = 13, .shared = first});
+  load(s.iterate(t), second);
+  multiply<kNone, kNone>(second, first, {.scale = 0.25f, .shared = second, .memory = next});
+}
+
+/// X and R aside, P in `second`.
+template <int kSize, class Product> __device__ void Work<kSize, Product>::recompute(int t) const {
+  float *const x = s.aside + 2 * own, *const r = x + s.elements();
+  load(s.m + own, first);
+  load(s.iterate(t), second);
+  multiply<kNone, kNone>(first, second, {.shared = first, .memory = x});
+  multiply<kNone, kNone>(
+      first, first, {.shift = 15, .shared = second, .memory = r, .added = first, .factor = -7});
+  multiply<kNone, kNone>(first, second, {.scale = -1, .shift = 13, .shared = second});
+}
+
+/// inverse_step_backward's equations, in an order that two matrices in shared memory allow.
+template <int kSize, class Product>
+__device__ void Work<kSize, Product>::backward_step(int t) const {
+  const bool last = t == s.steps - 1;
+  const float* const x = s.aside + 2 * own;
+  float* const rest = s.aside + 2 * own + s.elements();  // R, then dX as far as it has come
+  float *const dv = s.dstart + own, *const dm = s.dm + own;
+  recompute(t);
+  load(last ? s.dz + own : dv, first);
+  // dV = dnext P^T / 4   dP = V^T dnext / 4
+  multiply<kNone, kTransposed>(first, second, {.scale = 0.25f, .memory = dv});
+  load(s.iterate(t), second);
+  multiply<kTransposed, kNone>(second, first, {.scale = 0.25f, .shared = second});
+  // dX = -dP R^T   dR = -X^T dP   dX += -7 dR + dR X^T + X^T dR
+  load(rest, first);
+  multiply<kNone, kTransposed>(second, first, {.scale = -1, .memory = rest});
+  load(x, first);
+  multiply<kTransposed, kNone>(first, second, {.scale = -1, .shared = second});
+  multiply<kNone, kTransposed>(second, first,
+                               {.memory = rest, .sum = rest, .added = second, .factor = -7});
+  multiply<kTransposed, kNone>(first, second, {.shared = first, .sum = rest});
+  // dM += dX V^T   dV += M^T dX
+  load(s.iterate(t), second);
+  multiply<kNone, kTransposed>(first, second, {.memory = dm, .sum = last ? nullptr : dm});
+  load(s.m + own, second);
+  multiply<kTransposed, kNone>(second, first, {.memory = dv, .sum = dv});
+  __syncthreads();  // the next step loads dV
+}
+
+template <int kSize, class Product> __global__ void __launch_bounds__(Layout<kSize>::kThreads)
+    forward_kernel(Steps s) {
+  const Work<kSize, Product> work(s);
+  work.load(s.start + work.own, work.second);
+#pragma unroll 1
+  for (int t = 0; t < s.steps; ++t) work.forward_step(t);
+}
+
+template <int kSize, class Product> __global__ void __launch_bounds__(Layout<kSize>::kThreads)
+    backward_kernel(Steps s) {
+  const Work<kSize, Product> work(s);
+#pragma unroll 1
+  for (int t = s.steps - 1; t >= 0; --t) work.backward_step(t);
+}
+
+template <int kSize>
+constexpr int kSharedBytes = 2 * Layout<kSize>::kEntries* static_cast<int>(sizeof(float));
+
+/// Largest matrices that a block takes; larger ones leave it no room for two of them.
+constexpr int kLargest = 128;
+
+/// Whether this device's blocks may have so much shared memory. Where launches are only counted,
+/// there is no device to ask: those that this is built for do.
+bool has_shared_memory(int bytes) {
+  if (GpuCount::active()) return true;
+  int device = 0, limit = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes <= limit;
+}
+
+/// Calls f.operator()<kSize>() for the smallest compiled size that holds the matrices.
+template <class F> void dispatch_size(std::int64_t size, const F& f) {
+  if (size <= 32) {
+    f.template operator()<32>();
+  } else if (size <= 64) {
+    f.template operator()<64>();
+  } else {
+    f.template operator()<kLargest>();
+  }
+}
+
+/// One block a matrix; it forms `products` products a step.
+template <int kSize, class Product>
+void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_t products) {
+  const std::int64_t size = s.size;
+  if (!GpuCount::active()) {
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    kSharedBytes<kSize>));
+  }
+  cuda::computes(products * s.steps * s.count * size * size * size);
+  cuda::launch(name, kernel, static_cast<unsigned>(s.count), Layout<kSize>::kThreads,
+               kSharedBytes<kSize>, s);
+}
+
+// The names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
+
+/// Calls f.operator()<kSize, Product>(): tensor cores wherever the device's products may use them.
+template <class F> void dispatch(const Steps& s, const F& f) {
+  dispatch_size(s.size, [&]<int kSize>() {
+    if (precision(Device::cuda) == Precision::fp32) {
+      f.template operator()<kSize, square::PlainProduct>();
+    } else {
+      f.template operator()<kSize, square::SplitProduct>();
+    }
+  });
+}
+
+Steps steps_of(const Tensor& m, const InverseTrace& trace) {
+  Steps s{};
+  s.m = m.data<float>();
+  s.start = trace.iterates.front().data<float>();
+  s.later = trace.together.data<float>();
+  s.count = m.size(0);
+  s.size = static_cast<int>(m.size(1));
+  s.steps = static_cast<int>(trace.together.size(0));
+  return s;
+}
+
+}  // namespace
+
+bool inverse_keeps_factors_on(Cuda, const Tensor& m) {
+  if (m.dtype() != DType::f32 || m.size(1) > kLargest) return true;
+  int bytes = 0;
+  dispatch_size(m.size(1), [&]<int kSize>() { bytes = kSharedBytes<kSize>; });
+  return !has_shared_memory(bytes);
+}
+
+void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
+  if (!trace.factors.empty()) return inverse_steps_batched(m, trace);
+  const Steps s = steps_of(m, trace);
+  dispatch(s, [&]<int kSize, class Product>() {
+    constexpr const char* kName =
+        Product::kOnTensorCores ? "iterative inverse 3xTF32" : "iterative inverse";
+    launch<kSize, Product>(kName, forward_kernel<kSize, Product>, s, 4);
+  });
+}
+
+void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
+                               Tensor& dm, Tensor& dstart) {
+  if (!trace.factors.empty()) return inverse_steps_backward_batched(m, trace, dz, dm, dstart);
+  const Tensor aside =
+      Tensor::empty({m.size(0), 2, m.size(1), m.size(1)}, DType::f32, Device::cuda);
+  Steps s = steps_of(m, trace);
+  s.dz = dz.data<float>();
+  s.dm = dm.data<float>();
+  s.dstart = dstart.data<float>();
+  s.aside = aside.data<float>();
+  dispatch(s, [&]<int kSize, class Product>() {
+    constexpr const char* kName = Product::kOnTensorCores ? "iterative inverse backward 3xTF32"
+                                                          : "iterative inverse backward";
+    launch<kSize, Product>(kName, backward_kernel<kSize, Product>, s, 11);
+  });
+}
+
+}  // namespace skytape::attention

@@ -1,0 +1,311 @@
+// The iterative inverse on a GPU, one block a matrix: as exact as the chain of library products.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/inverse/iterative_inverse.hpp"
+#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/scaled_inverse.hpp"
+#include "tensor/core/gpu_count.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/softmax.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+namespace {
+
+using attention::InverseConfig;
+using attention::InverseSaved;
+using attention::InverseTrace;
+
+constexpr Precision kPrecisions[] = {Precision::fp32, Precision::tf32, Precision::bf16};
+
+/// M, V_0 and dZ of some matrices; [G, L, L] of f32 on the CPU.
+struct Problem {
+  Tensor m, start, dz;
+};
+
+/// V_0 = M^T / the largest column sum.
+Problem problem_of(const std::vector<double>& m, std::int64_t count, std::int64_t size) {
+  std::vector<double> start(m.size());
+  for (std::int64_t g = 0; g < count; ++g) {
+    const std::int64_t first = g * size * size;
+    double largest = 0;
+    for (std::int64_t j = 0; j < size; ++j) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < size; ++i) sum += m[first + i * size + j];
+      largest = std::max(largest, sum);
+    }
+    for (std::int64_t e = 0; e < size * size; ++e) {
+      start[first + e] = m[first + e % size * size + e / size] / largest;
+    }
+  }
+  const Shape shape{count, size, size};
+  return {Tensor::from(m, shape, DType::f32, Device::cpu),
+          Tensor::from(start, shape, DType::f32, Device::cpu),
+          random_tensor(shape, DType::f32, Device::cpu, 8, -1, 1)};
+}
+
+/// Rows that are softmax weights, as Nystromformer inverts them.
+Problem softmax_problem(std::int64_t count, std::int64_t size) {
+  const Tensor m = tensor::softmax(random_tensor({count, size, size}));
+  return problem_of(m.to_vector(), count, size);
+}
+
+/// R K R, K a Gaussian kernel of points that lie close together, R 1 = (K 1)^(-1/2): Skyformer's
+/// matrices. Most eigenvalues are below what f32 can tell from zero.
+Problem kernel_problem(std::int64_t count, std::int64_t size) {
+  constexpr std::int64_t kWidth = 4;
+  const std::vector<double> x =
+      random_tensor({count, size, kWidth}, DType::f64, Device::cpu, 3, -0.7, 0.7).to_vector();
+  std::vector<double> m(count * size * size);
+  for (std::int64_t g = 0; g < count; ++g) {
+    std::vector<double> sums(size, 0.0);
+    const auto at = [&](std::int64_t i, std::int64_t j) -> double& {
+      return m[(g * size + i) * size + j];
+    };
+    for (std::int64_t i = 0; i < size; ++i) {
+      for (std::int64_t j = 0; j < size; ++j) {
+        double distance = 0;
+        for (std::int64_t d = 0; d < kWidth; ++d) {
+          const double step = x[(g * size + i) * kWidth + d] - x[(g * size + j) * kWidth + d];
+          distance += step * step;
+        }
+        at(i, j) = std::exp(-distance / 2);
+        sums[i] += at(i, j);
+      }
+    }
+    for (std::int64_t i = 0; i < size; ++i) {
+      for (std::int64_t j = 0; j < size; ++j) at(i, j) /= std::sqrt(sums[i] * sums[j]);
+    }
+  }
+  return problem_of(m, count, size);
+}
+
+struct Results {
+  Tensor z, dm, dstart;  // [G, L, L]
+};
+
+/// All steps and their gradients: a chain of products, or as the device does it.
+Results run(const Problem& p, std::int64_t steps, DType dtype, Device device, bool chain) {
+  const auto moved = [&](const Tensor& x) { return x.to(dtype).to(device); };
+  const Tensor m = moved(p.m), dz = moved(p.dz);
+  Results out{{}, empty_like(m), empty_like(m)};
+  InverseTrace trace = attention::empty_trace(moved(p.start), steps, chain);
+  on_device(device, [&](auto tag) {
+    if (chain) {
+      attention::inverse_steps_batched(m, trace);
+      attention::inverse_steps_backward_batched(m, trace, dz, out.dm, out.dstart);
+    } else {
+      attention::inverse_steps_on(tag, m, trace);
+      attention::inverse_steps_backward_on(tag, m, trace, dz, out.dm, out.dstart);
+    }
+  });
+  out.z = trace.iterates.back();
+  return out;
+}
+
+/// Largest difference over the largest entry; one row's converged gradients may all be zero.
+double error_of(const Tensor& a, const Tensor& exact) {
+  const std::vector<double> x = a.to_vector(), y = exact.to_vector();
+  double difference = 0, largest = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    if (!std::isfinite(x[i])) return std::numeric_limits<double>::infinity();
+    difference = std::max(difference, std::abs(x[i] - y[i]));
+    largest = std::max(largest, std::abs(y[i]));
+  }
+  return difference == 0 ? 0 : difference / largest;
+}
+
+/// At most three times the chain's error, and a few roundings.
+void check_rule(const Results& block, const Results& chain, const Results& exact) {
+  constexpr double kFloor = 1e-6;
+  CHECK(error_of(block.z, exact.z) <= 3 * error_of(chain.z, exact.z) + kFloor);
+  CHECK(error_of(block.dm, exact.dm) <= 3 * error_of(chain.dm, exact.dm) + kFloor);
+  CHECK(error_of(block.dstart, exact.dstart) <= 3 * error_of(chain.dstart, exact.dstart) + kFloor);
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  const auto word = [](double x) { return std::bit_cast<std::uint64_t>(x); };
+  const std::vector<double> x = a.to_vector(), y = b.to_vector();
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [&](double p, double q) { return word(p) == word(q); });
+}
+
+bool all_finite(const Tensor& x) {
+  const std::vector<double> values = x.to_vector();
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+}  // namespace
+
+TEST_CASE("an inverse in one launch errs as little as the chain of products") {
+  if (!cuda_or_skip()) return;
+  const auto check = [](const Problem& p, std::int64_t steps) {
+    CAPTURE(p.m.size(1));
+    const Results exact = run(p, steps, DType::f64, Device::cpu, true);
+    const Results chain = run(p, steps, DType::f32, Device::cuda, true);
+    for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+      CAPTURE(static_cast<int>(precision));
+      const PrecisionScope scope(Device::cuda, precision);
+      check_rule(run(p, steps, DType::f32, Device::cuda, false), chain, exact);
+    }
+  };
+  for (const std::int64_t size : {1, 2, 9, 31, 32, 33}) {
+    check(softmax_problem(3, size), 6);
+    check(kernel_problem(2, size), 6);
+  }
+  check(kernel_problem(2, 64), 3);
+  check(softmax_problem(1, 65), 1);
+  check(kernel_problem(1, 100), 1);
+  check(softmax_problem(1, 128), 1);
+}
+
+TEST_CASE("an inverse in one launch has the same bits each time, among whatever other matrices") {
+  if (!cuda_or_skip()) return;
+  const Problem p = kernel_problem(3, 17);
+  const Problem last{p.m.slice(2, 3), p.start.slice(2, 3), p.dz.slice(2, 3)};
+  for (const Precision precision : kPrecisions) {
+    const PrecisionScope scope(Device::cuda, precision);
+    const Results one = run(p, 6, DType::f32, Device::cuda, false);
+    const Results two = run(p, 6, DType::f32, Device::cuda, false);
+    const Results alone = run(last, 6, DType::f32, Device::cuda, false);
+    CHECK(same_bits(one.z, two.z));
+    CHECK(same_bits(one.dm, two.dm));
+    CHECK(same_bits(one.dstart, two.dstart));
+    CHECK(same_bits(one.z[2], alone.z[0]));
+    CHECK(same_bits(one.dm[2], alone.dm[0]));
+    CHECK(same_bits(one.dstart[2], alone.dstart[0]));
+  }
+}
+
+TEST_CASE("tf32 and bf16 compute the same inverse, and fp32 another one of the same exactness") {
+  if (!cuda_or_skip()) return;
+  const Problem p = softmax_problem(2, 20);
+  const auto at = [&](Precision precision) {
+    const PrecisionScope scope(Device::cuda, precision);
+    return run(p, 3, DType::f32, Device::cuda, false).z;
+  };
+  CHECK(same_bits(at(Precision::tf32), at(Precision::bf16)));
+  CHECK_FALSE(same_bits(at(Precision::tf32), at(Precision::fp32)));
+}
+
+TEST_CASE("a matrix that is not finite spoils its own inverse alone, as in the chain") {
+  if (!cuda_or_skip()) return;
+  constexpr std::int64_t kSize = 11, kEntries = kSize * kSize;
+  const Problem good = softmax_problem(4, kSize);
+  const auto spoilt = [&](double value) {
+    std::vector<double> m = good.m.to_vector();
+    m[kEntries + 5] = value;                                // of matrix 1
+    std::fill_n(m.begin() + 2 * kEntries, kEntries, 1e30);  // overflows
+    return Tensor::from(m, good.m.shape(), DType::f32, Device::cpu);
+  };
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    const Problem p{spoilt(value), good.start, good.dz};
+    const Results chain = run(p, 3, DType::f32, Device::cuda, true);
+    for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+      const PrecisionScope scope(Device::cuda, precision);
+      const Results block = run(p, 3, DType::f32, Device::cuda, false);
+      const Results clean = run(good, 3, DType::f32, Device::cuda, false);
+      for (std::int64_t g = 0; g < 4; ++g) {
+        CAPTURE(g);
+        CHECK(all_finite(block.z[g]) == (g != 1 && g != 2));
+        CHECK(all_finite(block.z[g]) == all_finite(chain.z[g]));
+        CHECK(all_finite(block.dm[g]) == all_finite(chain.dm[g]));
+        CHECK(all_finite(block.dstart[g]) == all_finite(chain.dstart[g]));
+      }
+      CHECK(same_bits(block.z[3], clean.z[3]));
+      CHECK(same_bits(block.dm[3], clean.dm[3]));
+    }
+  }
+}
+
+TEST_CASE("the scaled inverse and its gradients on a GPU are those of the CPU in f64") {
+  if (!cuda_or_skip()) return;
+  const Tensor points = kernel_problem(2, 21).m.to(DType::f64).reshape({1, 2, 21, 21});
+  const Tensor m = tensor::affine(points, 1, 0.01);  // positive row sums
+  const Tensor p = random_tensor({1, 2, 21, 5}), dt = random_tensor({1, 2, 21, 5});
+  const auto result = [&](DType dtype, Device device, const char* start) {
+    InverseConfig config;
+    config.start = start;
+    attention::ScaledInverseSaved saved;
+    const auto moved = [&](const Tensor& x) { return x.to(dtype).to(device); };
+    const Tensor t = attention::scaled_inverse_times(moved(m), moved(p), config, saved);
+    CHECK(saved.inverse.trace.factors.empty() == (device == Device::cuda));
+    return std::pair(t, attention::scaled_inverse_backward(saved, moved(dt)));
+  };
+  for (const char* start : {"official", "per_matrix"}) {
+    const auto [t, d] = result(DType::f64, Device::cpu, start);
+    for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+      const auto [t32, d32] = [&] {
+        const PrecisionScope inverse(Device::cuda, precision);
+        return result(DType::f32, Device::cuda, start);
+      }();
+      // Products around the inverse have operands of tf32's 11 bits.
+      const double limit = precision == Precision::fp32 ? 2e-4 : 2e-2;
+      CHECK(error_of(t32, t) < limit);
+      CHECK(error_of(d32.dm, d.dm) < limit);
+      CHECK(error_of(d32.dp, d.dp) < limit);
+    }
+  }
+}
+
+TEST_CASE("f32 matrices of up to 128 rows are inverted in one launch, others by products") {
+  if (!kHaveCuda) return;
+  constexpr std::int64_t kCount = 64, kSteps = 6;
+  const GpuCount count;
+  const auto kernels_of = [&](std::int64_t size, DType dtype, Precision precision) {
+    const PrecisionScope scope(Device::cuda, precision);
+    const Tensor m = Tensor::empty({kCount, size, size}, dtype, Device::cuda);
+    InverseSaved saved;
+    const std::size_t before = count.kernels().size();
+    (void)attention::inverse_backward(saved, attention::inverse_forward(m, {}, saved));
+    return std::vector<GpuKernel>(count.kernels().begin() + static_cast<std::ptrdiff_t>(before),
+                                  count.kernels().end());
+  };
+  const auto with = [](const std::vector<GpuKernel>& kernels, const std::string& text) {
+    return std::count_if(kernels.begin(), kernels.end(), [&](const GpuKernel& k) {
+      return k.name.find(text) != std::string::npos;
+    });
+  };
+  for (const Precision precision : kPrecisions) {
+    const std::string name =
+        precision == Precision::fp32 ? "iterative inverse" : "iterative inverse 3xTF32";
+    for (const std::int64_t size : {1, 33, 128}) {
+      CAPTURE(size);
+      const std::vector<GpuKernel> kernels = kernels_of(size, DType::f32, precision);
+      CHECK(kernels.size() < 25);
+      CHECK(with(kernels, "product") == 0);
+      REQUIRE(with(kernels, "iterative inverse") == 2);
+      const auto forward = std::find_if(kernels.begin(), kernels.end(),
+                                        [&](const GpuKernel& k) { return k.name == name; });
+      REQUIRE((forward != kernels.end()));
+      const std::int64_t matrices = 4 * kCount * size * size;  // bytes
+      CHECK(forward->work.bytes == (2 + kSteps) * matrices);   // M, V_0 … V_6
+      CHECK(forward->work.multiply_adds == 4 * kSteps * kCount * size * size * size);
+      CHECK_FALSE(forward->work.product);
+      const auto backward = std::find_if(forward + 1, kernels.end(), [](const GpuKernel& k) {
+        return k.name.find("iterative inverse backward") == 0;
+      });
+      REQUIRE((backward != kernels.end()));
+      CHECK(backward->name.ends_with("3xTF32") == (precision != Precision::fp32));
+      // M, V_0 … V_5 and the last, dZ, dM, dV_0 and what is put aside
+      CHECK(backward->work.bytes == (2 + kSteps + 3 + 2) * matrices);
+      CHECK(backward->work.multiply_adds == 11 * kSteps * kCount * size * size * size);
+    }
+    CHECK(with(kernels_of(129, DType::f32, precision), "iterative inverse") == 0);
+    CHECK(with(kernels_of(129, DType::f32, precision), "product") == 72);
+    CHECK(with(kernels_of(16, DType::f64, precision), "product") == 72);
+  }
+}
+
+}  // namespace skytape::test
