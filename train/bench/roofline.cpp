@@ -165,7 +165,8 @@ Table roofline_table(const RooflineOptions& options) {
            r.bf16_tflops, " TFLOP/s in bf16 (measured), ", r.product_tflops("tf32"),
            " in tf32 (half of bf16), ", r.fp32_tflops,
            " in fp32 (data sheet). Tiled attention, blocks of at least 16 rows and fused kernel "
-           "products run on tensor cores as products do at tf32 and bf16, other own kernels in fp32; "
+           "products run on tensor cores as products do at tf32 and bf16, other own kernels in "
+           "fp32; "
            "the iterative inverse then takes three tf32 products for each of its fp32 ones."),
       kHaveCuda
           ? "GFLOP, GB, kernels and shares: at bf16, of the kernels, products and copies that this "
