@@ -108,6 +108,8 @@ TEST_CASE("fused kernel products lose at most three times what the matrix as one
       const std::vector<Tensor> exact = products(kernel, o);
       for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
         const PrecisionScope scope(Device::cuda, precision);
+        // As for tiled attention: where one entry is all there is, either error is a single draw.
+        const double floor = precision == Precision::fp32 ? 2e-6 : 1e-5;
         const std::vector<Tensor> got = products(kernel, on_cuda);
         const std::vector<Tensor> plain = whole_products(kernel, on_cuda);
         for (std::size_t i = 0; i < exact.size(); ++i) {
@@ -115,7 +117,7 @@ TEST_CASE("fused kernel products lose at most three times what the matrix as one
                ", precision ", static_cast<int>(precision), kernel == Kernel::gaussian);
           REQUIRE(got[i].shape() == exact[i].shape());
           const std::vector<double> truth = exact[i].to_vector();
-          const double allowed = 3 * relative_error(plain[i].to_vector(), truth) + 2e-6;
+          const double allowed = 3 * relative_error(plain[i].to_vector(), truth) + floor;
           CHECK(relative_error(got[i].to_vector(), truth) <= allowed);
         }
       }
