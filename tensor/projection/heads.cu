@@ -88,7 +88,8 @@ template <class T> __device__ void load(const HeadsPlan& plan, const Arrays<T>& 
   }
 }
 
-template <class T> __global__ void __launch_bounds__(kThreads)
+// Two blocks of f32 on a multiprocessor: for three, two registers would have to spill.
+template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 2 : 1)
     project_kernel(HeadsPlan plan, Arrays<T> in, std::int64_t tasks) {
   auto& tile = cuda::shared<Operands<T>>();
   const int right = threadIdx.x % kAcross, down = threadIdx.x / kAcross * kOwnRows;
