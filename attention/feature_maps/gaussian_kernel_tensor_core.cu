@@ -265,8 +265,12 @@ __device__ void finish(const Place& at, const Tile<Core, kD>& own, const Sizes& 
   if constexpr (kValues) store(at, totals.values, values + first * s.factor, count, s.factor);
 }
 
+/// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it spills
+/// registers of wide rows for a second one.
+template <int kD, int kP> inline constexpr int kResident = kD + kP > 64 ? 1 : 0;
+
 template <Precision kPrecision, int kD, int kP, Form kForm>
-__global__ void __launch_bounds__(kThreads) form_kernel(Sizes s, Arrays in) {
+__global__ void __launch_bounds__(kThreads, kResident<kD, kP>) form_kernel(Sizes s, Arrays in) {
   using Memory = Shared<TensorCore<kPrecision>, kD, kP>;
   constexpr bool kGradient = has_gradient(kForm);
   auto& shared = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
