@@ -230,7 +230,9 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kT
 }
 
 /// dq: own rows are queries.
-template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kThreads)
+// Four blocks of narrow heads on a multiprocessor: for a fifth, the compiler would spill registers.
+template <Precision kPrecision, int kWidth>
+__global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
     query_gradient_kernel(TiledPlan plan, Arrays<float> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = cuda::shared<Shared<P>>();
