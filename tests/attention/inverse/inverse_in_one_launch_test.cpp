@@ -298,7 +298,7 @@ TEST_CASE("f32 matrices of up to 128 rows are inverted in one launch, others by 
       REQUIRE(with(kernels, "iterative inverse") == 2);
       const auto forward = std::find_if(kernels.begin(), kernels.end(),
                                         [&](const GpuKernel& k) { return k.name == name; });
-      REQUIRE((forward != kernels.end()));
+      REQUIRE(kernels.end() - forward > 0);
       const std::int64_t matrices = 4 * kCount * size * size;  // bytes
       CHECK(forward->work.bytes == (2 + kSteps) * matrices);   // M, V_0 … V_6
       CHECK(forward->work.multiply_adds == 4 * kSteps * kCount * size * size * size);
@@ -306,7 +306,7 @@ TEST_CASE("f32 matrices of up to 128 rows are inverted in one launch, others by 
       const auto backward = std::find_if(forward + 1, kernels.end(), [](const GpuKernel& k) {
         return k.name.find("iterative inverse backward") == 0;
       });
-      REQUIRE((backward != kernels.end()));
+      REQUIRE(kernels.end() - backward > 0);
       CHECK(backward->name.ends_with("3xTF32") == (precision != Precision::fp32));
       // M, V_0 … V_5 and the last, dZ, dM, dV_0 and what is put aside
       CHECK(backward->work.bytes == (2 + kSteps + 3 + 2) * matrices);
