@@ -64,6 +64,8 @@ awk -F '\t' -v OFS='\t' '
       bytes = name == "forward_kernel" ? size * (3 * rows + square + tile) : size * (4 * rows + 2 * square + 3 * tile)
       return 256
     }
+    if (file ~ /layer_norm_backward.cu$/) return args ~ /^double/ ? 256 : 512
+    if (name ~ /^(project|tensor_core)_kernel$/) return 256
     if (file ~ /iterative_inverse.cu$/) {
       size = args + 0; bytes = 2 * 4 * size * (size + 9)
       return 2 * size
