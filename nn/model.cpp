@@ -197,7 +197,8 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
     store_.pack(dtype, device, seed);
     return;
   }
-  pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length);
+  pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length,
+                                 config.columns);
   std::int64_t features = config.width;
   if (config.towers == 2) {
     pair_ = std::make_unique<PairFeatures>(store_, config.width, config.pair_cosine);

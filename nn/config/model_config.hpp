@@ -19,8 +19,9 @@ enum class Positions { learned, sinusoidal, rotary, none };
 /// `nominal`: the sum over the nominal length, as in the papers' code, where a short sequence gives
 /// a short vector. `mean` and `max`: over the real tokens. `first`: the encoding of the first
 /// position. `cls`: the same, a learned token being put there. `attention`: the mean over the real
-/// tokens weighted by exp(x.w / sqrt E) with a learned w.
-enum class Pooling { nominal, mean, first, cls, max, attention };
+/// tokens weighted by exp(x.w / sqrt E) with a learned w. `pyramid`: of pictures, by residual stages of
+/// convolutions that halve them.
+enum class Pooling { nominal, mean, first, cls, max, attention, pyramid };
 
 /// Where layer norms stand: before attention and MLP and behind the last layer, or behind every
 /// residual sum and the embedding, as in BERT.

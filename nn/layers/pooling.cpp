@@ -45,11 +45,16 @@ Var attention_over_tokens(Var x, const Tensor& mask, Var query) {
 
 }  // namespace
 
-Pool::Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length)
+Pool::Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length,
+           std::int64_t columns)
     : pooling_(pooling), nominal_length_(static_cast<double>(nominal_length)) {
   // Zeros: it starts as the mean.
   if (pooling == Pooling::attention) {
     query_ = &store.add("model.pooling.query", {width, 1}, constant_init(0));
+  }
+  if (pooling == Pooling::pyramid) {
+    ENSURE(columns > 0, "pooling: pyramid halves pictures, but the tokens are no pixels");
+    pyramid_.emplace(store, "model.pooling", width, nominal_length, columns);
   }
 }
 
@@ -66,8 +71,10 @@ Var Pool::operator()(Var x, const Tensor& mask) const {
       return max_of_tokens(x, mask);
     case Pooling::attention:
       return attention_over_tokens(x, mask, x.tape().parameter(*query_));
+    case Pooling::pyramid:
+      return (*pyramid_)(x);
   }
-  throw Error("pooling: none of nominal, mean, first, cls, max, attention");
+  throw Error("pooling: none of nominal, mean, first, cls, max, attention, pyramid");
 }
 
 }  // namespace skytape::nn

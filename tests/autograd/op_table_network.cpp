@@ -4,6 +4,8 @@
 #include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
 #include "nn/layers/pair_features.hpp"
+#include "nn/pyramid/instance_norm.hpp"
+#include "nn/pyramid/unfold.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -93,6 +95,10 @@ Rows network_rows() {
   const auto convolve = [](const nn::Window& window) -> Function {
     return [=](Tape&, Vars v) { return nn::depthwise_convolution(v[0], v[1], window); };
   };
+  const auto windows = [](const nn::Windows& of) -> Function {
+    return [=](Tape&, Vars v) { return nn::unfold(v[0], of); };
+  };
+  const Function instances = [](Tape&, Vars v) { return nn::instance_norm(v[0], v[1], v[2]); };
   const auto centre = [](Tape& t, Vars v) {
     return nn::centred(
         v[0], t.constant(beside(v[0], Tensor::from(std::vector<double>{1, 2, 3, 4, 5, 10}, {6},
@@ -206,6 +212,28 @@ Rows network_rows() {
        {{"centred: expected x [B, E] and a mean [E + 1]",
          [](Tape& t) {
            return nn::centred(zeros(t, {2, 5}), zeros(t, {5}));
+         }}}},
+      {"unfold",
+       {{"odd", {normal({2, 15, 3}, 211)}, windows({5, 3, 1})},
+        {"every second place", {normal({2, 28, 3}, 212)}, windows({7, 3, 2})},
+        {"one place", {normal({2, 20, 5}, 213)}, windows({4, 1, 2})},
+        {"windows larger than the picture", {normal({1, 6, 2}, 214)}, windows({3, 7, 1})},
+        {"empty", {normal({0, 6, 2}, 215)}, windows({3, 3, 2})}},
+       {{"unfold: expected an odd side and a stride of at least 1, got 2 and 1",
+         [](Tape& t) {
+           return nn::unfold(zeros(t, {1, 6, 2}), {3, 2, 1});
+         }},
+        {"unfold: expected x [B, N, E] with rows of 4 places",
+         [](Tape& t) {
+           return nn::unfold(zeros(t, {1, 6, 2}), {4, 3, 1});
+         }}}},
+      {"instance_norm",
+       {{"odd", {normal({2, 7, 3}, 216), normal({3}, 217), normal({3}, 218)}, instances},
+        {"one picture", {normal({1, 523, 2}, 219), normal({2}, 220), normal({2}, 221)}, instances},
+        {"empty", {normal({0, 5, 4}, 222), normal({4}, 223), normal({4}, 224)}, instances}},
+       {{"instance_norm: expected x [B, N, E] with places, weight and bias [E]",
+         [](Tape& t) {
+           return nn::instance_norm(zeros(t, {2, 4, 3}), zeros(t, {4}), zeros(t, {3}));
          }}}},
       {"depthwise_convolution",
        {{"odd", {normal({2, 7, 3}, 193), normal({5, 3}, 194)}, convolve({5})},

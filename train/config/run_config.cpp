@@ -342,6 +342,11 @@ void check_together(const RunConfig& c) {
         "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
         c.task->name));
   }
+  if (m.pooling == nn::Pooling::pyramid && m.columns == 0) {
+    throw UsageError(fmt::format(
+        "pooling: pyramid halves pictures, but the tokens of {} are no pixels; expected another",
+        c.task->name));
+  }
   if (m.patch > 0 && m.patch % 2 == 0) {
     throw UsageError(
         fmt::format("patch: expected an odd number of pixels, or 0 for none, got {}", m.patch));

@@ -34,11 +34,11 @@ Tensor numbers(const Shape& shape, std::uint64_t seed) {
 /// The first `n` positions of x, padded ones zero.
 Var masked(Var x, const Tensor& mask) { return mask_rows(narrow(x, 1, 0, mask.size(1)), mask); }
 
-/// A pooling of its own store, whose query, if any, is no longer zero.
+/// A pooling of texts of its own store, whose query, if any, is no longer zero.
 struct Pooled {
   ParameterStore store;
   nn::Pool pool;
-  explicit Pooled(Pooling pooling) : pool(store, pooling, kWidth, kNominal) {
+  explicit Pooled(Pooling pooling) : pool(store, pooling, kWidth, kNominal, 0) {
     store.pack(DType::f64, Device::cpu, 1);
     if (Parameter* query = store.find("model.pooling.query")) {
       query->value.copy_from(numbers({kWidth, 1}, 9));
@@ -144,7 +144,7 @@ TEST_CASE("every pooling passes gradcheck, its query included") {
 
 TEST_CASE("attention pooling starts as the mean over the tokens") {
   ParameterStore store;
-  const nn::Pool pool(store, Pooling::attention, kWidth, kNominal);
+  const nn::Pool pool(store, Pooling::attention, kWidth, kNominal, 0);
   store.pack(DType::f64, Device::cpu, 1);
   const Tensor x = numbers({2, 6, kWidth}, 7), mask = mask_of({4, 6}, 6);
   Tape tape(Tape::Mode::eval);

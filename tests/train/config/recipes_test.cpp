@@ -326,6 +326,10 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
   says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
   says(refusal({{"patch", "5", "--set"}}), "patch: the tokens of listops are no pixels");
+  const Choice pyramid = {"pooling", "pyramid", "--set"};
+  says(refusal({pyramid}),
+       "pooling: pyramid halves pictures, but the tokens of listops are no pixels");
+  CHECK(refusal({pyramid}, "softmax", "image").empty());
   says(refusal({{"patch", "4", "--set"}}, "softmax", "image"), "patch: expected an odd number");
   const Choice no_patch = {"patch", "0", "--set"}, no_conv = {"conv_width", "0", "--set"};
   says(refusal({no_conv, cls}, "softmax", "image"), "patch: pooling=cls");
