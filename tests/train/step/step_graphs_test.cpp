@@ -208,11 +208,13 @@ TEST_CASE("steps of every pooling and kind of positions replay as well") {
                                                    {Pooling::first, Positions::sinusoidal},
                                                    {Pooling::cls, Positions::none},
                                                    {Pooling::max, Positions::rotary},
-                                                   {Pooling::attention, Positions::learned}};
+                                                   {Pooling::attention, Positions::learned},
+                                                   {Pooling::pyramid, Positions::learned}};
   for (const auto& [pooling, positions] : options) {
     CAPTURE(static_cast<int>(pooling));
     nn::ModelConfig config = small_model("skyformer", few_features("skyformer"));
     config.pooling = pooling;
+    config.columns = pooling == Pooling::pyramid ? 8 : 0;
     config.positions = positions;
     config.label_smoothing = 0.1;
     Training direct(config, Device::cuda, false), replayed(config, Device::cuda, true);
