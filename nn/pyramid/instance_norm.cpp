@@ -40,9 +40,9 @@ Var instance_norm(Var x, Var weight, Var bias) {
                   if (g.needs(2)) g.add(2, over_examples(dy));
                   if (g.needs(1)) g.add(1, over_examples(multiply(dy, h)));
                   if (!g.needs(0)) return;
-                  const Tensor along = multiply(dy, wv);  // [B, N, E]: G
-                  const Tensor level = mean_of_places(along),
-                               slope = mean_of_places(multiply(along, h));
+                  const Tensor along = multiply(dy, wv);                    // [B, N, E]: G
+                  const Tensor level = mean_of_places(along);               // [B, 1, E]
+                  const Tensor slope = mean_of_places(multiply(along, h));  // [B, 1, E]
                   g.add(0, multiply(subtract(subtract(along, level), multiply(h, slope)), inverse));
                 });
 }

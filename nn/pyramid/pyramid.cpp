@@ -18,10 +18,9 @@ Pyramid::Pyramid(ParameterStore& store, const std::string& name, std::int64_t wi
     for (const std::int64_t stride : {2, 1}) {
       const std::string block = name + ".block_" + std::to_string(blocks_.size());
       Block next{convolution(store, block + ".conv1", 3, stride),
-                 convolution(store, block + ".conv2", 3, 1),
-                 {}};
-      if (stride > 1) next.shortcut.push_back(convolution(store, block + ".shortcut", 1, stride));
-      blocks_.push_back(std::move(next));
+                 convolution(store, block + ".conv2", 3, 1), std::nullopt};
+      if (stride > 1) next.shortcut = convolution(store, block + ".shortcut", 1, stride);
+      blocks_.push_back(next);
     }
     longest = (longest + 1) / 2;
   } while (longest >= kPyramidTop);
@@ -56,7 +55,7 @@ Var Pyramid::operator()(Var x) const {
     const std::int64_t next = Windows{columns, 3, block.first.stride}.along(columns);
     const Var inner = relu(apply(block.first, x, columns));  // [B, M, E]
     const Var mixed = apply(block.second, inner, next);      // [B, M, E]
-    const Var kept = block.shortcut.empty() ? x : apply(block.shortcut.front(), x, columns);
+    const Var kept = block.shortcut ? apply(*block.shortcut, x, columns) : x;
     x = relu(kept + mixed);
     columns = next;
   }

@@ -6,10 +6,11 @@
 // with norms over channels instead, or in front of the convolutions, such stages did not leave chance
 // on Pathfinder (train/results/tasks-cpu.md).
 //
-// Letters: B batch, N positions of this batch, E width.
+// Letters: B batch, N positions of this batch, M places of a halved picture, E width.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class Pyramid {
   };
   struct Block {
     Convolution first, second;
-    std::vector<Convolution> shortcut;  // none: the identity
+    std::optional<Convolution> shortcut;  // none: the identity
   };
 
   [[nodiscard]] Convolution convolution(ParameterStore& store, const std::string& name,
