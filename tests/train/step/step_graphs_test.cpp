@@ -204,12 +204,10 @@ TEST_CASE("steps of every pooling and kind of positions replay as well") {
   if (!test::cuda_or_skip()) return;
   using nn::Pooling;
   using nn::Positions;
-  const std::pair<Pooling, Positions> options[] = {{Pooling::mean, Positions::rotary},
-                                                   {Pooling::first, Positions::sinusoidal},
-                                                   {Pooling::cls, Positions::none},
-                                                   {Pooling::max, Positions::rotary},
-                                                   {Pooling::attention, Positions::learned},
-                                                   {Pooling::pyramid, Positions::learned}};
+  const std::pair<Pooling, Positions> options[] = {
+      {Pooling::mean, Positions::rotary},       {Pooling::first, Positions::sinusoidal},
+      {Pooling::cls, Positions::none},          {Pooling::max, Positions::rotary},
+      {Pooling::attention, Positions::learned}, {Pooling::pyramid, Positions::learned}};
   for (const auto& [pooling, positions] : options) {
     CAPTURE(static_cast<int>(pooling));
     nn::ModelConfig config = small_model("skyformer", few_features("skyformer"));
