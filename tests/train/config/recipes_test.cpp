@@ -408,8 +408,8 @@ TEST_CASE("a task's row of a recipe replaces the row of every task, and a key co
       CHECK((twice == keys.end() ? "" : *twice) == "");
     }
   }
-  CHECK(recipe("skytape", "listops", "softmax")["pooling"] == "first");
-  CHECK(recipe("skytape", "pathfinder", "softmax")["pooling"] == "nominal");
+  CHECK(recipe("skytape", "listops", "softmax")["conv_width"] == "15");
+  CHECK(recipe("skytape", "pathfinder", "softmax")["conv_width"] == "0");
 }
 
 TEST_CASE("a configuration of before a key reads as the value it had then") {
