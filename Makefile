@@ -247,7 +247,7 @@ FUZZ_SECONDS ?= 60
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(OWN_DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
-	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
+	@train/scripts/tidy.sh $(filter-out -mstore-max=%,$(ALL_CXXFLAGS))
 FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS),*.cu) $(wildcard tests/cuda_simulator/*.h)
 readme: all ## write the generated tables of the pages
 	train/scripts/readme.sh
