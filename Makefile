@@ -51,7 +51,7 @@ OPTIMISE_release := -O3 -DNDEBUG
 OPTIMISE_debug   := -O0 -g
 OPTIMISE_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(if $(filter 1,$(PORTABLE)),-march=x86-64-v3,-march=native -mprefer-vector-width=512))
-# g++ 12 stores {1, 1, 1, 1, 1, 1, 0, 0} as eight ones where it writes constants by registers of 512 bits
+# g++ 12 stored a constant array of twelve ones and two zeros by registers of 512 bits as fourteen ones
 # (tests/tour/04_method.cpp saw it, on a CPU that -march=native tunes for znver3).
 TARGET   += $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 # -Wno-restrict: g++ 12 warns about its own std::string operator+ (GCC bug 105651).
