@@ -1,10 +1,11 @@
 // From the encodings of a picture's pixels to one vector, by convolutions on ever smaller pictures.
 //
-// A mean over pixels hears nothing of two dots that a curve joins: what tells is where things lie to
-// one another, over the whole picture. A stage mixes neighbours and halves both sides, so that after
-// a few every place has seen all of it. Its sums are normed over the picture (instance_norm.hpp);
-// with norms over channels instead, or in front of the convolutions, such stages did not leave chance
-// on Pathfinder (train/results/tasks-cpu.md).
+// A mean over pixels hears nothing of two dots that a curve joins: what tells is where things lie
+// to one another, over the whole picture. A stage mixes neighbours and halves both sides, so that
+// after a few every place has seen all of it. Its sums are normed over the picture
+// (instance_norm.hpp); with norms over channels instead, or in front of the convolutions, such
+// stages had not left chance on Pathfinder after 600 to 900 steps, when these had
+// (train/results/tasks-cpu.md).
 //
 // Letters: B batch, N positions of this batch, M places of a halved picture, E width.
 #pragma once
