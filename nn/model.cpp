@@ -173,6 +173,8 @@ EmbeddingConfig embedding_config(const ModelConfig& config) {
   e.width = config.width;
   e.positions = config.positions;
   e.both_ends = config.both_ends;
+  e.token_types = config.token_types;
+  e.separator = config.separator;
   e.ngrams = config.ngrams;
   e.ngram_rows = config.ngram_rows;
   e.patch = config.patch;

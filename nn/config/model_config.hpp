@@ -51,7 +51,9 @@ struct ModelConfig {
   std::int64_t columns = 0;    // tokens in a row of a picture, whose convolution is as high as wide
   double rotary_base = 10000;  // of rotary positions alone
   bool both_ends = false;      // positions are also counted from the last token
-  int ngrams = 0;              // tokens of the longest n-gram with a vector; 0: none
+  bool token_types = false;    // a trained vector of the text of a pair that a token is of
+  std::int32_t separator = -1;  // id behind the first text of a pair; -1: texts are single
+  int ngrams = 0;               // tokens of the longest n-gram with a vector; 0: none
   std::int64_t ngram_rows = 1;  // of the table that the n-grams share
   std::int64_t patch = 0;     // pixels of the square's side that each sees as numbers, odd; 0: none
   bool pair_cosine = false;   // two towers: the head also reads the cosine of both encodings

@@ -6,7 +6,10 @@
 
 namespace skytape::nn {
 Embedding::Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config)
-    : longest_ngram_(config.ngrams), patch_side_(config.patch), columns_(config.columns) {
+    : longest_ngram_(config.ngrams),
+      separator_(config.separator),
+      patch_side_(config.patch),
+      columns_(config.columns) {
   const Initialiser start = normal_init(kEmbeddingDeviation);
   const Initialiser high = normal_init(5 * kEmbeddingDeviation);
   const Shape by_place = {config.nominal_length, config.width};
@@ -18,6 +21,9 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
   }
   if (config.both_ends) {
     from_end = &store.add(name + ".end_position_embeddings.weight", by_place, start);
+  }
+  if (config.token_types) {
+    types = &store.add(name + ".token_type_embeddings.weight", {2, config.width}, start);
   }
   if (config.patch > 0) {
     const std::int64_t pixels = config.patch * config.patch;  // T
@@ -39,6 +45,9 @@ Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) con
   }
   if (positions != nullptr) x = x + narrow(tape.parameter(*positions), 0, 0, n);  // [N, E]
   if (from_end != nullptr) x = x + embedding(tape.parameter(*from_end), to_last_token(mask));
+  if (types != nullptr) {
+    x = x + embedding(tape.parameter(*types), token_types(ids, separator_));
+  }
   if (patches != nullptr) {
     const Tensor greys = patch_greys(ids, columns_, patch_side_, tokens->value.dtype());
     const Var map = matmul(tape.parameter(*waves_), tape.parameter(*patches));  // [T, E]

@@ -21,22 +21,25 @@ struct EmbeddingConfig {
   std::int64_t width = 64;             // E
   Positions positions = Positions::learned;
   bool both_ends = false;       // positions are also counted from the last token
+  bool token_types = false;     // of pairs in one sequence: which text a token is of
+  std::int32_t separator = -1;  // id behind the first text of a pair; -1: texts are single
   int ngrams = 0;               // tokens of the longest n-gram; 0: none
   std::int64_t ngram_rows = 1;  // S
   std::int64_t patch = 0;       // side of the square of pixels that each sees; 0: none
   std::int64_t columns = 0;     // pixels in a row of a picture
 };
 
-/// A trained vector of the token, of its position, of its distance to the last token and of the
-/// n-grams that end there, as configured; they start as N(0, 0.02²), as in the papers' code, and
-/// n-grams five times as high: they say most, and Adam's first steps, which are as large as the
-/// rate, would otherwise wipe out what tells them apart. The padding id 0 has an ordinary trainable
-/// vector. With `patch`, a linear map of the greys around a pixel is added (patches.hpp), as high. It
-/// has a constant, because a layer norm takes the length of a vector away.
+/// A trained vector of the token, of its position, of its distance to the last token, of the text of
+/// a pair that it is of and of the n-grams that end there, as configured; they start as N(0, 0.02²),
+/// as in the papers' code, and n-grams five times as high: they say most, and Adam's first steps,
+/// which are as large as the rate, would otherwise wipe out what tells them apart. The padding id 0
+/// has an ordinary trainable vector. With `patch`, a linear map of the greys around a pixel is added
+/// (patches.hpp), as high. It has a constant, because a layer norm takes the length of a vector away.
 struct Embedding {
   Parameter* tokens;               // [V, E]
   Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
   Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
+  Parameter* types = nullptr;      // [2, E], trained; nullptr: not added
   Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
   Parameter* patches = nullptr;  // [T, E], of the greys around a pixel, trained; nullptr: not added
   Parameter* constant = nullptr;  // [E], trained, where there are patches
@@ -47,6 +50,7 @@ struct Embedding {
 
  private:
   int longest_ngram_;
+  std::int32_t separator_;
   std::int64_t patch_side_, columns_;
   Parameter* waves_ = nullptr;  // [T, T], never trained; where there are patches
 };

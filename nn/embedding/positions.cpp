@@ -53,6 +53,14 @@ Tensor to_last_token(const Tensor& mask) {
   return out;
 }
 
+Tensor token_types(const Tensor& ids, std::int32_t separator) {
+  ENSURE(ids.rank() == 2 && ids.dtype() == DType::i32, "token_types: expected ids i32[B, N], got ",
+         ids);
+  Tensor out = Tensor::empty(ids.shape(), DType::i32, ids.device());
+  on_device(ids.device(), [&](auto tag) { token_types_on(tag, ids, separator, out); });
+  return out;
+}
+
 Var rotary(Var x, const Tensor& angles) {
   require_same_kind("rotary", {&x.value(), &angles});
   ENSURE(x.shape().rank() == 4 && x.size(3) % 2 == 0 && angles.rank() == 2 &&

@@ -1,4 +1,5 @@
-// Where a token stands: what is added to its embedding, or how its queries and keys are turned.
+// Where a token stands: what is added to its embedding, or how its queries and keys are turned; and
+// in which text of a pair.
 //
 // Letters: B batch, H heads, N positions of this batch, D head width, E width.
 #pragma once
@@ -28,5 +29,10 @@ inline constexpr double kEmbeddingDeviation = 0.02;
 /// How many places before its sequence's last token each position stands; 0 there and behind it.
 /// mask: [B, N], 1 = token, 0 = padding -> i32[B, N].
 [[nodiscard]] Tensor to_last_token(const Tensor& mask);
+
+/// BERT's token types of pairs in one sequence (Devlin et al. 2019, sec. 3): 0 up to the first
+/// `separator` of a row, which is the end of the first text, and 1 behind it; 0 where there is none.
+/// ids: i32[B, N] -> i32[B, N].
+[[nodiscard]] Tensor token_types(const Tensor& ids, std::int32_t separator);
 
 }  // namespace skytape::nn

@@ -1,4 +1,5 @@
-// Turns pairs of entries of every row by the angles of its position; counts positions from the end.
+// Turns pairs of entries of every row by the angles of its position; counts positions from the end;
+// tells the two texts of a pair apart.
 #include "nn/embedding/positions_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -42,6 +43,25 @@ template <class T> struct ToLastToken {
   }
 };
 
+struct TokenTypes {
+  const std::int32_t* ids;  // [B, N]
+  std::int32_t* out;        // [B, N]
+  std::int64_t n;
+  std::int32_t separator;
+
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const std::int32_t* const id = ids + row * n;
+    std::int32_t* const to = out + row * n;
+    const std::int32_t end = separator;
+    const auto places = static_cast<std::int32_t>(n);
+    // The first separator has most places left, itself included; a row without one has none.
+    const std::int32_t left = team.max(n, [=](std::int64_t i) {
+      return id[i] == end ? places - static_cast<std::int32_t>(i) : 0;
+    });
+    team.each(n, [=](std::int64_t i) { to[i] = left > 0 && i > places - left ? 1 : 0; });
+  }
+};
+
 }  // namespace
 
 void turn_on(Backend, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y) {
@@ -57,6 +77,11 @@ void to_last_token_on(Backend, const Tensor& mask, Tensor& out) {
     rows(mask.size(0), mask.size(1),
          ToLastToken<T>{mask.data<T>(), out.data<std::int32_t>(), mask.size(1)});
   });
+}
+
+void token_types_on(Backend, const Tensor& ids, std::int32_t separator, Tensor& out) {
+  rows(ids.size(0), ids.size(1),
+       TokenTypes{ids.data<std::int32_t>(), out.data<std::int32_t>(), ids.size(1), separator});
 }
 
 }  // namespace skytape::nn

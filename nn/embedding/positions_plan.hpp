@@ -1,4 +1,4 @@
-// The two builds of the kernel that turns rows (positions.kernel.cpp).
+// The two builds of the kernels about places (positions.kernel.cpp).
 #pragma once
 
 #include "tensor/core/tensor.hpp"
@@ -15,5 +15,9 @@ void turn_on(Cuda, const Tensor& x, const Tensor& angles, Turn direction, Tensor
 /// i32[B, N].
 void to_last_token_on(Cpu, const Tensor& mask, Tensor& out);
 void to_last_token_on(Cuda, const Tensor& mask, Tensor& out);
+
+/// out[b, i] = 1 behind the first `separator` of row b, else 0. ids, out: i32[B, N].
+void token_types_on(Cpu, const Tensor& ids, std::int32_t separator, Tensor& out);
+void token_types_on(Cuda, const Tensor& ids, std::int32_t separator, Tensor& out);
 
 }  // namespace skytape::nn

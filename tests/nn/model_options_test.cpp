@@ -124,12 +124,14 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "every method trains beside a convolution, with n-grams and positions counted from both ends") {
+    "every method trains beside a convolution, with n-grams, types and positions from both ends") {
   for (const attention::Spec& spec : attention::registry()) {
     CAPTURE(spec.name);
     nn::ModelConfig config = small_config(spec, Pooling::mean, Positions::learned);
     config.conv_width = 5;
     config.both_ends = true;
+    config.token_types = true;
+    config.separator = 8;  // the second token of the first sequence
     config.ngrams = 3;
     config.ngram_rows = 40;
     nn::Model model(config, DType::f64, Device::cpu, 3);
@@ -140,7 +142,8 @@ TEST_CASE(
     tape.backward(sum_all(square(logits)));
     for (const char* name :
          {"model.transformer_0.conv.weight", "model.embeddings.end_position_embeddings.weight",
-          "model.embeddings.ngram_embeddings.weight"}) {
+          "model.embeddings.ngram_embeddings.weight",
+          "model.embeddings.token_type_embeddings.weight"}) {
       CAPTURE(name);
       const Tensor& gradient = model.parameters().find(name)->grad;
       CHECK(tensor::sum_all(tensor::multiply(gradient, gradient)).item() > 0);

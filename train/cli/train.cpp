@@ -134,9 +134,10 @@ bool init_has_mask_token(const TrainFlags& flags, const RunConfig& config, const
 }
 
 /// Keys that decide an encoder's tensors.
-constexpr const char* kEncoderKeys[] = {
-    "layers",    "width",     "ff_width", "heads",  "head_width", "norm",       "norm_epsilon",
-    "positions", "both_ends", "patch",    "ngrams", "ngram_rows", "conv_width", "max_length"};
+constexpr const char* kEncoderKeys[] = {"layers",     "width",       "ff_width",     "heads",
+                                        "head_width", "norm",        "norm_epsilon", "positions",
+                                        "both_ends",  "token_types", "patch",        "ngrams",
+                                        "ngram_rows", "conv_width",  "max_length"};
 
 /// Adds what the run of --init had of these keys where it is not what this run would have, and the
 /// user says nothing. `method` may have another value in its place, as in a recipe.

@@ -255,6 +255,28 @@ bool is_of_pairs(const Json& provenance) {
   return provenance.is_object() && provenance.value("pairs", false);
 }
 
+/// The id that stands behind the first text of a pair in one sequence; -1: texts are single, or their
+/// tokens have none.
+std::int32_t separator_id(const RunConfig& c) {
+  if (!c.pairs) return -1;
+  const std::int32_t token = c.vocabulary == nullptr ? '\t' : c.vocabulary->end_of_text();
+  return token < 0 ? -1 : token + c.task->token_offset;
+}
+
+/// UsageError if the user wants the two texts of a pair told apart, and there is nothing to tell.
+void check_token_types(const RunConfig& c) {
+  const Setting* const said = Values(c.settings).find("token_types");
+  if (said == nullptr || said->value != "1" || said->origin != "--set" || separator_id(c) >= 0) {
+    return;
+  }
+  throw UsageError(
+      c.pairs ? fmt::format("token_types: nothing stands between two texts of {}; expected 0",
+                            c.vocabulary->kind())
+              : fmt::format("token_types: the examples of {} are no pairs of texts in one "
+                            "sequence; expected 0",
+                            c.task->name));
+}
+
 /// The id that stands for a hidden token.
 std::int64_t hidden_id(const RunConfig& c) {
   return c.vocabulary == nullptr ? data::mask_id(*c.task) : c.vocabulary->mask_id();
@@ -425,6 +447,8 @@ void fill_model(RunConfig& c, const Values& values) {
   m.rotary_base = values.real("rotary_base");
   m.conv_width = values.integer("conv_width");
   m.both_ends = values.flag("both_ends");
+  m.token_types = values.flag("token_types");
+  m.separator = separator_id(c);
   m.patch = values.integer("patch");
   m.pair_cosine = values.flag("pair_cosine");
   m.residual_scale = values.real("residual_scale");
@@ -577,8 +601,9 @@ RunConfig with_mask_token(RunConfig config) {
 
 RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
   config.pairs = is_of_pairs(provenance);
-  if (!data::has_vocabulary(provenance)) return config;
-  config.vocabulary = data::vocabulary_in(provenance);
+  if (data::has_vocabulary(provenance)) config.vocabulary = data::vocabulary_in(provenance);
+  check_token_types(config);
+  if (config.vocabulary == nullptr && !config.pairs) return config;
   const bool first = config.model.objective == nn::Objective::predict_masked;
   fill(config);
   return first ? pretraining_of(config) : config;

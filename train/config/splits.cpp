@@ -74,6 +74,7 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
           {"towers", model.towers},
           {"positions", setting("positions")},
           {"both_ends", model.both_ends},
+          {"token_types", model.token_types},
           {"patch", model.patch},
           {"ngrams", model.ngrams},
           {"pair_cosine", model.pair_cosine},

@@ -41,17 +41,19 @@ Tensor token_rows(const Encoder& encoder, const Tensor& table, bool cls) {
   return rows;
 }
 
-/// -> [nominal length, E].
-Tensor position_rows(const Encoder& encoder, std::int64_t nominal_length) {
+/// -> [nominal length, E]. `with_type`: the first type's row is added.
+Tensor position_rows(const Encoder& encoder, std::int64_t nominal_length, bool with_type) {
   const Tensor& table = value_of(encoder, kPositions);
-  const Tensor first_type = value_of(encoder, kTypes).slice(0, 1);  // [1, E]
   const std::int64_t first = encoder.facts.first_position();
   const std::int64_t count = std::min(encoder.facts.longest(), nominal_length);
+  const Tensor own = table.slice(first, first + count);
   Tensor rows = Tensor::zeros({nominal_length, table.size(1)}, table.dtype(), table.device());
   Tensor place = rows.slice(0, count);
-  place.copy_from(tensor::add(table.slice(first, first + count), first_type));
+  place.copy_from(with_type ? tensor::add(own, value_of(encoder, kTypes).slice(0, 1)) : own);
   return rows;
 }
+
+constexpr std::int64_t kTypesOfPairs = 2;  // rows that a run's table has
 
 }  // namespace
 
@@ -67,6 +69,7 @@ Json settings_of(const EncoderFacts& facts) {
           {"norm_epsilon", setting(model.norm_epsilon)},
           {"positions", setting("learned")},
           {"both_ends", setting(0)},
+          {"token_types", setting(model.types >= kTypesOfPairs ? 1 : 0)},
           {"ngrams", setting(0)},
           {"conv_width", setting(0)},
           {"max_length", setting(facts.longest())}};
@@ -81,18 +84,25 @@ Json tokens_of(const Encoder& encoder) {
   return config;
 }
 
-std::vector<NamedTensor> tensors_of(const Encoder& encoder, bool cls, std::int64_t nominal_length) {
+std::vector<NamedTensor> tensors_of(const Encoder& encoder, const nn::ModelConfig& model) {
+  const bool cls = model.pooling == nn::Pooling::cls;
   std::vector<NamedTensor> tensors;
   for (const Parameter& p : encoder.model->parameters().parameters()) {
     if (p.name == kTokens) {
       tensors.emplace_back(p.name, token_rows(encoder, p.value, cls));
     } else if (p.name == kPositions) {
-      tensors.emplace_back(p.name, position_rows(encoder, nominal_length));
+      tensors.emplace_back(p.name,
+                           position_rows(encoder, model.nominal_length, !model.token_types));
     } else if (p.name != kTypes) {
       tensors.emplace_back(p.name, p.value);
-    } else if (p.value.size(0) > 1) {  // for the reader's eyes: no model of ours has them
-      tensors.emplace_back("model.embeddings.token_type_embeddings.other_rows",
-                           p.value.slice(1, p.value.size(0)));
+    } else {
+      // The other rows are for the reader's eyes: the model has no use for them.
+      const std::int64_t rows = p.value.size(0), used = model.token_types ? kTypesOfPairs : 1;
+      if (model.token_types && rows >= used) tensors.emplace_back(p.name, p.value.slice(0, used));
+      if (rows > used) {
+        tensors.emplace_back("model.embeddings.token_type_embeddings.other_rows",
+                             p.value.slice(used, rows));
+      }
     }
   }
   for (const auto& [name, tensor] : encoder.head) {

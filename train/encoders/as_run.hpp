@@ -1,19 +1,21 @@
 // A pre-trained encoder as weights that a run starts from: nn::Model with Norm::post.
 //
 // A run counts ids from 1, as 0 pads, and has a row for hidden tokens behind the vocabulary, and
-// perhaps one for the token of pooling=cls; its positions begin at 0, and it knows one type of
-// tokens. So rows of the tables move:
+// perhaps one for the token of pooling=cls; its positions begin at 0. So rows of the tables move:
 //
 //   tokens      padding's, all, [MASK]'s, and [CLS]'s where the model has a row for it
 //   scores      of hidden tokens, where the file has the head that predicts them: as tokens
-//   positions   from the first one of a text on, plus the first type's row, which all tokens share;
-//               zeros behind the encoder's last one, which only padding reads
+//   positions   from the first one of a text on; zeros behind the encoder's last one, which only
+//               padding reads
+//   types       of tokens: the first two, of the two texts of a pair. A run without token_types
+//               has the first one's row in all positions instead
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "data/files/json.hpp"
+#include "nn/config/model_config.hpp"
 #include "train/encoders/encoder.hpp"
 #include "train/formats/safetensors.hpp"
 
@@ -25,9 +27,8 @@ namespace skytape::train {
 /// What load_init() reads of a run's config.json: which tokens the rows stand for.
 [[nodiscard]] data::Json tokens_of(const Encoder& encoder);
 
-/// The encoder's tensors, by the names in nn::Model, for a model of so many positions. `cls`: with
-/// a row for the token of pooling=cls.
-[[nodiscard]] std::vector<NamedTensor> tensors_of(const Encoder& encoder, bool cls,
-                                                  std::int64_t nominal_length);
+/// The encoder's tensors, by the names in nn::Model, as a model so configured has them.
+[[nodiscard]] std::vector<NamedTensor> tensors_of(const Encoder& encoder,
+                                                  const nn::ModelConfig& model);
 
 }  // namespace skytape::train

@@ -35,9 +35,11 @@ bool computed(const std::string& name) {
          name == "masked_head.grey";
 }
 /// Positions are told in several ways, and not every method takes each: another way starts fresh.
-bool of_positions(const std::string& name) {
+/// So do the two texts of a pair, which most encoders have not met.
+bool of_places(const std::string& name) {
   return name == "model.embeddings.position_embeddings.weight" ||
-         name == "model.embeddings.end_position_embeddings.weight";
+         name == "model.embeddings.end_position_embeddings.weight" ||
+         name == "model.embeddings.token_type_embeddings.weight";
 }
 bool of_training(const std::string& name) {
   return name.starts_with("optimizer.") || name.starts_with("train.");
@@ -143,7 +145,7 @@ Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
         cls ? ", as pooling=cls puts one in front" : ""));
   }
   const nn::BertConfig& facts = encoder.facts.model;
-  return {{{}, tensors_of(encoder, cls, nominal)},
+  return {{{}, tensors_of(encoder, model.config())},
           tokens_of(encoder),
           fmt::format("{}, {} layers, width {}", to_string(encoder.facts.kind), facts.layers,
                       facts.width),
@@ -250,7 +252,7 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model, const
     if (computed(p.name)) continue;
     const Tensor* const source = taken(p.name) ? weights.find(p.name) : nullptr;
     const bool optional = !of_encoder(p.name) || of_method(p.name) || !p.trainable ||
-                          of_positions(p.name) || p.name.starts_with("model.pooling.");
+                          of_places(p.name) || p.name.starts_with("model.pooling.");
     if (source == nullptr || (source->shape() != p.shape && of_method(p.name))) {
       if (!optional) {
         throw DataError(fmt::format("--init {}: no tensor {}", file.string(), p.name));

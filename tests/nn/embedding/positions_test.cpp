@@ -85,3 +85,17 @@ TEST_CASE("places before the last token are counted from the mask, padding has n
   }
   CHECK_THROWS_AS((void)nn::to_last_token(Tensor::zeros({3}, DType::f32, Device::cpu)), Error);
 }
+
+TEST_CASE(
+    "behind the first separator tokens are of the second text, without one all of the first") {
+  const std::vector<std::int32_t> ids = {
+      3, 9, 4, 5,  //
+      9, 9, 4, 0,  // what is behind the first one is the second text's
+      3, 4, 5, 0,  //
+      3, 4, 5, 9};
+  const Tensor rows = Tensor::from(ids, {4, 4}, DType::i32, Device::cpu);
+  CHECK(nn::token_types(rows, 9).to_vector() ==
+        std::vector<double>{0, 0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(nn::token_types(rows, -1).to_vector() == std::vector<double>(16, 0));
+  CHECK_THROWS_AS((void)nn::token_types(rows.slice(0, 1).reshape({4}), 9), Error);
+}

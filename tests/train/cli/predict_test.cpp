@@ -233,6 +233,34 @@ TEST_CASE("a model of pairs is asked about pairs, with the end of a text between
   CHECK(contains(labelled.err, "accuracy 50.00 %: 1 of 2 examples"));
   const auto json = shop.folder.write("rows.jsonl", R"({"text": "green nasty\tnasty"})");
   CHECK(shop.predict(json.string()).out == "ham\n");
+  // Without places or n-grams the types of the tokens are what tells the classes apart.
+  const auto train_unordered = [&](const char* types) {
+    return shop.finish({"train",       "--task",
+                        "tsv",         "--data",
+                        shop.data,     "--out",
+                        shop.run,      "--force",
+                        "--attention", "softmax",
+                        "--steps",     "100",
+                        "--batch",     "8",
+                        "--device",    "cpu",
+                        "--threads",   "1",
+                        "--set",       "max_length=32",
+                        "--set",       "width=8",
+                        "--set",       "ff_width=8",
+                        "--set",       "heads=2",
+                        "--set",       "lr=0.03",
+                        "--set",       "dropout=0",
+                        "--set",       "positions=none",
+                        "--set",       "pooling=mean",
+                        "--set",       "conv_width=0",
+                        "--set",       "eval_every=50",
+                        "--set",       types});
+  };
+  CHECK(contains(train_unordered("token_types=0").out, "test accuracy 50.00 %"));
+  const Finished typed = train_unordered("token_types=1");
+  CAPTURE(typed.err);
+  CHECK(contains(typed.out, "test accuracy 100.00 %"));
+  CHECK(lines_of(shop.predict_rows(pairs[0] + "\n" + pairs[1] + "\n").out) == Lines{"spam", "ham"});
   for (const char* row : {"green nasty\n", "green\t\n", "\tgreen\n"}) {
     CAPTURE(row);
     const Finished alone = shop.predict_rows(row);

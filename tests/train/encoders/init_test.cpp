@@ -136,6 +136,38 @@ TEST_CASE("before training a run's model encodes as the encoder that it starts f
   }
 }
 
+TEST_CASE("the two texts of a pair have the encoder's token types") {
+  if (!here_or_skip()) return;
+  const Encoder encoder = load_encoder(kEncoders / "bert", {DType::f64});
+  std::vector<EncoderText> pair = {read_text(encoder, "the river", "text", 24)};
+  const auto first = std::ssize(pair[0].ids);  // [CLS] the river [SEP]
+  const std::vector<std::int32_t> second = read_text(encoder, "a mill", "text", 24).ids;
+  pair[0].ids.insert(pair[0].ids.end(), second.begin() + 1, second.end());
+  const auto width = std::ssize(pair[0].ids);
+  nn::BertInput theirs = pad_texts(encoder, pair, 0, 1, width);
+  for (std::int64_t i = first; i < width; ++i) theirs.types.data<std::int32_t>()[i] = 1;
+
+  nn::ModelConfig config = model_like(encoder.facts);
+  config.token_types = true;
+  config.separator = encoder.vocabulary->end_of_text() + 1;
+  nn::Model model(config, DType::f64, Device::cpu, 3);
+  CHECK(says(load_init(kEncoders / "bert", model, config_like(encoder, 24)),
+             "fresh: seq_classifer; not used of it: "));
+  Tape tape(Tape::Mode::eval);
+  const Tensor want = encoder.model->encode(tape, theirs, {}).value();
+  const Tensor got = model.encode(tape, input_of(pair, width), 0, {}).value();
+  const auto distance = [](const Tensor& a, const Tensor& b) {
+    const std::vector<double> x = a.to_vector(), y = b.to_vector();
+    double most = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) most = std::max(most, std::abs(x[i] - y[i]));
+    return most;
+  };
+  CHECK(distance(got, want) < 1e-10);
+  theirs.types = Tensor::zeros(theirs.types.shape(), DType::i32, Device::cpu);
+  const Tensor single = encoder.model->encode(tape, theirs, {}).value();
+  CHECK(distance(got, single) > 1e-3);
+}
+
 TEST_CASE("rows of an encoder's tables come to stand where a run's ids and places look for them") {
   if (!here_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "roberta", {DType::f64});
@@ -281,8 +313,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
   REQUIRE(pretrained.code == 0);
   CHECK(says(pretrained.err, "bert, 2 layers, width 24"));
   CHECK(says(pretrained.err,
-             "fresh: model.transformer_*.mha.attn.E, masked_head; not used of it: "
-             "model.embeddings.token_type_embeddings.other_rows\n"));
+             "fresh: model.transformer_*.mha.attn.E, masked_head; not used of it: nothing\n"));
   const Json config = data::parse_json(read_file(folder.path() / "further/config.json"));
   CHECK(config.at("model").at("norm") == "post");
   CHECK(config.at("model").at("layer_norm_epsilon") == 1e-12);
