@@ -177,6 +177,7 @@ EmbeddingConfig embedding_config(const ModelConfig& config) {
   e.separator = config.separator;
   e.ngrams = config.ngrams;
   e.ngram_rows = config.ngram_rows;
+  e.ngram_deviation = config.ngram_deviation;
   e.patch = config.patch;
   e.columns = config.columns;
   return e;

@@ -52,9 +52,10 @@ struct ModelConfig {
   double rotary_base = 10000;  // of rotary positions alone
   bool both_ends = false;      // positions are also counted from the last token
   bool token_types = false;    // a trained vector of the text of a pair that a token is of
-  std::int32_t separator = -1;  // id behind the first text of a pair; -1: texts are single
-  int ngrams = 0;               // tokens of the longest n-gram with a vector; 0: none
-  std::int64_t ngram_rows = 1;  // of the table that the n-grams share
+  std::int32_t separator = -1;        // id behind the first text of a pair; -1: texts are single
+  int ngrams = 0;                     // tokens of the longest n-gram with a vector; 0: none
+  std::int64_t ngram_rows = 1;        // of the table that the n-grams share
+  double ngram_deviation = 5 * 0.02;  // of its first values
   std::int64_t patch = 0;     // pixels of the square's side that each sees as numbers, odd; 0: none
   bool pair_cosine = false;   // two towers: the head also reads the cosine of both encodings
   double residual_scale = 1;  // of the first values of what layers add to their input; 0: nothing

@@ -32,7 +32,8 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
     waves_ = &store.add(name + ".patch_waves", {pixels, pixels}, patch_waves(), false);
   }
   if (config.ngrams > 0) {
-    ngrams = &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width}, high);
+    ngrams = &store.add(name + ".ngram_embeddings.weight", {config.ngram_rows, config.width},
+                        normal_init(config.ngram_deviation));
   }
 }
 

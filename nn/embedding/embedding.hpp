@@ -25,15 +25,16 @@ struct EmbeddingConfig {
   std::int32_t separator = -1;  // id behind the first text of a pair; -1: texts are single
   int ngrams = 0;               // tokens of the longest n-gram; 0: none
   std::int64_t ngram_rows = 1;  // S
-  std::int64_t patch = 0;       // side of the square of pixels that each sees; 0: none
-  std::int64_t columns = 0;     // pixels in a row of a picture
+  double ngram_deviation = 5 * kEmbeddingDeviation;
+  std::int64_t patch = 0;    // side of the square of pixels that each sees; 0: none
+  std::int64_t columns = 0;  // pixels in a row of a picture
 };
 
 /// A trained vector of the token, of its position, of its distance to the last token, of the text of
 /// a pair that it is of and of the n-grams that end there, as configured; they start as N(0, 0.02²),
-/// as in the papers' code, and n-grams five times as high: they say most, and Adam's first steps,
-/// which are as large as the rate, would otherwise wipe out what tells them apart. The padding id 0
-/// has an ordinary trainable vector. With `patch`, a linear map of the greys around a pixel is added
+/// as in the papers' code, and n-grams five times as high, or as configured: they say most, and
+/// Adam's first steps, which are as large as the rate, would otherwise wipe out what tells them apart.
+/// The padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the greys around a pixel is added
 /// (patches.hpp), as high. It has a constant, because a layer norm takes the length of a vector away.
 struct Embedding {
   Parameter* tokens;               // [V, E]

@@ -13,11 +13,10 @@ namespace {
 
 constexpr double kDecay = 0.9;  // of the mean: it follows encodings that training moves
 
-/// Of the rows of u and v, [B, E] -> [B, 1]; 0 where one of them is zero.
-Var cosine(Var u, Var v) {
+/// Rows brought to length 1, [B, E]; 0 stays 0.
+Var unit_rows(Var x) {
   constexpr double kTiny = 1e-12;  // added under the root
-  const auto dot = [](Var x, Var y) { return sum(x * y, 1, true); };
-  return dot(u, v) / sqrt(affine(dot(u, u) * dot(v, v), 1, kTiny));
+  return x / sqrt(affine(sum(x * x, 1, true), 1, kTiny));
 }
 
 }  // namespace
@@ -43,16 +42,21 @@ Var centred(Var x, Var mean) {
 
 PairFeatures::PairFeatures(ParameterStore& store, std::int64_t width, bool cosine) : width_(width) {
   if (cosine) {
-    mean_ = &store.add_average("seq_classifer.pair_mean", {width + 1}, constant_init(0), kDecay);
+    mean_ = &store.add_average("seq_classifer.pair_centre", {width + 1}, constant_init(0), kDecay);
   }
 }
 
 Var PairFeatures::operator()(Var a, Var b) const {
-  std::vector<Var> parts = {a, b, a * b, a - b};
+  if (mean_ != nullptr) {
+    const Var mean = a.tape().parameter(*mean_);
+    a = unit_rows(centred(a, mean));
+    b = unit_rows(centred(b, mean));
+  }
+  const Var product = a * b;
+  std::vector<Var> parts = {a, b, product, a - b};
   if (mean_ != nullptr) {
     constexpr double kScale = 4;  // cosines of unlike texts lie within 0.2 of 0
-    const Var mean = a.tape().parameter(*mean_);
-    parts.push_back(affine(cosine(centred(a, mean), centred(b, mean)), kScale));
+    parts.push_back(affine(sum(product, 1, true), kScale));
   }
   return concat(parts, 1);
 }

@@ -15,10 +15,10 @@ namespace skytape::nn {
 /// a gradient would. x: [B, E], mean: [E + 1] -> [B, E].
 [[nodiscard]] Var centred(Var x, Var mean);
 
-/// a, b, a * b and a - b, as the Long Range Arena joins two encodings; with `cosine` also
-/// 4 cos(a - c, b - c), where c is the running mean of all encodings in training. Mean encodings of
-/// long texts have nearly one direction, so that what tells two of them apart is small in the four
-/// parts; from their common centre they point apart at once.
+/// a, b, a * b and a - b, as the Long Range Arena joins two encodings. With `cosine` these are of
+/// unit vectors u along a - c and v along b - c, where c is the running mean of all encodings in
+/// training, and 4 u.v joins them. Mean encodings of long texts have nearly one direction: what tells
+/// two of them apart is small beside it, and drowns the cosine as well if they stay as they are.
 class PairFeatures {
  public:
   PairFeatures(ParameterStore& store, std::int64_t width, bool cosine);

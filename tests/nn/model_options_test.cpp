@@ -154,6 +154,22 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("vectors of n-grams start as high as the configuration says") {
+  for (const double deviation : {0.1, 1.0}) {
+    nn::ModelConfig config =
+        small_config(attention::find("vmean"), Pooling::mean, Positions::learned);
+    config.ngrams = 3;
+    config.ngram_rows = 4000;
+    config.ngram_deviation = deviation;
+    nn::Model model(config, DType::f64, Device::cpu, 3);
+    const Tensor& table =
+        model.parameters().find("model.embeddings.ngram_embeddings.weight")->value;
+    const double squares = tensor::sum_all(tensor::multiply(table, table)).item();
+    const double found = std::sqrt(squares / static_cast<double>(table.numel()));
+    CHECK(found == doctest::Approx(deviation).epsilon(0.02));
+  }
+}
+
 TEST_CASE("models with their norms behind the sums pass gradcheck, whatever the epsilon") {
   for (const char* method : {"softmax", "skyformer", "linformer", "nystrom"}) {
     for (const bool predicts : {false, true}) {

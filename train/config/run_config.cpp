@@ -454,6 +454,7 @@ void fill_model(RunConfig& c, const Values& values) {
   m.residual_scale = values.real("residual_scale");
   m.ngrams = static_cast<int>(values.integer("ngrams"));
   m.ngram_rows = values.integer("ngram_rows");
+  m.ngram_deviation = values.real("ngram_deviation");
   m.label_smoothing = values.real("label_smoothing");
 
   // The method itself judges its options; the model that counts is built later.
@@ -555,8 +556,9 @@ RunConfig resolve(const Choices& choices) {
     if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
       throw UsageError("rotary_base has no effect on this run: positions is not rotary");
     }
-    if (choice.key == "ngram_rows" && config.model.ngrams == 0) {
-      throw UsageError("ngram_rows has no effect on this run: ngrams is 0");
+    const bool of_ngrams = choice.key != "ngrams" && choice.key.starts_with("ngram_");
+    if (of_ngrams && config.model.ngrams == 0) {
+      throw UsageError(fmt::format("{} has no effect on this run: ngrams is 0", choice.key));
     }
     const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
                                 choice.key.starts_with("mask_");

@@ -23,7 +23,7 @@ double cosine_of(const std::vector<double>& a, const std::vector<double>& b,
   const nn::PairFeatures pair(store, std::ssize(a), true);
   store.pack(DType::f64, Device::cpu, 1);
   sum.push_back(number);
-  Tensor& mean = store.find("seq_classifer.pair_mean")->value;
+  Tensor& mean = store.find("seq_classifer.pair_centre")->value;
   mean.copy_from(Tensor::from(sum, {std::ssize(sum)}, DType::f64, Device::cpu));
   Tape tape(Tape::Mode::eval);
   return pair(tape.input(row(a)), tape.input(row(b))).value().to_vector().back();
@@ -43,7 +43,7 @@ TEST_CASE("without the cosine there are four parts and no mean") {
   ParameterStore store;
   const nn::PairFeatures pair(store, 2, false);
   store.pack(DType::f64, Device::cpu, 1);
-  CHECK(store.find("seq_classifer.pair_mean") == nullptr);
+  CHECK(store.find("seq_classifer.pair_centre") == nullptr);
   CHECK(pair.size() == 8);
   Tape tape(Tape::Mode::eval);
   CHECK(pair(tape.input(row({2, 3})), tape.input(row({5, 7}))).value().to_vector() ==
@@ -54,7 +54,7 @@ TEST_CASE("the features of pairs pass gradcheck, and no gradient is infinite") {
   ParameterStore store;
   const nn::PairFeatures pair(store, 3, true);
   store.pack(DType::f64, Device::cpu, 1);
-  Tensor& mean = store.find("seq_classifer.pair_mean")->value;
+  Tensor& mean = store.find("seq_classifer.pair_centre")->value;
   mean.copy_from(Tensor::from(std::vector<double>{3, -2, 1, 10}, {4}, DType::f64, Device::cpu));
   const auto inputs = [](std::uint64_t seed) {
     return tensor::normal({4, 3}, Random{seed, {}}, DType::f64, Device::cpu);
@@ -83,7 +83,7 @@ TEST_CASE("the mean follows the encodings of every step, whatever the loss") {
     store.update_averages();
     store.zero_gradients();
   }
-  const std::vector<double> mean = store.find("seq_classifer.pair_mean")->value.to_vector();
+  const std::vector<double> mean = store.find("seq_classifer.pair_centre")->value.to_vector();
   CHECK(mean[0] / mean[2] == doctest::Approx(2));  // (1 + 3 + 0 + 4) / 4
   CHECK(mean[1] / mean[2] == doctest::Approx(4));
   CHECK(mean[2] == doctest::Approx(4 * (1 - 0.81)));

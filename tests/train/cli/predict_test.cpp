@@ -252,7 +252,7 @@ TEST_CASE("a model of pairs is asked about pairs, with the end of a text between
                         "--set",       "dropout=0",
                         "--set",       "positions=none",
                         "--set",       "pooling=mean",
-                        "--set",       "conv_width=0",
+                        "--set",       "ngrams=0",
                         "--set",       "eval_every=50",
                         "--set",       types});
   };
