@@ -10,8 +10,10 @@
 #include "train/cli/cli.hpp"
 #include "train/config/memory_estimate.hpp"
 #include "train/config/resume.hpp"
+#include "train/loop/budget.hpp"
 #include "train/loop/phases.hpp"
 #include "train/loop/seeds.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/ranks/ranks.hpp"
 #include "train/runs/init.hpp"
@@ -22,7 +24,7 @@ namespace {
 
 struct TrainFlags {
   RunFlags run;
-  std::string out, init;
+  std::string out, init, budget;
   bool resume = false, force = false, print_config = false, check_finite = false, no_graph = false;
   std::int64_t seeds = 1, stop_after = 0, log_every = 50;
   std::string reduce = "auto";
@@ -176,6 +178,33 @@ void take_encoder_of(const TrainFlags& flags, const fs::path& out, Choices& choi
   ranks.together([&] { take_encoder_of(data::parse_json(text), choices); });
 }
 
+/// Adds the steps that --budget leaves time for. A run that goes on has its own.
+void fit_budget(const TrainFlags& flags, const fs::path& out, Choices& choices,
+                const Ranks& ranks) {
+  if (flags.budget.empty()) return;
+  ranks.together([&] {
+    const double seconds = parse_duration("--budget", flags.budget);
+    if (!ranks.alone()) {
+      throw UsageError("train: --budget times one process; under mpirun expected --steps");
+    }
+    const bool says_steps = std::any_of(choices.values.begin(), choices.values.end(),
+                                        [](const Choice& c) { return c.key == "steps"; });
+    if (says_steps) throw UsageError("train: --budget chooses the steps; expected no --steps");
+    if (flags.resume && fs::exists(out / "config.json")) return;
+    if (resolve(choices).pretraining.steps > 0) {
+      throw UsageError(
+          "train: --budget is for one phase, pretrain_steps makes two; expected pretrain, then "
+          "train --init with --budget");
+    }
+    const BudgetedSteps found = steps_within(seconds, choices);
+    choices.values.push_back({"steps", std::to_string(found.steps), "--budget"});
+    Progress().line(
+        fmt::format("--budget {}: {} steps, which take {} at the rate measured here, "
+                    "evaluations not counted",
+                    flags.budget, grouped(found.steps), duration_text(found.seconds)));
+  });
+}
+
 /// What both commands begin with, on every rank.
 struct Asked {
   Choices choices;
@@ -204,6 +233,7 @@ int run(TrainFlags flags, const Ranks& ranks) {
                                      : kRuns / run_name(resolve(choices));
   });
   take_encoder_of(flags, options.out, choices, ranks);
+  fit_budget(flags, options.out, choices, ranks);
   if (flags.seeds == 1) config = configured(flags, choices, options.out, false, ranks);
   if (!flags.init.empty() && init_has_mask_token(flags, config, ranks)) {
     config = with_mask_token(config);
@@ -275,6 +305,9 @@ void add_train(CommandLine& program) {
   command.option("--out", flags->out,
                  "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
                  "folder of the run folders [runs]");
+  command.option("--budget", flags->budget,
+                 "as many steps as take so long here, e.g. 90s, 20m or 1.5h, evaluations not "
+                 "counted; in the place of --steps");
   command
       .option("--seeds", flags->seeds,
               "train so many seeds from --seed on, one after another, and sum them up")

@@ -28,7 +28,8 @@ TimeLeft::TimeLeft(const data::Dataset& train, const data::BatchOptions& batches
   for (std::int64_t step = 0; step < steps; ++step) {
     // What reads its padding computes all positions in every step.
     const std::int64_t most = batches.trim ? data::grown_length(batches, step) : 0;
-    const auto [known, is_new] = mean.try_emplace(most, 1.0);
+    const auto all = static_cast<double>(batches.nominal_length * train.towers());
+    const auto [known, is_new] = mean.try_emplace(most, all);
     if (is_new && batches.trim) known->second = mean_length(train, most);
     work_[step + 1] = work_[step] + known->second;
   }

@@ -1,4 +1,4 @@
-// How long training will still take, where its sequences grow on the way.
+// How much work training is, and how long it will still take, where its sequences grow on the way.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ class TimeLeft {
 
   /// Seconds for the steps from `to` on, if those of [from, to) took `seconds`. from < to.
   [[nodiscard]] double after(double seconds, std::int64_t from, std::int64_t to) const;
+  /// Tokens that the mean example has in all steps together.
+  [[nodiscard]] double tokens() const { return work_.back(); }
 
  private:
   std::vector<double> work_;  // [steps + 1], of all steps before this one

@@ -4,9 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+
+#include "tensor/core/error.hpp"
 
 namespace skytape::train {
 namespace {
@@ -68,6 +71,22 @@ std::string duration_text(double seconds) {
   if (seconds < 100) return fmt::format("{:.0f} s", seconds);
   if (seconds < 6000) return fmt::format("{:.0f} min", seconds / 60);
   return fmt::format("{:.1f} h", seconds / 3600);
+}
+
+double parse_duration(const std::string& flag, const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [unit, error] = std::from_chars(text.data(), end, value);
+  const double scale = unit + 1 != end ? 0
+                       : *unit == 's'  ? 1
+                       : *unit == 'm'  ? 60
+                       : *unit == 'h'  ? 3600
+                                       : 0;
+  if (error != std::errc() || scale == 0 || !(value > 0 && value < 1e9)) {
+    throw UsageError(
+        fmt::format("{}: expected a time such as 90s, 20m or 1.5h, got '{}'", flag, text));
+  }
+  return value * scale;
 }
 
 std::string utc_now(const char* format) {

@@ -17,13 +17,16 @@ TEST_CASE("steps of sequences that grow take as long as their tokens are more") 
   const TimeLeft even(split, batches, 10);
   CHECK(even.after(6.0, 0, 2) == doctest::Approx(24));
   CHECK(even.after(6.0, 8, 10) == 0);
+  CHECK(even.tokens() == doctest::Approx(50));
 
   batches.grow_start = 4;  // then steps of 2 + 4 + 4 + 4 tokens for 4 examples: 3.5 on average
   batches.grow_steps = batches.grow_hold = 6;
   const TimeLeft grown(split, batches, 10);
   CHECK(grown.after(7.0, 0, 2) == doctest::Approx(7.0 / 7 * (4 * 3.5 + 4 * 5)));
   CHECK(grown.after(10.0, 7, 9) == doctest::Approx(5));
+  CHECK(grown.tokens() == doctest::Approx(6 * 3.5 + 4 * 5));
   batches.trim = false;  // what reads its padding takes as long for any length
   CHECK(TimeLeft(split, batches, 10).after(7.0, 0, 2) == doctest::Approx(28));
+  CHECK(TimeLeft(split, batches, 10).tokens() == 80);
   CHECK_THROWS_AS((void)grown.after(1.0, 3, 3), Error);
 }

@@ -1,0 +1,121 @@
+// Trainings that are given a time in the place of a number of steps.
+#include <sstream>
+
+#include "data/files/json.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/program.hpp"
+#include "train/loop/budget.hpp"
+#include "train/loop/time_left.hpp"
+#include "train/process/progress.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+/// A small training on own texts.
+struct Shop {
+  Folder folder;
+  std::string run = (folder.path() / "run").string();
+  Shop() {
+    std::string rows;
+    for (int i = 0; i < 60; ++i) {
+      rows += i % 2 ? "ham\tgreen green green\n" : "spam\tnasty nasty\n";
+    }
+    const std::string file = folder.write("own.tsv", rows).string();
+    REQUIRE(run_program(folder.path(), {"data", "--task", "tsv", "--from", file, "--data", data()})
+                .code == 0);
+  }
+  [[nodiscard]] std::string data() const { return (folder.path() / "data").string(); }
+  [[nodiscard]] Finished train(const Words& more) const {
+    Words words = {"train",      "--task",   "tsv",       "--data",  data(),
+                   "--out",      run,        "--threads", "1",       "--device",
+                   "cpu",        "--batch",  "8",         "--set",   "width=8",
+                   "--set",      "layers=1", "--set",     "heads=1", "--set",
+                   "ff_width=8", "--set",    "ngrams=0",  "--set",   "eval_every=1000000"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program(folder.path(), words);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a time is a number with a unit") {
+  CHECK(train::parse_duration("--budget", "90s") == 90);
+  CHECK(train::parse_duration("--budget", "20m") == 1200);
+  CHECK(train::parse_duration("--budget", "1.5h") == 5400);
+  for (const char* wrong : {"", "20", "m", "20 m", "20min", "-3s", "0s", "nans", "1e30h"}) {
+    CAPTURE(wrong);
+    const std::string said =
+        error_of<UsageError>([&] { (void)train::parse_duration("--budget", wrong); });
+    CHECK(contains(said, "--budget: expected a time such as 90s, 20m or 1.5h, got '"));
+  }
+}
+
+TEST_CASE("a training takes so long for each step and so long for each token") {
+  train::Choices choices;
+  choices.values = {{"steps", "40", "--steps"}, {"batch", "4", "--batch"}};
+  const train::RunConfig config = train::resolve(choices);
+  const Folder folder;
+  const data::Dataset split =
+      data::synthetic::split_of(folder, data::synthetic::sequences_of({200, 400, 600, 800}));
+  const double tokens = train::TimeLeft(split, config.batches, 40).tokens();
+  CHECK(train::training_seconds(config, split, {0.5, 0}) == doctest::Approx(20));
+  CHECK(train::training_seconds(config, split, {0, 1e-3}) == doctest::Approx(4e-3 * tokens));
+  CHECK(train::training_seconds(config, split, {0.5, 1e-3}) == doctest::Approx(20 + 4e-3 * tokens));
+}
+
+TEST_CASE("--budget trains as many steps as it said, and goes on with them") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  const Finished stopped = shop.train({"--budget", "1s", "--stop-after", "3"});
+  CAPTURE(stopped.err);
+  REQUIRE(stopped.code == 0);
+  CHECK(contains(stopped.err, "--budget 1s: "));
+  const data::Json config =
+      data::parse_json(read_file(std::filesystem::path(shop.run) / "config.json"));
+  const data::Json steps = config.at("settings").at("steps");
+  CHECK(steps.at("origin") == "--budget");
+  const std::int64_t count = std::stoll(steps.at("value").get<std::string>());
+  CHECK(count > 3);
+
+  // The steps are the run's: they are not measured again.
+  const Finished rest = shop.train({"--budget", "1s", "--resume"});
+  CAPTURE(rest.err);
+  CHECK(rest.code == 0);
+  CHECK_FALSE(contains(rest.err, "--budget 1s: "));
+  const data::Json result =
+      data::parse_json(read_file(std::filesystem::path(shop.run) / "result.json"));
+  CHECK(result.at("steps") == count);
+}
+
+TEST_CASE("a budget beside what contradicts it, or without room for a step, exits with 2") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  const struct {
+    Words flags;
+    const char* said;
+  } cases[] = {
+      {{"--budget", "soon"}, "--budget: expected a time"},
+      {{"--budget", "20s", "--steps", "9"}, "--budget chooses the steps; expected no --steps"},
+      {{"--budget", "20s", "--set", "pretrain_steps=9"}, "--budget is for one phase"},
+      {{"--budget", "0.000001s"}, "--budget: 3 steps alone take"},
+  };
+  for (const auto& c : cases) {
+    const Finished f = shop.train(c.flags);
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, c.said));
+    CHECK_FALSE(std::filesystem::exists(shop.run));
+  }
+}

@@ -1,0 +1,33 @@
+// A training that fits a given time: its steps, by the rate of this machine.
+#pragma once
+
+#include <cstdint>
+
+#include "train/config/run_config.hpp"
+#include "train/config/splits.hpp"
+
+namespace skytape::train {
+
+/// Seconds of a training step: `step` + `token` for each token in it.
+struct Pace {
+  double step = 0, token = 0;
+};
+
+/// Times some steps of a model that is thrown away, the run's first ones and, where sequences grow,
+/// whole ones.
+[[nodiscard]] Pace measure_pace(const RunConfig& config, const Splits& splits);
+
+/// Seconds of all training steps, evaluations not counted.
+[[nodiscard]] double training_seconds(const RunConfig& config, const data::Dataset& train,
+                                      const Pace& pace);
+
+struct BudgetedSteps {
+  std::int64_t steps = 0;
+  double seconds = 0;  // that they will take
+};
+/// The most steps whose training takes `seconds` at most, in a schedule of that many: what a recipe
+/// gives as a part of its steps is the same part of these. Prepares the data where they are missing.
+/// UsageError if even the fewest steps that a schedule has take longer.
+[[nodiscard]] BudgetedSteps steps_within(double seconds, const Choices& choices);
+
+}  // namespace skytape::train
