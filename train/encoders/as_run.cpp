@@ -86,22 +86,22 @@ Json tokens_of(const Encoder& encoder) {
 
 std::vector<NamedTensor> tensors_of(const Encoder& encoder, const nn::ModelConfig& model) {
   const bool cls = model.pooling == nn::Pooling::cls;
+  const std::int64_t types = value_of(encoder, kTypes).size(0);
+  const bool takes_types = model.token_types && types >= kTypesOfPairs;
   std::vector<NamedTensor> tensors;
   for (const Parameter& p : encoder.model->parameters().parameters()) {
     if (p.name == kTokens) {
       tensors.emplace_back(p.name, token_rows(encoder, p.value, cls));
     } else if (p.name == kPositions) {
-      tensors.emplace_back(p.name,
-                           position_rows(encoder, model.nominal_length, !model.token_types));
+      tensors.emplace_back(p.name, position_rows(encoder, model.nominal_length, !takes_types));
     } else if (p.name != kTypes) {
       tensors.emplace_back(p.name, p.value);
     } else {
-      // The other rows are for the reader's eyes: the model has no use for them.
-      const std::int64_t rows = p.value.size(0), used = model.token_types ? kTypesOfPairs : 1;
-      if (model.token_types && rows >= used) tensors.emplace_back(p.name, p.value.slice(0, used));
-      if (rows > used) {
+      const std::int64_t used = takes_types ? kTypesOfPairs : 1;
+      if (takes_types) tensors.emplace_back(p.name, p.value.slice(0, used));
+      if (types > used) {  // for the reader's eyes: the model has no use for them
         tensors.emplace_back("model.embeddings.token_type_embeddings.other_rows",
-                             p.value.slice(used, rows));
+                             p.value.slice(used, types));
       }
     }
   }

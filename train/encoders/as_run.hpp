@@ -7,8 +7,8 @@
 //   scores      of hidden tokens, where the file has the head that predicts them: as tokens
 //   positions   from the first one of a text on; zeros behind the encoder's last one, which only
 //               padding reads
-//   types       of tokens: the first two, of the two texts of a pair. A run without token_types
-//               has the first one's row in all positions instead
+//   types       of tokens: the first two, of the two texts of a pair. Without token_types, or where
+//               the encoder has one type, the first one's row is added to all positions instead
 #pragma once
 
 #include <cstdint>
