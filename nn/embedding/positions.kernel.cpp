@@ -53,12 +53,11 @@ struct TokenTypes {
     const std::int32_t* const id = ids + row * n;
     std::int32_t* const to = out + row * n;
     const std::int32_t end = separator;
-    const auto places = static_cast<std::int32_t>(n);
-    // The first separator has most places left, itself included; a row without one has none.
-    const std::int32_t left = team.max(n, [=](std::int64_t i) {
-      return id[i] == end ? places - static_cast<std::int32_t>(i) : 0;
-    });
-    team.each(n, [=](std::int64_t i) { to[i] = left > 0 && i > places - left ? 1 : 0; });
+    // The first separator has most places behind it; a row without one has its end there.
+    const std::int64_t places = n;
+    const auto behind = static_cast<std::int64_t>(team.max(
+        n, [=](std::int64_t i) { return id[i] == end ? static_cast<double>(places - 1 - i) : 0; }));
+    team.each(n, [=](std::int64_t i) { to[i] = i >= places - behind ? 1 : 0; });
   }
 };
 
