@@ -413,32 +413,6 @@ TEST_CASE("a task's row of a recipe replaces the row of every task, and a key co
   CHECK(recipe("skytape", "pathfinder", "softmax")["conv_width"] == "0");
 }
 
-TEST_CASE("the texts of a pair are told apart where there are pairs with a mark between") {
-  const auto on = [](std::vector<Choice> values, const char* task, const data::Json& provenance) {
-    Choices c = choices(std::move(values));
-    c.task = task;
-    return with_vocabulary(resolve(c), provenance);
-  };
-  const std::vector<Choice> typed = {{"token_types", "1", "--set"}};
-  data::Json bytes = data::Json::object();
-  bytes["pairs"] = true;
-  CHECK(on(typed, "tsv", bytes).model.token_types);
-  CHECK(on(typed, "tsv", bytes).model.separator == '\t' + 1);
-  CHECK_FALSE(on({}, "tsv", bytes).model.token_types);
-  data::Json words = bytes;
-  words["tokens"] = "words";
-  words["vocabulary"] = data::Json::array();
-  words["vocabulary"].push_back("river");
-  CHECK(error_of<UsageError>([&] { (void)on(typed, "tsv", words); }) ==
-        "token_types: nothing stands between two texts of words; expected 0");
-  CHECK(error_of<UsageError>([&] { (void)on(typed, "listops", data::Json()); }) ==
-        "token_types: the examples of listops are no pairs of texts in one sequence; expected 0");
-  // An encoder that brings types reads single texts with the first of them.
-  const RunConfig single = on({{"token_types", "1", "--init"}}, "tsv", data::Json::object());
-  CHECK(single.model.token_types);
-  CHECK(single.model.separator == -1);
-}
-
 TEST_CASE("a configuration of before a key reads as the value it had then") {
   const RunConfig config = resolve(of_papers());
   const data::Json now = to_json(config);
