@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::train {
 namespace {
@@ -47,6 +48,28 @@ Splits open_splits(const RunConfig& config, Progress& progress) {
 
 RunConfig fitted(const RunConfig& config, const data::Dataset& train) {
   return with_vocabulary(config, data::try_parse_json(train.provenance()));
+}
+
+nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train) {
+  nn::ModelConfig model = config.model;
+  model.classes = train.classes();
+  if (model.classes < 2 && model.objective == nn::Objective::classify) {
+    throw UsageError(
+        fmt::format("{}: its examples have no labels to learn; skytape pretrain --task {} "
+                    "learns from them",
+                    config.task->name, config.task->name));
+  }
+  return model;
+}
+
+std::int64_t longest_sequence(const data::Dataset& split) {
+  std::int64_t longest = 0;
+  for (std::int64_t i = 0; i < split.size(); ++i) {
+    for (int tower = 0; tower < split.towers(); ++tower) {
+      longest = std::max(longest, split.length(i, tower));
+    }
+  }
+  return longest;
 }
 
 data::Json model_facts(const RunConfig& config, const data::Dataset& train) {

@@ -26,6 +26,13 @@ struct Splits {
 /// The configuration for these training data, which may bring a vocabulary.
 [[nodiscard]] RunConfig fitted(const RunConfig& config, const data::Dataset& train);
 
+/// The model for these training data, which say how many classes there are. UsageError where they
+/// have no labels, and it is to learn some.
+[[nodiscard]] nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train);
+
+/// Tokens of the longest text of a split, of either tower.
+[[nodiscard]] std::int64_t longest_sequence(const data::Dataset& split);
+
 /// What a reader of the weights without skytape must know besides them: runs/checkpoint.md lists it.
 [[nodiscard]] data::Json model_facts(const RunConfig& config, const data::Dataset& train);
 

@@ -9,6 +9,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/config/memory_estimate.hpp"
 #include "train/loop/time_left.hpp"
 #include "train/process/progress.hpp"
 #include "train/step/trainer.hpp"
@@ -52,9 +53,8 @@ Timed time_steps(const RunConfig& config, const data::BatchOptions& options,
 
 Pace measure_pace(const RunConfig& config, const Splits& splits) {
   set_precision(config.device, config.precision);
-  nn::ModelConfig shape = config.model;
-  shape.classes = splits.train.classes();
-  nn::Model model(shape, DType::f32, config.device, config.seed);
+  refuse_if_too_large(config, longest_sequence(splits.train));
+  nn::Model model(model_for(config, splits.train), DType::f32, config.device, config.seed);
   Trainer trainer(model, config.adamw, config.schedule, config.seed, config.microbatch_limits());
   data::BatchOptions whole = config.batches;
   whole.grow_steps = whole.grow_hold = 0;

@@ -14,7 +14,7 @@ struct Pace {
 };
 
 /// Times some steps of a model that is thrown away, the run's first ones and, where sequences grow,
-/// whole ones.
+/// whole ones. What a run refuses before its first step is refused here, too.
 [[nodiscard]] Pace measure_pace(const RunConfig& config, const Splits& splits);
 
 /// Seconds of all training steps, evaluations not counted.

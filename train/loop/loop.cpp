@@ -58,28 +58,6 @@ Json full_config(const RunConfig& config, const Splits& splits, const TrainOptio
   return j;
 }
 
-std::int64_t longest_sequence(const data::Dataset& split) {
-  std::int64_t longest = 0;
-  for (std::int64_t i = 0; i < split.size(); ++i) {
-    for (int tower = 0; tower < split.towers(); ++tower) {
-      longest = std::max(longest, split.length(i, tower));
-    }
-  }
-  return longest;
-}
-
-nn::ModelConfig model_config(const RunConfig& config, const Splits& splits) {
-  nn::ModelConfig model = config.model;
-  model.classes = splits.train.classes();
-  if (model.classes < 2 && model.objective == nn::Objective::classify) {
-    throw UsageError(
-        fmt::format("{}: its examples have no labels to learn; skytape pretrain --task {} "
-                    "learns from them",
-                    config.task->name, config.task->name));
-  }
-  return model;
-}
-
 /// One run from start, or from its last checkpoint, to its end.
 class Run {
  public:
@@ -89,7 +67,7 @@ class Run {
         splits_(open_splits(config, progress_, ranks_)),
         config_(fitted(config, splits_.train)),
         finished_(look_before()),
-        model_(model_config(config_, splits_), DType::f32, config_.device, config_.seed),
+        model_(model_for(config_, splits_.train), DType::f32, config_.device, config_.seed),
         started_from_(take_init()),
         whole_(options.part_of.empty() ? nullptr : open_folder(options.part_of)),
         folder_(open_folder(options.out)),
