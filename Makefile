@@ -97,18 +97,18 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o)
 .PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
 
-# Loops over numbers stand in data/, and elsewhere where the name says so or is here: they get all of
-# the optimiser. What calls them compiles in half the time without, and what runs a few times a run, or
-# in a step only says what is to be computed, in three quarters of that without any.
+# Loops over numbers stand where the name says so or is here, and in data/: they get all of the
+# optimiser. What calls them or reads text, and the tests, compile in half the time without, and what
+# runs a few times a run, or in a step only says what is to be computed, a tenth faster without any.
 LOOPS := %.kernel.cpp %_cpu.cpp tensor/random/% tensor/gemm/linear_algebra.cpp attention/sampling/sampling.cpp \
   attention/selection/informer_rows.cpp data/tasks/listops.cpp tests/cuda_simulator/%
-CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% tensor/% data/prepare.cpp data/tasks/% data/own/% data/tokenisers/% \
-  data/cache/cache_set.cpp data/files/fetch.cpp data/files/json.cpp, \
+RUN_ONCE := $(addprefix data/,prepare.cpp tasks/build.cpp tasks/corpus.cpp tasks/own.cpp tasks/retrieval.cpp \
+  cache/cache_set.cpp files/fetch.cpp files/json.cpp files/source.cpp tokenisers/sentencepiece.cpp)
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% tensor/% data/tasks/% data/own/% data/tokenisers/% $(RUN_ONCE), \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
-ONCE := $(filter $(addprefix train/,main.cpp bench/% cli/% config/% curves/% encoders/% goldens/% loop/% lra/% \
-  papers/% process/% ranks/% runs/% studies/cost/% studies/%_report.cpp) \
-  $(addprefix attention/,methods/% method.cpp options.cpp registry.cpp),$(CALLERS))
+ONCE := $(filter-out train/studies/theory/% train/formats/safetensors.cpp, \
+  $(filter train/% attention/methods/% attention/method.cpp attention/options.cpp attention/registry.cpp $(RUN_ONCE),$(CALLERS)))
 $(ONCE:%=$B/%.o): private OPTIMISE_release := -O0 -DNDEBUG
 
 # Headers that nearly all files read, parsed once for all files with the same flags. Each file still

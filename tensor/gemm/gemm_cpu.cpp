@@ -87,11 +87,12 @@ template <class T> struct SerialProduct {
 
   /// c = beta c; beta 0 clears, as 0 * c would keep NaN.
   void scale_target() const {
-    Target target(c, m, n, Eigen::OuterStride<>(ldc));
-    if (beta == T(0)) {
-      target.setZero();
-    } else if (beta != T(1)) {
-      target *= beta;
+    if (beta == T(1)) return;
+    for (std::int64_t i = 0; i < m; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        T& entry = c[i * ldc + j];
+        entry = beta == T(0) ? T(0) : beta * entry;
+      }
     }
   }
 
@@ -107,15 +108,18 @@ template <class T> struct SerialProduct {
 #endif
   }
 
+  /// c += alpha op(a) op(b). One form of Eigen's product is compiled, each takes half a second:
+  /// what is transposed is copied into that form first.
   void add_product() const {
-    Target target(c, m, n, Eigen::OuterStride<>(ldc));
-    const bool swap_a = op_a == Op::transpose, swap_b = op_b == Op::transpose;
-    const Source left(a, swap_a ? k : m, swap_a ? m : k, Eigen::OuterStride<>(lda));
-    const Source right(b, swap_b ? n : k, swap_b ? k : n, Eigen::OuterStride<>(ldb));
-    if (swap_a && swap_b) target.noalias() += alpha * left.transpose() * right.transpose();
-    if (swap_a && !swap_b) target.noalias() += alpha * left.transpose() * right;
-    if (!swap_a && swap_b) target.noalias() += alpha * left * right.transpose();
-    if (!swap_a && !swap_b) target.noalias() += alpha * left * right;
+    Matrix left, right;  // the copies
+    Target(c, m, n, Eigen::OuterStride<>(ldc)).noalias() +=
+        alpha * untransposed(op_a, a, m, k, lda, left) * untransposed(op_b, b, k, n, ldb, right);
+  }
+  static Source untransposed(Op op, const T* x, std::int64_t rows, std::int64_t cols,
+                             std::int64_t stride, Matrix& copy) {
+    if (op == Op::none) return Source(x, rows, cols, Eigen::OuterStride<>(stride));
+    copy = Source(x, cols, rows, Eigen::OuterStride<>(stride)).transpose();
+    return Source(copy.data(), rows, cols, Eigen::OuterStride<>(cols));
   }
 };
 

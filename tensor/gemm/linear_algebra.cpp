@@ -7,15 +7,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/movement/layout.hpp"
 #include "tensor/random/random.hpp"
 
 namespace skytape::tensor {
 namespace {
-
-using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-using View = Eigen::Map<const Matrix>;
 
 /// `a` as f64 on the CPU; refuses anything but a matrix of real numbers.
 Tensor as_matrix(const char* op, const Tensor& a) {
@@ -24,88 +23,171 @@ Tensor as_matrix(const char* op, const Tensor& a) {
   return a.to(Device::cpu).to(DType::f64);
 }
 
-View view(const Tensor& a) { return View(a.data<double>(), a.size(0), a.size(1)); }
+std::span<double> entries(const Tensor& a) {
+  return {a.data<double>(), static_cast<std::size_t>(a.numel())};
+}
+
+/// The largest absolute entry; NaN if one is not finite.
+double largest_entry(const Tensor& a) {
+  double largest = 0;
+  for (const double entry : entries(a)) {
+    if (!std::isfinite(entry)) return std::numeric_limits<double>::quiet_NaN();
+    largest = std::max(largest, std::abs(entry));
+  }
+  return largest;
+}
 
 Tensor as_finite_matrix(const char* op, const Tensor& a) {
   Tensor matrix = as_matrix(op, a);
-  ENSURE(view(matrix).allFinite(), op, ": an entry of ", a, " is not finite");
+  ENSURE(!std::isnan(largest_entry(matrix)), op, ": an entry of ", a, " is not finite");
   return matrix;
 }
 
-Tensor to_tensor(const Eigen::Ref<const Matrix>& matrix) {
-  Tensor out = Tensor::empty({matrix.rows(), matrix.cols()}, DType::f64, Device::cpu);
-  Eigen::Map<Matrix>(out.data<double>(), matrix.rows(), matrix.cols()) = matrix;
-  return out;
-}
+// Reflections are plain loops: Eigen applies them in blocks or by expressions, and instantiating
+// either was most of what this file took to compile. What it knows better is left to it, the
+// eigenvalues of a tridiagonal matrix.
 
-// Eigen's decompositions apply reflections in blocks, for which it instantiates all of its products:
-// most of what this file took to compile. The matrices here are small: one reflection at a time.
-using Block = Eigen::Ref<Eigen::MatrixXd>;  // a corner of a matrix, by columns
+/// A matrix by columns, as a reflection reads it.
+struct Columns {
+  std::int64_t rows, cols;
+  std::vector<double> entries = std::vector<double>(static_cast<std::size_t>(rows * cols));
 
-/// Reflections H_i = I - tau_i (1, w_i) (1, w_i)^T.
+  /// From a tensor [cols, rows].
+  static Columns of_transposed(const Tensor& a) {
+    return {a.size(1), a.size(0), {a.data<double>(), a.data<double>() + a.numel()}};
+  }
+  /// As a tensor [cols, rows].
+  [[nodiscard]] Tensor transposed() const {
+    return Tensor::from(entries, {cols, rows}, DType::f64, Device::cpu);
+  }
+  double& operator()(std::int64_t i, std::int64_t j) {
+    return entries[static_cast<std::size_t>(j * rows + i)];
+  }
+  /// The last `size` entries of column j, of which there may be none.
+  std::span<double> column_end(std::int64_t j, std::int64_t size) {
+    return std::span(entries).subspan(static_cast<std::size_t>((j + 1) * rows - size),
+                                      static_cast<std::size_t>(size));
+  }
+};
+
+/// Reflections H_i = I - tau_i v v^T, v = (1, w_i).
 class Reflections {
  public:
-  explicit Reflections(std::int64_t rows) : work_(rows) {}
   /// The next one, which takes `x` to a multiple of the first unit vector: x becomes (that number,
   /// w_i).
-  void add(Eigen::Ref<Eigen::VectorXd> x) {
-    double tau = 0, kept = 0;
-    x.makeHouseholderInPlace(tau, kept);
-    x(0) = kept;
+  void add(std::span<double> x) {
+    double tail = 0;
+    for (const double entry : x.subspan(1)) tail += entry * entry;
+    double tau = 0;
+    if (tail > std::numeric_limits<double>::min()) {
+      const double kept = -std::copysign(std::sqrt(x[0] * x[0] + tail), x[0]);  // no cancellation
+      const double scale = 1 / (x[0] - kept);
+      for (double& entry : x.subspan(1)) entry *= scale;
+      tau = (kept - x[0]) / kept;
+      x[0] = kept;
+    } else {
+      std::ranges::fill(x.subspan(1), 0.0);
+    }
     tau_.push_back(tau);
   }
-  /// block <- H_i block, where x is what add left.
-  void left(std::int64_t i, const Eigen::Ref<const Eigen::VectorXd>& x, Block block) {
-    const auto w = x.tail(x.size() - 1);
-    block.applyHouseholderOnTheLeft(w, tau_[static_cast<std::size_t>(i)], work_.data());
+  /// The last x.size() rows of the last `cols` columns of m <- H_i times them; x is what add left.
+  void left(std::int64_t i, std::span<const double> x, Columns& m, std::int64_t cols) const {
+    const auto rows = static_cast<std::int64_t>(x.size());
+    for (std::int64_t j = m.cols - cols; j < m.cols; ++j) {
+      double* const column = m.column_end(j, rows).data();
+      double product = column[0];  // v^T column
+#pragma omp simd reduction(+ : product)
+      for (std::int64_t r = 1; r < rows; ++r) product += x[r] * column[r];
+      product *= tau(i);
+      column[0] -= product;
+#pragma omp simd
+      for (std::int64_t r = 1; r < rows; ++r) column[r] -= product * x[r];
+    }
   }
-  /// block <- block H_i.
-  void right(std::int64_t i, const Eigen::Ref<const Eigen::VectorXd>& x, Block block) {
-    const auto w = x.tail(x.size() - 1);
-    block.applyHouseholderOnTheRight(w, tau_[static_cast<std::size_t>(i)], work_.data());
+  /// The last `rows` rows of the last x.size() columns of m <- them times H_i.
+  void right(std::int64_t i, std::span<const double> x, Columns& m, std::int64_t rows) const {
+    const auto cols = static_cast<std::int64_t>(x.size());
+    const auto v = [&](std::int64_t c) { return c == 0 ? 1 : x[c]; };
+    std::vector<double> products(static_cast<std::size_t>(rows));  // tau (them v)
+    const auto add = [&](double factor, const double* from, double* to) {
+#pragma omp simd
+      for (std::int64_t r = 0; r < rows; ++r) to[r] += factor * from[r];
+    };
+    for (std::int64_t c = 0; c < cols; ++c) {
+      add(tau(i) * v(c), m.column_end(m.cols - cols + c, rows).data(), products.data());
+    }
+    for (std::int64_t c = 0; c < cols; ++c) {
+      add(-v(c), products.data(), m.column_end(m.cols - cols + c, rows).data());
+    }
   }
   /// The first columns of H_0 H_1 ..., as many as `columns` has: reflection i was left in its column
   /// i, from row i + below.
-  [[nodiscard]] Eigen::MatrixXd product(const Eigen::MatrixXd& columns, std::int64_t below) {
-    const std::int64_t m = columns.rows(), n = columns.cols();
-    Eigen::MatrixXd q = Eigen::MatrixXd::Identity(m, n);
+  [[nodiscard]] Columns product(Columns& columns, std::int64_t below) const {
+    Columns q{columns.rows, columns.cols};
+    for (std::int64_t i = 0; i < q.cols; ++i) q(i, i) = 1;
     for (auto i = static_cast<std::int64_t>(tau_.size()) - 1; i >= 0; --i) {
-      const std::int64_t rows = m - i - below;
-      left(i, columns.col(i).tail(rows), q.bottomRightCorner(rows, n - i - below));
+      left(i, columns.column_end(i, q.rows - i - below), q, q.cols - i - below);
     }
     return q;
   }
 
  private:
+  [[nodiscard]] double tau(std::int64_t i) const { return tau_[static_cast<std::size_t>(i)]; }
   std::vector<double> tau_;
-  Eigen::VectorXd work_;
 };
 
 /// The factor Q of the thin QR decomposition of a, [m, n] with m >= n.
 Tensor orthonormal_columns(const Tensor& a) {
-  Eigen::MatrixXd b = view(a);
-  Reflections reflections(b.rows());
-  for (std::int64_t i = 0; i < b.cols(); ++i) {
-    const std::int64_t rows = b.rows() - i;
-    reflections.add(b.col(i).tail(rows));
-    reflections.left(i, b.col(i).tail(rows), b.bottomRightCorner(rows, b.cols() - i - 1));
+  Columns b = Columns::of_transposed(transpose(a));
+  Reflections reflections;
+  for (std::int64_t i = 0; i < b.cols; ++i) {
+    const std::span<double> column = b.column_end(i, b.rows - i);
+    reflections.add(column);
+    reflections.left(i, column, b, b.cols - i - 1);
   }
-  return to_tensor(reflections.product(b, 0));
+  return transpose(reflections.product(b, 0).transposed());
+}
+
+struct TridiagonalEigen {
+  std::vector<double> values;  // [n], smallest first
+  Tensor vectors;              // f64[n, n], one per row; undefined where not asked for
+};
+/// Of the symmetric matrix with this diagonal [n] and these entries [n - 1] beside it. Error, in the
+/// name of `op` and its operand `a`, without convergence.
+TridiagonalEigen tridiagonal_eigen(const char* op, const Tensor& a,
+                                   const std::vector<double>& diagonal,
+                                   const std::vector<double>& beside, bool with_vectors) {
+  const auto view = [](const std::vector<double>& x) {
+    return Eigen::Map<const Eigen::VectorXd>(x.data(), static_cast<Eigen::Index>(x.size()));
+  };
+  Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver;  // by columns
+  solver.computeFromTridiagonal(view(diagonal), view(beside),
+                                with_vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
+  ENSURE(solver.info() == Eigen::Success, op, ": no convergence for ", a);
+  const std::size_t n = diagonal.size();
+  const std::span values(solver.eigenvalues().data(), n);
+  TridiagonalEigen eigen{{values.begin(), values.end()}, {}};
+  if (with_vectors) {
+    const auto size = static_cast<std::int64_t>(n);
+    const std::span columns(solver.eigenvectors().data(), n * n);
+    eigen.vectors = Tensor::from(columns, {size, size}, DType::f64, Device::cpu);
+  }
+  return eigen;
 }
 
 }  // namespace
 
 double spectral_norm(const Tensor& a, double tolerance) {
   const Tensor matrix = as_matrix("spectral_norm", a);  // [m, n]
-  const View x = view(matrix);
-  if (!x.allFinite()) return std::numeric_limits<double>::quiet_NaN();
-  const double largest = x.size() == 0 ? 0 : x.cwiseAbs().maxCoeff();
-  if (largest == 0) return 0;
+  const double largest = largest_entry(matrix);
+  if (std::isnan(largest) || largest == 0) return largest;
   // Entries of at most 1 keep the products from overflowing.
-  const Tensor scaled = to_tensor(x / largest);
+  const Tensor scaled = matrix.clone();
+  for (double& entry : entries(scaled)) entry /= largest;
   const bool tall = scaled.size(0) >= scaled.size(1);
   Tensor h = matmul(scaled, scaled, tall ? Op::transpose : Op::none,
                     tall ? Op::none : Op::transpose);  // [k, k]
+  const std::int64_t k = h.size(0);
 
   // With H_0 = h as it is now, A^T A or A A^T, and H_{j+1} = (H_j / t_j)^2, t_j = tr(H_j): the
   // largest eigenvalue of H_0 is the product of t_j^(1 / 2^j), times that of H_j / t_j, which lies
@@ -113,11 +195,13 @@ double spectral_norm(const Tensor& a, double tolerance) {
   double log_norm = std::log(largest);  // of the singular value: half the logarithm of H_0's
   double power = 0.5;                   // 1 / (2 * 2^j)
   for (;;) {
-    Eigen::Map<Matrix> entries(h.data<double>(), h.size(0), h.size(1));
-    const double trace = entries.trace();
+    double trace = 0, lowest = 0;  // lowest: tr(H^2), in [1 / k, 1]
+    for (std::int64_t i = 0; i < k; ++i) trace += h.data<double>()[i * (k + 1)];
     log_norm += power * std::log(trace);
-    entries /= trace;
-    const double lowest = entries.squaredNorm();  // tr(H^2), in [1 / k, 1]
+    for (double& entry : entries(h)) {
+      entry /= trace;
+      lowest += entry * entry;
+    }
     if (power * std::log(lowest) >= -tolerance) break;
     h = matmul(h, h);
     power /= 2;
@@ -130,29 +214,29 @@ std::vector<double> singular_values(const Tensor& a) {
   const std::int64_t k = std::min(matrix.size(0), matrix.size(1));
   if (k == 0) return {};
   // Bidiagonal form by Householder reflections from both sides, of the tall one of A and A^T.
-  Eigen::MatrixXd b = view(matrix);  // [l, k] with l >= k
-  if (b.rows() < b.cols()) b.transposeInPlace();
-  Eigen::VectorXd between(2 * k - 1);  // [2k - 1]: d_1, e_1, d_2, e_2, ... d_k
-  Reflections of_columns(b.rows()), of_rows(b.rows());
+  Columns b = Columns::of_transposed(matrix.size(0) < matrix.size(1) ? matrix : transpose(matrix));
+  std::vector<double> between;  // [2k - 1]: d_1, e_1, d_2, e_2, ... d_k
+  Reflections of_columns, of_rows;
   for (std::int64_t i = 0; i < k; ++i) {
-    const std::int64_t below = b.rows() - i, right = k - i - 1;
-    Eigen::VectorXd column = b.col(i).tail(below);
+    const std::int64_t below = b.rows - i, right = k - i - 1;
+    const std::span<double> column = b.column_end(i, below);
     of_columns.add(column);
-    of_columns.left(i, column, b.bottomRightCorner(below, right));
-    between(2 * i) = column(0);
+    of_columns.left(i, column, b, right);
+    between.push_back(column[0]);
     if (right == 0) break;
-    Eigen::VectorXd row = b.row(i).tail(right).transpose();
+    std::vector<double> row;
+    for (std::int64_t j = i + 1; j < k; ++j) row.push_back(b(i, j));
     of_rows.add(row);
-    of_rows.right(i, row, b.bottomRightCorner(below - 1, right));
-    between(2 * i + 1) = row(0);
+    of_rows.right(i, row, b, below - 1);
+    between.push_back(row[0]);
   }
   // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... beside a diagonal of zeros has the
   // eigenvalues +-sigma (Golub and Kahan 1965), to an absolute error of rounding times sigma_1.
-  Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver;
-  solver.computeFromTridiagonal(Eigen::VectorXd::Zero(2 * k), between, Eigen::EigenvaluesOnly);
-  ENSURE(solver.info() == Eigen::Success, "singular_values: the SVD of ", a, " did not converge");
-  const Eigen::VectorXd values = solver.eigenvalues().tail(k).reverse().cwiseMax(0);
-  return {values.begin(), values.end()};
+  const std::vector<double> zeros(static_cast<std::size_t>(2 * k));
+  const TridiagonalEigen eigen = tridiagonal_eigen("singular_values", a, zeros, between, false);
+  std::vector<double> values(eigen.values.rbegin(), eigen.values.rbegin() + k);
+  for (double& value : values) value = std::max(value, 0.0);
+  return values;
 }
 
 SymmetricEigen symmetric_eigen(const Tensor& a) {
@@ -160,22 +244,29 @@ SymmetricEigen symmetric_eigen(const Tensor& a) {
   ENSURE(matrix.size(0) == matrix.size(1) && matrix.numel() > 0,
          "symmetric_eigen: expected a square matrix, got ", a);
   // A = Q T Q^T with tridiagonal T, by reflections from both sides; then T's own decomposition.
-  Eigen::MatrixXd t = view(matrix);
-  const std::int64_t n = t.rows();
-  Reflections reflections(n);
+  Columns t = Columns::of_transposed(transpose(matrix));
+  const std::int64_t n = t.rows;
+  Reflections reflections;
+  std::vector<double> diagonal, beside;
   for (std::int64_t i = 0; i + 1 < n; ++i) {
     const std::int64_t rows = n - i - 1;
-    reflections.add(t.col(i).tail(rows));
-    reflections.left(i, t.col(i).tail(rows), t.bottomRightCorner(rows, rows));
-    reflections.right(i, t.col(i).tail(rows), t.bottomRightCorner(rows, rows));
+    const std::span<double> column = t.column_end(i, rows);
+    reflections.add(column);
+    reflections.left(i, column, t, rows);
+    reflections.right(i, column, t, rows);
+    diagonal.push_back(t(i, i));
+    beside.push_back(column[0]);
   }
-  Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver;
-  solver.computeFromTridiagonal(t.diagonal(), t.diagonal(-1), Eigen::ComputeEigenvectors);
-  ENSURE(solver.info() == Eigen::Success, "symmetric_eigen: ", a, " did not converge");
-  const Eigen::VectorXd values = solver.eigenvalues().reverse();
-  const Tensor vectors = matmul(to_tensor(reflections.product(t, 1)),
-                                to_tensor(solver.eigenvectors().rowwise().reverse()));
-  return {{values.begin(), values.end()}, vectors};
+  diagonal.push_back(t(n - 1, n - 1));
+  const TridiagonalEigen eigen = tridiagonal_eigen("symmetric_eigen", a, diagonal, beside, true);
+  Tensor rising = matmul(eigen.vectors, reflections.product(t, 1).transposed());  // rows: (Q z)^T
+  const std::vector<double> values(eigen.values.rbegin(), eigen.values.rend());
+  // Largest first: the rows in reverse order.
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    double* const first = rising.data<double>();
+    std::swap_ranges(first + i * n, first + (i + 1) * n, first + (n - 1 - i) * n);
+  }
+  return {values, transpose(rising)};
 }
 
 Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes) {
@@ -195,7 +286,7 @@ Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes) {
   // Inside the span: the left singular vectors of Q^T A, in order, from its small Gram matrix.
   const Tensor small = matmul(q, matrix, Op::transpose);  // [width, n]
   const Tensor inside = symmetric_eigen(matmul(small, small, Op::none, Op::transpose)).vectors;
-  return to_tensor(view(matmul(q, inside)).leftCols(k));
+  return narrow(matmul(q, inside), 1, 0, k);
 }
 
 double condition_number(const std::vector<double>& singular_values) {
