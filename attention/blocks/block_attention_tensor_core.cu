@@ -94,7 +94,7 @@ struct Listed {
 struct alignas(16) Query {
   std::int32_t self;   // token whose key counts last (avoid_self); -2, which no key has: none
   std::int32_t place;  // see BlockPlan
-  float shift;         // of scores, backward: -lse, or -inf where all weights vanish
+  float shift;         // of scores, backward: -lse log2(e), or -inf where all weights vanish
   float delta;         // backward
 };
 struct alignas(16) Key {
@@ -110,7 +110,7 @@ struct Head {
   const float *lse, *delta;                             // [rows]
   int tokens, reach;
   bool by_slots, avoid_self;
-  float scale;
+  float scale;  // of scores, base 2
 
   __device__ Head(const BlockPlan& plan, const Arrays& in, std::int64_t group) {
     const std::int64_t view = plan.views == 1 ? 0 : group % plan.heads;
@@ -125,7 +125,7 @@ struct Head {
     reach = placed ? plan.reach[view] : 0;
     by_slots = plan.slot != nullptr;
     avoid_self = plan.avoid_self;
-    scale = static_cast<float>(plan.scale);
+    scale = kLog2E * static_cast<float>(plan.scale);
   }
 
   /// Token in a slot and its row of out; -1 for none.
@@ -149,17 +149,17 @@ struct Head {
   __device__ Query query(int token, int row) const {
     Query query = this->query(token);
     if (token < 0) return query;
-    query.shift = lse[row] == kNothing ? kNothing : -lse[row];
+    query.shift = lse[row] == kNothing ? kNothing : -kLog2E * lse[row];
     query.delta = delta[row];
     return query;
   }
 
-  /// Score of a pair from its product, plus the query's shift.
+  /// Score of a pair from its product, base 2, plus the query's shift.
   __device__ float score(float product, const Query& query, const Key& key) const {
     float x = scale * product + key.shift;
     const bool seen = key.place == kSeenByAll || BlockPlan::within(query.place - key.place, reach);
     if (!seen) x = kNothing;
-    if (key.token == query.self) x = static_cast<float>(kSelfScore);
+    if (key.token == query.self) x = kLog2E * static_cast<float>(kSelfScore);
     return x + query.shift;
   }
 };
@@ -263,8 +263,8 @@ __device__ Listed listing_queries(const BlockPlan& plan, const Arrays& in, const
           static_cast<int>(plan.block)};
 }
 
-template <Precision kPrecision, int kWidth>
-__global__ void __launch_bounds__(kThreads, kResident<kWidth>)
+// Two here: in the registers of three, bf16's would spill.
+template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(kThreads, 2)
     block_forward_kernel(BlockPlan plan, Arrays in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = cuda::shared<Shared<P, KeySlot>>();
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     inverse[half] = sum[half] > 0 ? 1 / sum[half] : 0.0f;  // 0: no real key
     const int row = own_row(at.row_of(half));
     if (at.t == 0 && row >= 0) {
-      in.lse[task.group * plan.rows + row] = maximum[half] + math::log(sum[half]);
+      in.lse[task.group * plan.rows + row] = log_sum_exp(maximum[half], sum[half]);
     }
   }
   P::store(at, total, inverse, picked(in.out + task.group * plan.rows * width, width, own_row),
@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
           const Query query = slots[first + 2 * at.t + e % 2].query;
           float& w = weights[n].x[e / 2][e % 2];
           float& dscore = dscores[n].x[e / 2][e % 2];
-          w = math::exp(head.score(w, query, key[e / 2]));
+          w = exp2(head.score(w, query, key[e / 2]));
           dscore = key[e / 2].token == query.self ? 0.0f : w * (dscore - query.delta);
         }
       }
@@ -360,7 +360,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   walk(head, listing_queries(plan, in, task, head), in.q + tokens_at, in.dout + rows_at, width,
        shared, add_queries);
 
-  const float once[2] = {1, 1}, scaled[2] = {head.scale, head.scale};
+  const float once[2] = {1, 1}, scaled[2] = {kLn2 * head.scale, kLn2 * head.scale};
   P::store(at, dk, scaled, picked(in.dk + rows_at, width, own_row), width);
   P::store(at, dv, once, picked(in.dv + rows_at, width, own_row), width);
 }
@@ -400,7 +400,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
         for (int e = 0; e < 4; ++e) {
           const Query& own = query[e / 2];
           const Key key = slots[first + 2 * at.t + e % 2].key;
-          const float weight = math::exp(head.score(score.x[e / 2][e % 2], own, key));
+          const float weight = exp2(head.score(score.x[e / 2][e % 2], own, key));
           float& dscore = dscores[n].x[e / 2][e % 2];
           dscore = key.token == own.self ? 0.0f : weight * (dscore - own.delta);
         }
@@ -410,7 +410,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   };
   walk(head, listed_keys(plan, task), in.k + tokens_at, in.v + tokens_at, width, shared, add_keys);
 
-  const float scaled[2] = {head.scale, head.scale};
+  const float scaled[2] = {kLn2 * head.scale, kLn2 * head.scale};
   P::store(at, dq, scaled, picked(in.dq + rows_at, width, own_row), width);
 }
 

@@ -4,11 +4,12 @@
 // A block of four warps owns 64 rows, 16 a warp, whose operands stay in registers, rounded to tf32 or
 // bf16; it walks the other side in tiles of 64 rows in shared memory. Weights go from the score
 // product to the value product within a lane's registers (tensor_core.hpp). Exponentials, sums and
-// row statistics stay f32.
+// row statistics stay f32. Scores carry a factor log2(e), so that an exponential is one instruction.
 #pragma once
 
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "tensor/gemm/precision.hpp"
 #include "tensor/gemm/tensor_core.hpp"
@@ -19,6 +20,7 @@ namespace skytape::attention::tensor_core_tiles {
 
 using cuda::Sums;
 using cuda::TensorCore;
+using cuda::ptx::exp2;
 
 inline constexpr int kTile = 64;  // rows of either side
 inline constexpr int kWarps = 4;
@@ -27,6 +29,7 @@ inline constexpr int kRows = kTile / kWarps;  // of a warp
 inline constexpr int kChunk = 16;             // inner index of one product
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 static_assert(kRows == 16);
 
 /// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
@@ -54,8 +57,11 @@ template <Precision kPrecision, int kWidth> struct Products {
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
   using Left = typename Core::Left;
+  using Right = typename Core::Right;
   static constexpr int kStride = kWidth + 8;  // of a tile's row: eight rows then touch every bank
-  using Tile = Number[kTile * kStride];
+  struct Tile {
+    alignas(16) Number n[kTile * kStride];
+  };
   static constexpr int kSteps = kWidth / kChunk;  // along the head width
   static constexpr int kOuts = kWidth / 8;        // columns of results
 
@@ -79,14 +85,33 @@ template <Precision kPrecision, int kWidth> struct Products {
     }
   }
 
-  /// A tile's rows to shared memory, rounded.
-  template <class Rows>
+  /// A tile's rows to shared memory, rounded; four numbers at a time where rows are aligned to them.
+  /// By all threads of a block, kBlock.
+  template <int kBlock = kThreads, class Rows>
   __device__ static void load_tile(const Rows& rows, std::int64_t width, Tile& target) {
-    for (int e = threadIdx.x; e < kTile * kWidth; e += kThreads) {
-      const int row = e / kWidth, c = e % kWidth;
+    struct alignas(4 * sizeof(float)) From {
+      float x[4];
+    };
+    struct alignas(4 * sizeof(Number)) To {
+      Number x[4];
+    };
+#pragma unroll 2
+    for (int e = threadIdx.x; e < kTile * kWidth / 4; e += kBlock) {
+      const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
       const float* const from = rows(row);
-      const bool inside = from != nullptr && c < width;
-      target[row * kStride + c] = Core::rounded(inside ? from[c] : 0.0f);
+      From four{};
+      if (from != nullptr) {
+        if (reinterpret_cast<std::uintptr_t>(from + c) % sizeof(From) == 0 && c + 4 <= width) {
+          four = *reinterpret_cast<const From*>(from + c);
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) four.x[i] = c + i < width ? from[c + i] : 0.0f;
+        }
+      }
+      To rounded;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
+      *reinterpret_cast<To*>(target.n + row * kStride + c) = rounded;
     }
   }
 
@@ -94,11 +119,21 @@ template <Precision kPrecision, int kWidth> struct Products {
   __device__ static Sums scores(const Place& at, const Left (&own)[kSteps], const Tile& tile,
                                 int first) {
     Sums sums;
-    const Number* const row = tile + (first + at.g) * kStride + 2 * at.t;
+    if constexpr (Core::kMatrices) {
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const Number* const n = row + kChunk * s;
-      Core::multiply_add(sums, own[s], Core::right(n[0], n[1], n[8], n[9]));
+      for (int s = 0; s < kSteps; s += 2) {
+        Right two[2];
+        Core::two_rights(tile.n + first * kStride + kChunk * s, kStride, two);
+        Core::multiply_add(sums, own[s], two[0]);
+        Core::multiply_add(sums, own[s + 1], two[1]);
+      }
+    } else {
+      const Number* const row = tile.n + (first + at.g) * kStride + 2 * at.t;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        const Number* const n = row + kChunk * s;
+        Core::multiply_add(sums, own[s], Core::right(n[0], n[1], n[8], n[9]));
+      }
     }
     return sums;
   }
@@ -113,12 +148,22 @@ template <Precision kPrecision, int kWidth> struct Products {
       for (int i = 0; i < 4; ++i) w[half][i] = Core::rounded(weights[i / 2].x[half][i % 2]);
     }
     const Left left = Core::left(w);
-    const Number* const n = tile + (first + 2 * at.t) * kStride + at.g;
+    if constexpr (Core::kMatrices) {
 #pragma unroll
-    for (int c = 0; c < kOuts; ++c) {
-      const Number* const m = n + 8 * c;
-      Core::multiply_add(total[c], left,
-                         Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
+      for (int c = 0; c < kOuts; c += 2) {
+        Right two[2];
+        Core::two_rights_by_rows(tile.n + first * kStride + 8 * c, kStride, two);
+        Core::multiply_add(total[c], left, two[0]);
+        Core::multiply_add(total[c + 1], left, two[1]);
+      }
+    } else {
+      const Number* const n = tile.n + (first + 2 * at.t) * kStride + at.g;
+#pragma unroll
+      for (int c = 0; c < kOuts; ++c) {
+        const Number* const m = n + 8 * c;
+        Core::multiply_add(total[c], left,
+                           Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
+      }
     }
   }
 
@@ -152,8 +197,8 @@ __device__ inline float row_sum(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-/// Makes relative weights of one row of scores and moves the row's running maximum and sum; returns
-/// what earlier sums must be multiplied by.
+/// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and sum;
+/// returns what earlier sums must be multiplied by.
 __device__ inline float softmax_row(Sums (&score)[kTile / 8], int half, float& maximum,
                                     float& sum) {
   float largest = maximum;
@@ -162,22 +207,28 @@ __device__ inline float softmax_row(Sums (&score)[kTile / 8], int half, float& m
     largest = math::max(largest, math::max(score[n].x[half][0], score[n].x[half][1]));
   }
   largest = row_max(largest);
-  const bool nothing = largest == kNothing;  // padding so far
+  const bool nothing = largest == kNothing;  // padding so far: all weights 0
+  const float reference = nothing ? 0.0f : largest;
   float total = 0;
 #pragma unroll
   for (int n = 0; n < kTile / 8; ++n) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       float& x = score[n].x[half][e];
-      x = nothing ? 0.0f : math::exp(x - largest);
+      x = exp2(x - reference);
       total += x;
     }
   }
   total = row_sum(total);
-  const float correction = nothing ? 1.0f : math::exp(maximum - largest);
+  const float correction = exp2(maximum - reference);  // 0 where nothing was before
   sum = sum * correction + total;
   maximum = largest;
   return correction;
+}
+
+/// The log-sum-exp of a row, base e; -inf where nothing counts.
+__device__ inline float log_sum_exp(float maximum, float sum) {
+  return kLn2 * maximum + math::log(sum);
 }
 
 /// A tile's softmax: scores become relative weights, and earlier sums shrink with their rows.

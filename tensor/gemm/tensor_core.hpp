@@ -29,6 +29,9 @@ struct Sums {
 
 namespace ptx {
 #ifdef SKYTAPE_CUDA_SIMULATED
+using cuda_simulator::exp2;
+using cuda_simulator::load_matrices;
+using cuda_simulator::load_transposed_matrices;
 using cuda_simulator::mma_bf16;
 using cuda_simulator::mma_tf32;
 using cuda_simulator::round_bf16;
@@ -60,14 +63,38 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/// 2^x, to two units in the last place; one instruction, where expf takes about eight.
+__device__ __forceinline__ float exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+/// Four matrices of 8 x 8 numbers from shared memory: lanes 8 m to 8 m + 7 say where the rows of
+/// matrix m are, 16 bytes each, and register m gets numbers 2t and 2t + 1 of its row g.
+__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const std::uint16_t* row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at));
+}
+/// The same of the transposed matrices: numbers 2t and 2t + 1 of column g.
+__device__ __forceinline__ void load_transposed_matrices(std::uint32_t (&r)[4],
+                                                         const std::uint16_t* row) {
+  const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at));
+}
 #endif
 }  // namespace ptx
 
-/// Number: an entry of a or b in memory. left and right pack a lane's entries.
+/// Number: an entry of a or b in memory. left and right pack a lane's entries. kMatrices: whether
+/// a warp loads whole matrices of them, for which tf32's are too wide.
 template <Precision kPrecision> struct TensorCore;
 
 template <> struct TensorCore<Precision::tf32> {
   using Number = std::uint32_t;
+  static constexpr bool kMatrices = false;
   struct Left {
     std::uint32_t r[2][4];
   };  // of either instruction
@@ -93,6 +120,7 @@ template <> struct TensorCore<Precision::tf32> {
 
 template <> struct TensorCore<Precision::bf16> {
   using Number = std::uint16_t;
+  static constexpr bool kMatrices = true;
   struct Left {
     std::uint32_t r[4];
   };
@@ -110,6 +138,23 @@ template <> struct TensorCore<Precision::bf16> {
   }
   __device__ static Right right(Number n0, Number n1, Number n2, Number n3) {
     return {{pair(n0, n1), pair(n2, n3)}};
+  }
+  /// Two right operands from shared memory, b's columns its rows there: of the inner indices from 0
+  /// and from 16 on. `corner`: the first number, rows are `stride` apart.
+  __device__ static void two_rights(const Number* corner, int stride, Right (&two)[2]) {
+    const int lane = threadIdx.x % kWarp;
+    std::uint32_t r[4];
+    ptx::load_matrices(r, corner + lane % 8 * stride + lane / 8 * 8);
+    two[0] = {{r[0], r[1]}};
+    two[1] = {{r[2], r[3]}};
+  }
+  /// Two right operands from shared memory, b's rows its rows there: of columns from 0 and from 8 on.
+  __device__ static void two_rights_by_rows(const Number* corner, int stride, Right (&two)[2]) {
+    const int lane = threadIdx.x % kWarp;
+    std::uint32_t r[4];
+    ptx::load_transposed_matrices(r, corner + lane % 16 * stride + lane / 16 * 8);
+    two[0] = {{r[0], r[1]}};
+    two[1] = {{r[2], r[3]}};
   }
   __device__ static void multiply_add(Sums& sums, const Left& a, const Right& b) {
     float d[4] = {sums.x[0][0], sums.x[0][1], sums.x[1][0], sums.x[1][1]};

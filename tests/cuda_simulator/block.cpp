@@ -15,6 +15,7 @@
 #include "tests/cuda_simulator/fiber.hpp"
 #include "tests/cuda_simulator/races.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
+#include "tests/cuda_simulator/tensor_core.hpp"
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -107,6 +108,11 @@ class Multiprocessor {
     t.slot = slot;
     release_warp(running_ / kWarp * kWarp, mask);
     wait();
+  }
+
+  /// A warp's instruction wants rows of 16 bytes.
+  void check_row(const void* at) {
+    if (reinterpret_cast<std::uintptr_t>(at) % 16 != 0) fail("ldmatrix: a misaligned row");
   }
 
   [[nodiscard]] unsigned running() const { return running_; }
@@ -329,6 +335,7 @@ void warp_together(unsigned mask, WarpOp op, void* slot) {
 void watched_access(const void* at, std::size_t bytes, bool writes) {
   Multiprocessor::current().access(at, bytes, writes);
 }
+void check_matrix_row(const std::uint16_t* row) { Multiprocessor::current().check_row(row); }
 int lane() { return static_cast<int>(Multiprocessor::current().running() % kWarp); }
 
 void shuffle_lanes(void* const (&slots)[kWarp]) {

@@ -1,11 +1,15 @@
 #include "tests/cuda_simulator/tensor_core.hpp"
 
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "tests/cuda_simulator/warp.hpp"
 
 namespace skytape::cuda_simulator {
 namespace {
+
+constexpr std::uint32_t kUnwritten = 0xffff;  // NaN
 
 /// One lane's registers.
 struct Registers {
@@ -73,6 +77,23 @@ void bf16_lanes(void* const (&slots)[kWarp]) {
   tiles.multiply_add(slots);
 }
 
+template <bool kTransposed> void matrix_lanes(void* const (&slots)[kWarp]) {
+  for (int lane = 0; lane < kWarp; ++lane) {
+    for (int m = 0; m < 4; ++m) {
+      std::uint32_t halves[2];
+      for (int e = 0; e < 2; ++e) {
+        const int row = lane / 4, column = lane % 4 * 2 + e;
+        const void* const from = slots[8 * m + (kTransposed ? column : row)];
+        halves[e] = from == nullptr
+                        ? kUnwritten
+                        : static_cast<const MatrixRow*>(from)->numbers[kTransposed ? row : column];
+      }
+      if (slots[lane] == nullptr) continue;  // it has ended
+      static_cast<const MatrixRow*>(slots[lane])->result[m] = halves[0] | halves[1] << 16;
+    }
+  }
+}
+
 }  // namespace
 
 std::uint32_t round_tf32(float x) {
@@ -93,6 +114,15 @@ void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   Registers slot{d, a, b};
   warp_together(0xffffffffu, bf16_lanes, &slot);
+}
+
+float exp2(float x) {
+  const float y = std::exp2(x);
+  return y < std::numeric_limits<float>::min() ? 0.0f : y;  // NaN stays
+}
+
+void exchange_matrices(MatrixRow& row, bool transposed) {
+  warp_together(0xffffffffu, transposed ? matrix_lanes<true> : matrix_lanes<false>, &row);
 }
 
 }  // namespace skytape::cuda_simulator

@@ -1,6 +1,7 @@
-// mma.sync of the simulated device, lane by lane as the PTX ISA lays fragments out.
+// mma.sync and ldmatrix of the simulated device, lane by lane as the PTX ISA lays fragments out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace skytape::cuda_simulator {
@@ -14,5 +15,34 @@ namespace skytape::cuda_simulator {
 void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 /// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: d += a b.
 void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
+
+/// ex2.approx.ftz.f32: 2^x; what is too small for a normal number becomes 0.
+[[nodiscard]] float exp2(float x);
+
+/// What a lane brings to ldmatrix, and what it gets.
+struct MatrixRow {
+  std::uint16_t numbers[8];
+  std::uint32_t* result;  // [4]
+};
+void check_matrix_row(const std::uint16_t* row);  // its alignment
+void exchange_matrices(MatrixRow& row, bool transposed);
+
+// Here, as races are watched where kernels are compiled.
+inline MatrixRow matrix_row(std::uint32_t (&r)[4], const std::uint16_t* row) {
+  check_matrix_row(row);
+  MatrixRow own{{}, r};
+  std::copy_n(row, 8, own.numbers);
+  return own;
+}
+/// ldmatrix.sync.aligned.m8n8.x4.shared.b16
+inline void load_matrices(std::uint32_t (&r)[4], const std::uint16_t* row) {
+  MatrixRow own = matrix_row(r, row);
+  exchange_matrices(own, false);
+}
+/// ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16
+inline void load_transposed_matrices(std::uint32_t (&r)[4], const std::uint16_t* row) {
+  MatrixRow own = matrix_row(r, row);
+  exchange_matrices(own, true);
+}
 
 }  // namespace skytape::cuda_simulator

@@ -40,7 +40,7 @@ awk -F '\t' -v OFS='\t' '
     gsub(/[A-Za-z_0-9]+::/, "", text)
     sub(/^void /, "", text)
     sub(/\(Precision\)0/, "fp32", text); sub(/\(Precision\)1/, "tf32", text); sub(/\(Precision\)2/, "bf16", text)
-    sub(/\(Form\)0/, "times", text); sub(/\(Form\)1/, "transposed", text); sub(/\(Form\)2/, "backward du", text); sub(/\(Form\)3/, "backward dy", text)
+    sub(/\(Score\)0/, "softmax", text); sub(/\(Score\)1/, "gaussian", text); sub(/\(Form\)0/, "times", text); sub(/\(Form\)1/, "transposed", text); sub(/\(Form\)2/, "backward du", text); sub(/\(Form\)3/, "backward dy", text)
     return text
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
@@ -55,6 +55,7 @@ awk -F '\t' -v OFS='\t' '
       else bytes = 4 * (160 * (n[1] + n[2] + 9) + 2 * 32 * 132)
       return 256
     }
+    if (file ~ /tiled_tensor_core.cu$/ && name == "key_gradient_kernel") return 256
     if (file ~ /tensor_core.cu$/) return 128
     if (file ~ /tiled.cu$/) {
       size = args ~ /^double/ ? 8 : 4

@@ -1,6 +1,7 @@
 // The simulated GPU notices what it is for. Compiled in simulated builds only.
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
+#include "tests/cuda_simulator/tensor_core.hpp"
 
 #include <cmath>
 #include <string>
@@ -56,6 +57,23 @@ void reverse_block(float* x, bool barrier) {
   shared[threadIdx.x] = static_cast<float>(threadIdx.x);
   if (barrier) __syncthreads();
   x[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+/// Of the matrices in which row r of matrix m is 64 m + 8 r to 64 m + 8 r + 7: each lane writes the
+/// two numbers that it gets of matrix m.
+void load_matrix(float* x, int m, bool transposed, int shift) {
+  auto* const shared = reinterpret_cast<std::uint16_t*>(cuda_simulator::dynamic_shared());
+  const unsigned lane = threadIdx.x;
+  for (unsigned i = 0; i < 8; ++i) shared[8 * lane + i] = static_cast<std::uint16_t>(8 * lane + i);
+  __syncthreads();
+  std::uint32_t r[4];
+  const std::uint16_t* const row = shared + 8 * lane + shift;
+  if (transposed) {
+    cuda_simulator::load_transposed_matrices(r, row);
+  } else {
+    cuda_simulator::load_matrices(r, row);
+  }
+  x[2 * lane] = static_cast<float>(r[m] & 0xffffu);
+  x[2 * lane + 1] = static_cast<float>(r[m] >> 16);
 }
 void sum_warp(float* x) {
   float sum = static_cast<float>(threadIdx.x);
@@ -139,6 +157,25 @@ TEST_CASE("threads that never meet are a deadlock, lanes that disagree an error"
                  "of 32 threads 1 wait at __syncthreads, 31 for other lanes of their warp"));
   CHECK(mentions(b.run(disagree, 1, 32, 0, b.x), "in another operation than its warp"));
   CHECK(b.run(add_one, 1, 1, 0, b.x) == "");  // the device still works
+}
+
+TEST_CASE("a warp loads matrices as they are or transposed, from rows of 16 bytes") {
+  const Bench b;
+  for (int m = 0; m < 4; ++m) {
+    CHECK(b.run(load_matrix, 1, 32, 1024, b.x, m, false, 0) == "");
+    const std::vector<float> rows = b.read();
+    CHECK(b.run(load_matrix, 1, 32, 1024, b.x, m, true, 0) == "");
+    const std::vector<float> columns = b.read();
+    for (int lane = 0; lane < 32; ++lane) {
+      const int g = lane / 4, t = lane % 4;
+      for (int e = 0; e < 2; ++e) {
+        CAPTURE(lane);
+        CHECK(rows[2 * lane + e] == 64 * m + 8 * g + 2 * t + e);  // PTX ISA, ldmatrix
+        CHECK(columns[2 * lane + e] == 64 * m + 8 * (2 * t + e) + g);
+      }
+    }
+  }
+  CHECK(mentions(b.run(load_matrix, 1, 32, 2048, b.x, 0, false, 1), "ldmatrix: a misaligned row"));
 }
 
 TEST_CASE("launches that a GPU refuses are refused") {
