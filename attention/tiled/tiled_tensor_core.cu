@@ -3,7 +3,7 @@
 //
 // As in tiled.cu nobody else writes what a block owns:
 //   forward   owns queries, walks keys: out and lse;
-//   backward  owns keys, walks queries: dk and dv from transposed weights;
+//   backward  owns keys, 128 a block, walks queries: dk and dv from transposed weights;
 //             owns queries, walks keys: dq.
 #include <cstdint>
 

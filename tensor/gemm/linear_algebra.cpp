@@ -148,6 +148,7 @@ Tensor orthonormal_columns(const Tensor& a) {
   return transpose(reflections.product(b, 0).transposed());
 }
 
+/// Eigenvalues and eigenvectors of a tridiagonal matrix.
 struct TridiagonalEigen {
   std::vector<double> values;  // [n], smallest first
   Tensor vectors;              // f64[n, n], one per row; undefined where not asked for
