@@ -2,9 +2,10 @@
 // blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
 //
 // A warp owns 16 rows, a block of four warps 64 (of eight 128), whose operands stay in registers,
-// rounded to tf32 or bf16; it walks the other side in tiles of 64 rows in shared memory. Weights go from the score
-// product to the value product within a lane's registers (tensor_core.hpp). Exponentials, sums and
-// row statistics stay f32. Scores carry a factor log2(e), so that an exponential is one instruction.
+// rounded to tf32 or bf16; it walks the other side in tiles of 64 rows in shared memory. Weights go
+// from the score product to the value product within a lane's registers (tensor_core.hpp).
+// Exponentials, sums and row statistics stay f32. Scores carry a factor log2(e), so that an
+// exponential is one instruction.
 #pragma once
 
 #include <cstdint>
