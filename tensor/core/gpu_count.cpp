@@ -29,7 +29,18 @@ void* GpuCount::allocate(std::size_t bytes) {
   static std::atomic<std::uintptr_t> next = kFirst;
   const std::uintptr_t at = next.fetch_add((bytes / kAlignment + 1) * kAlignment);
   ENSURE(at + bytes < kEnd, "GpuCount: ", bytes, " bytes more than there are addresses");
-  return reinterpret_cast<void*>(at);
+  void* const data = reinterpret_cast<void*>(at);
+  counting->memory_[data] = bytes;
+  return data;
+}
+
+void GpuCount::free(const void* data) {
+  if (counting == nullptr) return;
+  const auto memory = counting->memory_.find(data);
+  if (memory == counting->memory_.end()) return;  // of an earlier count
+  const void* const end = static_cast<const char*>(data) + memory->second;
+  counting->arrays_.erase(counting->arrays_.lower_bound(data), counting->arrays_.upper_bound(end));
+  counting->memory_.erase(memory);
 }
 
 bool GpuCount::owns(const void* data) {
@@ -38,7 +49,7 @@ bool GpuCount::owns(const void* data) {
 }
 
 // The host asks a tensor for its address just before it submits the kernel. Padding between
-// arguments may hold anything, so only beginnings of arrays count.
+// arguments may hold anything, so only beginnings of arrays that still are there count.
 void GpuCount::argument(const void* value, std::size_t bytes) {
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
     const void* word = nullptr;

@@ -35,9 +35,10 @@ class GpuCount {
   // For the code that submits. Only active() and owns() may be called while nobody counts.
 
   [[nodiscard]] static bool active();
-  /// An address that no memory has, and whether `data` is one.
+  /// An address that no memory has, and whether `data` is one; no kernel takes it any more.
   [[nodiscard]] static void* allocate(std::size_t bytes);
   [[nodiscard]] static bool owns(const void* data);
+  static void free(const void* data);
   /// An argument of the next kernel; finds the arrays whose addresses are in it.
   static void argument(const void* value, std::size_t bytes);
   /// What the next kernel computes; `product`: at the precision of matrix products.
@@ -59,6 +60,7 @@ class GpuCount {
  private:
   std::vector<GpuKernel> kernels_;
   std::size_t parted_ = 0;                        // kernels that belong to a part
+  std::map<const void*, std::size_t> memory_;     // begin and bytes, until it is freed
   std::map<const void*, std::size_t> arrays_;     // begin and bytes, as the host saw them last
   std::map<const void*, std::size_t> arguments_;  // of the next kernel
   Launch next_;

@@ -106,7 +106,8 @@ void* allocate_on(Cuda, std::size_t bytes) {
                   [bytes](void** data) { return cudaMallocAsync(data, bytes, cuda::stream()); });
 }
 void free_on(Cuda, void* data) {
-  if (!GpuCount::owns(data)) cudaFreeAsync(data, cuda::stream());
+  if (GpuCount::owns(data)) return GpuCount::free(data);
+  cudaFreeAsync(data, cuda::stream());
 }
 
 // A capture forbids cudaMalloc, as it may wait for the device; here that does no harm.
