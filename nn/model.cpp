@@ -6,6 +6,7 @@
 
 #include "attention/registry.hpp"
 #include "autograd/ops_heads.hpp"
+#include "nn/layers/mlp.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -158,12 +159,12 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
     mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
   }
   x = add_dropout(x, mixed, dropout_at(Place::attention_output));
-  if (post_) x = norm1_(x);
-  const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(post_ ? x : norm2_(x)),
-                                       x.tape().parameter(*mlp_in_.bias),
-                                       dropout_at(Place::mlp_hidden));  // [B, N, F]
-  x = add_dropout(x, mlp_out_(hidden), dropout_at(Place::mlp_output));
-  return post_ ? norm2_(x) : x;
+  const Dropout in_mlp = dropout_at(Place::mlp_hidden), out_of_mlp = dropout_at(Place::mlp_output);
+  if (!post_) return mlp_block(x, norm2_, mlp_in_, mlp_out_, in_mlp, out_of_mlp);
+  x = norm1_(x);
+  const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(x), x.tape().parameter(*mlp_in_.bias),
+                                       in_mlp);  // [B, N, F]
+  return norm2_(add_dropout(x, mlp_out_(hidden), out_of_mlp));
 }
 
 EmbeddingConfig embedding_config(const ModelConfig& config) {

@@ -139,12 +139,35 @@ template <> struct TensorCore<Precision::bf16> {
   __device__ static Right right(Number n0, Number n1, Number n2, Number n3) {
     return {{pair(n0, n1), pair(n2, n3)}};
   }
+  /// A left operand from shared memory, a's rows its rows there.
+  __device__ static Left left_by_rows(const Number* corner, int stride) {
+    const int lane = threadIdx.x % kWarp;
+    Left a;
+    ptx::load_matrices(a.r, corner + lane % 16 * stride + lane / 16 * 8);
+    return a;
+  }
+  /// A left operand from shared memory, a's columns its rows there.
+  __device__ static Left left_by_columns(const Number* corner, int stride) {
+    const int lane = threadIdx.x % kWarp;
+    Left a;
+    ptx::load_transposed_matrices(a.r,
+                                  corner + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+    return a;
+  }
   /// Two right operands from shared memory, b's columns its rows there: of the inner indices from 0
   /// and from 16 on. `corner`: the first number, rows are `stride` apart.
   __device__ static void two_rights(const Number* corner, int stride, Right (&two)[2]) {
     const int lane = threadIdx.x % kWarp;
     std::uint32_t r[4];
     ptx::load_matrices(r, corner + lane % 8 * stride + lane / 8 * 8);
+    two[0] = {{r[0], r[1]}};
+    two[1] = {{r[2], r[3]}};
+  }
+  /// The same of one range of inner indices and the columns from 0 and from 8 on.
+  __device__ static void two_rights_by_columns(const Number* corner, int stride, Right (&two)[2]) {
+    const int lane = threadIdx.x % kWarp;
+    std::uint32_t r[4];
+    ptx::load_matrices(r, corner + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
     two[0] = {{r[0], r[1]}};
     two[1] = {{r[2], r[3]}};
   }

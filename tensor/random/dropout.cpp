@@ -14,10 +14,9 @@ std::uint32_t dropout_threshold(const char* op, double rate) {
 
 double dropout_scale(std::uint32_t threshold) { return 65536.0 / (65536.0 - threshold); }
 
-namespace {
-
-/// Checks shape, rate and step, and turns the numbering of dropout.hpp into contiguous ranges.
-DropoutPlan plan(const char* op, const Shape& shape, Device device, const Dropout& options) {
+/// Turns the numbering of dropout.hpp into contiguous ranges.
+DropoutPlan dropout_plan(const char* op, const Shape& shape, Device device,
+                         const Dropout& options) {
   ENSURE(shape.rank() == 3, op, ": expected a shape [B, N, E], got ", shape);
   const std::int64_t length = shape[1];
   const std::int64_t nominal = options.nominal_length == 0 ? length : options.nominal_length;
@@ -42,8 +41,6 @@ DropoutPlan plan(const char* op, const Shape& shape, Device device, const Dropou
   return p;
 }
 
-}  // namespace
-
 void dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, Tensor& y);
 void dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y);
 void add_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
@@ -63,7 +60,7 @@ void dropout_factors_on(Cuda, const DropoutPlan& plan, Tensor& factors);
 
 Tensor dropout(const Tensor& x, const Dropout& options) {
   require_same_kind("dropout", {&x});
-  const DropoutPlan p = plan("dropout", x.shape(), x.device(), options);
+  const DropoutPlan p = dropout_plan("dropout", x.shape(), x.device(), options);
   if (p.threshold == 0) return x.clone();
   Tensor y = empty_like(x);  // [B, N, E]
   on_device(x.device(), [&](auto tag) { dropout_on(tag, p, x, y); });
@@ -74,7 +71,7 @@ Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& optio
   require_same_kind("add_dropout", {&residual, &x});
   ENSURE(residual.shape() == x.shape(), "add_dropout: shapes differ: residual ", residual, ", x ",
          x);
-  const DropoutPlan p = plan("add_dropout", x.shape(), x.device(), options);
+  const DropoutPlan p = dropout_plan("add_dropout", x.shape(), x.device(), options);
   Tensor y = empty_like(x);  // [B, N, E]
   on_device(x.device(), [&](auto tag) { add_dropout_on(tag, p, residual, x, y); });
   return y;
@@ -82,7 +79,7 @@ Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& optio
 
 Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options) {
   require_same_kind("bias_gelu_dropout", {&x, &bias});
-  const DropoutPlan p = plan("bias_gelu_dropout", x.shape(), x.device(), options);
+  const DropoutPlan p = dropout_plan("bias_gelu_dropout", x.shape(), x.device(), options);
   ENSURE(bias.shape() == Shape{x.size(2)}, "bias_gelu_dropout: expected a bias [F] for x ", x,
          ", got ", bias);
   Tensor y = empty_like(x);  // [B, N, F]
@@ -93,7 +90,7 @@ Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& opt
 Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias, const Dropout& options,
                                   const Tensor& dy) {
   require_same_kind("bias_gelu_dropout_backward", {&x, &bias, &dy});
-  const DropoutPlan p = plan("bias_gelu_dropout_backward", x.shape(), x.device(), options);
+  const DropoutPlan p = dropout_plan("bias_gelu_dropout_backward", x.shape(), x.device(), options);
   ENSURE(bias.shape() == Shape{x.size(2)} && dy.shape() == x.shape(),
          "bias_gelu_dropout_backward: expected a bias [F] and dy of the shape of x ", x,
          ", got bias ", bias, ", dy ", dy);
@@ -104,7 +101,7 @@ Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias, const Dro
 
 Tensor dropout_factors(const Shape& shape, const Dropout& options, DType dtype, Device device) {
   ENSURE(dtype != DType::i32, "dropout_factors: expected dtype f32 or f64, got i32");
-  const DropoutPlan p = plan("dropout_factors", shape, device, options);
+  const DropoutPlan p = dropout_plan("dropout_factors", shape, device, options);
   Tensor factors = Tensor::empty(shape, dtype, device);  // [B, N, E]
   on_device(device, [&](auto tag) { dropout_factors_on(tag, p, factors); });
   return factors;

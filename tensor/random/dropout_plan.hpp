@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "tensor/random/dropout.hpp"
+
 namespace skytape::tensor {
 
 /// Memory is `ranges` runs of `range_size` entries; entry i of run r has element number
@@ -17,5 +19,9 @@ struct DropoutPlan {
   std::int64_t range_size = 0;
   std::int64_t range_stride = 0;
 };
+
+/// Of a tensor [B, N, E] on the device. Throws, naming `op`, where rate, step or shape do not fit.
+[[nodiscard]] DropoutPlan dropout_plan(const char* op, const Shape& shape, Device device,
+                                       const Dropout& options);
 
 }  // namespace skytape::tensor

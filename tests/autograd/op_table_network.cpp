@@ -3,6 +3,7 @@
 #include "nn/embedding/ngrams.hpp"
 #include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
+#include "nn/layers/mlp.hpp"
 #include "nn/layers/pair_features.hpp"
 #include "nn/pyramid/instance_norm.hpp"
 #include "nn/pyramid/unfold.hpp"
@@ -73,6 +74,17 @@ Rows network_rows() {
   const auto gelu_drop = [](double rate) -> Function {
     return [=](Tape&, Vars v) { return bias_gelu_dropout(v[0], v[1], dropping(rate)); };
   };
+  const auto mlp = [](double rate, double factor) -> Function {
+    return [=](Tape&, Vars v) {
+      return nn::mlp_at_once({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, dropping(rate),
+                             dropping(rate));
+    };
+  };
+  const auto mlp_inputs = [](const Shape& x, std::int64_t f) -> std::vector<Tensor> {
+    const std::int64_t e = x[2];
+    return {normal(x, 190),   normal({e}, 191),    normal({e}, 192), normal({f, e}, 193),
+            normal({f}, 194), normal({e, f}, 195), normal({e}, 196)};
+  };
   const auto loss = [](const Tensor& labels) -> Function {
     return [=](Tape&, Vars v) { return cross_entropy(v[0], beside(v[0], labels)); };
   };
@@ -139,6 +151,32 @@ Rows network_rows() {
        {{"bias_gelu_dropout: ",
          [](Tape& t) {
            return bias_gelu_dropout(zeros(t, {1, 2, 3}), zeros(t, {4}), dropping(0.1));
+         }}}},
+      {"mlp",
+       {{"odd", mlp_inputs({2, 5, 3}, 7), mlp(0.3, 1)},
+        {"sizes of a kernel", mlp_inputs({1, 9, 16}, 32), mlp(0.3, 2)},
+        {"rate 0", mlp_inputs({2, 3, 5}, 4), mlp(0, 1)},
+        {"no tokens", mlp_inputs({2, 0, 3}, 2), mlp(0.3, 1)}},
+       {{"mlp: expected x [B, N, E]",
+         [](Tape& t) {
+           const Var e = zeros(t, {3});
+           return nn::mlp_at_once(
+               {zeros(t, {2, 3}), e, e, zeros(t, {4, 3}), zeros(t, {4}), zeros(t, {3, 4}), e}, 1,
+               {}, {});
+         }},
+        {"mlp: expected the norm's weight and bias",
+         [](Tape& t) {
+           const Var e = zeros(t, {3});
+           return nn::mlp_at_once({zeros(t, {1, 2, 3}), zeros(t, {4}), e, zeros(t, {4, 3}),
+                                   zeros(t, {4}), zeros(t, {3, 4}), e},
+                                  1, {}, {});
+         }},
+        {"mlp: expected weights [F, E], [E, F]",
+         [](Tape& t) {
+           const Var e = zeros(t, {3});
+           return nn::mlp_at_once(
+               {zeros(t, {1, 2, 3}), e, e, zeros(t, {4, 3}), zeros(t, {4}), zeros(t, {4, 3}), e}, 1,
+               {}, {});
          }}}},
       {"cross_entropy",
        {{"odd", {normal({3, 5}, 181)}, loss(integers({4, 0, 2}, {3}))},

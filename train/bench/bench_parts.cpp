@@ -15,9 +15,10 @@
 namespace skytape::train {
 namespace {
 
-// swap_middle takes heads apart and puts them together around the projections.
-constexpr std::array<std::string_view, 5> kProducts = {"linear", "matmul", "swap_middle",
-                                                       "project_heads", "bias_gelu_dropout"};
+// swap_middle takes heads apart and puts them together around the projections; mlp has its norm and
+// dropout in it.
+constexpr std::array<std::string_view, 6> kProducts = {
+    "linear", "matmul", "swap_middle", "project_heads", "bias_gelu_dropout", "mlp"};
 
 double StepParts::*part_of(std::string_view op) {
   if (op == "attention") return &StepParts::attention;

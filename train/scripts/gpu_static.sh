@@ -44,7 +44,8 @@ awk -F '\t' -v OFS='\t' '
     return text
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
-  # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu).
+  # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu,
+  # tensor/mlp/mlp.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -53,6 +54,14 @@ awk -F '\t' -v OFS='\t' '
       split(args, n, ", ")
       if (args ~ /^[tb]f/) bytes = 256 * ((n[2] + n[3] + 16) * (args ~ /^tf32/ ? 4 : 2) + 4)
       else bytes = 4 * (160 * (n[1] + n[2] + 9) + 2 * 32 * 132)
+      return 256
+    }
+    if (name == "maxima_kernel") {
+      split(args, n, ", "); bytes = 256 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2)
+      return 256
+    }
+    if (file ~ /mlp.cu$/) {
+      if (name == "backward_kernel") bytes = 121088
       return 256
     }
     if (file ~ /tiled_tensor_core.cu$/ && name == "key_gradient_kernel") return 256

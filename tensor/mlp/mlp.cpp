@@ -1,0 +1,161 @@
+#include "tensor/mlp/mlp.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/mlp/mlp_plan.hpp"
+#include "tensor/random/dropout_plan.hpp"
+
+namespace skytape::tensor {
+
+void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y);
+/// `dparams`: all gradients of parameters, at MlpGradientPlaces.
+void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
+                     const Tensor& dy, Tensor& dx, Tensor& dparams);
+
+namespace {
+
+void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {
+  require_same_kind(
+      op, {&x, &w.norm_weight, &w.norm_bias, &w.in_weight, &w.in_bias, &w.out_weight, &w.out_bias});
+  ENSURE(x.rank() == 3 && x.size(2) > 0, op, ": expected x [B, N, E] with E > 0, got ", x);
+  const Shape e{x.size(2)};
+  ENSURE(w.norm_weight.shape() == e && w.norm_bias.shape() == e && w.out_bias.shape() == e, op,
+         ": expected the norm's weight and bias and the last bias ", e, " for x ", x, ", got ",
+         w.norm_weight, ", ", w.norm_bias, ", ", w.out_bias);
+  const std::int64_t f = w.in_bias.rank() == 1 ? w.in_bias.size(0) : -1;
+  ENSURE(w.in_weight.shape() == Shape({f, e[0]}) && w.out_weight.shape() == Shape({e[0], f}), op,
+         ": expected weights [F, E], [E, F] and a bias [F] for x ", x, ", got ", w.in_weight, ", ",
+         w.out_weight, ", ", w.in_bias);
+}
+
+// ---- by its definition, on any device ------------------------------------------------------------
+
+/// A product's last step: rows of x times the transposed weight, in the shape of x.
+Tensor linear(const Tensor& x, const Tensor& weight) {
+  const Tensor rows = x.reshape({x.rows(), x.cols()});
+  return matmul(rows, weight, Op::none, Op::transpose)
+      .reshape({x.size(0), x.size(1), weight.size(0)});
+}
+
+/// What lies between x and y.
+struct Inside {
+  LayerNormForward norm;  // of norm_factor x; y is h
+  Tensor z, u;            // [B, N, F], z without its bias
+};
+
+Inside inside(const Tensor& x, const MlpWeights& w, const Dropout& hidden) {
+  Inside in{layer_norm(affine(x, w.norm_factor), w.norm_weight, w.norm_bias), {}, {}};
+  in.z = linear(in.norm.y, w.in_weight);
+  in.u = bias_gelu_dropout(in.z, w.in_bias, hidden);
+  return in;
+}
+
+// do = drop2(dy)      dW2 = doᵀ u    db2 = sum of do's rows
+// dz = (do W2) drop1 gelu'(z)        dW1 = dzᵀ h    db1 = sum of dz's rows
+// dx = dy + norm's backward of dz W1
+MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                                    const Dropout& output, const Tensor& dy) {
+  const Inside in = inside(x, w, hidden);
+  const std::int64_t rows = x.rows(), e = x.cols(), f = w.in_bias.numel();
+  const Tensor dout = dropout(dy, output).reshape({rows, e});          // [B N, E]
+  const Tensor du = matmul(dout, w.out_weight).reshape(in.z.shape());  // [B, N, F]
+  const Tensor dz = bias_gelu_dropout_backward(in.z, w.in_bias, hidden, du).reshape({rows, f});
+  const Tensor dh = matmul(dz, w.in_weight).reshape(x.shape());  // [B, N, E]
+  const LayerNormBackward norm = layer_norm_backward(affine(x, w.norm_factor), w.norm_weight,
+                                                     in.norm.mean, in.norm.inv_std, dh);
+  return {add(dy, affine(norm.dx, w.norm_factor)),
+          norm.dweight,
+          norm.dbias,
+          matmul(dz, in.norm.y.reshape({rows, e}), Op::transpose, Op::none),
+          sum(dz, 0),
+          matmul(dout, in.u.reshape({rows, f}), Op::transpose, Op::none),
+          sum(dout, 0)};
+}
+
+// ---- as one kernel -------------------------------------------------------------------------------
+
+RowDropout by_row(const Tensor& x, std::int64_t width, const Dropout& options) {
+  const DropoutPlan p = dropout_plan("mlp", {x.size(0), x.size(1), width}, x.device(), options);
+  return {p.key,
+          p.step,
+          p.threshold,
+          static_cast<float>(p.scale),
+          width,
+          p.first / width,
+          p.range_stride / width,
+          static_cast<std::uint32_t>(p.range_size / width)};
+}
+
+MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                const Dropout& output) {
+  MlpPlan plan;
+  plan.rows = x.rows();
+  plan.e = static_cast<int>(x.cols());
+  plan.f = static_cast<int>(w.in_bias.numel());
+  plan.epsilon = static_cast<float>(kLayerNormEpsilon / (w.norm_factor * w.norm_factor));
+  plan.hidden = by_row(x, plan.f, hidden);
+  plan.output = by_row(x, plan.e, output);
+  return plan;
+}
+
+MlpGradients backward_at_once(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                              const Dropout& output, const Tensor& dy) {
+  const MlpPlan plan = plan_of(x, w, hidden, output);
+  const MlpGradientPlaces at(plan.e, plan.f);
+  Tensor dx = empty_like(x);  // [B, N, E]
+  Tensor all = Tensor::empty({at.size}, x.dtype(), x.device());
+  if constexpr (kHaveCuda) mlp_backward_on(Cuda{}, plan, x, w, dy, dx, all);
+  const auto part = [&all](std::int64_t begin, const Tensor& like) {
+    return all.slice(begin, begin + like.numel()).reshape(like.shape());
+  };
+  return {dx,
+          part(at.norm_weight, w.norm_weight),
+          part(at.norm_bias, w.norm_bias),
+          part(at.in_weight, w.in_weight),
+          part(at.in_bias, w.in_bias),
+          part(at.out_weight, w.out_weight),
+          part(at.out_bias, w.out_bias)};
+}
+
+}  // namespace
+
+bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& w) {
+  if (x.device() != Device::cuda || x.dtype() != DType::f32) return false;
+  if (precision(Device::cuda) != Precision::bf16) return false;
+  constexpr std::array<std::int64_t, 4> kWidths = {16, 32, 64, 128};
+  const auto fits = [&](std::int64_t width, std::int64_t most) {
+    return width <= most && std::find(kWidths.begin(), kWidths.end(), width) != kWidths.end();
+  };
+  const bool counted = 0 < x.rows() && x.rows() <= std::numeric_limits<std::int32_t>::max();
+  return counted && fits(x.cols(), 64) && fits(w.in_bias.numel(), 128);
+}
+
+Tensor mlp(const Tensor& x, const MlpWeights& w, const Dropout& hidden, const Dropout& output) {
+  require_operands("mlp", x, w);
+  if (mlp_is_one_kernel(x, w)) {
+    const MlpPlan plan = plan_of(x, w, hidden, output);
+    Tensor y = empty_like(x);  // [B, N, E]
+    if constexpr (kHaveCuda) mlp_on(Cuda{}, plan, x, w, y);
+    return y;
+  }
+  const Tensor update = linear(inside(x, w, hidden).u, w.out_weight);  // [B, N, E]
+  return add_dropout(x, add(update, w.out_bias), output);
+}
+
+MlpGradients mlp_backward(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                          const Dropout& output, const Tensor& dy) {
+  require_operands("mlp_backward", x, w);
+  require_same_kind("mlp_backward", {&x, &dy});
+  ENSURE(dy.shape() == x.shape(), "mlp_backward: expected dy of the shape of x ", x, ", got ", dy);
+  return mlp_is_one_kernel(x, w) ? backward_at_once(x, w, hidden, output, dy)
+                                 : backward_by_definition(x, w, hidden, output, dy);
+}
+
+}  // namespace skytape::tensor
