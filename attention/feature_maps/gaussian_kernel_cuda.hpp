@@ -34,7 +34,7 @@ inline constexpr std::int64_t kChunkRows = 512;  // of a block, whole tiles
 struct Sizes {
   std::int64_t heads, rows, landmarks, width, factor;  // G, N, L, D, P
   std::int64_t chunks;                                 // of a head's rows
-  bool gaussian;
+  bool gaussian, features;                             // as in KernelInputs
 };
 
 /// Null where the form has none.
@@ -43,6 +43,11 @@ struct Arrays {
   const float *u, *y;  // [G, N, P], [G, L, P]
   float *dx, *cy;      // [G, N, D], [G, N, P]
   float *dw, *cu;      // [G, chunks, L, D], [G, chunks, L, P]
+  const float* c;      // [G, N], taken from each row's exponents
+  // Of a row's products x.w: the largest, [G, N], and the first landmark that gives it. Form::times
+  // finds them where they are wanted, and takes them from its exponents.
+  float* largest;
+  std::int32_t* position;
 };
 
 /// Four neighbouring numbers, moved by one instruction.
@@ -102,5 +107,7 @@ inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& 
 
 /// At tf32 or bf16.
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in);
+/// The largest products and their positions alone.
+void tensor_core_maxima(const Sizes& s, const Arrays& in);
 
 }  // namespace skytape::attention::kernel_cuda

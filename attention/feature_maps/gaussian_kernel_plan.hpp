@@ -15,7 +15,9 @@ struct KernelInputs {
   Tensor xx;  // [G, N]: -|x_i|^2 / 2, zeros for exponential
   Tensor ww;  // [G, L]: -|w_j|^2 / 2, zeros for exponential
   bool gaussian = true;
-  bool fused = false;  // then x and w are as given, and xx and ww undefined
+  bool features = false;  // random features: norms of rows alone, and no dw
+  bool fused = false;     // then x and w are as given, and xx and ww undefined
+  Tensor c = {};          // fused features: [G, N], taken from each row's exponents; undefined: 0
 };
 
 /// Largest sizes whose landmarks a block of the GPU holds while the rows go by.

@@ -93,9 +93,10 @@ template <class Core, int kWidth> struct Tile {
       (void)load_four(source, count, width, e);
     }
   }
-  /// The same with each row's term of the exponent: of rows beyond, C is 0.
-  __device__ void load(const float* source, std::int64_t count, std::int64_t width, bool gaussian,
-                       float* term) {
+  /// The same with each row's term of the exponent, `less` (null: 0) taken from it: of rows beyond, C
+  /// is 0.
+  __device__ void load(const float* source, std::int64_t count, std::int64_t width, bool norms,
+                       float* term, const float* less = nullptr) {
     static_assert(cuda::kWarp % kQuads == 0 && kTile * kQuads % kThreads == 0);
     for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
       float square = load_four(source, count, width, e);
@@ -104,8 +105,11 @@ template <class Core, int kWidth> struct Tile {
         square += __shfl_xor_sync(kAllLanes, square, lanes);
       }
       if (e % kQuads != 0) continue;
-      const float inside = gaussian ? -0.5f * square : 0.0f;
-      term[e / kQuads] = e / kQuads < count ? inside : -std::numeric_limits<float>::infinity();
+      const int row = e / kQuads;
+      const float inside = norms ? -0.5f * square : 0.0f;
+      term[row] = row >= count      ? -std::numeric_limits<float>::infinity()
+                  : less == nullptr ? inside
+                                    : inside - less[row];
     }
   }
 
@@ -219,6 +223,54 @@ __device__ void walk(const Place& at, const Side<Core, kD, kP>& own,
   }
 }
 
+/// The largest product of each own row with the other side's, and the first row that gives it.
+struct Largest {
+  float value[2];
+  std::int32_t position[2];
+
+  template <class Core, int kD> __device__ Largest(const Place& at, const Tile<Core, kD>& own_rows,
+                                                   const Tile<Core, kD>& other, int count)
+      : value{-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()},
+        position{0, 0} {
+    typename Core::Left own[kD / kChunk];
+    own_rows.own_rows(at, own);
+#pragma unroll 2
+    for (int from = 0; from < count; from += 8) {
+      const Sums products = other.scores(at, own, from);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = from + 2 * at.t + i % 2;
+        if (j < count) consider(i / 2, products.x[i / 2][i % 2], j);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // over the four lanes of a row
+#pragma unroll
+      for (int lanes = 1; lanes < 4; lanes *= 2) {
+        const float theirs = __shfl_xor_sync(kAllLanes, value[half], lanes);
+        consider(half, theirs, __shfl_xor_sync(kAllLanes, position[half], lanes));
+      }
+    }
+  }
+  /// To the call's arrays [G, N], from row `first` of these on.
+  __device__ void store(const Place& at, const Arrays& in, std::int64_t first, int count) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = at.row_of(half);
+      if (at.t != 0 || row >= count) continue;
+      in.largest[first + row] = value[half];
+      in.position[first + row] = position[half];
+    }
+  }
+
+ private:
+  __device__ void consider(int half, float product, std::int32_t j) {
+    const bool better = product > value[half] || (product == value[half] && j < position[half]);
+    value[half] = better ? product : value[half];
+    position[half] = better ? j : position[half];
+  }
+};
+
 /// d -= sums times own rows: what the Gaussian's norms add to a gradient.
 template <class Core, int kD, int kP>
 __device__ void subtract_own(const Place& at, const Tile<Core, kD>& own, Totals<kD, kP>& totals) {
@@ -253,26 +305,52 @@ template <int kOuts> __device__ void store(const Place& at, const Sums (&total)[
   }
 }
 
-/// The totals of own rows to d [.., D] and values [.., P], from row `first` of these on.
+/// The totals of own rows to d [.., D], if it is wanted, and values [.., P], from row `first` of these
+/// on.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
 __device__ void finish(const Place& at, const Tile<Core, kD>& own, const Sizes& s,
                        Totals<kD, kP>& totals, float* d, float* values, std::int64_t first,
                        int count) {
   if constexpr (kGradient) {
-    if (s.gaussian) subtract_own(at, own, totals);
-    store(at, totals.d, d + first * s.width, count, s.width);
+    if (d != nullptr) {
+      if (s.gaussian) subtract_own(at, own, totals);
+      store(at, totals.d, d + first * s.width, count, s.width);
+    }
   }
   if constexpr (kValues) store(at, totals.values, values + first * s.factor, count, s.factor);
 }
 
+/// Finds the largest products of own rows, and takes them from their exponents.
+template <class Core, int kD, int kP>
+__device__ void stabilise(const Place& at, const Arrays& in, std::int64_t first, int count,
+                          int landmarks, Side<Core, kD, kP>& rows, const Tile<Core, kD>& other) {
+  const Largest found(at, rows.first, other, landmarks);
+  found.store(at, in, first, count);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (at.t == 0) rows.term[at.row_of(half)] -= found.value[half];
+  }
+  __syncwarp();
+}
+
 /// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it spills
-/// registers of wide rows for a second one.
-template <int kD, int kP> inline constexpr int kResident = kD + kP > 64 ? 1 : 0;
+/// registers of wide rows for a second one, and of tf32's narrow rows for a fourth.
+template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int kResident =
+    kD + kP > 64                                           ? 1
+    : kPrecision == Precision::tf32&& kForm == Form::times ? 3
+                                                           : 0;
+
+/// Of random features dw is not wanted. Where C^T u is, E's part of the walk is done for nothing:
+/// without a walk of its own the kernel stays within its registers.
+template <Form kForm> __device__ bool has_landmark_results(const Arrays& in) {
+  return has_landmark_values(kForm) || in.dw != nullptr;
+}
 
 template <Precision kPrecision, int kD, int kP, Form kForm>
-__global__ void __launch_bounds__(kThreads, kResident<kD, kP>) form_kernel(Sizes s, Arrays in) {
+__global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>)
+    form_kernel(Sizes s, Arrays in) {
   using Memory = Shared<TensorCore<kPrecision>, kD, kP>;
-  constexpr bool kGradient = has_gradient(kForm);
+  constexpr bool kGradient = has_gradient(kForm), kValues = has_landmark_values(kForm);
   auto& shared = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
   const Place at;
   const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
@@ -280,8 +358,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kD, kP>) form_kernel(Sizes
   const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
   const int landmarks = static_cast<int>(s.landmarks);
 
-  shared.landmarks.first.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width, s.gaussian,
-                              shared.landmarks.term);
+  shared.landmarks.first.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width,
+                              s.gaussian && !s.features, shared.landmarks.term);
   if constexpr (kForm != Form::transposed) {
     shared.landmarks.second.load(in.y + g * s.landmarks * s.factor, s.landmarks, s.factor);
   }
@@ -290,10 +368,16 @@ __global__ void __launch_bounds__(kThreads, kResident<kD, kP>) form_kernel(Sizes
     const int count = math::min(kTile, rows - from);
     const std::int64_t first = begin + from;
     __syncthreads();  // everybody is done with the last rows
-    shared.rows.first.load(in.x + first * s.width, count, s.width, s.gaussian, shared.rows.term);
+    shared.rows.first.load(in.x + first * s.width, count, s.width, s.gaussian, shared.rows.term,
+                           in.c == nullptr ? nullptr : in.c + first);
     if constexpr (kForm != Form::times)
       shared.rows.second.load(in.u + first * s.factor, count, s.factor);
     __syncthreads();
+    if constexpr (kForm == Form::times) {
+      if (in.largest != nullptr && at.row < count) {
+        stabilise(at, in, first, count, landmarks, shared.rows, shared.landmarks.first);
+      }
+    }
     if constexpr (kForm != Form::transposed) {
       if (at.row < count) {
         Totals<kD, kP> of_rows;
@@ -304,17 +388,35 @@ __global__ void __launch_bounds__(kThreads, kResident<kD, kP>) form_kernel(Sizes
       }
     }
     if constexpr (kForm != Form::times) {
-      if (at.row < landmarks) {
-        walk<kGradient, has_landmark_values(kForm)>(at, shared.landmarks, shared.rows, count,
-                                                    of_landmarks);
-      }
+      if (at.row >= landmarks || !has_landmark_results<kForm>(in)) continue;
+      walk<kGradient, kValues>(at, shared.landmarks, shared.rows, count, of_landmarks);
     }
   }
   if constexpr (kForm != Form::times) {
-    if (at.row >= landmarks) return;
-    finish<kGradient, has_landmark_values(kForm)>(at, shared.landmarks.first, s, of_landmarks,
-                                                  in.dw, in.cu, blockIdx.x * s.landmarks,
-                                                  landmarks);
+    if (at.row >= landmarks || !has_landmark_results<kForm>(in)) return;
+    finish<kGradient, kValues>(at, shared.landmarks.first, s, of_landmarks, in.dw, in.cu,
+                               blockIdx.x * s.landmarks, landmarks);
+  }
+}
+
+/// A block's rows as in form_kernel.
+template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThreads)
+    maxima_kernel(Sizes s, Arrays in) {
+  using Memory = Tile<TensorCore<kPrecision>, kD>[2];
+  auto& [x, w] = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
+  const Place at;
+  const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
+  const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
+  const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
+  w.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width);
+  for (int from = 0; from < rows; from += kTile) {
+    const int count = math::min(kTile, rows - from);
+    __syncthreads();  // everybody is done with the last rows
+    x.load(in.x + (begin + from) * s.width, count, s.width);
+    __syncthreads();
+    if (at.row >= count) continue;
+    const Largest found(at, x, w, static_cast<int>(s.landmarks));
+    found.store(at, in, begin + from, count);
   }
 }
 
@@ -325,17 +427,43 @@ template <Precision kPrecision> void form_at(Form form, const Sizes& s, const Ar
   });
 }
 
+template <Precision kPrecision> void maxima_at(const Sizes& s, const Arrays& in) {
+  const auto run = [&]<int kD>() {
+    start("row maxima on tensor cores", maxima_kernel<kPrecision, kD>, s, in,
+          2 * sizeof(Tile<TensorCore<kPrecision>, kD>));
+  };
+  if (s.width <= 32) {
+    run.template operator()<32>();
+  } else {
+    run.template operator()<64>();
+  }
+}
+
+/// f.operator()<precision>() for tf32 or bf16.
+template <class F> void at_precision(const F& f) {
+  if (precision(Device::cuda) == Precision::tf32) {
+    f.template operator()<Precision::tf32>();
+  } else {
+    f.template operator()<Precision::bf16>();
+  }
+}
+
 }  // namespace
 
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in) {
-  const std::int64_t scores = s.width + s.factor, both = 2 * scores;
-  const std::int64_t once = has_gradient(form) ? both + 2 * s.width + s.factor : scores;
-  cuda::computes(s.heads * s.rows * s.landmarks * once, true);
-  if (precision(Device::cuda) == Precision::tf32) {
-    form_at<Precision::tf32>(form, s, in);
-  } else {
-    form_at<Precision::bf16>(form, s, in);
-  }
+  const bool rows = form != Form::transposed;
+  const bool landmarks = has_landmark_values(form) || in.dw != nullptr;
+  const int sides = (rows ? 1 : 0) + (landmarks ? 1 : 0);
+  const std::int64_t of_side = has_gradient(form) ? 2 * s.width + s.factor : s.width;
+  const std::int64_t maxima = in.largest == nullptr ? 0 : s.width;
+  const std::int64_t products = sides * of_side + s.factor + maxima;  // of a row and a landmark
+  cuda::computes(s.heads * s.rows * s.landmarks * products, true);
+  at_precision([&]<Precision kPrecision>() { form_at<kPrecision>(form, s, in); });
+}
+
+void tensor_core_maxima(const Sizes& s, const Arrays& in) {
+  cuda::computes(s.heads * s.rows * s.landmarks * s.width, true);
+  at_precision([&]<Precision kPrecision>() { maxima_at<kPrecision>(s, in); });
 }
 
 }  // namespace skytape::attention::kernel_cuda

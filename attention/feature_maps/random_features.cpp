@@ -3,6 +3,7 @@
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "attention/feature_maps/random_features_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -21,19 +22,26 @@ void check(const char* op, const Tensor& x, const Tensor& w) {
 
 /// E without stabilisers as a kernel matrix: exp(x_i.w_j + xx_i), its own row terms and no column
 /// terms. The rule of the Gaussian kernel for dx holds, since -|x|^2 / 2 is in xx.
-KernelInputs inputs_of(const char* op, const RandomFeatures& e) {
+/// `factor`: the width of what E multiplies.
+KernelInputs inputs_of(const char* op, const RandomFeatures& e, std::int64_t factor) {
   check(op, e.x, e.w);
   const std::int64_t heads = e.x.size(0) * e.x.size(1), features = e.w.size(0);
   KernelInputs in;
+  in.features = true;
   in.x = joined(e.x);
   in.w = tensor::expand(e.w, {heads, features, e.w.size(1)});
+  in.fused = e.x.device() == Device::cuda && precision(Device::cuda) != Precision::fp32 &&
+             fits_fused(in.x, in.w, factor);
+  if (in.fused) return in;                                    // takes norms itself
   in.xx = tensor::affine(tensor::row_dot(in.x, in.x), -0.5);  // [G, N]
   in.ww = Tensor::zeros({heads, features}, e.x.dtype(), e.x.device());
   return in;
 }
 
 RowMaxima empty_maxima(const KernelInputs& in) {
-  return {empty_like(in.xx), Tensor::empty(in.xx.shape(), DType::i32, in.xx.device())};
+  const Shape rows = in.x.shape().first(2);  // [G, N]
+  return {Tensor::empty(rows, in.x.dtype(), in.x.device()),
+          Tensor::empty(rows, DType::i32, in.x.device())};
 }
 
 /// [G, N] as the [B, H, N] of x's shape.
@@ -48,7 +56,7 @@ Tensor products_and_maxima(const KernelInputs& in, const RowMaxima& rows) {
   return products;
 }
 
-/// Products to E in place, with stabilisers c that repeat into [G, N].
+/// Products to E in place, with stabilisers c [G, N].
 void exponentiate_stabilised(const KernelInputs& in, const Tensor& c, Tensor& products) {
   KernelInputs shifted = in;
   shifted.xx = tensor::subtract(in.xx, c);
@@ -67,24 +75,18 @@ void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMa
   tensor::gemm(e, Op::none, y, Op::none, out);
 }
 
+Tensor largest_of_scopes(const RowMaxima& rows, std::int64_t scope) {
+  const std::int64_t heads = rows.value.size(0), n = rows.value.size(1), scopes = heads / scope;
+  const Tensor largest =  // [G / scope]
+      tensor::max(rows.value.reshape({scopes, scope * n}), 1).first;
+  return tensor::expand(largest.reshape({scopes, 1}), {scopes, scope * n}).reshape({heads, n});
+}
+
 void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
                                        const RowMaxima& rows, Tensor& out) {
   Tensor e = products_and_maxima(in, rows);  // [G, N, R]
-  const std::int64_t scopes = in.x.size(0) / scope;
-  const Tensor largest =  // [G / scope]
-      tensor::max(rows.value.reshape({scopes, scope * in.x.size(1)}), 1).first;
-  const Tensor of_heads = tensor::expand(largest.reshape({scopes, 1}), {scopes, scope});
-  exponentiate_stabilised(in, of_heads.reshape({in.x.size(0), 1}), e);
+  exponentiate_stabilised(in, largest_of_scopes(rows, scope), e);
   tensor::gemm(e, Op::transpose, u, Op::none, out);
-}
-
-void stabilised_times_on(Cuda, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out) {
-  stabilised_times_whole(in, y, rows, out);
-}
-void stabilised_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out) {
-  stabilised_transposed_times_whole(in, u, scope, rows, out);
 }
 
 Tensor orthogonal_features(std::int64_t count, std::int64_t width, const Random& random,
@@ -120,7 +122,7 @@ void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Ten
 }
 
 Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y, FeatureMaxima& maxima) {
-  const KernelInputs in = inputs_of("stabilised_features_times", e);
+  const KernelInputs in = inputs_of("stabilised_features_times", e, y.size(3));
   const RowMaxima rows = empty_maxima(in);
   Tensor out = Tensor::empty(e.x.shape().with(3, y.size(3)), y.dtype(), y.device());
   Tensor flat = joined(out);  // [G, N, P]
@@ -131,7 +133,7 @@ Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y, Featu
 
 Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tensor& u,
                                             std::int64_t scope, FeatureMaxima& maxima) {
-  const KernelInputs in = inputs_of("stabilised_features_transposed_times", e);
+  const KernelInputs in = inputs_of("stabilised_features_transposed_times", e, u.size(3));
   ENSURE(scope > 0 && in.x.size(0) % scope == 0,
          "stabilised_features_transposed_times: expected a scope that divides ", in.x.size(0),
          " heads, got ", scope);
@@ -147,10 +149,15 @@ Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tenso
 
 FormGradients features_backward(const RandomFeatures& e, const Tensor& u, const Tensor& y,
                                 Want want) {
-  KernelInputs in = inputs_of("features_backward", e);
+  KernelInputs in = inputs_of("features_backward", e, u.size(3));
   ENSURE(e.c.shape() == e.x.shape().first(3), "features_backward: expected c [B, H, N] for x ", e.x,
          ", got ", e.c);
-  tensor::accumulate(in.xx, e.c.reshape(in.xx.shape()), -1);
+  const Tensor c = e.c.reshape(in.x.shape().first(2));  // [G, N]
+  if (in.fused) {
+    in.c = c;
+  } else {
+    tensor::accumulate(in.xx, c, -1);
+  }
   const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, R, P]
   FormGradients d{empty_like(in.x), {}, {}, {}};        // W is drawn
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);

@@ -1,5 +1,6 @@
 // The two builds of the kernels behind random_features.cpp. The stabilised products are twins: tiles
-// on the CPU (random_features_cpu.cpp), library products and row kernels on the GPU.
+// on the CPU (random_features_cpu.cpp); on the GPU the fused kernel products at tf32 and bf16
+// (gaussian_kernel_tensor_core.cu), library products and row kernels at fp32.
 //
 // Letters: G = B H heads of all examples, N rows, D width, R random features, P width of what
 // features multiply, K blocks of orthogonal rows.
@@ -37,6 +38,8 @@ void stabilised_transposed_times_on(Cpu, const KernelInputs& in, const Tensor& u
                                     std::int64_t scope, const RowMaxima& rows, Tensor& out);
 void stabilised_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u,
                                     std::int64_t scope, const RowMaxima& rows, Tensor& out);
+/// Of each scope of heads the largest of its rows' maxima, for every row: [G, N].
+[[nodiscard]] Tensor largest_of_scopes(const RowMaxima& rows, std::int64_t scope);
 /// The second way, on any device: with E as one array [G, N, R].
 void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
                             Tensor& out);
