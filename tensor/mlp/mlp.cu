@@ -2,7 +2,8 @@
 // stays on chip. Products are bf16 with f32 sums; norm, GELU, dropout and the residual are f32.
 //
 // A warp owns 16 tokens, a block of 8 warps 128 of them and, rounded in shared memory, all weights.
-// Narrower models are padded with zeros to the compiled widths.
+// Narrower models are padded with zeros to the compiled widths. The equations and their gradients
+// stand in mlp.hpp and mlp.cpp.
 //
 //   forward    h, z, u of 16 hidden channels at a time go from product to product in registers;
 //   backward   computes h, z, u and their gradients again, 64 hidden channels at a time, and leaves
@@ -135,7 +136,7 @@ struct Moments {
   }
 };
 
-/// What the warp's two rows of a lane keep: bit 2c + e of kept(half) for column 8c + 2t + e.
+/// What dropout keeps of a lane's two rows: bit 2c + e of a row's bits for column 8c + 2t + e.
 class Keep {
  public:
   __device__ Keep(const RowDropout& dropout, std::int64_t first, const Place& at)
