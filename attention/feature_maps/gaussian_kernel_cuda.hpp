@@ -98,10 +98,7 @@ inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& 
   const std::int64_t blocks = s.heads * s.chunks;
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
          " chunks of rows are too many for one launch");
-  if (!GpuCount::active()) {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(bytes)));
-  }
+  cuda::allow_shared(name, kernel, bytes);
   cuda::launch(name, kernel, static_cast<unsigned>(blocks), kThreads, bytes, s, in);
 }
 

@@ -166,10 +166,7 @@ template <class F> void dispatch_size(std::int64_t size, const F& f) {
 template <int kSize, class Product>
 void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_t products) {
   const std::int64_t size = s.size;
-  if (!GpuCount::active()) {
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    kSharedBytes<kSize>));
-  }
+  cuda::allow_shared(name, kernel, kSharedBytes<kSize>);
   cuda::computes(products * s.steps * s.count * size * size * size);
   cuda::launch(name, kernel, static_cast<unsigned>(s.count), Layout<kSize>::kThreads,
                kSharedBytes<kSize>, s);

@@ -8,6 +8,8 @@
 // exponential is one instruction.
 #pragma once
 
+#include <cuda_pipeline.h>
+
 #include <cstdint>
 #include <limits>
 #include <numbers>
@@ -54,7 +56,8 @@ template <class T> struct Consecutive {
 
 /// Products of one precision and head widths up to kWidth. `Rows` gives the address of a row of a
 /// tile, or null: zeros, nothing to store.
-template <Precision kPrecision, int kWidth> struct Products {
+template <Precision kPrecision, int kHeadWidth> struct Products {
+  static constexpr int kWidth = kHeadWidth;
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
   using Left = typename Core::Left;
@@ -62,6 +65,9 @@ template <Precision kPrecision, int kWidth> struct Products {
   static constexpr int kStride = kWidth + 8;  // of a tile's row: eight rows then touch every bank
   struct Tile {
     alignas(16) Number n[kTile * kStride];
+  };
+  struct alignas(2 * sizeof(Number)) Two {
+    Number x[2];
   };
   static constexpr int kSteps = kWidth / kChunk;  // along the head width
   static constexpr int kOuts = kWidth / 8;        // columns of results
@@ -86,33 +92,69 @@ template <Precision kPrecision, int kWidth> struct Products {
     }
   }
 
-  /// A tile's rows to shared memory, rounded; four numbers at a time where rows are aligned to them.
-  /// By all threads of a block, kBlock.
-  template <int kBlock = kThreads, class Rows>
-  __device__ static void load_tile(const Rows& rows, std::int64_t width, Tile& target) {
+  /// Entries [c, c + 4) of a row, rounded, zeros beyond `width` or where it is null; in one load where
+  /// they are aligned to it.
+  __device__ static void round_four(const float* row, int c, std::int64_t width, Number* target) {
     struct alignas(4 * sizeof(float)) From {
       float x[4];
     };
     struct alignas(4 * sizeof(Number)) To {
       Number x[4];
     };
+    From four{};
+    if (row != nullptr) {
+      if (reinterpret_cast<std::uintptr_t>(row + c) % sizeof(From) == 0 && c + 4 <= width) {
+        four = *reinterpret_cast<const From*>(row + c);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four.x[i] = c + i < width ? row[c + i] : 0.0f;
+      }
+    }
+    To rounded;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
+    *reinterpret_cast<To*>(target) = rounded;
+  }
+
+  /// A tile's rows to shared memory, rounded, by all threads of a block, kBlock.
+  template <int kBlock = kThreads, class Rows>
+  __device__ static void load_tile(const Rows& rows, std::int64_t width, Tile& target) {
 #pragma unroll 2
     for (int e = threadIdx.x; e < kTile * kWidth / 4; e += kBlock) {
       const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
-      const float* const from = rows(row);
-      From four{};
-      if (from != nullptr) {
-        if (reinterpret_cast<std::uintptr_t>(from + c) % sizeof(From) == 0 && c + 4 <= width) {
-          four = *reinterpret_cast<const From*>(from + c);
-        } else {
+      round_four(rows(row), c, width, target.n + row * kStride + c);
+    }
+  }
+
+  /// This warp's rows of a rounded array [.., kWidth] as left operands; `first`: the block's first.
+  __device__ static void load_own(const Place& at, const Number* first, Left (&own)[kSteps]) {
 #pragma unroll
-          for (int i = 0; i < 4; ++i) four.x[i] = c + i < width ? from[c + i] : 0.0f;
-        }
+    for (int s = 0; s < kSteps; ++s) {
+      Number n[2][4];
+#pragma unroll
+      for (int i = 0; i < 8; i += 2) {
+        const Number* const from =
+            first + at.row_of(i / 4) * kWidth + kChunk * s + 2 * at.t + i % 4 / 2 * 8;
+        const Two two = *reinterpret_cast<const Two*>(from);
+        n[i / 4][i % 4] = two.x[0];
+        n[i / 4][i % 4 + 1] = two.x[1];
       }
-      To rounded;
+      own[s] = Core::left(n);
+    }
+  }
+
+  /// Begins to copy rows [kTile, kWidth] of a rounded array to shared memory, by all threads of a
+  /// block; they are there after __pipeline_wait_prior of each thread and a barrier.
+  template <int kBlock = kThreads>
+  __device__ static void begin_tile(const Number* first, Tile& target) {
+    constexpr int kRun = 16 / sizeof(Number);  // numbers of one copy
+    constexpr int kRuns = kWidth / kRun;       // of a row
+    static_assert(kTile * kRuns % kBlock == 0);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
-      *reinterpret_cast<To*>(target.n + row * kStride + c) = rounded;
+    for (int i = 0; i < kTile * kRuns / kBlock; ++i) {
+      const int e = i * kBlock + threadIdx.x;
+      __pipeline_memcpy_async(target.n + e / kRuns * kStride + e % kRuns * kRun, first + e * kRun,
+                              16);
     }
   }
 
@@ -188,10 +230,18 @@ template <Precision kPrecision, int kWidth> struct Products {
   }
 };
 
+/// Begins to copy entries [kTile] to shared memory; waits as for a tile.
+__device__ inline void begin_entries(const float* first, float* target) {
+  constexpr int kRun = 16 / sizeof(float);
+  if (threadIdx.x < kTile / kRun) {
+    __pipeline_memcpy_async(target + threadIdx.x * kRun, first + threadIdx.x * kRun, 16);
+  }
+}
+
 /// Over the four lanes of a row.
 __device__ inline float row_max(float x) {
-  x = math::max(x, __shfl_xor_sync(kAllLanes, x, 1));
-  return math::max(x, __shfl_xor_sync(kAllLanes, x, 2));
+  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
+  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
 }
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
@@ -205,7 +255,7 @@ __device__ inline float softmax_row(Sums (&score)[kTile / 8], int half, float& m
   float largest = maximum;
 #pragma unroll
   for (int n = 0; n < kTile / 8; ++n) {
-    largest = math::max(largest, math::max(score[n].x[half][0], score[n].x[half][1]));
+    largest = fmaxf(largest, fmaxf(score[n].x[half][0], score[n].x[half][1]));
   }
   largest = row_max(largest);
   const bool nothing = largest == kNothing;  // padding so far: all weights 0

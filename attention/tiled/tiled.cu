@@ -405,14 +405,7 @@ template <class T> void launch(void (*kernel)(TiledPlan, Arrays<T>), const Tiled
                                std::int64_t products) {
   const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, tile);
   if (blocks == 0) return;
-  if (!GpuCount::active()) {
-    int device = 0, limit = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-    ENSURE(bytes <= limit, "tiled attention: head width ", plan.width, " needs ", bytes,
-           " bytes of shared memory for a block, this device has ", limit);
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  }
+  cuda::allow_shared("tiled attention", kernel, static_cast<std::size_t>(bytes));
   cuda::computes(products * tiled_cuda::multiply_adds_of_product(plan));
   cuda::launch("tiled attention", kernel, static_cast<unsigned>(blocks), kThreads,
                static_cast<std::size_t>(bytes), plan, in);

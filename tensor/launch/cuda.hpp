@@ -58,6 +58,19 @@ template <class... P, class... A> void launch(const char* name, void (*kernel)(P
   }
 }
 
+/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
+/// this device cannot have them.
+template <class... P> void allow_shared(const char* name, void (*kernel)(P...), std::size_t bytes) {
+  if (GpuCount::active()) return;
+  int device = 0, limit = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  ENSURE(bytes <= static_cast<std::size_t>(limit), name, ": needs ", bytes,
+         " bytes of shared memory for a block, this device has ", limit);
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)));
+}
+
 /// What the kernel launched next computes, for a GpuCount; `product`: on tensor cores.
 inline void computes(std::int64_t multiply_adds, bool product = false) {
   if (GpuCount::active()) GpuCount::computes(multiply_adds, product);

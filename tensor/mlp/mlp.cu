@@ -591,10 +591,7 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes == 121088);  // as train/scripts/gpu_static.sh states
-  if (!GpuCount::active()) {
-    CUDA_CHECK(
-        cudaFuncSetAttribute(backward_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
-  }
+  cuda::allow_shared("mlp", backward_kernel, kBytes);
   cuda::computes(5 * plan.rows * plan.e * plan.f, true);
   cuda::launch("mlp backward on tensor cores", backward_kernel, cuda::grid_for(chunks, 1), kThreads,
                kBytes, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),

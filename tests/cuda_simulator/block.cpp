@@ -54,6 +54,14 @@ struct Thread {
   unsigned mask = 0;
   WarpOp op = nullptr;
   void* slot = nullptr;
+  // Copies that it began and has not waited for, oldest first, and how many of them lie in groups.
+  struct Copy {
+    void* to;
+    const void* from;
+    std::size_t bytes;
+  };
+  std::vector<Copy> copies;
+  std::vector<std::size_t> groups;  // of how many copies each
 };
 
 /// One core that runs one block at a time.
@@ -121,6 +129,33 @@ class Multiprocessor {
     std::string race =
         accesses_.see(static_cast<const unsigned char*>(at), bytes, running_ / kWarp, writes);
     if (!race.empty()) fail(std::move(race));
+  }
+
+  void begin_copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes != 4 && bytes != 8 && bytes != 16) fail(join("cp.async: of ", bytes, " bytes"));
+    for (const void* const at : {static_cast<const void*>(to), from}) {
+      if (reinterpret_cast<std::uintptr_t>(at) % bytes != 0) fail("cp.async: a misaligned address");
+    }
+    access(to, bytes, true);
+    std::memset(to, kUnwritten, bytes);
+    threads_[running_].copies.push_back({to, from, bytes});
+  }
+  void commit_copies() {
+    Thread& t = threads_[running_];
+    t.groups.push_back(t.copies.size() -
+                       std::accumulate(t.groups.begin(), t.groups.end(), std::size_t{0}));
+  }
+  void wait_for_copies(std::size_t groups) {
+    Thread& t = threads_[running_];
+    while (t.groups.size() > groups) {
+      for (std::size_t i = 0; i < t.groups.front(); ++i) {
+        access(t.copies[i].to, t.copies[i].bytes, true);
+        std::memcpy(t.copies[i].to, t.copies[i].from, t.copies[i].bytes);
+      }
+      t.copies.erase(t.copies.begin(),
+                     t.copies.begin() + static_cast<std::ptrdiff_t>(t.groups.front()));
+      t.groups.erase(t.groups.begin());
+    }
   }
 
   void* shared_memory(const void* key, std::size_t bytes) {
@@ -335,6 +370,11 @@ void warp_together(unsigned mask, WarpOp op, void* slot) {
 void watched_access(const void* at, std::size_t bytes, bool writes) {
   Multiprocessor::current().access(at, bytes, writes);
 }
+void begin_copy(void* shared, const void* global, std::size_t bytes) {
+  Multiprocessor::current().begin_copy(shared, global, bytes);
+}
+void commit_copies() { Multiprocessor::current().commit_copies(); }
+void wait_for_copies(std::size_t groups) { Multiprocessor::current().wait_for_copies(groups); }
 void check_matrix_row(const std::uint16_t* row) { Multiprocessor::current().check_row(row); }
 int lane() { return static_cast<int>(Multiprocessor::current().running() % kWarp); }
 

@@ -6,9 +6,9 @@
 //
 // What it shows: wrong indices, wrong launch geometry, too little shared memory, barriers that some
 // threads miss, disagreeing warps, shared or fresh memory that is read before it is written (both
-// are filled with NaN), host pointers given to kernels, launches on the default stream, calls that a
-// stream capture forbids. Under MODE=asan also each access beyond a buffer's end or to a freed one,
-// and host code that touches device memory.
+// are filled with NaN) or before a copy to it was waited for, host pointers given to kernels, launches
+// on the default stream, calls that a stream capture forbids. Under MODE=asan also each access beyond
+// a buffer's end or to a freed one, and host code that touches device memory.
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
 // default), reverse, or a number that seeds a random order.
 //
@@ -73,6 +73,12 @@ template <class Array> Array& shared() {
   static char key;
   return *static_cast<Array*>(shared_memory(&key, sizeof(Array)));
 }
+
+/// Of the running thread (cp.async): begins to copy 4, 8 or 16 bytes to shared memory; closes a
+/// group of copies; finishes all groups but the last few.
+void begin_copy(void* shared, const void* global, std::size_t bytes);
+void commit_copies();
+void wait_for_copies(std::size_t groups);
 
 /// Runs all blocks of a checked kernel; returns what went wrong, or nothing.
 [[nodiscard]] std::string run_blocks(const Kernel& kernel);

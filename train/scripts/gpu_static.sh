@@ -64,7 +64,11 @@ awk -F '\t' -v OFS='\t' '
       if (name == "backward_kernel") bytes = 121088
       return 256
     }
-    if (file ~ /tiled_tensor_core.cu$/ && name == "key_gradient_kernel") return 256
+    if (name == "operands_kernel") return 256
+    if (file ~ /tiled_tensor_core.cu$/) {
+      split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 384) + 2048
+      return name == "key_gradient_kernel" ? 256 : 128
+    }
     if (file ~ /tensor_core.cu$/) return 128
     if (file ~ /tiled.cu$/) {
       size = args ~ /^double/ ? 8 : 4
@@ -174,7 +178,7 @@ if [ -n "$spills" ]; then
   status=1
 fi
 if [ -s "$scratch/sass" ]; then
-  idle=$(awk -F '\t' '(($1 ~ /tensor_core/ && $10 !~ /^warp_rows_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
+  idle=$(awk -F '\t' '(($1 ~ /tensor_core/ && $10 !~ /^(warp_rows|operands)_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
   if [ -n "$idle" ]; then
     printf 'gpu_static: no tensor-core instructions in:\n%s\n' "$idle" >&2
     status=1

@@ -3,6 +3,8 @@
 #include "tests/cuda_simulator/simulator.hpp"
 #include "tests/cuda_simulator/tensor_core.hpp"
 
+#include <cuda_pipeline.h>
+
 #include <cmath>
 #include <string>
 #include <vector>
@@ -52,6 +54,29 @@ void number_threads(float* x) {
 }
 void add_one(float* x) { x[threadIdx.x] += 1; }
 void write_through(float* x) { *x = 1; }
+/// y = x reversed, by a copy to shared memory that passes by the registers.
+void reverse_by_copy(const float* x, float* y, bool waits, bool barrier) {
+  auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
+  __pipeline_memcpy_async(shared + threadIdx.x, x + threadIdx.x, sizeof(float));
+  __pipeline_commit();
+  if (waits) __pipeline_wait_prior(0);
+  if (barrier) __syncthreads();
+  y[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
+}
+/// Thread 0 copies x[0] and then x[1] and waits for all groups of them but the last `open`.
+void copy_in_groups(float* x, int open) {
+  auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
+  for (int i = 0; i < 2; ++i) {
+    __pipeline_memcpy_async(shared + i, x + i, sizeof(float));
+    __pipeline_commit();
+  }
+  __pipeline_wait_prior(static_cast<std::size_t>(open));
+  for (int i = 0; i < 2; ++i) x[2 + i] = shared[i];
+}
+void copy_misaligned(float* x) {
+  auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
+  __pipeline_memcpy_async(shared + 1, x, 16);
+}
 void reverse_block(float* x, bool barrier) {
   auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
   shared[threadIdx.x] = static_cast<float>(threadIdx.x);
@@ -148,8 +173,27 @@ TEST_CASE("two warps that touch a byte of shared memory between two barriers rac
   const std::string late = b.run(touch_bytes, 2, 64, 0, b.x, 1, 1);  // read, then written again
   CHECK(mentions(late, "byte 0 of 64 of shared memory"));
   CHECK(b.run(touch_bytes, 1, 32, 0, b.x, 0, 0) == "");  // one warp
+  const float* const from = b.x;
+  CHECK(mentions(b.run(reverse_by_copy, 1, 64, 256, from, b.x, true, false), "a race between"));
 }
 #endif
+
+TEST_CASE("what is copied to shared memory is NaN until its thread has waited") {
+  const Bench b;
+  CHECK(b.run(number_threads, 1, 32, 0, b.x) == "");
+  const float* const from = b.x;
+  float* const to = b.x + 32;
+  CHECK(b.run(reverse_by_copy, 1, 32, 128, from, to, true, true) == "");
+  CHECK(b.read()[32 + 4] == 27);
+  CHECK(b.run(reverse_by_copy, 1, 32, 128, from, to, false, true) == "");
+  CHECK(std::isnan(b.read()[32 + 4]));
+  CHECK(b.run(copy_in_groups, 1, 1, 8, b.x, 0) == "");
+  CHECK(b.read()[3] == 1);
+  CHECK(b.run(copy_in_groups, 1, 1, 8, b.x, 1) == "");
+  CHECK(b.read()[2] == 0);
+  CHECK(std::isnan(b.read()[3]));
+  CHECK(mentions(b.run(copy_misaligned, 1, 1, 64, b.x), "cp.async: a misaligned address"));
+}
 
 TEST_CASE("threads that never meet are a deadlock, lanes that disagree an error") {
   const Bench b;
