@@ -37,7 +37,7 @@ template <int kCount, int kWidth> struct Tile {
   alignas(16) float n[kCount * kStride];
 
   __device__ Four<float> four(int row, int c) const {
-    return *reinterpret_cast<const Four<float>*>(&n[row * kStride + c]);
+    return Four<float>::at(&n[row * kStride + c]);
   }
   /// 0 beyond the columns.
   __device__ float at(int row, int c) const { return c < kWidth ? n[row * kStride + c] : 0.0f; }
@@ -46,7 +46,7 @@ template <int kCount, int kWidth> struct Tile {
   __device__ void load(const float* source, std::int64_t count, std::int64_t width) {
     for (int e = threadIdx.x; e < kCount * kWidth / 4; e += kThreads) {
       const int row = e / (kWidth / 4), c = 4 * (e % (kWidth / 4));
-      *reinterpret_cast<Four<float>*>(&n[row * kStride + c]) = fetch(source, row, count, width, c);
+      fetch(source, row, count, width, c).store(&n[row * kStride + c]);
     }
   }
   /// Each row's term of the exponent, -inf beyond `count`; reads what other threads loaded.
@@ -135,7 +135,7 @@ template <int kWidth> __device__ void rows_times(const Lane& at, const float* we
     Four<float> own[kOwn];
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      own[i] = *reinterpret_cast<const Four<float>*>(&weight[at.row(i) * kWeightStride + j]);
+      own[i] = Four<float>::at(&weight[at.row(i) * kWeightStride + j]);
     }
 #pragma unroll
     for (int q = 0; q < 4; ++q) {
@@ -162,7 +162,7 @@ __device__ void landmarks_times(const Lane& at, const float* weight,
     for (int k = 0; k < kColumns<kWidth>; ++k) n[k] = other.at(r, at.lane + cuda::kWarp * k);
 #pragma unroll
     for (int i = 0; i < kOwnLandmarks; i += 4) {
-      const Four<float> four = *reinterpret_cast<const Four<float>*>(&own[i]);
+      const Four<float> four = Four<float>::at(&own[i]);
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
 #pragma unroll

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "tensor/launch/cuda.hpp"
+#include "tensor/launch/four.hpp"
 
 namespace skytape::attention::kernel_cuda {
 
@@ -50,17 +51,16 @@ struct Arrays {
   std::int32_t* position;
 };
 
-/// Four neighbouring numbers, moved by one instruction.
-template <class T> struct alignas(4 * sizeof(T)) Four { T x[4]; };
+using cuda::Four;
 
-/// Numbers [c, c + 4) of a row of source [count, width]; zeros beyond.
+/// Numbers [c, c + 4) of a row of source [count, width]; zeros beyond. As cuda::load_four, but whether
+/// rows are aligned is asked once for all of them: here registers are scarce.
 __device__ inline Four<float> fetch(const float* source, std::int64_t row, std::int64_t count,
                                     std::int64_t width, int c) {
   Four<float> four{};
   if (row >= count || c >= width) return four;
   const float* const from = source + row * width + c;
-  const bool whole = width % 4 == 0 && reinterpret_cast<std::uintptr_t>(source) % sizeof four == 0;
-  if (whole) return *reinterpret_cast<const Four<float>*>(from);
+  if (width % 4 == 0 && Four<float>::aligned(source)) return Four<float>::at(from);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if (c + i < width) four.x[i] = from[i];

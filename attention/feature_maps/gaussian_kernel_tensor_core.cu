@@ -154,7 +154,7 @@ template <class Core, int kWidth> struct Tile {
       numbers.x[i] = Core::rounded(four.x[i]);
       square += value(numbers.x[i]) * value(numbers.x[i]);
     }
-    *reinterpret_cast<Four<Number>*>(&n[row * kStride + c]) = numbers;
+    numbers.store(&n[row * kStride + c]);
     return square;
   }
 };

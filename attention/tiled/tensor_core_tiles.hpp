@@ -17,6 +17,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/cuda.hpp"
+#include "tensor/launch/four.hpp"
 #include "tensor/launch/math.hpp"
 
 namespace skytape::attention::tensor_core_tiles {
@@ -92,28 +93,13 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     }
   }
 
-  /// Entries [c, c + 4) of a row, rounded, zeros beyond `width` or where it is null; in one load where
-  /// they are aligned to it.
+  /// Entries [c, c + 4) of a row, rounded; zeros beyond `width` or where it is null.
   __device__ static void round_four(const float* row, int c, std::int64_t width, Number* target) {
-    struct alignas(4 * sizeof(float)) From {
-      float x[4];
-    };
-    struct alignas(4 * sizeof(Number)) To {
-      Number x[4];
-    };
-    From four{};
-    if (row != nullptr) {
-      if (reinterpret_cast<std::uintptr_t>(row + c) % sizeof(From) == 0 && c + 4 <= width) {
-        four = *reinterpret_cast<const From*>(row + c);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) four.x[i] = c + i < width ? row[c + i] : 0.0f;
-      }
-    }
-    To rounded;
+    const cuda::Four<float> four = cuda::load_four(row, c, width);
+    cuda::Four<Number> rounded;
 #pragma unroll
     for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
-    *reinterpret_cast<To*>(target) = rounded;
+    rounded.store(target);
   }
 
   /// A tile's rows to shared memory, rounded, by all threads of a block, kBlock.

@@ -1,45 +1,72 @@
 // Tiled attention on the GPU: tiles of queries, keys and weights in shared memory, sums in
 // registers (Dao et al. 2022). True f32 or f64 arithmetic; tiled_tensor_core.cu has tf32 and bf16.
 //
-// A block owns what it writes, so there are no atomics and results repeat bit for bit:
-//   forward   block = (b, h, query tile), walks the keys: out and lse;
-//   backward  block = (b, h, key tile), walks the queries: dk and dv;
-//             block = (b, h, query tile), walks the keys: dq. Weights are recomputed for both.
+// A block owns rows of one side and walks tiles of the other; nobody else writes what it owns, so
+// there are no atomics and results repeat bit for bit:
+//   forward   owns queries, walks keys: out and lse;
+//   backward  owns keys, walks queries: dk and dv;
+//             owns queries, walks keys: dq. Weights are recomputed for both.
 //
-// 256 threads form a 16 x 16 grid. Thread (ty, tx) owns rows ty + 16 r and columns tx + 16 c of a
-// tile: the 16 threads of a row are half a warp, and reads of shared memory meet no bank twice.
+// 256 threads make two kinds of products, of four neighbouring numbers a load from shared memory:
+//   scores          thread (ty, tx) of a 16 x 16 grid has own rows ty + 16 r, walked rows tx + 16 c;
+//   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
+// What counts without tensor cores is how many multiply-adds a load serves: with 8 own rows and 4
+// walked ones, in f32, 12 loads serve 128.
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
+#include "attention/tiled/head_dropout.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
+#include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/four.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
-#include "tensor/random/philox.hpp"
 
 namespace skytape::attention {
 namespace {
 
+using cuda::Four;
 using tiled_cuda::Arrays;
+using tiled_cuda::HeadDropout;
 
-constexpr int kGrid = 16;  // threads along either side of a tile
+constexpr int kGrid = 16;  // threads along either side of a tile of scores
 constexpr int kThreads = kGrid * kGrid;
 constexpr unsigned kAllLanes = 0xffffffffu;
-static_assert(kGrid == philox::kLanes, "a thread draws one Philox counter for its columns");
+static_assert(kGrid == philox::kLanes, "a counter's keys are a thread's own rows, or walked ones");
 
-/// Sizes of tiles for head widths up to kWidth.
-template <class T, int kWidth> struct Tiling {
-  static constexpr int kRun = sizeof(T) == 4 && kWidth <= 64 ? 4 : 2;  // entries a thread and side
-  static constexpr int kTile = kGrid * kRun;                           // queries or keys
-  static constexpr int kColumns = kWidth / kGrid;                      // head channels of a thread
-  static constexpr int kStride = kWidth + 1;       // of a row of q, k, v or dout: odd, no conflicts
-  static constexpr int kSquareStride = kTile + 1;  // of a row of weights
-  static constexpr int kRows = kTile * kStride;    // numbers of a tile of rows
-  static constexpr int kSquare = kTile * kSquareStride;  // numbers of a tile of weights
-  static constexpr int kForwardBytes = static_cast<int>(sizeof(T)) * (3 * kRows + kSquare + kTile);
-  static constexpr int kBackwardBytes =
-      static_cast<int>(sizeof(T)) * (4 * kRows + 2 * kSquare + 3 * kTile);
-  static_assert(philox::kChunk % kTile == 0, "a tile's row lies in one chunk of dropout bits");
-  static_assert(kBackwardBytes <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
+/// Sizes of tiles for head widths up to kHeadWidth.
+template <class T, int kHeadWidth> struct Tiling {
+  static constexpr bool kNarrow = sizeof(T) == 4 && kHeadWidth <= 64;
+  static constexpr bool kSmall = sizeof(T) == 8 && kHeadWidth > 64;
+  static constexpr int kOwnRun = kNarrow ? 8 : kSmall ? 2 : 4;  // own rows of a thread
+  static constexpr int kWalkRun = kNarrow ? 4 : 2;              // walked rows of a thread
+  static constexpr int kOwn = kGrid * kOwnRun, kWalk = kGrid * kWalkRun;
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kStride = kWidth + 4;  // of rows: eight of them then touch every bank
+  static constexpr int kWeightStride = kWalk + 4;
+  static constexpr int kGroups = kWidth / 4;         // of channels
+  static constexpr int kTeams = kThreads / kGroups;  // of own rows
+  static constexpr int kRows = kOwn / kTeams;        // own rows of a thread's weighted sums
+  static_assert(philox::kChunk % kOwn == 0 && philox::kChunk % kWalk == 0);
+};
+
+/// Shared memory of a block.
+template <class S, class T> struct Walked {
+  alignas(16) T first[S::kWalk * S::kStride], second[S::kWalk * S::kStride];  // k, v or q, dout
+  alignas(16) T weights[S::kOwn * S::kWeightStride];
+};
+template <class S, class T> struct ForwardShared {
+  alignas(16) T q[S::kOwn * S::kStride];
+  Walked<S, T> walked;
+  T column[S::kWalk];  // of keys
+  T factor[S::kOwn];   // of sums
+};
+template <class S, class T> struct BackwardShared {
+  alignas(16) T first[S::kOwn * S::kStride], second[S::kOwn * S::kStride];  // k, v or q, dout
+  Walked<S, T> walked;
+  T shift[S::kWalk], delta[S::kWalk];  // of walked queries
+  T column[S::kWalk];                  // of walked keys
 };
 
 struct Place {
@@ -47,140 +74,149 @@ struct Place {
   __device__ Place() : tx(threadIdx.x % kGrid), ty(threadIdx.x / kGrid) {}
 };
 
+// Exponents are base 2, of which a GPU's f32 exponential is one instruction.
+template <class T> inline constexpr T kLog2E = std::numbers::log2e_v<T>;
+__device__ float exp2(float x) { return cuda::ptx::exp2(x); }
+__device__ double exp2(double x) { return ::exp2(x); }
+__device__ float larger(float a, float b) { return fmaxf(a, b); }
+__device__ double larger(double a, double b) { return fmax(a, b); }
+
 template <class T> __device__ T minus_infinity() { return -std::numeric_limits<T>::infinity(); }
 
-/// Copies rows [first, first + kTile) of source [count, width] to shared memory; zeros beyond, and
-/// everywhere if source is null.
-template <class T, int kWidth> __device__ void load_rows(const T* source, std::int64_t first,
-                                                         std::int64_t count, std::int64_t width,
-                                                         T* target) {
-  using S = Tiling<T, kWidth>;
-  for (int e = threadIdx.x; e < S::kTile * kWidth; e += kThreads) {
-    const int row = e / kWidth, c = e % kWidth;
-    const bool inside = source != nullptr && first + row < count && c < width;
-    target[row * S::kStride + c] = inside ? source[(first + row) * width + c] : T(0);
+/// The block's head and its first own row.
+struct Task {
+  std::int64_t bh;
+  int first;
+  __device__ Task(std::int64_t rows, int own) {
+    const auto blocks = static_cast<unsigned>((rows + own - 1) / own);
+    bh = blockIdx.x / blocks;
+    first = static_cast<int>(blockIdx.x % blocks) * own;
+  }
+};
+
+/// Copies rows [first, first + kRows) of a head of source [B H, count, width] to shared memory; zeros
+/// beyond, and everywhere if source is null.
+template <class S, int kRows, class T> __device__ void load_rows(const T* source, std::int64_t bh,
+                                                                 int first, std::int64_t count,
+                                                                 std::int64_t width, T* target) {
+  for (int e = threadIdx.x; e < kRows * S::kGroups; e += kThreads) {
+    const int row = e / S::kGroups, c = e % S::kGroups * 4;
+    const bool inside = source != nullptr && first + row < count;
+    const T* const from = inside ? source + (bh * count + first + row) * width : nullptr;
+    cuda::load_four(from, c, width).store(target + row * S::kStride + c);
   }
 }
 
-/// Copies entries [first, first + kTile) of source [count]; `fill` beyond.
-template <class T, int kTile> __device__ void load_entries(const T* source, std::int64_t first,
-                                                           std::int64_t count, T fill, T* target) {
-  for (int e = threadIdx.x; e < kTile; e += kThreads) {
-    target[e] = first + e < count ? source[first + e] : fill;
-  }
-}
-
-/// This thread's part of x y^T. x, y: tiles of rows.
-template <class T, int kWidth, int kRun>
-__device__ void products(const Place& at, const T* x, const T* y, T (&result)[kRun][kRun]) {
-  constexpr int kStride = Tiling<T, kWidth>::kStride;
+/// Scores of this thread: own rows times walked rows.
+template <class S, class T> __device__ void products(const Place& at, const T* own, const T* walked,
+                                                     T (&result)[S::kOwnRun][S::kWalkRun]) {
 #pragma unroll
-  for (int r = 0; r < kRun; ++r) {
+  for (int r = 0; r < S::kOwnRun; ++r) {
 #pragma unroll
-    for (int c = 0; c < kRun; ++c) result[r][c] = 0;
+    for (int c = 0; c < S::kWalkRun; ++c) result[r][c] = 0;
   }
+  const T* const left = own + at.ty * S::kStride;
+  const T* const right = walked + at.tx * S::kStride;
 #pragma unroll 4
-  for (int d = 0; d < kWidth; ++d) {
-    T left[kRun], right[kRun];
+  for (int d = 0; d < S::kWidth; d += 4) {
+    Four<T> y[S::kWalkRun];
 #pragma unroll
-    for (int r = 0; r < kRun; ++r) left[r] = x[(at.ty + kGrid * r) * kStride + d];
+    for (int c = 0; c < S::kWalkRun; ++c) y[c] = Four<T>::at(right + kGrid * c * S::kStride + d);
 #pragma unroll
-    for (int c = 0; c < kRun; ++c) right[c] = y[(at.tx + kGrid * c) * kStride + d];
+    for (int r = 0; r < S::kOwnRun; ++r) {
+      const Four<T> x = Four<T>::at(left + kGrid * r * S::kStride + d);
 #pragma unroll
-    for (int r = 0; r < kRun; ++r) {
+      for (int c = 0; c < S::kWalkRun; ++c) {
 #pragma unroll
-      for (int c = 0; c < kRun; ++c) result[r][c] += left[r] * right[c];
+        for (int v = 0; v < 4; ++v) result[r][c] += x.x[v] * y[c].x[v];
+      }
     }
   }
 }
 
-/// This thread's part of total += w x (w: [row, inner]) or w^T x (w: [inner, row]).
-/// x: a tile of rows.
-template <bool kTransposed, class T, int kWidth, int kRun, int kColumns>
-__device__ void add_weighted(const Place& at, const T* w, const T* x, T (&total)[kRun][kColumns]) {
-  using S = Tiling<T, kWidth>;
+/// Sums of walked rows, by own row: this thread's own rows team + kTeams r and four
+/// channels.
+template <class S, class T> struct WeightedSums {
+  T x[S::kRows][4] = {};
+
+  __device__ static int team() { return threadIdx.x / S::kGroups; }
+  __device__ static int channel() { return threadIdx.x % S::kGroups * 4; }
+
+  /// += weights [own, walked] times walked rows.
+  __device__ void add(const T* weights, const T* rows) {
+    const T* const left = weights + team() * S::kWeightStride;
+    const T* const right = rows + channel();
 #pragma unroll 4
-  for (int inner = 0; inner < S::kTile; ++inner) {
-    T left[kRun], right[kColumns];
+    for (int inner = 0; inner < S::kWalk; inner += 4) {
+      Four<T> y[4];
 #pragma unroll
-    for (int r = 0; r < kRun; ++r) {
-      const int row = at.ty + kGrid * r;
-      left[r] = kTransposed ? w[inner * S::kSquareStride + row] : w[row * S::kSquareStride + inner];
-    }
+      for (int v = 0; v < 4; ++v) y[v] = Four<T>::at(right + (inner + v) * S::kStride);
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) right[c] = x[inner * S::kStride + at.tx + kGrid * c];
+      for (int r = 0; r < S::kRows; ++r) {
+        const Four<T> w = Four<T>::at(left + S::kTeams * r * S::kWeightStride + inner);
 #pragma unroll
-    for (int r = 0; r < kRun; ++r) {
+        for (int v = 0; v < 4; ++v) {
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) total[r][c] += left[r] * right[c];
+          for (int c = 0; c < 4; ++c) x[r][c] += w.x[v] * y[v].x[c];
+        }
+      }
     }
   }
-}
+  /// Each own row times its factor.
+  __device__ void multiply(const T* factor) {
+#pragma unroll
+    for (int r = 0; r < S::kRows; ++r) {
+      const T f = factor[team() + S::kTeams * r];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) x[r][c] *= f;
+    }
+  }
+  /// To rows from `first` on of a head of target [B H, count, width], times a factor.
+  __device__ void store(T factor, T* target, std::int64_t bh, int first, std::int64_t count,
+                        std::int64_t width) const {
+#pragma unroll
+    for (int r = 0; r < S::kRows; ++r) {
+      const int row = first + team() + S::kTeams * r;
+      if (row >= count) continue;
+      Four<T> y;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) y.x[c] = factor * x[r][c];
+      cuda::store_four(y, target + (bh * count + row) * width, channel(), width);
+    }
+  }
+};
 
-template <class T, int kRun, int kColumns> __device__ void clear(T (&total)[kRun][kColumns]) {
-#pragma unroll
-  for (int r = 0; r < kRun; ++r) {
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) total[r][c] = 0;
-  }
-}
+/// Keeps decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r, its
+/// bit b of key 16 b + tx of the chunk. One counter decides about a byte.
+template <class S, class T> struct KeptKeys {
+  std::uint64_t bits = 0;
 
-/// Stores factor * total to rows [first, first + kTile) of target [count, width].
-template <class T, int kRun, int kColumns>
-__device__ void store_rows(const Place& at, const T (&total)[kRun][kColumns], T factor, T* target,
-                           std::int64_t first, std::int64_t count, std::int64_t width) {
+  __device__ void decide(const HeadDropout<T>& dropout, const Place& at, int i0, int j0) {
+    bits = 0;
 #pragma unroll
-  for (int r = 0; r < kRun; ++r) {
-    const std::int64_t row = first + at.ty + kGrid * r;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int channel = at.tx + kGrid * c;
-      if (row < count && channel < width) target[row * width + channel] = factor * total[r][c];
+    for (int half = 0; half < 2; ++half) {  // of the bits: shifts of 64 take several instructions
+      unsigned four = 0;
+#pragma unroll 2
+      for (int r = 4 * half; r < S::kOwnRun && r < 4 * half + 4; ++r) {
+        four |= dropout.kept(i0 + at.ty + kGrid * r, j0 + at.tx) << (8 * (r % 4));
+      }
+      bits |= std::uint64_t{four} << (32 * half);
     }
   }
-}
-
-/// Dropout factors of this thread's columns of row i (i < N); keys from j on. bh = b H + h.
-template <class T, int kRun>
-__device__ void keep_factors(const TiledPlan& plan, const T* keep, const Place& at, std::int64_t bh,
-                             std::int64_t i, std::int64_t j, T (&factor)[kRun]) {
-  const T scale = static_cast<T>(plan.keep_scale);
-  if (keep != nullptr) {
-    const T* const row = keep + (bh * plan.queries + i) * plan.keys;
-#pragma unroll
-    for (int c = 0; c < kRun; ++c) {
-      const std::int64_t key = j + at.tx + kGrid * c;
-      factor[c] = key < plan.keys ? row[key] * scale : T(0);
-    }
-    return;
+  /// Those of the tile at j0, from bit 0 of each byte on.
+  [[nodiscard]] __device__ std::uint64_t of_tile(int j0) const {
+    return bits >> (j0 % philox::kChunk / kGrid);
   }
-  if (plan.threshold == 0) {
-#pragma unroll
-    for (int c = 0; c < kRun; ++c) factor[c] = 1;
-    return;
-  }
-  // Counter tx of the chunk decides about all columns tx + 16 c (philox.hpp, "16 bits per element").
-  const std::int64_t element = ((plan.first_head + bh) * plan.row_count + i) * plan.row_stride + j;
-  const std::int64_t counter = element / philox::kChunk * philox::kLanes + at.tx;
-  const int run = static_cast<int>(element % philox::kChunk) / philox::kLanes;
-  const philox::Words words =
-      philox::draw(plan.key, static_cast<std::uint64_t>(counter), philox::step_of(plan.step));
-#pragma unroll
-  for (int c = 0; c < kRun; ++c) {
-    const int at_run = run + c;
-    const std::uint32_t low = at_run / 2 % 2 == 0 ? words.w[0] : words.w[1];
-    const std::uint32_t high = at_run / 2 % 2 == 0 ? words.w[2] : words.w[3];
-    const std::uint32_t bits = ((at_run < 4 ? low : high) >> (16 * (at_run % 2))) & 0xffffu;
-    factor[c] = bits >= plan.threshold ? scale : T(0);
-  }
+};
+__device__ bool keeps(std::uint64_t bits, int byte, int bit) {
+  return (bits >> (8 * byte + bit) & 1u) != 0;
 }
 
 /// Maximum and sum over the 16 threads of a row.
 template <class T> __device__ T row_max(T x) {
 #pragma unroll
   for (int offset = kGrid / 2; offset > 0; offset /= 2) {
-    const T other = __shfl_xor_sync(kAllLanes, x, offset);
-    x = other > x ? other : x;
+    x = larger(x, __shfl_xor_sync(kAllLanes, x, offset));
   }
   return x;
 }
@@ -190,225 +226,259 @@ template <class T> __device__ T row_sum(T x) {
   return x;
 }
 
-/// Makes relative weights of one row of scores and moves the row's running maximum and sum; returns
-/// what earlier sums must be multiplied by.
+/// What a key adds to its scores, base 2; beyond the keys weights vanish by it.
+template <class T>
+__device__ T column_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int j) {
+  return j < plan.keys ? kLog2E<T> * in.column[bh * plan.keys + j] : minus_infinity<T>();
+}
+/// What backward adds to the scores of query i, base 2: of a row without a real key nothing, as every
+/// weight vanishes by its column term; beyond the queries weights vanish by this.
+template <class T>
+__device__ T shift_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int i) {
+  if (i >= plan.queries) return minus_infinity<T>();
+  const T row = kLog2E<T> * in.row[bh * plan.queries + i];
+  if (plan.score != Score::softmax) return row;
+  return row == minus_infinity<T>() ? T(0) : -row;
+}
+
+/// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and this
+/// thread's part of its sum; returns what earlier sums must be multiplied by.
 template <class T, int kRun> __device__ T softmax_row(T (&score)[kRun], T& maximum, T& sum) {
   T largest = maximum;
 #pragma unroll
-  for (int c = 0; c < kRun; ++c) largest = score[c] > largest ? score[c] : largest;
+  for (int c = 0; c < kRun; ++c) largest = larger(largest, score[c]);
   largest = row_max(largest);
-  const bool nothing = largest == minus_infinity<T>();  // padding so far
-  T total = 0;
+  const T reference = largest == minus_infinity<T>() ? T(0) : largest;  // padding so far: weights 0
+  const T correction = exp2(maximum - reference);
+  sum *= correction;
 #pragma unroll
   for (int c = 0; c < kRun; ++c) {
-    score[c] = nothing ? T(0) : math::exp(score[c] - largest);
-    total += score[c];
+    score[c] = exp2(score[c] - reference);
+    sum += score[c];
   }
-  total = row_sum(total);
-  const T correction = nothing ? T(1) : math::exp(maximum - largest);
-  sum = sum * correction + total;
   maximum = largest;
   return correction;
 }
 
-template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
+template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiling<T, kWidth>;
-  T* const q = reinterpret_cast<T*>(cuda::dynamic_shared());  // [kTile, kStride]
-  T* const k = q + S::kRows;                                  // [kTile, kStride]
-  T* const v = k + S::kRows;                                  // [kTile, kStride]
-  T* const w = v + S::kRows;                                  // [kTile, kSquareStride]
-  T* const column = w + S::kSquare;                           // [kTile]
+  auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
+  auto& [k, v, w] = shared.walked;
   const Place at;
-  const std::int64_t tiles = (plan.queries + S::kTile - 1) / S::kTile;
-  const std::int64_t bh = blockIdx.x / tiles, i0 = blockIdx.x % tiles * S::kTile;
-  const bool softmax = plan.score == Score::softmax;
-  const T scale = static_cast<T>(plan.scale);
+  const Task task(plan.queries, S::kOwn);
+  const std::int64_t bh = task.bh;
+  const int i0 = task.first, keys = static_cast<int>(plan.keys);
+  constexpr bool softmax = kScore == Score::softmax;
+  const T scale = kLog2E<T> * static_cast<T>(plan.scale);
+  const HeadDropout<T> dropout(plan, in.keep, bh);
 
-  load_rows<T, kWidth>(in.q + bh * plan.queries * plan.width, i0, plan.queries, plan.width, q);
-  T total[S::kRun][S::kColumns], maximum[S::kRun], sum[S::kRun];
-  clear(total);
+  load_rows<S, S::kOwn>(in.q, bh, i0, plan.queries, plan.width, shared.q);
+  WeightedSums<S, T> out;
+  KeptKeys<S, T> kept;
+  T maximum[S::kOwnRun], sum[S::kOwnRun], row[S::kOwnRun];
 #pragma unroll
-  for (int r = 0; r < S::kRun; ++r) {
+  for (int r = 0; r < S::kOwnRun; ++r) {
+    const int i = i0 + at.ty + kGrid * r;
     maximum[r] = minus_infinity<T>();
     sum[r] = 0;
+    row[r] = !softmax && i < plan.queries ? kLog2E<T> * in.row[bh * plan.queries + i] : T(0);
   }
-  const std::int64_t keys_at = bh * plan.keys;
-  const T* const v_head = in.v == nullptr ? nullptr : in.v + keys_at * plan.width;
-  for (std::int64_t j0 = 0; j0 < plan.keys; j0 += S::kTile) {
+  for (int j0 = 0; j0 < keys; j0 += S::kWalk) {
     __syncthreads();  // everybody is done with the last tile
-    load_rows<T, kWidth>(in.k + keys_at * plan.width, j0, plan.keys, plan.width, k);
-    load_rows<T, kWidth>(v_head, j0, plan.keys, plan.width, v);
-    load_entries<T, S::kTile>(in.column + keys_at, j0, plan.keys, minus_infinity<T>(), column);
+    load_rows<S, S::kWalk>(in.k, bh, j0, plan.keys, plan.width, k);
+    load_rows<S, S::kWalk>(in.v, bh, j0, plan.keys, plan.width, v);
+    if (const int c = threadIdx.x; c < S::kWalk) {
+      shared.column[c] = column_of(plan, in, bh, j0 + c);
+    }
+    if (j0 % philox::kChunk == 0) kept.decide(dropout, at, i0, j0);
+    const std::uint64_t bits = kept.of_tile(j0);
     __syncthreads();
-    T score[S::kRun][S::kRun];
-    products<T, kWidth>(at, q, k, score);
+    T score[S::kOwnRun][S::kWalkRun];
+    products<S>(at, shared.q, k, score);
 #pragma unroll
-    for (int r = 0; r < S::kRun; ++r) {
-      const std::int64_t i = i0 + at.ty + kGrid * r;
-      const bool real = i < plan.queries;
-      const T a = !softmax && real ? in.row[bh * plan.queries + i] : T(0);
+    for (int r = 0; r < S::kOwnRun; ++r) {
 #pragma unroll
-      for (int c = 0; c < S::kRun; ++c) {
-        score[r][c] = scale * score[r][c] + a + column[at.tx + kGrid * c];
-        if (!softmax) score[r][c] = math::exp(score[r][c]);
+      for (int c = 0; c < S::kWalkRun; ++c) {
+        score[r][c] = scale * score[r][c] + shared.column[at.tx + kGrid * c];
+        if (!softmax) score[r][c] = exp2(score[r][c] + row[r]);
       }
-      if (softmax) {
+      const int own = at.ty + kGrid * r;
+      if constexpr (softmax) {
         const T correction = softmax_row(score[r], maximum[r], sum[r]);
-#pragma unroll
-        for (int c = 0; c < S::kColumns; ++c) total[r][c] *= correction;
+        if (at.tx == 0) shared.factor[own] = correction;
       }
-      T factor[S::kRun];
-      keep_factors(plan, in.keep, at, bh, real ? i : 0, j0, factor);
 #pragma unroll
-      for (int c = 0; c < S::kRun; ++c) {
-        w[(at.ty + kGrid * r) * S::kSquareStride + at.tx + kGrid * c] = score[r][c] * factor[c];
+      for (int c = 0; c < S::kWalkRun; ++c) {
+        w[own * S::kWeightStride + at.tx + kGrid * c] = keeps(bits, r, c) ? score[r][c] : T(0);
       }
     }
     __syncthreads();
-    add_weighted<false, T, kWidth>(at, w, v, total);
+    if (softmax) out.multiply(shared.factor);
+    out.add(w, v);
   }
+  if constexpr (softmax) {
+    __syncthreads();
 #pragma unroll
-  for (int r = 0; r < S::kRun; ++r) {
-    if (!softmax) break;
-    const std::int64_t i = i0 + at.ty + kGrid * r;
-    const T inverse = sum[r] > T(0) ? T(1) / sum[r] : T(0);  // 0: no real key
-#pragma unroll
-    for (int c = 0; c < S::kColumns; ++c) total[r][c] *= inverse;
-    if (at.tx == 0 && i < plan.queries) {
-      in.lse[bh * plan.queries + i] = maximum[r] + math::log(sum[r]);
+    for (int r = 0; r < S::kOwnRun; ++r) {
+      const int own = at.ty + kGrid * r;
+      const T total = row_sum(sum[r]);
+      if (at.tx != 0) continue;
+      shared.factor[own] = total > T(0) ? T(1) / total : T(0);  // 0: no real key
+      if (i0 + own < plan.queries) {
+        in.lse[bh * plan.queries + i0 + own] =
+            std::numbers::ln2_v<T> * maximum[r] + math::log(total);
+      }
     }
+    __syncthreads();
+    out.multiply(shared.factor);
   }
-  if (in.out != nullptr) {
-    store_rows(at, total, T(1), in.out + bh * plan.queries * plan.width, i0, plan.queries,
-               plan.width);
+  if (in.out != nullptr) out.store(dropout.scale(), in.out, bh, i0, plan.queries, plan.width);
+}
+
+/// From a thread's scores and dL/dweights: weights times dropout, and dL/dscores.
+template <class T>
+__device__ void to_gradients(T& score, T& dscore, T exponent, bool keeps, T keep_scale, T delta) {
+  const T weight = exp2(exponent), factor = keeps ? keep_scale : T(0);
+  score = weight * factor;
+  dscore = weight * (dscore * factor - delta);
+}
+
+/// A thread's entries [own, walked] of a tile to shared memory.
+template <class S, class T>
+__device__ void store_weights(const Place& at, const T (&x)[S::kOwnRun][S::kWalkRun], T* weights) {
+#pragma unroll
+  for (int r = 0; r < S::kOwnRun; ++r) {
+#pragma unroll
+    for (int c = 0; c < S::kWalkRun; ++c) {
+      weights[(at.ty + kGrid * r) * S::kWeightStride + at.tx + kGrid * c] = x[r][c];
+    }
   }
 }
 
-/// Shared memory of a backward block.
-template <class T, int kWidth> struct BackwardTiles {
-  using S = Tiling<T, kWidth>;
-  T *q, *dout, *k, *v;        // [kTile, kStride]
-  T *w, *e;                   // [kTile, kSquareStride]: weights times dropout, dL/dscore
-  T *shift, *delta, *column;  // [kTile]
-
-  explicit __device__ BackwardTiles(unsigned char* shared) {
-    q = reinterpret_cast<T*>(shared);
-    dout = q + S::kRows;
-    k = dout + S::kRows;
-    v = k + S::kRows;
-    w = v + S::kRows;
-    e = w + S::kSquare;
-    shift = e + S::kSquare;
-    delta = shift + S::kTile;
-    column = delta + S::kTile;
-  }
-
-  __device__ void load_queries(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh,
-                               std::int64_t i0) const {
-    const std::int64_t first = bh * plan.queries;
-    load_rows<T, kWidth>(in.q + first * plan.width, i0, plan.queries, plan.width, q);
-    load_rows<T, kWidth>(in.dout == nullptr ? nullptr : in.dout + first * plan.width, i0,
-                         plan.queries, plan.width, dout);
-    load_entries<T, S::kTile>(in.delta + first, i0, plan.queries, T(0), delta);
-    for (int r = threadIdx.x; r < S::kTile; r += kThreads) {
-      const T row = i0 + r < plan.queries ? in.row[first + i0 + r] : T(0);
-      const bool no_key = row == minus_infinity<T>();  // every weight vanishes by its column term
-      shift[r] = plan.score != Score::softmax ? row : no_key ? T(0) : -row;
-    }
-  }
-
-  __device__ void load_keys(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh,
-                            std::int64_t j0) const {
-    const std::int64_t first = bh * plan.keys;
-    load_rows<T, kWidth>(in.k + first * plan.width, j0, plan.keys, plan.width, k);
-    load_rows<T, kWidth>(in.v == nullptr ? nullptr : in.v + first * plan.width, j0, plan.keys,
-                         plan.width, v);
-    load_entries<T, S::kTile>(in.column + first, j0, plan.keys, minus_infinity<T>(), column);
-  }
-
-  /// Fills w and e from the loaded queries and keys.
-  __device__ void make_weights(const TiledPlan& plan, const Arrays<T>& in, const Place& at,
-                               std::int64_t bh, std::int64_t i0, std::int64_t j0) const {
-    T score[S::kRun][S::kRun], dscore[S::kRun][S::kRun];
-    products<T, kWidth>(at, q, k, score);
-    products<T, kWidth>(at, dout, v, dscore);
-    const T scale = static_cast<T>(plan.scale);
-#pragma unroll
-    for (int r = 0; r < S::kRun; ++r) {
-      const int row = at.ty + kGrid * r;
-      const bool real = i0 + row < plan.queries;
-      T factor[S::kRun];
-      keep_factors(plan, in.keep, at, bh, real ? i0 + row : 0, j0, factor);
-#pragma unroll
-      for (int c = 0; c < S::kRun; ++c) {
-        const int col = at.tx + kGrid * c;
-        const T weight = real ? math::exp(scale * score[r][c] + shift[row] + column[col]) : T(0);
-        w[row * S::kSquareStride + col] = weight * factor[c];
-        e[row * S::kSquareStride + col] = weight * (dscore[r][c] * factor[c] - delta[row]);
-      }
-    }
-  }
-};
-
-template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
+template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     key_gradient_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiling<T, kWidth>;
-  const BackwardTiles<T, kWidth> tiles(cuda::dynamic_shared());
+  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
+  auto& [q, dout, w] = shared.walked;
   const Place at;
-  const std::int64_t count = (plan.keys + S::kTile - 1) / S::kTile;
-  const std::int64_t bh = blockIdx.x / count, j0 = blockIdx.x % count * S::kTile;
-  tiles.load_keys(plan, in, bh, j0);
-  T dk[S::kRun][S::kColumns], dv[S::kRun][S::kColumns];
-  clear(dk);
-  clear(dv);
-  for (std::int64_t i0 = 0; i0 < plan.queries; i0 += S::kTile) {
-    __syncthreads();  // everybody is done with the last queries
-    tiles.load_queries(plan, in, bh, i0);
-    __syncthreads();
-    tiles.make_weights(plan, in, at, bh, i0, j0);
-    __syncthreads();
-    add_weighted<true, T, kWidth>(at, tiles.w, tiles.dout, dv);
-    add_weighted<true, T, kWidth>(at, tiles.e, tiles.q, dk);
+  const Task task(plan.keys, S::kOwn);
+  const std::int64_t bh = task.bh;
+  const int j0 = task.first, queries = static_cast<int>(plan.queries);
+  const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
+  const HeadDropout<T> dropout(plan, in.keep, bh);
+  const T keep_scale = dropout.scale();
+
+  load_rows<S, S::kOwn>(in.k, bh, j0, plan.keys, plan.width, shared.first);
+  load_rows<S, S::kOwn>(in.v, bh, j0, plan.keys, plan.width, shared.second);
+  T column[S::kOwnRun];
+#pragma unroll
+  for (int r = 0; r < S::kOwnRun; ++r) {
+    column[r] = column_of(plan, in, bh, j0 + at.ty + kGrid * r);
   }
-  const std::int64_t first = bh * plan.keys * plan.width;
-  store_rows(at, dk, static_cast<T>(plan.scale), in.dk + first, j0, plan.keys, plan.width);
-  if (in.dv != nullptr) store_rows(at, dv, T(1), in.dv + first, j0, plan.keys, plan.width);
+  WeightedSums<S, T> dk, dv;
+  for (int i0 = 0; i0 < queries; i0 += S::kWalk) {
+    __syncthreads();  // everybody is done with the last queries
+    load_rows<S, S::kWalk>(in.q, bh, i0, plan.queries, plan.width, q);
+    load_rows<S, S::kWalk>(in.dout, bh, i0, plan.queries, plan.width, dout);
+    if (const int c = threadIdx.x; c < S::kWalk) {
+      shared.shift[c] = shift_of(plan, in, bh, i0 + c);
+      shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
+    }
+    __syncthreads();
+    T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
+    products<S>(at, shared.first, q, score);
+    products<S>(at, shared.second, dout, dscore);
+#pragma unroll
+    for (int c = 0; c < S::kWalkRun; ++c) {
+      const int query = at.tx + kGrid * c;
+      const unsigned kept =
+          dropout.kept(i0 + query, j0 / philox::kChunk * philox::kChunk + at.ty) >>
+          (j0 % philox::kChunk / kGrid);
+#pragma unroll
+      for (int r = 0; r < S::kOwnRun; ++r) {
+        to_gradients(score[r][c], dscore[r][c],
+                     scale2 * score[r][c] + shared.shift[query] + column[r], keeps(kept, 0, r),
+                     keep_scale, shared.delta[query]);
+      }
+    }
+    store_weights<S>(at, score, w);
+    __syncthreads();
+    dv.add(w, dout);
+    __syncthreads();
+    store_weights<S>(at, dscore, w);
+    __syncthreads();
+    dk.add(w, q);
+  }
+  dk.store(scale, in.dk, bh, j0, plan.keys, plan.width);
+  if (in.dv != nullptr) dv.store(T(1), in.dv, bh, j0, plan.keys, plan.width);
 }
 
-template <class T, int kWidth> __global__ void __launch_bounds__(kThreads)
+template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     query_gradient_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiling<T, kWidth>;
-  const BackwardTiles<T, kWidth> tiles(cuda::dynamic_shared());
+  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
+  auto& [k, v, w] = shared.walked;
   const Place at;
-  const std::int64_t count = (plan.queries + S::kTile - 1) / S::kTile;
-  const std::int64_t bh = blockIdx.x / count, i0 = blockIdx.x % count * S::kTile;
-  tiles.load_queries(plan, in, bh, i0);
-  T dq[S::kRun][S::kColumns];
-  clear(dq);
-  for (std::int64_t j0 = 0; j0 < plan.keys; j0 += S::kTile) {
-    __syncthreads();  // everybody is done with the last keys
-    tiles.load_keys(plan, in, bh, j0);
-    __syncthreads();
-    tiles.make_weights(plan, in, at, bh, i0, j0);
-    __syncthreads();
-    add_weighted<false, T, kWidth>(at, tiles.e, tiles.k, dq);
+  const Task task(plan.queries, S::kOwn);
+  const std::int64_t bh = task.bh;
+  const int i0 = task.first, keys = static_cast<int>(plan.keys);
+  const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
+  const HeadDropout<T> dropout(plan, in.keep, bh);
+  const T keep_scale = dropout.scale();
+
+  load_rows<S, S::kOwn>(in.q, bh, i0, plan.queries, plan.width, shared.first);
+  load_rows<S, S::kOwn>(in.dout, bh, i0, plan.queries, plan.width, shared.second);
+  T shift[S::kOwnRun], delta[S::kOwnRun];
+#pragma unroll
+  for (int r = 0; r < S::kOwnRun; ++r) {
+    const int i = i0 + at.ty + kGrid * r;
+    shift[r] = shift_of(plan, in, bh, i);
+    delta[r] = i < plan.queries ? in.delta[bh * plan.queries + i] : T(0);
   }
-  store_rows(at, dq, static_cast<T>(plan.scale), in.dq + bh * plan.queries * plan.width, i0,
-             plan.queries, plan.width);
+  WeightedSums<S, T> dq;
+  KeptKeys<S, T> kept;
+  for (int j0 = 0; j0 < keys; j0 += S::kWalk) {
+    __syncthreads();  // everybody is done with the last keys
+    load_rows<S, S::kWalk>(in.k, bh, j0, plan.keys, plan.width, k);
+    load_rows<S, S::kWalk>(in.v, bh, j0, plan.keys, plan.width, v);
+    if (const int c = threadIdx.x; c < S::kWalk) {
+      shared.column[c] = column_of(plan, in, bh, j0 + c);
+    }
+    if (j0 % philox::kChunk == 0) kept.decide(dropout, at, i0, j0);
+    const std::uint64_t bits = kept.of_tile(j0);
+    __syncthreads();
+    T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
+    products<S>(at, shared.first, k, score);
+    products<S>(at, shared.second, v, dscore);
+#pragma unroll
+    for (int r = 0; r < S::kOwnRun; ++r) {
+#pragma unroll
+      for (int c = 0; c < S::kWalkRun; ++c) {
+        to_gradients(score[r][c], dscore[r][c],
+                     scale2 * score[r][c] + shift[r] + shared.column[at.tx + kGrid * c],
+                     keeps(bits, r, c), keep_scale, delta[r]);
+      }
+    }
+    store_weights<S>(at, dscore, w);
+    __syncthreads();
+    dq.add(w, k);
+  }
+  dq.store(scale, in.dq, bh, i0, plan.queries, plan.width);
 }
 
-/// Launches one block per tile of `rows` rows of every head. It forms `products` products of all
+/// Launches one block per `own` rows of every head. It forms `products` products of all
 /// queries with all keys, or of weights with either.
-template <class T> void launch(void (*kernel)(TiledPlan, Arrays<T>), const TiledPlan& plan,
-                               const Arrays<T>& in, std::int64_t rows, int tile, int bytes,
-                               std::int64_t products) {
-  const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, tile);
+template <class Shared, class T> void launch(void (*kernel)(TiledPlan, Arrays<T>),
+                                             const TiledPlan& plan, const Arrays<T>& in,
+                                             std::int64_t rows, int own, std::int64_t products) {
+  static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
+  const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, own);
   if (blocks == 0) return;
-  cuda::allow_shared("tiled attention", kernel, static_cast<std::size_t>(bytes));
+  cuda::allow_shared("tiled attention", kernel, sizeof(Shared));
   cuda::computes(products * tiled_cuda::multiply_adds_of_product(plan));
-  cuda::launch("tiled attention", kernel, static_cast<unsigned>(blocks), kThreads,
-               static_cast<std::size_t>(bytes), plan, in);
+  cuda::launch("tiled attention", kernel, static_cast<unsigned>(blocks), kThreads, sizeof(Shared),
+               plan, in);
 }
 
 /// Calls f.operator()<T, kWidth>() for the smallest compiled width that holds the head.
@@ -436,7 +506,9 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
     const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
-    launch<T>(forward_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kForwardBytes, 2);
+    const auto kernel = plan.score == Score::softmax ? forward_kernel<T, kWidth, Score::softmax>
+                                                     : forward_kernel<T, kWidth, Score::gaussian>;
+    launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kOwn, 2);
   });
 }
 
@@ -450,9 +522,9 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
   dispatch(in.q, [&]<class T, int kWidth>() {
     using S = Tiling<T, kWidth>;
     const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
-    launch<T>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kTile, S::kBackwardBytes, 4);
-    launch<T>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kTile, S::kBackwardBytes,
-              3);
+    using Shared = BackwardShared<S, T>;
+    launch<Shared>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kOwn, 4);
+    launch<Shared>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kOwn, 3);
   });
 }
 

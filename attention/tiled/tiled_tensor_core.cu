@@ -7,6 +7,7 @@
 //             owns queries, walks keys: dq.
 #include <cstdint>
 
+#include "attention/tiled/head_dropout.hpp"
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tile_operands.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
@@ -23,6 +24,37 @@ static_assert(philox::kChunk == 2 * kTile && kChunk == philox::kLanes);
 // Who owns keys owns a whole chunk of them, in eight warps: one counter decides about all of its keys.
 inline constexpr int kKeys = philox::kChunk, kKeyThreads = kThreads * kKeys / kTile;
 
+/// Dropout decisions about 64 queries and a chunk of 128 keys, in shared memory: bit r of
+/// [query, lane] says whether key 16 r + lane of the chunk is kept.
+struct KeptKeys {
+  std::uint8_t bits[kTile * philox::kLanes];
+
+  /// By all threads of a block.
+  template <int kBlock = kThreads>
+  __device__ void decide(const HeadDropout<float>& dropout, int i0, int j0) {
+    if (!dropout.drops()) return;
+    for (int e = threadIdx.x; e < kTile * philox::kLanes; e += kBlock) {
+      bits[e] =
+          static_cast<std::uint8_t>(dropout.kept(i0 + e / philox::kLanes, j0 + e % philox::kLanes));
+    }
+  }
+  /// Whether a key of the chunk is kept.
+  __device__ bool keeps(int query, int key) const {
+    return (bits[query * philox::kLanes + key % philox::kLanes] >> (key / philox::kLanes) & 1u) !=
+           0;
+  }
+  /// Of a lane's keys in the tile at j0: bit 16 n + 8 e + c is of key 16 c + 8 n + 2 t + e.
+  [[nodiscard]] __device__ unsigned of_lane(int j0, int row, int t) const {
+    const auto two = [&](int first) -> unsigned {
+      return *reinterpret_cast<const std::uint16_t*>(bits + row * philox::kLanes + 2 * t + first);
+    };
+    return (two(0) | two(8) << 16) >> (j0 % philox::kChunk / philox::kLanes);
+  }
+};
+__device__ bool keeps(unsigned of_lane, int c, int n, int e) {
+  return (of_lane >> (16 * n + 8 * e + c) & 1u) != 0;
+}
+
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
@@ -33,11 +65,12 @@ template <class P> struct Shared {
     alignas(16) float column[kTile];               // of keys
     alignas(16) float shift[kTile], delta[kTile];  // of queries, backward
   } stages[2];
-  // Dropout: bit r of [query, lane] keeps key 16 r + lane of a chunk.
-  std::uint8_t kept[2][kTile * philox::kLanes];
+  KeptKeys kept[2];
 
   /// Of the tile that begins at row `first`.
   __device__ Stage& stage(int first) { return stages[first / kTile % 2]; }
+  /// Of the chunk of keys that j0 lies in, for who walks the keys.
+  __device__ KeptKeys& kept_keys(int j0) { return kept[j0 / philox::kChunk % 2]; }
 };
 
 /// Rows of an array [B, H, count, D] that belong to a head, from `first` on; zeros where it is null.
@@ -47,93 +80,6 @@ template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan&
   T* const head = source == nullptr ? nullptr : source + bh * count * plan.width;
   return {head, first, count, plan.width};
 }
-
-/// Dropout of one head's weights. Decisions about 64 queries and a chunk of 128 keys lie in shared
-/// memory: bit r of [query, lane] says whether key 16 r + lane of the chunk is kept, about which one
-/// counter decides (philox.hpp, "16 bits per element").
-class HeadDropout {
- public:
-  __device__ HeadDropout(const TiledPlan& plan, const float* keep, std::int64_t bh)
-      : plan_(plan),
-        given_(keep == nullptr ? nullptr : keep + bh * plan.queries * plan.keys),
-        first_row_((plan.first_head + bh) * plan.row_count),
-        step_(philox::step_of(plan.step)) {}
-
-  [[nodiscard]] __device__ bool drops() const { return given_ != nullptr || plan_.threshold != 0; }
-  /// Of kept weights.
-  [[nodiscard]] __device__ float scale() const { return static_cast<float>(plan_.keep_scale); }
-
-  /// Decides about queries from i0 and the keys of a chunk, by all threads of a block.
-  template <int kBlock = kThreads>
-  __device__ void decide(int i0, int j0, std::uint8_t* kept) const {
-    if (!drops()) return;
-    const std::int64_t counters = plan_.row_stride / kRuns;  // of a row: whole chunks
-    const int row = threadIdx.x / philox::kLanes, lane = threadIdx.x % philox::kLanes;
-    auto counter =
-        static_cast<std::uint64_t>((first_row_ + i0 + row) * counters + j0 / kRuns + lane);
-    for (int e = threadIdx.x; e < kTile * philox::kLanes; e += kBlock) {
-      kept[e] = static_cast<std::uint8_t>(
-          given_ == nullptr ? drawn(counter) : as_given(i0 + e / philox::kLanes, j0 + lane));
-      counter += static_cast<std::uint64_t>(counters * (kBlock / philox::kLanes));
-    }
-  }
-
-  using Kept = std::uint8_t[2][kTile * philox::kLanes];  // of a chunk and the next one
-
-  /// For who walks the keys in order: decides at the first tile of each chunk.
-  __device__ void decide_in_order(int i0, int j0, Kept& kept) const {
-    if (j0 % philox::kChunk == 0) decide(i0, j0, kept[j0 / philox::kChunk % 2]);
-  }
-  /// What that left of a lane's keys in the tile at j0: bit 16 n + 8 e + c is of key
-  /// 16 c + 8 n + 2 t + e.
-  __device__ unsigned keys_kept(const Kept& kept, int j0, int row, int t) const {
-    if (!drops()) return ~0u;
-    const std::uint8_t* const lanes = kept[j0 / philox::kChunk % 2] + row * philox::kLanes + 2 * t;
-    const auto two = [&](int first) -> unsigned {
-      return *reinterpret_cast<const std::uint16_t*>(lanes + first);
-    };
-    return (two(0) | two(8) << 16) >> (j0 % philox::kChunk / philox::kLanes);
-  }
-  __device__ static bool keeps(unsigned bits, int c, int n, int e) {
-    return (bits >> (16 * n + 8 * e + c) & 1u) != 0;
-  }
-  /// For who owns a chunk of keys: whether one of them is kept.
-  __device__ bool keeps(const std::uint8_t* kept, int query, int key) const {
-    return !drops() ||
-           (kept[query * philox::kLanes + key % philox::kLanes] >> (key / philox::kLanes) & 1u) !=
-               0;
-  }
-
- private:
-  /// Bits of the keys that a counter decides about.
-  __device__ unsigned drawn(std::uint64_t counter) const {
-    const philox::Words words = philox::draw(plan_.key, counter, step_);
-    const std::uint32_t threshold = plan_.threshold << 16;  // below 2^16
-    unsigned bits = 0;
-#pragma unroll
-    for (int r = 0; r < kRuns; ++r) {
-      const std::uint32_t word = words.w[r / 2];
-      bits |= ((r % 2 == 0 ? word << 16 : word) >= threshold ? 1u : 0u) << r;
-    }
-    return bits;
-  }
-  __device__ unsigned as_given(std::int64_t i, std::int64_t first) const {
-    unsigned bits = 0;
-    for (int r = 0; r < kRuns; ++r) {
-      const std::int64_t j = first + r * philox::kLanes;
-      const bool keeps = i < plan_.queries && j < plan_.keys && given_[i * plan_.keys + j] != 0;
-      bits |= (keeps ? 1u : 0u) << r;
-    }
-    return bits;
-  }
-
-  static constexpr int kRuns = philox::kChunk / philox::kLanes;  // keys that share a counter
-
-  const TiledPlan& plan_;
-  const float* given_;      // [N, M], null: drawn
-  std::int64_t first_row_;  // of the head, among all rows of weights
-  std::uint64_t step_;
-};
 
 /// The block's head and its first own row.
 struct Task {
@@ -161,7 +107,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries;
   constexpr bool softmax = kScore == Score::softmax;
   const float scale = kLog2E * static_cast<float>(plan.scale);
-  const HeadDropout dropout(plan, result.keep, bh);
+  const HeadDropout<float> dropout(plan, result.keep, bh);
+  const bool drops = dropout.drops();
 
   typename P::Left q[P::kSteps];
   P::load_own(at, in.q + (queries_at + i0) * kWidth, q);
@@ -179,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       if (in.v != nullptr) P::begin_tile(in.v + (keys_at + next) * kWidth, stage.second);
       begin_entries(in.column + keys_at + next, stage.column);
       __pipeline_commit();
-      dropout.decide_in_order(i0, next, shared.kept);
+      if (next % philox::kChunk == 0) shared.kept_keys(next).decide(dropout, i0, next);
     }
     if (j0 < 0) continue;
     const auto& tile = shared.stage(j0);
@@ -199,15 +146,17 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     }
     if constexpr (softmax) softmax_tile(score, maximum, sum, total);
     if (result.out == nullptr) continue;  // the same for all threads
-    const unsigned kept[2] = {dropout.keys_kept(shared.kept, j0, at.row_of(0), at.t),
-                              dropout.keys_kept(shared.kept, j0, at.row_of(1), at.t)};
+    unsigned kept[2] = {~0u, ~0u};
+    for (int half = 0; half < 2 && drops; ++half) {
+      kept[half] = shared.kept_keys(j0).of_lane(j0, at.row_of(half), at.t);
+    }
 #pragma unroll
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
       Sums weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int n = i / 4, half = i / 2 % 2, e = i % 2;
-        if (!HeadDropout::keeps(kept[half], chunk, n, e)) weights[n].x[half][e] = 0;
+        if (!keeps(kept[half], chunk, n, e)) weights[n].x[half][e] = 0;
       }
       P::add_weighted(at, weights, tile.second, kChunk * chunk, total);
     }
@@ -239,7 +188,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   const std::int64_t keys_at = bh * in.keys + j0, queries_at = bh * in.queries;
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
-  const HeadDropout dropout(plan, result.keep, bh);
+  const HeadDropout<float> dropout(plan, result.keep, bh);
+  const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
 
   typename P::Left k[P::kSteps], v[P::kSteps];
@@ -257,11 +207,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
       begin_entries(in.shift + queries_at + next, stage.shift);
       begin_entries(in.delta + queries_at + next, stage.delta);
       __pipeline_commit();
-      dropout.decide<kKeyThreads>(next, j0, shared.kept[next / kTile % 2]);
+      shared.kept[next / kTile % 2].template decide<kKeyThreads>(dropout, next, j0);
     }
     if (i0 < 0) continue;
     const auto& tile = shared.stage(i0);
-    const std::uint8_t* const kept = shared.kept[i0 / kTile % 2];
+    const KeptKeys& kept = shared.kept[i0 / kTile % 2];
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
       Sums weights[2], dscores[2];
@@ -276,7 +226,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
           float& w = weights[n].x[half][e % 2];
           float& dscore = dscores[n].x[half][e % 2];
           const float weight = exp2(scale2 * w + tile.shift[query] + column[half]);
-          const float factor = dropout.keeps(kept, query, at.row_of(half)) ? keep_scale : 0.0f;
+          const float factor = !drops || kept.keeps(query, at.row_of(half)) ? keep_scale : 0.0f;
           w = weight * factor;
           dscore = weight * (dscore * factor - tile.delta[query]);
         }
@@ -306,7 +256,8 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
   const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries + i0;
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
-  const HeadDropout dropout(plan, result.keep, bh);
+  const HeadDropout<float> dropout(plan, result.keep, bh);
+  const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
 
   typename P::Left q[P::kSteps], dout[P::kSteps];
@@ -327,12 +278,14 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
       P::begin_tile(in.v + (keys_at + next) * kWidth, stage.second);
       begin_entries(in.column + keys_at + next, stage.column);
       __pipeline_commit();
-      dropout.decide_in_order(i0, next, shared.kept);
+      if (next % philox::kChunk == 0) shared.kept_keys(next).decide(dropout, i0, next);
     }
     if (j0 < 0) continue;
     const auto& tile = shared.stage(j0);
-    const unsigned kept[2] = {dropout.keys_kept(shared.kept, j0, at.row_of(0), at.t),
-                              dropout.keys_kept(shared.kept, j0, at.row_of(1), at.t)};
+    unsigned kept[2] = {~0u, ~0u};
+    for (int half = 0; half < 2 && drops; ++half) {
+      kept[half] = shared.kept_keys(j0).of_lane(j0, at.row_of(half), at.t);
+    }
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
       Sums dscores[2];
@@ -345,7 +298,7 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, key = first + 2 * at.t + e % 2;
           const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half] + tile.column[key]);
-          const float factor = HeadDropout::keeps(kept[half], chunk, n, e % 2) ? keep_scale : 0.0f;
+          const float factor = keeps(kept[half], chunk, n, e % 2) ? keep_scale : 0.0f;
           float& dscore = dscores[n].x[half][e % 2];
           dscore = weight * (dscore * factor - delta[half]);
         }

@@ -73,9 +73,10 @@ awk -F '\t' -v OFS='\t' '
     if (file ~ /tiled.cu$/) {
       size = args ~ /^double/ ? 8 : 4
       split(args, n, ", "); width = n[2] + 0
-      run = size == 4 && width <= 64 ? 4 : 2
-      tile = 16 * run; rows = tile * (width + 1); square = tile * (tile + 1)
-      bytes = name == "forward_kernel" ? size * (3 * rows + square + tile) : size * (4 * rows + 2 * square + 3 * tile)
+      run = size == 4 && width <= 64 ? 8 : size == 8 && width > 64 ? 2 : 4
+      own = 16 * run; walk = size == 4 && width <= 64 ? 64 : 32
+      square = 2 * walk * (width + 4) + own * (walk + 4)
+      bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + 3 * walk)
       return 256
     }
     if (file ~ /layer_norm_backward.cu$/) return args ~ /^double/ ? 256 : 512

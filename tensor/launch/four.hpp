@@ -1,0 +1,39 @@
+// Four neighbouring numbers, which a GPU moves by one instruction (f64: two), CUDA only.
+#pragma once
+
+#include <cstdint>
+
+namespace skytape::cuda {
+
+template <class T> struct alignas(4 * sizeof(T)) Four {
+  T x[4];
+
+  /// Those at an address that is a multiple of their size.
+  __device__ static Four at(const T* from) { return *reinterpret_cast<const Four*>(from); }
+  __device__ void store(T* to) const { *reinterpret_cast<Four*>(to) = *this; }
+  __device__ static bool aligned(const T* at) {
+    return reinterpret_cast<std::uintptr_t>(at) % sizeof(Four) == 0;
+  }
+};
+
+/// Entries [c, c + 4) of a row of `width`; zeros beyond it, and everywhere where it is null.
+template <class T> __device__ Four<T> load_four(const T* row, int c, std::int64_t width) {
+  Four<T> four{};
+  if (row == nullptr) return four;
+  if (c + 4 <= width && Four<T>::aligned(row + c)) return Four<T>::at(row + c);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) four.x[i] = c + i < width ? row[c + i] : T(0);
+  return four;
+}
+
+/// To entries [c, c + 4) of a row, as far as it has them.
+template <class T>
+__device__ void store_four(const Four<T>& four, T* row, int c, std::int64_t width) {
+  if (c + 4 <= width && Four<T>::aligned(row + c)) return four.store(row + c);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (c + i < width) row[c + i] = four.x[i];
+  }
+}
+
+}  // namespace skytape::cuda
