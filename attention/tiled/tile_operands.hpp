@@ -87,7 +87,9 @@ template <class Number> struct PreparedOperands {
 /// Writes the operands of the forward pass, or of the backward pass if in.delta is given.
 template <Precision kPrecision, int kWidth>
 PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands(
-    const TiledPlan& plan, const Arrays<float>& in) {
+    const TiledPlan& plan, const Arrays<float>& arrays) {
+  Arrays<float> in = arrays;  // without results
+  in.out = in.lse = in.dq = in.dk = in.dv = nullptr;
   using Number = typename cuda::TensorCore<kPrecision>::Number;
   const auto padded = [](std::int64_t rows) { return (rows + kPadded - 1) / kPadded * kPadded; };
   const bool backward = in.delta != nullptr;

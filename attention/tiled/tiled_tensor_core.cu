@@ -313,10 +313,20 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
 /// A block per `own` rows of every head.
 template <class P, class Operands>
 void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
-           const TiledPlan& plan, const Arrays<float>& result, const Operands& in,
+           const TiledPlan& plan, const Arrays<float>& arrays, const Operands& in,
            std::int64_t rows, int own, std::int64_t products) {
   const std::int64_t blocks = blocks_for(plan, rows, own);
   if (blocks == 0) return;
+  Arrays<float> result{};  // the operands were made from the rest
+  result.keep = arrays.keep;
+  result.out = arrays.out;
+  result.lse = arrays.lse;
+  if (own == kKeys) {
+    result.dk = arrays.dk;
+    result.dv = arrays.dv;
+  } else {
+    result.dq = arrays.dq;
+  }
   cuda::allow_shared(name, kernel, sizeof(Shared<P>));
   cuda::computes(products * multiply_adds_of_product(plan), true);
   const auto threads = static_cast<unsigned>(kThreads * own / kTile);
