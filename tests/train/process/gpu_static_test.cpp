@@ -114,8 +114,8 @@ TEST_CASE("gpu-static: the shared memory that the f32 tiles ask for limits them"
              "64>(skytape::attention::TiledPlan)",
              64, 0, 0)}});
   CAPTURE(s.page);
-  // 4 (4 * 64 * 65 + 2 * 64 * 65 + 3 * 64) bytes, twice in 228 KiB.
-  CHECK(s.has("| `key_gradient_kernel<float, 64>` | f32 | 1 | 256 | 64 | 100608 | 0 | 25 |"));
+  // 4 ((2 * 128 + 2 * 64) * 68 + 128 * 68 + 3 * 64) bytes, once in 228 KiB.
+  CHECK(s.has("| `key_gradient_kernel<float, 64>` | f32 | 1 | 256 | 64 | 140032 | 0 | 12 |"));
 }
 
 TEST_CASE("gpu-static refuses spills, tiles without tensor cores, and kernels it does not know") {
