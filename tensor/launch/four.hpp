@@ -1,18 +1,19 @@
-// Four neighbouring numbers, which a GPU moves by one instruction (f64: two), CUDA only.
+// Four neighbouring numbers, which a GPU moves by one instruction, at most 16 bytes each (f64: two),
+// CUDA only.
 #pragma once
 
 #include <cstdint>
 
 namespace skytape::cuda {
 
-template <class T> struct alignas(4 * sizeof(T)) Four {
+template <class T> struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Four {
   T x[4];
 
-  /// Those at an address that is a multiple of their size.
+  /// Those at an aligned address.
   __device__ static Four at(const T* from) { return *reinterpret_cast<const Four*>(from); }
   __device__ void store(T* to) const { *reinterpret_cast<Four*>(to) = *this; }
   __device__ static bool aligned(const T* at) {
-    return reinterpret_cast<std::uintptr_t>(at) % sizeof(Four) == 0;
+    return reinterpret_cast<std::uintptr_t>(at) % alignof(Four) == 0;
   }
 };
 
