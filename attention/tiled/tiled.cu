@@ -29,6 +29,7 @@ namespace {
 using cuda::Four;
 using tiled_cuda::Arrays;
 using tiled_cuda::HeadDropout;
+using tiled_cuda::Task;
 
 constexpr int kGrid = 16;  // threads along either side of a tile of scores
 constexpr int kThreads = kGrid * kGrid;
@@ -82,17 +83,6 @@ __device__ float larger(float a, float b) { return fmaxf(a, b); }
 __device__ double larger(double a, double b) { return fmax(a, b); }
 
 template <class T> __device__ T minus_infinity() { return -std::numeric_limits<T>::infinity(); }
-
-/// The block's head and its first own row.
-struct Task {
-  std::int64_t bh;
-  int first;
-  __device__ Task(std::int64_t rows, int own) {
-    const auto blocks = static_cast<unsigned>((rows + own - 1) / own);
-    bh = blockIdx.x / blocks;
-    first = static_cast<int>(blockIdx.x % blocks) * own;
-  }
-};
 
 /// Copies rows [first, first + kRows) of a head of source [B H, count, width] to shared memory; zeros
 /// beyond, and everywhere if source is null.

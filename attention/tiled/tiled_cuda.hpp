@@ -54,6 +54,17 @@ inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int til
   return blocks;
 }
 
+/// The block's head and its first own row, where every `own` rows of a head have a block (blocks_for).
+struct Task {
+  std::int64_t bh;
+  int first;
+  __device__ Task(std::int64_t rows, int own) {
+    const auto blocks = static_cast<unsigned>((rows + own - 1) / own);
+    bh = blockIdx.x / blocks;
+    first = static_cast<int>(blockIdx.x % blocks) * own;
+  }
+};
+
 /// Of one product of a head's queries and keys, or of its weights with either, in all heads.
 inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
   return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;

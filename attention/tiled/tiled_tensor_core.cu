@@ -81,17 +81,6 @@ template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan&
   return {head, first, count, plan.width};
 }
 
-/// The block's head and its first own row.
-struct Task {
-  std::int64_t bh;
-  int first;
-  __device__ Task(std::int64_t rows, int own) {
-    const auto blocks = static_cast<unsigned>((rows + own - 1) / own);
-    bh = blockIdx.x / blocks;
-    first = static_cast<int>(blockIdx.x % blocks) * own;
-  }
-};
-
 // Blocks of a multiprocessor: left alone, ptxas spills registers to fit one more of them.
 template <int kWidth> constexpr int kResident = kWidth > 32 ? 2 : 4;
 
