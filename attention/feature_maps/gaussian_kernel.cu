@@ -46,7 +46,7 @@ template <int kCount, int kWidth> struct Tile {
   __device__ void load(const float* source, std::int64_t count, std::int64_t width) {
     for (int e = threadIdx.x; e < kCount * kWidth / 4; e += kThreads) {
       const int row = e / (kWidth / 4), c = 4 * (e % (kWidth / 4));
-      fetch(source, row, count, width, c).store(&n[row * kStride + c]);
+      cuda::load_four(source, row, count, width, c).store(&n[row * kStride + c]);
     }
   }
   /// Each row's term of the exponent, -inf beyond `count`; reads what other threads loaded.

@@ -53,21 +53,6 @@ struct Arrays {
 
 using cuda::Four;
 
-/// Numbers [c, c + 4) of a row of source [count, width]; zeros beyond. As cuda::load_four, but whether
-/// rows are aligned is asked once for all of them: here registers are scarce.
-__device__ inline Four<float> fetch(const float* source, std::int64_t row, std::int64_t count,
-                                    std::int64_t width, int c) {
-  Four<float> four{};
-  if (row >= count || c >= width) return four;
-  const float* const from = source + row * width + c;
-  if (width % 4 == 0 && Four<float>::aligned(source)) return Four<float>::at(from);
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (c + i < width) four.x[i] = from[i];
-  }
-  return four;
-}
-
 /// Calls f.operator()<kD, kP, kForm>() for the smallest compiled widths of x and of u that hold the
 /// call's.
 template <class F> void dispatch(Form form, const Sizes& s, const F& f) {

@@ -146,7 +146,7 @@ template <class Core, int kWidth> struct Tile {
   /// The e-th four numbers; returns the sum of their squares.
   __device__ float load_four(const float* source, std::int64_t count, std::int64_t width, int e) {
     const int row = e / kQuads, c = 4 * (e % kQuads);
-    const Four<float> four = fetch(source, row, count, width, c);
+    const Four<float> four = cuda::load_four(source, row, count, width, c);
     Four<Number> numbers;
     float square = 0;
 #pragma unroll

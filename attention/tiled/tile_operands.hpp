@@ -18,10 +18,11 @@ inline constexpr int kPadded = philox::kChunk;
 
 /// N' and M': queries and keys of a head, padded. Null where a pass has none.
 template <class Number> struct TileOperands {
-  Number *q, *dout;      // [B H, N', kWidth], zeros beyond N and D
-  Number *k, *v;         // [B H, M', kWidth]
-  float *shift, *delta;  // [B H, N']: added to a query's scores, base 2, -inf beyond N; dL/dw less
-  float* column;         // [B H, M']: added to a key's scores, base 2, -inf beyond M
+  Number *q, *dout;            // [B H, N', kWidth], zeros beyond N and D
+  Number *k, *v;               // [B H, M', kWidth]
+  float* shift;                // [B H, N']: added to a query's scores, base 2; -inf beyond N
+  float* delta;                // [B H, N']: delta_i of (3) in tiled.cpp, backward; 0 beyond N
+  float* column;               // [B H, M']: added to a key's scores, base 2; -inf beyond M
   std::int64_t queries, keys;  // N', M'
 };
 
@@ -48,8 +49,8 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cu
   const bool of_queries = blockIdx.y == 0;
   const std::int64_t count = of_queries ? plan.queries : plan.keys;
   const auto blocks = static_cast<unsigned>((of_queries ? out.queries : out.keys) / kPadded);
+  if (blockIdx.x >= blocks * plan.batch * plan.heads) return;  // the other side has more
   const unsigned bh = blockIdx.x / blocks;
-  if (bh >= plan.batch * plan.heads) return;
   const std::int64_t first = std::int64_t{blockIdx.x % blocks} * kPadded;
   const std::int64_t from = bh * count, to = std::int64_t{bh} * blocks * kPadded + first;
 

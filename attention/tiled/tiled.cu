@@ -89,11 +89,13 @@ template <class T> __device__ T minus_infinity() { return -std::numeric_limits<T
 template <class S, int kRows, class T> __device__ void load_rows(const T* source, std::int64_t bh,
                                                                  int first, std::int64_t count,
                                                                  std::int64_t width, T* target) {
-  for (int e = threadIdx.x; e < kRows * S::kGroups; e += kThreads) {
+  const T* const head = source == nullptr ? nullptr : source + bh * count * width;
+  const std::int64_t rows = source == nullptr ? 0 : count;
+#pragma unroll
+  for (int i = 0; i < kRows * S::kGroups / kThreads; ++i) {
+    const int e = i * kThreads + threadIdx.x;
     const int row = e / S::kGroups, c = e % S::kGroups * 4;
-    const bool inside = source != nullptr && first + row < count;
-    const T* const from = inside ? source + (bh * count + first + row) * width : nullptr;
-    cuda::load_four(from, c, width).store(target + row * S::kStride + c);
+    cuda::load_four(head, first + row, rows, width, c).store(target + row * S::kStride + c);
   }
 }
 

@@ -27,6 +27,21 @@ template <class T> __device__ Four<T> load_four(const T* row, int c, std::int64_
   return four;
 }
 
+/// The same of row `row` of source [count, width], zeros beyond `count`, too. Whether rows are aligned
+/// is asked of all of them, so that a loop asks once.
+template <class T> __device__ Four<T> load_four(const T* source, std::int64_t row,
+                                                std::int64_t count, std::int64_t width, int c) {
+  Four<T> four{};
+  if (row >= count || c >= width) return four;
+  const T* const from = source + row * width + c;
+  if (width % 4 == 0 && Four<T>::aligned(source)) return Four<T>::at(from);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (c + i < width) four.x[i] = from[i];
+  }
+  return four;
+}
+
 /// To entries [c, c + 4) of a row, as far as it has them.
 template <class T>
 __device__ void store_four(const Four<T>& four, T* row, int c, std::int64_t width) {

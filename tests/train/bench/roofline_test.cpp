@@ -100,10 +100,8 @@ TEST_CASE("the table holds every method and what it says of its rates") {
   for (std::size_t row = 0; row < 3; ++row) {
     CHECK(number(row, 1) > 0);
     CHECK(number(row, 4) == doctest::Approx(number(row, 1) / number(row, 3)));
-    for (const std::size_t ms :
-         {6, 7}) {  // fp32 is hardly ever faster than tf32, nor that than bf16:
-      CHECK(1.2 * number(row, ms) >= number(row, ms + 1));  // kernels may round the operands
-    }
+    CHECK(number(row, 6) >= number(row, 7));        // fp32 is never faster
+    CHECK(1.2 * number(row, 7) >= number(row, 8));  // bf16 operands may be rounded by a kernel
     CHECK(number(row, 9) == doctest::Approx(50 * number(row, 8)));  // 50,000 steps of ms
   }
   CHECK(number(0, 2) == 0);            // softmax's tiles run on tensor cores
