@@ -1,5 +1,6 @@
 #include "autograd/tape.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/gradient_error.hpp"
@@ -146,17 +147,26 @@ void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
     tensor::scatter_add_rows(gradient, index, rows);
     return add(i, std::move(gradient));
   }
+  tape_.accumulate_pending();  // in the order in which gradients came
   tensor::scatter_add_rows(input.parameter->grad, index, rows);
   input.parameter->has_gradient = true;
 }
+
+// A parameter's gradient waits until a few of them can be added in one launch, which for many small
+// ones is most of the cost. What waits stays in memory, hence a limit.
+constexpr std::int64_t kPendingBytes = 1 << 20;
 
 // The first gradient is kept as it comes, without a copy. It may be shared (a + b hands dy to both
 // inputs, reshape hands on a view), so the second one makes a fresh sum; only that is added to in
 // place.
 void Tape::accumulate(Node& node, Tensor gradient) {
   if (node.parameter != nullptr) {
-    tensor::accumulate(node.parameter->grad, gradient);
+    const auto same = [&](const Pending& waiting) { return waiting.parameter == node.parameter; };
+    if (std::any_of(pending_.begin(), pending_.end(), same)) accumulate_pending();
+    pending_bytes_ += static_cast<std::int64_t>(gradient.bytes());
+    pending_.push_back({node.parameter, std::move(gradient)});
     node.parameter->has_gradient = true;
+    if (pending_bytes_ > kPendingBytes) accumulate_pending();
   } else if (!node.gradient.defined()) {
     node.gradient = std::move(gradient);
   } else if (!node.gradient_is_ours) {
@@ -165,6 +175,17 @@ void Tape::accumulate(Node& node, Tensor gradient) {
   } else {
     tensor::accumulate(node.gradient, gradient);
   }
+}
+
+void Tape::accumulate_pending() {
+  std::vector<tensor::Addition> additions;
+  additions.reserve(pending_.size());
+  for (Pending& waiting : pending_) {
+    additions.push_back({waiting.parameter->grad, std::move(waiting.gradient)});
+  }
+  tensor::accumulate_all(additions);
+  pending_.clear();
+  pending_bytes_ = 0;
 }
 
 std::string Tape::position() const {
@@ -228,6 +249,10 @@ void Tape::backward(Var output, Tensor cotangent) {
   for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
     Node& node = nodes_[static_cast<std::size_t>(i)];
     if (!node.inputs.empty()) consume(node, i);  // leaves keep their value and gradient
+  }
+  if (!pending_.empty()) {
+    accumulate_pending();
+    if (seconds_ != nullptr) add_time("gradients", result.device());
   }
   nodes_[static_cast<std::size_t>(output.index_)].value = result;
 }

@@ -143,6 +143,7 @@ class Tape {
   Var append(Node node);
   [[nodiscard]] const Node& node_of(const char* caller, Var v) const;
   void accumulate(Node& node, Tensor gradient);
+  void accumulate_pending();
   void consume(Node& node, int index);
   void add_time(const char* name, Device device);
 
@@ -150,6 +151,12 @@ class Tape {
   Mode mode_;
   bool check_finite_ = false;
   bool consumed_ = false;
+  struct Pending {
+    Parameter* parameter;
+    Tensor gradient;  // to be added to the parameter's
+  };
+  std::vector<Pending> pending_;  // each parameter once
+  std::int64_t pending_bytes_ = 0;
   int consuming_ = -1;                           // node whose backward was called last
   OpSeconds* seconds_ = nullptr;                 // where times are added; nullptr: none are taken
   std::chrono::steady_clock::time_point timed_;  // up to here

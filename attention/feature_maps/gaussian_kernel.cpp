@@ -18,7 +18,9 @@ Tensor half_squares(Kernel kernel, const Tensor& x) {
   if (kernel == Kernel::exponential) {
     return Tensor::zeros({x.size(0), x.size(1)}, x.dtype(), x.device());
   }
-  return tensor::affine(tensor::row_dot(x, x), -0.5);
+  Tensor xx = Tensor::empty(x.shape().first(2), x.dtype(), x.device());
+  on_device(x.device(), [&](auto tag) { half_squares_on(tag, x, xx); });
+  return xx;
 }
 
 /// `factor`: width of what C multiplies; 0 where C itself is asked for.
@@ -31,10 +33,11 @@ KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Ten
   in.fused = x.device() == Device::cuda && fits_fused(in.x, in.w, factor);
   if (in.fused) return in;  // rounds and takes norms itself
   // Norms and products of the same numbers: k(x, x) is 1, and no exponent is above 0.
+  const bool same = x.raw() == w.raw() && x.shape() == w.shape();
   in.x = tensor::as_multiplied(in.x);
-  in.w = tensor::as_multiplied(in.w);
+  in.w = same ? in.x : tensor::as_multiplied(in.w);
   in.xx = half_squares(kernel, in.x);
-  in.ww = half_squares(kernel, in.w);
+  in.ww = same ? in.xx : half_squares(kernel, in.w);
   return in;
 }
 
@@ -60,19 +63,27 @@ Tensor whole_matrix(const KernelInputs& in) {
   return c;
 }
 
-/// x -= sums x, row by row; x: [G, n, D], sums: [G, n].
-void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums) {
-  const Tensor column = sums.reshape({x.size(0), x.size(1), 1});  // [G, n, 1]
-  tensor::accumulate(dx, tensor::multiply(x, column), -1);
+/// dx -= (sums + more) x, row by row; dx, x: [G, n, D], sums, more: [G, n]; `more` may be undefined.
+void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums, const Tensor& more = {}) {
+  on_device(x.device(), [&](auto tag) {
+    subtract_weighted_on(tag, dx, x, sums, more);
+    count_again(dx.bytes());
+  });
+}
+
+/// e = dc c, entrywise, of which e may be dc, [G, N, L]; returns its row sums, [G, N].
+Tensor weigh_rows(const Tensor& c, const Tensor& dc, Tensor& e) {
+  Tensor sums = Tensor::empty({e.size(0), e.size(1)}, e.dtype(), e.device());
+  on_device(e.device(), [&](auto tag) {
+    weigh_rows_on(tag, c, dc, e, sums);
+    if (dc.raw() == e.raw()) count_again(e.bytes());
+  });
+  return sums;
 }
 
 /// The kernel rule; e holds dC and becomes E, [G, N, L]. dw is left out if undefined.
 void kernel_rule(const KernelInputs& in, const Tensor& c, Tensor& e, Tensor& dx, Tensor& dw) {
-  Tensor row_sums = Tensor::empty({e.size(0), e.size(1)}, e.dtype(), e.device());  // [G, N]
-  on_device(e.device(), [&](auto tag) {
-    weigh_rows_on(tag, c, e, row_sums);
-    count_again(e.bytes());
-  });
+  const Tensor row_sums = weigh_rows(c, e, e);                           // [G, N]
   tensor::gemm(e, Op::none, in.w, Op::none, dx);                         // [G, N, D]
   if (dw.defined()) tensor::gemm(e, Op::transpose, in.x, Op::none, dw);  // [G, L, D]
   if (!in.gaussian) return;
@@ -87,16 +98,19 @@ Tensor kernel_matrix(Kernel kernel, const Tensor& x, const Tensor& w) {
   return whole_matrix(in).reshape(x.shape().with(3, w.size(2)));
 }
 
-KernelGradients kernel_matrix_backward(Kernel kernel, const Tensor& x, const Tensor& w,
-                                       const Tensor& c, const Tensor& dc) {
-  const KernelInputs in = inputs_of("kernel_matrix_backward", kernel, x, w);
-  ENSURE(c.shape() == x.shape().with(3, w.size(2)) && dc.shape() == c.shape(),
-         "kernel_matrix_backward: expected c and dc [B, H, N, L] for x ", x, ", w ", w, ", got c ",
-         c, ", dc ", dc);
-  Tensor e = joined(dc).clone();                        // [G, N, L]
-  Tensor dx = empty_like(in.x), dw = empty_like(in.w);  // [G, N, D], [G, L, D]
-  kernel_rule(in, joined(c), e, dx, dw);
-  return {dx.reshape(x.shape()), dw.reshape(w.shape())};
+Tensor kernel_matrix_backward(Kernel kernel, const Tensor& w, const Tensor& c, const Tensor& dc) {
+  require_same_kind("kernel_matrix_backward", {&w, &c, &dc});
+  ENSURE(w.rank() == 4 && c.shape() == w.shape().with(3, w.size(2)) && dc.shape() == c.shape(),
+         "kernel_matrix_backward: expected c and dc [B, H, L, L] for w ", w, ", got c ", c, ", dc ",
+         dc);
+  const Tensor rows = tensor::as_multiplied(joined(w));  // [G, L, D]
+  Tensor e = empty_like(joined(c));                      // [G, L, L]
+  Tensor dw = empty_like(rows);                          // [G, L, D]
+  const Tensor row_sums = weigh_rows(joined(c), joined(dc), e);
+  tensor::gemm(e, Op::none, rows, Op::none, dw);
+  tensor::gemm(e, Op::transpose, rows, Op::none, dw, 1, 1);
+  if (kernel == Kernel::gaussian) subtract_weighted(dw, rows, row_sums, tensor::sum(e, 1));
+  return dw.reshape(w.shape());
 }
 
 Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& y) {

@@ -23,14 +23,11 @@ enum class Kernel { gaussian, exponential };
 /// C itself, for few rows: x [B, H, N, D], w [B, H, L, D] -> [B, H, N, L].
 [[nodiscard]] Tensor kernel_matrix(Kernel kernel, const Tensor& x, const Tensor& w);
 
-/// dx [B, H, N, D] and dw [B, H, L, D] from C and dC [B, H, N, L]: with E = dC C (entrywise),
-///   dx = E w - rs(E) x    dw = E^T x - cs(E) w      (exponential: without the row and column sums)
-struct KernelGradients {
-  Tensor dx, dw;
-};
-[[nodiscard]] KernelGradients kernel_matrix_backward(Kernel kernel, const Tensor& x,
-                                                     const Tensor& w, const Tensor& c,
-                                                     const Tensor& dc);
+/// dw [B, H, L, D] of C = kernel_matrix(kernel, w, w) from C and dC [B, H, L, L], w being both
+/// arguments: with E = dC C (entrywise),
+///   dw = E w + E^T w - (rs(E) + cs(E)) w            (exponential: without the row and column sums)
+[[nodiscard]] Tensor kernel_matrix_backward(Kernel kernel, const Tensor& w, const Tensor& c,
+                                            const Tensor& dc);
 
 /// C y: y [B, H, L, P] -> [B, H, N, P].
 [[nodiscard]] Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& y);
@@ -40,7 +37,8 @@ struct KernelGradients {
                                              const Tensor& u);
 
 /// Gradients of the bilinear form f = sum_ij C_ij u_i.y_j, which both products above lead to:
-///   dC = u y^T    du = C y    dy = C^T u
+///   dC = u y^T    du = C y    dy = C^T u    E = dC C (entrywise)
+///   dx = E w - rs(E) x    dw = E^T x - cs(E) w      (exponential: without the row and column sums)
 /// So kernel_times with dout = u gives dx, dw and dy; kernel_transposed_times with dout = y gives
 /// dx, dw and du. du and dy are computed where asked for.
 struct FormGradients {

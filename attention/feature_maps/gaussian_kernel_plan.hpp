@@ -55,8 +55,17 @@ void kernel_form_backward_whole(const KernelInputs& in, const Tensor& u, const T
 void exponentiate_on(Cpu, const KernelInputs& in, Tensor& c);
 void exponentiate_on(Cuda, const KernelInputs& in, Tensor& c);
 
-/// e = e c in place and its row sums; e, c: [G, N, L], sums: [G, N].
-void weigh_rows_on(Cpu, const Tensor& c, Tensor& e, Tensor& sums);
-void weigh_rows_on(Cuda, const Tensor& c, Tensor& e, Tensor& sums);
+/// -|x_i|^2 / 2 of every row; x: [G, n, D] -> [G, n].
+void half_squares_on(Cpu, const Tensor& x, Tensor& xx);
+void half_squares_on(Cuda, const Tensor& x, Tensor& xx);
+
+/// e = dc c and its row sums; c, dc, e: [G, N, L], of which e may be dc; sums: [G, N].
+void weigh_rows_on(Cpu, const Tensor& c, const Tensor& dc, Tensor& e, Tensor& sums);
+void weigh_rows_on(Cuda, const Tensor& c, const Tensor& dc, Tensor& e, Tensor& sums);
+
+/// dx -= sums x, row by row; dx, x: [G, n, D], sums: [G, n], all of them added up.
+void subtract_weighted_on(Cpu, Tensor& dx, const Tensor& x, const Tensor& sums, const Tensor& more);
+void subtract_weighted_on(Cuda, Tensor& dx, const Tensor& x, const Tensor& sums,
+                          const Tensor& more);
 
 }  // namespace skytape::attention

@@ -6,6 +6,7 @@
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -119,14 +120,17 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   Tensor column_sums = tensor::sum(batch, 1);  // [G, L]
   if (config.start == "official") column_sums = column_sums.reshape({1, matrices * size});
   auto [largest, argmax] = tensor::max(column_sums, 1);  // [G] or [1]
-  saved.coefficient = tensor::unary(tensor::Unary::reciprocal, largest);
+  saved.coefficient = empty_like(largest);
   saved.argmax = argmax;
+  Tensor start = tensor::transpose(batch);  // [G, L, L]
+  on_device(m.device(), [&](auto tag) {
+    scale_start_on(tag, largest, saved.coefficient, start);  // (1)
+    count_again(start.bytes());
+  });
 
-  const Tensor c = saved.coefficient.reshape({saved.coefficient.numel(), 1, 1});
   const bool keeps_factors =
       on_device(m.device(), [&](auto tag) { return inverse_keeps_factors_on(tag, batch); });
-  saved.trace = empty_trace(tensor::multiply(tensor::transpose(batch), c), config.steps,  // (1)
-                            keeps_factors);
+  saved.trace = empty_trace(start, config.steps, keeps_factors);
   on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.trace); });  // (2)
   if (config.backward == "implicit") saved.trace.factors.clear();
   return saved.result().reshape(m.shape());
@@ -154,17 +158,16 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   });
 
   // (1): V_0 = c M^T, and c = 1 / sum_i M[i, argmax] gives dM[:, argmax] -= c^2 dc.
-  const std::int64_t matrices = s.m.size(0), count = s.coefficient.numel();
-  const Tensor dstart_t = tensor::transpose(dstart);  // [G, L, L]
-  tensor::accumulate(dm, tensor::multiply(dstart_t, s.coefficient.reshape({count, 1, 1})));
-  if (!s.config.detach_start) {
-    const Shape flat{matrices, s.m.numel() / matrices};
-    Tensor dc = tensor::row_dot(dstart_t.reshape(flat), s.m.reshape(flat));  // [G]
-    if (count < matrices) dc = tensor::sum_all(dc).reshape({1});
-    const Tensor c_squared = tensor::multiply(s.coefficient, s.coefficient);   // [G] or [1]
-    const Tensor value = tensor::affine(tensor::multiply(c_squared, dc), -1);  // [G] or [1]
-    on_device(dz.device(), [&](auto tag) { add_to_columns_on(tag, dm, s.argmax, value); });
-  }
+  const Tensor dstart_t = tensor::transpose(dstart);                           // [G, L, L]
+  Tensor dc = Tensor::empty(s.m.shape().first(2), s.m.dtype(), s.m.device());  // [G, L]: shares
+  on_device(dz.device(), [&](auto tag) {
+    start_backward_on(tag, s.m, dstart_t, s.coefficient, dm, dc);
+    count_again(dm.bytes());
+  });
+  if (s.config.detach_start) return dm.reshape(dz.shape());
+  if (s.coefficient.numel() < s.m.size(0)) dc = tensor::sum_all(dc).reshape({1});
+  on_device(dz.device(),
+            [&](auto tag) { add_to_columns_on(tag, s.coefficient, s.argmax, dc, dm); });
   return dm.reshape(dz.shape());
 }
 

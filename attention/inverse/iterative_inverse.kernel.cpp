@@ -22,20 +22,64 @@ template <class T> struct ShiftedIdentity {
   }
 };
 
-template <class T> struct AddToColumns {
-  T* dm;                       // [G, L, L]
-  const std::int32_t* argmax;  // [G] or [1]
-  const T* value;              // [G] or [1]
+template <class T> struct ScaleStart {
+  const T* largest;  // [G] or [1]
+  T* c;              // as largest
+  T* start;          // [G, L, L]
   std::int64_t size;
-  bool shared;  // one argmax for the whole batch
+  bool shared;  // one number for the whole batch
 
-  HD void operator()(std::int64_t row) const {
-    const std::int64_t g = row / size;
-    const std::int64_t column = shared ? argmax[0] - g * size : argmax[g];
-    if (column < 0 || column >= size) return;
-    dm[row * size + column] += value[shared ? 0 : g];
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const std::int64_t at = shared ? 0 : row / size;
+    const T factor = T(1) / largest[at];
+    T* const to = start + row * size;
+    team.each(size, [&](std::int64_t j) { to[j] *= factor; });
+    if (row == (shared ? 0 : at * size) && team.leader()) c[at] = factor;
   }
 };
+
+template <class T> struct StartBackward {
+  const T *m, *dstart_t;  // [G, L, L]
+  const T* c;             // [G] or [1]
+  T* dm;                  // [G, L, L]
+  T* dc;                  // [G, L]
+  std::int64_t size;
+  bool shared;
+
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const T factor = c[shared ? 0 : row / size];
+    const T* const from = dstart_t + row * size;
+    const T* const matrix = m + row * size;
+    T* const to = dm + row * size;
+    const T share = team.sum(size, [&](std::int64_t j) { return from[j] * matrix[j]; });
+    team.each(size, [&](std::int64_t j) { to[j] += factor * from[j]; });
+    if (team.leader()) dc[row] = share;
+  }
+};
+
+template <class T> struct AddToColumns {
+  const T* c;                  // [G] or [1]
+  const std::int32_t* argmax;  // [G] or [1]
+  const T* dc;                 // [G, L] or [1]
+  T* dm;                       // [G, L, L]
+  std::int64_t size;
+  bool shared;
+
+  template <class Team> HD void operator()(std::int64_t g, const Team& team) const {
+    const std::int64_t column = shared ? argmax[0] - g * size : argmax[g];
+    if (column < 0 || column >= size) return;
+    const T factor = c[shared ? 0 : g];
+    const T* const shares = dc + g * size;
+    const T sum = shared ? dc[0] : team.sum(size, [&](std::int64_t i) { return shares[i]; });
+    T* const to = dm + g * size * size + column;
+    team.each(size, [&](std::int64_t i) { to[i * size] -= factor * factor * sum; });
+  }
+};
+
+/// Whether one coefficient is all matrices'.
+bool is_shared(const Tensor& c, const Tensor& matrices) {
+  return c.numel() == 1 && matrices.size(0) > 1;
+}
 
 }  // namespace
 
@@ -47,11 +91,29 @@ void shifted_identity_on(Backend, const Tensor& x, double scale, double shift, T
   });
 }
 
-void add_to_columns_on(Backend, Tensor& dm, const Tensor& argmax, const Tensor& value) {
+void scale_start_on(Backend, const Tensor& largest, Tensor& c, Tensor& start) {
+  dispatch_float(start.dtype(), [&]<class T>() {
+    rows(start.rows(), start.cols(),
+         ScaleStart<T>{largest.data<T>(), c.data<T>(), start.data<T>(), start.cols(),
+                       is_shared(c, start)});
+  });
+}
+
+void start_backward_on(Backend, const Tensor& m, const Tensor& dstart_t, const Tensor& c,
+                       Tensor& dm, Tensor& dc) {
+  dispatch_float(m.dtype(), [&]<class T>() {
+    rows(m.rows(), m.cols(),
+         StartBackward<T>{m.data<T>(), dstart_t.data<T>(), c.data<T>(), dm.data<T>(), dc.data<T>(),
+                          m.cols(), is_shared(c, m)});
+  });
+}
+
+void add_to_columns_on(Backend, const Tensor& c, const Tensor& argmax, const Tensor& dc,
+                       Tensor& dm) {
   dispatch_float(dm.dtype(), [&]<class T>() {
-    const bool shared = argmax.numel() == 1 && dm.size(0) > 1;
-    map(dm.rows(), AddToColumns<T>{dm.data<T>(), argmax.data<std::int32_t>(), value.data<T>(),
-                                   dm.cols(), shared});
+    rows(dm.size(0), dm.cols(),
+         AddToColumns<T>{c.data<T>(), argmax.data<std::int32_t>(), dc.data<T>(), dm.data<T>(),
+                         dm.cols(), is_shared(c, dm)});
   });
 }
 

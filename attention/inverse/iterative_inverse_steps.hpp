@@ -84,9 +84,21 @@ void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, 
 void shifted_identity_on(Cpu, const Tensor& x, double scale, double shift, Tensor& y);
 void shifted_identity_on(Cuda, const Tensor& x, double scale, double shift, Tensor& y);
 
-/// dm[g, :, column] += value, with column and value of matrix g in argmax and value [G], or, where
-/// these hold one entry for the batch, of the one matrix that has the argmax column.
-void add_to_columns_on(Cpu, Tensor& dm, const Tensor& argmax, const Tensor& value);
-void add_to_columns_on(Cuda, Tensor& dm, const Tensor& argmax, const Tensor& value);
+// The start (1). Where c and argmax hold one entry, it is the whole batch's; else [G].
+
+/// c = 1 / largest and start *= c, in place; start: [G, L, L], M^T before.
+void scale_start_on(Cpu, const Tensor& largest, Tensor& c, Tensor& start);
+void scale_start_on(Cuda, const Tensor& largest, Tensor& c, Tensor& start);
+
+/// dm += c dV_0^T, in place, and the rows' shares of dc: dc[g, i] = sum_j dV_0^T[i, j] M[i, j];
+/// dm, dstart_t, m: [G, L, L], dc: [G, L].
+void start_backward_on(Cpu, const Tensor& m, const Tensor& dstart_t, const Tensor& c, Tensor& dm,
+                       Tensor& dc);
+void start_backward_on(Cuda, const Tensor& m, const Tensor& dstart_t, const Tensor& c, Tensor& dm,
+                       Tensor& dc);
+
+/// dm[g, :, argmax] -= c^2 dc, dc being a matrix's shares [G, L] added up, or [1] the batch's.
+void add_to_columns_on(Cpu, const Tensor& c, const Tensor& argmax, const Tensor& dc, Tensor& dm);
+void add_to_columns_on(Cuda, const Tensor& c, const Tensor& argmax, const Tensor& dc, Tensor& dm);
 
 }  // namespace skytape::attention

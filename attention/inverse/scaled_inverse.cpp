@@ -1,28 +1,18 @@
 #include "attention/inverse/scaled_inverse.hpp"
 
+#include "attention/inverse/scaled_inverse_rows.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/movement/layout.hpp"
 
 namespace skytape::attention {
 namespace {
 
 using tensor::multiply;
-using tensor::Unary;
-using tensor::unary;
 
-/// Sums over the last axis, as a column: [B, H, L, n] -> [B, H, L, 1].
-Tensor row_sums(const Tensor& x) { return tensor::sum(x, 3).reshape(x.shape().with(3, 1)); }
-/// Entrywise product summed over the last axis, as a column.
-Tensor row_dots(const Tensor& x, const Tensor& y) {
-  return tensor::row_dot(x, y).reshape(x.shape().with(3, 1));
-}
-/// A column as a row: [B, H, L, 1] -> [B, H, 1, L].
-Tensor as_row(const Tensor& column) {
-  return column.reshape({column.size(0), column.size(1), 1, column.size(2)});
-}
+/// Batch and heads as one axis: [B, H, L, n] -> [G, L, n].
+Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
 
 }  // namespace
 
@@ -32,12 +22,16 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
   ENSURE(m.rank() == 4 && m.size(2) == m.size(3) && p.rank() == 4 &&
              p.shape().first(3) == m.shape().first(3),
          "scaled_inverse: expected m [B, H, L, L] and p [B, H, L, J], got m ", m, ", p ", p);
-  saved.r = unary(Unary::reciprocal, unary(Unary::sqrt, row_sums(m)));    // (1)
-  const Tensor scaled = multiply(multiply(m, saved.r), as_row(saved.r));  // (1)
-  const Tensor z = inverse_forward(scaled, config, saved.inverse);        // (2)
-  saved.s = multiply(p, saved.r);                                         // (3)
-  saved.f = tensor::matmul(z, saved.s);                                   // (3)
-  return multiply(saved.f, saved.r);                                      // (3)
+  saved.r = Tensor::empty(m.shape().with(3, 1), m.dtype(), m.device());
+  saved.s = empty_like(p);
+  Tensor scaled = empty_like(m);  // [B, H, L, L]: M^
+  on_device(m.device(), [&](auto tag) { inverse_roots_on(tag, joined(m), saved.r); });  // (1)
+  on_device(m.device(), [&](auto tag) {
+    scale_rows_on(tag, joined(m), joined(p), saved.r, scaled, saved.s);  // (1), (3)
+  });
+  const Tensor z = inverse_forward(scaled, config, saved.inverse);  // (2)
+  saved.f = tensor::matmul(z, saved.s);                             // (3)
+  return multiply(saved.f, saved.r);                                // (3)
 }
 
 // (3)  dF = R dT   dr = rs(dT F)   dZ = dF S^T   dS = Z^T dF   dP = R dS   dr += rs(dS P)
@@ -54,14 +48,10 @@ ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved, 
   const Tensor dm_scaled = inverse_backward(saved.inverse, dz);      // [B, H, L, L]
 
   const Tensor e = multiply(dm_scaled, saved.inverse.m.reshape(dz.shape()));  // [B, H, L, L]
-  Tensor r_dr = row_dots(ds, s);                                              // [B, H, L, 1]: r dr
-  tensor::accumulate(r_dr, row_sums(e));
-  tensor::accumulate(r_dr, tensor::sum(e, 2).reshape(r.shape()));
-  tensor::accumulate(r_dr, multiply(row_dots(dt, saved.f), r));
-  const Tensor row_term = multiply(multiply(r, r), r_dr);  // [B, H, L, 1]: r^3 dr
-
-  const Tensor dm = multiply(multiply(dm_scaled, r), as_row(r));  // [B, H, L, L]
-  return {tensor::subtract(dm, tensor::affine(row_term, 0.5)), multiply(ds, r)};
+  ScaledInverseGradients d{empty_like(dz), empty_like(ds)};
+  const ScaledRows rows{r, dm_scaled, e, tensor::sum(e, 2), dt, saved.f, ds, s};
+  on_device(dt.device(), [&](auto tag) { scaled_gradients_on(tag, rows, d.dm, d.dp); });
+  return d;
 }
 
 Var scaled_inverse_reference(Var m, Var p, const InverseConfig& config) {

@@ -149,12 +149,9 @@ class NystromSm final : public Method {
     FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, df, s.t, Want::dy);
     const ScaledInverseGradients middle = scaled_inverse_backward(s.inverse, of_out.dy);  // (5)
     FormGradients of_keys =
-        kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);  // (4)
-    const KernelGradients of_m =
-        kernel_matrix_backward(Kernel::exponential, s.w, s.w, s.c, middle.dm);  // (3)
-    Tensor dw = of_out.dw;                                                      // [B, H, L, D]
-    for (const Tensor& more : {of_keys.dw, of_m.dx, of_m.dw}) tensor::accumulate(dw, more);
-    scatter_landmarks(dw, s.index, of_out.dx, of_keys.dx);             // (2)
+        kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);     // (4)
+    const Tensor of_m = kernel_matrix_backward(Kernel::exponential, s.w, s.c, middle.dm);  // (3)
+    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, of_out.dx, of_keys.dx);      // (2)
     const Tensor dv = tensor::narrow(of_keys.du, 3, 0, dout.size(3));  // [B, H, N, D]
     return {tensor::mask_rows(of_out.dx, s.mask, s.scale),
             tensor::mask_rows(of_keys.dx, s.mask, s.scale),

@@ -188,11 +188,9 @@ class Skyformer final : public Method {
         scaled_inverse_backward(s.inverse, add_sets(of_out.dy, s.sets));  // (5)
     FormGradients of_keys = kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u,
                                                  repeat_sets(middle.dp, s.sets), Want::du);  // (4)
-    const KernelGradients of_m = kernel_matrix_backward(Kernel::gaussian, s.w, s.w, s.c,
-                                                        repeat_blocks(middle.dm, s.sets));  // (3)
-    Tensor dw = of_out.dw;  // [B, H, A L, D]
-    for (const Tensor& more : {of_keys.dw, of_m.dx, of_m.dw}) tensor::accumulate(dw, more);
-    scatter_landmarks(dw, s.index, of_out.dx, of_keys.dx);  // (2)
+    const Tensor of_m = kernel_matrix_backward(Kernel::gaussian, s.w, s.c,
+                                               repeat_blocks(middle.dm, s.sets));      // (3)
+    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, of_out.dx, of_keys.dx);  // (2)
     return {tensor::mask_rows(of_out.dx, s.mask, s.scale),
             tensor::mask_rows(of_keys.dx, s.mask, s.scale),
             tensor::mask_rows(of_keys.du, s.mask),

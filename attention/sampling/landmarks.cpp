@@ -77,13 +77,20 @@ Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index) {
   return w;
 }
 
-void scatter_landmarks(const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk) {
-  require_same_kind("scatter_landmarks", {&dw, &dq, &dk});
-  require_index("scatter_landmarks", index, dq);
-  ENSURE(dw.shape() == dq.shape().with(2, index.size(-1)) && dk.shape() == dq.shape(),
-         "scatter_landmarks: shapes do not fit: dw ", dw, ", index ", index, ", dq ", dq, ", dk ",
-         dk);
-  on_device(dw.device(), [&](auto tag) { scatter_landmarks_on(tag, dw, index, dq, dk); });
+void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, Tensor& dq,
+                       Tensor& dk) {
+  ENSURE(dw.size() > 0 && dw.size() <= kScatterTerms, "scatter_landmarks: expected 1 to ",
+         kScatterTerms, " terms of dw, got ", dw.size());
+  for (const Tensor& term : dw) {
+    require_same_kind("scatter_landmarks", {&term, &dq, &dk});
+    require_index("scatter_landmarks", index, dq);
+    ENSURE(term.shape() == dq.shape().with(2, index.size(-1)) && dk.shape() == dq.shape(),
+           "scatter_landmarks: shapes do not fit: dw ", term, ", index ", index, ", dq ", dq,
+           ", dk ", dk);
+  }
+  ScatterTerms terms;
+  std::copy(dw.begin(), dw.end(), terms.begin());
+  on_device(dq.device(), [&](auto tag) { scatter_landmarks_on(tag, terms, index, dq, dk); });
 }
 
 }  // namespace skytape::attention

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "attention/method.hpp"
@@ -38,8 +39,9 @@ struct LandmarkDraw {
 /// [B, H, L, D].
 [[nodiscard]] Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index);
 
-/// The adjoint: adds the rows of dw [B, H, L, D] to dq and dk [B, H, N, D], in place. Repeated
-/// indices accumulate in the order of the landmarks.
-void scatter_landmarks(const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk);
+/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], to dq and dk
+/// [B, H, N, D], in place. Repeated indices accumulate in the order of the landmarks.
+void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, Tensor& dq,
+                       Tensor& dk);
 
 }  // namespace skytape::attention

@@ -108,9 +108,9 @@ template <class T> struct GatherLandmark {
 /// The first landmark at a row adds the gradients of all that repeat it, in order: no two teams
 /// write to one row.
 template <class T> struct ScatterLandmark {
-  const T* dw;                // [G, L, D]
-  const std::int32_t* index;  // [G / sharing, L]
-  T *dq, *dk;                 // [G, N, D]
+  const T* dw[kScatterTerms];  // [G, L, D] each, or null; the first is there
+  const std::int32_t* index;   // [G / sharing, L]
+  T *dq, *dk;                  // [G, N, D]
   std::int64_t rows, landmarks, width, sharing;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
@@ -124,8 +124,14 @@ template <class T> struct ScatterLandmark {
     T* const to = (target.key ? dk : dq) + target.row * width;
     for (std::int64_t l = own; l < landmarks; ++l) {
       if (picks[l] != picks[own]) continue;
-      const T* const from = dw + (group * landmarks + l) * width;
-      team.each(width, [&](std::int64_t c) { to[c] += from[c]; });
+      const std::int64_t from = (group * landmarks + l) * width;
+      team.each(width, [&](std::int64_t c) {
+        T sum = dw[0][from + c];
+        for (std::size_t term = 1; term < kScatterTerms; ++term) {
+          if (dw[term] != nullptr) sum += dw[term][from + c];
+        }
+        to[c] += sum;
+      });
     }
   }
 };
@@ -156,11 +162,19 @@ void gather_landmarks_on(Backend, const Tensor& q, const Tensor& k, const Tensor
   });
 }
 
-void scatter_landmarks_on(Backend, const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk) {
-  dispatch_float(dw.dtype(), [&]<class T>() {
-    rows(dw.rows(), dw.cols(),
-         ScatterLandmark<T>{dw.data<T>(), index.data<std::int32_t>(), dq.data<T>(), dk.data<T>(),
-                            dq.size(2), dw.size(2), dw.cols(), index.rank() == 3 ? 1 : dq.size(1)});
+void scatter_landmarks_on(Backend, const ScatterTerms& dw, const Tensor& index, Tensor& dq,
+                          Tensor& dk) {
+  dispatch_float(dq.dtype(), [&]<class T>() {
+    const auto term = [&](std::size_t i) { return dw[i].defined() ? dw[i].data<T>() : nullptr; };
+    rows(dw[0].rows(), dw[0].cols(),
+         ScatterLandmark<T>{{term(0), term(1), term(2)},
+                            index.data<std::int32_t>(),
+                            dq.data<T>(),
+                            dk.data<T>(),
+                            dq.size(2),
+                            dw[0].size(2),
+                            dw[0].cols(),
+                            index.rank() == 3 ? 1 : dq.size(1)});
   });
 }
 

@@ -1,6 +1,8 @@
 // What the CPU and CUDA builds of the landmark kernels are given.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "attention/sampling/landmarks.hpp"
@@ -34,7 +36,11 @@ void draw_landmarks_on(Cuda, const LandmarkPlan& plan, const Tensor& mask, const
 void gather_landmarks_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& index, Tensor& w);
 void gather_landmarks_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& index, Tensor& w);
 
-void scatter_landmarks_on(Cpu, const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk);
-void scatter_landmarks_on(Cuda, const Tensor& dw, const Tensor& index, Tensor& dq, Tensor& dk);
+/// dw: the terms of a sum, those that there are not undefined.
+inline constexpr std::size_t kScatterTerms = 3;
+using ScatterTerms = std::array<Tensor, kScatterTerms>;
+void scatter_landmarks_on(Cpu, const ScatterTerms& dw, const Tensor& index, Tensor& dq, Tensor& dk);
+void scatter_landmarks_on(Cuda, const ScatterTerms& dw, const Tensor& index, Tensor& dq,
+                          Tensor& dk);
 
 }  // namespace skytape::attention

@@ -21,6 +21,8 @@ void affine_on(Cpu, const Tensor& x, double scale, double shift, Tensor& y);
 void affine_on(Cuda, const Tensor& x, double scale, double shift, Tensor& y);
 void accumulate_on(Cpu, Tensor& y, const Tensor& x, double scale);
 void accumulate_on(Cuda, Tensor& y, const Tensor& x, double scale);
+void accumulate_all_on(Cpu, std::span<Addition> additions);
+void accumulate_all_on(Cuda, std::span<Addition> additions);
 void mask_rows_on(Cpu, const Tensor& x, const Tensor& mask, double scale, Tensor& y);
 void mask_rows_on(Cuda, const Tensor& x, const Tensor& mask, double scale, Tensor& y);
 Tensor non_finite_on(Cpu, const Tensor& x);
@@ -107,6 +109,18 @@ void accumulate(Tensor& y, const Tensor& x, double scale) {
     accumulate_on(tag, y, x, scale);
     count_again(y.bytes());
   });
+}
+
+void accumulate_all(std::span<Addition> additions) {
+  if (additions.empty()) return;
+  const Tensor& first = additions.front().target;
+  for (const auto& [target, source] : additions) {
+    require_float("accumulate_all", target);
+    require_same_kind("accumulate_all", {&first, &target, &source});
+    ENSURE(target.shape() == source.shape(), "accumulate_all: shapes differ: target ", target,
+           ", source ", source);
+  }
+  on_device(first.device(), [&](auto tag) { accumulate_all_on(tag, additions); });
 }
 
 Tensor mask_rows(const Tensor& x, const Tensor& mask, double scale) {

@@ -1,6 +1,8 @@
 // Elementwise kernels: fill, unary functions, binary operations with broadcasting.
 #pragma once
 
+#include <span>
+
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::tensor {
@@ -42,6 +44,13 @@ enum class Binary {
 
 /// In place, for the tape's accumulation and the optimiser: y += scale * x (same shape).
 void accumulate(Tensor& y, const Tensor& x, double scale = 1);
+
+/// target += source (same shape).
+struct Addition {
+  Tensor target, source;
+};
+/// accumulate() for each, in few launches. No two targets overlap.
+void accumulate_all(std::span<Addition> additions);
 
 /// x with row r multiplied by scale * mask[r]; x: [B, H, N, D], mask: [B, N] broadcast over heads
 /// and columns: the s mu Q that the methods' derivations begin with.

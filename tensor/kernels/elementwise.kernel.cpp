@@ -101,6 +101,27 @@ template <class T> struct Accumulate {
   HD void operator()(std::int64_t i) const { y[i] += scale * x[i]; }
 };
 
+/// Pairs of arrays, cut into chunks that are numbered through.
+template <class T> struct AccumulateChunk {
+  static constexpr std::int64_t kChunk = 512;
+  static constexpr std::int64_t kPairs = 32;
+  struct Pair {
+    T* y;                  // [n]
+    const T* x;            // [n]
+    std::int64_t n, from;  // number of its first chunk
+  };
+  Pair pairs[kPairs];
+  std::int64_t count;
+  template <class Team> HD void operator()(std::int64_t chunk, const Team& team) const {
+    std::int64_t at = 0;
+    while (at + 1 < count && pairs[at + 1].from <= chunk) ++at;
+    const std::int64_t begin = (chunk - pairs[at].from) * kChunk;
+    T* const to = pairs[at].y + begin;
+    const T* const x = pairs[at].x + begin;
+    team.each(math::min(kChunk, pairs[at].n - begin), [=](std::int64_t i) { to[i] += x[i]; });
+  }
+};
+
 template <class T> struct MaskRow {
   const T* x;            // [B, H, N, D]
   const T* mask;         // [B, N]
@@ -176,6 +197,26 @@ void affine_on(Backend, const Tensor& x, double scale, double shift, Tensor& y) 
 void accumulate_on(Backend, Tensor& y, const Tensor& x, double scale) {
   dispatch_float(y.dtype(), [&]<class T>() {
     map(y.numel(), Accumulate<T>{y.data<T>(), x.data<T>(), static_cast<T>(scale)});
+  });
+}
+
+void accumulate_all_on(Backend, std::span<Addition> additions) {
+  dispatch_float(additions.front().target.dtype(), [&]<class T>() {
+    using Chunks = AccumulateChunk<T>;
+    Chunks next{};
+    std::int64_t chunks = 0, bytes = 0;
+    for (std::size_t i = 0; i < additions.size(); ++i) {
+      auto& [target, source] = additions[i];
+      const std::int64_t n = target.numel();
+      if (n > 0) next.pairs[next.count++] = {target.data<T>(), source.data<T>(), n, chunks};
+      chunks += (n + Chunks::kChunk - 1) / Chunks::kChunk;
+      bytes += target.bytes();
+      if (next.count < Chunks::kPairs && i + 1 < additions.size()) continue;
+      if (chunks > 0) rows(chunks, Chunks::kChunk, next);
+      count_again(bytes);
+      next.count = 0;
+      chunks = bytes = 0;
+    }
   });
 }
 

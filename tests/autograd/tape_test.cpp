@@ -10,6 +10,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/gradient_error.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
@@ -119,6 +120,31 @@ TEST_CASE("a parameter that is used twice receives both gradients") {
   tape.backward(sum_all(tape.parameter(p) * tape.parameter(p)));
   CHECK(p.grad.to_vector() == Values{6, 6});
   CHECK(p.has_gradient);
+}
+
+TEST_CASE("gradients of many small parameters are added by one kernel, large ones before the end") {
+  const auto kernels = [](const Shape& shape) {
+    ParameterStore store;
+    for (const char* const name : {"a", "b", "c", "d", "e"}) {
+      store.add(name, shape, constant_init(1));
+    }
+    packed(store);
+    Tape tape;
+    std::vector<Var> leaves;
+    for (Parameter& p : store.parameters()) leaves.push_back(tape.parameter(p));
+    const Var all = tape.record("all", leaves, f64({0}, {}), [&](const Tensor&, Grads& g) {
+      for (int i = 0; i < 5; ++i) g.add(i, Tensor::full(shape, i, DType::f64, Device::cpu));
+    });
+    const TrafficCount count;
+    tape.backward(all);
+    double i = 0;
+    for (const Parameter& p : store.parameters()) {
+      CHECK(p.grad.to_vector() == Values(static_cast<std::size_t>(shape.numel()), i++));
+    }
+    return count.launches().size() - 1 - 5;  // without the cotangent's fill and theirs
+  };
+  CHECK(kernels({7}) == 1);
+  CHECK(kernels({9, 1 << 14}) == 5);  // 1.2 MB each
 }
 
 TEST_CASE("a parameter's gradient adds up over tapes until it is zeroed") {

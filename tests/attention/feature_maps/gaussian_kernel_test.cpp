@@ -37,6 +37,18 @@ Operands operands(std::int64_t n, std::int64_t landmarks, DType dtype = DType::f
           make({2, 2, landmarks, 3}, 4)};
 }
 
+/// Gradients of a kernel matrix's arguments, from basic operations.
+struct KernelGradients {
+  Tensor dx, dw;
+};
+KernelGradients reference_gradients(Kernel kernel, const Tensor& x, const Tensor& w,
+                                    const Tensor& dc) {
+  Tape tape;
+  const Var vx = tape.input(x), vw = tape.input(w);
+  tape.backward(attention::kernel_reference(kernel, vx, vw), dc);
+  return {tape.grad(vx), tape.grad(vw)};
+}
+
 }  // namespace
 
 TEST_CASE("entries of the kernel matrices are what their names say") {
@@ -63,7 +75,7 @@ TEST_CASE("tiled kernel products equal products with the whole matrix") {
       CHECK(relative_error(attention::kernel_transposed_times(kernel, o.x, o.w, o.u), cu) < 1e-12);
 
       const Tensor dc = tensor::matmul(o.u, o.y, Op::none, Op::transpose);
-      const auto expected = attention::kernel_matrix_backward(kernel, o.x, o.w, c, dc);
+      const KernelGradients expected = reference_gradients(kernel, o.x, o.w, dc);
       const FormGradients du =
           attention::kernel_form_backward(kernel, o.x, o.w, o.u, o.y, Want::du);
       const FormGradients dy =
@@ -78,6 +90,21 @@ TEST_CASE("tiled kernel products equal products with the whole matrix") {
       CHECK(!dy.du.defined());
     }
   }
+}
+
+TEST_CASE("the gradient of a kernel matrix of landmarks with themselves") {
+  for_each_device([](Device device) {
+    for (const Kernel kernel : kKernels) {
+      for (const std::int64_t landmarks : {1, 9, 40}) {
+        const Tensor w = operands(1, landmarks).w.to(device);
+        const Tensor c = attention::kernel_matrix(kernel, w, w);  // [B, H, L, L]
+        const Tensor dc = random_tensor(c.shape(), DType::f64, device, 5);
+        const KernelGradients both = reference_gradients(kernel, w, w, dc);
+        CHECK(relative_error(attention::kernel_matrix_backward(kernel, w, c, dc),
+                             tensor::add(both.dx, both.dw)) < 1e-12);
+      }
+    }
+  });
 }
 
 TEST_CASE("the second way, with the matrix as one array, gives the same gradients") {
@@ -163,6 +190,9 @@ TEST_CASE("kernel products name the shapes that do not fit") {
   CHECK(error_text([&] {
           (void)attention::kernel_matrix(Kernel::gaussian, o.x, o.u);
         }).find("kernel_matrix: expected x") != std::string::npos);
+  CHECK(error_text([&] {
+          (void)attention::kernel_matrix_backward(Kernel::gaussian, o.w, o.u, o.u);
+        }).find("kernel_matrix_backward: expected c and dc") != std::string::npos);
 }
 
 }  // namespace skytape::test

@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/gather.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/support/close.hpp"
@@ -138,7 +139,15 @@ TEST_CASE("gathering landmarks equals gathering rows of the stack, scattering is
     const Tensor dw = random_tensor({2, 3, 6, 5}, DType::f64, Device::cpu, 4);
     Tensor expected = stack.clone(), dq = q.clone(), dk = k.clone();
     tensor::scatter_add_rows(expected, index, dw);
-    attention::scatter_landmarks(dw, index, dq, dk);
+    attention::scatter_landmarks({dw}, index, dq, dk);
+    CHECK(relative_error(dq, tensor::narrow(expected, 2, 0, 7)) == 0);
+    CHECK(relative_error(dk, tensor::narrow(expected, 2, 7, 14)) == 0);
+
+    const Tensor b = random_tensor(dw.shape(), DType::f64, Device::cpu, 5),
+                 c = random_tensor(dw.shape(), DType::f64, Device::cpu, 6);
+    dq = q.clone(), dk = k.clone(), expected = stack.clone();
+    tensor::scatter_add_rows(expected, index, tensor::add(tensor::add(dw, b), c));
+    attention::scatter_landmarks({dw, b, c}, index, dq, dk);
     CHECK(relative_error(dq, tensor::narrow(expected, 2, 0, 7)) == 0);
     CHECK(relative_error(dk, tensor::narrow(expected, 2, 7, 14)) == 0);
   }

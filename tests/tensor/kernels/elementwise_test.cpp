@@ -205,6 +205,26 @@ TEST_CASE("affine and accumulate scale, shift and add") {
   });
 }
 
+TEST_CASE("accumulate_all adds each source to its own target, for any number of pairs and sizes") {
+  for_each_kind([](DType dtype, Device device) {
+    for (const std::int64_t pairs : {0, 1, 32, 33, 70}) {
+      std::vector<tensor::Addition> additions;
+      std::vector<std::vector<double>> expected;
+      for (std::int64_t i = 0; i < pairs; ++i) {
+        const std::int64_t n = i % 5 == 3 ? 0 : 1 + i * 61;  // some empty, some of several chunks
+        const Tensor target = random_tensor({n}, dtype, device, 100 + i);
+        const Tensor source = random_tensor({n}, dtype, device, 200 + i);
+        expected.push_back(tensor::add(target, source).to_vector());
+        additions.push_back({target, source});
+      }
+      tensor::accumulate_all(additions);
+      for (std::size_t i = 0; i < additions.size(); ++i) {
+        CHECK(additions[i].target.to_vector() == expected[i]);
+      }
+    }
+  });
+}
+
 TEST_CASE("mask_rows scales each row by its position's mask in every head") {
   for_each_kind([](DType dtype, Device device) {
     const std::int64_t b = 3, h = 2, n = 5, d = 7;
@@ -256,6 +276,10 @@ TEST_CASE("elementwise functions name the operation and both operands when they 
           Tensor target = a.clone();
           tensor::accumulate(target, b);
         }) == "accumulate: shapes differ: target f32[2, 3]@cpu, source f32[2, 4]@cpu");
+  CHECK(error_text([&] {
+          std::vector<tensor::Addition> additions = {{a.clone(), a}, {a.clone(), b}};
+          tensor::accumulate_all(additions);
+        }) == "accumulate_all: shapes differ: target f32[2, 3]@cpu, source f32[2, 4]@cpu");
   CHECK(error_text([&] { (void)tensor::mask_rows(a, b); }) ==
         "mask_rows: expected x [B, H, N, D] and mask [B, N], got f32[2, 3]@cpu and "
         "f32[2, 4]@cpu");
