@@ -11,7 +11,7 @@
 //   scores          thread (ty, tx) of a 16 x 16 grid has own rows ty + 16 r, walked rows tx + 16 c;
 //   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
 // What counts without tensor cores is how many multiply-adds a load serves: with 8 own rows and 4
-// walked ones, in f32, 12 loads serve 128.
+// walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256.
 #include <cstdint>
 #include <limits>
 #include <numbers>
@@ -36,12 +36,15 @@ constexpr int kThreads = kGrid * kGrid;
 constexpr unsigned kAllLanes = 0xffffffffu;
 static_assert(kGrid == philox::kLanes, "a counter's keys are a thread's own rows, or walked ones");
 
-/// Sizes of tiles for head widths up to kHeadWidth.
-template <class T, int kHeadWidth> struct Tiling {
+/// Sizes of tiles for head widths up to kHeadWidth. Forward has one product of scores where backward
+/// has two, and so the registers for twice as many walked rows.
+enum class Pass { forward, backward };
+template <class T, int kHeadWidth, Pass kPass> struct Tiling {
   static constexpr bool kNarrow = sizeof(T) == 4 && kHeadWidth <= 64;
   static constexpr bool kSmall = sizeof(T) == 8 && kHeadWidth > 64;
   static constexpr int kOwnRun = kNarrow ? 8 : kSmall ? 2 : 4;  // own rows of a thread
-  static constexpr int kWalkRun = kNarrow ? 4 : 2;              // walked rows of a thread
+  static constexpr bool kLong = kNarrow && kHeadWidth <= 32 && kPass == Pass::forward;
+  static constexpr int kWalkRun = kLong ? 8 : kNarrow ? 4 : 2;  // walked rows of a thread
   static constexpr int kOwn = kGrid * kOwnRun, kWalk = kGrid * kWalkRun;
   static constexpr int kWidth = kHeadWidth;
   static constexpr int kStride = kWidth + 4;  // of rows: eight of them then touch every bank
@@ -254,7 +257,7 @@ template <class T, int kRun> __device__ T softmax_row(T (&score)[kRun], T& maxim
 
 template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel(TiledPlan plan, Arrays<T> in) {
-  using S = Tiling<T, kWidth>;
+  using S = Tiling<T, kWidth, Pass::forward>;
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [k, v, w] = shared.walked;
   const Place at;
@@ -350,7 +353,7 @@ __device__ void store_weights(const Place& at, const T (&x)[S::kOwnRun][S::kWalk
 
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     key_gradient_kernel(TiledPlan plan, Arrays<T> in) {
-  using S = Tiling<T, kWidth>;
+  using S = Tiling<T, kWidth, Pass::backward>;
   auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [q, dout, w] = shared.walked;
   const Place at;
@@ -408,7 +411,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
 
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     query_gradient_kernel(TiledPlan plan, Arrays<T> in) {
-  using S = Tiling<T, kWidth>;
+  using S = Tiling<T, kWidth, Pass::backward>;
   auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [k, v, w] = shared.walked;
   const Place at;
@@ -496,7 +499,7 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
     return;
   }
   dispatch(in.q, [&]<class T, int kWidth>() {
-    using S = Tiling<T, kWidth>;
+    using S = Tiling<T, kWidth, Pass::forward>;
     const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
     const auto kernel = plan.score == Score::softmax ? forward_kernel<T, kWidth, Score::softmax>
                                                      : forward_kernel<T, kWidth, Score::gaussian>;
@@ -512,7 +515,7 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
     return;
   }
   dispatch(in.q, [&]<class T, int kWidth>() {
-    using S = Tiling<T, kWidth>;
+    using S = Tiling<T, kWidth, Pass::backward>;
     const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
     using Shared = BackwardShared<S, T>;
     launch<Shared>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kOwn, 4);

@@ -75,6 +75,7 @@ awk -F '\t' -v OFS='\t' '
       split(args, n, ", "); width = n[2] + 0
       run = size == 4 && width <= 64 ? 8 : size == 8 && width > 64 ? 2 : 4
       own = 16 * run; walk = size == 4 && width <= 64 ? 64 : 32
+      if (name == "forward_kernel" && size == 4 && width == 32) walk = 128
       square = 2 * walk * (width + 4) + own * (walk + 4)
       bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + 3 * walk)
       return 256

@@ -112,8 +112,13 @@ TEST_CASE("gpu-static: the shared memory that the f32 tiles ask for limits them"
       {{"attention/tiled/tiled.cu",
         note("void skytape::attention::(anonymous namespace)::key_gradient_kernel<float, "
              "64>(skytape::attention::TiledPlan)",
-             64, 0, 0)}});
+             64, 0, 0) +
+            note("void skytape::attention::(anonymous namespace)::forward_kernel<float, 32, "
+                 "(skytape::attention::Score)0>(skytape::attention::TiledPlan)",
+                 64, 0, 0)}});
   CAPTURE(s.page);
+  // 4 ((3 * 128) * 36 + 128 * 132 + 2 * 128) bytes, once in 228 KiB.
+  CHECK(s.has("| `forward_kernel<float, 32, softmax>` | f32 | 1 | 256 | 64 | 123904 | 0 | 12 |"));
   // 4 ((2 * 128 + 2 * 64) * 68 + 128 * 68 + 3 * 64) bytes, once in 228 KiB.
   CHECK(s.has("| `key_gradient_kernel<float, 64>` | f32 | 1 | 256 | 64 | 140032 | 0 | 12 |"));
 }
