@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "autograd/ops.hpp"
-#include "tensor/gemm/gemm.hpp"
 #include "tensor/projection/heads.hpp"
+#include "tensor/projection/merge_heads.hpp"
 
 namespace skytape {
 
@@ -27,27 +27,13 @@ struct SavedHeads {
   std::vector<Tensor> dy;       // P of [B, H, N, D]; undefined: zero
 };
 
-// With all projections side by side, W [P H D, E] and y [B N, P H D]: dx = dy W, dW = dyᵀ x, and db
-// is the sum of dy's rows.
 void backward_at_once(const SavedHeads& saved, Grads& g) {
-  const auto [dy, sums] = tensor::gather_heads(saved.dy);  // [B N, P H D], [P H D]
-  if (g.needs(0)) {
-    const Tensor dx = tensor::matmul(dy, tensor::stack_weights(saved.weights));  // [B N, E]
-    g.add(0, dx.reshape(saved.x.shape()));
-  }
-  const std::int64_t e = saved.x.size(2), parts = std::ssize(saved.weights);
-  const std::int64_t out = saved.weights[0].size(0);  // H D
-  Tensor dw;                                          // [P H D, E]
-  for (std::int64_t p = 0; p < parts; ++p) {
+  const auto d = tensor::project_heads_backward(saved.x, saved.weights, saved.dy);
+  g.add(0, d.dx);
+  for (std::int64_t p = 0; p < std::ssize(saved.weights); ++p) {
     const int weight = static_cast<int>(1 + 2 * p), bias = weight + 1;  // as inputs of the node
-    if (g.needs(weight)) {
-      if (!dw.defined()) {
-        const Tensor rows = saved.x.reshape({dy.size(0), e});
-        dw = tensor::matmul(dy, rows, Op::transpose, Op::none);
-      }
-      g.add(weight, dw.slice(p * out, (p + 1) * out));
-    }
-    if (g.needs(bias)) g.add(bias, sums.slice(p * out, (p + 1) * out));
+    g.add(weight, d.dweights[p]);
+    if (g.needs(bias)) g.add(bias, d.dbiases[p]);
   }
 }
 
@@ -82,6 +68,27 @@ std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projec
                              }));
   }
   return by_head;
+}
+
+Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
+  if (tensor::merge_heads_is_one_kernel(x.value(), a.value())) {
+    return merge_heads_at_once(x, a, weight, bias, dropout);
+  }
+  const Shape side_by_side{x.size(0), x.size(1), a.size(1) * a.size(3)};
+  return add_dropout(x, linear(reshape(swap_middle(a), side_by_side), weight, bias), dropout);
+}
+
+Var merge_heads_at_once(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
+  const Tensor heads = a.value(), w = weight.value();
+  return record("merge_heads", {x, a, weight, bias},
+                tensor::merge_heads(x.value(), heads, w, bias.value(), dropout),
+                [=](const Tensor& dy, Grads& g) {
+                  g.add(0, dy);
+                  const auto d = tensor::merge_heads_backward(heads, w, dropout, dy);
+                  g.add(1, d.da);
+                  g.add(2, d.dweight);
+                  g.add(3, d.dbias);
+                });
 }
 
 }  // namespace skytape

@@ -1,4 +1,5 @@
-// Several linear projections of one input, stored by head: a layer's queries, keys and values.
+// The projections around attention: several of one input, stored by head, which are a layer's queries,
+// keys and values, and the one of its heads side by side.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "autograd/tape.hpp"
+#include "tensor/random/dropout.hpp"
 
 namespace skytape {
 
@@ -20,9 +22,16 @@ struct Projection {
 [[nodiscard]] std::vector<Var> project_heads(Var x, std::span<const Projection> projections,
                                              std::int64_t heads);
 
-/// The same with one product forward, and backward one pass over the gradients and two products, on
-/// either device. A projection that nothing reads costs what it would with a gradient of zero.
+/// The same with one product forward, and backward as tensor::project_heads_backward, on either
+/// device. A projection that nothing reads costs what it would with a gradient of zero.
 [[nodiscard]] std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projections,
                                                      std::int64_t heads);
+
+/// x + drop(merge(a) Wᵀ + b): x [B, N, E], a [B, H, N, D], W [E, H D], b [E]. Recorded as one op
+/// "merge_heads" where tensor::merge_heads_is_one_kernel; elsewhere, and on the CPU always, as an op
+/// for each step.
+[[nodiscard]] Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout);
+/// The op itself, on either device, at any precision.
+[[nodiscard]] Var merge_heads_at_once(Var x, Var a, Var weight, Var bias, const Dropout& dropout);
 
 }  // namespace skytape

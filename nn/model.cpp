@@ -130,6 +130,15 @@ Var MultiHeadAttention::operator()(Var x, Var& state, const Tensor& mask,
   return output_(reshape(swap_middle(out), {x.size(0), x.size(1), heads_ * head_width_}));
 }
 
+Var MultiHeadAttention::add_to(Var residual, Var x, Var& state, const Tensor& mask,
+                               const attention::Call& call, const Dropout& dropout) const {
+  const auto [out, left] = attend(x, state, mask, call);  // [B, H, N, D]
+  state = left;
+  Tape& tape = x.tape();
+  return merge_heads(residual, out, tape.parameter(*output_.weight), tape.parameter(*output_.bias),
+                     dropout);
+}
+
 EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,
                            const ModelConfig& config, int layer)
     : post_(config.norm == Norm::post),
@@ -153,12 +162,15 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
     d.random = at(dropout.random, place);
     return d;
   };
-  const Var h = post_ ? x : norm1_(x);           // [B, N, E]
-  Var mixed = attention_(h, state, mask, call);  // [B, N, E]
-  if (taps_ != nullptr) {
-    mixed = mixed + depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
+  const Dropout of_attention = dropout_at(Place::attention_output);
+  const Var h = post_ ? x : norm1_(x);  // [B, N, E]
+  if (taps_ == nullptr) {
+    x = attention_.add_to(x, h, state, mask, call, of_attention);
+  } else {
+    const Var mixed = attention_(h, state, mask, call);  // [B, N, E]
+    const Var near = depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
+    x = add_dropout(x, mixed + near, of_attention);
   }
-  x = add_dropout(x, mixed, dropout_at(Place::attention_output));
   const Dropout in_mlp = dropout_at(Place::mlp_hidden), out_of_mlp = dropout_at(Place::mlp_output);
   if (!post_) return mlp_block(x, norm2_, mlp_in_, mlp_out_, in_mlp, out_of_mlp);
   x = norm1_(x);

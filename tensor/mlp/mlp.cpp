@@ -10,7 +10,6 @@
 #include "tensor/kernels/layer_norm.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
-#include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::tensor {
 
@@ -81,18 +80,6 @@ MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const 
 
 // ---- as one kernel -------------------------------------------------------------------------------
 
-RowDropout by_row(const Tensor& x, std::int64_t width, const Dropout& options) {
-  const DropoutPlan p = dropout_plan("mlp", {x.size(0), x.size(1), width}, x.device(), options);
-  return {p.key,
-          p.step,
-          p.threshold,
-          static_cast<float>(p.scale),
-          width,
-          p.first / width,
-          p.range_stride / width,
-          static_cast<std::uint32_t>(p.range_size / width)};
-}
-
 MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
                 const Dropout& output) {
   MlpPlan plan;
@@ -100,8 +87,8 @@ MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
   plan.e = static_cast<int>(x.cols());
   plan.f = static_cast<int>(w.in_bias.numel());
   plan.epsilon = static_cast<float>(kLayerNormEpsilon / (w.norm_factor * w.norm_factor));
-  plan.hidden = by_row(x, plan.f, hidden);
-  plan.output = by_row(x, plan.e, output);
+  plan.hidden = row_dropout("mlp", x, plan.f, hidden);
+  plan.output = row_dropout("mlp", x, plan.e, output);
   return plan;
 }
 

@@ -8,36 +8,24 @@
 //   forward    h, z, u of 16 hidden channels at a time go from product to product in registers;
 //   backward   computes h, z, u and their gradients again, 64 hidden channels at a time, and leaves
 //              h, do, u, dz of 128 tokens in shared memory, from which all warps together add up dW1
-//              and dW2 in registers. A block walks kMlpChunk tokens; the sums of all blocks are added
+//              and dW2 in registers. A block walks kChunkTokens tokens; the sums of all blocks are added
 //              in order afterwards.
 #include <cstdint>
 
-#include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
-#include "tensor/random/philox.hpp"
+#include "tensor/tokens/token_tiles.hpp"
 
 namespace skytape::tensor {
 namespace {
 
-using cuda::kWarp;
-using cuda::Sums;
-using Core = cuda::TensorCore<Precision::bf16>;
-using Number = Core::Number;
+using namespace token_tiles;
 
-constexpr int kE = 64, kF = 128;  // compiled widths
-constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-constexpr int kRows = 16;                // tokens of a warp
-constexpr int kTokens = kWarps * kRows;  // of a block at a time
-constexpr int kStep = 16;                // hidden channels that a warp has in registers
-constexpr int kSlab = kE;                // hidden channels whose u and dz lie in shared memory
-constexpr unsigned kAllLanes = 0xffffffffu;
-static_assert(kMlpChunk % kTokens == 0 && kF % kSlab == 0 && kSlab % kStep == 0);
-static_assert(kF <= philox::kChunk);
-
-// Strides of rows of E, or of a slab, and of F in shared memory: eight rows then touch every bank.
-constexpr int kStride = kE + 8, kStrideF = kF + 8;
+constexpr int kE = kWidth, kF = 128;  // compiled widths
+constexpr int kSlab = kE;             // hidden channels whose u and dz lie in shared memory
+constexpr int kStrideF = kF + 8;      // as kStride, of rows of F
+static_assert(kF % kSlab == 0 && kSlab % kStep == 0 && kF <= philox::kChunk);
 
 struct Arrays {
   const float* x;                        // [B N, E]
@@ -69,38 +57,6 @@ struct Weights {
       out_bias[e] = e < plan.e ? a.out_bias[e] : 0.0f;
     }
     for (int f = threadIdx.x; f < kF; f += kThreads) in_bias[f] = f < plan.f ? a.in_bias[f] : 0.0f;
-  }
-};
-
-/// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 tokens, from `first` on.
-struct Place {
-  int g, t, warp;
-  __device__ Place() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4), warp(threadIdx.x / kWarp) {}
-  __device__ int token(int half) const { return kRows * warp + g + 8 * half; }  // of the block
-};
-
-/// Two numbers side by side.
-struct alignas(8) Pair {
-  float x[2];
-};
-
-/// Rows of the warp in memory, [B N, E]; zeros beyond the last one and beyond E.
-template <class T> struct Rows {
-  T* row[2];  // null: beyond the last
-  int e;
-  __device__ Rows(T* all, const MlpPlan& plan, std::int64_t first, const Place& at) : e(plan.e) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t r = first + at.token(half);
-      row[half] = r < plan.rows ? all + r * plan.e : nullptr;
-    }
-  }
-  __device__ bool has(int half, int column) const { return row[half] != nullptr && column < e; }
-  __device__ Pair load(int half, int column) const {
-    return has(half, column) ? *reinterpret_cast<const Pair*>(row[half] + column) : Pair{};
-  }
-  __device__ void store(int half, int column, const Pair& pair) const {
-    if (has(half, column)) *reinterpret_cast<Pair*>(row[half] + column) = pair;
   }
 };
 
@@ -136,87 +92,6 @@ struct Moments {
   }
 };
 
-/// What dropout keeps of a lane's two rows: bit 2c + e of a row's bits for column 8c + 2t + e.
-class Keep {
- public:
-  __device__ Keep(const RowDropout& dropout, std::int64_t first, const Place& at)
-      : scale_(dropout.scale) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      bits_[half] = drawn(dropout, dropout.number(first + at.token(half)), at.t);
-    }
-  }
-  __device__ float factor(int half, int tile, int e) const {
-    return (bits_[half] >> (2 * tile + e) & 1u) != 0 ? scale_ : 0.0f;
-  }
-
- private:
-  // Half h of word k of counter j decides about column 16 (2k + h) + j of a chunk (philox.hpp). A
-  // lane has the columns j = 2t, 2t + 1, 2t + 8, 2t + 9 of each run of 16.
-  __device__ static std::uint32_t drawn(const RowDropout& d, std::int64_t row, int t) {
-    if (d.threshold == 0) return kAllLanes;
-    const std::int64_t element = row * d.width, chunk = element / philox::kChunk;
-    const std::uint64_t step = philox::step_of(d.step);
-    std::uint32_t bits = 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int j = 2 * t + i % 2 + i / 2 * 8;
-      const philox::Words words =
-          philox::draw(d.key, static_cast<std::uint64_t>(chunk * philox::kLanes + j), step);
-#pragma unroll
-      for (int run = 0; run < philox::kChunk / philox::kLanes; ++run) {
-        const std::uint32_t number = (words.w[run / 2] >> (16 * (run % 2))) & 0xffffu;
-        bits |= (number >= d.threshold ? 1u : 0u) << (4 * run + i);
-      }
-    }
-    const auto first_run = static_cast<int>(element % philox::kChunk) / philox::kLanes;
-    return bits >> (4 * first_run);
-  }
-
-  std::uint32_t bits_[2];
-  float scale_;
-};
-
-/// Two product results side by side as a left operand: their 16 columns become the inner index.
-struct Packed {
-  Number n[2][4];  // rounded: [row half, column 2t, 2t + 1, 2t + 8, 2t + 9]
-  __device__ explicit Packed(const Sums (&two)[2]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) n[half][i] = Core::rounded(two[i / 2].x[half][i % 2]);
-    }
-  }
-  [[nodiscard]] __device__ Core::Left left() const { return Core::left(n); }
-  /// To the lane's rows of a tile, [tokens, kStride], from `column` on.
-  __device__ void store(Number* tile, const Place& at, int column) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      Number* const to = tile + at.token(half) * kStride + column + 2 * at.t;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        *reinterpret_cast<std::uint32_t*>(to + 8 * i) =
-            Core::pair(n[half][2 * i], n[half][2 * i + 1]);
-      }
-    }
-  }
-};
-
-/// sums[0] and sums[1], columns 0 and 8 on, += left times 16 rows of shared memory.
-__device__ void add_rows(const Core::Left& left, const Number* corner, int stride, Sums* sums) {
-  Core::Right two[2];
-  Core::two_rights_by_rows(corner, stride, two);
-  Core::multiply_add(sums[0], left, two[0]);
-  Core::multiply_add(sums[1], left, two[1]);
-}
-/// The same with the transposed 16 rows.
-__device__ void add_columns(const Core::Left& left, const Number* corner, int stride, Sums* sums) {
-  Core::Right two[2];
-  Core::two_rights_by_columns(corner, stride, two);
-  Core::multiply_add(sums[0], left, two[0]);
-  Core::multiply_add(sums[1], left, two[1]);
-}
-
 /// Channels [16 s, 16 s + 16) of h in the layout of product results.
 __device__ void normed(const Weights& w, const Moments& m, const Rows<const float>& x,
                        const Place& at, int s, Sums (&h)[2]) {
@@ -245,7 +120,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
-    const Rows<const float> x(in.x, plan, first, at);
+    const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
     const Moments moments(plan, x, at);
     const Keep keep_hidden(plan.hidden, first, at);
     Core::Left h[kE / kStep];
@@ -281,7 +156,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
     const Keep keep(plan.output, first, at);
-    const Rows<float> to(y, plan, first, at);
+    const Rows<float> to(y, plan.rows, plan.e, first, at);
 #pragma unroll
     for (int c = 0; c < kE / 8; ++c) {
       const int column = 8 * c + 2 * at.t;
@@ -313,32 +188,6 @@ struct Shared {
   ColumnSums sums;
 };
 
-/// Adds up kCount values of each of the eight lanes g that share t, and leaves every lane with
-/// kCount / 8 of them, or one if that is less: those from index kCount / 8 g on.
-template <int kCount, int kOffset = kWarp / 2, int kAll>
-__device__ __forceinline__ void share_sums(float (&v)[kAll]) {
-  if constexpr (kCount == 1) {
-    v[0] += __shfl_xor_sync(kAllLanes, v[0], kOffset);
-  } else {
-    const bool upper = (threadIdx.x & kOffset) != 0;
-#pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      const float low = v[i], high = v[i + kCount / 2];
-      v[i] = (upper ? high : low) + __shfl_xor_sync(kAllLanes, upper ? low : high, kOffset);
-    }
-  }
-  if constexpr (kOffset > 4) share_sums<(kCount + 1) / 2, kOffset / 2>(v);
-}
-
-/// Adds the columns of kE channels to the warp's line of sums.
-__device__ void add_channel_sums(const Place& at, const Sums (&x)[kE / 8], float* line) {
-  float v[kE / 4];
-#pragma unroll
-  for (int i = 0; i < kE / 4; ++i) v[i] = x[i / 2].x[0][i % 2] + x[i / 2].x[1][i % 2];
-  share_sums<kE / 4>(v);
-  line[8 * at.g + 2 * at.t] += v[0];
-  line[8 * at.g + 2 * at.t + 1] += v[1];
-}
 /// The same of 16 hidden channels; two lanes have each sum.
 __device__ void add_hidden_sums(const Place& at, const Sums (&x)[2], float* line) {
   float v[4];
@@ -404,8 +253,8 @@ struct Work {
       : plan(p),
         s(shared),
         first(first_token),
-        x(in.x, p, first_token, at),
-        dy(dy_all, p, first_token, at),
+        x(in.x, p.rows, p.e, first_token, at),
+        dy(dy_all, p.rows, p.e, first_token, at),
         moments(p, x, at) {}
 
   /// h and do to shared memory; db2.
@@ -498,7 +347,7 @@ struct Work {
     }
     add_channel_sums(at, dh_n, s.sums.norm_weight[at.warp]);
     const float share = 1.0f / static_cast<float>(plan.e);
-    const Rows<float> to(dx_all, plan, first, at);
+    const Rows<float> to(dx_all, plan.rows, plan.e, first, at);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float mean_g = share * row_sum(sum_g[half]), mean_gn = share * row_sum(sum_gn[half]);
@@ -519,16 +368,6 @@ struct Work {
   }
 };
 
-/// The lines of all warps, added in order.
-template <int kWidth>
-__device__ void store_sums(const float (&lines)[kWarps][kWidth], int width, float* to) {
-  for (int i = threadIdx.x; i < width; i += kThreads) {
-    float total = lines[0][i];
-    for (int warp = 1; warp < kWarps; ++warp) total += lines[warp][i];
-    to[i] = total;
-  }
-}
-
 __global__ void __launch_bounds__(kThreads, 1)
     backward_kernel(MlpPlan plan, Arrays in, const float* dy, float* dx, float* partial,
                     std::int64_t chunks) {
@@ -541,9 +380,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     WeightSums weights;
     __syncthreads();
-    const std::int64_t end = math::min((chunk + 1) * kMlpChunk, plan.rows);
+    const std::int64_t end = math::min((chunk + 1) * kChunkTokens, plan.rows);
 #pragma unroll 1
-    for (std::int64_t first = chunk * kMlpChunk; first < end; first += kTokens) {
+    for (std::int64_t first = chunk * kChunkTokens; first < end; first += kTokens) {
       const Work work(plan, in, dy, s, first);
       work.prepare();
       const Keep keep(plan.hidden, first, work.at);
@@ -586,7 +425,7 @@ void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Ten
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
                      const Tensor& dy, Tensor& dx, Tensor& dparams) {
-  const std::int64_t chunks = (plan.rows + kMlpChunk - 1) / kMlpChunk;
+  const std::int64_t chunks = (plan.rows + kChunkTokens - 1) / kChunkTokens;
   const std::int64_t size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);

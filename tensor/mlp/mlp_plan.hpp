@@ -5,25 +5,9 @@
 
 #include "tensor/launch/launch.hpp"
 #include "tensor/mlp/mlp.hpp"
+#include "tensor/tokens/row_dropout.hpp"
 
 namespace skytape::tensor {
-
-/// Dropout of rows whose width divides a chunk of 128 element numbers: DropoutPlan, row by row.
-struct RowDropout {
-  std::uint64_t key = 0;
-  const std::int32_t* step = nullptr;  // null: step 0
-  std::uint32_t threshold = 0;
-  float scale = 1;               // of kept entries
-  std::int64_t width = 0;        // entries of a row
-  std::int64_t first = 0;        // number of the first row in memory
-  std::int64_t stride = 0;       // numbers from a range's first row to that of the next one
-  std::uint32_t range_rows = 1;  // rows of a range
-
-  HD std::int64_t number(std::int64_t row) const {
-    const std::uint32_t range = static_cast<std::uint32_t>(row) / range_rows;
-    return first + range * stride + (row - std::int64_t{range} * range_rows);
-  }
-};
 
 struct MlpPlan {
   std::int64_t rows = 0;  // B N, at most 2^31 - 1
@@ -31,10 +15,6 @@ struct MlpPlan {
   float epsilon = 0;      // of the norm
   RowDropout hidden, output;
 };
-
-/// Rows whose parts of the parameters' gradients are added up by one block: fixed, so that no result
-/// depends on a grid.
-inline constexpr std::int64_t kMlpChunk = 512;
 
 /// Where the gradients of the parameters begin in one array of them.
 struct MlpGradientPlaces {

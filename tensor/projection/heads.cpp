@@ -1,8 +1,12 @@
 #include "tensor/projection/heads.hpp"
 
 #include <limits>
+#include <vector>
 
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/projection/heads_plan.hpp"
+#include "tensor/projection/token_products.hpp"
 
 namespace skytape::tensor {
 
@@ -30,13 +34,12 @@ void require_32_bits(const char* op, const HeadsPlan& plan) {
 }
 
 /// Weights [H D, E] and biases [H D] of one kind with x.
-HeadsPlan plan_of(const Tensor& x, std::span<const Tensor> weights, std::span<const Tensor> biases,
-                  std::int64_t heads) {
-  constexpr const char* kOp = "project_heads";
-  require_number(kOp, weights.size());
-  ENSURE(biases.size() == weights.size(), kOp, ": ", weights.size(), " weights, but ",
-         biases.size(), " biases");
-  ENSURE(x.defined() && x.rank() == 3, kOp, ": expected x [B, N, E], got ", x);
+HeadsPlan plan_of(const char* op, const Tensor& x, std::span<const Tensor> weights,
+                  std::span<const Tensor> biases, std::int64_t heads) {
+  require_number(op, weights.size());
+  ENSURE(biases.size() == weights.size(), op, ": ", weights.size(), " weights, but ", biases.size(),
+         " biases");
+  ENSURE(x.defined() && x.rank() == 3, op, ": expected x [B, N, E], got ", x);
   HeadsPlan plan;
   plan.batch = x.size(0);
   plan.n = x.size(1);
@@ -45,18 +48,18 @@ HeadsPlan plan_of(const Tensor& x, std::span<const Tensor> weights, std::span<co
   plan.heads = heads;
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const Tensor& w = weights[p];
-    require_same_kind(kOp, {&x, &w});
+    require_same_kind(op, {&x, &w});
     ENSURE(w.rank() == 2 && w.size(1) == plan.width && w.shape() == weights[0].shape() &&
                heads > 0 && w.size(0) % heads == 0,
-           kOp, ": expected weights of one shape [H D, E] for H = ", heads, " and x ", x, ", got ",
+           op, ": expected weights of one shape [H D, E] for H = ", heads, " and x ", x, ", got ",
            w);
     if (!biases[p].defined()) continue;
-    require_same_kind(kOp, {&x, &biases[p]});
-    ENSURE(biases[p].shape() == Shape({w.size(0)}), kOp, ": expected bias [", w.size(0), "], got ",
+    require_same_kind(op, {&x, &biases[p]});
+    ENSURE(biases[p].shape() == Shape({w.size(0)}), op, ": expected bias [", w.size(0), "], got ",
            biases[p]);
   }
   plan.d = weights[0].size(0) / heads;
-  require_32_bits(kOp, plan);
+  require_32_bits(op, plan);
   return plan;
 }
 
@@ -64,7 +67,7 @@ HeadsPlan plan_of(const Tensor& x, std::span<const Tensor> weights, std::span<co
 
 Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
                      std::span<const Tensor> biases, std::int64_t heads) {
-  const HeadsPlan plan = plan_of(x, weights, biases, heads);
+  const HeadsPlan plan = plan_of("project_heads", x, weights, biases, heads);
   Tensor y = Tensor::empty({plan.parts, plan.batch, heads, plan.n, plan.d}, x.dtype(), x.device());
   if (y.numel() == 0) return y;
   on_device(x.device(), [&](auto tag) {
@@ -72,6 +75,68 @@ Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
     count_product();
   });
   return y;
+}
+
+bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d) {
+  if (x.device() != Device::cuda || x.dtype() != DType::f32) return false;
+  if (precision(Device::cuda) != Precision::bf16) return false;
+  constexpr std::int64_t kMost = 64;
+  const bool even = x.cols() % 2 == 0 && d % 2 == 0;
+  const bool narrow = x.cols() <= kMost && 0 < heads * d && heads * d <= kMost;
+  return even && narrow && 0 < x.numel() && x.rows() <= std::numeric_limits<std::int32_t>::max();
+}
+
+namespace {
+
+// With all projections side by side, W [P H D, E] and y [B N, P H D]: dx = dy W, dW = dyᵀ x, and db
+// is the sum of dy's rows.
+ProjectionGradients backward_by_definition(const HeadsPlan& plan, const Tensor& x,
+                                           std::span<const Tensor> weights,
+                                           std::span<const Tensor> dy) {
+  const auto [rows, sums] = gather_heads(dy);  // [B N, P H D], [P H D]
+  const Tensor tokens = x.reshape({plan.rows(), plan.width});
+  return {
+      matmul(rows, stack_weights(weights)).reshape(x.shape()),
+      matmul(rows, tokens, Op::transpose, Op::none).reshape({plan.parts, plan.out(), plan.width}),
+      sums.reshape({plan.parts, plan.out()})};
+}
+
+ProjectionGradients backward_at_once(const HeadsPlan& plan, const Tensor& x,
+                                     std::span<const Tensor> weights, std::span<const Tensor> dy) {
+  Tensor dx = empty_like(x);                                 // [B, N, E]
+  const std::int64_t entries = plan.columns() * plan.width;  // of all weights
+  Tensor all = Tensor::empty({entries + plan.columns()}, x.dtype(), x.device());
+  if constexpr (kHaveCuda) {
+    project_heads_backward_on(Cuda{}, {plan, {}}, x, weights, dy, dx, all);
+  }
+  return {dx, all.slice(0, entries).reshape({plan.parts, plan.out(), plan.width}),
+          all.slice(entries, all.numel()).reshape({plan.parts, plan.out()})};
+}
+
+}  // namespace
+
+ProjectionGradients project_heads_backward(const Tensor& x, std::span<const Tensor> weights,
+                                           std::span<const Tensor> dy) {
+  constexpr const char* kOp = "project_heads_backward";
+  require_number(kOp, dy.size());
+  ENSURE(dy.size() == weights.size(), kOp, ": ", weights.size(), " weights, but ", dy.size(),
+         " gradients");
+  const Tensor* known = nullptr;
+  for (const Tensor& part : dy) {
+    if (part.defined()) known = &part;
+  }
+  ENSURE(known != nullptr && known->rank() == 4, kOp, ": expected a gradient [B, H, N, D]");
+  const HeadsPlan plan =
+      plan_of(kOp, x, weights, std::vector<Tensor>(weights.size()), known->size(1));
+  for (const Tensor& part : dy) {
+    if (!part.defined()) continue;
+    require_same_kind(kOp, {&x, &part});
+    ENSURE(part.shape() == Shape({plan.batch, plan.heads, plan.n, plan.d}), kOp,
+           ": expected gradients [B, H, N, D] for x ", x, " and weights ", weights[0], ", got ",
+           part);
+  }
+  return fits_token_products(x, plan.heads, plan.d) ? backward_at_once(plan, x, weights, dy)
+                                                    : backward_by_definition(plan, x, weights, dy);
 }
 
 GatheredHeads gather_heads(std::span<const Tensor> parts) {

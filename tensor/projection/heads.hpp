@@ -18,6 +18,18 @@ inline constexpr std::size_t kMostProjections = 3;  // P: queries, keys, values
 [[nodiscard]] Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
                                    std::span<const Tensor> biases, std::int64_t heads);
 
+struct ProjectionGradients {
+  Tensor dx;        // [B, N, E]
+  Tensor dweights;  // [P, H D, E]
+  Tensor dbiases;   // [P, H D]
+};
+/// Everything that project_heads was given, from dy: P of [B, H, N, D], or undefined where a gradient
+/// is zero; not all of them. One kernel where that fits: f32 on CUDA, products at bf16, E and D even,
+/// E and H D at most 64; elsewhere a product each for dx and dweights.
+[[nodiscard]] ProjectionGradients project_heads_backward(const Tensor& x,
+                                                         std::span<const Tensor> weights,
+                                                         std::span<const Tensor> dy);
+
 /// P gradients by head as rows of the input's tokens, side by side.
 struct GatheredHeads {
   Tensor rows;  // [B N, P H D]

@@ -1,5 +1,6 @@
 // Rows of the op table: picking rows, and pieces of a network.
 #include "autograd/ops.hpp"
+#include "autograd/ops_heads.hpp"
 #include "nn/embedding/ngrams.hpp"
 #include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
@@ -84,6 +85,14 @@ Rows network_rows() {
     const std::int64_t e = x[2];
     return {normal(x, 190),   normal({e}, 191),    normal({e}, 192), normal({f, e}, 193),
             normal({f}, 194), normal({e, f}, 195), normal({e}, 196)};
+  };
+  const auto merge = [](double rate) -> Function {
+    return
+        [=](Tape&, Vars v) { return merge_heads_at_once(v[0], v[1], v[2], v[3], dropping(rate)); };
+  };
+  const auto merge_inputs = [](const Shape& a, std::int64_t e) -> std::vector<Tensor> {
+    return {normal({a[0], a[2], e}, 197), normal(a, 198), normal({e, a[1] * a[3]}, 199),
+            normal({e}, 200)};
   };
   const auto loss = [](const Tensor& labels) -> Function {
     return [=](Tape&, Vars v) { return cross_entropy(v[0], beside(v[0], labels)); };
@@ -177,6 +186,26 @@ Rows network_rows() {
            return nn::mlp_at_once(
                {zeros(t, {1, 2, 3}), e, e, zeros(t, {4, 3}), zeros(t, {4}), zeros(t, {4, 3}), e}, 1,
                {}, {});
+         }}}},
+      {"merge_heads",
+       {{"odd", merge_inputs({2, 3, 5, 1}, 4), merge(0.3)},
+        {"sizes of a kernel", merge_inputs({1, 2, 9, 4}, 16), merge(0.3)},
+        {"rate 0", merge_inputs({2, 1, 3, 2}, 5), merge(0)},
+        {"no tokens", merge_inputs({2, 2, 0, 3}, 2), merge(0.3)}},
+       {{"merge_heads: expected [B, N, E] and a [B, H, N, D]",
+         [](Tape& t) {
+           return merge_heads_at_once(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3, 4}), zeros(t, {3, 8}),
+                                      zeros(t, {3}), {});
+         }},
+        {"merge_heads: expected a weight [E, H D]",
+         [](Tape& t) {
+           return merge_heads_at_once(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 2, 4}), zeros(t, {8, 3}),
+                                      zeros(t, {3}), {});
+         }},
+        {"merge_heads: expected a bias [E]",
+         [](Tape& t) {
+           return merge_heads_at_once(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 2, 4}), zeros(t, {3, 8}),
+                                      zeros(t, {8}), {});
          }}}},
       {"cross_entropy",
        {{"odd", {normal({3, 5}, 181)}, loss(integers({4, 0, 2}, {3}))},

@@ -45,7 +45,7 @@ awk -F '\t' -v OFS='\t' '
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu,
-  # tensor/mlp/mlp.cu).
+  # tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -58,6 +58,10 @@ awk -F '\t' -v OFS='\t' '
     }
     if (name == "maxima_kernel") {
       split(args, n, ", "); bytes = 256 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2)
+      return 256
+    }
+    if (file ~ /token_products.cu$/) {
+      if (name == "backward_kernel") bytes = args ~ /^Project/ ? 70656 : 48128
       return 256
     }
     if (file ~ /mlp.cu$/) {

@@ -1,0 +1,80 @@
+#include "tensor/projection/merge_heads.hpp"
+
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
+#include "tensor/projection/token_products.hpp"
+
+namespace skytape::tensor {
+namespace {
+
+/// Heads side by side: [B, H, N, D] -> [B N, H D].
+Tensor merged(const Tensor& a) {
+  return swap_middle(a).reshape({a.size(0) * a.size(2), a.size(1) * a.size(3)});
+}
+
+void require_heads(const char* op, const Tensor& x, const Tensor& a, const Tensor& weight) {
+  require_same_kind(op, {&x, &a, &weight});
+  ENSURE(x.rank() == 3 && a.rank() == 4 && a.size(0) == x.size(0) && a.size(2) == x.size(1), op,
+         ": expected [B, N, E] and a [B, H, N, D], got ", x, ", ", a);
+  ENSURE(weight.shape() == Shape({x.size(2), a.size(1) * a.size(3)}), op,
+         ": expected a weight [E, H D] for ", x, " and a ", a, ", got ", weight);
+}
+
+TokenPlan plan_of(const Tensor& x, const Tensor& a, const Dropout& dropout) {
+  TokenPlan plan;
+  plan.heads.batch = x.size(0);
+  plan.heads.n = x.size(1);
+  plan.heads.width = x.size(2);
+  plan.heads.parts = 1;
+  plan.heads.heads = a.size(1);
+  plan.heads.d = a.size(3);
+  plan.dropout = row_dropout("merge_heads", x, x.size(2), dropout);
+  return plan;
+}
+
+}  // namespace
+
+bool merge_heads_is_one_kernel(const Tensor& x, const Tensor& a) {
+  const std::int64_t e = x.cols();
+  return (e == 16 || e == 32 || e == 64) && fits_token_products(x, a.size(1), a.size(3));
+}
+
+Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight, const Tensor& bias,
+                   const Dropout& dropout) {
+  require_heads("merge_heads", x, a, weight);
+  require_same_kind("merge_heads", {&x, &bias});
+  ENSURE(bias.shape() == Shape{x.size(2)}, "merge_heads: expected a bias [E] for x ", x, ", got ",
+         bias);
+  if (merge_heads_is_one_kernel(x, a)) {
+    Tensor y = empty_like(x);  // [B, N, E]
+    if constexpr (kHaveCuda) {
+      merge_heads_on(Cuda{}, plan_of(x, a, dropout), x, a, weight, bias, y);
+    }
+    return y;
+  }
+  const Tensor rows = matmul(merged(a), weight, Op::none, Op::transpose);  // [B N, E]
+  return add_dropout(x, add(rows, bias).reshape(x.shape()), dropout);
+}
+
+// do = drop(dy)   dW = doᵀ merge(a)   db = sum of do's rows   merge(da) = do W
+MergeGradients merge_heads_backward(const Tensor& a, const Tensor& weight, const Dropout& dropout,
+                                    const Tensor& dy) {
+  require_heads("merge_heads_backward", dy, a, weight);
+  if (merge_heads_is_one_kernel(dy, a)) {
+    Tensor da = empty_like(a);
+    Tensor all = Tensor::empty({weight.numel() + weight.size(0)}, dy.dtype(), dy.device());
+    if constexpr (kHaveCuda) {
+      merge_heads_backward_on(Cuda{}, plan_of(dy, a, dropout), dy, a, weight, da, all);
+    }
+    return {da, all.slice(0, weight.numel()).reshape(weight.shape()),
+            all.slice(weight.numel(), all.numel())};
+  }
+  const Tensor rows = tensor::dropout(dy, dropout).reshape({dy.rows(), dy.cols()});  // [B N, E]
+  const Shape side_by_side{a.size(0), a.size(2), a.size(1), a.size(3)};
+  return {swap_middle(matmul(rows, weight).reshape(side_by_side)),
+          matmul(rows, merged(a), Op::transpose, Op::none), sum(rows, 0)};
+}
+
+}  // namespace skytape::tensor

@@ -1,0 +1,353 @@
+// Projections of a layer as one kernel each way: the products behind attention with dropout and
+// residual, and the gradients of both kinds. A warp owns 16 tokens, a block 128 and all weights
+// (token_tiles.hpp).
+//
+//   merge_kernel      y = x + drop(merge(a) Wᵀ + b); the products' result leaves registers once;
+//   backward_kernel   from gradients dy of a projection's results and what it read, in: din = dy W and,
+//                     from 128 tokens of both in shared memory, all warps together dW = dyᵀ in. A block
+//                     walks kChunkTokens tokens; the sums of all blocks are added in order afterwards.
+//                     Several projections of one input take turns: their din add up in registers.
+#include <cstdint>
+
+#include "tensor/launch/columns.hpp"
+#include "tensor/launch/cuda.hpp"
+#include "tensor/projection/token_products.hpp"
+#include "tensor/tokens/token_tiles.hpp"
+
+namespace skytape::tensor {
+namespace {
+
+using namespace token_tiles;
+
+/// Rows of the warp as heads side by side, [H D], in memory by head, [B, H, N, D] with D even; zeros
+/// beyond the last one, beyond H D, and everywhere if there is no array.
+template <class T> struct HeadRows {
+  T* row[2];  // null: beyond the last
+  const HeadsPlan& plan;
+  __device__ HeadRows(T* all, const HeadsPlan& sizes, std::int64_t first, const Place& at)
+      : plan(sizes) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t r = first + at.token(half);
+      row[half] = all != nullptr && r < plan.rows() ? all + plan.place_of_row(r) : nullptr;
+    }
+  }
+  __device__ bool has(int half, int column) const {
+    return row[half] != nullptr && column < plan.out();
+  }
+  __device__ Pair load(int half, int column) const {
+    if (!has(half, column)) return {};
+    return *reinterpret_cast<const Pair*>(row[half] + plan.place_in_part(column));
+  }
+  __device__ void store(int half, int column, const Pair& pair) const {
+    if (has(half, column)) {
+      *reinterpret_cast<Pair*>(row[half] + plan.place_in_part(column)) = pair;
+    }
+  }
+};
+
+/// A weight [rows, columns] to shared memory, rounded, zeros beyond.
+__device__ void load_weight(const float* from, int rows, int columns, Number* to) {
+  for (int i = threadIdx.x; i < kWidth * kWidth; i += kThreads) {
+    const int r = i / kWidth, c = i % kWidth;
+    const bool inside = r < rows && c < columns;
+    to[r * kStride + c] = Core::rounded(inside ? from[r * columns + c] : 0.0f);
+  }
+}
+
+/// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
+template <class Source>
+__device__ void load_step(const Source& from, const Place& at, int s, Sums (&two)[2]) {
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const Pair pair = from.load(half, kStep * s + 8 * c + 2 * at.t);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) two[c].x[half][e] = pair.x[e];
+    }
+  }
+}
+
+// ---- forward: heads side by side -----------------------------------------------------------------
+
+struct MergeArrays {
+  const float* x;       // [B N, E]
+  const float* a;       // [B, H, N, D]
+  const float* weight;  // [E, H D]
+  const float* bias;    // [E]
+  float* y;             // [B N, E]
+};
+
+struct MergeShared {
+  alignas(16) Number weight[kWidth * kStride];
+  float bias[kWidth];
+};
+
+__global__ void __launch_bounds__(kThreads, 2)
+    merge_kernel(TokenPlan plan, MergeArrays in, std::int64_t blocks) {
+  auto& shared = cuda::shared<MergeShared>();
+  const int e_width = static_cast<int>(plan.heads.width);
+  const Place at;
+  load_weight(in.weight, e_width, static_cast<int>(plan.heads.out()), shared.weight);
+  for (int e = threadIdx.x; e < kWidth; e += kThreads) {
+    shared.bias[e] = e < e_width ? in.bias[e] : 0.0f;
+  }
+  __syncthreads();
+  for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const std::int64_t first = block * kTokens;
+    const HeadRows<const float> a(in.a, plan.heads, first, at);
+    Sums out[kWidth / 8];
+#pragma unroll
+    for (int s = 0; s < kWidth / kStep; ++s) {
+      Sums two[2];
+      load_step(a, at, s, two);
+      const Core::Left left = Packed(two).left();
+#pragma unroll
+      for (int c = 0; c < kWidth / 8; c += 2) {
+        add_columns(left, shared.weight + 8 * c * kStride + kStep * s, kStride, out + c);
+      }
+    }
+    const Keep keep(plan.dropout, first, at);
+    const Rows<const float> x(in.x, plan.heads.rows(), e_width, first, at);
+    const Rows<float> y(in.y, plan.heads.rows(), e_width, first, at);
+#pragma unroll
+    for (int c = 0; c < kWidth / 8; ++c) {
+      const int column = 8 * c + 2 * at.t;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        Pair pair = x.load(half, column);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          pair.x[e] += (out[c].x[half][e] + shared.bias[column + e]) * keep.factor(half, c, e);
+        }
+        y.store(half, column, pair);
+      }
+    }
+  }
+}
+
+// ---- backward ------------------------------------------------------------------------------------
+
+/// Of projections from rows of `in` to rows of `out` channels.
+template <int kParts> struct Shared {
+  alignas(16) Number weight[kParts][kWidth * kStride];              // [out, in]
+  alignas(16) Number in[kTokens * kStride], dy[kTokens * kStride];  // dy: of one part at a time
+  float bias[kParts][kWarps][kWidth];                               // sums of dy, by warp
+};
+
+/// dW of the tokens so far: a warp owns 16 rows of each part by half of the columns.
+template <int kParts> struct WeightSums {
+  static constexpr int kTiles = kWidth / 8 / 2;
+  Sums x[kParts][kTiles];
+
+  __device__ static int row(const Place& at) { return kRows * (at.warp % 4); }
+  __device__ static int column(const Place& at) { return kWidth / 2 * (at.warp / 4); }
+
+  /// `part` is known when loops are unrolled: sums stay in registers.
+  __device__ void add(int part, const Shared<kParts>& s, const Place& at) {
+#pragma unroll 2
+    for (int token = 0; token < kTokens; token += kStep) {
+      const Core::Left left = Core::left_by_columns(s.dy + token * kStride + row(at), kStride);
+#pragma unroll
+      for (int c = 0; c < kTiles; c += 2) {
+        add_rows(left, s.in + token * kStride + column(at) + 8 * c, kStride, x[part] + c);
+      }
+    }
+  }
+  /// To [P, out, in].
+  __device__ void store(const Place& at, int parts, int out, int in, float* all) const {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      if (part >= parts) break;
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int o = row(at) + at.g + 8 * (i / 2), e = column(at) + 8 * c + 2 * at.t + i % 2;
+          if (o < out && e < in) all[(part * out + o) * in + e] = x[part][c].x[i / 2][i % 2];
+        }
+      }
+    }
+  }
+};
+static_assert(kWarps == 8 && kWidth == 64);
+
+/// Sides of project_heads: dy by head, what it read and its gradient in rows [B N, E].
+struct ProjectSides {
+  static constexpr int kParts = kMostProjections;
+  TokenPlan plan;
+  OfEach<const float> dy;
+  const float* in;
+  float* din;
+
+  __device__ int out() const { return static_cast<int>(plan.heads.out()); }
+  __device__ int width() const { return static_cast<int>(plan.heads.width); }
+  __device__ HeadRows<const float> dy_rows(int part, std::int64_t first, const Place& at) const {
+    return {dy.at(part), plan.heads, first, at};
+  }
+  __device__ Rows<const float> in_rows(std::int64_t first, const Place& at) const {
+    return {in, plan.heads.rows(), width(), first, at};
+  }
+  __device__ Rows<float> din_rows(std::int64_t first, const Place& at) const {
+    return {din, plan.heads.rows(), width(), first, at};
+  }
+  struct Whole {
+    __device__ float factor(int, int, int) const { return 1; }
+  };
+  __device__ Whole kept(std::int64_t, const Place&) const { return {}; }
+};
+
+/// Sides of merge_heads: dy in rows [B N, E] through dropout, the other side by head.
+struct MergeSides {
+  static constexpr int kParts = 1;
+  TokenPlan plan;
+  const float* dy;
+  const float* in;
+  float* din;
+
+  __device__ int out() const { return static_cast<int>(plan.heads.width); }
+  __device__ int width() const { return static_cast<int>(plan.heads.out()); }
+  __device__ Rows<const float> dy_rows(int, std::int64_t first, const Place& at) const {
+    return {dy, plan.heads.rows(), out(), first, at};
+  }
+  __device__ HeadRows<const float> in_rows(std::int64_t first, const Place& at) const {
+    return {in, plan.heads, first, at};
+  }
+  __device__ HeadRows<float> din_rows(std::int64_t first, const Place& at) const {
+    return {din, plan.heads, first, at};
+  }
+  __device__ Keep kept(std::int64_t first, const Place& at) const {
+    return {plan.dropout, first, at};
+  }
+};
+
+/// A part's dy, through dropout, to shared memory; its sums to the warp's line; din += dy W.
+template <class Source, class Kept>
+__device__ void add_part(const Source& dy, const Kept& kept, const Place& at, const Number* weight,
+                         Number* to, float* line, Sums (&din)[kWidth / 8]) {
+  float sums[kWidth / 8];  // of half of the columns
+#pragma unroll
+  for (int step = 0; step < kWidth / kStep; ++step) {
+    Sums two[2];
+    load_step(dy, at, step, two);
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        for (int half = 0; half < 2; ++half) {
+          two[c].x[half][e] *= kept.factor(half, 2 * step + c, e);
+        }
+        sums[2 * (2 * (step % 2) + c) + e] = two[c].x[0][e] + two[c].x[1][e];
+      }
+    }
+    if (step % 2 == 1) add_half_sums(at, sums, line + kStep * (step - 1));
+    const Packed rounded(two);
+    rounded.store(to, at, kStep * step);
+    const Core::Left left = rounded.left();
+#pragma unroll
+    for (int c = 0; c < kWidth / 8; c += 2) {
+      add_rows(left, weight + kStep * step * kStride + 8 * c, kStride, din + c);
+    }
+  }
+}
+
+template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
+    backward_kernel(Sides sides, OfEach<const float> weight, float* partial, std::int64_t chunks) {
+  constexpr int kParts = Sides::kParts;
+  auto& s = *reinterpret_cast<Shared<kParts>*>(cuda::dynamic_shared());
+  const int parts = static_cast<int>(sides.plan.heads.parts), out = sides.out();
+  const int width = sides.width();
+  for (int part = 0; part < parts; ++part) {
+    load_weight(weight.at(part), out, width, s.weight[part]);
+  }
+  const Place at;
+  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    for (int i = threadIdx.x; i < kParts * kWarps * kWidth; i += kThreads) {
+      (&s.bias[0][0][0])[i] = 0;
+    }
+    WeightSums<kParts> sums;
+    __syncthreads();
+    const std::int64_t end = math::min((chunk + 1) * kChunkTokens, sides.plan.heads.rows());
+#pragma unroll 1
+    for (std::int64_t first = chunk * kChunkTokens; first < end; first += kTokens) {
+      const auto in = sides.in_rows(first, at);
+#pragma unroll
+      for (int step = 0; step < kWidth / kStep; ++step) {
+        Sums two[2];
+        load_step(in, at, step, two);
+        Packed(two).store(s.in, at, kStep * step);
+      }
+      const auto kept = sides.kept(first, at);
+      Sums din[kWidth / 8];
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        if (part >= parts) break;
+        add_part(sides.dy_rows(part, first, at), kept, at, s.weight[part], s.dy,
+                 s.bias[part][at.warp], din);
+        __syncthreads();
+        sums.add(part, s, at);
+        __syncthreads();
+      }
+      const auto to = sides.din_rows(first, at);
+#pragma unroll
+      for (int c = 0; c < kWidth / 8; ++c) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          to.store(half, 8 * c + 2 * at.t, {{din[c].x[half][0], din[c].x[half][1]}});
+        }
+      }
+    }
+    float* const own = partial + chunk * parts * out * (width + 1);
+    sums.store(at, parts, out, width, own);
+    for (int part = 0; part < parts; ++part) {
+      store_sums(s.bias[part], out, own + parts * out * width + part * out);
+    }
+    __syncthreads();  // the next chunk's sums begin at zero
+  }
+}
+
+/// Launches the kernel, and another that adds up what its blocks leave: dW and db side by side.
+template <class Sides>
+void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights, Tensor& dparams) {
+  const std::int64_t chunks = (rows + kChunkTokens - 1) / kChunkTokens;
+  const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
+  constexpr int kBytes = sizeof(Shared<Sides::kParts>);
+  static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 70656));  // as train/scripts/gpu_static.sh
+  cuda::allow_shared("projections", backward_kernel<Sides>, kBytes);
+  cuda::computes(2 * rows * std::ssize(weights) * weights[0].numel(), true);
+  cuda::launch("projections backward on tensor cores", backward_kernel<Sides>,
+               cuda::grid_for(chunks, 1), kThreads, kBytes, sides, of_each<const float>(weights),
+               partial.data<float>(), chunks);
+  columns<1, float>(1, chunks, dparams.numel(),
+                    PartialEntry<float>{partial.data<float>(), chunks, dparams.numel()},
+                    dparams.data<float>());
+}
+
+}  // namespace
+
+void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
+                    const Tensor& weight, const Tensor& bias, Tensor& y) {
+  const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
+  cuda::computes(x.rows() * weight.numel(), true);
+  cuda::launch("merge heads on tensor cores", merge_kernel, cuda::grid_for(blocks, 1), kThreads, 0,
+               plan,
+               MergeArrays{x.data<float>(), a.data<float>(), weight.data<float>(),
+                           bias.data<float>(), y.data<float>()},
+               blocks);
+}
+
+void merge_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& dy, const Tensor& a,
+                             const Tensor& weight, Tensor& da, Tensor& dparams) {
+  run(MergeSides{plan, dy.data<float>(), a.data<float>(), da.data<float>()}, dy.rows(),
+      {&weight, 1}, dparams);
+}
+
+void project_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& x,
+                               std::span<const Tensor> weights, std::span<const Tensor> dy,
+                               Tensor& dx, Tensor& dparams) {
+  run(ProjectSides{plan, of_each<const float>(dy), x.data<float>(), dx.data<float>()}, x.rows(),
+      weights, dparams);
+}
+
+}  // namespace skytape::tensor

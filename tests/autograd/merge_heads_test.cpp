@@ -1,0 +1,213 @@
+// Heads side by side, projected and added to the residual as one op, against the same composed of an
+// op for each step; and the kernels that both this and projections by head have on CUDA at bf16.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/ops.hpp"
+#include "autograd/ops_heads.hpp"
+#include "nn/model.hpp"
+#include "tensor/core/gpu_count.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tensor/projection/heads.hpp"
+#include "tensor/projection/merge_heads.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::test;
+
+namespace {
+
+struct Sizes {
+  std::int64_t B, N, E, H, D;
+};
+
+// The kernels have 128 tokens at a time, add up 512, and are compiled for E = H D = 64.
+const Sizes kSizes[] = {{1, 1, 64, 2, 32},  {3, 45, 64, 2, 32}, {2, 300, 64, 4, 16},
+                        {1, 129, 32, 3, 6}, {3, 50, 16, 1, 64}, {2, 37, 64, 1, 2},
+                        {2, 9, 20, 2, 5}};
+
+Tensor entries(const Shape& shape, std::uint64_t seed, double most) {
+  return random_tensor(shape, DType::f64, Device::cpu, seed, -most, most);
+}
+
+enum class Way { at_once, composed };
+
+Tensor ready(const Tensor& t, DType dtype, Device device) {
+  return t.to(DType::f32).to(dtype).to(device);
+}
+
+/// Value and gradients of `f` of the inputs, as f64 on the CPU.
+template <class F>
+std::vector<Tensor> run(const std::vector<Tensor>& inputs, DType dtype, Device device, const F& f) {
+  Tape tape;
+  tape.check_finite(true);
+  std::vector<Var> v;
+  for (const Tensor& t : inputs) v.push_back(tape.input(ready(t, dtype, device)));
+  const Var y = f(v);
+  tape.backward(y, ready(random_tensor(y.shape(), DType::f32, Device::cpu, 8), dtype, device));
+  std::vector<Tensor> results = {y.value()};
+  for (const Var input : v) results.push_back(tape.grad(input));
+  for (Tensor& t : results) t = t.to(Device::cpu).to(DType::f64);
+  return results;
+}
+
+std::vector<Tensor> merge_inputs(const Sizes& s) {
+  return {entries({s.B, s.N, s.E}, 1, 2), entries({s.B, s.H, s.N, s.D}, 2, 2),
+          entries({s.E, s.H * s.D}, 3, 0.3), entries({s.E}, 4, 1)};
+}
+
+Var merged(const Sizes& s, const std::vector<Var>& v, Way way, double rate) {
+  const Dropout dropout{rate, {11, {}}, 5, s.N + 3};  // of rows in the middle of longer sequences
+  if (way == Way::at_once) return merge_heads_at_once(v[0], v[1], v[2], v[3], dropout);
+  const Var rows = reshape(swap_middle(v[1]), {s.B, s.N, s.H * s.D});
+  return add_dropout(v[0], linear(rows, v[2], v[3]), dropout);
+}
+
+std::vector<Tensor> projection_inputs(const Sizes& s, std::int64_t parts) {
+  std::vector<Tensor> all = {entries({s.B, s.N, s.E}, 1, 2)};
+  for (std::int64_t p = 0; p < parts; ++p) {
+    const auto seed = static_cast<std::uint64_t>(10 + 2 * p);
+    all.push_back(entries({s.H * s.D, s.E}, seed, 0.3));
+    all.push_back(entries({s.H * s.D}, seed + 1, 1));
+  }
+  return all;
+}
+
+Var projected(const Sizes& s, const std::vector<Var>& v, Way way) {
+  std::vector<Projection> projections;
+  for (std::size_t i = 1; i < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
+  std::vector<Var> heads;
+  if (way == Way::at_once) {
+    heads = project_heads_at_once(v[0], projections, s.H);
+  } else {
+    for (const auto& [weight, bias] : projections) {
+      heads.push_back(swap_middle(reshape(linear(v[0], weight, bias), {s.B, s.N, s.H, s.D})));
+    }
+  }
+  return concat(heads, -1);
+}
+
+/// `f`(inputs on the tape, way) is, at once, what it is composed: exactly in f64, and at each precision
+/// with at most three times the composed one's error. Twice it gives the same bits.
+template <class F> void check_both_ways(const std::vector<Tensor>& inputs, const F& f) {
+  const auto of = [&](Way way, DType dtype, Device device) {
+    return run(inputs, dtype, device, [&](const std::vector<Var>& v) { return f(v, way); });
+  };
+  const std::vector<Tensor> exact = of(Way::composed, DType::f64, Device::cpu);
+  for_each_device([&](Device device) {
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      if (device == Device::cpu && precision != Precision::fp32) continue;
+      const PrecisionScope scope(device, precision);
+      const auto plain = of(Way::composed, DType::f32, device);
+      const auto found = of(Way::at_once, DType::f32, device);
+      const auto again = of(Way::at_once, DType::f32, device);
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        CHECK(relative_error(found[i], exact[i]) <=
+              3 * relative_error(plain[i], exact[i]) + 4 * rounding(DType::f32));
+        CHECK(found[i].to_vector() == again[i].to_vector());
+      }
+    }
+    const auto f64 = of(Way::at_once, DType::f64, device);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      CHECK(relative_error(f64[i], exact[i]) <= 50 * rounding(DType::f64));
+    }
+  });
+}
+
+bool records_merge(Device device, const nn::ModelConfig& config) {
+  nn::Model model(config, DType::f32, device, 1);
+  Tape tape;
+  nn::ModelInput input;
+  input.ids[0] = Tensor::zeros({2, 8}, DType::i32, device);
+  input.mask[0] = Tensor::full({2, 8}, 1, DType::f32, device);
+  (void)model.logits(tape, input, {});
+  const std::vector<std::string> names = tape.names();
+  return std::find(names.begin(), names.end(), "merge_heads") != names.end();
+}
+
+}  // namespace
+
+TEST_CASE("heads merged at once are those merged by an op for each step, at every precision") {
+  for (const Sizes& s : kSizes) {
+    for (const double rate : {0.0, 0.3}) {
+      CAPTURE(s.N);
+      CAPTURE(s.E);
+      CAPTURE(s.D);
+      CAPTURE(rate);
+      check_both_ways(merge_inputs(s),
+                      [&](const std::vector<Var>& v, Way way) { return merged(s, v, way, rate); });
+    }
+  }
+}
+
+TEST_CASE(
+    "projections' gradients are those composed of linear in all sizes, one to three of them") {
+  for (const Sizes& s : kSizes) {
+    for (const std::int64_t parts : {1, 2, 3}) {
+      CAPTURE(s.N);
+      CAPTURE(s.E);
+      CAPTURE(s.D);
+      CAPTURE(parts);
+      check_both_ways(projection_inputs(s, parts),
+                      [&](const std::vector<Var>& v, Way way) { return projected(s, v, way); });
+    }
+  }
+}
+
+TEST_CASE(
+    "a model merges heads in one op on CUDA at bf16 where its sizes allow, and nowhere else") {
+  nn::ModelConfig config;
+  config.vocabulary = 5;
+  config.classes = 3;
+  config.nominal_length = 8;
+  for_each_device([&](Device device) {
+    CHECK_FALSE(records_merge(device, config));
+    if (device == Device::cpu) return;
+    const PrecisionScope scope(device, Precision::bf16);
+    CHECK(records_merge(device, config));
+    nn::ModelConfig other = config;
+    other.head_width = 64;
+    CHECK_FALSE(records_merge(device, other));
+    other = config;
+    other.conv_width = 3;  // what is added to the residual is a sum of two
+    CHECK_FALSE(records_merge(device, other));
+  });
+}
+
+#ifdef SKYTAPE_CUDA
+TEST_CASE("on CUDA the projections of a layer read and write each array once") {
+  constexpr std::int64_t kTokens = 65536, kWidth = 64, kSquare = kWidth * kWidth;
+  const GpuCount count;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const auto somewhere = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::f32, Device::cuda);
+  };
+  const Tensor x = somewhere({32, kTokens / 32, kWidth}), dy = somewhere(x.shape());
+  const Tensor a = somewhere({32, 2, kTokens / 32, kWidth / 2});
+  const Tensor weight = somewhere({kWidth, kWidth}), bias = somewhere({kWidth});
+  (void)tensor::merge_heads(x, a, weight, bias, {});
+  REQUIRE(count.kernels().size() == 1);
+  CHECK(count.kernels()[0].work.bytes == 4 * (3 * kTokens * kWidth + kSquare + kWidth));
+  CHECK(count.kernels()[0].work.multiply_adds == kTokens * kSquare);
+  CHECK(count.kernels()[0].work.product);
+
+  (void)tensor::merge_heads_backward(a, weight, {}, dy);
+  REQUIRE(count.kernels().size() == 3);  // the second adds the chunks' sums
+  const std::int64_t sums = kTokens / 512 * (kSquare + kWidth);
+  CHECK(count.kernels()[1].work.bytes == 4 * (3 * kTokens * kWidth + kSquare + sums));
+  CHECK(count.kernels()[1].work.multiply_adds == 2 * kTokens * kSquare);
+
+  const std::vector<Tensor> weights = {weight, somewhere(weight.shape()),
+                                       somewhere(weight.shape())};
+  const std::vector<Tensor> parts = {a, somewhere(a.shape()), somewhere(a.shape())};
+  (void)tensor::project_heads_backward(x, weights, parts);
+  REQUIRE(count.kernels().size() == 5);
+  CHECK(count.kernels()[3].work.bytes == 4 * (5 * kTokens * kWidth + 3 * kSquare + 3 * sums));
+  CHECK(count.kernels()[3].work.multiply_adds == 6 * kTokens * kSquare);
+}
+#endif
