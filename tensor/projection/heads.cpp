@@ -107,7 +107,7 @@ ProjectionGradients backward_at_once(const HeadsPlan& plan, const Tensor& x,
   const std::int64_t entries = plan.columns() * plan.width;  // of all weights
   Tensor all = Tensor::empty({entries + plan.columns()}, x.dtype(), x.device());
   if constexpr (kHaveCuda) {
-    project_heads_backward_on(Cuda{}, {plan, {}}, x, weights, dy, dx, all);
+    project_heads_backward_on(Cuda{}, TokenPlan(plan), x, weights, dy, dx, all);
   }
   return {dx, all.slice(0, entries).reshape({plan.parts, plan.out(), plan.width}),
           all.slice(entries, all.numel()).reshape({plan.parts, plan.out()})};

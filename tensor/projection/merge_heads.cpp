@@ -23,15 +23,8 @@ void require_heads(const char* op, const Tensor& x, const Tensor& a, const Tenso
 }
 
 TokenPlan plan_of(const Tensor& x, const Tensor& a, const Dropout& dropout) {
-  TokenPlan plan;
-  plan.heads.batch = x.size(0);
-  plan.heads.n = x.size(1);
-  plan.heads.width = x.size(2);
-  plan.heads.parts = 1;
-  plan.heads.heads = a.size(1);
-  plan.heads.d = a.size(3);
-  plan.dropout = row_dropout("merge_heads", x, x.size(2), dropout);
-  return plan;
+  return TokenPlan({x.size(0), x.size(1), x.size(2), 1, a.size(1), a.size(3)},
+                   row_dropout("merge_heads", x, x.size(2), dropout));
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 // (token_tiles.hpp).
 //
 //   merge_kernel      y = x + drop(merge(a) Wᵀ + b); the products' result leaves registers once;
-//   backward_kernel   from gradients dy of a projection's results and what it read, in: din = dy W and,
-//                     from 128 tokens of both in shared memory, all warps together dW = dyᵀ in. A block
-//                     walks kChunkTokens tokens; the sums of all blocks are added in order afterwards.
-//                     Several projections of one input take turns: their din add up in registers.
+//   backward_kernel   from gradients dy of a projection's results and what it read, in, with 128 tokens
+//                     of both in shared memory: din = dy W, each warp its own, and dW = dyᵀ in, all
+//                     warps together. Several projections of one input add up their din. A block walks
+//                     kChunkTokens tokens; the sums of all blocks are added in order afterwards.
 #include <cstdint>
 
 #include "tensor/launch/columns.hpp"
@@ -23,25 +23,26 @@ using namespace token_tiles;
 /// beyond the last one, beyond H D, and everywhere if there is no array.
 template <class T> struct HeadRows {
   T* row[2];  // null: beyond the last
-  const HeadsPlan& plan;
-  __device__ HeadRows(T* all, const HeadsPlan& sizes, std::int64_t first, const Place& at)
+  const TokenPlan& plan;
+  __device__ HeadRows(T* all, const TokenPlan& sizes, std::int64_t first, const Place& at)
       : plan(sizes) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t r = first + at.token(half);
-      row[half] = all != nullptr && r < plan.rows() ? all + plan.place_of_row(r) : nullptr;
+      row[half] =
+          all != nullptr && r < plan.heads.rows() ? all + plan.heads.place_of_row(r) : nullptr;
     }
   }
   __device__ bool has(int half, int column) const {
-    return row[half] != nullptr && column < plan.out();
+    return row[half] != nullptr && column < plan.heads.out();
   }
   __device__ Pair load(int half, int column) const {
     if (!has(half, column)) return {};
-    return *reinterpret_cast<const Pair*>(row[half] + plan.place_in_part(column));
+    return *reinterpret_cast<const Pair*>(row[half] + plan.place_of_column(column));
   }
   __device__ void store(int half, int column, const Pair& pair) const {
     if (has(half, column)) {
-      *reinterpret_cast<Pair*>(row[half] + plan.place_in_part(column)) = pair;
+      *reinterpret_cast<Pair*>(row[half] + plan.place_of_column(column)) = pair;
     }
   }
 };
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
-    const HeadRows<const float> a(in.a, plan.heads, first, at);
+    const HeadRows<const float> a(in.a, plan, first, at);
     Sums out[kWidth / 8];
 #pragma unroll
     for (int s = 0; s < kWidth / kStep; ++s) {
@@ -131,9 +132,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 /// Of projections from rows of `in` to rows of `out` channels.
 template <int kParts> struct Shared {
-  alignas(16) Number weight[kParts][kWidth * kStride];              // [out, in]
-  alignas(16) Number in[kTokens * kStride], dy[kTokens * kStride];  // dy: of one part at a time
-  float bias[kParts][kWarps][kWidth];                               // sums of dy, by warp
+  alignas(16) Number weight[kParts][kWidth * kStride];  // [out, in]
+  alignas(16) Number in[kTokens * kStride], dy[kParts][kTokens * kStride];
+  float bias[kParts][kWarps][kWidth];  // sums of dy, by warp
 };
 
 /// dW of the tokens so far: a warp owns 16 rows of each part by half of the columns.
@@ -148,7 +149,8 @@ template <int kParts> struct WeightSums {
   __device__ void add(int part, const Shared<kParts>& s, const Place& at) {
 #pragma unroll 2
     for (int token = 0; token < kTokens; token += kStep) {
-      const Core::Left left = Core::left_by_columns(s.dy + token * kStride + row(at), kStride);
+      const Core::Left left =
+          Core::left_by_columns(s.dy[part] + token * kStride + row(at), kStride);
 #pragma unroll
       for (int c = 0; c < kTiles; c += 2) {
         add_rows(left, s.in + token * kStride + column(at) + 8 * c, kStride, x[part] + c);
@@ -184,7 +186,7 @@ struct ProjectSides {
   __device__ int out() const { return static_cast<int>(plan.heads.out()); }
   __device__ int width() const { return static_cast<int>(plan.heads.width); }
   __device__ HeadRows<const float> dy_rows(int part, std::int64_t first, const Place& at) const {
-    return {dy.at(part), plan.heads, first, at};
+    return {dy.at(part), plan, first, at};
   }
   __device__ Rows<const float> in_rows(std::int64_t first, const Place& at) const {
     return {in, plan.heads.rows(), width(), first, at};
@@ -212,21 +214,21 @@ struct MergeSides {
     return {dy, plan.heads.rows(), out(), first, at};
   }
   __device__ HeadRows<const float> in_rows(std::int64_t first, const Place& at) const {
-    return {in, plan.heads, first, at};
+    return {in, plan, first, at};
   }
   __device__ HeadRows<float> din_rows(std::int64_t first, const Place& at) const {
-    return {din, plan.heads, first, at};
+    return {din, plan, first, at};
   }
   __device__ Keep kept(std::int64_t first, const Place& at) const {
     return {plan.dropout, first, at};
   }
 };
 
-/// A part's dy, through dropout, to shared memory; its sums to the warp's line; din += dy W.
-template <class Source, class Kept>
-__device__ void add_part(const Source& dy, const Kept& kept, const Place& at, const Number* weight,
-                         Number* to, float* line, Sums (&din)[kWidth / 8]) {
-  float sums[kWidth / 8];  // of half of the columns
+/// A part's dy, through dropout, to shared memory; its sums to the warp's line.
+template <class Source, class Kept> __device__ void load_part(const Source& dy, const Kept& kept,
+                                                              const Place& at, Number* to,
+                                                              float* line) {
+  Sums all[kWidth / 8];
 #pragma unroll
   for (int step = 0; step < kWidth / kStep; ++step) {
     Sums two[2];
@@ -234,20 +236,26 @@ __device__ void add_part(const Source& dy, const Kept& kept, const Place& at, co
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        for (int half = 0; half < 2; ++half) {
-          two[c].x[half][e] *= kept.factor(half, 2 * step + c, e);
-        }
-        sums[2 * (2 * (step % 2) + c) + e] = two[c].x[0][e] + two[c].x[1][e];
+      for (int i = 0; i < 4; ++i) {
+        two[c].x[i / 2][i % 2] *= kept.factor(i / 2, 2 * step + c, i % 2);
       }
+      all[2 * step + c] = two[c];
     }
-    if (step % 2 == 1) add_half_sums(at, sums, line + kStep * (step - 1));
-    const Packed rounded(two);
-    rounded.store(to, at, kStep * step);
-    const Core::Left left = rounded.left();
+    Packed(two).store(to, at, kStep * step);
+  }
+  add_channel_sums(at, all, line);
+}
+
+/// din += dy W of the warp's rows.
+__device__ void add_product(const Place& at, const Number* dy, const Number* weight,
+                            Sums (&din)[kWidth / 8]) {
+  const Number* const own = dy + kRows * at.warp * kStride;
+#pragma unroll
+  for (int step = 0; step < kWidth; step += kStep) {
+    const Core::Left left = Core::left_by_rows(own + step, kStride);
 #pragma unroll
     for (int c = 0; c < kWidth / 8; c += 2) {
-      add_rows(left, weight + kStep * step * kStride + 8 * c, kStride, din + c);
+      add_rows(left, weight + step * kStride + 8 * c, kStride, din + c);
     }
   }
 }
@@ -279,15 +287,17 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
         Packed(two).store(s.in, at, kStep * step);
       }
       const auto kept = sides.kept(first, at);
+#pragma unroll 1
+      for (int part = 0; part < parts; ++part) {
+        load_part(sides.dy_rows(part, first, at), kept, at, s.dy[part], s.bias[part][at.warp]);
+      }
+      __syncthreads();
       Sums din[kWidth / 8];
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         if (part >= parts) break;
-        add_part(sides.dy_rows(part, first, at), kept, at, s.weight[part], s.dy,
-                 s.bias[part][at.warp], din);
-        __syncthreads();
         sums.add(part, s, at);
-        __syncthreads();
+        add_product(at, s.dy[part], s.weight[part], din);
       }
       const auto to = sides.din_rows(first, at);
 #pragma unroll
@@ -297,6 +307,7 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
           to.store(half, 8 * c + 2 * at.t, {{din[c].x[half][0], din[c].x[half][1]}});
         }
       }
+      __syncthreads();  // everybody is done with the tokens
     }
     float* const own = partial + chunk * parts * out * (width + 1);
     sums.store(at, parts, out, width, own);
@@ -313,7 +324,7 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
   const std::int64_t chunks = (rows + kChunkTokens - 1) / kChunkTokens;
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);
-  static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 70656));  // as train/scripts/gpu_static.sh
+  static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 107520));  // as train/scripts/gpu_static.sh
   cuda::allow_shared("projections", backward_kernel<Sides>, kBytes);
   cuda::computes(2 * rows * std::ssize(weights) * weights[0].numel(), true);
   cuda::launch("projections backward on tensor cores", backward_kernel<Sides>,

@@ -14,6 +14,18 @@ namespace skytape::tensor {
 struct TokenPlan {
   HeadsPlan heads;
   RowDropout dropout;
+  std::uint32_t inverse_d = 0;  // 2^16 / D, rounded up: division of columns below 64 by D
+
+  explicit TokenPlan(const HeadsPlan& sizes, const RowDropout& of_rows = {})
+      : heads(sizes),
+        dropout(of_rows),
+        inverse_d(static_cast<std::uint32_t>(((1 << 16) + sizes.d - 1) / sizes.d)) {}
+
+  /// HeadsPlan::place_in_part of a column of H D.
+  HD int place_of_column(int column) const {
+    const auto h = static_cast<int>((static_cast<std::uint32_t>(column) * inverse_d) >> 16);
+    return column + h * static_cast<int>((heads.n - 1) * heads.d);
+  }
 };
 
 /// Whether x [B, N, E], and H heads of width D, fit: f32 on CUDA, products at bf16, at least one token,

@@ -174,12 +174,6 @@ __device__ inline void add_channel_sums(const Place& at, const Sums (&x)[kWidth 
   line[8 * at.g + 2 * at.t] += v[0];
   line[8 * at.g + 2 * at.t + 1] += v[1];
 }
-/// The same of half as many, in half the registers: v[2c + e] is what a lane's two rows have in column
-/// 8c + 2t + e.
-__device__ inline void add_half_sums(const Place& at, float (&v)[kWidth / 8], float* line) {
-  share_sums<kWidth / 8>(v);
-  line[8 * (at.g / 2) + 2 * at.t + at.g % 2] += v[0];
-}
 static_assert(kWidth == 64);
 
 /// The lines of all warps, added in order.

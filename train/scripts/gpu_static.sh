@@ -61,7 +61,7 @@ awk -F '\t' -v OFS='\t' '
       return 256
     }
     if (file ~ /token_products.cu$/) {
-      if (name == "backward_kernel") bytes = args ~ /^Project/ ? 70656 : 48128
+      if (name == "backward_kernel") bytes = args ~ /^Project/ ? 107520 : 48128
       return 256
     }
     if (file ~ /mlp.cu$/) {
