@@ -118,6 +118,13 @@ Tensor scale_rows(const Tensor& x, const Tensor& factor) {
   return tensor::multiply(x, factor.reshape(factor.shape().append(1)));
 }
 
+/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x as the
+/// products have it that dweights are made of. A GPU computes wide heads in true f32 at any precision.
+Tensor dots_as_multiplied(const Tensor& x, const Tensor& y) {
+  const bool exact = x.device() == Device::cuda && x.size(3) > kTensorCoreWidth;
+  return exact ? tensor::row_dot(x, y) : tensor::multiplied_row_dot(x, y);
+}
+
 /// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
 void count_precision(const Tensor& q) {
   if (q.size(3) <= kTensorCoreWidth) count_product();
@@ -165,11 +172,11 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   const TiledPlan plan = plan_for("tiled_backward", q, k, options);
   TiledInputs in = inputs_for(q, k, v, mask, options);
 
-  Tensor out_dot;  // [B, H, N]: G_i.O_i, D of FlashAttention-2
+  Tensor out_dot;  // [B, H, N]
   if (dout.defined()) {
     require_same_kind("tiled_backward", {&q, &dout});
     ENSURE(dout.shape() == q.shape(), "tiled_backward: expected dout like q ", q, ", got ", dout);
-    out_dot = tensor::row_dot(dout, saved.out);
+    out_dot = dots_as_multiplied(dout, saved.out);
   } else {
     out_dot = zeros_like(saved.lse);
   }
@@ -188,7 +195,7 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   });
   if (plan.score == Score::gaussian) {
     tensor::accumulate(result.dq, scale_rows(in.q, out_dot), -plan.scale);  // (4)
-    tensor::accumulate(result.dk, scale_rows(in.k, tensor::row_dot(v, result.dv)),
+    tensor::accumulate(result.dk, scale_rows(in.k, dots_as_multiplied(v, result.dv)),
                        -plan.scale);  // (5)
   }
   return result;

@@ -14,7 +14,9 @@
 #include <limits>
 
 #include "attention/tiled/tiled_plan.hpp"
+#include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
 #include "tensor/random/philox.hpp"
@@ -87,8 +89,10 @@ template <class T> struct OnlineSoftmax {
   T sum = 0;
 
   /// The online softmax update (Milakov and Gimelshein 2018): turns a row of products into weights
-  /// relative to the new maximum; returns what earlier sums must be multiplied by.
-  T update(T* score, const T* column, std::int64_t cols) {
+  /// relative to the new maximum; returns what earlier sums must be multiplied by. `round`: weights
+  /// and their sum are of bf16, as the product with v has them: rows of v that are alike then come
+  /// out as they are, and what their gradients cancel does cancel.
+  T update(T* score, const T* column, std::int64_t cols, bool round) {
     T largest = max;
 #pragma omp simd reduction(max : largest)
     for (std::int64_t j = 0; j < cols; ++j) {
@@ -105,6 +109,14 @@ template <class T> struct OnlineSoftmax {
       score[j] = math::exp(score[j] - largest);
       total += score[j];
     }
+    if (round) {
+      total = 0;
+#pragma omp simd reduction(+ : total)
+      for (std::int64_t j = 0; j < cols; ++j) {
+        score[j] = tensor::from_bf16(tensor::bf16_bits(static_cast<float>(score[j])));
+        total += score[j];
+      }
+    }
     const T correction = std::exp(max - largest);  // 0 for the first keys
     max = largest;
     sum = sum * correction + total;
@@ -119,6 +131,7 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
   const std::int64_t d = plan.width;
   const std::int64_t rows = std::min(query_tile(plan.queries), plan.queries - i);
   const bool softmax = plan.score == Score::softmax;
+  const bool round = sizeof(T) == 4 && precision(Device::cpu) == Precision::bf16;
   const T* const q = in.q + (bh * plan.queries + i) * d;  // [rows, D]
   OnlineSoftmax<T> statistics[kQueryTile];
   if (out != nullptr) std::fill_n(out, rows * d, T(0));
@@ -132,7 +145,7 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
     for (std::int64_t r = 0; r < rows; ++r) {
       T* const w = weights + r * kKeyTile;
       if (softmax) {
-        const T correction = statistics[r].update(w, column, tile.cols);
+        const T correction = statistics[r].update(w, column, tile.cols, round);
         if (out != nullptr && correction != 1) {
           for (std::int64_t c = 0; c < d; ++c) out[r * d + c] *= correction;
         }

@@ -9,5 +9,7 @@ namespace skytape::tensor {
 /// f32, else x itself. Who subtracts a product from a norm takes both of these: with norms of the
 /// unrounded rows |x|^2 - 2 x.x + |x|^2 is not zero.
 [[nodiscard]] Tensor as_multiplied(const Tensor& x);
+/// Row sums of as_multiplied(x) times y, entrywise, in one pass: [..., n] -> [...].
+[[nodiscard]] Tensor multiplied_row_dot(const Tensor& x, const Tensor& y);
 
 }  // namespace skytape::tensor

@@ -1,4 +1,4 @@
-// The rounding of as_multiplied().
+// The rounding of as_multiplied(), alone and on the way to a sum.
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/bf16.hpp"
 
@@ -11,10 +11,29 @@ struct Round {
   HD void operator()(std::int64_t i) const { y[i] = from_bf16(bf16_bits(x[i])); }
 };
 
+struct RoundedRowDot {
+  const float* x;  // [rows, n]
+  const float* y;  // [rows, n]
+  float* sums;     // [rows]
+  std::int64_t n;
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const float* const a = x + row * n;
+    const float* const b = y + row * n;
+    const float sum =
+        team.sum(n, [=](std::int64_t i) { return from_bf16(bf16_bits(a[i])) * b[i]; });
+    if (team.leader()) sums[row] = sum;
+  }
+};
+
 }  // namespace
 
 void round_to_bf16_on(Backend, const Tensor& x, Tensor& y) {
   map(x.numel(), Round{x.data<float>(), y.data<float>()});
+}
+
+void bf16_row_dot_on(Backend, const Tensor& x, const Tensor& y, Tensor& sums) {
+  rows(x.rows(), x.cols(),
+       RoundedRowDot{x.data<float>(), y.data<float>(), sums.data<float>(), x.cols()});
 }
 
 }  // namespace skytape::tensor
