@@ -4,252 +4,20 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
-#include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/config/run_checks.hpp"
+#include "train/config/settings.hpp"
 
 namespace skytape::train {
 namespace {
 
 using data::Json;
-
-/// Keys of a recipe that are options of the method: `features` stands for `<method>.features`.
-constexpr std::string_view kShared[] = {"features", "attention_dropout"};
-
-bool is_shared(std::string_view key) {
-  return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
-}
-
-/// Pictures have one length, and id 0 is a real token of theirs: a black pixel.
-bool is_image(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
-
-/// Why a recipe key changes nothing in a run of this task and method; empty if it does.
-std::string no_effect(std::string_view key, const data::TaskInfo& task,
-                      const attention::Spec& method) {
-  if (is_shared(key) && !method.has_option(key)) {
-    return fmt::format("{} has no such option", method.name);
-  }
-  if (key == "drop_close" && task.closing_symbol < 0) {
-    return fmt::format("{} has no closing symbol, as `]` of listops", task.name);
-  }
-  if (key == "text.dev" && task.held_out == 0) {
-    return fmt::format("{} has a dev split of its own", task.name);
-  }
-  if (key == "mask" && !is_image(task)) {
-    return fmt::format("both rules agree on {}, where id 0 is padding only", task.name);
-  }
-  if (key == "group_by_length" && is_image(task)) {
-    return fmt::format("all sequences of {} have one length", task.name);
-  }
-  return {};
-}
-
-/// The first of several names that is `text`, as a value of an enumeration in their order.
-template <class T> T parse_choice(const KeyInfo& key, const std::string& text) {
-  std::istringstream names{std::string(key.choices)};
-  int value = 0;
-  for (std::string name; std::getline(names, name, '|'); ++value) {
-    if (name == text) return static_cast<T>(value);
-  }
-  throw UsageError(fmt::format("{}: expected {}, got '{}'", key.key, key.choices, text));
-}
-
-template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const auto number = static_cast<double>(value);
-  if (error != std::errc{} || stop != end || !(number >= key.low && number <= key.high)) {
-    throw UsageError(
-        fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
-  }
-  return value;
-}
-
-/// Checks a value against its key's range. UsageError.
-void check_value(const KeyInfo& key, const std::string& text) {
-  if (key.kind == KeyKind::integer) {
-    (void)parse_number<std::int64_t>(key, text);
-  } else if (key.kind == KeyKind::real) {
-    (void)parse_number<double>(key, text);
-  } else {
-    const std::string range = "|" + range_of(key) + "|";
-    if (text.find('|') != text.npos || range.find("|" + text + "|") == range.npos) {
-      throw UsageError(
-          fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
-    }
-  }
-}
-
-/// A key and its value as they are spelled today: `skyformer.constant_init` ->
-/// `skyformer.detach_start`. Keys of no known method come back as they are.
-std::pair<std::string, std::string> in_todays_spelling(const std::string& key,
-                                                       const std::string& value) {
-  const std::size_t dot = key.find('.');
-  if (dot == key.npos) return {key, value};
-  for (const attention::Spec& spec : attention::registry()) {
-    if (spec.name != key.substr(0, dot)) continue;
-    const auto [option, text] =
-        attention::in_todays_spelling(spec.options, key.substr(dot + 1), value);
-    return {spec.name + "." + option, text};
-  }
-  return {key, value};
-}
-
-/// The settings of a run while they are put together.
-class Resolver {
- public:
-  explicit Resolver(const Choices& choices)
-      : task_(data::find_task(choices.task)), method_(attention::find(choices.attention)) {
-    for (const Setting& s : recipe_settings(choices.recipe, task_.name, method_.name)) {
-      recipe_[s.key] = s;
-    }
-    recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
-                                              "task " + std::string(task_.name)});
-    for (const Choice& choice : choices.values) choose(choice);
-    rescale("warmup", "steps", 2);
-    rescale("length_hold", user_.contains("length_warmup") ? "length_warmup" : "steps", 0);
-    rescale("length_warmup", "steps", 0);
-    shorten_pretraining_warmup();
-  }
-
-  /// Effective values in the order of the keys, then the method's options in theirs.
-  [[nodiscard]] std::vector<Setting> settings() const {
-    std::vector<Setting> all;
-    for (const KeyInfo& key : recipe_keys()) {
-      if (!no_effect(key.key, task_, method_).empty()) continue;
-      all.push_back(effective(std::string(key.key), std::nullopt));
-      check_value(key, all.back().value);
-    }
-    for (const attention::OptionInfo& option : method_.options) {
-      if (is_shared(option.key)) continue;
-      all.push_back(effective(method_.name + "." + option.key, option.default_text));
-    }
-    return all;
-  }
-
- private:
-  [[nodiscard]] Setting effective(const std::string& key,
-                                  const std::optional<std::string>& fallback) const {
-    if (const auto user = user_.find(key); user != user_.end()) return user->second;
-    if (const auto row = recipe_.find(key); row != recipe_.end()) return row->second;
-    ENSURE(fallback.has_value(), "recipes: no value for ", key, " of task ", task_.name);
-    return {key, *fallback, "default of " + method_.name};
-  }
-
-  void choose(const Choice& choice) {
-    auto [key, value] = in_todays_spelling(choice.key, choice.value);
-    // `skyformer.features` and `features` are one key.
-    if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
-        method_.has_option(key.substr(method_.name.size() + 1))) {
-      key = key.substr(method_.name.size() + 1);
-    }
-    require_known(key);
-    const auto [place, fresh] = user_.try_emplace(key, Setting{key, value, choice.said_by});
-    if (!fresh) {
-      throw UsageError(fmt::format("{} is set twice: {} by {}, {} by {}", key, place->second.value,
-                                   place->second.origin, value, choice.said_by));
-    }
-  }
-
-  /// UsageError for a key that does not exist or changes nothing in this run.
-  void require_known(const std::string& key) const {
-    if (const KeyInfo* info = find_key(key)) {
-      const std::string reason = no_effect(info->key, task_, method_);
-      if (reason.empty()) return;
-      throw UsageError(fmt::format("{} has no effect on this run: {}", key, reason));
-    }
-    std::vector<std::string> known;
-    for (const KeyInfo& info : recipe_keys()) known.emplace_back(info.key);
-    for (const attention::OptionInfo& option : method_.options) {
-      known.push_back(method_.name + "." + option.key);
-      if (known.back() == key) return;
-    }
-    const std::size_t dot = key.find('.');
-    for (const attention::Spec& other : attention::registry()) {
-      if (dot != key.npos && key.substr(0, dot) == other.name && other.name != method_.name &&
-          other.has_option(key.substr(dot + 1))) {
-        throw UsageError(
-            fmt::format("{} has no effect on this run: its attention is {}", key, method_.name));
-      }
-    }
-    throw UsageError(unknown_name("key", key, known));
-  }
-
-  /// Where the user set `of` alone, `which` keeps its share of it, `least` at least.
-  void rescale(const char* which, const char* of, std::int64_t least) {
-    const auto chosen = user_.find(of);
-    if (chosen == user_.end() || user_.contains(which)) return;
-    const KeyInfo& key = *find_key(of);
-    const auto steps = parse_number<std::int64_t>(key, chosen->second.value);
-    const auto full = parse_number<std::int64_t>(key, recipe_.at(of).value);
-    Setting& warmup = recipe_.at(which);
-    const auto before = parse_number<std::int64_t>(*find_key(which), warmup.value);
-    if (steps == full || before == 0) return;
-    const auto scaled = static_cast<std::int64_t>(
-        static_cast<double>(before) * static_cast<double>(steps) / static_cast<double>(full) + 0.5);
-    warmup.origin = fmt::format("{} of {} steps, scaled to {}", before, full, steps);
-    warmup.value = std::to_string(std::max(least, scaled));
-  }
-
-  /// Where the user set pretrain_steps alone, warming up takes a tenth of them at most.
-  void shorten_pretraining_warmup() {
-    const auto chosen = user_.find("pretrain_steps");
-    if (chosen == user_.end() || user_.contains("pretrain_warmup")) return;
-    const auto steps =
-        parse_number<std::int64_t>(*find_key("pretrain_steps"), chosen->second.value);
-    Setting& warmup = recipe_.at("pretrain_warmup");
-    const std::int64_t tenth = std::max<std::int64_t>(2, steps / 10);
-    const auto before = parse_number<std::int64_t>(*find_key("pretrain_warmup"), warmup.value);
-    if (steps == 0 || before <= tenth) return;
-    warmup.origin = fmt::format("{} steps, scaled to a tenth of {}", before, steps);
-    warmup.value = std::to_string(tenth);
-  }
-
-  const data::TaskInfo& task_;
-  const attention::Spec& method_;
-  std::map<std::string, Setting> recipe_, user_;
-};
-
-/// Reads values out of a settings list.
-class Values {
- public:
-  explicit Values(const std::vector<Setting>& settings) : settings_(settings) {}
-  [[nodiscard]] const Setting* find(std::string_view key) const {
-    for (const Setting& s : settings_) {
-      if (s.key == key) return &s;
-    }
-    return nullptr;
-  }
-  [[nodiscard]] std::string text(std::string_view key, std::string fallback = {}) const {
-    const KeyInfo& info = *find_key(key);
-    const Setting* s = find(key);
-    if (s == nullptr && fallback.empty()) fallback = info.before;
-    if (s == nullptr && !fallback.empty()) return fallback;
-    if (s == nullptr) throw DataError(fmt::format("configuration: no value for {}", key));
-    check_value(info, s->value);
-    return s->value;
-  }
-  template <class T> [[nodiscard]] T choice(std::string_view key) const {
-    return parse_choice<T>(*find_key(key), text(key));
-  }
-  [[nodiscard]] std::int64_t integer(std::string_view key) const {
-    return parse_number<std::int64_t>(*find_key(key), text(key));
-  }
-  [[nodiscard]] double real(std::string_view key) const {
-    return parse_number<double>(*find_key(key), text(key));
-  }
-  [[nodiscard]] bool flag(std::string_view key) const { return text(key, "0") == "1"; }
-
- private:
-  const std::vector<Setting>& settings_;
-};
 
 bool is_of_pairs(const Json& provenance) {
   return provenance.is_object() && provenance.value("pairs", false);
@@ -261,20 +29,6 @@ std::int32_t separator_id(const RunConfig& c) {
   if (!c.pairs) return -1;
   const std::int32_t token = c.vocabulary == nullptr ? '\t' : c.vocabulary->end_of_text();
   return token < 0 ? -1 : token + c.task->token_offset;
-}
-
-/// UsageError if the user wants the two texts of a pair told apart, and there is nothing to tell.
-void check_token_types(const RunConfig& c) {
-  const Setting* const said = Values(c.settings).find("token_types");
-  if (said == nullptr || said->value != "1" || said->origin != "--set" || separator_id(c) >= 0) {
-    return;
-  }
-  throw UsageError(
-      c.pairs ? fmt::format("token_types: nothing stands between two texts of {}; expected 0",
-                            c.vocabulary->kind())
-              : fmt::format("token_types: the examples of {} are no pairs of texts in one "
-                            "sequence; expected 0",
-                            c.task->name));
 }
 
 /// The id that stands for a hidden token.
@@ -341,74 +95,6 @@ void fill_pretraining(RunConfig& c, const Values& values) {
   if (m.keep + m.random > 1) {
     throw UsageError(fmt::format(
         "mask_keep: expected at most 1 together with mask_random = {}, got {}", m.random, m.keep));
-  }
-}
-
-/// UsageError for values that are legal one by one and have no meaning together.
-void check_together(const RunConfig& c) {
-  const data::BatchOptions& b = c.batches;
-  const nn::ModelConfig& m = c.model;
-  if (m.positions == nn::Positions::rotary && c.method->values_only) {
-    throw UsageError(
-        fmt::format("positions: rotary turns queries and keys, but {} reads neither; expected "
-                    "learned, sinusoidal or none",
-                    c.method->name));
-  }
-  if (m.positions == nn::Positions::rotary && m.head_width % 2 != 0) {
-    throw UsageError(fmt::format(
-        "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
-        m.head_width));
-  }
-  if (m.patch > 0 && m.columns == 0) {
-    throw UsageError(fmt::format(
-        "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
-        c.task->name));
-  }
-  if (m.pooling == nn::Pooling::pyramid && m.columns == 0) {
-    throw UsageError(fmt::format(
-        "pooling: pyramid halves pictures, but the tokens of {} are no pixels; expected another",
-        c.task->name));
-  }
-  if (m.patch > 0 && m.patch % 2 == 0) {
-    throw UsageError(
-        fmt::format("patch: expected an odd number of pixels, or 0 for none, got {}", m.patch));
-  }
-  if (m.pair_cosine && m.towers != 2) {
-    throw UsageError(
-        fmt::format("pair_cosine: {} has no pairs of documents; expected 0", c.task->name));
-  }
-  if (m.ngrams == 1) {
-    throw UsageError("ngrams: expected at least 2 tokens, or 0 for none, got 1");
-  }
-  if (m.conv_width > 0 && m.conv_width % 2 == 0) {
-    throw UsageError(fmt::format(
-        "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
-  }
-  if ((m.conv_width > 0 || m.patch > 0) && m.columns > 0 && m.pooling == nn::Pooling::cls) {
-    const std::string_view key = m.conv_width > 0 ? "conv_width" : "patch";
-    throw UsageError(
-        fmt::format("{}: pooling=cls moves every pixel of {} by one place, so that it would see "
-                    "other lines; expected another pooling or {}=0",
-                    key, c.task->name, key));
-  }
-  if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_image(*c.task)) {
-    throw UsageError(
-        "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
-        "where the pixel is black; expected another pooling or mask=length");
-  }
-  if (m.pooling == nn::Pooling::cls && is_image(*c.task) && b.max_length == b.nominal_length) {
-    throw UsageError(fmt::format(
-        "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
-        "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
-        c.task->name, b.nominal_length, b.nominal_length - 1));
-  }
-  if (b.grow_steps > c.schedule.steps) {
-    throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
-                                 c.schedule.steps, b.grow_steps));
-  }
-  if (b.grow_hold > b.grow_steps) {
-    throw UsageError(fmt::format("length_hold: expected at most length_warmup = {}, got {}",
-                                 b.grow_steps, b.grow_hold));
   }
 }
 
@@ -547,34 +233,9 @@ RunConfig resolve(const Choices& choices) {
   config.seed = choices.seed;
   config.device = choices.device;
   config.data_root = choices.data_root;
-  config.settings = Resolver(choices).settings();
+  config.settings = effective_settings(choices);
   fill(config);
-  for (const Choice& choice : choices.values) {
-    if (choice.key == "select_after" && config.select == Select::last) {
-      throw UsageError("select_after has no effect on this run: select is last");
-    }
-    if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
-      throw UsageError("rotary_base has no effect on this run: positions is not rotary");
-    }
-    const bool of_ngrams = choice.key != "ngrams" && choice.key.starts_with("ngram_");
-    if (of_ngrams && config.model.ngrams == 0) {
-      throw UsageError(fmt::format("{} has no effect on this run: ngrams is 0", choice.key));
-    }
-    const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
-                                choice.key.starts_with("mask_");
-    if (of_pretraining && config.pretraining.steps == 0) {
-      throw UsageError(
-          fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
-    }
-    const bool of_growth = choice.key != "length_warmup" && choice.key.starts_with("length_");
-    if (of_growth && config.batches.grow_steps == 0) {
-      throw UsageError(fmt::format("{} has no effect on this run: length_warmup is 0", choice.key));
-    }
-    if (choice.key == "length_start" && choice.value != std::to_string(config.batches.grow_start)) {
-      throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
-                                   config.batches.nominal_length, choices.task, choice.value));
-    }
-  }
+  check_effects(choices, config);
   return config;
 }
 
@@ -604,7 +265,7 @@ RunConfig with_mask_token(RunConfig config) {
 RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
   config.pairs = is_of_pairs(provenance);
   if (data::has_vocabulary(provenance)) config.vocabulary = data::vocabulary_in(provenance);
-  check_token_types(config);
+  check_token_types(config, separator_id(config) >= 0);
   if (config.vocabulary == nullptr && !config.pairs) return config;
   const bool first = config.model.objective == nn::Objective::predict_masked;
   fill(config);
@@ -626,19 +287,6 @@ RunConfig pretraining_of(const RunConfig& config) {
   first.select = Select::last;
   first.patience = 0;
   return first;
-}
-
-Json to_json(const RunConfig& config) {
-  Json settings = Json::object();
-  for (const Setting& s : config.settings) {
-    settings[s.key] = {{"value", s.value}, {"origin", s.origin}};
-  }
-  Json saved = {{"task", config.task->name},     {"attention", config.method->name},
-                {"recipe", config.recipe},       {"seed", config.seed},
-                {"device", name(config.device)}, {"settings", std::move(settings)}};
-  if (config.model.objective == nn::Objective::predict_masked) saved["phase"] = "pretraining";
-  if (config.mask_token) saved["mask_token"] = true;
-  return saved;
 }
 
 RunConfig config_from_json(const Json& saved, const std::string& file) {
@@ -664,69 +312,6 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
   }
   fill(config);
   return is_pretraining(saved) ? pretraining_of(config) : config;
-}
-
-Json in_todays_spelling(const Json& settings) {
-  Json today = Json::object();
-  for (const auto& [saved_key, saved_entry] : settings.items()) {
-    const bool is_text = saved_entry.is_object() && saved_entry.contains("value") &&
-                         saved_entry["value"].is_string();
-    const auto [key, value] = in_todays_spelling(
-        saved_key, is_text ? saved_entry["value"].get<std::string>() : std::string());
-    today[key] = saved_entry;
-    if (is_text) today[key]["value"] = value;
-  }
-  return today;
-}
-
-std::string first_difference(const Json& saved, const Json& wanted) {
-  const auto differs = [](const std::string& key, const Json& there, const Json& here) {
-    return fmt::format("{}: {} there, {} here", key,
-                       there.is_null() ? "absent" : data::json_text(there),
-                       here.is_null() ? "absent" : data::json_text(here));
-  };
-  for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
-    const Json& there = saved[key];
-    const Json& here = wanted[key];
-    if (there == here) continue;
-    if (key != std::string_view("data") || !there.is_object() || !here.is_object()) {
-      return differs(key, there, here);
-    }
-    for (const char* part : {"name", "train", "dev", "test"}) {  // the first, not a page of them
-      const Json &one = there[part], &other = here[part];
-      const bool split = one.is_object() && other.is_object();
-      if (one == other) continue;
-      return differs(fmt::format("data, {}", part), split ? one["fingerprint"] : one,
-                     split ? other["fingerprint"] : other);
-    }
-    return differs(key, there, here);
-  }
-  const Json there = in_todays_spelling(saved["settings"]);
-  const Json here = in_todays_spelling(wanted["settings"]);
-  const auto value = [](const Json& settings, const std::string& key) {
-    const Json* found = settings.find(key);
-    if (found != nullptr && found->is_object()) return (*found)["value"];
-    const KeyInfo* info = find_key(key);  // saved before the key existed
-    return info == nullptr || info->before.empty() ? Json() : Json(std::string(info->before));
-  };
-  for (const Json& side : {here, there}) {
-    for (const auto& [key, entry] : side.items()) {
-      if (value(there, key) != value(here, key)) {
-        return differs(key, value(there, key), value(here, key));
-      }
-    }
-  }
-  return {};
-}
-
-std::string to_text(const RunConfig& config) {
-  std::string text =
-      fmt::format("task {}, attention {}, recipe {}, seed {}, device {}\n", config.task->name,
-                  config.method->name, config.recipe, config.seed, name(config.device));
-  for (const Setting& s : config.settings) {
-    text += fmt::format("  {:<28} {:<16} {}\n", s.key, s.value, s.origin);
-  }
-  return text;
 }
 
 std::string run_name(const RunConfig& config) {

@@ -1,0 +1,128 @@
+#include "train/config/run_checks.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "attention/registry.hpp"
+#include "data/tokenisers/vocabulary.hpp"
+#include "tensor/core/error.hpp"
+#include "train/config/settings.hpp"
+
+namespace skytape::train {
+namespace {
+
+bool is_picture(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
+
+}  // namespace
+
+void check_together(const RunConfig& c) {
+  const data::BatchOptions& b = c.batches;
+  const nn::ModelConfig& m = c.model;
+  if (m.positions == nn::Positions::rotary && c.method->values_only) {
+    throw UsageError(
+        fmt::format("positions: rotary turns queries and keys, but {} reads neither; expected "
+                    "learned, sinusoidal or none",
+                    c.method->name));
+  }
+  if (m.positions == nn::Positions::rotary && m.head_width % 2 != 0) {
+    throw UsageError(fmt::format(
+        "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
+        m.head_width));
+  }
+  if (m.patch > 0 && m.columns == 0) {
+    throw UsageError(fmt::format(
+        "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
+        c.task->name));
+  }
+  if (m.pooling == nn::Pooling::pyramid && m.columns == 0) {
+    throw UsageError(fmt::format(
+        "pooling: pyramid halves pictures, but the tokens of {} are no pixels; expected another",
+        c.task->name));
+  }
+  if (m.patch > 0 && m.patch % 2 == 0) {
+    throw UsageError(
+        fmt::format("patch: expected an odd number of pixels, or 0 for none, got {}", m.patch));
+  }
+  if (m.pair_cosine && m.towers != 2) {
+    throw UsageError(
+        fmt::format("pair_cosine: {} has no pairs of documents; expected 0", c.task->name));
+  }
+  if (m.ngrams == 1) {
+    throw UsageError("ngrams: expected at least 2 tokens, or 0 for none, got 1");
+  }
+  if (m.conv_width > 0 && m.conv_width % 2 == 0) {
+    throw UsageError(fmt::format(
+        "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
+  }
+  if ((m.conv_width > 0 || m.patch > 0) && m.columns > 0 && m.pooling == nn::Pooling::cls) {
+    const std::string_view key = m.conv_width > 0 ? "conv_width" : "patch";
+    throw UsageError(
+        fmt::format("{}: pooling=cls moves every pixel of {} by one place, so that it would see "
+                    "other lines; expected another pooling or {}=0",
+                    key, c.task->name, key));
+  }
+  if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_picture(*c.task)) {
+    throw UsageError(
+        "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
+        "where the pixel is black; expected another pooling or mask=length");
+  }
+  if (m.pooling == nn::Pooling::cls && is_picture(*c.task) && b.max_length == b.nominal_length) {
+    throw UsageError(fmt::format(
+        "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
+        "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
+        c.task->name, b.nominal_length, b.nominal_length - 1));
+  }
+  if (b.grow_steps > c.schedule.steps) {
+    throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
+                                 c.schedule.steps, b.grow_steps));
+  }
+  if (b.grow_hold > b.grow_steps) {
+    throw UsageError(fmt::format("length_hold: expected at most length_warmup = {}, got {}",
+                                 b.grow_steps, b.grow_hold));
+  }
+}
+
+void check_effects(const Choices& choices, const RunConfig& config) {
+  for (const Choice& choice : choices.values) {
+    if (choice.key == "select_after" && config.select == Select::last) {
+      throw UsageError("select_after has no effect on this run: select is last");
+    }
+    if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
+      throw UsageError("rotary_base has no effect on this run: positions is not rotary");
+    }
+    const bool of_ngrams = choice.key != "ngrams" && choice.key.starts_with("ngram_");
+    if (of_ngrams && config.model.ngrams == 0) {
+      throw UsageError(fmt::format("{} has no effect on this run: ngrams is 0", choice.key));
+    }
+    const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
+                                choice.key.starts_with("mask_");
+    if (of_pretraining && config.pretraining.steps == 0) {
+      throw UsageError(
+          fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
+    }
+    const bool of_growth = choice.key != "length_warmup" && choice.key.starts_with("length_");
+    if (of_growth && config.batches.grow_steps == 0) {
+      throw UsageError(fmt::format("{} has no effect on this run: length_warmup is 0", choice.key));
+    }
+    if (choice.key == "length_start" && choice.value != std::to_string(config.batches.grow_start)) {
+      throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
+                                   config.batches.nominal_length, choices.task, choice.value));
+    }
+  }
+}
+
+void check_token_types(const RunConfig& c, bool separated) {
+  const Setting* const said = Values(c.settings).find("token_types");
+  if (said == nullptr || said->value != "1" || said->origin != "--set" || separated) {
+    return;
+  }
+  throw UsageError(
+      c.pairs ? fmt::format("token_types: nothing stands between two texts of {}; expected 0",
+                            c.vocabulary->kind())
+              : fmt::format("token_types: the examples of {} are no pairs of texts in one "
+                            "sequence; expected 0",
+                            c.task->name));
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,89 @@
+// A configuration as config.json stores it, compares it and prints it.
+#include <fmt/format.h>
+
+#include "attention/registry.hpp"
+#include "data/files/json.hpp"
+#include "train/config/run_config.hpp"
+#include "train/config/settings.hpp"
+
+namespace skytape::train {
+
+using data::Json;
+
+Json to_json(const RunConfig& config) {
+  Json settings = Json::object();
+  for (const Setting& s : config.settings) {
+    settings[s.key] = {{"value", s.value}, {"origin", s.origin}};
+  }
+  Json saved = {{"task", config.task->name},     {"attention", config.method->name},
+                {"recipe", config.recipe},       {"seed", config.seed},
+                {"device", name(config.device)}, {"settings", std::move(settings)}};
+  if (config.model.objective == nn::Objective::predict_masked) saved["phase"] = "pretraining";
+  if (config.mask_token) saved["mask_token"] = true;
+  return saved;
+}
+
+Json in_todays_spelling(const Json& settings) {
+  Json today = Json::object();
+  for (const auto& [saved_key, saved_entry] : settings.items()) {
+    const bool is_text = saved_entry.is_object() && saved_entry.contains("value") &&
+                         saved_entry["value"].is_string();
+    const auto [key, value] = in_todays_spelling(
+        saved_key, is_text ? saved_entry["value"].get<std::string>() : std::string());
+    today[key] = saved_entry;
+    if (is_text) today[key]["value"] = value;
+  }
+  return today;
+}
+
+std::string first_difference(const Json& saved, const Json& wanted) {
+  const auto differs = [](const std::string& key, const Json& there, const Json& here) {
+    return fmt::format("{}: {} there, {} here", key,
+                       there.is_null() ? "absent" : data::json_text(there),
+                       here.is_null() ? "absent" : data::json_text(here));
+  };
+  for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
+    const Json& there = saved[key];
+    const Json& here = wanted[key];
+    if (there == here) continue;
+    if (key != std::string_view("data") || !there.is_object() || !here.is_object()) {
+      return differs(key, there, here);
+    }
+    for (const char* part : {"name", "train", "dev", "test"}) {  // the first, not a page of them
+      const Json &one = there[part], &other = here[part];
+      const bool split = one.is_object() && other.is_object();
+      if (one == other) continue;
+      return differs(fmt::format("data, {}", part), split ? one["fingerprint"] : one,
+                     split ? other["fingerprint"] : other);
+    }
+    return differs(key, there, here);
+  }
+  const Json there = in_todays_spelling(saved["settings"]);
+  const Json here = in_todays_spelling(wanted["settings"]);
+  const auto value = [](const Json& settings, const std::string& key) {
+    const Json* found = settings.find(key);
+    if (found != nullptr && found->is_object()) return (*found)["value"];
+    const KeyInfo* info = find_key(key);  // saved before the key existed
+    return info == nullptr || info->before.empty() ? Json() : Json(std::string(info->before));
+  };
+  for (const Json& side : {here, there}) {
+    for (const auto& [key, entry] : side.items()) {
+      if (value(there, key) != value(here, key)) {
+        return differs(key, value(there, key), value(here, key));
+      }
+    }
+  }
+  return {};
+}
+
+std::string to_text(const RunConfig& config) {
+  std::string text =
+      fmt::format("task {}, attention {}, recipe {}, seed {}, device {}\n", config.task->name,
+                  config.method->name, config.recipe, config.seed, name(config.device));
+  for (const Setting& s : config.settings) {
+    text += fmt::format("  {:<28} {:<16} {}\n", s.key, s.value, s.origin);
+  }
+  return text;
+}
+
+}  // namespace skytape::train
