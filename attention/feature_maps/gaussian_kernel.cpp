@@ -23,15 +23,31 @@ Tensor half_squares(Kernel kernel, const Tensor& x) {
   return xx;
 }
 
+/// Checks rows and their mask.
+void require_rows(const char* op, const KernelRows& x) {
+  if (!x.mask.defined()) return;
+  require_same_kind(op, {&x.rows, &x.mask});
+  ENSURE(x.rows.rank() == 4 && x.mask.shape() == Shape({x.rows.size(0), x.rows.size(2)}), op,
+         ": expected a mask [B, N] for rows ", x.rows, ", got ", x.mask);
+}
+
 /// `factor`: width of what C multiplies; 0 where C itself is asked for.
-KernelInputs inputs_of(const char* op, Kernel kernel, const Tensor& x, const Tensor& w,
+KernelInputs inputs_of(const char* op, Kernel kernel, const KernelRows& all, const Tensor& w,
                        std::int64_t factor = 0) {
+  require_rows(op, all);
+  const bool fused = all.rows.device() == Device::cuda && all.rows.rank() == 4 && w.rank() == 4 &&
+                     fits_fused(joined(all.rows), joined(w), factor);
+  const Tensor x = fused ? all.rows : all.multiplied();
   require_same_kind(op, {&x, &w});
   ENSURE(x.rank() == 4 && w.rank() == 4 && x.shape().with(2, 0) == w.shape().with(2, 0), op,
          ": expected x [B, H, N, D] and w [B, H, L, D], got x ", x, ", w ", w);
   KernelInputs in{joined(x), joined(w), {}, {}, kernel == Kernel::gaussian};
-  in.fused = x.device() == Device::cuda && fits_fused(in.x, in.w, factor);
-  if (in.fused) return in;  // rounds and takes norms itself
+  in.fused = fused;
+  in.sharing = x.size(1);
+  if (fused) {  // multiplies, rounds and takes norms itself
+    in.of_x = {all.mask, all.scale};
+    return in;
+  }
   // Norms and products of the same numbers: k(x, x) is 1, and no exponent is above 0.
   const bool same = x.raw() == w.raw() && x.shape() == w.shape();
   in.x = tensor::as_multiplied(in.x);
@@ -51,6 +67,15 @@ void require_factor(const char* op, const char* letter, const Tensor& factor, co
   require_same_kind(op, {&like, &factor});
   ENSURE(factor.rank() == 4 && factor.shape().first(3) == like.shape().first(3), op, ": expected ",
          letter, " with the rows of ", like, ", got ", factor);
+}
+
+/// u [B, H, N, P] as the call takes it, [G, N, P], with x's rows.
+Tensor factor_rows(const char* op, const KernelRows& u, const Tensor& x, KernelInputs& in) {
+  require_factor(op, "u", u.rows, x);
+  require_rows(op, u);
+  if (!in.fused) return joined(u.multiplied());
+  in.of_u = {u.mask, u.scale};
+  return joined(u.rows);
 }
 
 /// C of (x, w) as one array: [G, N, L].
@@ -113,46 +138,57 @@ Tensor kernel_matrix_backward(Kernel kernel, const Tensor& w, const Tensor& c, c
   return dw.reshape(w.shape());
 }
 
-Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& y) {
+Tensor KernelRows::multiplied() const {
+  return mask.defined() ? tensor::mask_rows(rows, mask, scale) : rows;
+}
+
+Tensor kernel_times(Kernel kernel, const KernelRows& x, const Tensor& w, const Tensor& y) {
   const KernelInputs in = inputs_of("kernel_times", kernel, x, w, y.size(-1));
   require_factor("kernel_times", "y", y, w);
-  Tensor out = Tensor::empty(x.shape().with(3, y.size(3)), x.dtype(), x.device());
+  Tensor out = Tensor::empty(x.rows.shape().with(3, y.size(3)), y.dtype(), y.device());
   Tensor flat = joined(out);  // [G, N, P]
-  on_device(x.device(), [&](auto tag) {
+  on_device(y.device(), [&](auto tag) {
     kernel_times_on(tag, in, joined(y), flat);
     count_precision(in, joined(y));
   });
   return out;
 }
 
-Tensor kernel_transposed_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& u) {
-  const KernelInputs in = inputs_of("kernel_transposed_times", kernel, x, w, u.size(-1));
-  require_factor("kernel_transposed_times", "u", u, x);
-  Tensor out = Tensor::empty(w.shape().with(3, u.size(3)), x.dtype(), x.device());
+Tensor kernel_transposed_times(Kernel kernel, const KernelRows& x, const Tensor& w,
+                               const KernelRows& u) {
+  KernelInputs in = inputs_of("kernel_transposed_times", kernel, x, w, u.rows.size(-1));
+  const Tensor rows = factor_rows("kernel_transposed_times", u, x.rows, in);  // [G, N, P]
+  Tensor out = Tensor::empty(w.shape().with(3, rows.size(2)), w.dtype(), w.device());
   Tensor flat = joined(out);  // [G, L, P]
-  on_device(x.device(), [&](auto tag) {
-    kernel_transposed_times_on(tag, in, joined(u), flat);
-    count_precision(in, joined(u));
+  on_device(w.device(), [&](auto tag) {
+    kernel_transposed_times_on(tag, in, rows, flat);
+    count_precision(in, rows);
   });
   return out;
 }
 
-FormGradients kernel_form_backward(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& u,
-                                   const Tensor& y, Want want) {
-  const KernelInputs in = inputs_of("kernel_form_backward", kernel, x, w, u.size(-1));
-  require_factor("kernel_form_backward", "u", u, x);
+FormGradients kernel_form_backward(Kernel kernel, const KernelRows& x, const Tensor& w,
+                                   const KernelRows& u, const Tensor& y, Want want) {
+  KernelInputs in = inputs_of("kernel_form_backward", kernel, x, w, u.rows.size(-1));
+  const Tensor flat_u = factor_rows("kernel_form_backward", u, x.rows, in);  // [G, N, P]
   require_factor("kernel_form_backward", "y", y, w);
-  ENSURE(u.size(3) == y.size(3), "kernel_form_backward: widths of u ", u, " and y ", y, " differ");
-  const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, L, P]
+  ENSURE(u.rows.size(3) == y.size(3), "kernel_form_backward: widths of u ", u.rows, " and y ", y,
+         " differ");
+  const Tensor flat_y = joined(y);  // [G, L, P]
   FormGradients d{empty_like(in.x), empty_like(in.w), {}, {}};
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);
-  on_device(x.device(), [&](auto tag) {
+  on_device(w.device(), [&](auto tag) {
     kernel_form_backward_on(tag, in, flat_u, flat_y, d);
     count_precision(in, flat_u);
   });
-  d.dx = d.dx.reshape(x.shape());
+  // A fused product multiplies the gradients of rows as it stores them.
+  const auto of_rows = [&](const Tensor& gradient, const KernelRows& rows) {
+    const Tensor by_head = gradient.reshape(rows.rows.shape());
+    return in.fused ? by_head : KernelRows(by_head, rows.mask, rows.scale).multiplied();
+  };
+  d.dx = of_rows(d.dx, x);
   d.dw = d.dw.reshape(w.shape());
-  if (d.du.defined()) d.du = d.du.reshape(u.shape());
+  if (d.du.defined()) d.du = of_rows(d.du, u);
   if (d.dy.defined()) d.dy = d.dy.reshape(y.shape());
   return d;
 }

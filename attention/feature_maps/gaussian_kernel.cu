@@ -42,11 +42,16 @@ template <int kCount, int kWidth> struct Tile {
   /// 0 beyond the columns.
   __device__ float at(int row, int c) const { return c < kWidth ? n[row * kStride + c] : 0.0f; }
 
-  /// Rows of source [count, width], zeros beyond.
-  __device__ void load(const float* source, std::int64_t count, std::int64_t width) {
+  /// Rows of source [count, width] times their factors, zeros beyond.
+  __device__ void load(const float* source, std::int64_t count, std::int64_t width,
+                       const RowFactors& factors = {}) {
     for (int e = threadIdx.x; e < kCount * kWidth / 4; e += kThreads) {
       const int row = e / (kWidth / 4), c = 4 * (e % (kWidth / 4));
-      cuda::load_four(source, row, count, width, c).store(&n[row * kStride + c]);
+      Four<float> four = cuda::load_four(source, row, count, width, c);
+      const float factor = row < count ? factors.of(row) : 0.0f;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) four.x[i] *= factor;
+      four.store(&n[row * kStride + c]);
     }
   }
   /// Each row's term of the exponent, -inf beyond `count`; reads what other threads loaded.
@@ -186,17 +191,19 @@ __device__ void subtract_own(const Lane& at, const Tile<kCount, kWidth>& own, in
   }
 }
 
-/// Own rows, from `first` on, to target [count, width].
+/// Own rows, from `first` on, times their factors to target [count, width].
 template <int kOwnRows, int kOuts>
 __device__ void store(const Lane& at, const float (&total)[kOwnRows][kOuts], int first,
-                      float* target, int count, std::int64_t width) {
+                      float* target, int count, std::int64_t width,
+                      const RowFactors& factors = {}) {
 #pragma unroll
   for (int i = 0; i < kOwnRows; ++i) {
     if (first + i >= count) break;
+    const float factor = factors.of(first + i);
 #pragma unroll
     for (int k = 0; k < kOuts; ++k) {
       const int c = at.lane + cuda::kWarp * k;
-      if (c < width) target[(first + i) * width + c] = total[i][k];
+      if (c < width) target[(first + i) * width + c] = factor * total[i][k];
     }
   }
 }
@@ -211,19 +218,20 @@ template <int kD, int kP> struct LandmarkTotals {
 /// dx and C y of the warp's rows.
 template <Form kForm, int kD, int kP>
 __device__ void finish_rows(const Lane& at, const Shared<kD, kP>& shared, const Sizes& s,
-                            const Arrays& in, std::int64_t row, int count,
-                            const float (&sums)[kOwn]) {
+                            const Arrays& in, std::int64_t row, int count, const RowFactors& of_x,
+                            const RowFactors& of_u, const float (&sums)[kOwn]) {
   const int landmarks = static_cast<int>(s.landmarks), own = at.row(0);
   if constexpr (has_gradient(kForm)) {
     float d[kOwn][kColumns<kD>] = {};
     rows_times(at, shared.e, shared.w, landmarks, d);
     if (s.gaussian) subtract_own(at, shared.x, own, sums, d);
-    store(at, d, own, in.dx + row * s.width, count, s.width);
+    store(at, d, own, in.dx + row * s.width, count, s.width, of_x);
   }
   if constexpr (has_row_values(kForm)) {
     float values[kOwn][kColumns<kP>] = {};
     rows_times(at, shared.c, shared.y, landmarks, values);
-    store(at, values, own, in.cy + row * s.factor, count, s.factor);
+    store(at, values, own, in.cy + row * s.factor, count, s.factor,
+          has_gradient(kForm) ? of_u : RowFactors{});
   }
 }
 
@@ -266,16 +274,20 @@ template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads
   for (int from = 0; from < rows; from += kRows) {
     const int count = math::min(kRows, rows - from);
     const std::int64_t row = begin + from;
+    const RowFactors of_x = in.of_x.from(s, g, chunk * kChunkRows + from);
+    const RowFactors of_u = in.of_u.from(s, g, chunk * kChunkRows + from);
     __syncthreads();  // everybody is done with the last rows
-    shared.x.load(in.x + row * s.width, count, s.width);
-    if constexpr (kForm != Form::times) shared.u.load(in.u + row * s.factor, count, s.factor);
+    shared.x.load(in.x + row * s.width, count, s.width, of_x);
+    if constexpr (kForm != Form::times) {
+      shared.u.load(in.u + row * s.factor, count, s.factor, of_u);
+    }
     __syncthreads();
     shared.x.terms(count, s.gaussian, shared.row);
     __syncthreads();
     float sums[kOwn] = {};
     weights<has_gradient(kForm)>(at, shared, landmarks, sums);
     __syncthreads();
-    finish_rows<kForm>(at, shared, s, in, row, count, sums);
+    finish_rows<kForm>(at, shared, s, in, row, count, of_x, of_u, sums);
     if (!owns_landmarks) continue;
     if constexpr (has_gradient(kForm)) {
       landmarks_times(at, shared.e, shared.x, count, totals.d);
@@ -324,9 +336,14 @@ struct Results {
 
 Sizes sizes_of(const KernelInputs& in, std::int64_t factor) {
   const std::int64_t n = in.x.size(1);
-  return {in.x.size(0), n,          in.w.size(1),
-          in.x.size(2), factor,     (n + kChunkRows - 1) / kChunkRows,
-          in.gaussian,  in.features};
+  return {in.x.size(0), n,           in.w.size(1),
+          in.x.size(2), factor,      (n + kChunkRows - 1) / kChunkRows,
+          in.sharing,   in.gaussian, in.features};
+}
+
+RowFactors factors_of(const FactorsInMemory& f) {
+  if (!f.mask.defined()) return {};
+  return {f.mask.data<float>(), static_cast<float>(f.scale)};
 }
 
 /// One pass over the rows, and one over the chunks' parts where there are several. `maxima`: as
@@ -350,6 +367,8 @@ void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, co
                  data(r.cy),
                  data(dw),
                  data(cu),
+                 factors_of(in.of_x),
+                 factors_of(in.of_u),
                  data(in.c),
                  data(maxima.value),
                  maxima.position.defined() ? maxima.position.data<std::int32_t>() : nullptr};

@@ -20,6 +20,21 @@ namespace skytape::attention {
 
 enum class Kernel { gaussian, exponential };
 
+/// Rows of a product, [B, H, N, D or P], each times scale and its position's mask, [B, N]: a method's
+/// s mu Q. Where a GPU fuses the product, they are multiplied as they are loaded. Gradients are those
+/// of `rows`. A plain tensor stands for itself.
+struct KernelRows {
+  Tensor rows, mask;
+  double scale = 1;
+
+  KernelRows() = default;
+  KernelRows(const Tensor& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor)
+  KernelRows(const Tensor& of, const Tensor& position_mask, double factor = 1)
+      : rows(of), mask(position_mask), scale(factor) {}
+  /// As an array of its own.
+  [[nodiscard]] Tensor multiplied() const;
+};
+
 /// C itself, for few rows: x [B, H, N, D], w [B, H, L, D] -> [B, H, N, L].
 [[nodiscard]] Tensor kernel_matrix(Kernel kernel, const Tensor& x, const Tensor& w);
 
@@ -30,11 +45,12 @@ enum class Kernel { gaussian, exponential };
                                             const Tensor& dc);
 
 /// C y: y [B, H, L, P] -> [B, H, N, P].
-[[nodiscard]] Tensor kernel_times(Kernel kernel, const Tensor& x, const Tensor& w, const Tensor& y);
+[[nodiscard]] Tensor kernel_times(Kernel kernel, const KernelRows& x, const Tensor& w,
+                                  const Tensor& y);
 
 /// C^T u: u [B, H, N, P] -> [B, H, L, P].
-[[nodiscard]] Tensor kernel_transposed_times(Kernel kernel, const Tensor& x, const Tensor& w,
-                                             const Tensor& u);
+[[nodiscard]] Tensor kernel_transposed_times(Kernel kernel, const KernelRows& x, const Tensor& w,
+                                             const KernelRows& u);
 
 /// Gradients of the bilinear form f = sum_ij C_ij u_i.y_j, which both products above lead to:
 ///   dC = u y^T    du = C y    dy = C^T u    E = dC C (entrywise)
@@ -48,8 +64,9 @@ struct FormGradients {
   Tensor dy;  // [B, H, L, P]
 };
 enum class Want { du, dy };
-[[nodiscard]] FormGradients kernel_form_backward(Kernel kernel, const Tensor& x, const Tensor& w,
-                                                 const Tensor& u, const Tensor& y, Want want);
+[[nodiscard]] FormGradients kernel_form_backward(Kernel kernel, const KernelRows& x,
+                                                 const Tensor& w, const KernelRows& u,
+                                                 const Tensor& y, Want want);
 
 /// C from basic operations.
 [[nodiscard]] Var kernel_reference(Kernel kernel, Var x, Var w);

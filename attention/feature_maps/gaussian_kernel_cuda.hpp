@@ -35,7 +35,21 @@ inline constexpr std::int64_t kChunkRows = 512;  // of a block, whole tiles
 struct Sizes {
   std::int64_t heads, rows, landmarks, width, factor;  // G, N, L, D, P
   std::int64_t chunks;                                 // of a head's rows
+  std::int64_t sharing;                                // heads of an example: they share a mask
   bool gaussian, features;                             // as in KernelInputs
+};
+
+/// What rows are multiplied by when they are loaded, and their gradients when they are stored.
+struct RowFactors {
+  const float* mask = nullptr;  // [G / sharing, N]; null: 1
+  float scale = 1;
+
+  /// From row `first` of head g on.
+  __device__ RowFactors from(const Sizes& s, std::int64_t g, std::int64_t first) const {
+    return {mask == nullptr ? nullptr : mask + g / s.sharing * s.rows + first, scale};
+  }
+  /// Of rows that there are.
+  __device__ float of(int row) const { return mask == nullptr ? 1.0f : scale * mask[row]; }
 };
 
 /// Null where the form has none.
@@ -44,7 +58,8 @@ struct Arrays {
   const float *u, *y;  // [G, N, P], [G, L, P]
   float *dx, *cy;      // [G, N, D], [G, N, P]
   float *dw, *cu;      // [G, chunks, L, D], [G, chunks, L, P]
-  const float* c;      // [G, N], taken from each row's exponents
+  RowFactors of_x, of_u;
+  const float* c;  // [G, N], taken from each row's exponents
   // Of a row's products x.w: the largest, [G, N], and the first landmark that gives it. Form::times
   // finds them where they are wanted, and takes them from its exponents.
   float* largest;

@@ -8,6 +8,12 @@
 
 namespace skytape::attention {
 
+/// What multiplies rows where they are loaded.
+struct FactorsInMemory {
+  Tensor mask;  // [B, N]; undefined: rows are as they are
+  double scale = 1;
+};
+
 /// Operands with batch and heads joined: G = B H.
 struct KernelInputs {
   Tensor x;   // [G, N, D]
@@ -18,6 +24,8 @@ struct KernelInputs {
   bool features = false;  // random features: norms of rows alone, and no dw
   bool fused = false;     // then x and w are as given, and xx and ww undefined
   Tensor c = {};          // fused features: [G, N], taken from each row's exponents; undefined: 0
+  FactorsInMemory of_x = {}, of_u = {};  // fused: of x's rows and of u's
+  std::int64_t sharing = 1;              // heads of an example, which share a mask
 };
 
 /// Largest sizes whose landmarks a block of the GPU holds while the rows go by.

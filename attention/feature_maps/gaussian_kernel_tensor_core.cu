@@ -87,19 +87,20 @@ template <class Core, int kWidth> struct Tile {
 
   __device__ float at(int row, int c) const { return value(n[row * kStride + c]); }
 
-  /// Rows of source [count, width], zeros beyond.
-  __device__ void load(const float* source, std::int64_t count, std::int64_t width) {
+  /// Rows of source [count, width] times their factors, zeros beyond.
+  __device__ void load(const float* source, std::int64_t count, std::int64_t width,
+                       const RowFactors& factors = {}) {
     for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
-      (void)load_four(source, count, width, e);
+      (void)load_four(source, count, width, factors, e);
     }
   }
   /// The same with each row's term of the exponent, `less` (null: 0) taken from it: of rows beyond, C
   /// is 0.
   __device__ void load(const float* source, std::int64_t count, std::int64_t width, bool norms,
-                       float* term, const float* less = nullptr) {
+                       float* term, const RowFactors& factors = {}, const float* less = nullptr) {
     static_assert(cuda::kWarp % kQuads == 0 && kTile * kQuads % kThreads == 0);
     for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
-      float square = load_four(source, count, width, e);
+      float square = load_four(source, count, width, factors, e);
 #pragma unroll
       for (int lanes = kQuads / 2; lanes > 0; lanes /= 2) {
         square += __shfl_xor_sync(kAllLanes, square, lanes);
@@ -144,14 +145,16 @@ template <class Core, int kWidth> struct Tile {
 
  private:
   /// The e-th four numbers; returns the sum of their squares.
-  __device__ float load_four(const float* source, std::int64_t count, std::int64_t width, int e) {
+  __device__ float load_four(const float* source, std::int64_t count, std::int64_t width,
+                             const RowFactors& factors, int e) {
     const int row = e / kQuads, c = 4 * (e % kQuads);
     const Four<float> four = cuda::load_four(source, row, count, width, c);
+    const float factor = row < count ? factors.of(row) : 0.0f;
     Four<Number> numbers;
     float square = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      numbers.x[i] = Core::rounded(four.x[i]);
+      numbers.x[i] = Core::rounded(four.x[i] * factor);
       square += value(numbers.x[i]) * value(numbers.x[i]);
     }
     numbers.store(&n[row * kStride + c]);
@@ -287,37 +290,41 @@ __device__ void subtract_own(const Place& at, const Tile<Core, kD>& own, Totals<
   }
 }
 
-/// Own rows to target [count, width].
+/// Own rows times their factors to target [count, width].
 template <int kOuts> __device__ void store(const Place& at, const Sums (&total)[kOuts],
-                                           float* target, int count, std::int64_t width) {
+                                           const RowFactors& factors, float* target, int count,
+                                           std::int64_t width) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = at.row_of(half);
     if (row >= count) continue;
+    const float factor = factors.of(row);
 #pragma unroll
     for (int c = 0; c < kOuts; ++c) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int channel = 8 * c + 2 * at.t + e;
-        if (channel < width) target[row * width + channel] = total[c].x[half][e];
+        if (channel < width) target[row * width + channel] = factor * total[c].x[half][e];
       }
     }
   }
 }
 
-/// The totals of own rows to d [.., D], if it is wanted, and values [.., P], from row `first` of these
-/// on.
+/// The totals of own rows, times the factors, to d [.., D], if it is wanted, and values [.., P], from
+/// row `first` of these on.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
 __device__ void finish(const Place& at, const Tile<Core, kD>& own, const Sizes& s,
                        Totals<kD, kP>& totals, float* d, float* values, std::int64_t first,
-                       int count) {
+                       int count, const RowFactors& of_d = {}, const RowFactors& of_values = {}) {
   if constexpr (kGradient) {
     if (d != nullptr) {
       if (s.gaussian) subtract_own(at, own, totals);
-      store(at, totals.d, d + first * s.width, count, s.width);
+      store(at, totals.d, of_d, d + first * s.width, count, s.width);
     }
   }
-  if constexpr (kValues) store(at, totals.values, values + first * s.factor, count, s.factor);
+  if constexpr (kValues) {
+    store(at, totals.values, of_values, values + first * s.factor, count, s.factor);
+  }
 }
 
 /// Finds the largest products of own rows, and takes them from their exponents.
@@ -367,11 +374,14 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
   for (int from = 0; from < rows; from += kTile) {
     const int count = math::min(kTile, rows - from);
     const std::int64_t first = begin + from;
+    const RowFactors of_x = in.of_x.from(s, g, chunk * kChunkRows + from);
+    const RowFactors of_u = in.of_u.from(s, g, chunk * kChunkRows + from);
     __syncthreads();  // everybody is done with the last rows
     shared.rows.first.load(in.x + first * s.width, count, s.width, s.gaussian, shared.rows.term,
-                           in.c == nullptr ? nullptr : in.c + first);
-    if constexpr (kForm != Form::times)
-      shared.rows.second.load(in.u + first * s.factor, count, s.factor);
+                           of_x, in.c == nullptr ? nullptr : in.c + first);
+    if constexpr (kForm != Form::times) {
+      shared.rows.second.load(in.u + first * s.factor, count, s.factor, of_u);
+    }
     __syncthreads();
     if constexpr (kForm == Form::times) {
       if (in.largest != nullptr && at.row < count) {
@@ -384,7 +394,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
         walk<kGradient, has_row_values(kForm)>(at, shared.rows, shared.landmarks, landmarks,
                                                of_rows);
         finish<kGradient, has_row_values(kForm)>(at, shared.rows.first, s, of_rows, in.dx, in.cy,
-                                                 first, count);
+                                                 first, count, of_x,
+                                                 kGradient ? of_u : RowFactors{});
       }
     }
     if constexpr (kForm != Form::times) {

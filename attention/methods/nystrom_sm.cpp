@@ -112,27 +112,26 @@ class NystromSm final : public Method {
   // the kernel's norms: with E = dk(X, W) k(X, W) (entrywise), dX = E W and dW = E^T X.
 
   struct Saved {
-    double scale = 1;
-    Tensor mask;   // [B, N]
-    Tensor x, y;   // [B, H, N, D]
-    Tensor u, f;   // [B, H, N, D + 1]
-    Tensor index;  // i32 [B, L] or [B, H, L]
-    Tensor w;      // [B, H, L, D]
-    Tensor c;      // [B, H, L, L]
-    Tensor t;      // [B, H, L, D + 1]
-    Tensor out;    // [B, H, N, D]
+    KernelRows x, y;  // of q and k [B, H, N, D]
+    Tensor mask;      // [B, N]
+    Tensor u, f;      // [B, H, N, D + 1]
+    Tensor index;     // i32 [B, L] or [B, H, L]
+    Tensor w;         // [B, H, L, D]
+    Tensor c;         // [B, H, L, L]
+    Tensor t;         // [B, H, L, D + 1]
+    Tensor out;       // [B, H, N, D]
     ScaledInverseSaved inverse;
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+    const double factor = scale(in.q.size(3));
     Saved s;
-    s.scale = scale(in.q.size(3));
     s.mask = in.mask;
-    s.x = tensor::mask_rows(in.q, in.mask, s.scale);         // (1)
-    s.y = tensor::mask_rows(in.k, in.mask, s.scale);         // (1)
-    s.u = with_mask_column(in.v, in.mask);                   // (1)
-    s.index = landmark_index(draws.get("landmarks"), in.q);  // (2)
-    s.w = gather_landmarks(s.x, s.y, s.index);               // (2)
+    s.x = {in.q, in.mask, factor};                                 // (1)
+    s.y = {in.k, in.mask, factor};                                 // (1)
+    s.u = with_mask_column(in.v, in.mask);                         // (1)
+    s.index = landmark_index(draws.get("landmarks"), in.q);        // (2)
+    s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
     if (config_.solver == "exact") return exact(s);
     s.c = kernel_matrix(Kernel::exponential, s.w, s.w);                            // (3)
     const Tensor p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u);  // (4)
@@ -151,12 +150,10 @@ class NystromSm final : public Method {
     FormGradients of_keys =
         kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);     // (4)
     const Tensor of_m = kernel_matrix_backward(Kernel::exponential, s.w, s.c, middle.dm);  // (3)
-    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, of_out.dx, of_keys.dx);      // (2)
+    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, s.mask, s.x.scale, of_out.dx,
+                      of_keys.dx);                                     // (2), (1)
     const Tensor dv = tensor::narrow(of_keys.du, 3, 0, dout.size(3));  // [B, H, N, D]
-    return {tensor::mask_rows(of_out.dx, s.mask, s.scale),
-            tensor::mask_rows(of_keys.dx, s.mask, s.scale),
-            tensor::mask_rows(dv, s.mask),
-            {}};
+    return {of_out.dx, of_keys.dx, tensor::mask_rows(dv, s.mask), {}};
   }
 
  private:
@@ -167,12 +164,13 @@ class NystromSm final : public Method {
   /// With the pseudo-inverse of the Gaussian k(W, W), (4) to (7) on U times exp(|y|^2 / 2), up to a
   /// factor per sequence that cancels in the ratio.
   static Result exact(const Saved& s) {
-    Tensor half = tensor::affine(tensor::row_dot(s.y, s.y), 0.5);  // [B, H, N]
-    const Tensor largest = tensor::max(half, 2).first;             // [B, H]
+    const Tensor y = s.y.multiplied();
+    Tensor half = tensor::affine(tensor::row_dot(y, y), 0.5);  // [B, H, N]
+    const Tensor largest = tensor::max(half, 2).first;         // [B, H]
     half = tensor::subtract(half, largest.reshape({half.size(0), half.size(1), 1}));
     const Tensor factor = tensor::unary(tensor::Unary::exp, half);  // [B, H, N]: in (0, 1]
     const Tensor u = tensor::multiply(s.u, factor.reshape(s.u.shape().with(3, 1)));
-    const Tensor p = kernel_transposed_times(Kernel::gaussian, s.y, s.w, u);  // [B, H, L, D + 1]
+    const Tensor p = kernel_transposed_times(Kernel::gaussian, y, s.w, u);  // [B, H, L, D + 1]
     const Tensor z = symmetric_pseudo_inverse(kernel_matrix(Kernel::gaussian, s.w, s.w));
     const Tensor t = tensor::matmul(z, p);  // [B, H, L, D + 1]
     return {ratio(kernel_times(Kernel::gaussian, s.x, s.w, t)), [](const Tensor&) -> Gradients {

@@ -8,8 +8,8 @@
 //
 //   time     forward 4 N L D + 2 L^2 D + 4 S L^3 multiply-adds per head; backward
 //            10 N L D + 4 L^2 D + 8 S L^3
-//   memory   saved: scaled queries, keys and values, O(S L^2) of the inverse; kernel matrices
-//            between rows and landmarks are made again where they are needed (gaussian_kernel.hpp)
+//   memory   saved: queries, keys and values, O(S L^2) of the inverse; kernel matrices between rows
+//            and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
 // Deviations. From the paper: landmarks are half queries and half keys (landmarks = uniform draws
 // from both alike), always among real tokens. From its code: keys are projected before they meet
@@ -147,13 +147,11 @@ class Skyformer final : public Method {
   //   (4)  dk(Y, W) = U [dP; …]^T   dU = k(Y, W) [dP; …]
   //   (3)  dC = dM in every block; W is both arguments
   //   (2)  dX, dY += dW at the landmarks, repeated ones added up; the draw is a constant
-  //   (1)  dQ = s mu dX   dK = s mu dY   dV = mu dU
+  //   (1)  dQ = s mu dX   dK = s mu dY   dV = mu dU        with the products that give dX, dY and dU
 
   struct Saved {
-    double scale = 1;
+    KernelRows x, y, u;  // of q, k, v [B, H, N, D]: never made where products are fused
     std::int64_t sets = 1;
-    Tensor mask;                 // [B, N]
-    Tensor x, y, u;              // [B, H, N, D]
     Tensor index;                // i32 [B, A L] or [B, H, A L]
     Tensor w;                    // [B, H, A L, D]
     Tensor c;                    // [B, H, A L, A L]
@@ -163,15 +161,14 @@ class Skyformer final : public Method {
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
     const Tensor& table = draws.get("landmarks");
+    const double factor = scale(in.q.size(3));
     Saved s;
-    s.scale = scale(in.q.size(3));
+    s.x = {in.q, in.mask, factor};  // (1)
+    s.y = {in.k, in.mask, factor};  // (1)
+    s.u = {in.v, in.mask};          // (1)
     s.sets = table.size(-2);
-    s.mask = in.mask;
-    s.x = tensor::mask_rows(in.q, in.mask, s.scale);                               // (1)
-    s.y = tensor::mask_rows(in.k, in.mask, s.scale);                               // (1)
-    s.u = tensor::mask_rows(in.v, in.mask);                                        // (1)
     s.index = landmark_index(table, in.q);                                         // (2)
-    s.w = gather_landmarks(s.x, s.y, s.index);                                     // (2)
+    s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);                  // (2)
     s.c = kernel_matrix(Kernel::gaussian, s.w, s.w);                               // (3)
     const Tensor m = shifted_identity(add_blocks(s.c, s.sets), 1, config_.gamma);  // (3)
     const Tensor p = add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);
@@ -189,12 +186,10 @@ class Skyformer final : public Method {
     FormGradients of_keys = kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u,
                                                  repeat_sets(middle.dp, s.sets), Want::du);  // (4)
     const Tensor of_m = kernel_matrix_backward(Kernel::gaussian, s.w, s.c,
-                                               repeat_blocks(middle.dm, s.sets));      // (3)
-    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, of_out.dx, of_keys.dx);  // (2)
-    return {tensor::mask_rows(of_out.dx, s.mask, s.scale),
-            tensor::mask_rows(of_keys.dx, s.mask, s.scale),
-            tensor::mask_rows(of_keys.du, s.mask),
-            {}};  // (1)
+                                               repeat_blocks(middle.dm, s.sets));  // (3)
+    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, s.x.mask, s.x.scale, of_out.dx,
+                      of_keys.dx);  // (2), (1)
+    return {of_out.dx, of_keys.dx, of_keys.du, {}};
   }
 
  private:

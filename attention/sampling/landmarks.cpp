@@ -21,6 +21,13 @@ void require_index(const char* op, const Tensor& index, const Tensor& q) {
          op, ": expected an index i32 [B, L] or [B, H, L] for ", q, ", got ", index);
 }
 
+void require_mask(const char* op, const Tensor& mask, const Tensor& q) {
+  if (!mask.defined()) return;
+  require_same_kind(op, {&q, &mask});
+  ENSURE(mask.shape() == Shape({q.size(0), q.size(2)}), op, ": expected a mask [B, N] for ", q,
+         ", got ", mask);
+}
+
 }  // namespace
 
 Tensor draw_landmarks(const LandmarkDraw& draw, const Tensor& mask, const Call& call) {
@@ -67,18 +74,20 @@ Tensor landmark_index(const Tensor& table, const Tensor& q) {
   return index;
 }
 
-Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index) {
+Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index, const Tensor& mask,
+                        double scale) {
   require_same_kind("gather_landmarks", {&q, &k});
   ENSURE(q.rank() == 4 && q.shape() == k.shape(), "gather_landmarks: expected q and k of one ",
          "shape [B, H, N, D], got ", q, " and ", k);
   require_index("gather_landmarks", index, q);
+  require_mask("gather_landmarks", mask, q);
   Tensor w = Tensor::empty(q.shape().with(2, index.size(-1)), q.dtype(), q.device());
-  on_device(q.device(), [&](auto tag) { gather_landmarks_on(tag, q, k, index, w); });
+  on_device(q.device(), [&](auto tag) { gather_landmarks_on(tag, q, k, index, {mask, scale}, w); });
   return w;
 }
 
-void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, Tensor& dq,
-                       Tensor& dk) {
+void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, const Tensor& mask,
+                       double scale, Tensor& dq, Tensor& dk) {
   ENSURE(dw.size() > 0 && dw.size() <= kScatterTerms, "scatter_landmarks: expected 1 to ",
          kScatterTerms, " terms of dw, got ", dw.size());
   for (const Tensor& term : dw) {
@@ -88,9 +97,12 @@ void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, Te
            "scatter_landmarks: shapes do not fit: dw ", term, ", index ", index, ", dq ", dq,
            ", dk ", dk);
   }
+  require_mask("scatter_landmarks", mask, dq);
   ScatterTerms terms;
   std::copy(dw.begin(), dw.end(), terms.begin());
-  on_device(dq.device(), [&](auto tag) { scatter_landmarks_on(tag, terms, index, dq, dk); });
+  on_device(dq.device(), [&](auto tag) {
+    scatter_landmarks_on(tag, terms, index, {mask, scale}, dq, dk);
+  });
 }
 
 }  // namespace skytape::attention

@@ -35,13 +35,14 @@ struct LandmarkDraw {
 /// [0, 2 N).
 [[nodiscard]] Tensor landmark_index(const Tensor& table, const Tensor& q);
 
-/// Rows of the stack of q and k [B, H, N, D] at index [B, L] (shared by heads) or [B, H, L]:
-/// [B, H, L, D].
-[[nodiscard]] Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index);
+/// Rows of the stack of s mu q and s mu k, of q and k [B, H, N, D] with scale s and mask mu [B, N]
+/// (undefined: 1), at index [B, L] (shared by heads) or [B, H, L]: [B, H, L, D].
+[[nodiscard]] Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index,
+                                      const Tensor& mask = {}, double scale = 1);
 
-/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], to dq and dk
+/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], times s mu to dq and dk
 /// [B, H, N, D], in place. Repeated indices accumulate in the order of the landmarks.
-void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, Tensor& dq,
-                       Tensor& dk);
+void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, const Tensor& mask,
+                       double scale, Tensor& dq, Tensor& dk);
 
 }  // namespace skytape::attention

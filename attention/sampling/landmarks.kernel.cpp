@@ -78,18 +78,32 @@ template <class T> struct DrawLandmark {
 /// Which row of q or k a landmark is; nothing is read at an index outside [0, 2 N).
 struct StackRow {
   bool valid, key;
-  std::int64_t row;  // of [G, N]
+  std::int64_t position;  // of N
+  std::int64_t row;       // of [G, N]
 
   HD StackRow(std::int64_t index, std::int64_t group, std::int64_t rows)
       : valid(index >= 0 && index < 2 * rows),
         key(index >= rows),
-        row(group * rows + (key ? index - rows : index)) {}
+        position(key ? index - rows : index),
+        row(group * rows + position) {}
+};
+
+/// scale mask of a head's position.
+template <class T> struct Factors {
+  const T* mask;  // [B, N], or null
+  T scale;
+  std::int64_t heads, rows;  // H, N
+
+  HD T of(std::int64_t group, std::int64_t position) const {
+    return mask == nullptr ? scale : scale * mask[group / heads * rows + position];
+  }
 };
 
 template <class T> struct GatherLandmark {
   const T *q, *k;             // [G, N, D]
   const std::int32_t* index;  // [G / sharing, L]
-  T* w;                       // [G, L, D]
+  Factors<T> factors;
+  T* w;  // [G, L, D]
   std::int64_t rows, landmarks, width, sharing;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
@@ -101,7 +115,8 @@ template <class T> struct GatherLandmark {
       return;
     }
     const T* const from = (source.key ? k : q) + source.row * width;
-    team.each(width, [&](std::int64_t c) { to[c] = from[c]; });
+    const T factor = factors.of(group, source.position);
+    team.each(width, [&](std::int64_t c) { to[c] = from[c] * factor; });
   }
 };
 
@@ -110,7 +125,8 @@ template <class T> struct GatherLandmark {
 template <class T> struct ScatterLandmark {
   const T* dw[kScatterTerms];  // [G, L, D] each, or null; the first is there
   const std::int32_t* index;   // [G / sharing, L]
-  T *dq, *dk;                  // [G, N, D]
+  Factors<T> factors;
+  T *dq, *dk;  // [G, N, D]
   std::int64_t rows, landmarks, width, sharing;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
@@ -122,6 +138,7 @@ template <class T> struct ScatterLandmark {
     const StackRow target(picks[own], group, rows);
     if (!target.valid) return;
     T* const to = (target.key ? dk : dq) + target.row * width;
+    const T factor = factors.of(group, target.position);
     for (std::int64_t l = own; l < landmarks; ++l) {
       if (picks[l] != picks[own]) continue;
       const std::int64_t from = (group * landmarks + l) * width;
@@ -130,11 +147,16 @@ template <class T> struct ScatterLandmark {
         for (std::size_t term = 1; term < kScatterTerms; ++term) {
           if (dw[term] != nullptr) sum += dw[term][from + c];
         }
-        to[c] += sum;
+        to[c] += factor * sum;
       });
     }
   }
 };
+
+template <class T> Factors<T> factors_of(const LandmarkFactors& f, const Tensor& q) {
+  return {f.mask.defined() ? f.mask.data<T>() : nullptr, static_cast<T>(f.scale), q.size(1),
+          q.size(2)};
+}
 
 }  // namespace
 
@@ -154,21 +176,23 @@ void draw_landmarks_on(Backend, const LandmarkPlan& plan, const Tensor& mask, co
 }
 
 void gather_landmarks_on(Backend, const Tensor& q, const Tensor& k, const Tensor& index,
-                         Tensor& w) {
+                         const LandmarkFactors& factors, Tensor& w) {
   dispatch_float(q.dtype(), [&]<class T>() {
     rows(w.rows(), w.cols(),
-         GatherLandmark<T>{q.data<T>(), k.data<T>(), index.data<std::int32_t>(), w.data<T>(),
-                           q.size(2), w.size(2), w.cols(), index.rank() == 3 ? 1 : q.size(1)});
+         GatherLandmark<T>{q.data<T>(), k.data<T>(), index.data<std::int32_t>(),
+                           factors_of<T>(factors, q), w.data<T>(), q.size(2), w.size(2), w.cols(),
+                           index.rank() == 3 ? 1 : q.size(1)});
   });
 }
 
-void scatter_landmarks_on(Backend, const ScatterTerms& dw, const Tensor& index, Tensor& dq,
-                          Tensor& dk) {
+void scatter_landmarks_on(Backend, const ScatterTerms& dw, const Tensor& index,
+                          const LandmarkFactors& factors, Tensor& dq, Tensor& dk) {
   dispatch_float(dq.dtype(), [&]<class T>() {
     const auto term = [&](std::size_t i) { return dw[i].defined() ? dw[i].data<T>() : nullptr; };
     rows(dw[0].rows(), dw[0].cols(),
          ScatterLandmark<T>{{term(0), term(1), term(2)},
                             index.data<std::int32_t>(),
+                            factors_of<T>(factors, dq),
                             dq.data<T>(),
                             dk.data<T>(),
                             dq.size(2),

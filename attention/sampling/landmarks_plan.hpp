@@ -33,14 +33,23 @@ void draw_landmarks_on(Cpu, const LandmarkPlan& plan, const Tensor& mask, const 
 void draw_landmarks_on(Cuda, const LandmarkPlan& plan, const Tensor& mask, const Tensor& counts,
                        Tensor& out);
 
-void gather_landmarks_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& index, Tensor& w);
-void gather_landmarks_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& index, Tensor& w);
+/// What gathered rows are multiplied by.
+struct LandmarkFactors {
+  Tensor mask;  // [B, N]; undefined: 1
+  double scale = 1;
+};
+
+void gather_landmarks_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& index,
+                         const LandmarkFactors& factors, Tensor& w);
+void gather_landmarks_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& index,
+                         const LandmarkFactors& factors, Tensor& w);
 
 /// dw: the terms of a sum, those that there are not undefined.
 inline constexpr std::size_t kScatterTerms = 3;
 using ScatterTerms = std::array<Tensor, kScatterTerms>;
-void scatter_landmarks_on(Cpu, const ScatterTerms& dw, const Tensor& index, Tensor& dq, Tensor& dk);
-void scatter_landmarks_on(Cuda, const ScatterTerms& dw, const Tensor& index, Tensor& dq,
-                          Tensor& dk);
+void scatter_landmarks_on(Cpu, const ScatterTerms& dw, const Tensor& index,
+                          const LandmarkFactors& factors, Tensor& dq, Tensor& dk);
+void scatter_landmarks_on(Cuda, const ScatterTerms& dw, const Tensor& index,
+                          const LandmarkFactors& factors, Tensor& dq, Tensor& dk);
 
 }  // namespace skytape::attention

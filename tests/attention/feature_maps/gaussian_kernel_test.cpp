@@ -125,6 +125,44 @@ TEST_CASE("the second way, with the matrix as one array, gives the same gradient
                                                                      o.u))) < 1e-12);
 }
 
+TEST_CASE(
+    "rows times their mask and scale are those of an array made before, and so are gradients") {
+  for_each_device([](Device device) {
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      if (device == Device::cpu && precision != Precision::fp32) continue;
+      const PrecisionScope scope(device, precision);
+      for (const std::int64_t n : {1, 37, 600}) {
+        CAPTURE(n);
+        const Operands cpu = operands(n, 9, DType::f32);
+        const Tensor x = cpu.x.to(device), w = cpu.w.to(device), u = cpu.u.to(device);
+        const Tensor y = cpu.y.to(device);
+        const Tensor mask = random_tensor({2, n}, DType::f32, Device::cpu, 6, 0, 1).to(device);
+        const attention::KernelRows rows(x, mask, 0.7), factors(u, mask);
+        const auto same = [](const Tensor& a, const Tensor& b) {
+          return relative_error(a, b) <= 4 * rounding(DType::f32);
+        };
+        for (const Kernel kernel : kKernels) {
+          CHECK(same(attention::kernel_times(kernel, rows, w, y),
+                     attention::kernel_times(kernel, rows.multiplied(), w, y)));
+          CHECK(same(attention::kernel_transposed_times(kernel, rows, w, factors),
+                     attention::kernel_transposed_times(kernel, rows.multiplied(), w,
+                                                        factors.multiplied())));
+          for (const Want want : {Want::du, Want::dy}) {
+            const FormGradients d =
+                attention::kernel_form_backward(kernel, rows, w, factors, y, want);
+            const FormGradients plain = attention::kernel_form_backward(
+                kernel, rows.multiplied(), w, factors.multiplied(), y, want);
+            CHECK(same(d.dx, tensor::mask_rows(plain.dx, mask, 0.7)));
+            CHECK(same(d.dw, plain.dw));
+            if (want == Want::dy) CHECK(same(d.dy, plain.dy));
+            if (want == Want::du) CHECK(same(d.du, tensor::mask_rows(plain.du, mask)));
+          }
+        }
+      }
+    }
+  });
+}
+
 TEST_CASE("gradients of the bilinear form pass gradcheck") {
   const Operands o = operands(11, 4);
   for (const Kernel kernel : kKernels) {
@@ -187,6 +225,9 @@ TEST_CASE("kernel products name the shapes that do not fit") {
   CHECK(error_text([&] {
           (void)attention::kernel_times(Kernel::gaussian, o.x, o.w, o.u);
         }).find("kernel_times: expected y") != std::string::npos);
+  CHECK(error_text([&] {
+          (void)attention::kernel_times(Kernel::gaussian, {o.x, o.w}, o.w, o.y);
+        }).find("kernel_times: expected a mask [B, N]") != std::string::npos);
   CHECK(error_text([&] {
           (void)attention::kernel_matrix(Kernel::gaussian, o.x, o.u);
         }).find("kernel_matrix: expected x") != std::string::npos);

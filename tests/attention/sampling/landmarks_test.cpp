@@ -129,27 +129,35 @@ TEST_CASE("gathering landmarks equals gathering rows of the stack, scattering is
                k = random_tensor(q.shape(), DType::f64, Device::cpu, 2);
   const Tensor parts[] = {q, k};
   const Tensor stack = tensor::concat(parts, 2);  // [2, 3, 14, 5]
+  const Tensor ones = Tensor::full({2, 7}, 1, DType::f64, Device::cpu);
+  const Tensor mask = random_tensor({2, 7}, DType::f64, Device::cpu, 3, 0, 1);
+  const Tensor halves[] = {tensor::mask_rows(q, mask, 0.5), tensor::mask_rows(k, mask, 0.5)};
+  const Tensor hidden = tensor::concat(halves, 2);  // [2, 3, 14, 5]
   const std::vector<int> shared = {0, 13, 7, 7, 6, 0, 7, 1, 9, 13, 13, 13};
   std::vector<int> own;
   for (int i = 0; i < 2 * 3 * 6; ++i) own.push_back((i * i + 3) % 14);
   for (const Tensor& index : {Tensor::from(shared, {2, 6}, DType::i32, Device::cpu),
                               Tensor::from(own, {2, 3, 6}, DType::i32, Device::cpu)}) {
-    CHECK(relative_error(attention::gather_landmarks(q, k, index),
+    CHECK(relative_error(attention::gather_landmarks(q, k, index, ones, 1),
                          tensor::gather_rows(stack, index)) == 0);
+    CHECK(relative_error(attention::gather_landmarks(q, k, index, mask, 0.5),
+                         tensor::gather_rows(hidden, index)) == 0);
     const Tensor dw = random_tensor({2, 3, 6, 5}, DType::f64, Device::cpu, 4);
     Tensor expected = stack.clone(), dq = q.clone(), dk = k.clone();
     tensor::scatter_add_rows(expected, index, dw);
-    attention::scatter_landmarks({dw}, index, dq, dk);
+    attention::scatter_landmarks({dw}, index, ones, 1, dq, dk);
     CHECK(relative_error(dq, tensor::narrow(expected, 2, 0, 7)) == 0);
     CHECK(relative_error(dk, tensor::narrow(expected, 2, 7, 14)) == 0);
 
     const Tensor b = random_tensor(dw.shape(), DType::f64, Device::cpu, 5),
                  c = random_tensor(dw.shape(), DType::f64, Device::cpu, 6);
-    dq = q.clone(), dk = k.clone(), expected = stack.clone();
+    dq = zeros_like(q), dk = zeros_like(k), expected = zeros_like(stack);
     tensor::scatter_add_rows(expected, index, tensor::add(tensor::add(dw, b), c));
-    attention::scatter_landmarks({dw, b, c}, index, dq, dk);
-    CHECK(relative_error(dq, tensor::narrow(expected, 2, 0, 7)) == 0);
-    CHECK(relative_error(dk, tensor::narrow(expected, 2, 7, 14)) == 0);
+    attention::scatter_landmarks({dw, b, c}, index, mask, 0.5, dq, dk);
+    CHECK(relative_error(dq, tensor::mask_rows(tensor::narrow(expected, 2, 0, 7), mask, 0.5)) <=
+          1e-15);
+    CHECK(relative_error(dk, tensor::mask_rows(tensor::narrow(expected, 2, 7, 14), mask, 0.5)) <=
+          1e-15);
   }
 }
 
