@@ -254,7 +254,7 @@ __device__ void finish_landmarks(const Lane& at, const Shared<kD, kP>& shared, c
 }
 
 // Wide rows fill a multiprocessor's shared memory with one block: its registers need not do for two.
-template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads, kD > 32 ? 1 : 0)
+template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads, kD > 32 ? 1 : 2)
     form_kernel(Sizes s, Arrays in) {
   auto& shared = *reinterpret_cast<Shared<kD, kP>*>(cuda::dynamic_shared());
   const Lane at;

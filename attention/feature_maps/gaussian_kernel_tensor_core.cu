@@ -341,11 +341,13 @@ __device__ void stabilise(const Place& at, const Arrays& in, std::int64_t first,
 }
 
 /// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it spills
-/// registers of wide rows for a second one, and of tf32's narrow rows for a fourth.
+/// registers of wide rows' gradients for a second one, which the values of wide rows would just miss,
+/// and of tf32's narrow rows for a fourth.
 template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int kResident =
-    kD + kP > 64                                           ? 1
-    : kPrecision == Precision::tf32&& kForm == Form::times ? 3
-                                                           : 0;
+    kPrecision == Precision::bf16&& kD > 32 && !has_gradient(kForm) ? 2
+    : kD + kP > 64                                                  ? 1
+    : kPrecision == Precision::tf32&& kForm == Form::times          ? 3
+                                                                    : 0;
 
 /// Of random features dw is not wanted. Where C^T u is, E's part of the walk is done for nothing:
 /// without a walk of its own the kernel stays within its registers.
