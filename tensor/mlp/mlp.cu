@@ -157,19 +157,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     const Keep keep(plan.output, first, at);
     const Rows<float> to(y, plan.rows, plan.e, first, at);
-#pragma unroll
-    for (int c = 0; c < kE / 8; ++c) {
-      const int column = 8 * c + 2 * at.t;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        Pair pair = x.load(half, column);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          pair.x[e] += (out[c].x[half][e] + w.out_bias[column + e]) * keep.factor(half, c, e);
-        }
-        to.store(half, column, pair);
-      }
-    }
+    add_to_residual(at, out, w.out_bias, keep, x, to);
   }
 }
 

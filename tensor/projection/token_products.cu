@@ -112,19 +112,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Keep keep(plan.dropout, first, at);
     const Rows<const float> x(in.x, plan.heads.rows(), e_width, first, at);
     const Rows<float> y(in.y, plan.heads.rows(), e_width, first, at);
-#pragma unroll
-    for (int c = 0; c < kWidth / 8; ++c) {
-      const int column = 8 * c + 2 * at.t;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        Pair pair = x.load(half, column);
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          pair.x[e] += (out[c].x[half][e] + shared.bias[column + e]) * keep.factor(half, c, e);
-        }
-        y.store(half, column, pair);
-      }
-    }
+    add_to_residual(at, out, shared.bias, keep, x, y);
   }
 }
 

@@ -176,6 +176,25 @@ __device__ inline void add_channel_sums(const Place& at, const Sums (&x)[kWidth 
 }
 static_assert(kWidth == 64);
 
+/// y = x + drop(result + bias): a product's result leaves registers once.
+__device__ inline void add_to_residual(const Place& at, const Sums (&result)[kWidth / 8],
+                                       const float* bias, const Keep& keep,
+                                       const Rows<const float>& x, const Rows<float>& y) {
+#pragma unroll
+  for (int c = 0; c < kWidth / 8; ++c) {
+    const int column = 8 * c + 2 * at.t;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Pair pair = x.load(half, column);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        pair.x[e] += (result[c].x[half][e] + bias[column + e]) * keep.factor(half, c, e);
+      }
+      y.store(half, column, pair);
+    }
+  }
+}
+
 /// The lines of all warps, added in order.
 template <int kMost>
 __device__ void store_sums(const float (&lines)[kWarps][kMost], int width, float* to) {

@@ -1,20 +1,14 @@
 // Heads side by side, projected and added to the residual as one op, against the same composed of an
 // op for each step; and the kernels that both this and projections by head have on CUDA at bf16.
-#include <algorithm>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "autograd/ops.hpp"
 #include "autograd/ops_heads.hpp"
-#include "nn/model.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/projection/heads.hpp"
 #include "tensor/projection/merge_heads.hpp"
-#include "tests/support/close.hpp"
-#include "tests/support/devices.hpp"
-#include "tests/support/doctest.hpp"
+#include "tests/support/both_ways.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -32,27 +26,6 @@ const Sizes kSizes[] = {{1, 1, 64, 2, 32},  {3, 45, 64, 2, 32}, {2, 300, 64, 4, 
 
 Tensor entries(const Shape& shape, std::uint64_t seed, double most) {
   return random_tensor(shape, DType::f64, Device::cpu, seed, -most, most);
-}
-
-enum class Way { at_once, composed };
-
-Tensor ready(const Tensor& t, DType dtype, Device device) {
-  return t.to(DType::f32).to(dtype).to(device);
-}
-
-/// Value and gradients of `f` of the inputs, as f64 on the CPU.
-template <class F>
-std::vector<Tensor> run(const std::vector<Tensor>& inputs, DType dtype, Device device, const F& f) {
-  Tape tape;
-  tape.check_finite(true);
-  std::vector<Var> v;
-  for (const Tensor& t : inputs) v.push_back(tape.input(ready(t, dtype, device)));
-  const Var y = f(v);
-  tape.backward(y, ready(random_tensor(y.shape(), DType::f32, Device::cpu, 8), dtype, device));
-  std::vector<Tensor> results = {y.value()};
-  for (const Var input : v) results.push_back(tape.grad(input));
-  for (Tensor& t : results) t = t.to(Device::cpu).to(DType::f64);
-  return results;
 }
 
 std::vector<Tensor> merge_inputs(const Sizes& s) {
@@ -91,45 +64,6 @@ Var projected(const Sizes& s, const std::vector<Var>& v, Way way) {
   return concat(heads, -1);
 }
 
-/// `f`(inputs on the tape, way) is, at once, what it is composed: exactly in f64, and at each precision
-/// with at most three times the composed one's error. Twice it gives the same bits.
-template <class F> void check_both_ways(const std::vector<Tensor>& inputs, const F& f) {
-  const auto of = [&](Way way, DType dtype, Device device) {
-    return run(inputs, dtype, device, [&](const std::vector<Var>& v) { return f(v, way); });
-  };
-  const std::vector<Tensor> exact = of(Way::composed, DType::f64, Device::cpu);
-  for_each_device([&](Device device) {
-    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
-      if (device == Device::cpu && precision != Precision::fp32) continue;
-      const PrecisionScope scope(device, precision);
-      const auto plain = of(Way::composed, DType::f32, device);
-      const auto found = of(Way::at_once, DType::f32, device);
-      const auto again = of(Way::at_once, DType::f32, device);
-      for (std::size_t i = 0; i < exact.size(); ++i) {
-        CAPTURE(i);
-        CHECK(relative_error(found[i], exact[i]) <=
-              3 * relative_error(plain[i], exact[i]) + 4 * rounding(DType::f32));
-        CHECK(found[i].to_vector() == again[i].to_vector());
-      }
-    }
-    const auto f64 = of(Way::at_once, DType::f64, device);
-    for (std::size_t i = 0; i < exact.size(); ++i) {
-      CHECK(relative_error(f64[i], exact[i]) <= 50 * rounding(DType::f64));
-    }
-  });
-}
-
-bool records_merge(Device device, const nn::ModelConfig& config) {
-  nn::Model model(config, DType::f32, device, 1);
-  Tape tape;
-  nn::ModelInput input;
-  input.ids[0] = Tensor::zeros({2, 8}, DType::i32, device);
-  input.mask[0] = Tensor::full({2, 8}, 1, DType::f32, device);
-  (void)model.logits(tape, input, {});
-  const std::vector<std::string> names = tape.names();
-  return std::find(names.begin(), names.end(), "merge_heads") != names.end();
-}
-
 }  // namespace
 
 TEST_CASE("heads merged at once are those merged by an op for each step, at every precision") {
@@ -139,7 +73,7 @@ TEST_CASE("heads merged at once are those merged by an op for each step, at ever
       CAPTURE(s.E);
       CAPTURE(s.D);
       CAPTURE(rate);
-      check_both_ways(merge_inputs(s),
+      check_both_ways(merge_inputs(s), 50,
                       [&](const std::vector<Var>& v, Way way) { return merged(s, v, way, rate); });
     }
   }
@@ -153,7 +87,7 @@ TEST_CASE(
       CAPTURE(s.E);
       CAPTURE(s.D);
       CAPTURE(parts);
-      check_both_ways(projection_inputs(s, parts),
+      check_both_ways(projection_inputs(s, parts), 50,
                       [&](const std::vector<Var>& v, Way way) { return projected(s, v, way); });
     }
   }
@@ -166,16 +100,16 @@ TEST_CASE(
   config.classes = 3;
   config.nominal_length = 8;
   for_each_device([&](Device device) {
-    CHECK_FALSE(records_merge(device, config));
+    CHECK_FALSE(records("merge_heads", device, config));
     if (device == Device::cpu) return;
     const PrecisionScope scope(device, Precision::bf16);
-    CHECK(records_merge(device, config));
+    CHECK(records("merge_heads", device, config));
     nn::ModelConfig other = config;
     other.head_width = 64;
-    CHECK_FALSE(records_merge(device, other));
+    CHECK_FALSE(records("merge_heads", device, other));
     other = config;
     other.conv_width = 3;  // what is added to the residual is a sum of two
-    CHECK_FALSE(records_merge(device, other));
+    CHECK_FALSE(records("merge_heads", device, other));
   });
 }
 

@@ -6,10 +6,7 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
-#include "tensor/gemm/precision.hpp"
-#include "tests/support/close.hpp"
-#include "tests/support/devices.hpp"
-#include "tests/support/doctest.hpp"
+#include "tests/support/both_ways.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -42,8 +39,6 @@ std::vector<Projection> projections(std::span<const Var> v) {
   return found;
 }
 
-enum class Way { at_once, composed };
-
 /// All projections side by side, [B, H, N, P D], of the real tokens.
 Var all_heads(std::span<const Var> v, Way way) {
   const Tensor real = mask(v[0].size(1), v[0].value());
@@ -59,20 +54,6 @@ Var all_heads(std::span<const Var> v, Way way) {
   return mask_rows(concat(heads, -1), real);
 }
 
-/// Result and gradients, as f64 on the CPU.
-std::vector<Tensor> run(const std::vector<Tensor>& all, Way way, DType dtype, Device device) {
-  Tape tape;
-  tape.check_finite(true);
-  std::vector<Var> v;
-  for (const Tensor& t : all) v.push_back(tape.input(t.to(DType::f32).to(dtype).to(device)));
-  const Var y = all_heads(v, way);
-  tape.backward(y, random_tensor(y.shape(), DType::f32, Device::cpu, 3).to(dtype).to(device));
-  std::vector<Tensor> results = {y.value()};
-  for (const Var input : v) results.push_back(tape.grad(input));
-  for (Tensor& t : results) t = t.to(Device::cpu).to(DType::f64);
-  return results;
-}
-
 }  // namespace
 
 TEST_CASE("gradients of projections by head equal central differences, all of them read") {
@@ -83,28 +64,7 @@ TEST_CASE("gradients of projections by head equal central differences, all of th
 
 TEST_CASE("projections by head at once are those composed of linear, at every precision") {
   for (const std::int64_t n : {std::int64_t{15}, N}) {
-    const std::vector<Tensor> all = inputs(n);
-    const std::vector<Tensor> exact = run(all, Way::composed, DType::f64, Device::cpu);
-    for_each_device([&](Device device) {
-      for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
-        if (device == Device::cpu && precision != Precision::fp32) continue;
-        const PrecisionScope scope(device, precision);
-        const auto plain = run(all, Way::composed, DType::f32, device);
-        const auto found = run(all, Way::at_once, DType::f32, device);
-        const auto again = run(all, Way::at_once, DType::f32, device);
-        REQUIRE(found.size() == exact.size());
-        for (std::size_t i = 0; i < exact.size(); ++i) {
-          CAPTURE(i);
-          CHECK(relative_error(found[i], exact[i]) <=
-                3 * relative_error(plain[i], exact[i]) + 4 * rounding(DType::f32));
-          CHECK(found[i].to_vector() == again[i].to_vector());
-        }
-      }
-      const auto f64 = run(all, Way::at_once, DType::f64, device);
-      for (std::size_t i = 0; i < exact.size(); ++i) {
-        CHECK(relative_error(f64[i], exact[i]) <= 20 * rounding(DType::f64));
-      }
-    });
+    check_both_ways(inputs(n), 20, all_heads);
   }
 }
 

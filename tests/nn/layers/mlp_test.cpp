@@ -1,18 +1,13 @@
 // The MLP of a layer as one op, against the same composed of an op for each step.
 #include "nn/layers/mlp.hpp"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "autograd/ops.hpp"
-#include "nn/model.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
-#include "tests/support/close.hpp"
-#include "tests/support/devices.hpp"
-#include "tests/support/doctest.hpp"
+#include "tests/support/both_ways.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -46,8 +41,6 @@ std::vector<Tensor> inputs(const Sizes& s) {
           entries({s.E}, 7, -1, 1)};
 }
 
-enum class Way { at_once, composed };
-
 Var block(std::span<const Var> v, Way way, double factor, const Dropout& hidden,
           const Dropout& output) {
   if (way == Way::at_once) {
@@ -56,32 +49,6 @@ Var block(std::span<const Var> v, Way way, double factor, const Dropout& hidden,
   const Var h = layer_norm(affine(v[0], factor), v[1], v[2]);
   const Var u = bias_gelu_dropout(linear(h, v[3], Var()), v[4], hidden);
   return add_dropout(v[0], linear(u, v[5], v[6]), output);
-}
-
-/// y and the gradients of all inputs, as f64 on the CPU.
-std::vector<Tensor> run(const Sizes& s, Way way, double rate, double factor, DType dtype,
-                        Device device) {
-  Tape tape;
-  tape.check_finite(true);
-  std::vector<Var> v;
-  for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(dtype).to(device)));
-  const Var y = block(v, way, factor, dropping(s, rate, 11), dropping(s, rate, 12));
-  tape.backward(y, random_tensor(y.shape(), DType::f32, Device::cpu, 8).to(dtype).to(device));
-  std::vector<Tensor> results = {y.value()};
-  for (const Var input : v) results.push_back(tape.grad(input));
-  for (Tensor& t : results) t = t.to(Device::cpu).to(DType::f64);
-  return results;
-}
-
-bool records_mlp(Device device, const nn::ModelConfig& config) {
-  nn::Model model(config, DType::f32, device, 1);
-  Tape tape;
-  nn::ModelInput input;
-  input.ids[0] = Tensor::zeros({2, 8}, DType::i32, device);
-  input.mask[0] = Tensor::full({2, 8}, 1, DType::f32, device);
-  (void)model.logits(tape, input, {});
-  const std::vector<std::string> names = tape.names();
-  return std::find(names.begin(), names.end(), "mlp") != names.end();
 }
 
 }  // namespace
@@ -93,27 +60,8 @@ TEST_CASE("an MLP at once is the one composed of an op for each step, at every p
       CAPTURE(s.E);
       CAPTURE(s.F);
       CAPTURE(rate);
-      const std::vector<Tensor> exact =
-          run(s, Way::composed, rate, factor, DType::f64, Device::cpu);
-      for_each_device([&, rate = rate, factor = factor](Device device) {
-        for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
-          if (device == Device::cpu && precision != Precision::fp32) continue;
-          const PrecisionScope scope(device, precision);
-          const auto plain = run(s, Way::composed, rate, factor, DType::f32, device);
-          const auto found = run(s, Way::at_once, rate, factor, DType::f32, device);
-          const auto again = run(s, Way::at_once, rate, factor, DType::f32, device);
-          REQUIRE(found.size() == exact.size());
-          for (std::size_t i = 0; i < exact.size(); ++i) {
-            CAPTURE(i);
-            CHECK(relative_error(found[i], exact[i]) <=
-                  3 * relative_error(plain[i], exact[i]) + 4 * rounding(DType::f32));
-            CHECK(found[i].to_vector() == again[i].to_vector());
-          }
-        }
-        const auto f64 = run(s, Way::at_once, rate, factor, DType::f64, device);
-        for (std::size_t i = 0; i < exact.size(); ++i) {
-          CHECK(relative_error(f64[i], exact[i]) <= 50 * rounding(DType::f64));
-        }
+      check_both_ways(inputs(s), 50, [&, rate = rate, factor = factor](const auto& v, Way way) {
+        return block(v, way, factor, dropping(s, rate, 11), dropping(s, rate, 12));
       });
     }
   }
@@ -125,16 +73,16 @@ TEST_CASE("a model's MLP is one op on CUDA at bf16 where its sizes allow, and no
   config.classes = 3;
   config.nominal_length = 8;
   for_each_device([&](Device device) {
-    CHECK_FALSE(records_mlp(device, config));
+    CHECK_FALSE(records("mlp", device, config));
     if (device == Device::cpu) return;
     const PrecisionScope scope(device, Precision::bf16);
-    CHECK(records_mlp(device, config));
+    CHECK(records("mlp", device, config));
     nn::ModelConfig wide = config;
     wide.ff_width = 256;
-    CHECK_FALSE(records_mlp(device, wide));
+    CHECK_FALSE(records("mlp", device, wide));
     wide = config;
     wide.norm = nn::Norm::post;
-    CHECK_FALSE(records_mlp(device, wide));
+    CHECK_FALSE(records("mlp", device, wide));
   });
 }
 

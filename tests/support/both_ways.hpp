@@ -1,0 +1,76 @@
+// An op that is one kernel somewhere, against the same composed of an op for each step.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "autograd/tape.hpp"
+#include "nn/model.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+
+enum class Way { at_once, composed };
+
+/// Value and gradients of f(inputs on a tape, way), as f64 on the CPU. Inputs pass through f32, so that
+/// all kinds see the same numbers.
+template <class F> std::vector<Tensor> value_and_gradients(const std::vector<Tensor>& inputs,
+                                                           Way way, DType dtype, Device device,
+                                                           const F& f) {
+  const auto ready = [&](const Tensor& t) { return t.to(DType::f32).to(dtype).to(device); };
+  Tape tape;
+  tape.check_finite(true);
+  std::vector<Var> v;
+  for (const Tensor& t : inputs) v.push_back(tape.input(ready(t)));
+  const Var y = f(v, way);
+  tape.backward(y, ready(random_tensor(y.shape(), DType::f32, Device::cpu, 8)));
+  std::vector<Tensor> results = {y.value()};
+  for (const Var input : v) results.push_back(tape.grad(input));
+  for (Tensor& t : results) t = t.to(Device::cpu).to(DType::f64);
+  return results;
+}
+
+/// f(inputs on a tape, way) is, at once, what it is composed: in f64 to a few roundings, and at each
+/// precision with at most three times the composed one's error. Twice it gives the same bits.
+template <class F>
+void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, const F& f) {
+  const auto exact = value_and_gradients(inputs, Way::composed, DType::f64, Device::cpu, f);
+  for_each_device([&](Device device) {
+    for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+      if (device == Device::cpu && precision != Precision::fp32) continue;
+      const PrecisionScope scope(device, precision);
+      const auto plain = value_and_gradients(inputs, Way::composed, DType::f32, device, f);
+      const auto found = value_and_gradients(inputs, Way::at_once, DType::f32, device, f);
+      const auto again = value_and_gradients(inputs, Way::at_once, DType::f32, device, f);
+      REQUIRE(found.size() == exact.size());
+      for (std::size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        CHECK(relative_error(found[i], exact[i]) <=
+              3 * relative_error(plain[i], exact[i]) + 4 * rounding(DType::f32));
+        CHECK(found[i].to_vector() == again[i].to_vector());
+      }
+    }
+    const auto f64 = value_and_gradients(inputs, Way::at_once, DType::f64, device, f);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      CHECK(relative_error(f64[i], exact[i]) <= f64_roundings * rounding(DType::f64));
+    }
+  });
+}
+
+/// Whether a model of that configuration records an op of that name.
+inline bool records(const std::string& op, Device device, const nn::ModelConfig& config) {
+  nn::Model model(config, DType::f32, device, 1);
+  Tape tape;
+  nn::ModelInput input;
+  input.ids[0] = Tensor::zeros({2, 8}, DType::i32, device);
+  input.mask[0] = Tensor::full({2, 8}, 1, DType::f32, device);
+  (void)model.logits(tape, input, {});
+  const std::vector<std::string> names = tape.names();
+  return std::find(names.begin(), names.end(), op) != names.end();
+}
+
+}  // namespace skytape::test
