@@ -83,7 +83,9 @@ bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d) {
   constexpr std::int64_t kMost = 64;
   const bool even = x.cols() % 2 == 0 && d % 2 == 0;
   const bool narrow = x.cols() <= kMost && 0 < heads * d && heads * d <= kMost;
-  return even && narrow && 0 < x.numel() && x.rows() <= std::numeric_limits<std::int32_t>::max();
+  // Entries of an example by head are numbered in 32 bits.
+  const std::int64_t rows = std::numeric_limits<std::int32_t>::max() / kMost;
+  return even && narrow && 0 < x.numel() && x.rows() <= rows;
 }
 
 namespace {

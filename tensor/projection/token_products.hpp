@@ -28,8 +28,8 @@ struct TokenPlan {
   }
 };
 
-/// Whether x [B, N, E], and H heads of width D, fit: f32 on CUDA, products at bf16, at least one token,
-/// E and D even, E and H D at most 64.
+/// Whether x [B, N, E], and H heads of width D, fit: f32 on CUDA, products at bf16, 1 to 2^25 - 1
+/// tokens, E and D even, E and H D at most 64.
 [[nodiscard]] bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d);
 
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
