@@ -4,9 +4,24 @@
 #include <cmath>
 
 #include "data/random.hpp"
+#include "data/variations.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
+
+int32_t fill_mask(MaskRule rule, int64_t length, const int32_t* ids, float* mask) {
+  if (rule == MaskRule::length) {
+    std::fill(mask, mask + length, 1.0f);
+    return static_cast<int32_t>(length);
+  }
+  int32_t ones = 0;
+  for (int64_t j = 0; j < length; ++j) {
+    mask[j] = ids[j] != 0 ? 1.0f : 0.0f;
+    ones += ids[j] != 0;
+  }
+  return ones;
+}
+
 namespace {
 
 /// Places that a batch keeps free in front of a sequence.
@@ -53,16 +68,7 @@ template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t l
   }
   std::fill(ids + length, ids + width, 0);
   std::fill(mask + length, mask + width, 0.0f);
-  if (options.mask == MaskRule::length) {
-    std::fill(mask, mask + length, 1.0f);
-    return static_cast<int32_t>(length);
-  }
-  int32_t ones = 0;
-  for (int64_t j = 0; j < length; ++j) {
-    mask[j] = ids[j] != 0 ? 1.0f : 0.0f;
-    ones += ids[j] != 0;
-  }
-  return ones;
+  return fill_mask(options.mask, length, ids, mask);
 }
 
 void validate(const Dataset& data, const BatchOptions& options) {
@@ -82,6 +88,10 @@ void validate(const Dataset& data, const BatchOptions& options) {
          " steps: expected a part of them");
   ENSURE(options.grow_whole >= 0, "batches: each ", options.grow_whole,
          "th step is whole: expected no negative number");
+  const Variations& v = options.variations;
+  ENSURE(v.shift >= 0 && (v.columns > 0 || (!v.mirror && v.shift == 0)), "batches: pictures of ",
+         v.columns, " columns are to be moved by ", v.shift,
+         ": expected columns, and no negative number of pixels");
 }
 
 }  // namespace
@@ -188,6 +198,7 @@ void BatchStream::next(Batch& batch) {
   }
   collate(data_, rows_, options, batch);
   batch.visits = visits_;
+  vary_pictures(options, batch);
   batch.after = cursor_;
 }
 

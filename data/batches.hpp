@@ -56,6 +56,15 @@ enum class Keep { front, ends };
 /// How the length that training cuts to grows: by as much, or by as large a factor, in each step.
 enum class Growth { linear, geometric };
 
+/// Other views of a picture with the same label, drawn for each visit anew; rows of the picture are
+/// `columns` tokens of a sequence.
+struct Variations {
+  int64_t columns = 0;
+  bool mirror = false;  // left and right are exchanged in half of the visits
+  int64_t shift = 0;    // most pixels that it is moved by, either way; black follows
+  int64_t black = 0;    // id of a black pixel
+};
+
 struct BatchOptions {
   int64_t batch = 32;
   int64_t max_length = 0;      // tokens kept from the front; 0: nominal_length
@@ -77,12 +86,16 @@ struct BatchOptions {
   int64_t grow_start = 64;
   Growth growth = Growth::linear;
   Keep keep = Keep::front;
+  Variations variations = {};  // in which a training stream shows pictures
   int64_t cut_to = 0;  // places of a sequence in this batch, the training stream's; 0: max_length
 };
 
 /// What the training stream cuts sequences to in a step: grow_start for grow_hold steps, then
 /// multiples of round_to, so that there are few widths; nominal_length from step grow_steps on.
 [[nodiscard]] int64_t grown_length(const BatchOptions& options, int64_t step);
+
+/// Marks by `rule` which of `length` ids attention may read. Returns how many.
+int32_t fill_mask(MaskRule rule, int64_t length, const int32_t* ids, float* mask);
 
 /// Fills `batch` with the examples `rows` of `data`; its vectors are reused.
 void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchOptions& options,

@@ -35,6 +35,15 @@ void check_together(const RunConfig& c) {
         "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
         c.task->name));
   }
+  const bool varied = b.variations.mirror || b.variations.shift > 0;
+  if (varied && m.columns == 0) {
+    throw UsageError(fmt::format("{}: the tokens of {} are no pixels; expected 0",
+                                 b.variations.mirror ? "mirror" : "shift", c.task->name));
+  }
+  if (b.variations.shift >= m.columns && m.columns > 0) {
+    throw UsageError(fmt::format("shift: expected less than the {} pixels of a line of {}, got {}",
+                                 m.columns, c.task->name, b.variations.shift));
+  }
   if (m.pooling == nn::Pooling::pyramid && m.columns == 0) {
     throw UsageError(fmt::format(
         "pooling: pyramid halves pictures, but the tokens of {} are no pixels; expected another",
@@ -55,8 +64,12 @@ void check_together(const RunConfig& c) {
     throw UsageError(fmt::format(
         "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
   }
-  if ((m.conv_width > 0 || m.patch > 0) && m.columns > 0 && m.pooling == nn::Pooling::cls) {
-    const std::string_view key = m.conv_width > 0 ? "conv_width" : "patch";
+  const bool sees_lines = m.conv_width > 0 || m.patch > 0 || varied;
+  if (sees_lines && m.columns > 0 && m.pooling == nn::Pooling::cls) {
+    const std::string_view key = m.conv_width > 0      ? "conv_width"
+                                 : m.patch > 0         ? "patch"
+                                 : b.variations.mirror ? "mirror"
+                                                       : "shift";
     throw UsageError(
         fmt::format("{}: pooling=cls moves every pixel of {} by one place, so that it would see "
                     "other lines; expected another pooling or {}=0",
