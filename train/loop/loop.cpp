@@ -17,12 +17,15 @@
 #include "train/config/memory_estimate.hpp"
 #include "train/config/rank_share.hpp"
 #include "train/config/splits.hpp"
+#include "train/loop/announcement.hpp"
 #include "train/loop/objective.hpp"
+#include "train/loop/selection.hpp"
 #include "train/loop/time_left.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/checkpoint.hpp"
+#include "train/runs/earlier.hpp"
 #include "train/runs/init.hpp"
 #include "train/runs/result.hpp"
 #include "train/step/evaluate.hpp"
@@ -87,7 +90,10 @@ class Run {
 
   int go() {
     if (finished_) return ranks_.first() ? say_finished() : 0;
-    announce();
+    for (const std::string& line : announcement(
+             config_, splits_.train, model_.parameters().parameter_count(), options_.out, ranks_)) {
+      say(line);
+    }
     reset_peak_bytes(config_.device);
     data::Loader loader(training_batches(config_, splits_.train, state_.cursor));
     const double waited_before = state_.waited_seconds;
@@ -123,18 +129,13 @@ class Run {
     return finished;
   }
 
-  /// How the ranks add up gradients.
-  [[nodiscard]] const char* adds_up() const {
-    return ranks_.reduce_on(config_.device) == Reduce::ordered ? "ordered" : "fast";
-  }
-
   /// Makes sure that all ranks mean the same run, and that there is work for each.
   void check_ranks() const {
     agree(config_, splits_,
           {{"--stop-after", options_.stop_after},
            {"--log-every", options_.log_every},
            {"--check-finite", options_.check_finite},
-           {"--reduce", adds_up()}},
+           {"--reduce", adds_up(config_, ranks_)}},
           ranks_);
     ranks_.together([&] { refuse_idle_ranks(config_, longest_sequence(splits_.train), ranks_); });
   }
@@ -142,8 +143,8 @@ class Run {
   /// What the folder holds; rank 0 looks.
   void check_folder() {
     json_ = full_config(config_, splits_, options_);
-    check_saved_configuration();
     if (options_.existing != RunFolder::Existing::resume) return;
+    refuse_other_run(options_.out, json_);
     finished_before_ = finished_result(options_.out, json_);
     if (!finished_before_ && !resumes()) start_anew();
   }
@@ -173,70 +174,23 @@ class Run {
     return folder;
   }
 
-  /// Refuses to go on with another run's folder before anything there is touched.
-  void check_saved_configuration() const {
-    if (options_.existing != RunFolder::Existing::resume) return;
-    const fs::path path = options_.out / "config.json";
-    if (!fs::exists(path)) return;
-    const std::string difference = first_difference(read_json(path), json_);
-    if (difference.empty()) return;
-    throw UsageError(fmt::format("{}: --resume refuses another configuration: {}",
-                                 options_.out.string(), difference));
-  }
-
   /// Says that --resume begins at the beginning, and refuses to where steps have been lost.
   void start_anew() {
-    const std::vector<Json> metrics = read_metrics(options_.out / "metrics.jsonl");
-    if (!metrics.empty()) {
-      throw DataError(fmt::format(
-          "{}: metrics up to step {}, but last.safetensors is missing: nothing to go on from; "
-          "--force starts anew",
-          options_.out.string(), metrics.back().value("step", std::int64_t{0})));
-    }
-    if (json_.contains("init") && options_.init.empty()) {
-      throw UsageError(fmt::format("{}: it starts from weights that --init must name again",
-                                   options_.out.string()));
-    }
+    refuse_lost_run(options_.out, json_, !options_.init.empty());
     say(fmt::format("{}: nothing to resume, starting at step 1", options_.out.string()));
-  }
-
-  /// The weights that would be tested at the end. Checked now: without them the steps to come would
-  /// be in vain.
-  void check_best(const RunState& state) {
-    if (config_.select == Select::last || state.best_step < 0) return;
-    if (!fs::exists(best_file())) {
-      throw DataError(fmt::format(
-          "{}: missing, but step {} was the best so far and would be tested; --force starts anew",
-          best_file().string(), state.best_step));
-    }
-    const SafetensorsFile best = read_safetensors(best_file());
-    const CheckpointFacts facts = read_facts(best, best_file());
-    std::string problem = first_difference(facts.config, json_);
-    // A kill between the two checkpoints of an evaluation leaves a best one of later steps.
-    if (problem.empty() && facts.state.step < state.best_step) {
-      problem = fmt::format("of step {}, expected {}", facts.state.step, state.best_step);
-    }
-    if (!problem.empty()) {
-      throw DataError(
-          fmt::format("{}: not the best of this run: {}", best_file().string(), problem));
-    }
-    load_weights(best, best_file(), model_);
   }
 
   void restore() {
     const bool going_on = resumes();
     if (going_on) {
       const SafetensorsFile file = read_safetensors(last_file());
-      const CheckpointFacts saved = read_facts(file, last_file());
-      const std::string difference = first_difference(saved.config, json_);
-      if (!difference.empty()) {
-        throw DataError(
-            fmt::format("{}: a checkpoint of another run: {}", last_file().string(), difference));
+      const CheckpointFacts saved = facts_of_this_run(file, last_file(), json_);
+      if (config_.select != Select::last && saved.state.best_step >= 0) {
+        load_best(best_file(), json_, saved.state, model_);  // now: its absence would cost hours
       }
-      check_best(saved.state);
       state_ = saved.state;
       load_training(file, last_file(), state_, model_, trainer_);
-      warn_if_elsewhere(saved.config);
+      for (const std::string& warning : warnings_elsewhere(saved.config, json_)) say(warning);
       say(fmt::format("resuming {} at step {}", options_.out.string(), state_.step));
     }
     if (!started_from_.empty()) say(started_from_);
@@ -252,86 +206,14 @@ class Run {
     folder_->write_json(folder_->config(), own);
   }
 
-  /// Bits are promised for the same device, threads and program only.
-  void warn_if_elsewhere(const Json& saved) {
-    const auto differs = [&](const char* what, const Json& there, const Json& here) {
-      if (there == here) return;
-      say(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
-                      data::json_text(there), data::json_text(here)));
-    };
-    const Json& machine = saved["machine"];
-    differs("device", saved["device"], json_["device"]);
-    differs("number of threads", machine["threads"], json_["machine"]["threads"]);
-    differs("revision", saved["revision"], json_["revision"]);
-  }
-
-  void announce() {
-    const std::int64_t most = config_.batches.batch * config_.batches.nominal_length *
-                              static_cast<std::int64_t>(config_.model.towers);
-    say(fmt::format("{} with {}, recipe {}, seed {}, on {}{}: {} parameters", splits_.train.name(),
-                    config_.method->name, config_.recipe, config_.seed, name(config_.device),
-                    config_.device == Device::cpu
-                        ? fmt::format(" ({})", counted(thread_count(), "thread"))
-                        : "",
-                    grouped(model_.parameters().parameter_count())));
-    if (predicts_masked(config_)) say(objective_text(config_));
-    say(
-        fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
-                    "steps; {}",
-                    grouped(config_.steps()), config_.batches.batch, grouped(most), how_computed(),
-                    config_.schedule.warmup, config_.eval_every, options_.out.string()));
-    if (!ranks_.alone()) {
-      say(fmt::format("{}, gradients added up {} (--reduce); a batch has up to {} microbatches",
-                      ranks_.text(), adds_up(),
-                      most_microbatches(config_, longest_sequence(splits_.train), ranks_)));
-    }
-    // Where tokens are left out on reading, a stored length says nothing.
-    const std::int64_t read = config_.batches.max_length;
-    const std::int64_t cut =
-        config_.batches.drop_token < 0 ? splits_.train.longer_than(read) : std::int64_t{0};
-    if (cut > 0) {
-      say(
-          fmt::format("{} of {} training {} are longer than max_length = {}: their ends "
-                      "are not read",
-                      grouped(cut), grouped(splits_.train.size() * config_.model.towers),
-                      config_.model.towers == 1 ? "examples" : "texts", read));
-    }
-    if (config_.batches.grow_steps > 0) {
-      say(fmt::format(
-          "training sequences are cut to a length that grows from {} to {} in steps {} to {}{}; "
-          "dev is never cut",
-          config_.batches.grow_start, grouped(config_.batches.nominal_length),
-          grouped(config_.batches.grow_hold), grouped(config_.batches.grow_steps),
-          config_.batches.grow_whole > 0
-              ? fmt::format(", one in {} is whole", config_.batches.grow_whole)
-              : ""));
-    }
-    const char* const warmup = predicts_masked(config_) ? "pretrain_warmup" : "warmup";
-    for (const Setting& s : config_.settings) {
-      if (s.key == warmup && s.origin.find("scaled") != s.origin.npos) {
-        say(fmt::format("warm-up {} steps ({})", s.value, s.origin));
-      }
-    }
-  }
-
-  [[nodiscard]] std::string how_computed() const {
-    const MicrobatchLimits limits = microbatch_limits(config_, ranks_);
-    if (limits.positions > 0) {
-      return fmt::format("computed {} positions at a time", grouped(limits.positions));
-    }
-    return limits.accumulate == 1 ? "computed at once"
-                                  : fmt::format("computed in {} microbatches", limits.accumulate);
-  }
-
   [[nodiscard]] bool evaluation_due() const {
     const bool point = state_.step % config_.eval_every == 0 || state_.step == config_.steps();
     return state_.step > 0 && point && state_.evaluated < state_.step;
   }
 
   [[nodiscard]] bool finished() const {
-    const bool stale = config_.patience > 0 && state_.stale >= config_.patience;
     // An evaluation that a signal cut short is made up for first.
-    return !evaluation_due() && (state_.step >= config_.steps() || stale);
+    return !evaluation_due() && (state_.step >= config_.steps() || is_stale(config_, state_));
   }
 
   [[nodiscard]] bool must_stop() {
@@ -444,29 +326,7 @@ class Run {
           splits_.dev.name(), {state_.step, state_.train_seconds, state_.tokens, e.accuracy});
       if (!passed.empty()) say(passed);
     }
-    select(e);
-  }
-
-  /// Keeps the weights if they are the best so far. Evaluations before `select_after` count only
-  /// while there is no later one.
-  void select(const Evaluation& e) {
-    const bool counts = static_cast<double>(state_.step) >=
-                        config_.select_after * static_cast<double>(config_.steps());
-    if (counts && !state_.selecting) {
-      state_.selecting = true;
-      state_.best_step = -1;
-    }
-    const bool by_accuracy = config_.select == Select::best_accuracy;
-    const double metric = by_accuracy ? e.accuracy : e.loss;
-    const bool better = by_accuracy ? metric > state_.best_metric : metric < state_.best_metric;
-    if (state_.best_step >= 0 && !better) {
-      ++state_.stale;
-      return;
-    }
-    state_.best_metric = metric;
-    state_.best_step = state_.step;
-    state_.stale = 0;
-    if (config_.select != Select::last) save(best_file());
+    if (select(config_, e, state_) && config_.select != Select::last) save(best_file());
   }
 
   /// A line of progress, by rank 0.

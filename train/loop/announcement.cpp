@@ -1,0 +1,100 @@
+#include "train/loop/announcement.hpp"
+
+#include <fmt/format.h>
+
+#include "attention/registry.hpp"
+#include "train/config/rank_share.hpp"
+#include "train/config/splits.hpp"
+#include "train/loop/objective.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+std::string who(const RunConfig& config, const data::Dataset& train, std::int64_t parameters) {
+  return fmt::format(
+      "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", train.name(), config.method->name,
+      config.recipe, config.seed, name(config.device),
+      config.device == Device::cpu ? fmt::format(" ({})", counted(thread_count(), "thread")) : "",
+      grouped(parameters));
+}
+
+std::string how_computed(const RunConfig& config, const Ranks& ranks) {
+  const MicrobatchLimits limits = microbatch_limits(config, ranks);
+  if (limits.positions > 0) {
+    return fmt::format("computed {} positions at a time", grouped(limits.positions));
+  }
+  return limits.accumulate == 1 ? "computed at once"
+                                : fmt::format("computed in {} microbatches", limits.accumulate);
+}
+
+std::string how_long(const RunConfig& config, const std::filesystem::path& folder,
+                     const Ranks& ranks) {
+  const std::int64_t most = config.batches.batch * config.batches.nominal_length *
+                            static_cast<std::int64_t>(config.model.towers);
+  return fmt::format(
+      "{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
+      "steps; {}",
+      grouped(config.steps()), config.batches.batch, grouped(most), how_computed(config, ranks),
+      config.schedule.warmup, config.eval_every, folder.string());
+}
+
+/// What max_length leaves out; empty if nothing.
+std::string what_is_cut(const RunConfig& config, const data::Dataset& train) {
+  // Where tokens are left out on reading, a stored length says nothing.
+  if (config.batches.drop_token >= 0) return {};
+  const std::int64_t read = config.batches.max_length, cut = train.longer_than(read);
+  if (cut == 0) return {};
+  return fmt::format(
+      "{} of {} training {} are longer than max_length = {}: their ends are not read", grouped(cut),
+      grouped(train.size() * config.model.towers), config.model.towers == 1 ? "examples" : "texts",
+      read);
+}
+
+std::string how_lengths_grow(const data::BatchOptions& batches) {
+  if (batches.grow_steps == 0) return {};
+  return fmt::format(
+      "training sequences are cut to a length that grows from {} to {} in steps {} to {}{}; dev is "
+      "never cut",
+      batches.grow_start, grouped(batches.nominal_length), grouped(batches.grow_hold),
+      grouped(batches.grow_steps),
+      batches.grow_whole > 0 ? fmt::format(", one in {} is whole", batches.grow_whole) : "");
+}
+
+/// The warm-up, where it is another than the recipe's because the steps are.
+std::string scaled_warmup(const RunConfig& config) {
+  const char* const key = predicts_masked(config) ? "pretrain_warmup" : "warmup";
+  for (const Setting& s : config.settings) {
+    if (s.key == key && s.origin.find("scaled") != s.origin.npos) {
+      return fmt::format("warm-up {} steps ({})", s.value, s.origin);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const char* adds_up(const RunConfig& config, const Ranks& ranks) {
+  return ranks.reduce_on(config.device) == Reduce::ordered ? "ordered" : "fast";
+}
+
+std::vector<std::string> announcement(const RunConfig& config, const data::Dataset& train,
+                                      std::int64_t parameters, const std::filesystem::path& folder,
+                                      const Ranks& ranks) {
+  std::vector<std::string> lines = {who(config, train, parameters)};
+  if (predicts_masked(config)) lines.push_back(objective_text(config));
+  lines.push_back(how_long(config, folder, ranks));
+  if (!ranks.alone()) {
+    lines.push_back(fmt::format(
+        "{}, gradients added up {} (--reduce); a batch has up to {} microbatches", ranks.text(),
+        adds_up(config, ranks), most_microbatches(config, longest_sequence(train), ranks)));
+  }
+  for (std::string line :
+       {what_is_cut(config, train), how_lengths_grow(config.batches), scaled_warmup(config)}) {
+    if (!line.empty()) lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+}  // namespace skytape::train
