@@ -1,6 +1,7 @@
 #include "data/variations.hpp"
 
-#include <algorithm>
+#include <cstdint>
+#include <vector>
 
 #include "data/random.hpp"
 

@@ -195,8 +195,12 @@ inline constexpr std::int64_t kMaxGrid = 1 << 20;    // blocks; kernels loop bey
 inline constexpr std::int64_t kWarpRowWidth = 1024;  // wider rows get a whole block
 
 inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
-  return static_cast<unsigned>(
-      std::min<std::int64_t>((work + per_block - 1) / per_block, kMaxGrid));
+#ifdef SKYTAPE_CUDA_SIMULATED
+  const std::int64_t most = cuda_simulator::max_looping_grid(kMaxGrid);
+#else
+  const std::int64_t most = kMaxGrid;
+#endif
+  return static_cast<unsigned>(std::min<std::int64_t>((work + per_block - 1) / per_block, most));
 }
 
 /// f(i) for i in [0, n).

@@ -295,6 +295,11 @@ std::int64_t LaunchesOnly::kernels() { return launches.kernels; }
 std::int64_t LaunchesOnly::products() { return launches.products; }
 std::uint64_t LaunchesOnly::largest_grid() { return launches.largest_grid; }
 
+std::int64_t max_looping_grid(std::int64_t most) {
+  constexpr std::int64_t kFew = 2;
+  return launches.only_counted ? most : kFew;
+}
+
 bool only_counts_product() {
   if (launches.only_counted) ++launches.products;
   return launches.only_counted;

@@ -9,6 +9,7 @@
 // are filled with NaN) or before a copy to it was waited for, host pointers given to kernels, launches
 // on the default stream, calls that a stream capture forbids. Under MODE=asan also each access beyond
 // a buffer's end or to a freed one, and host code that touches device memory.
+// Kernels that loop over their work are launched with few blocks, so that every loop goes round.
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
 // default), reverse, or a number that seeds a random order.
 //
@@ -44,6 +45,10 @@ struct Kernel {
   std::vector<std::pair<const void*, std::size_t>> arguments;  // where each lies, and its bytes
   std::function<void()> thread;                                // the body of one thread
 };
+
+/// Blocks of a kernel that loops over its work, `most` on a device: so few that a test sees it loop.
+/// Where launches are only counted (LaunchesOnly), `most`.
+[[nodiscard]] std::int64_t max_looping_grid(std::int64_t most);
 
 /// Checks the launch and runs it, or records it where the stream captures. Errors wait for
 /// cudaGetLastError.

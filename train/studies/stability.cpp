@@ -37,12 +37,6 @@ std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
   return all;
 }
 
-nn::ModelConfig model_config(const RunConfig& config, const data::Dataset& train) {
-  nn::ModelConfig model = config.model;
-  model.classes = train.classes();
-  return model;
-}
-
 double mean(const std::vector<double>& x) {
   return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
 }
@@ -97,7 +91,7 @@ nn::StepContext context_of(const RunConfig& config, bool training, std::int64_t 
 
 InstabilityScores instability_scores(const RunConfig& config, const data::Dataset& train,
                                      std::int64_t steps) {
-  nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
+  nn::Model model(model_for(config, train), DType::f32, config.device, config.seed);
   Trainer trainer(model, config.adamw, config.schedule, config.seed, config.microbatch_limits());
   data::BatchStream stream(train, config.batches);
   ParameterStore& store = model.parameters();
@@ -208,7 +202,7 @@ Table score_table(const StabilityStudy& study) {
 }
 
 GradientTrace trace_gradients(const RunConfig& config, const data::Dataset& train) {
-  nn::Model model(model_config(config, train), DType::f32, config.device, config.seed);
+  nn::Model model(model_for(config, train), DType::f32, config.device, config.seed);
   Trainer trainer(model, config.adamw, config.schedule, config.seed, config.microbatch_limits());
   data::BatchStream stream(train, config.batches);
   GradientTrace trace;
