@@ -289,11 +289,11 @@ constexpr TaskRow kTasks[] = {
     {"pathfinder", "features",          "128",     "256",       "32",        "128"},
     {"pathfinder", "patch",             "0",       "0",         "1",         "0"},
 
-    {"image",      "batch",             "256",     "256",       "32",        "256"},
+    {"image",      "batch",             "256",     "256",       "16",        "256"},
     {"image",      "lr",                "1e-4",    "1e-4",      "2e-3",      "5e-4"},
-    {"image",      "warmup",            "175",     "175",       "100",       "175"},
-    {"image",      "steps",             "50000",   "50000",     "3000",      "35000"},
-    {"image",      "eval_every",        "50",      "50",        "400",       "175"},
+    {"image",      "warmup",            "175",     "175",       "400",       "175"},
+    {"image",      "steps",             "50000",   "50000",     "12000",     "35000"},
+    {"image",      "eval_every",        "50",      "50",        "1000",      "175"},
     {"image",      "schedule",          "one_cycle", "one_cycle", "one_cycle", "cosine"},
     {"image",      "weight_decay",      "0",       "0",         "0",         "0"},
     {"image",      "dropout",           "0.1",     "0.1",       "0",         "0.3"},
@@ -306,6 +306,7 @@ constexpr TaskRow kTasks[] = {
     {"image",      "positions",         "learned", "learned",   "learned",   "learned"},
     {"image",      "features",          "128",     "256",       "32",        "128"},
     {"image",      "patch",             "0",       "0",         "5",         "0"},
+    {"image",      "mirror",            "0",       "0",         "1",         "0"},
     {"image",      "conv_width",        "0",       "0",         "3",         "0"},
     {"image",      "eval_examples",     "0",       "0",         "1000",      "0"},
 
