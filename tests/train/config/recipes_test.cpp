@@ -357,9 +357,10 @@ TEST_CASE("model options without meaning for a run are refused where the user se
        "length_hold: expected at most length_warmup = 100");
   says(refusal({{"length_warmup", "100", "--set"}, {"length_start", "4096", "--set"}}),
        "length_start: expected at most the 2048 positions");
-  says(refusal({no_patch, no_conv, cls}, "skyformer", "image"),
+  says(refusal({no_patch, no_conv, no_mirror, cls}, "skyformer", "image"),
        "max_length=1023, which leaves out the last pixel");
-  CHECK(refusal({no_patch, no_conv, cls, {"max_length", "1023", "--set"}}, "skyformer", "image")
+  CHECK(refusal({no_patch, no_conv, no_mirror, cls, {"max_length", "1023", "--set"}}, "skyformer",
+                "image")
             .empty());
   says(refusal({{"pooling", "first", "--set"}, {"mask", "nonzero", "--set"}}, "skyformer", "image"),
        "mask=nonzero hides");
