@@ -38,8 +38,9 @@ struct Team {
 #pragma omp simd
     for (std::int64_t i = 0; i < n; ++i) f(i);
   }
+  // Inlined always: a call would get what `f` captured through a pointer, and vectors become gathers.
   /// Sum of f(i) in blocks, the blocks in double: long f32 sums keep their digits.
-  template <class F> auto sum(std::int64_t n, const F& f) const {
+  template <class F> [[gnu::always_inline]] auto sum(std::int64_t n, const F& f) const {
     using T = decltype(f(std::int64_t{}));
     constexpr std::int64_t kBlock = 512;
     const F local = f;  // through the reference, pointers would be reloaded and loads be gathers
@@ -54,7 +55,7 @@ struct Team {
     return static_cast<T>(total);
   }
   /// Maximum of f(i); -inf for n = 0.
-  template <class F> auto max(std::int64_t n, const F& f) const {
+  template <class F> [[gnu::always_inline]] auto max(std::int64_t n, const F& f) const {
     using T = decltype(f(std::int64_t{}));
     const F local = f;  // as in sum
     T best = -std::numeric_limits<T>::infinity();
