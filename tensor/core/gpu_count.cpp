@@ -48,8 +48,8 @@ bool GpuCount::owns(const void* data) {
   return kFirst <= at && at < kEnd;
 }
 
-// The host asks a tensor for its address just before it submits the kernel. Padding between
-// arguments may hold anything, so only beginnings of arrays that still are there count.
+// The host asks a tensor for its address just before it submits the kernel. Only beginnings of
+// arrays that still are there count.
 void GpuCount::argument(const void* value, std::size_t bytes) {
   for (std::size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
     const void* word = nullptr;

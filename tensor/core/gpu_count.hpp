@@ -39,7 +39,7 @@ class GpuCount {
   [[nodiscard]] static void* allocate(std::size_t bytes);
   [[nodiscard]] static bool owns(const void* data);
   static void free(const void* data);
-  /// An argument of the next kernel; finds the arrays whose addresses are in it.
+  /// An argument of the next kernel, its padding zero; finds the arrays whose addresses are in it.
   static void argument(const void* value, std::size_t bytes);
   /// What the next kernel computes; `product`: at the precision of matrix products.
   static void computes(std::int64_t multiply_adds, bool product);

@@ -41,7 +41,10 @@ cublasHandle_t cublas();
 template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
                                               dim3 block, std::size_t shared_bytes, A&&... args) {
   if (GpuCount::active()) {
-    const auto see = [](const auto& value) { GpuCount::argument(&value, sizeof value); };
+    const auto see = [](auto value) {
+      __builtin_clear_padding(&value);  // old addresses may lie there
+      GpuCount::argument(&value, sizeof value);
+    };
     (see(static_cast<P>(args)), ...);
     GpuCount::kernel(name);
     return;

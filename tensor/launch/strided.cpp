@@ -40,7 +40,7 @@ StridedLoop::StridedLoop(const Shape& shape, const Strides& a, const Strides& b)
   middle_step = std::min(middle.size, kTaskEntries / row_step);
   middle_tasks = (middle.size + middle_step - 1) / middle_step;
   tasks = row_tasks * middle_tasks;
-  for (int axis = 0; axis < outer_axes; ++axis) tasks *= outer[axis].size;
+  for (std::int64_t axis = 0; axis < outer_axes; ++axis) tasks *= outer[axis].size;
 }
 
 }  // namespace skytape::tensor

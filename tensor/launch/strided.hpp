@@ -27,7 +27,7 @@ struct StridedLoop {
     std::int64_t a = 0, b = 0;  // strides of the two operands
   };
   Axis outer[kMaxOuter];
-  int outer_axes = 0;
+  std::int64_t outer_axes = 0;  // no int: g++ 12 would not clear padding behind an array (GpuCount)
   Axis middle, row;
   std::int64_t middle_step = 1, middle_tasks = 1;  // rows of one task; tasks along the middle
   std::int64_t row_step = 1, row_tasks = 1;        // entries of one task's rows; tasks along a row
@@ -44,7 +44,7 @@ struct StridedLoop {
     rest /= middle_tasks;
     const std::int64_t plane = rest;
     std::int64_t offset_a = begin * row.a, offset_b = begin * row.b;
-    for (int axis = outer_axes - 1; axis >= 0; --axis) {
+    for (std::int64_t axis = outer_axes - 1; axis >= 0; --axis) {
       const std::int64_t index = rest % outer[axis].size;
       rest /= outer[axis].size;
       offset_a += index * outer[axis].a;

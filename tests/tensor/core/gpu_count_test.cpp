@@ -2,12 +2,18 @@
 #ifdef SKYTAPE_CUDA
 #include "tensor/core/gpu_count.hpp"
 
+#include <cstddef>
+#include <cstring>
+
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tensor/launch/cuda.hpp"
+#endif
 
 using namespace skytape;
 
@@ -101,4 +107,29 @@ TEST_CASE("no memory is needed to count what fills a GPU") {
   REQUIRE(kernels.size() == 1);
   CHECK(kernels[0].work.bytes == 8 * (std::int64_t{1} << 36));
 }
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+namespace {
+
+/// Eight bytes of an address, eight of padding.
+struct alignas(16) Padded {
+  const float* array;
+};
+void take(Padded) {}
+
+}  // namespace
+
+TEST_CASE("an address in the padding of a kernel's argument is no array that the kernel takes") {
+  const auto kernels = kernels_of([] {
+    const Tensor taken = somewhere({10}), other = somewhere({1000});
+    const float* const words[2] = {taken.data<float>(), other.data<float>()};
+    alignas(Padded) std::byte memory[sizeof(Padded)];
+    static_assert(sizeof memory == sizeof words);
+    std::memcpy(memory, words, sizeof words);
+    cuda::launch("take", take, 1, 1, 0, reinterpret_cast<const Padded&>(memory));
+  });
+  REQUIRE(kernels.size() == 1);
+  CHECK(kernels[0].work.bytes == 4 * 10);
+}
+#endif
 #endif
