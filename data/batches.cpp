@@ -89,8 +89,8 @@ void validate(const Dataset& data, const BatchOptions& options) {
   ENSURE(options.grow_whole >= 0, "batches: each ", options.grow_whole,
          "th step is whole: expected no negative number");
   const Variations& v = options.variations;
-  ENSURE(v.shift >= 0 && (v.columns > 0 || (!v.mirror && v.shift == 0)), "batches: pictures of ",
-         v.columns, " columns are to be moved by ", v.shift,
+  ENSURE(v.shift >= 0 && (v.columns > 0 || !v.any()), "batches: pictures of ", v.columns,
+         " columns are to be moved by ", v.shift,
          ": expected columns, and no negative number of pixels");
 }
 
