@@ -183,9 +183,9 @@ BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start
 
 BatchOptions BatchStream::options_at_cursor() const {
   BatchOptions options = options_;
-  if (options.grow_steps == 0) return options;
   const int64_t step = (cursor_.epoch * data_.size() + cursor_.position) / options.batch;
-  options.cut_to = grown_length(options, step);
+  if (options.grow_steps > 0) options.cut_to = grown_length(options, step);
+  if (step < options.variations.from_step) options.variations = {};
   return options;
 }
 

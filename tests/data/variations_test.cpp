@@ -179,6 +179,40 @@ TEST_CASE("a picture that is cut stays as long, black where its end would have g
   CHECK(shown == std::set<std::vector<std::int32_t>>{same, turned});
 }
 
+TEST_CASE("pictures of the first steps are shown as they are, where asked for, also on resuming") {
+  const Folder folder;
+  const Dataset data = split_of(folder, sequences_of(std::vector<int>(6, kPixels)));
+  BatchOptions never;
+  never.nominal_length = kPixels;
+  never.batch = 2;
+  BatchOptions always = never, later = never;
+  always.variations = {kColumns, true, 2, 0, true};
+  later.variations = always.variations;
+  later.variations.from_step = 4;  // in the second epoch
+  BatchStream plain(data, never), varied(data, always), asked(data, later);
+  Cursor before_fourth;
+  for (int step = 0; step < 8; ++step) {
+    CAPTURE(step);
+    if (step == 3) before_fourth = asked.cursor();
+    Batch unvaried, shown, expected;
+    plain.next(unvaried);
+    varied.next(shown);
+    asked.next(expected);
+    CHECK(expected.ids == (step < 4 ? unvaried.ids : shown.ids));
+    CHECK(shown.ids != unvaried.ids);
+  }
+  BatchStream resumed(data, later, before_fourth);
+  BatchStream other(data, always, before_fourth), third(data, never, before_fourth);
+  Batch a, b;
+  resumed.next(a);
+  third.next(b);
+  CHECK(a.ids == b.ids);
+  other.next(b);
+  resumed.next(a);
+  other.next(b);
+  CHECK(a.ids == b.ids);
+}
+
 TEST_CASE("a training stream varies pictures anew in each epoch, an evaluation never") {
   const Folder folder;
   const Dataset data = split_of(folder, sequences_of(std::vector<int>(6, kPixels)));

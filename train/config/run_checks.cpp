@@ -105,6 +105,9 @@ void check_effects(const Choices& choices, const RunConfig& config) {
     if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
       throw UsageError("rotary_base has no effect on this run: positions is not rotary");
     }
+    if (choice.key == "vary_after" && !config.batches.variations.any()) {
+      throw UsageError("vary_after has no effect on this run: mirror, shift and turn are 0");
+    }
     const bool of_ngrams = choice.key != "ngrams" && choice.key.starts_with("ngram_");
     if (of_ngrams && config.model.ngrams == 0) {
       throw UsageError(fmt::format("{} has no effect on this run: ngrams is 0", choice.key));

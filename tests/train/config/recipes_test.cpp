@@ -350,6 +350,7 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
   says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
   says(refusal({{"ngram_deviation", "1", "--set"}}), "ngram_deviation has no effect");
+  says(refusal({{"vary_after", "9", "--set"}}), "vary_after has no effect");
   says(refusal({{"conv_width", "3", "--set"}, cls}, "softmax", "image"), "conv_width: pooling=cls");
   says(refusal({{"length_keep", "middle", "--set"}}), "length_keep: expected front|ends");
   says(refusal({{"positions", "relative", "--set"}}),
@@ -437,7 +438,7 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
                           "ngram_rows",     "pair_cosine",  "conv_width",      "label_smoothing",
                           "schedule",       "beta2",        "adam_epsilon",    "head_width",
                           "residual_scale", "token_types",  "ngram_deviation", "mirror",
-                          "shift",          "turn"}) {
+                          "shift",          "turn",         "vary_after"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");
