@@ -89,8 +89,8 @@ void validate(const Dataset& data, const BatchOptions& options) {
   ENSURE(options.grow_whole >= 0, "batches: each ", options.grow_whole,
          "th step is whole: expected no negative number");
   const Variations& v = options.variations;
-  ENSURE(v.shift >= 0 && (v.columns > 0 || !v.any()), "batches: pictures of ", v.columns,
-         " columns are to be moved by ", v.shift,
+  ENSURE(v.shift >= 0 && (v.columns > 0 || (!v.mirror && v.shift == 0)), "batches: pictures of ",
+         v.columns, " columns are to be moved by ", v.shift,
          ": expected columns, and no negative number of pixels");
 }
 
@@ -183,9 +183,9 @@ BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start
 
 BatchOptions BatchStream::options_at_cursor() const {
   BatchOptions options = options_;
+  if (options.grow_steps == 0) return options;
   const int64_t step = (cursor_.epoch * data_.size() + cursor_.position) / options.batch;
-  if (options.grow_steps > 0) options.cut_to = grown_length(options, step);
-  if (step < options.variations.from_step) options.variations = {};
+  options.cut_to = grown_length(options, step);
   return options;
 }
 

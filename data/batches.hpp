@@ -56,17 +56,13 @@ enum class Keep { front, ends };
 /// How the length that training cuts to grows: by as much, or by as large a factor, in each step.
 enum class Growth { linear, geometric };
 
-/// Other views of a square picture with the same label, drawn for each visit anew; rows of the
-/// picture are `columns` tokens of a sequence.
+/// Other views of a picture with the same label, drawn for each visit anew; rows of the picture are
+/// `columns` tokens of a sequence.
 struct Variations {
   int64_t columns = 0;
-  bool mirror = false;    // left and right are exchanged in half of the visits
-  int64_t shift = 0;      // most pixels that it is moved by, either way; black follows
-  int64_t black = 0;      // id of a black pixel
-  bool turn = false;      // turned by 0, 1, 2 or 3 quarters, each in a quarter of the visits
-  int64_t from_step = 0;  // pictures of the steps before, counted from 0, are shown as they are
-
-  [[nodiscard]] bool any() const { return mirror || shift > 0 || turn; }
+  bool mirror = false;  // left and right are exchanged in half of the visits
+  int64_t shift = 0;    // most pixels that it is moved by, either way; black follows
+  int64_t black = 0;    // id of a black pixel
 };
 
 struct BatchOptions {
@@ -117,7 +113,7 @@ class BatchStream {
 
  private:
   [[nodiscard]] int64_t row_at_cursor();
-  /// The options of the batch at the cursor: sequences are cut, pictures varied as its step says.
+  /// The options of the batch at the cursor: its sequences are cut as its step says.
   [[nodiscard]] BatchOptions options_at_cursor() const;
   void order_window(int64_t epoch, int64_t begin, int64_t end);
 

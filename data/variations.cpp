@@ -1,7 +1,6 @@
 #include "data/variations.hpp"
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "data/random.hpp"
@@ -9,9 +8,8 @@
 namespace skytape::data {
 namespace {
 
-/// How one picture is shown: turned, then mirrored, then moved to the right and down.
+/// How one picture is shown: mirrored, then moved to the right and down.
 struct View {
-  uint32_t turns = 0;  // quarters, clockwise
   bool mirrored = false;
   int64_t right = 0, down = 0;  // pixels
 };
@@ -25,20 +23,14 @@ View draw_view(const Variations& v, uint64_t seed, uint64_t visit) {
   view.mirrored = draws.below(2) == 1 && v.mirror;
   view.right = shift();
   view.down = shift();
-  if (v.turn) view.turns = draws.below(4);
   return view;
 }
 
 /// Where the pixel comes from that `view` shows at place `to` of `length` ones; -1: from nowhere.
-int64_t source_of(const View& view, int64_t columns, int64_t to, int64_t length) {
-  int64_t column = to % columns - view.right, row = to / columns - view.down;
-  if (column < 0 || column >= columns || row < 0 || row >= columns) return -1;
-  if (view.mirrored) column = columns - 1 - column;
-  for (uint32_t turn = 0; turn < view.turns; ++turn) {
-    const int64_t above = columns - 1 - column;
-    column = std::exchange(row, above);
-  }
-  const int64_t from = row * columns + column;
+int64_t source(const View& view, int64_t columns, int64_t to, int64_t length) {
+  const int64_t column = to % columns - view.right, row = to / columns - view.down;
+  if (column < 0 || column >= columns || row < 0) return -1;
+  const int64_t from = row * columns + (view.mirrored ? columns - 1 - column : column);
   return from < length ? from : -1;
 }
 
@@ -46,7 +38,7 @@ int64_t source_of(const View& view, int64_t columns, int64_t to, int64_t length)
 
 void vary_pictures(const BatchOptions& options, Batch& batch) {
   const Variations& v = options.variations;
-  if (!v.any()) return;
+  if (!v.mirror && v.shift == 0) return;
   std::vector<int32_t> picture;
   for (int tower = 0; tower < batch.towers; ++tower) {
     for (int64_t b = 0; b < batch.size; ++b) {
@@ -55,7 +47,7 @@ void vary_pictures(const BatchOptions& options, Batch& batch) {
       int32_t* const ids = batch.ids[tower].data() + b * batch.width;
       picture.assign(ids, ids + length);
       for (int64_t to = 0; to < length; ++to) {
-        const int64_t from = source_of(view, v.columns, to, length);
+        const int64_t from = source(view, v.columns, to, length);
         ids[to] = from < 0 ? static_cast<int32_t>(v.black) : picture[static_cast<size_t>(from)];
       }
       int32_t& ones = batch.unmasked[tower][static_cast<size_t>(b)];

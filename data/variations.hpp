@@ -1,5 +1,4 @@
-// Other views of the pictures that a model learns from: turned, mirrored and moved, with the same
-// label.
+// Other views of the pictures that a model learns from: mirrored and moved, with the same label.
 //
 // How a picture is shown is a function of (seed, epoch, example) and of nothing else, as its place
 // in the epoch is: a resumed run shows what it would have shown.

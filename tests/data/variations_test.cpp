@@ -1,10 +1,9 @@
-// Turned, mirrored and moved pictures: which pixel goes where, what follows, and that no batch depends on
+// Mirrored and moved pictures: which pixel goes where, what follows, and that no batch depends on
 // more than seed, epoch and example.
 #include "data/variations.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <set>
 #include <vector>
 
@@ -106,49 +105,6 @@ TEST_CASE("mirroring alone takes half of the pictures, moving alone mirrors none
   }
 }
 
-TEST_CASE("turning alone shows each quarter in a quarter of the visits; with mirrors all eight") {
-  // Clockwise: the first column, from below, becomes the first line.
-  const auto turned = [](const std::vector<std::int32_t>& from) {
-    std::vector<std::int32_t> to;
-    for (std::size_t column = 0; column < kColumns; ++column) {
-      for (std::size_t row = kRows; row-- > 0;) to.push_back(from[row * kColumns + column]);
-    }
-    return to;
-  };
-  const std::int64_t count = 1000;
-  std::set<std::vector<std::int32_t>> all;
-  for (const bool mirror : {false, true}) {
-    BatchOptions options = options_of(mirror, 0);
-    options.variations.turn = true;
-    Batch batch = pictures(count);
-    vary_pictures(options, batch);
-    std::map<std::vector<std::int32_t>, std::int64_t> seen;
-    for (std::int64_t b = 0; b < count; ++b) ++seen[picture(batch, b)];
-    CHECK(seen.size() == (mirror ? 8 : 4));
-    std::vector<std::int32_t> view = expected(false, 0, 0);
-    for (int quarters = 0; quarters < 4; ++quarters, view = turned(view)) {
-      const double share = mirror ? 8 : 4;
-      CHECK(std::abs(static_cast<double>(seen[view]) - count / share) < 70);
-    }
-    CHECK(view == expected(false, 0, 0));
-    for (const auto& [shown, times] : seen) all.insert(shown);
-  }
-  CHECK(all.size() == 8);
-  CHECK(all.contains(expected(true, 0, 0)));
-}
-
-TEST_CASE("turning draws nothing that mirroring and moving would have drawn") {
-  Batch without = pictures(50), with = pictures(50);
-  BatchOptions options = options_of(true, 2);
-  vary_pictures(options, without);
-  options.variations.turn = true;
-  vary_pictures(options, with);
-  std::int64_t same = 0;
-  for (std::int64_t b = 0; b < 50; ++b) same += picture(with, b) == picture(without, b);
-  CHECK(same > 3);  // those of no quarter
-  CHECK(same < 30);
-}
-
 TEST_CASE("what a moved picture leaves free is hidden where black pixels are") {
   BatchOptions options = options_of(false, 2);
   options.mask = MaskRule::nonzero;
@@ -177,40 +133,6 @@ TEST_CASE("a picture that is cut stays as long, black where its end would have g
     shown.insert(all);
   }
   CHECK(shown == std::set<std::vector<std::int32_t>>{same, turned});
-}
-
-TEST_CASE("pictures of the first steps are shown as they are, where asked for, also on resuming") {
-  const Folder folder;
-  const Dataset data = split_of(folder, sequences_of(std::vector<int>(6, kPixels)));
-  BatchOptions never;
-  never.nominal_length = kPixels;
-  never.batch = 2;
-  BatchOptions always = never, later = never;
-  always.variations = {kColumns, true, 2, 0, true};
-  later.variations = always.variations;
-  later.variations.from_step = 4;  // in the second epoch
-  BatchStream plain(data, never), varied(data, always), asked(data, later);
-  Cursor before_fourth;
-  for (int step = 0; step < 8; ++step) {
-    CAPTURE(step);
-    if (step == 3) before_fourth = asked.cursor();
-    Batch unvaried, shown, expected;
-    plain.next(unvaried);
-    varied.next(shown);
-    asked.next(expected);
-    CHECK(expected.ids == (step < 4 ? unvaried.ids : shown.ids));
-    CHECK(shown.ids != unvaried.ids);
-  }
-  BatchStream resumed(data, later, before_fourth);
-  BatchStream other(data, always, before_fourth), third(data, never, before_fourth);
-  Batch a, b;
-  resumed.next(a);
-  third.next(b);
-  CHECK(a.ids == b.ids);
-  other.next(b);
-  resumed.next(a);
-  other.next(b);
-  CHECK(a.ids == b.ids);
 }
 
 TEST_CASE("a training stream varies pictures anew in each epoch, an evaluation never") {

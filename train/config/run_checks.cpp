@@ -35,12 +35,10 @@ void check_together(const RunConfig& c) {
         "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
         c.task->name));
   }
-  const std::string_view variation = b.variations.mirror      ? "mirror"
-                                     : b.variations.shift > 0 ? "shift"
-                                                              : "turn";
-  if (b.variations.any() && m.columns == 0) {
-    throw UsageError(
-        fmt::format("{}: the tokens of {} are no pixels; expected 0", variation, c.task->name));
+  const bool varied = b.variations.mirror || b.variations.shift > 0;
+  if (varied && m.columns == 0) {
+    throw UsageError(fmt::format("{}: the tokens of {} are no pixels; expected 0",
+                                 b.variations.mirror ? "mirror" : "shift", c.task->name));
   }
   if (b.variations.shift >= m.columns && m.columns > 0) {
     throw UsageError(fmt::format("shift: expected less than the {} pixels of a line of {}, got {}",
@@ -66,11 +64,12 @@ void check_together(const RunConfig& c) {
     throw UsageError(fmt::format(
         "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
   }
-  const bool sees_lines = m.conv_width > 0 || m.patch > 0 || b.variations.any();
+  const bool sees_lines = m.conv_width > 0 || m.patch > 0 || varied;
   if (sees_lines && m.columns > 0 && m.pooling == nn::Pooling::cls) {
-    const std::string_view key = m.conv_width > 0 ? "conv_width"
-                                 : m.patch > 0    ? "patch"
-                                                  : variation;
+    const std::string_view key = m.conv_width > 0      ? "conv_width"
+                                 : m.patch > 0         ? "patch"
+                                 : b.variations.mirror ? "mirror"
+                                                       : "shift";
     throw UsageError(
         fmt::format("{}: pooling=cls moves every pixel of {} by one place, so that it would see "
                     "other lines; expected another pooling or {}=0",
@@ -104,9 +103,6 @@ void check_effects(const Choices& choices, const RunConfig& config) {
     }
     if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
       throw UsageError("rotary_base has no effect on this run: positions is not rotary");
-    }
-    if (choice.key == "vary_after" && !config.batches.variations.any()) {
-      throw UsageError("vary_after has no effect on this run: mirror, shift and turn are 0");
     }
     const bool of_ngrams = choice.key != "ngrams" && choice.key.starts_with("ngram_");
     if (of_ngrams && config.model.ngrams == 0) {

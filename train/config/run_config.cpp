@@ -112,12 +112,8 @@ void fill_model(RunConfig& c, const Values& values) {
   m.pixels = c.task->tokens == data::TokenKind::pixels;
   // Pictures are square.
   m.columns = m.pixels ? std::llround(std::sqrt(static_cast<double>(c.task->max_length))) : 0;
-  c.batches.variations = {m.columns,
-                          values.flag("mirror"),
-                          values.integer("shift"),
-                          c.task->token_offset,
-                          values.flag("turn"),
-                          values.integer("vary_after")};
+  c.batches.variations = {m.columns, values.flag("mirror"), values.integer("shift"),
+                          c.task->token_offset};
   m.classes = c.task->classes;
   m.nominal_length = c.batches.nominal_length;
   m.towers = c.task->towers;

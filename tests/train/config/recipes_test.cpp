@@ -336,21 +336,17 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   const Choice mirror = {"mirror", "1", "--set"}, shift = {"shift", "2", "--set"};
   says(refusal({mirror}), "mirror: the tokens of listops are no pixels; expected 0");
   says(refusal({shift}), "shift: the tokens of listops are no pixels; expected 0");
-  const Choice turn = {"turn", "1", "--set"};
-  says(refusal({turn}), "turn: the tokens of listops are no pixels; expected 0");
   says(refusal({{"shift", "32", "--set"}}, "softmax", "image"),
        "shift: expected less than the 32 pixels of a line of image, got 32");
   const Choice no_mirror = {"mirror", "0", "--set"};
   says(refusal({no_conv, no_patch, mirror, cls}, "softmax", "image"), "mirror: pooling=cls");
   says(refusal({no_conv, no_patch, no_mirror, shift, cls}, "softmax", "image"),
        "shift: pooling=cls");
-  says(refusal({no_conv, no_patch, no_mirror, turn, cls}, "softmax", "image"), "turn: pooling=cls");
-  CHECK(refusal({mirror, shift, turn}, "softmax", "image").empty());
+  CHECK(refusal({mirror, shift}, "softmax", "image").empty());
   says(refusal({{"pair_cosine", "1", "--set"}}), "pair_cosine: listops has no pairs of documents");
   says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
   says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
   says(refusal({{"ngram_deviation", "1", "--set"}}), "ngram_deviation has no effect");
-  says(refusal({{"vary_after", "9", "--set"}}), "vary_after has no effect");
   says(refusal({{"conv_width", "3", "--set"}, cls}, "softmax", "image"), "conv_width: pooling=cls");
   says(refusal({{"length_keep", "middle", "--set"}}), "length_keep: expected front|ends");
   says(refusal({{"positions", "relative", "--set"}}),
@@ -432,13 +428,12 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   const RunConfig config = resolve(of_papers());
   const data::Json now = to_json(config);
   data::Json old = now;
-  for (const char* key : {"pooling",        "positions",    "rotary_base",     "length_warmup",
-                          "length_hold",    "length_whole", "length_start",    "length_growth",
-                          "length_keep",    "both_ends",    "patch",           "ngrams",
-                          "ngram_rows",     "pair_cosine",  "conv_width",      "label_smoothing",
-                          "schedule",       "beta2",        "adam_epsilon",    "head_width",
-                          "residual_scale", "token_types",  "ngram_deviation", "mirror",
-                          "shift",          "turn",         "vary_after"}) {
+  for (const char* key :
+       {"pooling",         "positions",    "rotary_base",     "length_warmup", "length_hold",
+        "length_whole",    "length_start", "length_growth",   "length_keep",   "both_ends",
+        "patch",           "ngrams",       "ngram_rows",      "pair_cosine",   "conv_width",
+        "label_smoothing", "schedule",     "beta2",           "adam_epsilon",  "head_width",
+        "residual_scale",  "token_types",  "ngram_deviation", "mirror",        "shift"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");
