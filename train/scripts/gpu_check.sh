@@ -10,7 +10,9 @@
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
 #   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON
-#   SLICE_SECONDS  time of a slice; what does not fit is "not run" (default 570)
+#   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
+#   JOBS     checks that run side by side where none is timed: slices tests, goldens, bits and
+#            sanitizers (default: half of the cores, at most 8)
 # Exit status 1: a check failed, ran out of time or was not run. One for which this machine lacks
 # something is "not available", which is no failure unless nothing passed.
 set -u
@@ -23,6 +25,11 @@ B=${B:-build/gpu-bundle}
 DATA=${DATA:-datasets}
 PYTHON=${PYTHON:-python3}
 SLICE_SECONDS=${SLICE_SECONDS:-570}
+ALL_SECONDS=${ALL_SECONDS:-86400}
+if [ -z "${JOBS:-}" ]; then
+  JOBS=$(($(nproc) / 2))
+  JOBS=$((JOBS < 1 ? 1 : JOBS > 8 ? 8 : JOBS))
+fi
 PROGRAM=$PWD/$B/skytape
 [ "${B#/}" = "$B" ] || PROGRAM=$B/skytape
 # in_bundle PATH OTHERWISE: the bundle's, if it has one.
@@ -51,7 +58,7 @@ scratch=$(mktemp -d)
 results=$scratch/results # what results.tar.gz packs
 mkdir -p "$results/logs"
 : >"$OUT/verdicts.jsonl"
-trap 'rm -rf "$scratch"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 
 # ---- CUDA libraries --------------------------------------------------------------------------
 # A carried program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else a
@@ -111,28 +118,50 @@ verdict() {
   report
 }
 
-# check NAME LIMIT COMMAND…: runs it, or an exported function, for LIMIT seconds at most, or what is left of the slice, into a
-# log of its own. Exit status 77 says that this machine lacks what the check needs. Fails unless the
-# check passed.
-check() {
-  local name=$1 limit=$2 start=$SECONDS left=$((slice_end - SECONDS)) status log
-  log=$results/logs/$name.log
+# begin NAME LIMIT COMMAND…: starts it, or an exported function, once fewer than JOBS checks run, for
+# LIMIT seconds at most, or what is left of the slice, with a log and a folder `own` of its own. Exit
+# status 77 says that this machine lacks what the check needs.
+declare -A name_of=() begun=() # of the checks that run, by process
+own=
+begin() {
+  local name=$1 limit=$2 left
   shift 2
+  while [ ${#name_of[@]} -ge "$JOBS" ]; do end_one; done
+  left=$((slice_end - SECONDS))
   if [ "$left" -le 0 ]; then
     verdict "$name" "not run" 0
     return 1
   fi
   if declare -F -- "$1" >/dev/null; then set -- bash -c '"$@"' - "$@"; fi
-  timeout -k 10 "$((limit < left ? limit : left))" "$@" >"$log" 2>&1
+  mkdir -p "$scratch/$name"
+  own=$scratch/$name timeout -k 10 "$((limit < left ? limit : left))" "$@" \
+    >"$results/logs/$name.log" 2>&1 &
+  name_of[$!]=$name begun[$!]=$SECONDS
+}
+
+# end_one: waits for one of them and gives its verdict; its exit status.
+end_one() {
+  local pid status name seconds
+  wait -n -p pid "${!name_of[@]}"
   status=$?
-  tail -n 2 "$log"
+  name=${name_of[$pid]} seconds=$((SECONDS - begun[$pid]))
+  unset "name_of[$pid]" "begun[$pid]"
+  rm -rf "${scratch:?}/$name"
+  tail -n 2 "$results/logs/$name.log"
   case $status in
-    0) verdict "$name" passed $((SECONDS - start)) ;;
-    77) verdict "$name" "not available" $((SECONDS - start)) ;;
-    124 | 137) verdict "$name" "out of time" $((SECONDS - start)) ;;
-    *) verdict "$name" FAILED $((SECONDS - start)) ;;
+    0) verdict "$name" passed "$seconds" ;;
+    77) verdict "$name" "not available" "$seconds" ;;
+    124 | 137) verdict "$name" "out of time" "$seconds" ;;
+    *) verdict "$name" FAILED "$seconds" ;;
   esac
   return $status
+}
+end_all() { while [ ${#name_of[@]} -gt 0 ]; do end_one; done; }
+
+# check NAME LIMIT COMMAND…: one by itself. Fails unless it passed.
+check() {
+  end_all
+  begin "$@" && end_one
 }
 
 # lacking NAME WHY: a check that cannot be run here.
@@ -142,7 +171,7 @@ lacking() {
 }
 
 # What the functions below need in the processes that `check` gives them.
-export PROGRAM scratch SMALL PREDICTED PARITY
+export PROGRAM SMALL PREDICTED PARITY
 export -f small_training small_run losses
 
 METHODS=${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}
@@ -175,9 +204,10 @@ slice_tests() {
   local file name
   while read -r file; do
     name=${file#tests/} name=${name%_test.cpp}
-    check "test-${name//\//-}" 150 env OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM="$PROGRAM" \
+    begin "test-${name//\//-}" 150 env OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM="$PROGRAM" \
       "$B/skytape_tests" -sf="*$file"
   done < <(cuda_test_files)
+  end_all
 }
 
 # parity METHOD: the losses of the first steps on the GPU are those of the CPU: the same draws, other
@@ -185,11 +215,11 @@ slice_tests() {
 parity() {
   local cpu=$PARITY/$1.jsonl
   if [ -z "$PARITY" ]; then
-    small_run "$PROGRAM" "$SMALL" "$scratch/cpu" "$1" cpu fp32 || return 1
-    cpu=$scratch/cpu/metrics.jsonl
+    small_run "$PROGRAM" "$SMALL" "$own/cpu" "$1" cpu fp32 || return 1
+    cpu=$own/cpu/metrics.jsonl
   fi
-  small_run "$PROGRAM" "$SMALL" "$scratch/cuda" "$1" cuda fp32 || return 1
-  paste <(losses "$cpu") <(losses "$scratch/cuda/metrics.jsonl") | awk '
+  small_run "$PROGRAM" "$SMALL" "$own/cuda" "$1" cuda fp32 || return 1
+  paste <(losses "$cpu") <(losses "$own/cuda/metrics.jsonl") | awk '
     NF != 2 { print "a loss is missing in step " NR; bad = 1; next }
     { d = $1 - $2; if (d < 0) d = -d; print "step " NR ": cpu " $1 ", cuda " $2; if (!(d <= 1e-3 * $1)) bad = 1 }
     END { if (NR != 8) { print "expected 8 steps, got " NR; bad = 1 }; if (bad) print "the losses differ"; exit bad }'
@@ -197,9 +227,10 @@ parity() {
 export -f parity
 slice_goldens() {
   local method
-  check goldens 300 "$PROGRAM" goldens --dir "$GOLDENS" --device cuda
   small_data
-  for method in $METHODS; do check "parity-$method" 60 parity "$method"; done
+  begin goldens 300 "$PROGRAM" goldens --dir "$GOLDENS" --device cuda
+  for method in $METHODS; do begin "parity-$method" 60 parity "$method"; done
+  end_all
 }
 
 # numbers RUN: its checkpoint without the header, which names paths and times.
@@ -213,15 +244,15 @@ replayed() { grep -q 'how steps ran: [1-9][0-9]* replayed' "$1" || { echo "no st
 same_bits() {
   local name status flags=(--no-graph)
   for name in direct once again; do
-    small_run "$PROGRAM" "$SMALL" "$scratch/$name" "$1" cuda "$2" "${flags[@]}" >"$scratch/$name.log" 2>&1
+    small_run "$PROGRAM" "$SMALL" "$own/$name" "$1" cuda "$2" "${flags[@]}" >"$own/$name.log" 2>&1
     status=$?
-    cat "$scratch/$name.log"
+    cat "$own/$name.log"
     [ $status -eq 0 ] || return 1
     flags=()
   done
-  replayed "$scratch/once.log" || return 1
+  replayed "$own/once.log" || return 1
   for name in direct again; do
-    cmp <(numbers "$scratch/once") <(numbers "$scratch/$name") || return 1
+    cmp <(numbers "$own/once") <(numbers "$own/$name") || return 1
   done
 }
 export -f numbers replayed same_bits
@@ -230,9 +261,10 @@ slice_bits() {
   small_data
   for precision in bf16 fp32 tf32; do
     for method in $METHODS; do
-      check "bits-$method-$precision" 60 same_bits "$method" "$precision"
+      begin "bits-$method-$precision" 60 same_bits "$method" "$precision"
     done
   done
+  end_all
 }
 
 slice_bench() {
@@ -263,10 +295,10 @@ same_table() {
   local jobs
   for jobs in 1 4; do
     "$PROGRAM" lra --tasks listops --attentions skyformer,linformer --seeds 2 --steps 40 \
-      --device cuda --data "$SMALL" --set eval_every=20 --jobs $jobs --out "$scratch/jobs$jobs" ||
+      --device cuda --data "$SMALL" --set eval_every=20 --jobs $jobs --out "$own/jobs$jobs" ||
       return 1
   done
-  cmp "$scratch/jobs1/lra.csv" "$scratch/jobs4/lra.csv"
+  cmp "$own/jobs1/lra.csv" "$own/jobs4/lra.csv"
 }
 export -f same_table
 slice_train() {
@@ -281,7 +313,7 @@ slice_train() {
 # sanitized TOOL PROGRAM ARGUMENTS…: 77 where the tool is missing or refuses the device. The tool
 # watches the program itself and none that it starts, and it counts only if it says what it saw.
 sanitized() {
-  local tool=$1 log=$scratch/sanitized.log status
+  local tool=$1 log=$own/sanitized.log status
   shift
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH"; return 77; }
   compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1
@@ -293,7 +325,7 @@ sanitized() {
 }
 # sanitized_ops TOOL PRECISION: every method, op by op and replayed, at a ragged length.
 sanitized_ops() {
-  local json=$scratch/sanitized.json
+  local json=$own/sanitized.json
   sanitized "$1" "$PROGRAM" bench --device cuda --attention "$ALL" --precision "$2" --n 250 \
     --batch 2 --features 16 --steps 1 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} \
     --json "$json" || return $?
@@ -305,9 +337,9 @@ sanitized_ops() {
 # sanitized_training TOOL PRECISION METHOD: replayed steps with dropout and padding.
 sanitized_training() {
   local arguments
-  small_training "$SMALL" "$scratch/sanitized" "$3" cuda "$2"
+  small_training "$SMALL" "$own/sanitized" "$3" cuda "$2"
   sanitized "$1" "$PROGRAM" "${arguments[@]}" || return $?
-  replayed "$scratch/sanitized.log"
+  replayed "$own/sanitized.log"
 }
 export -f sanitized sanitized_ops sanitized_training
 slice_sanitizers() {
@@ -317,22 +349,24 @@ slice_sanitizers() {
   export ALL=${ALL%,}
   for precision in bf16 fp32 tf32; do
     for tool in memcheck racecheck; do
-      check "$tool-ops-$precision" 120 sanitized_ops $tool $precision
+      begin "$tool-ops-$precision" 120 sanitized_ops $tool $precision
     done
   done
-  check initcheck-ops-bf16 120 sanitized_ops initcheck bf16
+  begin initcheck-ops-bf16 120 sanitized_ops initcheck bf16
   for tool in memcheck racecheck; do
     for method in skyformer softmax reformer; do
-      check "$tool-train-$method-bf16" 60 sanitized_training $tool bf16 $method
+      begin "$tool-train-$method-bf16" 60 sanitized_training $tool bf16 $method
     done
     for precision in fp32 tf32; do # other kernels of tiled attention
-      check "$tool-train-softmax-$precision" 60 sanitized_training $tool $precision softmax
+      begin "$tool-train-softmax-$precision" 60 sanitized_training $tool $precision softmax
     done
   done
+  end_all
 }
 
 for slice in $CHECKS; do
   slice_end=$((SECONDS + SLICE_SECONDS))
+  slice_end=$((slice_end < ALL_SECONDS ? slice_end : ALL_SECONDS))
   if ! "slice_$slice" && [ "$slice" = smoke ]; then
     echo "gpu-check: the program cannot take a step here: nothing else is worth trying"
     break

@@ -29,7 +29,16 @@ done
 case ${arguments[*]} in
   "info attention --names") printf 'softmax\nskyformer\n' ;;
   info\ gpu*) exit ${NO_TENSOR_CORES:-0} ;;
-  bench*) sleep ${SLEEP:-0}; [ -z "$json" ] || echo "{\"steps_replayed\": ${REPLAYED:-1}}" >"$json" ;;
+  bench*)
+    sleep ${SLEEP:-0}
+    if [ -n "${MEET:-}" ]; then  # waits until a second one has come
+      mktemp "$MEET/XXXXXX" >/dev/null
+      for ((tries = 0; $(ls "$MEET" | wc -l) < 2; ++tries)); do
+        [ $tries -lt 100 ] || exit 1
+        sleep 0.1
+      done
+    fi
+    [ -z "$json" ] || echo "{\"steps_replayed\": ${REPLAYED:-1}}" >"$json" ;;
   lra*) mkdir -p "$out"; echo table >"$out/lra.csv" ;;
   train*)
     mkdir -p "$out"
@@ -151,6 +160,21 @@ TEST_CASE("gpu-check: what does not fit into a slice is out of time, then not ru
   CHECK(slow.status == 1);
   CHECK(slow.verdict("bench-bf16") == "out of time");
   CHECK(slow.verdict("bench-fp32") == "not run");
+}
+
+TEST_CASE("gpu-check runs checks side by side where none is timed") {
+  const Folder met;
+  const std::string meet = " METHODS=softmax MEET=" + met.path().string();
+  // Two of them wait for each other; alone, the first would give up.
+  const Check both("CHECKS=sanitizers JOBS=2" + meet);
+  CAPTURE(both.said);
+  CHECK(both.status == 0);
+  CHECK(both.verdict("memcheck-ops-bf16") == "passed");
+  CHECK(both.verdict("initcheck-ops-bf16") == "passed");
+  const Folder alone;
+  const Check timed("CHECKS=bench JOBS=2 ALL_SECONDS=3 MEET=" + alone.path().string());
+  CHECK(timed.verdict("bench-bf16") == "out of time");
+  CHECK(timed.verdict("bench-fp32") == "not run");
 }
 
 TEST_CASE("gpu-check refuses unknown slices and machines without a GPU") {
