@@ -3,15 +3,20 @@
 namespace skytape {
 
 // CUDA half, in storage.cu.
-bool gpu_answers();
+std::string cuda_fault_on(Cuda);
+void use_gpu_on(Cuda, int number);
 void synchronize_on(Cuda);
 
-bool cuda_available() {
+std::string cuda_fault() {
   if constexpr (kHaveCuda) {
-    return gpu_answers();
+    return cuda_fault_on(Cuda{});
   } else {
-    return false;
+    return "this program was built without CUDA (make CUDA=1)";
   }
+}
+
+void use_gpu([[maybe_unused]] int number) {
+  if constexpr (kHaveCuda) use_gpu_on(Cuda{}, number);
 }
 
 void synchronize(Device device) {

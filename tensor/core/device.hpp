@@ -38,8 +38,13 @@ template <class F> decltype(auto) on_device(Device device, F&& f) {
   return std::forward<F>(f)(Cpu{});
 }
 
-/// True when the build has CUDA and a GPU answers.
-[[nodiscard]] bool cuda_available();
+/// Why no GPU can be used, in words: a build without CUDA, no GPU, a driver older than the build's
+/// CUDA. Empty when one answers.
+[[nodiscard]] std::string cuda_fault();
+[[nodiscard]] inline bool cuda_available() { return cuda_fault().empty(); }
+
+/// Which of the machine's GPUs `Device::cuda` is, from 0 on. To be called before its first use.
+void use_gpu(int number);
 
 /// Waits until everything submitted to the device is done; nothing to do on a CPU.
 void synchronize(Device device);

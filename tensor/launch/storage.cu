@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS takes itself on a H100 or H200
 
-/// Created on first use; one per process, as everything runs on device 0 and one stream.
+int chosen = 0;  // of the machine's GPUs, by use_gpu()
+
+/// Created on first use; one per process, as everything runs on one device and one stream.
 struct Context {
   cudaStream_t stream = nullptr;
   cublasHandle_t cublas = nullptr;
@@ -20,11 +22,13 @@ struct Context {
   cudaMemPool_t pool = nullptr;
 
   Context() {
+    const std::string fault = cuda_fault();
+    if (!fault.empty()) throw Error(join("device cuda: ", fault));
     int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-      throw Error("device cuda: no GPU answers on this machine (use --device cpu)");
-    }
-    CUDA_CHECK(cudaSetDevice(0));
+    CUDA_CHECK(cudaGetDeviceCount(&count));
+    ENSURE(chosen < count, "device cuda: this process is to use GPU ", chosen,
+           ", counted from 0, but ", count, " can be seen: start fewer ranks on this machine");
+    CUDA_CHECK(cudaSetDevice(chosen));
     CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     CUDA_CHECK(cublasCreate(&cublas));
     CUDA_CHECK(cublasSetStream(cublas, stream));
@@ -33,7 +37,7 @@ struct Context {
     CUDA_CHECK(cudaMalloc(&workspace, kWorkspaceBytes));
     CUDA_CHECK(cublasSetWorkspace(cublas, workspace, kWorkspaceBytes));
     CUDA_CHECK(cublasSetMathMode(cublas, CUBLAS_PEDANTIC_MATH));  // true fp32 until asked otherwise
-    CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+    CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, chosen));
     std::uint64_t keep = UINT64_MAX;  // freed blocks stay in the pool
     CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
   }
@@ -51,12 +55,16 @@ cublasHandle_t cublas() { return context().cublas; }
 
 }  // namespace cuda
 
-bool gpu_answers() {
+std::string cuda_fault_on(Cuda) {
   int count = 0;
-  const bool answers = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
   (void)cudaGetLastError();  // no GPU is no error of what comes next
-  return answers;
+  if (status == cudaSuccess && count > 0) return "";
+  return join("no GPU answers on this machine (",
+              status == cudaSuccess ? "it shows none" : cudaGetErrorString(status), ")");
 }
+
+void use_gpu_on(Cuda, int number) { cuda::chosen = number; }
 
 std::int64_t free_bytes_on(Cuda) {
   std::size_t left = 0, total = 0;
@@ -72,7 +80,7 @@ void synchronize_on(Cuda) {
 
 void trim_on(Cuda) {
   cudaMemPool_t pool = nullptr;
-  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, 0));
+  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, cuda::chosen));
   CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
 }
 

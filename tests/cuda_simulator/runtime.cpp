@@ -348,11 +348,15 @@ const char* cudaGetErrorString(cudaError_t status) {
   return text.c_str();
 }
 cudaError_t cudaGetLastError() { return std::exchange(device().last, cudaSuccess); }
-cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+// Each rank of a host finds a GPU of its own; within a process all of them are the one device.
+constexpr int kGpus = 8;
+cudaError_t cudaGetDeviceCount(int* count) { return *count = kGpus, cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
   return *unused = *total = std::size_t{16} << 30, cudaSuccess;
 }
-cudaError_t cudaSetDevice(int number) { return number == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaSetDevice(int number) {
+  return number >= 0 && number < kGpus ? cudaSuccess : cudaErrorInvalidDevice;
+}
 cudaError_t cudaGetDevice(int* number) { return *number = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = static_cast<int>(kMaxSharedBytes), cudaSuccess;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -93,11 +94,19 @@ void reset_peak_resident() {
 
 Device parse_device(const std::string& name) {
   if (name == "cpu") return Device::cpu;
-  if (name == "auto") return cuda_available() && !kSimulated ? Device::cuda : Device::cpu;
-  if (name != "cuda") throw UsageError(unknown_name("device", name, {"auto", "cpu", "cuda"}));
-  if (!kHaveCuda)
-    throw UsageError("device cuda: this program was built without CUDA (make CUDA=1)");
-  if (!cuda_available()) throw UsageError("device cuda: no GPU answers on this machine");
+  if (name != "auto" && name != "cuda") {
+    throw UsageError(unknown_name("device", name, {"auto", "cpu", "cuda"}));
+  }
+  const std::string fault = cuda_fault();
+  if (name == "auto") {
+    if (fault.empty() && !kSimulated) return Device::cuda;
+    // A GPU that cannot be used is worth a word; a machine without one is not.
+    if (kHaveCuda && !kSimulated && std::filesystem::exists("/proc/driver/nvidia/version")) {
+      fmt::print(stderr, "device auto is cpu: {}\n", fault);
+    }
+    return Device::cpu;
+  }
+  if (!fault.empty()) throw UsageError("device cuda: " + fault);
   if (kSimulated) fmt::print(stderr, "device cuda is {}\n", kCuda);
   return Device::cuda;
 }

@@ -13,7 +13,6 @@
 #include <limits>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <thread>
 
 #include "tensor/core/suggest.hpp"
@@ -84,18 +83,12 @@ class MeetingLimit {
   std::thread thread_;  // last: it reads the others
 };
 
-/// The GPU of this rank among those of its host, unless the launcher has given it one already.
+/// The GPU of this rank among those of its host, unless the launcher has given it one already. By
+/// number: MPI may have asked the driver for its devices, which then no longer reads the variable.
 void take_own_gpu(const Job::Place& place) {
   const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
-  std::vector<std::string> devices;
-  std::istringstream list(given == nullptr ? "" : given);
-  for (std::string device; std::getline(list, device, ',');) devices.push_back(device);
-  if (place.local_size == 1 || devices.size() == 1) return;
-  const auto mine = static_cast<std::size_t>(place.local_rank);
-  const std::string own = given == nullptr        ? std::to_string(mine)
-                          : mine < devices.size() ? devices[mine]
-                                                  : "";
-  ::setenv("CUDA_VISIBLE_DEVICES", own.c_str(), 1);
+  const bool has_one = given != nullptr && *given != '\0' && std::strchr(given, ',') == nullptr;
+  if (!has_one) use_gpu(place.local_rank);
 }
 
 }  // namespace
