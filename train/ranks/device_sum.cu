@@ -3,8 +3,10 @@
 
 #include <array>
 #include <cstring>
+#include <exception>
 
 #include "tensor/launch/cuda.hpp"
+#include "tensor/launch/graph.hpp"
 
 #ifdef SKYTAPE_HAVE_NCCL
 #include <nccl.h>
@@ -26,11 +28,13 @@ void check(ncclResult_t status, const char* call) {
 
 static_assert(sizeof(ncclUniqueId) == sizeof(DeviceSumId));
 
-/// Destroyed once its sums are done: NCCL waits for them.
+/// Destroyed once its sums are done: NCCL waits for them. Where an error ends this rank, another one
+/// may be gone, and a sum that waits for it would never be done, nor what waits for the stream.
 struct DeviceSum::Gpu {
   ncclComm_t ranks = nullptr;
   ~Gpu() {
-    if (ranks != nullptr) (void)ncclCommDestroy(ranks);
+    if (ranks == nullptr) return;
+    (void)(std::uncaught_exceptions() > 0 ? ncclCommAbort(ranks) : ncclCommDestroy(ranks));
   }
 };
 
@@ -55,6 +59,7 @@ std::shared_ptr<DeviceSum::Gpu> make_device_sum_on(Cuda, const DeviceSumId& id, 
 }
 
 void device_sum_on(Cuda, const DeviceSum::Gpu& gpu, Tensor& numbers) {
+  ENSURE(!capturing(), "DeviceSum: a CUDA graph is being captured, by this rank alone perhaps");
   float* const x = numbers.data<float>();
   check(ncclAllReduce(x, x, static_cast<std::size_t>(numbers.numel()), ncclFloat, ncclSum,
                       gpu.ranks, cuda::stream()),

@@ -63,9 +63,8 @@ void StepSum::add(std::size_t index, const Tensor& gradients, const Tensor& loss
   }
 }
 
-void StepSum::submit_exchange() { device_sum_->submit(total_); }
-
 void StepSum::exchange() {
+  if (device_sum_ != nullptr) return device_sum_->submit(total_);
   const auto start = std::chrono::steady_clock::now();
   const bool on_host = device_ == Device::cpu;
   if (keeps_rows()) {

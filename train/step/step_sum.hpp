@@ -21,16 +21,14 @@ class StepSum {
   void begin(std::int64_t microbatches);
   /// Adds what the index-th microbatch of this rank gives: f32[gradients], and two single numbers.
   void add(std::size_t index, const Tensor& gradients, const Tensor& loss, const Tensor& correct);
-  /// Whether the GPUs add up among themselves, as part of the submitted work.
-  [[nodiscard]] bool on_device() const { return device_sum_ != nullptr; }
-  /// Submits that.
-  void submit_exchange();
-  /// Adds up what the ranks have, through the hosts. Waits for the device.
+  /// Adds up what the ranks have: submitted, where GPUs do that among themselves, else through the
+  /// hosts, waiting for the device. No part of a captured step: NCCL demands that all ranks capture an
+  /// exchange or none does, and each rank's batches have layouts of their own.
   void exchange();
 
   [[nodiscard]] Tensor gradients() const { return total_.slice(0, count_); }  // f32[gradients]
   [[nodiscard]] Tensor metrics() const { return total_.slice(count_, count_ + 2); }  // f32[2]
-  /// Spent in exchange() so far, waiting for slower ranks included.
+  /// Spent in exchange() so far, waiting for slower ranks included where hosts exchange.
   [[nodiscard]] double seconds() const { return seconds_; }
 
  private:

@@ -54,7 +54,7 @@ void Trainer::step(const data::Batch& batch) {
       graphs_.run(inputs_.layout(i), [=, this] { submit(i); });
     }
   }
-  if (!ranks_.alone() && !sum_.on_device()) {
+  if (!ranks_.alone()) {
     const Clock::time_point computed = Clock::now();
     sum_.exchange();
     add_time("exchange", computed);
@@ -66,14 +66,12 @@ void Trainer::step(const data::Batch& batch) {
 }
 
 /// The work of a microbatch and, after the last one, the update: the whole step where a batch is one
-/// microbatch. It reads what changes from step to step from inputs_, on the device. Ranks that add
-/// up through their hosts update behind that.
+/// microbatch. It reads what changes from step to step from inputs_, on the device. Several ranks add
+/// up first, and update behind that.
 void Trainer::submit(std::size_t index) {
   model_.parameters().zero_gradients();
   add_microbatch(index);
-  if (index + 1 < inputs_.microbatches().size()) return;
-  if (sum_.on_device()) sum_.submit_exchange();
-  if (ranks_.alone() || sum_.on_device()) update();
+  if (ranks_.alone() && index + 1 == inputs_.microbatches().size()) update();
 }
 
 void Trainer::update() {
