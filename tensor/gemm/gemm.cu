@@ -2,6 +2,7 @@
 // column, Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and keep their flags.
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/launch/cuda.hpp"
 
@@ -84,6 +85,7 @@ void count(const GemmPlan& p, const Tensor& c) {
 
 void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);
+  if (plan.k == 0) return plan.beta == 0 ? c.fill(0) : c.copy_from(affine(c, plan.beta));
   if (const std::int64_t parts = parts_of_depth(plan); parts > 1) {
     GemmPlan part = plan;
     part.batch = parts;
@@ -96,7 +98,7 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
     return;
   }
   if (GpuCount::active()) return count(plan, c);
-  const Call sizes(plan);  // k = 0 is legal: cuBLAS then only scales c
+  const Call sizes(plan);
   if (c.dtype() == DType::f64) {
     multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
   } else if (precision(Device::cuda) == Precision::bf16) {

@@ -205,16 +205,21 @@ TEST_CASE("gemm scales and accumulates, and beta 0 does not read c") {
 }
 
 TEST_CASE("empty products: no inner size gives beta c, no rows or columns give nothing") {
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, dtype, Device::cpu); };
-    CHECK(matmul(zeros({2, 0}), zeros({0, 3})).to_vector() == std::vector<double>(6, 0.0));
-    Tensor c = Tensor::full({2, 3}, 4, dtype, Device::cpu);  // [2, 3]
-    gemm(zeros({2, 0}), Op::none, zeros({0, 3}), Op::none, c, 1, 0.5);
-    CHECK(c.to_vector() == std::vector<double>(6, 2.0));
-    CHECK(matmul(zeros({0, 2}), zeros({2, 3})).shape() == Shape{0, 3});
-    CHECK(matmul(zeros({4, 2}), zeros({2, 0})).shape() == Shape{4, 0});
-    CHECK(matmul(zeros({0, 4, 2}), zeros({2, 3})).shape() == Shape{0, 4, 3});
-  }
+  test::for_each_device([](Device device) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, dtype, device); };
+      CHECK(matmul(zeros({2, 0}), zeros({0, 3})).to_vector() == std::vector<double>(6, 0.0));
+      Tensor c = Tensor::full({2, 3}, 4, dtype, device);  // [2, 3]
+      gemm(zeros({2, 0}), Op::none, zeros({0, 3}), Op::none, c, 1, 0.5);
+      CHECK(c.to_vector() == std::vector<double>(6, 2.0));
+      c.fill(std::numeric_limits<double>::quiet_NaN());
+      gemm(zeros({2, 0}), Op::none, zeros({0, 3}), Op::none, c, 1, 0);
+      CHECK(c.to_vector() == std::vector<double>(6, 0.0));
+      CHECK(matmul(zeros({0, 2}), zeros({2, 3})).shape() == Shape{0, 3});
+      CHECK(matmul(zeros({4, 2}), zeros({2, 0})).shape() == Shape{4, 0});
+      CHECK(matmul(zeros({0, 4, 2}), zeros({2, 3})).shape() == Shape{0, 4, 3});
+    }
+  });
 }
 
 TEST_CASE("gemm_cpu works inside larger arrays and leaves the rest alone") {
