@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -27,9 +28,10 @@ template <class F> double best_seconds(Device device, int repeats, const F& f) {
 double measure_gemm_gflops(Device device) {
   // A GPU needs a larger product, and several in flight, to show its rate.
   const std::int64_t n = device == Device::cpu ? 1024 : 4096;
-  const Tensor a = Tensor::full({n, n}, 0.5, DType::f32, device);   // [n, n]
-  const Tensor b = Tensor::full({n, n}, 0.25, DType::f32, device);  // [n, n]
-  Tensor c = Tensor::empty({n, n}, DType::f32, device);             // [n, n]
+  // Random: equal numbers cost a GPU less power, and so less time.
+  const Tensor a = normal({n, n}, {1, {}}, DType::f32, device);  // [n, n]
+  const Tensor b = normal({n, n}, {2, {}}, DType::f32, device);  // [n, n]
+  Tensor c = Tensor::empty({n, n}, DType::f32, device);          // [n, n]
   const double seconds = best_seconds(device, 4, [&] { gemm(a, Op::none, b, Op::none, c); });
   return 2e-9 * static_cast<double>(n * n * n) / seconds;
 }
