@@ -30,6 +30,18 @@ double relative_error(const Tensor& a, const Tensor& b) {
 
 double rounding(DType dtype) { return dtype == DType::f64 ? 1e-14 : 2e-6; }
 
+Tensor rounded_as_operand(const Tensor& x, Precision precision) {
+  if (precision == Precision::fp32) return x;
+  const int bits = precision == Precision::tf32 ? 11 : 8;  // of the significand
+  std::vector<double> values = x.to_vector();
+  for (double& value : values) {
+    int exponent = 0;
+    value = std::ldexp(std::nearbyint(std::ldexp(std::frexp(value, &exponent), bits)), -bits);
+    value = std::ldexp(value, exponent);
+  }
+  return Tensor::from(values, x.shape(), x.dtype(), Device::cpu);
+}
+
 Tensor random_tensor(const Shape& shape, DType dtype, Device device, std::uint64_t seed, double low,
                      double high) {
   std::mt19937_64 words(seed);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensor/core/tensor.hpp"
+#include "tensor/gemm/precision.hpp"
 
 namespace skytape::test {
 
@@ -18,6 +19,11 @@ namespace skytape::test {
 
 /// What a single kernel may lose: a few roundings of its dtype.
 [[nodiscard]] double rounding(DType dtype);
+
+/// x, f32 or f64 on the CPU, with entries rounded as a product's operands may be at that precision. A
+/// GPU's library need not: it takes small or unaligned products in f32 at tf32 and bf16, too. What
+/// rounded inputs lose is therefore the least that a rounding kernel is allowed.
+[[nodiscard]] Tensor rounded_as_operand(const Tensor& x, Precision precision);
 
 /// Uniform entries in [low, high), the same on every platform, rounded to dtype.
 [[nodiscard]] Tensor random_tensor(const Shape& shape, DType dtype = DType::f64,

@@ -347,8 +347,8 @@ TEST_CASE("small blocks and wide heads stay in fp32, others use tensor cores whe
 #ifdef SKYTAPE_CUDA
 TEST_CASE("block attention's kernels are counted at the precision that computes them") {
   const auto own_and_product = [](std::int64_t block, Precision precision) {
+    const GpuCount count;  // before the scope, which would want a GPU
     const PrecisionScope scope(Device::cuda, precision);
-    const GpuCount count;
     (void)block_attention(Sample("", 2 * block, 32, block, {{0, 1}, {1}}).drawn(), DType::f32,
                           Device::cuda);
     std::vector<std::int64_t> sums(2);
