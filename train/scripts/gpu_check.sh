@@ -3,22 +3,23 @@
 # the cheapest first; each check has a limit of its own, and its verdict is written as soon as it is
 # known.
 #   CHECKS   slices to run, in this order (default: all of SLICES below)
-#   METHODS  attention methods of the checks that take each in turn (default: all)
+#   METHODS, PRECISIONS  of the checks that take each in turn (default: all)
+#   BENCH_LENGTHS  sequence lengths of the benchmark (default: those of the bundle's predictions)
 #   B        folder of a CUDA build, or of a bundle (make gpu-bundle), which also brings what a CPU
 #            can compute beforehand: small data, predictions, the losses of a CPU
 #   OUT      where reports go (default runs/gpu-check): gpu_check.md, verdicts.jsonl, results.tar.gz
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
-#   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON
+#   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
-#   JOBS     checks that run side by side where none is timed: slices tests, goldens, bits and
-#            sanitizers (default: half of the cores, at most 8)
+#   JOBS     checks that run side by side where none is timed: slices compile, tests, goldens, bits
+#            and sanitizers (default: half of the cores, at most 8)
 # Exit status 1: a check failed, ran out of time or was not run. One for which this machine lacks
 # something is "not available", which is no failure unless nothing passed.
 set -u
 source train/scripts/gpu_common.sh
 
-SLICES="smoke tests goldens bits bench race train sanitizers"
+SLICES="smoke compile tests goldens bits bench race train sanitizers"
 CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
 B=${B:-build/gpu-bundle}
@@ -26,8 +27,9 @@ DATA=${DATA:-datasets}
 PYTHON=${PYTHON:-python3}
 SLICE_SECONDS=${SLICE_SECONDS:-570}
 ALL_SECONDS=${ALL_SECONDS:-86400}
+cores=$(nproc)
 if [ -z "${JOBS:-}" ]; then
-  JOBS=$(($(nproc) / 2))
+  JOBS=$((cores / 2))
   JOBS=$((JOBS < 1 ? 1 : JOBS > 8 ? 8 : JOBS))
 fi
 PROGRAM=$PWD/$B/skytape
@@ -36,6 +38,9 @@ PROGRAM=$PWD/$B/skytape
 in_bundle() { if [ -e "$B/$1" ]; then echo "$B/$1"; else echo "$2"; fi; }
 GOLDENS=${GOLDENS:-$(in_bundle goldens tests/goldens)}
 PEER=${PEER:-$(in_bundle torch_lra.py '')}
+PRECISIONS=${PRECISIONS:-bf16 fp32 tf32}
+# Those with a stated goal first.
+PEERS=${PEERS:-softmax_sdpa skyformer linformer nystrom kernelized performer skeinformer informer vmean softmax_plain}
 PREDICTED=$(in_bundle predicted.json '')
 PARITY=$(in_bundle parity '')
 SMALL=$(in_bundle datasets '')
@@ -56,9 +61,12 @@ fi
 
 scratch=$(mktemp -d)
 results=$scratch/results # what results.tar.gz packs
+export TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
 mkdir -p "$results/logs"
 : >"$OUT/verdicts.jsonl"
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
+PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+nvidia-smi dmon -d 30 >/dev/null 2>&1 & # without a program that has it open the driver starts anew
 
 # ---- CUDA libraries --------------------------------------------------------------------------
 # A carried program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else a
@@ -115,16 +123,16 @@ verdict() {
   esac
   printf '{"name": "%s", "verdict": "%s", "seconds": %d}\n' "$1" "$2" "$3" >>"$OUT/verdicts.jsonl"
   echo "== $1: $2 ($3 s)"
-  report
+  [ "$2" = "not run" ] || report
 }
 
 # begin NAME LIMIT COMMAND…: starts it, or an exported function, once fewer than JOBS checks run, for
-# LIMIT seconds at most, or what is left of the slice, with a log and a folder `own` of its own. Exit
-# status 77 says that this machine lacks what the check needs.
+# LIMIT seconds at most, or what is left of the slice, with a log, a folder `own` of its own and its
+# share of the cores. Exit status 77 says that this machine lacks what the check needs.
 declare -A name_of=() begun=() # of the checks that run, by process
 own=
 begin() {
-  local name=$1 limit=$2 left
+  local name=$1 limit=$2 left threads=$((cores < JOBS ? 1 : cores / JOBS))
   shift 2
   while [ ${#name_of[@]} -ge "$JOBS" ]; do end_one; done
   left=$((slice_end - SECONDS))
@@ -134,7 +142,7 @@ begin() {
   fi
   if declare -F -- "$1" >/dev/null; then set -- bash -c '"$@"' - "$@"; fi
   mkdir -p "$scratch/$name"
-  own=$scratch/$name timeout -k 10 "$((limit < left ? limit : left))" "$@" \
+  own=$scratch/$name OMP_NUM_THREADS=$threads timeout -k 10 "$((limit < left ? limit : left))" "$@" \
     >"$results/logs/$name.log" 2>&1 &
   name_of[$!]=$name begun[$!]=$SECONDS
 }
@@ -161,7 +169,7 @@ end_all() { while [ ${#name_of[@]} -gt 0 ]; do end_one; done; }
 # check NAME LIMIT COMMAND…: one by itself. Fails unless it passed.
 check() {
   end_all
-  begin "$@" && end_one
+  JOBS=1 begin "$@" && end_one
 }
 
 # lacking NAME WHY: a check that cannot be run here.
@@ -171,7 +179,7 @@ lacking() {
 }
 
 # What the functions below need in the processes that `check` gives them.
-export PROGRAM SMALL PREDICTED PARITY
+export B PROGRAM PYTHON PEER SMALL PREDICTED PARITY
 export -f small_training small_run losses
 
 METHODS=${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}
@@ -192,22 +200,45 @@ libraries() {
 }
 export -f libraries
 slice_smoke() {
-  check libraries 20 libraries && check version 20 "$PROGRAM" --version &&
-    check first-step 120 "$PROGRAM" bench --device cuda --attention skyformer --n 256 --batch 2 \
+  check libraries 90 libraries && check version 90 "$PROGRAM" --version &&
+    check first-step 180 "$PROGRAM" bench --device cuda --attention skyformer --n 256 --batch 2 \
       --features 16 --steps 2 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} || return 1
-  check tensor-cores 60 "$PROGRAM" info gpu --require-tensor-cores
+  check tensor-cores 120 "$PROGRAM" info gpu --require-tensor-cores
   return 0
 }
 
+# has_peer: whether there is something to race against.
+has_peer() { [ -n "$PEER" ] && timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; }
+
+# compile_peer METHOD: the peer says how long a step took, or why it took none, and exits with 0.
+compile_peer() {
+  "$PYTHON" "$PEER" --attn "$1" --n 2048 --batch 32 --features 128 --steps 1 --device cuda \
+    --amp bf16 --compile | tee "$own/said"
+  grep -q 'ms/step' "$own/said"
+}
+export -f compile_peer
+# The race's compiled peers, into a cache: their minutes of compiling pass beside other checks.
+slice_compile() {
+  local peer
+  has_peer || { lacking compile "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"; return; }
+  for peer in $PEERS; do begin "compile-$peer" 240 compile_peer "$peer"; done
+}
+
+# tests FILE: here is a GPU, and no case may be skipped for want of one.
+tests() {
+  OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$PROGRAM "$B/skytape_tests" -sf="*$1" >"$own/said" 2>&1
+  local status=$?
+  cat "$own/said"
+  [ $status -eq 0 ] && ! grep -q 'CUDA cases skipped' "$own/said"
+}
+export -f tests
 # A fault that sticks to a process fails the rest of it: each file of tests has one of its own.
 slice_tests() {
   local file name
   while read -r file; do
     name=${file#tests/} name=${name%_test.cpp}
-    begin "test-${name//\//-}" 150 env OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM="$PROGRAM" \
-      "$B/skytape_tests" -sf="*$file"
+    begin "test-${name//\//-}" 150 tests "$file"
   done < <(cuda_test_files)
-  end_all
 }
 
 # parity METHOD: the losses of the first steps on the GPU are those of the CPU: the same draws, other
@@ -230,7 +261,6 @@ slice_goldens() {
   small_data
   begin goldens 300 "$PROGRAM" goldens --dir "$GOLDENS" --device cuda
   for method in $METHODS; do begin "parity-$method" 60 parity "$method"; done
-  end_all
 }
 
 # numbers RUN: its checkpoint without the header, which names paths and times.
@@ -259,33 +289,35 @@ export -f numbers replayed same_bits
 slice_bits() {
   local method precision
   small_data
-  for precision in bf16 fp32 tf32; do
+  for precision in $PRECISIONS; do
     for method in $METHODS; do
       begin "bits-$method-$precision" 60 same_bits "$method" "$precision"
     done
   done
-  end_all
 }
 
 slice_bench() {
-  local precision
-  for precision in bf16 fp32 tf32; do
-    # shellcheck disable=SC2086  # BENCH_CASES is a list
-    check "bench-$precision" 250 "$PROGRAM" bench --device cuda --precision $precision $BENCH_CASES \
-      --steps 10 --json "$results/bench-$precision.json" ${PREDICTED:+--predicted "$PREDICTED"}
+  local n precision
+  for n in $BENCH_LENGTHS; do
+    for precision in bf16 fp32 tf32; do
+      # shellcheck disable=SC2086  # BENCH_CASES is a list
+      check "bench-$precision-$n" 150 "$PROGRAM" bench --device cuda --precision $precision \
+        $BENCH_CASES --n "$n" --steps 10 --json "$results/bench-$precision-$n.json" \
+        ${PREDICTED:+--predicted "$PREDICTED"}
+    done
   done
 }
 
-# The peer's methods, those with a stated goal first; each has a report of its own.
+# Each of the peer's methods has a report of its own. What its compiler chose by timing variants on a
+# busy GPU is chosen again.
 slice_race() {
   local peer
-  [ -n "$PEER" ] || { lacking race "no PEER=torch_lra.py"; return; }
-  "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null ||
-    { lacking race "$PYTHON has no torch that sees the GPU"; return; }
-  for peer in softmax_sdpa skyformer linformer nystrom kernelized performer skeinformer informer \
-    vmean softmax_plain; do
+  has_peer || { lacking race "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"; return; }
+  end_all
+  find "$TORCHINDUCTOR_CACHE_DIR" -name '*.best_config' -delete 2>/dev/null
+  for peer in $PEERS; do
     check "race-$peer" 180 "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" \
-      --device cuda --rounds 1 --methods $peer --out "$results/race-$peer" \
+      --device cuda --rounds 1 --methods "$peer" --out "$results/race-$peer" \
       ${PREDICTED:+--predicted "$PREDICTED"}
   done
 }
@@ -315,8 +347,10 @@ slice_train() {
 sanitized() {
   local tool=$1 log=$own/sanitized.log status
   shift
+  local of_ours=() # of cuBLAS's kernels racecheck finds hazards that are none
+  [ "$tool" != racecheck ] || of_ours=(--kernel-name kns=skytape)
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH"; return 77; }
-  compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" >"$log" 2>&1
+  compute-sanitizer --tool "$tool" "${of_ours[@]}" --error-exitcode 9 "$@" >"$log" 2>&1
   status=$?
   cat "$log"
   grep -q -e 'Device not supported' -e 'Unable to find injection library' "$log" && return 77
@@ -347,21 +381,19 @@ slice_sanitizers() {
   small_data
   ALL=$(tr -s ' \n' , <<<"$METHODS")
   export ALL=${ALL%,}
-  for precision in bf16 fp32 tf32; do
+  for precision in $PRECISIONS; do
     for tool in memcheck racecheck; do
-      begin "$tool-ops-$precision" 120 sanitized_ops $tool $precision
+      begin "$tool-ops-$precision" 300 sanitized_ops $tool "$precision"
+    done
+    # Of other kernels of tiled attention; at bf16 also of the methods unlike it.
+    for method in softmax $([ "$precision" != bf16 ] || echo skyformer reformer); do
+      for tool in memcheck racecheck; do
+        begin "$tool-train-$method-$precision" 150 sanitized_training $tool "$precision" "$method"
+      done
     done
   done
-  begin initcheck-ops-bf16 120 sanitized_ops initcheck bf16
-  for tool in memcheck racecheck; do
-    for method in skyformer softmax reformer; do
-      begin "$tool-train-$method-bf16" 60 sanitized_training $tool bf16 $method
-    done
-    for precision in fp32 tf32; do # other kernels of tiled attention
-      begin "$tool-train-softmax-$precision" 60 sanitized_training $tool $precision softmax
-    done
-  done
-  end_all
+  # In fp32: elsewhere cuBLAS writes in ways that the tool does not see before its version 2025.4.
+  begin initcheck-ops-fp32 300 sanitized_ops initcheck fp32
 }
 
 for slice in $CHECKS; do
@@ -372,6 +404,7 @@ for slice in $CHECKS; do
     break
   fi
 done
+end_all
 report
 echo "$passed passed, $failed failed; $OUT/gpu_check.md"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -21,10 +21,12 @@ small_run() {
 losses() { sed -n '/"kind": *"train"/s/.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
 
 # cuda_test_files: files of tests with a half that runs on a GPU. The others have nothing to show
-# there.
+# there, nor has launches_test.cpp, whose launches the simulated device counts.
 cuda_test_files() {
-  grep -rlE 'tests/support/devices.hpp|Device::cuda' tests --include='*_test.cpp' | sort
+  grep -rlE 'tests/support/devices.hpp|Device::cuda' tests --include='*_test.cpp' |
+    grep -v '/launches_test\.cpp$' | sort
 }
 
-# The lengths, batch and features of the benchmark.
-BENCH_CASES="--attention all --n 1024,2048,4096 --batch 32 --features 128"
+# Methods, batch and features of the benchmark; its lengths, that of the stated goals first.
+BENCH_CASES="--attention all --batch 32 --features 128"
+BENCH_LENGTHS=${BENCH_LENGTHS:-2048 1024 4096}

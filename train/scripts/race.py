@@ -204,6 +204,10 @@ def main():
     except RuntimeError as error:
         sys.exit(f"race: {error}")
     report(args, rows, machine, version.stdout.strip())
+    forms = ["eager", "compiled"] if args.compile else ["eager"]
+    silent = [f"{row['peer']} {form}" for row in rows for form in forms if row[f"{form}_ms"] is None]
+    if silent:
+        sys.exit(f"race: the peer gave no time for {', '.join(silent)}")
 
 
 if __name__ == "__main__":
