@@ -35,6 +35,8 @@ Cost inverse_cost(double size) {
 
 namespace {
 
+int most_blocks = 2;
+
 /// Matrices [G, L, L] of any device, with library products.
 struct BatchedAlgebra {
   using Matrix = Tensor;
@@ -64,6 +66,10 @@ Tensor implicit_backward(const Tensor& z, const Tensor& dz) {
 }
 
 }  // namespace
+
+InverseBlocks::InverseBlocks(int most) : before_(std::exchange(most_blocks, most)) {}
+InverseBlocks::~InverseBlocks() { most_blocks = before_; }
+int most_inverse_blocks() { return most_blocks; }
 
 InverseTrace empty_trace(const Tensor& start, std::int64_t steps, bool keeps_factors) {
   InverseTrace trace{{start}, {}, {}};

@@ -1,13 +1,15 @@
-// The steps of the iterative inverse and their gradient in one launch each: a block owns a matrix
-// from the first step to the last. The mathematics, and the same as a chain of library products,
-// is in iterative_inverse_steps.hpp.
+// The steps of the iterative inverse and their gradient in one launch each: a block, or on sm_90 a
+// pair of blocks where the device runs all pairs at once, owns a matrix from the first step to the
+// last. The mathematics, and the same as a chain of library products, is in
+// iterative_inverse_steps.hpp.
 //
 // Two matrices fit into a block's shared memory from sm_80 on (`first` and `second`, 140 of 163 KB
 // for 128 rows). A product's result is in registers, so it may replace its operands. Whatever else is
 // needed is read again from device memory, where a block's few matrices stay in the L2 cache:
 //   forward    M and V, twice a step; keeps the iterates alone;
 //   backward   M, V and the gradients; X, R and P are computed again, X and R are put aside.
-// A number that only its own thread needs again goes through device memory without a barrier.
+// A number that only its own thread needs again goes through device memory without a barrier. The two
+// blocks of a pair each hold both matrices and form half of a product (square_product.hpp).
 #include <cstdint>
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
@@ -35,30 +37,27 @@ struct Steps {
   float* aside;        // [G, 2, L, L]: X; R, then -dP R^T
 
   __device__ std::int64_t elements() const { return std::int64_t{size} * size; }
-  __device__ const float* iterate(int t) const {
-    const std::int64_t matrix = blockIdx.x * elements();
-    return t == 0 ? start + matrix : later + (t - 1) * count * elements() + matrix;
-  }
 };
 
-/// A block's work on its matrix; `Product` multiplies.
-template <int kSize, class Product> struct Work {
+/// A block's work on its matrix; `Product` multiplies, `L` is the matrix's square::Layout.
+template <class L, class Product> struct Work {
   const Steps& s;
-  float *first, *second;  // [kSize, kSize], shared
-  std::int64_t own;       // of the block's matrix
+  float *first, *second;  // [L::kSize, L::kSize], shared
+  std::int64_t own;       // first element of the block's matrix
 
   __device__ explicit Work(const Steps& steps)
       : s(steps),
         first(reinterpret_cast<float*>(cuda::dynamic_shared())),
-        second(first + square::Layout<kSize>::kEntries),
-        own(blockIdx.x * steps.elements()) {}
+        second(first + L::kEntries),
+        own(blockIdx.x / L::kBlocks * steps.elements()) {}
 
-  __device__ void load(const float* from, float* to) const {
-    square::load<kSize>(from, s.size, to);
+  __device__ const float* iterate(int t) const {
+    return t == 0 ? s.start + own : s.later + (t - 1) * s.count * s.elements() + own;
   }
+  __device__ void load(const float* from, float* to) const { square::load<L>(from, s.size, to); }
   template <Op kOpA, Op kOpB>
   __device__ void multiply(const float* a, const float* b, const Into& into) const {
-    square::multiply<kOpA, kOpB, Product, kSize>(a, b, s.size, into);
+    square::multiply<kOpA, kOpB, Product, L>(a, b, s.size, into);
   }
 
   __device__ void forward_step(int t) const;
@@ -67,8 +66,7 @@ template <int kSize, class Product> struct Work {
 };
 
 /// V is in `second`, before and after.
-template <int kSize, class Product>
-__device__ void Work<kSize, Product>::forward_step(int t) const {
+template <class L, class Product> __device__ void Work<L, Product>::forward_step(int t) const {
   float* const next = s.later + t * s.count * s.elements() + own;
   load(s.m + own, first);
   // X = M V   R = 15 I - 7 X + X X   P = 13 I - X R   next = V P / 4
@@ -76,15 +74,15 @@ __device__ void Work<kSize, Product>::forward_step(int t) const {
   multiply<kNone, kNone>(first, first,
                          {.shift = 15, .shared = second, .added = first, .factor = -7});
   multiply<kNone, kNone>(first, second, {.scale = -1, .shift = 13, .shared = first});
-  load(s.iterate(t), second);
+  load(iterate(t), second);
   multiply<kNone, kNone>(second, first, {.scale = 0.25f, .shared = second, .memory = next});
 }
 
 /// X and R aside, P in `second`.
-template <int kSize, class Product> __device__ void Work<kSize, Product>::recompute(int t) const {
+template <class L, class Product> __device__ void Work<L, Product>::recompute(int t) const {
   float *const x = s.aside + 2 * own, *const r = x + s.elements();
   load(s.m + own, first);
-  load(s.iterate(t), second);
+  load(iterate(t), second);
   multiply<kNone, kNone>(first, second, {.shared = first, .memory = x});
   multiply<kNone, kNone>(
       first, first, {.shift = 15, .shared = second, .memory = r, .added = first, .factor = -7});
@@ -92,8 +90,7 @@ template <int kSize, class Product> __device__ void Work<kSize, Product>::recomp
 }
 
 /// inverse_step_backward's equations, in an order that two matrices in shared memory allow.
-template <int kSize, class Product>
-__device__ void Work<kSize, Product>::backward_step(int t) const {
+template <class L, class Product> __device__ void Work<L, Product>::backward_step(int t) const {
   const bool last = t == s.steps - 1;
   const float* const x = s.aside + 2 * own;
   float* const rest = s.aside + 2 * own + s.elements();  // R, then dX as far as it has come
@@ -102,7 +99,7 @@ __device__ void Work<kSize, Product>::backward_step(int t) const {
   load(last ? s.dz + own : dv, first);
   // dV = dnext P^T / 4   dP = V^T dnext / 4
   multiply<kNone, kTransposed>(first, second, {.scale = 0.25f, .memory = dv});
-  load(s.iterate(t), second);
+  load(iterate(t), second);
   multiply<kTransposed, kNone>(second, first, {.scale = 0.25f, .shared = second});
   // dX = -dP R^T   dR = -X^T dP   dX += -7 dR + dR X^T + X^T dR
   load(rest, first);
@@ -113,30 +110,30 @@ __device__ void Work<kSize, Product>::backward_step(int t) const {
                                {.memory = rest, .sum = rest, .added = second, .factor = -7});
   multiply<kTransposed, kNone>(first, second, {.shared = first, .sum = rest});
   // dM += dX V^T   dV += M^T dX
-  load(s.iterate(t), second);
+  load(iterate(t), second);
   multiply<kNone, kTransposed>(first, second, {.memory = dm, .sum = last ? nullptr : dm});
   load(s.m + own, second);
   multiply<kTransposed, kNone>(second, first, {.memory = dv, .sum = dv});
-  __syncthreads();  // the next step loads dV
+  square::meet<L>();  // the next step loads dV
 }
 
-template <int kSize, class Product> __global__ void __launch_bounds__(Layout<kSize>::kThreads)
+template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
     forward_kernel(Steps s) {
-  const Work<kSize, Product> work(s);
+  const Work<L, Product> work(s);
   work.load(s.start + work.own, work.second);
 #pragma unroll 1
   for (int t = 0; t < s.steps; ++t) work.forward_step(t);
+  if constexpr (L::kBlocks > 1) square::meet<L>();  // the other block stores here until then
 }
 
-template <int kSize, class Product> __global__ void __launch_bounds__(Layout<kSize>::kThreads)
+template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
     backward_kernel(Steps s) {
-  const Work<kSize, Product> work(s);
+  const Work<L, Product> work(s);
 #pragma unroll 1
   for (int t = s.steps - 1; t >= 0; --t) work.backward_step(t);
 }
 
-template <int kSize>
-constexpr int kSharedBytes = 2 * Layout<kSize>::kEntries* static_cast<int>(sizeof(float));
+template <class L> constexpr int kSharedBytes = 2 * L::kEntries* static_cast<int>(sizeof(float));
 
 /// Largest matrices that a block takes; larger ones leave it no room for two of them.
 constexpr int kLargest = 128;
@@ -162,28 +159,44 @@ template <class F> void dispatch_size(std::int64_t size, const F& f) {
   }
 }
 
-/// One block a matrix; it forms `products` products a step.
-template <int kSize, class Product>
+/// Whether all matrices find a pair of blocks at once. Forward and backward take the same shared memory,
+/// which decides.
+template <class L, class Product> bool in_pairs(const Steps& s) {
+  if (most_inverse_blocks() < L::kBlocks) return false;
+  cuda::allow_shared("iterative inverse", backward_kernel<L, Product>, kSharedBytes<L>);
+  return cuda::has_pairs(backward_kernel<L, Product>, s.count, L::kThreads, kSharedBytes<L>);
+}
+
+/// Calls f.operator()<Layout, Product>(): tensor cores wherever the device's products may use them,
+/// pairs of blocks wherever all of them run at once.
+template <class F> void dispatch(const Steps& s, const F& f) {
+  const auto with = [&]<class Product>() {
+    dispatch_size(s.size, [&]<int kSize>() {
+      if constexpr (kSize >= 64) {  // half of 32 rows is less than two rows of warps take
+        using Pair = Layout<kSize, 2>;
+        if (in_pairs<Pair, Product>(s)) return f.template operator()<Pair, Product>();
+      }
+      f.template operator()<Layout<kSize, 1>, Product>();
+    });
+  };
+  if (precision(Device::cuda) == Precision::fp32) {
+    with.template operator()<square::PlainProduct>();
+  } else {
+    with.template operator()<square::SplitProduct>();
+  }
+}
+
+/// One block a matrix, or two; they form `products` products a step.
+template <class L>
 void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_t products) {
   const std::int64_t size = s.size;
-  cuda::allow_shared(name, kernel, kSharedBytes<kSize>);
+  cuda::allow_shared(name, kernel, kSharedBytes<L>);
   cuda::computes(products * s.steps * s.count * size * size * size);
-  cuda::launch(name, kernel, static_cast<unsigned>(s.count), Layout<kSize>::kThreads,
-               kSharedBytes<kSize>, s);
+  cuda::launch_clusters(name, kernel, L::kBlocks, static_cast<unsigned>(s.count * L::kBlocks),
+                        L::kThreads, kSharedBytes<L>, s);
 }
 
 // The names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
-
-/// Calls f.operator()<kSize, Product>(): tensor cores wherever the device's products may use them.
-template <class F> void dispatch(const Steps& s, const F& f) {
-  dispatch_size(s.size, [&]<int kSize>() {
-    if (precision(Device::cuda) == Precision::fp32) {
-      f.template operator()<kSize, square::PlainProduct>();
-    } else {
-      f.template operator()<kSize, square::SplitProduct>();
-    }
-  });
-}
 
 Steps steps_of(const Tensor& m, const InverseTrace& trace) {
   Steps s{};
@@ -201,17 +214,26 @@ Steps steps_of(const Tensor& m, const InverseTrace& trace) {
 bool inverse_keeps_factors_on(Cuda, const Tensor& m) {
   if (m.dtype() != DType::f32 || m.size(1) > kLargest) return true;
   int bytes = 0;
-  dispatch_size(m.size(1), [&]<int kSize>() { bytes = kSharedBytes<kSize>; });
+  dispatch_size(m.size(1), [&]<int kSize>() { bytes = kSharedBytes<Layout<kSize, 1>>; });
   return !has_shared_memory(bytes);
+}
+
+int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size) {
+  Steps s{};
+  s.count = count;
+  s.size = static_cast<int>(size);
+  int blocks = 0;
+  dispatch(s, [&]<class L, class Product>() { blocks = L::kBlocks; });
+  return blocks;
 }
 
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);
   const Steps s = steps_of(m, trace);
-  dispatch(s, [&]<int kSize, class Product>() {
+  dispatch(s, [&]<class L, class Product>() {
     constexpr const char* kName =
         Product::kOnTensorCores ? "iterative inverse 3xTF32" : "iterative inverse";
-    launch<kSize, Product>(kName, forward_kernel<kSize, Product>, s, 4);
+    launch<L>(kName, forward_kernel<L, Product>, s, 4);
   });
 }
 
@@ -225,10 +247,10 @@ void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace,
   s.dm = dm.data<float>();
   s.dstart = dstart.data<float>();
   s.aside = aside.data<float>();
-  dispatch(s, [&]<int kSize, class Product>() {
+  dispatch(s, [&]<class L, class Product>() {
     constexpr const char* kName = Product::kOnTensorCores ? "iterative inverse backward 3xTF32"
                                                           : "iterative inverse backward";
-    launch<kSize, Product>(kName, backward_kernel<kSize, Product>, s, 11);
+    launch<L>(kName, backward_kernel<L, Product>, s, 11);
   });
 }
 

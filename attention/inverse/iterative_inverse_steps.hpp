@@ -58,11 +58,27 @@ void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
                                        bool keeps_factors = true);
 
 /// Whether the steps below keep the factors of matrices m: [G, L, L], or compute them again. On
-/// CUDA, f32 matrices with L <= 128 are worked on by one block each, in one launch forward and one
+/// CUDA, f32 matrices with L <= 128 are worked on by one or two blocks each, in one launch forward and one
 /// backward, which keeps the iterates alone. Larger ones have no room in a block's shared memory,
 /// and f64 is for gradient checks: these keep all, and are chains of library products.
 [[nodiscard]] bool inverse_keeps_factors_on(Cpu, const Tensor& m);
 [[nodiscard]] bool inverse_keeps_factors_on(Cuda, const Tensor& m);
+
+/// The most blocks that work on a matrix together on CUDA, 1 or 2: two where the device has clusters
+/// and runs all pairs at once. For as long as it lives, this says fewer, so that both can be compared.
+class InverseBlocks {
+ public:
+  explicit InverseBlocks(int most);
+  ~InverseBlocks();
+  InverseBlocks(const InverseBlocks&) = delete;
+  InverseBlocks& operator=(const InverseBlocks&) = delete;
+
+ private:
+  int before_;
+};
+[[nodiscard]] int most_inverse_blocks();
+/// The blocks that each of `count` matrices of up to 128 rows has, at the device's precision.
+[[nodiscard]] int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size);
 
 /// Every step from the first iterate on. m: [G, L, L]; the trace's tensors are filled in place.
 void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace);

@@ -2,8 +2,11 @@
 // result in registers, so it may replace an operand.
 //
 // Matrices have kSize rows and columns, zeros beyond the real ones; kSize is a power of two from 32
-// on. A block has two rows of warps; a warp owns half of the result's rows and 32 of its columns,
-// in tiles [16, 8] whose entries lie with the lanes as tensor_core.hpp says (g, t).
+// on. A block has two rows of warps; a warp owns half of the block's rows of the result and 32 of its
+// columns, in tiles [16, 8] whose entries lie with the lanes as tensor_core.hpp says (g, t).
+//
+// Two blocks (a cluster) may work on a matrix together. Each then forms half of a result's rows and
+// stores them in its own shared memory and the other's, so that the next product finds all of them.
 //
 // Which inner indices a lane takes in an instruction is free, as long as both operands agree: it is
 // k + 8 t + i here, i < 8. With rows an odd number of entries apart, the 32 lanes then read 32
@@ -26,44 +29,57 @@
 
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/cluster.hpp"
 
 namespace skytape::attention::square {
 
 using cuda::Sums;
 
-/// How kSize x kSize matrices are spread over a block.
-template <int kSize> struct Layout {
-  static constexpr int kWarps = kSize / 16, kThreads = kWarps * cuda::kWarp;
-  static constexpr int kRowTiles = kSize / 32, kColumnTiles = 4;  // of a warp
+/// How matrices [kRows, kRows] are spread over the blocks that work on one together: each block has
+/// all entries of the operands in its shared memory, and forms a share of the result's rows.
+template <int kRows, int kTogether> struct Layout {
+  static constexpr int kSize = kRows, kBlocks = kTogether;
+  static constexpr int kWarps = kSize / 16, kThreads = kWarps * cuda::kWarp;  // of a block
+  static constexpr int kShare = kSize / kBlocks;                              // rows
+  static constexpr int kRowTiles = kShare / 32, kColumnTiles = 4;             // of a warp
   /// Entries between rows in shared memory: odd, and lanes that store tiles meet at most in pairs.
   static constexpr int kStride = kSize + 9;
   static constexpr int kEntries = kSize * kStride;
-  static_assert(kSize % 32 == 0 && (kSize & (kSize - 1)) == 0 && kStride % 2 == 1);
+  static_assert(kBlocks <= 2 && kShare % 32 == 0 && (kSize & (kSize - 1)) == 0 && kStride % 2 == 1);
 };
 
+/// Waits for all threads that work on the block's matrix.
+template <class L> __device__ __forceinline__ void meet() {
+  if constexpr (L::kBlocks == 1) {
+    __syncthreads();
+  } else {
+    cuda::cluster_barrier();
+  }
+}
+
 /// A thread's place: its first own entry.
-template <int kSize> struct Place {
+template <class L> struct Place {
   int g, t, row, column;  // row, column: first of the warp
   __device__ Place()
       : g(threadIdx.x % cuda::kWarp / 4),
         t(threadIdx.x % 4),
-        row(threadIdx.x / cuda::kWarp % 2 * (kSize / 2)),
+        row(blockIdx.x % L::kBlocks * L::kShare + threadIdx.x / cuda::kWarp % 2 * (L::kShare / 2)),
         column(threadIdx.x / cuda::kWarp / 2 * 32) {}
 };
 
 /// A thread's entries of a result; zeros at first.
-template <int kSize> struct Own {
-  Sums tiles[Layout<kSize>::kRowTiles][Layout<kSize>::kColumnTiles];
+template <class L> struct Own {
+  Sums tiles[L::kRowTiles][L::kColumnTiles];
 
   /// f(row, column, x) for its entries x[0], x[1] at (row, column) and (row, column + 1).
   template <class F> __device__ __forceinline__ void each(const F& f) {
-    const Place<kSize> at;
+    const Place<L> at;
 #pragma unroll
-    for (int r = 0; r < Layout<kSize>::kRowTiles; ++r) {
+    for (int r = 0; r < L::kRowTiles; ++r) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int c = 0; c < Layout<kSize>::kColumnTiles; ++c) {
+        for (int c = 0; c < L::kColumnTiles; ++c) {
           f(at.row + 16 * r + 8 * half + at.g, at.column + 8 * c + 2 * at.t, tiles[r][c].x[half]);
         }
       }
@@ -72,9 +88,9 @@ template <int kSize> struct Own {
 };
 
 /// op(a)[row, column] of a matrix in shared memory.
-template <int kSize, Op kOp>
+template <class L, Op kOp>
 __device__ __forceinline__ float entry(const float* a, int row, int column) {
-  constexpr int kStride = Layout<kSize>::kStride;
+  constexpr int kStride = L::kStride;
   return kOp == Op::none ? a[row * kStride + column] : a[column * kStride + row];
 }
 
@@ -83,21 +99,21 @@ struct PlainProduct {
   static constexpr bool kOnTensorCores = false;
 
   /// c += op(a) op(b).
-  template <Op kOpA, Op kOpB, int kSize>
-  __device__ __forceinline__ static void add(const float* a, const float* b, Own<kSize>& c) {
-    constexpr int kRows = 2 * Layout<kSize>::kRowTiles;  // of a thread
-    constexpr int kColumnTiles = Layout<kSize>::kColumnTiles;
-    const Place<kSize> at;
+  template <Op kOpA, Op kOpB, class L>
+  __device__ __forceinline__ static void add(const float* a, const float* b, Own<L>& c) {
+    constexpr int kRows = 2 * L::kRowTiles;  // of a thread
+    constexpr int kColumnTiles = L::kColumnTiles;
+    const Place<L> at;
 #pragma unroll 2
-    for (int k = 0; k < kSize; ++k) {
+    for (int k = 0; k < L::kSize; ++k) {
       float left[kRows], right[kColumnTiles][2];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
-        left[r] = entry<kSize, kOpA>(a, at.row + 8 * r + at.g, k);
+        left[r] = entry<L, kOpA>(a, at.row + 8 * r + at.g, k);
       }
 #pragma unroll
       for (int e = 0; e < 2 * kColumnTiles; ++e) {
-        right[e / 2][e % 2] = entry<kSize, kOpB>(b, k, at.column + e / 2 * 8 + 2 * at.t + e % 2);
+        right[e / 2][e % 2] = entry<L, kOpB>(b, k, at.column + e / 2 * 8 + 2 * at.t + e % 2);
       }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
@@ -115,19 +131,22 @@ struct SplitProduct {
   static constexpr bool kOnTensorCores = true;
   using Core = cuda::TensorCore<Precision::tf32>;
 
-  /// x = high + low, but for half a unit in x's last place.
+  /// x = high + low, but for a unit in x's last place. high is the nearest number with tf32's bits, low
+  /// the difference with those bits alone. Of infinity and NaN, low is NaN. As integers: the instruction
+  /// that rounds to tf32 becomes four on sm_90, and most of a product's were these.
   __device__ __forceinline__ static void split(float x, Core::Number& high, Core::Number& low) {
-    high = Core::rounded(x);
-    low = Core::rounded(x - std::bit_cast<float>(high));
+    constexpr std::uint32_t kHalf = 0x1000, kBits = 0xffffe000;
+    high = (std::bit_cast<std::uint32_t>(x) + kHalf) & kBits;
+    low = std::bit_cast<std::uint32_t>(x - std::bit_cast<float>(high)) & kBits;
   }
 
   /// c += op(a) op(b).
-  template <Op kOpA, Op kOpB, int kSize>
-  __device__ __forceinline__ static void add(const float* a, const float* b, Own<kSize>& c) {
-    constexpr int kColumnTiles = Layout<kSize>::kColumnTiles;
-    const Place<kSize> at;
+  template <Op kOpA, Op kOpB, class L>
+  __device__ __forceinline__ static void add(const float* a, const float* b, Own<L>& c) {
+    constexpr int kColumnTiles = L::kColumnTiles;
+    const Place<L> at;
 #pragma unroll 1
-    for (int k = 0; k < kSize; k += 32) {
+    for (int k = 0; k < L::kSize; k += 32) {
 #pragma unroll
       for (int first = 0; first < 8; first += 4) {
         const int inner = k + 8 * at.t + first;  // and the next three
@@ -137,13 +156,13 @@ struct SplitProduct {
           Core::Number h[4], l[4];
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
-            split(entry<kSize, kOpB>(b, inner + i, at.column + 8 * j + at.g), h[i], l[i]);
+            split(entry<L, kOpB>(b, inner + i, at.column + 8 * j + at.g), h[i], l[i]);
           }
           high[j] = Core::right(h[0], h[1], h[2], h[3]);
           low[j] = Core::right(l[0], l[1], l[2], l[3]);
         }
 #pragma unroll
-        for (int r = 0; r < Layout<kSize>::kRowTiles; ++r) {
+        for (int r = 0; r < L::kRowTiles; ++r) {
           add_rows<kOpA>(a, at, at.row + 16 * r, inner, high, low, c.tiles[r]);
         }
       }
@@ -152,8 +171,8 @@ struct SplitProduct {
 
  private:
   /// The 16 rows from `row` on, and a lane's four inner indices from `inner` on.
-  template <Op kOpA, int kSize, int kTiles>
-  __device__ __forceinline__ static void add_rows(const float* a, const Place<kSize>& at, int row,
+  template <Op kOpA, class L, int kTiles>
+  __device__ __forceinline__ static void add_rows(const float* a, const Place<L>& at, int row,
                                                   int inner, const Core::Right (&high)[kTiles],
                                                   const Core::Right (&low)[kTiles],
                                                   Sums (&total)[kTiles]) {
@@ -162,7 +181,7 @@ struct SplitProduct {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        split(entry<kSize, kOpA>(a, row + 8 * half + at.g, inner + i), h[half][i], l[half][i]);
+        split(entry<L, kOpA>(a, row + 8 * half + at.g, inner + i), h[half][i], l[half][i]);
       }
     }
     const Core::Left left_high = Core::left(h), left_low = Core::left(l);
@@ -196,8 +215,8 @@ struct alignas(8) Pair {
 };
 
 // A thread's real entries of a matrix [L, L]: added, or stored. Two at once where addresses allow.
-template <int kSize>
-__device__ __forceinline__ void add_from_memory(const float* from, int size, Own<kSize>& c) {
+template <class L>
+__device__ __forceinline__ void add_from_memory(const float* from, int size, Own<L>& c) {
   const bool pairs = size % 2 == 0;
   c.each([&](int row, int column, float(&x)[2]) {
     if (row >= size || column >= size) return;
@@ -212,7 +231,7 @@ __device__ __forceinline__ void add_from_memory(const float* from, int size, Own
     }
   });
 }
-template <int kSize> __device__ __forceinline__ void to_memory(Own<kSize>& c, int size, float* to) {
+template <class L> __device__ __forceinline__ void to_memory(Own<L>& c, int size, float* to) {
   const bool pairs = size % 2 == 0;
   c.each([&](int row, int column, float(&x)[2]) {
     if (row >= size || column >= size) return;
@@ -229,15 +248,15 @@ template <int kSize> __device__ __forceinline__ void to_memory(Own<kSize>& c, in
 /// One product; L = size. Waits for what is being loaded or stored in shared memory; when it comes
 /// back, operands may be overwritten, and the next call waits for what this one stores. A function
 /// of its own: an inverse has a dozen calls, which inlined would fill the instruction cache.
-template <Op kOpA, Op kOpB, class Product, int kSize>
+template <Op kOpA, Op kOpB, class Product, class L>
 __device__ __attribute__((noinline)) void multiply(const float* a, const float* b, int size,
                                                    Into into) {
-  constexpr int kStride = Layout<kSize>::kStride;
+  constexpr int kStride = L::kStride;
   __pipeline_wait_prior(0);
-  __syncthreads();
-  Own<kSize> c;
+  meet<L>();
+  Own<L> c;
   Product::template add<kOpA, kOpB>(a, b, c);
-  __syncthreads();
+  meet<L>();
   c.each([&](int row, int column, float(&x)[2]) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
@@ -249,18 +268,22 @@ __device__ __attribute__((noinline)) void multiply(const float* a, const float* 
   if (into.sum != nullptr) add_from_memory(into.sum, size, c);
   if (into.memory != nullptr) to_memory(c, size, into.memory);
   if (into.shared == nullptr) return;
-  c.each([&](int row, int column, float(&x)[2]) {
-    into.shared[row * kStride + column] = x[0];
-    into.shared[row * kStride + column + 1] = x[1];
-  });
+  const auto store = [&](float* shared) {
+    c.each([&](int row, int column, float(&x)[2]) {
+      shared[row * kStride + column] = x[0];
+      shared[row * kStride + column + 1] = x[1];
+    });
+  };
+  store(into.shared);
+  if constexpr (L::kBlocks == 2) store(cuda::in_block(into.shared, 1 - blockIdx.x % 2));
 }
 
 /// Begins to copy a matrix [L, L] to shared memory, zeros beyond L.
-template <int kSize>
+template <class L>
 __device__ __attribute__((noinline)) void load(const float* from, int size, float* to) {
-  for (int e = threadIdx.x; e < kSize * kSize; e += Layout<kSize>::kThreads) {
-    const int row = e / kSize, column = e % kSize;
-    float* const target = to + row * Layout<kSize>::kStride + column;
+  for (int e = threadIdx.x; e < L::kSize * L::kSize; e += L::kThreads) {
+    const int row = e / L::kSize, column = e % L::kSize;
+    float* const target = to + row * L::kStride + column;
     if (row < size && column < size) {
       __pipeline_memcpy_async(target, from + row * size + column, sizeof(float));
     } else {

@@ -65,17 +65,18 @@ void GpuCount::computes(std::int64_t multiply_adds, bool product) {
   counting->next_.product = product;
 }
 
-void GpuCount::kernel(const char* name) {
+void GpuCount::kernel(const char* name, std::int64_t blocks) {
   std::size_t bytes = 0;
   for (const auto& [begin, length] : counting->arguments_) bytes += length;
   counting->arguments_.clear();
   call(name, static_cast<std::int64_t>(bytes));
+  counting->kernels_.back().blocks = blocks;
 }
 
 void GpuCount::call(const char* name, std::int64_t bytes) {
   Launch& work = counting->next_;
   work.bytes = bytes;
-  counting->kernels_.push_back({name, {}, std::exchange(work, Launch{})});
+  counting->kernels_.push_back({name, {}, std::exchange(work, Launch{}), 0});
 }
 
 void GpuCount::end_part(const char* name) {

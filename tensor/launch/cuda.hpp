@@ -36,29 +36,64 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 cudaStream_t stream();
 cublasHandle_t cublas();
 
-/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. Where a
-/// GpuCount lives, the kernel is counted instead, with what was said of its work just before.
-template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
-                                              dim3 block, std::size_t shared_bytes, A&&... args) {
+#ifndef SKYTAPE_CUDA_SIMULATED
+/// What cudaLaunchKernelEx takes; not to be copied, as the configuration points to the attribute.
+struct ClusterLaunch {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+
+  ClusterLaunch(unsigned cluster, dim3 grid, dim3 block, std::size_t shared_bytes) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  ClusterLaunch(const ClusterLaunch&) = delete;
+  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+};
+#endif
+
+/// launch() of a grid in clusters of so many blocks along x (cluster.hpp); 1: of single blocks.
+template <class... P, class... A> void launch_clusters(const char* name, void (*kernel)(P...),
+                                                       unsigned cluster, dim3 grid, dim3 block,
+                                                       std::size_t shared_bytes, A&&... args) {
   if (GpuCount::active()) {
     const auto see = [](auto value) {
       __builtin_clear_padding(&value);  // old addresses may lie there
       GpuCount::argument(&value, sizeof value);
     };
     (see(static_cast<P>(args)), ...);
-    GpuCount::kernel(name);
+    GpuCount::kernel(name, std::int64_t{grid.x} * grid.y * grid.z);
     return;
   }
 #ifdef SKYTAPE_CUDA_SIMULATED
-  cuda_simulator::launch<P...>(name, kernel, grid, block, shared_bytes, stream(),
+  cuda_simulator::launch<P...>(name, kernel, grid, block, cluster, shared_bytes, stream(),
                                std::forward<A>(args)...);
 #else
-  kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
+  if (cluster == 1) {
+    kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
+  } else {
+    ClusterLaunch clusters(cluster, grid, block, shared_bytes);
+    clusters.config.stream = stream();
+    // Its error is the last one, too.
+    (void)cudaLaunchKernelEx(&clusters.config, kernel, static_cast<P>(std::forward<A>(args))...);
+  }
 #endif
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) {
     throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
   }
+}
+
+/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. Where a
+/// GpuCount lives, the kernel is counted instead, with what was said of its work just before.
+template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
+                                              dim3 block, std::size_t shared_bytes, A&&... args) {
+  launch_clusters(name, kernel, 1, grid, block, shared_bytes, std::forward<A>(args)...);
 }
 
 /// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
@@ -199,7 +234,8 @@ inline constexpr std::int64_t kWarpRowWidth = 1024;  // wider rows get a whole b
 
 inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
 #ifdef SKYTAPE_CUDA_SIMULATED
-  const std::int64_t most = cuda_simulator::max_looping_grid(kMaxGrid);
+  const std::int64_t most =
+      GpuCount::active() ? kMaxGrid : cuda_simulator::max_looping_grid(kMaxGrid);
 #else
   const std::int64_t most = kMaxGrid;
 #endif

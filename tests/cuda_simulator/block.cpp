@@ -1,4 +1,4 @@
-// Runs the threads of a block as fibers, in turn (simulator.hpp).
+// Runs the threads of a block, or of a cluster's blocks, as fibers, in turn (simulator.hpp).
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -47,8 +47,9 @@ struct Order {
 };
 
 struct Thread {
-  enum class State { fresh, runs, at_barrier, in_warp, ended } state = State::fresh;
+  enum class State { fresh, runs, at_barrier, at_cluster, in_warp, ended } state = State::fresh;
   uint3 index{};
+  unsigned block = 0;      // of the cluster
   Fiber* fiber = nullptr;  // while it waits
   // What it waits for in its warp.
   unsigned mask = 0;
@@ -64,7 +65,21 @@ struct Thread {
   std::vector<std::size_t> groups;  // of how many copies each
 };
 
-/// One core that runs one block at a time.
+/// Of the cluster that runs.
+struct Block {
+  uint3 index{};
+  bool begun = false;
+  std::size_t live = 0, at_barrier = 0;  // threads
+  std::map<const void*, std::vector<unsigned char>> static_shared;
+  std::vector<unsigned char> dynamic;
+
+  [[nodiscard]] bool holds(const void* at) const {
+    const auto* const byte = static_cast<const unsigned char*>(at);
+    return byte >= dynamic.data() && byte < dynamic.data() + dynamic.size();
+  }
+};
+
+/// One core that runs one cluster at a time; most have one block.
 class Multiprocessor {
  public:
   Multiprocessor() : home_(this_thread()) {}
@@ -86,8 +101,8 @@ class Multiprocessor {
     return *known;
   }
 
-  std::string run(const Kernel& kernel, std::int64_t block) {
-    prepare(kernel, block);
+  std::string run(const Kernel& kernel, std::int64_t first_block) {
+    prepare(kernel, first_block);
     switch_fiber(home_, *idle_fiber());
     accesses_.end_block();
     if (error_.empty() && live_ > 0) error_ = deadlock();
@@ -101,9 +116,23 @@ class Multiprocessor {
   void barrier() {
     Thread& t = threads_[running_];
     t.state = Thread::State::at_barrier;
-    ++at_barrier_;
-    release_barrier();
+    ++own_block().at_barrier;
+    release_barrier(t.block);
     wait();
+  }
+
+  void cluster_barrier() {
+    threads_[running_].state = Thread::State::at_cluster;
+    ++at_cluster_;
+    release_cluster();
+    wait();
+  }
+
+  void* in_block(const void* own, unsigned rank) {
+    if (rank >= blocks_.size()) fail(join("block ", rank, " of a cluster of ", blocks_.size()));
+    if (!own_block().holds(own)) fail("a cluster's address: not in dynamic shared memory");
+    const std::ptrdiff_t at = static_cast<const unsigned char*>(own) - own_block().dynamic.data();
+    return blocks_[rank].dynamic.data() + at;
   }
 
   void warp_together(unsigned mask, WarpOp op, void* slot) {
@@ -126,6 +155,12 @@ class Multiprocessor {
   [[nodiscard]] unsigned running() const { return running_; }
 
   void access(const void* at, std::size_t bytes, bool writes) {
+    for (std::size_t rank = 0; blocks_.size() > 1 && rank < blocks_.size(); ++rank) {
+      const Block& block = blocks_[rank];
+      if (!block.holds(at) || (block.begun && block.live > 0)) continue;
+      fail(join("shared memory of the cluster's block ", rank,
+                ", which has not begun or has ended"));
+    }
     std::string race =
         accesses_.see(static_cast<const unsigned char*>(at), bytes, running_ / kWarp, writes);
     if (!race.empty()) fail(std::move(race));
@@ -159,53 +194,66 @@ class Multiprocessor {
   }
 
   void* shared_memory(const void* key, std::size_t bytes) {
-    const auto [at, fresh] = static_shared_.try_emplace(key);
+    Block& block = own_block();
+    const auto [at, fresh] = block.static_shared.try_emplace(key);
     if (fresh) {
       at->second.assign(bytes, kUnwritten);
       accesses_.add(at->second.data(), bytes);
     }
-    std::size_t total = dynamic_.size();
-    for (const auto& [other, memory] : static_shared_) total += memory.size();
+    std::size_t total = block.dynamic.size();
+    for (const auto& [other, memory] : block.static_shared) total += memory.size();
     if (total > kMaxSharedBytes) fail(join(total, " bytes of shared memory are too many"));
     return at->second.data();
   }
-  unsigned char* dynamic_shared() { return dynamic_.data(); }
+  unsigned char* dynamic_shared() { return own_block().dynamic.data(); }
 
  private:
-  void prepare(const Kernel& kernel, std::int64_t block) {
+  [[nodiscard]] Block& own_block() { return blocks_[threads_[running_].block]; }
+
+  void prepare(const Kernel& kernel, std::int64_t first_block) {
     const dim3 grid = kernel.grid, size = kernel.block;
     kernel_ = &kernel;
-    const auto rest = block / grid.x;
+    const auto rest = first_block / grid.x;
     gridDim = {grid.x, grid.y, grid.z};
     blockDim = {size.x, size.y, size.z};
-    blockIdx = {static_cast<unsigned>(block % grid.x), static_cast<unsigned>(rest % grid.y),
+    blockIdx = {static_cast<unsigned>(first_block % grid.x), static_cast<unsigned>(rest % grid.y),
                 static_cast<unsigned>(rest / grid.y)};
-    const unsigned count = size.x * size.y * size.z;
+    const unsigned threads = size.x * size.y * size.z, count = threads * kernel.cluster;
     threads_.assign(count, {});
     uint3 index{};
-    for (Thread& t : threads_) {
-      t.index = index;
+    for (unsigned i = 0; i < count; ++i) {
+      threads_[i].index = index;
+      threads_[i].block = i / threads;
       if (++index.x == size.x) index.x = 0, ++index.y;
       if (index.y == size.y) index.y = 0, ++index.z;
+      if (index.z == size.z) index.z = 0;
     }
     if (order_.size() != count || Order::chosen().kind == Order::Kind::random) {
       order_.resize(count);
       std::iota(order_.begin(), order_.end(), 0u);
       if (Order::chosen().kind == Order::Kind::reverse) std::reverse(order_.begin(), order_.end());
       if (Order::chosen().kind == Order::Kind::random) {
-        random_.seed(Order::chosen().seed + static_cast<std::uint64_t>(block));
+        random_.seed(Order::chosen().seed + static_cast<std::uint64_t>(first_block));
         std::shuffle(order_.begin(), order_.end(), random_);
       }
     }
     next_fresh_ = 0;
     ready_.clear();
     live_ = count;
-    at_barrier_ = 0;
-    static_shared_.clear();
-    // A new array: address sanitizer then knows its end.
-    dynamic_ = std::vector<unsigned char>(kernel.shared_bytes, kUnwritten);
+    at_cluster_ = 0;
     accesses_.start_block();
-    accesses_.add(dynamic_.data(), dynamic_.size());
+    blocks_.resize(kernel.cluster);
+    for (unsigned rank = 0; rank < kernel.cluster; ++rank) {
+      Block& block = blocks_[rank];
+      block.index = {blockIdx.x + rank, blockIdx.y, blockIdx.z};
+      block.begun = false;
+      block.live = threads;
+      block.at_barrier = 0;
+      block.static_shared.clear();
+      // A new array: address sanitizer then knows its end.
+      block.dynamic = std::vector<unsigned char>(kernel.shared_bytes, kUnwritten);
+      accesses_.add(block.dynamic.data(), block.dynamic.size());
+    }
   }
 
   /// A fiber's life: threads that have not begun, one after the other.
@@ -225,13 +273,19 @@ class Multiprocessor {
 
   void begin(unsigned number) {
     running_ = number;
-    threads_[number].state = Thread::State::runs;
-    threadIdx = threads_[number].index;
+    Thread& t = threads_[number];
+    Block& block = blocks_[t.block];
+    t.state = Thread::State::runs;
+    block.begun = true;
+    threadIdx = t.index;
+    blockIdx = block.index;
   }
   void end() {
     threads_[running_].state = Thread::State::ended;
     --live_;
-    release_barrier();
+    --own_block().live;
+    release_barrier(threads_[running_].block);
+    release_cluster();
     const unsigned first = running_ / kWarp * kWarp;
     for (unsigned i = first; i < std::min<unsigned>(first + kWarp, threads_.size()); ++i) {
       if (threads_[i].state == Thread::State::in_warp) {
@@ -285,12 +339,24 @@ class Multiprocessor {
     for (std::size_t i = 0; i < fibers_.size(); ++i) start_fiber(*fibers_[i], i, fiber_main);
   }
 
-  void release_barrier() {
-    if (live_ == 0 || at_barrier_ < live_) return;
-    at_barrier_ = 0;
+  void release_barrier(unsigned rank) {
+    Block& block = blocks_[rank];
+    if (block.live == 0 || block.at_barrier < block.live) return;
+    block.at_barrier = 0;
+    // A cluster's blocks reach into each other's memory: there, only its own barrier orders them.
+    if (blocks_.size() == 1) accesses_.barrier();
+    release(
+        [&](const Thread& t) { return t.block == rank && t.state == Thread::State::at_barrier; });
+  }
+  void release_cluster() {
+    if (live_ == 0 || at_cluster_ < live_) return;
+    at_cluster_ = 0;
     accesses_.barrier();
+    release([](const Thread& t) { return t.state == Thread::State::at_cluster; });
+  }
+  template <class F> void release(const F& waits) {
     for (auto number = order_.rbegin(); number != order_.rend(); ++number) {  // the last is next
-      if (threads_[*number].state == Thread::State::at_barrier) make_ready(*number);
+      if (waits(threads_[*number])) make_ready(*number);
     }
   }
 
@@ -335,7 +401,8 @@ class Multiprocessor {
     };
     return join("deadlock: of ", threads_.size(), " threads ", count(Thread::State::at_barrier),
                 " wait at __syncthreads, ", count(Thread::State::in_warp),
-                " for other lanes of their warp, ", count(Thread::State::ended), " have ended");
+                " for other lanes of their warp, ", count(Thread::State::at_cluster),
+                " at their cluster's barrier, ", count(Thread::State::ended), " have ended");
   }
 
   /// Ends the block with an error; does not return. As nothing on the thread's stack is destroyed,
@@ -350,13 +417,12 @@ class Multiprocessor {
   std::vector<unsigned> order_;  // in which threads begin
   std::size_t next_fresh_ = 0;   // in order_
   std::vector<unsigned> ready_;  // threads that may go on, the next one last
-  std::size_t live_ = 0, at_barrier_ = 0;
+  std::vector<Block> blocks_;    // of the cluster
+  std::size_t live_ = 0, at_cluster_ = 0;
   unsigned running_ = 0;  // thread
   Fiber home_;            // the simulator's own stack
   Fiber* fiber_ = nullptr;
   std::vector<Fiber*> fibers_, idle_;  // all; those without a thread
-  std::map<const void*, std::vector<unsigned char>> static_shared_;
-  std::vector<unsigned char> dynamic_;
   SharedAccesses accesses_;
   std::mt19937_64 random_;
   std::string error_;
@@ -405,6 +471,10 @@ void* shared_memory(const void* key, std::size_t bytes) {
   return Multiprocessor::current().shared_memory(key, bytes);
 }
 unsigned char* dynamic_shared() { return Multiprocessor::current().dynamic_shared(); }
+void cluster_barrier() { Multiprocessor::current().cluster_barrier(); }
+void* in_block(const void* own, unsigned rank) {
+  return Multiprocessor::current().in_block(own, rank);
+}
 
 std::string run_blocks(const Kernel& kernel) {
   const std::int64_t blocks = std::int64_t{kernel.grid.x} * kernel.grid.y * kernel.grid.z;
@@ -414,7 +484,7 @@ std::string run_blocks(const Kernel& kernel) {
   std::atomic<bool> failed = false;
   (void)Order::chosen();  // a wrong name throws here, not in a parallel region
 #pragma omp parallel for schedule(dynamic) if (blocks > 1 && blocks * threads > 2048)
-  for (std::int64_t block = 0; block < blocks; ++block) {
+  for (std::int64_t block = 0; block < blocks; block += kernel.cluster) {
     if (failed) continue;
     const std::string message = Multiprocessor::current().run(kernel, block);
     if (message.empty()) continue;
@@ -428,3 +498,7 @@ std::string run_blocks(const Kernel& kernel) {
 }  // namespace skytape::cuda_simulator
 
 void __syncthreads() { skytape::cuda_simulator::Multiprocessor::current().barrier(); }
+void __cluster_barrier_wait() { skytape::cuda_simulator::cluster_barrier(); }
+void* __cluster_map_shared_rank(const void* own, unsigned rank) {
+  return skytape::cuda_simulator::in_block(own, rank);
+}

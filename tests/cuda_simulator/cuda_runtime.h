@@ -49,7 +49,10 @@ const char* cudaGetErrorString(cudaError_t status);
 cudaError_t cudaGetLastError();
 
 // ---- device ----------------------------------------------------------------------------------------
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+  cudaDevAttrClusterLaunch = 120
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total);
@@ -64,6 +67,19 @@ template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
   return skytape::cuda_simulator::set_dynamic_limit(reinterpret_cast<const void*>(kernel),
                                                     attribute, value);
+}
+
+// ---- clusters of blocks ------------------------------------------------------------------------------
+inline void __cluster_barrier_arrive() {}
+void __cluster_barrier_wait();
+void* __cluster_map_shared_rank(const void* own, unsigned rank);
+struct cudaFuncAttributes {
+  int ptxVersion;
+};
+template <class... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(P...)) {
+  attributes->ptxVersion = 90;
+  return cudaSuccess;
 }
 
 // ---- streams, events, memory -----------------------------------------------------------------------

@@ -235,6 +235,12 @@ std::string refusal(const Kernel& k) {
   if (k.block.z > 64 || std::uint64_t{k.block.x} * k.block.y * k.block.z > 1024) {
     return join("block (", k.block.x, ", ", k.block.y, ", ", k.block.z, ") is too large");
   }
+  if (k.cluster == 0 || k.cluster > kMaxCluster || k.grid.x % k.cluster != 0) {
+    return join("clusters of ", k.cluster, " blocks, of a grid with ", k.grid.x, " along x");
+  }
+  if (k.cluster > 1 && k.block.x * k.block.y * k.block.z % kWarp != 0) {
+    return "clusters of blocks that are not whole warps";
+  }
   const auto limit = device().dynamic_limits.find(k.function);
   const std::size_t allowed = limit == device().dynamic_limits.end()
                                   ? kDefaultSharedBytes
@@ -358,8 +364,14 @@ cudaError_t cudaSetDevice(int number) {
   return number >= 0 && number < kGpus ? cudaSuccess : cudaErrorInvalidDevice;
 }
 cudaError_t cudaGetDevice(int* number) { return *number = 0, cudaSuccess; }
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  return *value = static_cast<int>(kMaxSharedBytes), cudaSuccess;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      return *value = static_cast<int>(kMaxSharedBytes), cudaSuccess;
+    case cudaDevAttrClusterLaunch:
+      return *value = 1, cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
 }
 cudaError_t cudaDeviceSynchronize() { return no_capture("cudaDeviceSynchronize"); }
 

@@ -1,8 +1,9 @@
 // A simulated CUDA device, for tests on machines without a GPU: `make test CUDA=simulated` compiles
 // every GPU source with g++ and runs its kernels on the CPU.
 //
-// The threads of a block are fibers: each runs until it reaches a barrier, a warp operation or its
-// end, then the next one goes on. Blocks run in any order, several at a time on several cores.
+// The threads of a block, or of a cluster's blocks, are fibers: each runs until it reaches a barrier,
+// a warp operation or its end, then the next one goes on. Blocks run in any order, several at a time
+// on several cores.
 //
 // What it shows: wrong indices, wrong launch geometry, too little shared memory, barriers that some
 // threads miss, disagreeing warps, shared or fresh memory that is read before it is written (both
@@ -13,7 +14,8 @@
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
 // default), reverse, or a number that seeds a random order.
 //
-// Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp).
+// Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp). So
+// does access to the shared memory of another block of the cluster before it begins or after it ends.
 //
 // What it cannot show: races between lanes of a warp or between blocks, the GPU's memory model,
 // nvcc's code, registers, rounding of the GPU's own exp and log, cuBLAS itself (cublas.cpp), and
@@ -33,14 +35,17 @@
 
 namespace skytape::cuda_simulator {
 
-// Limits of compute capability 8.0.
+// Limits of compute capability 8.0, and clusters as 9.0 has them.
 inline constexpr std::size_t kDefaultSharedBytes = 48 * 1024;  // without cudaFuncSetAttribute
 inline constexpr std::size_t kMaxSharedBytes = 163 * 1024;
+inline constexpr unsigned kMaxCluster = 8;
+inline constexpr int kMultiprocessors = 132;
 
 struct Kernel {
   const char* name;
   const void* function;
   dim3 grid, block;
+  unsigned cluster;                                            // of so many blocks along x
   std::size_t shared_bytes;                                    // dynamic
   std::vector<std::pair<const void*, std::size_t>> arguments;  // where each lies, and its bytes
   std::function<void()> thread;                                // the body of one thread
@@ -54,10 +59,10 @@ struct Kernel {
 /// cudaGetLastError.
 void submit(Kernel kernel, cudaStream_t stream);
 
-/// Runs kernel<<<grid, block, shared_bytes, stream>>>(args…).
-template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
-                                              dim3 block, std::size_t shared_bytes,
-                                              cudaStream_t stream, A&&... args) {
+/// Runs kernel<<<grid, block, shared_bytes, stream>>>(args…), its blocks in clusters.
+template <class... P, class... A>
+void launch(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, unsigned cluster,
+            std::size_t shared_bytes, cudaStream_t stream, A&&... args) {
   const auto values = std::make_shared<std::tuple<P...>>(std::forward<A>(args)...);
   std::vector<std::pair<const void*, std::size_t>> arguments;
   const auto add = [&](auto& value) {
@@ -65,7 +70,7 @@ template <class... P, class... A> void launch(const char* name, void (*kernel)(P
     arguments.emplace_back(&value, sizeof value);
   };
   std::apply([&](auto&... value) { (add(value), ...); }, *values);
-  submit({name, reinterpret_cast<const void*>(kernel), grid, block, shared_bytes,
+  submit({name, reinterpret_cast<const void*>(kernel), grid, block, cluster, shared_bytes,
           std::move(arguments), [kernel, values] { std::apply(kernel, *values); }},
          stream);
 }
@@ -78,6 +83,11 @@ template <class Array> Array& shared() {
   static char key;
   return *static_cast<Array*>(shared_memory(&key, sizeof(Array)));
 }
+
+/// Waits until all threads of the cluster's blocks have come here or ended.
+void cluster_barrier();
+/// Where the block `rank` of the cluster has what lies at `own` in this block's dynamic shared memory.
+[[nodiscard]] void* in_block(const void* own, unsigned rank);
 
 /// Of the running thread (cp.async): begins to copy 4, 8 or 16 bytes to shared memory; closes a
 /// group of copies; finishes all groups but the last few.

@@ -2,8 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "attention/inverse/iterative_inverse.hpp"
+#include "attention/inverse/iterative_inverse_steps.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/softmax.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape::train {
 namespace {
@@ -31,6 +40,33 @@ std::string why_no_tensor_cores(const ProductRates& rates) {
                         text.empty() ? "" : "; ", name, rate / rates.fp32, kLeastGain);
   }
   return text;
+}
+
+double measure_inverse_ms(std::int64_t count, std::int64_t size, int most_blocks) {
+  double shortest = std::numeric_limits<double>::infinity();
+  if constexpr (kHaveCuda) {
+    constexpr int kRuns = 7, kRepeats = 10;
+    const PrecisionScope scope(Device::cuda, Precision::bf16);
+    const attention::InverseBlocks most(most_blocks);
+    // As Nystromformer's: rows of softmax weights.
+    const Tensor m = tensor::softmax(
+        tensor::normal({count, size, size}, {1, {}}, DType::f32, Device::cuda));  // [G, L, L]
+    attention::InverseTrace trace =
+        attention::empty_trace(tensor::affine(m, 0.5), attention::InverseConfig().steps, false);
+    Tensor dm = empty_like(m), dstart = empty_like(m);  // [G, L, L]
+    for (int run = 0; run <= kRuns; ++run) {            // the first one warms up
+      synchronize(Device::cuda);
+      const auto start = std::chrono::steady_clock::now();
+      for (int i = 0; i < kRepeats; ++i) {
+        attention::inverse_steps_on(Cuda{}, m, trace);
+        attention::inverse_steps_backward_on(Cuda{}, m, trace, m, dm, dstart);
+      }
+      synchronize(Device::cuda);
+      const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+      if (run > 0) shortest = std::min(shortest, ms.count() / kRepeats);
+    }
+  }
+  return shortest;
 }
 
 }  // namespace skytape::train

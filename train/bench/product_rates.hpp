@@ -1,6 +1,8 @@
 // How fast a GPU multiplies matrices in each precision: what is meant for tensor cores must show it.
+// And how fast it inverts them, by one block of threads a matrix or by two.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tensor/core/device.hpp"
@@ -18,5 +20,9 @@ struct ProductRates {
 /// What is wrong with the rates if tf32 and bf16 products run on tensor cores, which multiply at
 /// many times the rate of fp32; empty if nothing is.
 [[nodiscard]] std::string why_no_tensor_cores(const ProductRates& rates);
+
+/// Milliseconds that all steps of the iterative inverse of `count` matrices [size, size] take on CUDA
+/// at bf16, forward and backward: the shortest of some runs, with at most so many blocks a matrix.
+[[nodiscard]] double measure_inverse_ms(std::int64_t count, std::int64_t size, int most_blocks);
 
 }  // namespace skytape::train

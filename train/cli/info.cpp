@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "attention/inverse/iterative_inverse_steps.hpp"
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
 #include "data/task.hpp"
@@ -23,7 +24,22 @@ void print_build() {
   fmt::print("{}machine   {}, {}, {:.1f} GB\n", build_facts(), machine["cpu"].get<std::string>(),
              counted(machine["cores"].get<int>(), "core"),
              1e-9 * static_cast<double>(machine["memory_bytes"].get<std::int64_t>()));
-  fmt::print("devices   cpu{}\n", cuda_available() ? ", cuda" : "");
+  const std::string fault = cuda_fault();
+  fmt::print("devices   cpu{}\n", fault.empty() ? ", cuda" : kHaveCuda ? "; cuda: " + fault : "");
+}
+
+/// Which kernels invert the landmarks' matrices of the papers' layers at batch 32, and their time.
+void print_inverse() {
+  if constexpr (kHaveCuda) {
+    constexpr int kMatrices = 64, kSize = 128;
+    fmt::print("iterative inverse of {} matrices [{}, {}] at bf16, forward and backward:",
+               kMatrices, kSize, kSize);
+    for (int blocks = attention::inverse_blocks_on(Cuda{}, kMatrices, kSize); blocks > 0;
+         --blocks) {
+      fmt::print(" {:.3f} ms by {} each{}", measure_inverse_ms(kMatrices, kSize, blocks),
+                 counted(blocks, "block"), blocks > 1 ? "," : "\n");
+    }
+  }
 }
 
 /// Rates of the GPU. With `required`, an Error unless products run on tensor cores.
@@ -38,6 +54,7 @@ void print_gpu(bool required) {
   line("tf32", rates.tf32);
   line("bf16", rates.bf16);
   fmt::print("copies        {:9.0f} GB/s\n", tensor::measure_copy_gbs(device));
+  print_inverse();
   const std::string problem = why_no_tensor_cores(rates);
   if (problem.empty()) return;
   if (required) throw Error("info gpu: " + problem);

@@ -39,6 +39,7 @@ awk -F '\t' -v OFS='\t' '
     gsub(/\(anonymous namespace\)::/, "", text)
     gsub(/[A-Za-z_0-9]+::/, "", text)
     sub(/^void /, "", text)
+    if (sub(/Layout</, "", text)) sub(/>, /, ", ", text)
     sub(/\(Precision\)0/, "fp32", text); sub(/\(Precision\)1/, "tf32", text); sub(/\(Precision\)2/, "bf16", text)
     sub(/\(Score\)0/, "softmax", text); sub(/\(Score\)1/, "gaussian", text); sub(/\(Form\)0/, "times", text); sub(/\(Form\)1/, "transposed", text); sub(/\(Form\)2/, "backward du", text); sub(/\(Form\)3/, "backward dy", text)
     return text

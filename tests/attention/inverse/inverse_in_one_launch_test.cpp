@@ -1,4 +1,4 @@
-// The iterative inverse on a GPU, one block a matrix: as exact as the chain of library products.
+// The iterative inverse on a GPU, one block or two a matrix: as exact as the chain of library products.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -166,14 +166,20 @@ TEST_CASE("an inverse in one launch errs as little as the chain of products") {
     for (const Precision precision : {Precision::fp32, Precision::tf32}) {
       CAPTURE(static_cast<int>(precision));
       const PrecisionScope scope(Device::cuda, precision);
-      check_rule(run(p, steps, DType::f32, Device::cuda, false), chain, exact, p.dz);
+      const Results found = run(p, steps, DType::f32, Device::cuda, false);
+      check_rule(found, chain, exact, p.dz);
+      const attention::InverseBlocks one(1);  // forms the same sums
+      const Results alone = run(p, steps, DType::f32, Device::cuda, false);
+      CHECK(same_bits(found.z, alone.z));
+      CHECK(same_bits(found.dm, alone.dm));
+      CHECK(same_bits(found.dstart, alone.dstart));
     }
   };
   for (const std::int64_t size : {1, 2, 9, 31, 32, 33}) {
     check(softmax_problem(3, size), 6);
     check(kernel_problem(2, size), 6);
   }
-  check(kernel_problem(2, 64), 3);
+  check(kernel_problem(3, 64), 3);
   check(softmax_problem(1, 65), 1);
   check(kernel_problem(1, 100), 1);
   check(softmax_problem(1, 128), 1);
@@ -196,6 +202,29 @@ TEST_CASE("an inverse in one launch has the same bits each time, among whatever 
     CHECK(same_bits(one.dstart[2], alone.dstart[0]));
   }
 }
+
+#ifdef SKYTAPE_CUDA
+TEST_CASE("matrices have two blocks each where all of them run at once, and else one") {
+  const auto blocks_of = [](std::int64_t count, std::int64_t size) {
+    const GpuCount counting;
+    const auto somewhere = [](const Shape& shape) {
+      return Tensor::empty(shape, DType::f32, Device::cuda);
+    };
+    const Tensor m = somewhere({count, size, size});
+    InverseTrace trace = attention::empty_trace(m, 6, false);
+    attention::inverse_steps_on(Cuda{}, m, trace);
+    CHECK(counting.kernels().back().blocks ==
+          count * attention::inverse_blocks_on(Cuda{}, count, size));
+    return counting.kernels().back().blocks;
+  };
+  CHECK(blocks_of(66, 128) == 132);  // of an H100, as launches are only counted
+  CHECK(blocks_of(67, 128) == 67);
+  CHECK(blocks_of(5, 33) == 10);
+  CHECK(blocks_of(5, 32) == 5);
+  const attention::InverseBlocks one(1);
+  CHECK(blocks_of(66, 128) == 66);
+}
+#endif
 
 TEST_CASE("tf32 and bf16 compute the same inverse, and fp32 another one of the same exactness") {
   if (!cuda_or_skip()) return;

@@ -34,7 +34,11 @@ struct Bench {
 
   template <class... P> std::string run(void (*kernel)(P...), dim3 grid, dim3 block,
                                         std::size_t shared, P... args) const {
-    cuda_simulator::launch("test", kernel, grid, block, shared, stream, args...);
+    return run_clusters(kernel, 1, grid, block, shared, args...);
+  }
+  template <class... P> std::string run_clusters(void (*kernel)(P...), unsigned cluster, dim3 grid,
+                                                 dim3 block, std::size_t shared, P... args) const {
+    cuda_simulator::launch("test", kernel, grid, block, cluster, shared, stream, args...);
     const cudaError_t status = cudaGetLastError();
     return status == cudaSuccess ? "" : cudaGetErrorString(status);
   }
@@ -119,6 +123,33 @@ void disagree(float*) {
     (void)__ballot_sync(0xffffffffu, 1);
   }
 }
+void meet_elsewhere(float*) {
+  if (blockIdx.x == 1 && threadIdx.x < 16) {
+    __syncthreads();
+  } else {
+    __cluster_barrier_wait();
+  }
+}
+/// Each thread leaves 100 times its block's number and its own with the other block of the cluster; the
+/// first 16 of a block then read what they got. With a barrier before and after, or without.
+void give_to_other(float* x, bool before, bool after) {
+  auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
+  if (before) __cluster_barrier_wait();
+  auto* const theirs =
+      static_cast<float*>(__cluster_map_shared_rank(shared, 1 - blockIdx.x % 2)) + threadIdx.x;
+  *theirs = static_cast<float>(100 * blockIdx.x + threadIdx.x);
+  if (after) __cluster_barrier_wait();
+  if (threadIdx.x < 16) x[16 * blockIdx.x + threadIdx.x] = shared[threadIdx.x];
+  __cluster_barrier_wait();
+}
+/// The first block ends before the second one writes to it.
+void write_late(float*) {
+  auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
+  __cluster_barrier_wait();
+  if (blockIdx.x == 0) return;
+  __cluster_barrier_wait();  // of those that have not ended
+  *static_cast<float*>(__cluster_map_shared_rank(shared, 0)) = 1;
+}
 void end_early(float* x) {
   if (threadIdx.x >= 32) return;
   __syncthreads();
@@ -200,8 +231,36 @@ TEST_CASE("threads that never meet are a deadlock, lanes that disagree an error"
   CHECK(mentions(b.run(meet_apart, 1, 32, 0, b.x),
                  "of 32 threads 1 wait at __syncthreads, 31 for other lanes of their warp"));
   CHECK(mentions(b.run(disagree, 1, 32, 0, b.x), "in another operation than its warp"));
+  CHECK(mentions(b.run_clusters(meet_elsewhere, 2, 2, 32, 0, b.x),
+                 "of 64 threads 16 wait at __syncthreads, 0 for other lanes of their warp, 48 at"));
   CHECK(b.run(add_one, 1, 1, 0, b.x) == "");  // the device still works
 }
+
+TEST_CASE("blocks of a cluster write into each other's shared memory between its barriers") {
+  const Bench b;
+  REQUIRE(cudaMemsetAsync(b.x, 0, 256, b.stream) == cudaSuccess);
+  // Two clusters of two blocks.
+  CHECK(b.run_clusters(give_to_other, 2, 4, 32, 128, b.x, true, true) == "");
+  for (unsigned i = 0; i < 64; ++i) {
+    CAPTURE(i);
+    CHECK(b.read()[i] == static_cast<float>(100 * (i / 16 ^ 1) + i % 16));
+  }
+  CHECK(mentions(b.run_clusters(give_to_other, 2, 3, 32, 128, b.x, true, true),
+                 "clusters of 2 blocks"));
+  CHECK(mentions(b.run_clusters(give_to_other, 2, 4, 48, 192, b.x, true, true), "not whole warps"));
+  CHECK(mentions(b.run(give_to_other, 4, 32, 128, b.x, true, true), "of a cluster of 1"));
+}
+
+#ifdef __SANITIZE_THREAD__
+TEST_CASE("a block of a cluster that writes to another too early, too late or unordered is seen") {
+  const Bench b;
+  CHECK(mentions(b.run_clusters(give_to_other, 2, 4, 32, 128, b.x, false, true),
+                 "which has not begun or"));
+  CHECK(mentions(b.run_clusters(give_to_other, 2, 4, 32, 128, b.x, true, false),
+                 "a race between warps"));
+  CHECK(mentions(b.run_clusters(write_late, 2, 2, 32, 128, b.x), "has not begun or has ended"));
+}
+#endif
 
 TEST_CASE("a warp loads matrices as they are or transposed, from rows of 16 bytes") {
   const Bench b;
@@ -234,7 +293,7 @@ TEST_CASE("launches that a GPU refuses are refused") {
   float host = 0;
   CHECK(mentions(b.run(write_through, 1, 1, 0, &host), "which is not device memory"));
   CHECK(host == 0);
-  cuda_simulator::launch("test", add_one, 1, 1, 0, nullptr, b.x);
+  cuda_simulator::launch("test", add_one, 1, 1, 1, 0, nullptr, b.x);
   CHECK(cudaGetLastError() != cudaSuccess);  // the default stream
 }
 
