@@ -34,6 +34,8 @@ std::vector<Launch> counted_launches(BenchCase c, std::int64_t batch) {
   return launches;
 }
 
+constexpr int kMultiprocessors = 132;  // of an H100 or H200
+
 /// Whether a kernel's products are fp32 and take three on tensor cores each, as its name then says.
 bool by_split_products(const GpuKernel& kernel) {
   return kernel.name.find("3xTF32") != std::string::npos;
@@ -95,9 +97,13 @@ StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
     const double tflops = by_split_products(kernel) ? rates.product_tflops("tf32") / 3
                           : launch.product          ? rates.product_tflops(precision)
                                                     : rates.fp32_tflops;
+    // A grid with fewer blocks than the GPU has multiprocessors leaves some idle.
+    const double busy = kernel.blocks == 0
+                            ? 1
+                            : std::min(1.0, static_cast<double>(kernel.blocks) / kMultiprocessors);
     const double flops = 2 * static_cast<double>(launch.multiply_adds);
     const auto bytes = static_cast<double>(launch.bytes);
-    const double seconds = std::max(flops / (1e12 * tflops), bytes / (1e9 * rates.copy_gbs));
+    const double seconds = std::max(flops / (1e12 * tflops * busy), bytes / (1e9 * rates.copy_gbs));
     work.flops += flops;
     work.bytes += bytes;
     work.seconds += seconds;
@@ -171,7 +177,8 @@ Table roofline_table(const RooflineOptions& options) {
       kHaveCuda
           ? "GFLOP, GB, kernels and shares: at bf16, of the kernels, products and copies that this "
             "program would submit to a GPU. GB: every array that one takes, once; caches may serve "
-            "some of it. Launching costs nothing here."
+            "some of it. Launching costs nothing here, and one kernel with fewer blocks than 132 "
+            "multiprocessors computes at that share of the rate."
           : "Counted are the CPU's kernels, as this program has none for a GPU: a GPU's are other "
             "ones. GB: every array that a kernel takes, once per kernel."};
   return table;

@@ -175,6 +175,13 @@ int run(const BenchFlags& flags) {
              counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
   print_header();
   Json results = Json::array();
+  // After each case: what is measured stays, whatever becomes of the next one.
+  const auto keep = [&] {
+    if (flags.json_file.empty()) return;
+    data::OutputFile file(flags.json_file);
+    file.write(data::json_text({{"machine", machine}, {"results", results}}, {.indent = 2}) + "\n");
+    file.commit();
+  };
   for (BenchCase& c : cases) {
     c.device = device;
     c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
@@ -182,14 +189,10 @@ int run(const BenchFlags& flags) {
     if (result.step && !c.predict) result.predicted_ms = predicted.ms(c);
     results.push_back(to_json(c, result));
     print_row(results.back());
+    keep();
   }
   if (!flags.forward) print_parts(results);
   if (on_gpu) print_predicted(results);
-  if (!flags.json_file.empty()) {
-    data::OutputFile file(flags.json_file);
-    file.write(data::json_text({{"machine", machine}, {"results", results}}, {.indent = 2}) + "\n");
-    file.commit();
-  }
   return 0;
 }
 

@@ -77,8 +77,12 @@ TEST_CASE("each kernel waits for the slower of arithmetic and memory, products a
     CHECK(inverse.seconds == doctest::Approx(6e-2));
     CHECK(inverse.own_flops == doctest::Approx(1e12));
   }
+  // 33 blocks keep a quarter of the 132 multiprocessors busy, which memory does not see.
+  CHECK(predict({{"", "", own, 33}}, rates, "bf16").seconds == doctest::Approx(4e-1));
+  CHECK(predict({{"", "", own, 1000}}, rates, "bf16").seconds == doctest::Approx(1e-1));
   const Launch copy{2'000'000'000'000, 1, true};
   CHECK(seconds(copy, "bf16") == doctest::Approx(2));
+  CHECK(predict({{"", "", copy, 1}}, rates, "bf16").seconds == doctest::Approx(2));
   const StepWork both = predict({{"", "", product}, {"", "", copy}}, rates, "bf16");
   CHECK(both.seconds == doctest::Approx(2.01));
   CHECK(both.bytes == 2'000'001'000'000);
@@ -89,8 +93,8 @@ TEST_CASE("each kernel waits for the slower of arithmetic and memory, products a
 TEST_CASE("the table holds every method and what it says of its rates") {
   RooflineOptions options;
   options.methods = {"softmax", "vmean", "skyformer"};
-  options.n = 128;
-  options.batch = 4;
+  options.n = 1024;
+  options.batch = 32;  // enough for the GPU
   options.features = 8;
   const Table table = roofline_table(options);
   REQUIRE(table.rows.size() == 3);
