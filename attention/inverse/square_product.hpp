@@ -278,18 +278,19 @@ __device__ __attribute__((noinline)) void multiply(const float* a, const float* 
   if constexpr (L::kBlocks == 2) store(cuda::in_block(into.shared, 1 - blockIdx.x % 2));
 }
 
-/// Begins to copy a matrix [L, L] to shared memory, zeros beyond L.
+/// Begins to copy a matrix [L, L] to shared memory, zeros beyond L. A thread has one column.
 template <class L>
 __device__ __attribute__((noinline)) void load(const float* from, int size, float* to) {
-  for (int e = threadIdx.x; e < L::kSize * L::kSize; e += L::kThreads) {
-    const int row = e / L::kSize, column = e % L::kSize;
-    float* const target = to + row * L::kStride + column;
-    if (row < size && column < size) {
-      __pipeline_memcpy_async(target, from + row * size + column, sizeof(float));
-    } else {
-      *target = 0;
-    }
+  constexpr int kRows = L::kThreads / L::kSize;  // at a time
+  const int column = threadIdx.x % L::kSize, real_rows = column < size ? size : 0;
+  int row = threadIdx.x / L::kSize;
+  const float* source = from + row * size + column;
+  float* target = to + row * L::kStride + column;
+#pragma unroll 4
+  for (; row < real_rows; row += kRows, source += kRows * size, target += kRows * L::kStride) {
+    __pipeline_memcpy_async(target, source, sizeof(float));
   }
+  for (; row < L::kSize; row += kRows, target += kRows * L::kStride) *target = 0;
   __pipeline_commit();
 }
 
