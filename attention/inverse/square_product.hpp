@@ -104,7 +104,7 @@ struct PlainProduct {
     constexpr int kRows = 2 * L::kRowTiles;  // of a thread
     constexpr int kColumnTiles = L::kColumnTiles;
     const Place<L> at;
-#pragma unroll 2
+#pragma unroll 1
     for (int k = 0; k < L::kSize; ++k) {
       float left[kRows], right[kColumnTiles][2];
 #pragma unroll
@@ -147,7 +147,7 @@ struct SplitProduct {
     const Place<L> at;
 #pragma unroll 1
     for (int k = 0; k < L::kSize; k += 32) {
-#pragma unroll
+#pragma unroll 1
       for (int first = 0; first < 8; first += 4) {
         const int inner = k + 8 * at.t + first;  // and the next three
         Core::Right high[kColumnTiles], low[kColumnTiles];
@@ -282,15 +282,20 @@ __device__ __attribute__((noinline)) void multiply(const float* a, const float* 
 template <class L>
 __device__ __attribute__((noinline)) void load(const float* from, int size, float* to) {
   constexpr int kRows = L::kThreads / L::kSize;  // at a time
-  const int column = threadIdx.x % L::kSize, real_rows = column < size ? size : 0;
-  int row = threadIdx.x / L::kSize;
-  const float* source = from + row * size + column;
-  float* target = to + row * L::kStride + column;
-#pragma unroll 4
-  for (; row < real_rows; row += kRows, source += kRows * size, target += kRows * L::kStride) {
-    __pipeline_memcpy_async(target, source, sizeof(float));
+  const int column = threadIdx.x % L::kSize, first = threadIdx.x / L::kSize;
+  const int real_rows = column < size ? size : 0;
+  from += first * size + column;
+  to += first * L::kStride + column;
+#pragma unroll 1
+  for (int row = first; row < L::kSize; row += kRows) {
+    if (row < real_rows) {
+      __pipeline_memcpy_async(to, from, sizeof(float));
+    } else {
+      *to = 0;
+    }
+    from += kRows * size;
+    to += kRows * L::kStride;
   }
-  for (; row < L::kSize; row += kRows, target += kRows * L::kStride) *target = 0;
   __pipeline_commit();
 }
 
