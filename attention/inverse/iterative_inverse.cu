@@ -159,12 +159,16 @@ template <class F> void dispatch_size(std::int64_t size, const F& f) {
   }
 }
 
-/// Whether all matrices find a pair of blocks at once. Forward and backward take the same shared memory,
-/// which decides.
+/// Whether all matrices find a pair of blocks at once.
 template <class L, class Product> bool in_pairs(const Steps& s) {
-  if (most_inverse_blocks() < L::kBlocks) return false;
-  cuda::allow_shared("iterative inverse", backward_kernel<L, Product>, kSharedBytes<L>);
-  return cuda::has_pairs(backward_kernel<L, Product>, s.count, L::kThreads, kSharedBytes<L>);
+  if (most_inverse_blocks() < L::kBlocks || !has_shared_memory(kSharedBytes<L>)) return false;
+  const auto ask = [] {
+    cuda::allow_shared("iterative inverse", backward_kernel<L, Product>, kSharedBytes<L>);
+    return cuda::most_pairs(backward_kernel<L, Product>, L::kThreads, kSharedBytes<L>);
+  };
+  if (GpuCount::active()) return s.count <= ask();
+  static const std::int64_t most = ask();  // a process has one device
+  return s.count <= most;
 }
 
 /// Calls f.operator()<Layout, Product>(): tensor cores wherever the device's products may use them,

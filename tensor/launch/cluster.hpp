@@ -9,7 +9,7 @@ namespace skytape::cuda {
 /// Blocks of the kernels written for clusters, or what there is without them.
 inline constexpr unsigned kPair = 2, kNoCluster = 1;
 
-// Device code for older GPUs has none of these instructions; has_pairs() keeps it from being launched.
+// Device code for older GPUs has none of these instructions; most_pairs() keeps it from being launched.
 
 /// Waits for all threads of the cluster. What they wrote before, to shared or device memory, all of
 /// them see after it.
@@ -30,26 +30,27 @@ template <class T> __device__ __forceinline__ T* in_block(T* own, unsigned rank)
 #endif
 }
 
-/// Whether this device runs `pairs` pairs of the kernel's blocks at once, so that it is faster by pairs.
-/// Where launches are only counted, as an H100 or H200 does.
-template <class... P> bool has_pairs(void (*kernel)(P...), std::int64_t pairs, unsigned threads,
-                                     std::size_t shared_bytes) {
-  constexpr std::int64_t kOfH100 = 66;
-  if (GpuCount::active()) return pairs <= kOfH100;
+/// How many pairs of the kernel's blocks this device runs at once, each block on a multiprocessor of its
+/// own: so many are faster by pairs. Where launches are only counted, those of an H100 or H200.
+template <class... P>
+std::int64_t most_pairs(void (*kernel)(P...), unsigned threads, std::size_t shared_bytes) {
+  if (GpuCount::active()) return 66;
   int device = 0, clusters = 0;
   CUDA_CHECK(cudaGetDevice(&device));
   CUDA_CHECK(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device));
   cudaFuncAttributes code{};
   CUDA_CHECK(cudaFuncGetAttributes(&code, kernel));
-  if (clusters == 0 || code.ptxVersion < 90) return false;
+  if (clusters == 0 || code.ptxVersion < 90) return 0;
 #ifdef SKYTAPE_CUDA_SIMULATED
   (void)threads, (void)shared_bytes;
-  return pairs <= cuda_simulator::kMultiprocessors / 2;
+  return cuda_simulator::kMultiprocessors / 2;
 #else
   ClusterLaunch launch(kPair, dim3(kPair), dim3(threads), shared_bytes);
   int at_once = 0;
   CUDA_CHECK(cudaOccupancyMaxActiveClusters(&at_once, kernel, &launch.config));
-  return pairs <= at_once;
+  int multiprocessors = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  return std::min(at_once, multiprocessors / 2);  // small blocks would share one
 #endif
 }
 
