@@ -30,6 +30,11 @@ double relative_error(const Tensor& a, const Tensor& b) {
 
 double rounding(DType dtype) { return dtype == DType::f64 ? 1e-14 : 2e-6; }
 
+double error_when_rounded(const Tensor& plain, const Tensor& of_rounded, const Tensor& exact) {
+  const double error = relative_error(plain, exact), rounded = relative_error(of_rounded, exact);
+  return 4 * error < rounded ? rounded : error;  // bf16 and tf32 are eight times apart
+}
+
 Tensor rounded_as_operand(const Tensor& x, Precision precision) {
   if (precision == Precision::fp32) return x;
   const int bits = precision == Precision::tf32 ? 11 : 8;  // of the significand

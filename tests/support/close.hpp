@@ -20,10 +20,14 @@ namespace skytape::test {
 /// What a single kernel may lose: a few roundings of its dtype.
 [[nodiscard]] double rounding(DType dtype);
 
-/// x, f32 or f64 on the CPU, with entries rounded as a product's operands may be at that precision. A
-/// GPU's library need not: it takes small or unaligned products in f32 at tf32 and bf16, too. What
-/// rounded inputs lose is therefore the least that a rounding kernel is allowed.
+/// x, f32 or f64 on the CPU, with entries rounded as a product's operands are at that precision.
 [[nodiscard]] Tensor rounded_as_operand(const Tensor& x, Precision precision);
+
+/// The error of `plain`, composed of library products, that a rounding kernel is measured by. At tf32
+/// and bf16 a GPU's library may round operands, but need not, for small or unaligned products say;
+/// where it evidently did not, that of exact products of rounded inputs counts.
+[[nodiscard]] double error_when_rounded(const Tensor& plain, const Tensor& of_rounded,
+                                        const Tensor& exact);
 
 /// Uniform entries in [low, high), the same on every platform, rounded to dtype.
 [[nodiscard]] Tensor random_tensor(const Shape& shape, DType dtype = DType::f64,
