@@ -89,7 +89,8 @@ template <class L, class Product> __device__ void Work<L, Product>::recompute(in
   multiply<kNone, kNone>(first, second, {.scale = -1, .shift = 13, .shared = second});
 }
 
-/// inverse_step_backward's equations, in an order that two matrices in shared memory allow.
+/// inverse_step_backward's equations, in an order that two matrices in shared memory allow. What this
+/// step leaves in device memory is loaded by the next one behind the barriers of recompute().
 template <class L, class Product> __device__ void Work<L, Product>::backward_step(int t) const {
   const bool last = t == s.steps - 1;
   const float* const x = s.aside + 2 * own;
@@ -114,7 +115,6 @@ template <class L, class Product> __device__ void Work<L, Product>::backward_ste
   multiply<kNone, kTransposed>(first, second, {.memory = dm, .sum = last ? nullptr : dm});
   load(s.m + own, second);
   multiply<kTransposed, kNone>(second, first, {.memory = dv, .sum = dv});
-  square::meet<L>();  // the next step loads dV
 }
 
 template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
@@ -200,8 +200,6 @@ void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_
                         L::kThreads, kSharedBytes<L>, s);
 }
 
-// The names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
-
 Steps steps_of(const Tensor& m, const InverseTrace& trace) {
   Steps s{};
   s.m = m.data<float>();
@@ -230,6 +228,8 @@ int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size) {
   dispatch(s, [&]<class L, class Product>() { blocks = L::kBlocks; });
   return blocks;
 }
+
+// The kernels' names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
 
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);

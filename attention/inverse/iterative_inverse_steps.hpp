@@ -58,9 +58,9 @@ void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
                                        bool keeps_factors = true);
 
 /// Whether the steps below keep the factors of matrices m: [G, L, L], or compute them again. On
-/// CUDA, f32 matrices with L <= 128 are worked on by one or two blocks each, in one launch forward and one
-/// backward, which keeps the iterates alone. Larger ones have no room in a block's shared memory,
-/// and f64 is for gradient checks: these keep all, and are chains of library products.
+/// CUDA, f32 matrices with L <= 128 are worked on by one or two blocks each, in one launch forward
+/// and one backward, which keeps the iterates alone. Larger ones have no room in a block's shared
+/// memory, and f64 is for gradient checks: these keep all, and are chains of library products.
 [[nodiscard]] bool inverse_keeps_factors_on(Cpu, const Tensor& m);
 [[nodiscard]] bool inverse_keeps_factors_on(Cuda, const Tensor& m);
 

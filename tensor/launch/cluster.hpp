@@ -6,9 +6,6 @@
 
 namespace skytape::cuda {
 
-/// Blocks of the kernels written for clusters, or what there is without them.
-inline constexpr unsigned kPair = 2, kNoCluster = 1;
-
 // Device code for older GPUs has none of these instructions; most_pairs() keeps it from being launched.
 
 /// Waits for all threads of the cluster. What they wrote before, to shared or device memory, all of
@@ -45,7 +42,7 @@ std::int64_t most_pairs(void (*kernel)(P...), unsigned threads, std::size_t shar
   (void)threads, (void)shared_bytes;
   return cuda_simulator::kMultiprocessors / 2;
 #else
-  ClusterLaunch launch(kPair, dim3(kPair), dim3(threads), shared_bytes);
+  ClusterLaunch launch(2, dim3(2), dim3(threads), shared_bytes);
   int at_once = 0;
   CUDA_CHECK(cudaOccupancyMaxActiveClusters(&at_once, kernel, &launch.config));
   int multiprocessors = 0;
