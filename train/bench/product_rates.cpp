@@ -42,9 +42,12 @@ std::string why_no_tensor_cores(const ProductRates& rates) {
   return text;
 }
 
-double measure_inverse_ms(std::int64_t count, std::int64_t size, int most_blocks) {
+double measure_inverse_ms([[maybe_unused]] std::int64_t count, [[maybe_unused]] std::int64_t size,
+                          [[maybe_unused]] int most_blocks) {
   double shortest = std::numeric_limits<double>::infinity();
-  if constexpr (kHaveCuda) {
+  if constexpr (!kHaveCuda) {
+    throw Error("measure_inverse_ms: " + cuda_fault());
+  } else {
     constexpr int kRuns = 7, kRepeats = 10;
     const PrecisionScope scope(Device::cuda, Precision::bf16);
     const attention::InverseBlocks most(most_blocks);

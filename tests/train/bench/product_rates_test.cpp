@@ -1,5 +1,8 @@
 #include "train/bench/product_rates.hpp"
 
+#include <cmath>
+
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape::train;
@@ -13,4 +16,15 @@ TEST_CASE("tensor cores show in the rates of tf32 and bf16 products") {
   CHECK(why_no_tensor_cores({50'000, 50'000, 60'000}) ==
         "tf32 products run at 1.00 times the rate of fp32, expected at least 2; "
         "bf16 products run at 1.20 times the rate of fp32, expected at least 2");
+}
+
+TEST_CASE("the iterative inverse is timed on CUDA, and refused where there is none") {
+  if (!skytape::kHaveCuda) {
+    CHECK_THROWS_AS((void)measure_inverse_ms(1, 8, 1), skytape::Error);
+    return;
+  }
+  if (!skytape::test::cuda_or_skip()) return;
+  const double ms = measure_inverse_ms(1, 8, 1);
+  CHECK(std::isfinite(ms));
+  CHECK(ms > 0);
 }
