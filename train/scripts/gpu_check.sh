@@ -385,8 +385,8 @@ slice_sanitizers() {
     for tool in memcheck racecheck; do
       begin "$tool-ops-$precision" 300 sanitized_ops $tool "$precision"
     done
-    # Of other kernels of tiled attention; at bf16 also of the methods unlike it.
-    for method in softmax $([ "$precision" != bf16 ] || echo skyformer reformer); do
+    # Each precision has kernels of its own for tiled attention and for the inverse.
+    for method in softmax skyformer $([ "$precision" != bf16 ] || echo reformer); do
       for tool in memcheck racecheck; do
         begin "$tool-train-$method-$precision" 150 sanitized_training $tool "$precision" "$method"
       done

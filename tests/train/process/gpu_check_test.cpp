@@ -69,10 +69,10 @@ struct Check {
            "\"$@\" || exit\n"
            "[ -n \"${BLIND:-}\" ] || echo \"========= ERROR SUMMARY: ${FINDS:-0} errors\"\n"
            "exit ${FINDS:-0}");
-    script("build/skytape_tests",
-           "case $* in *\"${STICKY:-nothing}\"*) exit 1 ;; *\"${SKIPS:-nothing}\"*) echo '3 CUDA "
-           "cases "
-           "skipped: no GPU answers' ;; esac");
+    script(
+        "build/skytape_tests",
+        "case $* in *\"${STICKY:-nothing}\"*) exit 1 ;; esac\n"
+        "case $* in *\"${SKIPS:-nothing}\"*) echo '3 CUDA cases skipped: no GPU answers' ;; esac");
     folder.write("build/skytape", kProgram);
     ::chmod((folder.path() / "build/skytape").c_str(), 0755);
     const std::string root = folder.path().string();
