@@ -1,9 +1,7 @@
 #include "attention/sampling/sampling.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,15 +25,6 @@ NumberPlan plan_for(const char* op, const Tensor& weights, const RowNumbers& num
 
 Tensor index_like(const Tensor& values, std::int64_t k) {
   return Tensor::empty(values.shape().with(values.rank() - 1, k), DType::i32, values.device());
-}
-
-/// A number whose ascending order is the descending order of x; NaN counts as -inf, -0 as 0.
-template <class T> auto descending_key(T x) {
-  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
-  constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
-  const T value = x == x ? x + T(0) : -std::numeric_limits<T>::infinity();
-  const Bits bits = std::bit_cast<Bits>(value);
-  return (bits & kSign) != 0 ? bits : static_cast<Bits>(~(bits | kSign));
 }
 
 /// Value and position as one sortable entry.

@@ -1,70 +1,78 @@
-// CUDA half of top_k: one block sorts the positions of a row by a bitonic network.
+// CUDA half of top_k: a block sorts the keys of a row as far as its largest values.
+#include <algorithm>
 #include <limits>
+#include <type_traits>
 
 #include "attention/sampling/sampling_plan.hpp"
-#include "tensor/launch/cuda.hpp"
+#include "tensor/launch/bitonic.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
 namespace {
 
-constexpr int kSortBlock = 512;  // threads
+constexpr int kSortBlock = 512;               // threads, at most
+constexpr std::int64_t kMostBytes = 1 << 17;  // of shared memory; longer rows are sorted outside it
 
-/// The order of top_k: larger values first, then lower positions; positions beyond the row (the
-/// padding to a power of two) last.
-template <class T> struct Before {
-  const T* values;  // [n]
-  std::int64_t n;
+/// Value and position as one key, the smallest for the largest value.
+__device__ std::uint64_t key_of(std::uint32_t value, int i) {
+  return std::uint64_t{value} << 32 | static_cast<std::uint32_t>(i);
+}
+__device__ cuda::LongKey key_of(std::uint64_t value, int i) {
+  return {value, static_cast<std::uint32_t>(i)};
+}
+__device__ std::int32_t position(std::uint64_t key) { return static_cast<std::int32_t>(key); }
+__device__ std::int32_t position(const cuda::LongKey& key) {
+  return static_cast<std::int32_t>(key.low);
+}
+template <class T> using Key = std::conditional_t<sizeof(T) == 4, std::uint64_t, cuda::LongKey>;
 
-  __device__ T rank(std::int32_t i) const {
-    const T x = values[i];
-    return x == x ? x : -std::numeric_limits<T>::infinity();
-  }
-  __device__ bool operator()(std::int32_t i, std::int32_t j) const {
-    if (i >= n || j >= n) return i < j;
-    const T a = rank(i), b = rank(j);
-    return a > b || (a == b && i < j);
-  }
+template <class T> struct Rows {
+  const T* values;      // [rows, n]
+  std::int32_t* index;  // [rows, k]
+  Key<T>* outside;      // [rows, padded], for rows that do not fit into shared memory
+  std::int64_t n, k;
+  int padded, keep;  // n and k as keep_smallest takes them
 };
 
-template <class T> __global__ void top_k_kernel(const T* values, std::int32_t* scratch,
-                                                std::int32_t* index, std::int64_t n,
-                                                std::int64_t padded, std::int64_t k) {
-  const Before<T> before{values + blockIdx.x * n, n};
-  std::int32_t* const order = scratch + blockIdx.x * padded;  // [padded]
-  for (std::int64_t i = threadIdx.x; i < padded; i += kSortBlock) {
-    order[i] = static_cast<std::int32_t>(i);
+template <class T, bool kShared> __global__ void top_k_kernel(Rows<T> rows) {
+  const std::int64_t row = blockIdx.x;
+  Key<T>* const keys = kShared ? reinterpret_cast<Key<T>*>(cuda::dynamic_shared())
+                               : rows.outside + row * rows.padded;
+  for (int i = threadIdx.x; i < rows.padded; i += blockDim.x) {
+    constexpr auto kLast = ~decltype(descending_key(T{})){0};  // pads the row
+    keys[i] = key_of(i < rows.n ? descending_key(rows.values[row * rows.n + i]) : kLast, i);
   }
   __syncthreads();
-  for (std::int64_t size = 2; size <= padded; size *= 2) {
-    for (std::int64_t distance = size / 2; distance > 0; distance /= 2) {
-      for (std::int64_t pair = threadIdx.x; pair < padded / 2; pair += kSortBlock) {
-        const std::int64_t i = pair / distance * 2 * distance + pair % distance;
-        const std::int64_t j = i + distance;
-        const std::int32_t a = order[i], b = order[j];
-        const bool ascending = (i & size) == 0;  // in the sense of `before`
-        if (before(b, a) == ascending) {
-          order[i] = b;
-          order[j] = a;
-        }
-      }
-      __syncthreads();
-    }
+  cuda::keep_smallest(keys, rows.padded, rows.keep);
+  for (int i = threadIdx.x; i < rows.k; i += blockDim.x) {
+    rows.index[row * rows.k + i] = position(keys[i]);
   }
-  for (std::int64_t i = threadIdx.x; i < k; i += kSortBlock) index[blockIdx.x * k + i] = order[i];
 }
 
 }  // namespace
 
 void top_k_on(Cuda, const Tensor& values, Tensor& index) {
-  const std::int64_t n = values.cols(), count = values.rows();
-  std::int64_t padded = 1;
-  while (padded < n) padded *= 2;
-  const Tensor scratch = Tensor::empty({count, padded}, DType::i32, values.device());
+  const std::int64_t n = values.cols(), k = index.cols(), count = values.rows();
+  const std::int64_t padded = cuda::padded_keys(n);
+  ENSURE(padded <= std::numeric_limits<std::int32_t>::max(), "top_k: rows too long: ", values);
+  const auto threads = static_cast<unsigned>(std::min<std::int64_t>(kSortBlock, padded / 2));
   dispatch_float(values.dtype(), [&]<class T>() {
-    cuda::launch("top_k", top_k_kernel<T>, static_cast<unsigned>(count), kSortBlock, 0,
-                 values.data<T>(), scratch.data<std::int32_t>(), index.data<std::int32_t>(), n,
-                 padded, index.cols());
+    Rows<T> rows{values.data<T>(),
+                 index.data<std::int32_t>(),
+                 nullptr,
+                 n,
+                 k,
+                 static_cast<int>(padded),
+                 static_cast<int>(cuda::padded_keys(k))};
+    const auto launch = [&](void (*kernel)(Rows<T>), std::size_t shared) {
+      cuda::allow_shared("top_k", kernel, shared);
+      cuda::launch("top_k", kernel, static_cast<unsigned>(count), threads, shared, rows);
+    };
+    const std::int64_t bytes = padded * static_cast<std::int64_t>(sizeof(Key<T>));  // of a row
+    if (bytes <= kMostBytes) return launch(top_k_kernel<T, true>, bytes);
+    const Tensor outside = Tensor::empty({count, bytes / 4}, DType::i32, values.device());
+    rows.outside = reinterpret_cast<Key<T>*>(outside.data<std::int32_t>());
+    launch(top_k_kernel<T, false>, 0);
   });
 }
 

@@ -45,12 +45,16 @@ awk -F '\t' -v OFS='\t' '
     return text
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
+  # attention/sampling/sampling.cu for rows of 2048,
   # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu,
   # tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
-    if (name == "top_k_kernel") return 512
+    if (name == "top_k_kernel") {
+      if (args ~ /true$/) bytes = 2048 * (args ~ /^double/ ? 16 : 8)
+      return 512
+    }
     if (name == "form_kernel") {
       split(args, n, ", ")
       if (args ~ /^[tb]f/) bytes = 256 * ((n[2] + n[3] + 16) * (args ~ /^tf32/ ? 4 : 2) + 4)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "attention/sampling/sampling.hpp"
@@ -55,21 +56,37 @@ TEST_CASE("top_k gives the largest entries in order, the first one on ties") {
   });
 }
 
-TEST_CASE("top_k agrees with a full stable sort on rows of any length") {
-  for (const std::int64_t n : {1, 2, 31, 64, 257, 1000}) {
-    const Tensor x = random_tensor({3, n});
-    const std::vector<double> all = x.to_vector(), order = top_k(x, n).to_vector();
-    for (std::int64_t row = 0; row < 3; ++row) {
-      std::vector<double> expected(static_cast<std::size_t>(n));
-      for (std::int64_t i = 0; i < n; ++i) expected[static_cast<std::size_t>(i)] = double(i);
-      const auto value = [&](double i) {
-        return all[static_cast<std::size_t>(row * n) + static_cast<std::size_t>(i)];
-      };
-      std::stable_sort(expected.begin(), expected.end(),
-                       [&](double a, double b) { return value(a) > value(b); });
-      CHECK(std::equal(expected.begin(), expected.end(), order.begin() + row * n));
+TEST_CASE("top_k is the beginning of a stable sort, on rows of any length, with ties and NaN") {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for_each_kind([&](DType dtype, Device device) {
+    // The last row is too long for a GPU's shared memory.
+    for (const std::int64_t n : {1, 2, 31, 64, 65, 257, 1000, 2048, 20000}) {
+      std::vector<double> x = random_tensor({3, n}).to_vector();
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (i % 3 == 0) x[i] = std::round(x[i]);  // ties, and zeros of both signs
+        if (i % 11 == 5) x[i] = NAN;
+        if (i % 17 == 7) x[i] = i % 2 == 0 ? kInf : -kInf;
+      }
+      const Tensor t = values(x, {3, n}, dtype, device);
+      const std::vector<double> all = t.to_vector();  // rounded to the dtype
+      for (const std::int64_t k : {std::int64_t{1}, (n + 15) / 16, n}) {
+        CAPTURE(n);
+        CAPTURE(k);
+        const std::vector<double> chosen = top_k(t, k).to_vector();
+        for (std::int64_t row = 0; row < 3; ++row) {
+          std::vector<double> expected(static_cast<std::size_t>(n));
+          std::iota(expected.begin(), expected.end(), 0);
+          const auto value = [&](double i) {
+            const double v = all[static_cast<std::size_t>(row * n) + static_cast<std::size_t>(i)];
+            return std::isnan(v) ? -kInf : v;
+          };
+          std::stable_sort(expected.begin(), expected.end(),
+                           [&](double a, double b) { return value(a) > value(b); });
+          CHECK(std::equal(expected.begin(), expected.begin() + k, chosen.begin() + row * k));
+        }
+      }
     }
-  }
+  });
 }
 
 TEST_CASE("choosing more positions than there are is an error that says so") {
