@@ -45,7 +45,7 @@ awk -F '\t' -v OFS='\t' '
     return text
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
-  # attention/sampling/sampling.cu for rows of 2048,
+  # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
   # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu,
   # tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
@@ -53,6 +53,10 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
     if (name == "top_k_kernel") {
       if (args ~ /true$/) bytes = 2048 * (args ~ /^double/ ? 16 : 8)
+      return 512
+    }
+    if (name == "measure_kernel") {
+      bytes = 131072 + 2048 * (args ~ /^double/ ? 2 : 1)
       return 512
     }
     if (name == "form_kernel") {

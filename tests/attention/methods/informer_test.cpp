@@ -9,6 +9,7 @@
 #include "tensor/kernels/reduce.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
@@ -31,40 +32,49 @@ std::int64_t chosen_count(const Spec& spec, const OptionValues& options, const S
 }  // namespace
 
 TEST_CASE("the measure is the largest sampled product less the sum over the length") {
-  const std::int64_t n = 41, length = 50;
-  // Widths around whole vectors and the papers' own; one group of keys, whole groups and a rest.
+  struct Case {
+    std::int64_t n, width, samples;
+  };
+  // Widths around whole vectors and the papers' own; one group of keys, whole groups and a rest; more
+  // keys than fit into a GPU's shared memory.
+  std::vector<Case> cases = {{600, 40, 70}, {1100, 32, 70}};
   for (const std::int64_t width : {5, 16, 32, 37}) {
-    for (const std::int64_t samples : {4, 32, 37}) {
-      for (const std::int64_t lists : {1, 3}) {
-        CAPTURE(width);
-        CAPTURE(samples);
-        const Tensor q = tensor::normal({3, 2, n, width}, Random{1, {}}, DType::f64, Device::cpu);
-        const Tensor k = tensor::normal({3, 2, n, width}, Random{2, {}}, DType::f64, Device::cpu);
-        std::vector<int> keys;
-        for (std::int64_t e = 0; e < lists * n * samples; ++e) {
-          keys.push_back(static_cast<int>(e * 7 % 43 % n));
-        }
-        const Tensor index = integers(keys, {lists, n, samples});
-        const std::vector<double> x = q.to_vector(), y = k.to_vector();
-        std::vector<double> expected;
-        for (std::int64_t row = 0; row < 3 * 2 * n; ++row) {
-          const std::int64_t head = row / n, list = lists == 1 ? 0 : head / 2;
-          double largest = -1e300, sum = 0;
-          for (std::int64_t s = 0; s < samples; ++s) {
-            const int key = keys[static_cast<std::size_t>((list * n + row % n) * samples + s)];
-            const double dot =
-                std::inner_product(x.begin() + row * width, x.begin() + (row + 1) * width,
-                                   y.begin() + (head * n + key) * width, 0.0);
-            largest = std::max(largest, dot);
-            sum += dot;
-          }
-          expected.push_back(largest - sum / length);
-        }
-        CHECK(relative_error(attention::sampled_measure(q, k, index, length), expected) < 1e-13);
-        const Tensor single =
-            attention::sampled_measure(q.to(DType::f32), k.to(DType::f32), index, length);
-        CHECK(relative_error(single, expected) < 1e-5);
+    for (const std::int64_t samples : {4, 32, 37}) cases.push_back({41, width, samples});
+  }
+  for (const auto& [n, width, samples] : cases) {
+    for (const std::int64_t lists : {1, 2}) {
+      CAPTURE(n);
+      CAPTURE(width);
+      CAPTURE(samples);
+      const std::int64_t length = n + 9;
+      const Tensor q = tensor::normal({2, 2, n, width}, Random{1, {}}, DType::f64, Device::cpu);
+      const Tensor k = tensor::normal({2, 2, n, width}, Random{2, {}}, DType::f64, Device::cpu);
+      std::vector<int> keys;
+      for (std::int64_t e = 0; e < lists * n * samples; ++e) {
+        keys.push_back(static_cast<int>(e * 7 % (n + 2) % n));
       }
+      const Tensor index = integers(keys, {lists, n, samples});
+      const std::vector<double> x = q.to_vector(), y = k.to_vector();
+      std::vector<double> expected;
+      for (std::int64_t row = 0; row < 2 * 2 * n; ++row) {
+        const std::int64_t head = row / n, list = lists == 1 ? 0 : head / 2;
+        double largest = -1e300, sum = 0;
+        for (std::int64_t s = 0; s < samples; ++s) {
+          const int key = keys[static_cast<std::size_t>((list * n + row % n) * samples + s)];
+          const double dot =
+              std::inner_product(x.begin() + row * width, x.begin() + (row + 1) * width,
+                                 y.begin() + (head * n + key) * width, 0.0);
+          largest = std::max(largest, dot);
+          sum += dot;
+        }
+        expected.push_back(largest - sum / static_cast<double>(length));
+      }
+      for_each_kind([&](DType dtype, Device device) {
+        const auto there = [&](const Tensor& t) { return t.to(dtype).to(device); };
+        const Tensor measure =
+            attention::sampled_measure(there(q), there(k), index.to(device), length);
+        CHECK(relative_error(measure, expected) < (dtype == DType::f64 ? 1e-13 : 1e-5));
+      });
     }
   }
 }
