@@ -1,6 +1,6 @@
-// CUDA half of the scatter-adds. The owner computes: a warp owns some columns of a target row,
-// looks through the index list for its row and adds what it finds, in order. No atomics, so sums
-// repeat.
+// CUDA half of the embedding's backward. The owner computes: a warp owns some columns of a row of the
+// table, looks through the list of ids for its row and adds what it finds, in order. No atomics, so
+// sums repeat.
 #include "tensor/movement/gather.hpp"
 
 #include "tensor/launch/cuda.hpp"
@@ -15,15 +15,14 @@ constexpr std::int64_t kColumns = kPerLane * cuda::kWarp;     // columns of a wa
 constexpr std::int64_t kMinSegment = 256;                     // picks of a warp, at least
 constexpr std::int64_t kMaxPartials = std::int64_t{1} << 23;  // entries of the partial tables
 
-/// One warp per (segment of the picks, group, target row, block of columns). Adds the rows of y
-/// whose index is the target row to target, or stores their sum there.
+/// One warp per (segment of the picks, group, target row, block of columns). Stores the sum of the
+/// rows of y whose index is the target row.
 template <class T> struct CollectRows {
   GatherPlan plan;
   const std::int32_t* index;  // [groups / sharing, picks]
   const T* y;                 // [groups, picks, width]
   T* target;                  // [segments, groups, rows, width]
   std::int64_t segment;       // picks per segment
-  bool add;                   // to what target holds
 
   __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
     const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
@@ -36,11 +35,7 @@ template <class T> struct CollectRows {
     const std::int32_t* const picks = index + group / plan.sharing * plan.picks;  // [picks]
     const T* const rows = y + group * plan.picks * plan.width + first_column;
     T* const to = target + target_row * plan.width + first_column;
-    T sum[kPerLane];
-#pragma unroll
-    for (int u = 0; u < kPerLane; ++u) {
-      sum[u] = add && first_column + u * cuda::kWarp < plan.width ? to[u * cuda::kWarp] : T(0);
-    }
+    T sum[kPerLane] = {};
     for (std::int64_t i = begin; i < end; i += cuda::kWarp) {
       const bool hit = i + warp.lane < end && picks[i + warp.lane] == row;
       for (unsigned hits = __ballot_sync(0xffffffffu, hit); hits != 0; hits &= hits - 1) {
@@ -78,16 +73,6 @@ template <class T> void collect(const CollectRows<T>& f, std::int64_t segments) 
 
 }  // namespace
 
-void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& index,
-                         const Tensor& y) {
-  dispatch_float(x.dtype(), [&]<class T>() {
-    const std::int64_t everything = plan.picks;
-    collect(CollectRows<T>{plan, index.data<std::int32_t>(), y.data<T>(), x.data<T>(), everything,
-                           true},
-            1);
-  });
-}
-
 void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const Tensor& ids,
                            Tensor& dtable) {
   // Long lists are cut into segments with a table each, as many as memory allows, so that a
@@ -100,12 +85,12 @@ void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const
   dispatch_float(dy.dtype(), [&]<class T>() {
     const std::int32_t* const index = ids.data<std::int32_t>();
     if (segments == 1) {
-      collect(CollectRows<T>{plan, index, dy.data<T>(), dtable.data<T>(), segment, false}, 1);
+      collect(CollectRows<T>{plan, index, dy.data<T>(), dtable.data<T>(), segment}, 1);
       return;
     }
     const Tensor partial =
         Tensor::empty({segments, size}, dy.dtype(), dy.device());  // [segments, V * E]
-    collect(CollectRows<T>{plan, index, dy.data<T>(), partial.data<T>(), segment, false}, segments);
+    collect(CollectRows<T>{plan, index, dy.data<T>(), partial.data<T>(), segment}, segments);
     cuda::map(size, AddPartials<T>{partial.data<T>(), dtable.data<T>(), segments, size});
   });
 }

@@ -55,6 +55,7 @@ awk -F '\t' -v OFS='\t' '
       if (args ~ /true$/) bytes = 2048 * (args ~ /^double/ ? 16 : 8)
       return 512
     }
+    if (name == "sort_picks_kernel") return 512
     if (name == "measure_kernel") {
       bytes = 131072 + 2048 * (args ~ /^double/ ? 2 : 1)
       return 512

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "tensor/random/random.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;
+using skytape::test::for_each_kind;
 
 namespace {
 
@@ -60,26 +62,38 @@ TEST_CASE("gather_rows picks the rows, with one list per head, per example or fo
 }
 
 TEST_CASE("scatter_add_rows adds repeated rows in order") {
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const std::int64_t p : {1, 5, 130}) {
-      for (const Shape& shape : kIndexShapes) {
-        const Tensor index = draw_index(shape, 7, 2);
-        const Tensor y = draw({2, 3, 11, p}, 3, dtype);  // [B, H, d, p]
-        Tensor x = draw({2, 3, 7, p}, 4, dtype);         // [B, H, n, p]
-        std::vector<double> want = x.to_vector();
-        const std::vector<double> rows = y.to_vector();
-        each_pick(x.shape(), index, [&](std::int64_t to, std::int64_t from) {
-          for (std::int64_t c = 0; c < p; ++c) {
-            double& sum = want[static_cast<std::size_t>(to * p + c)];
-            sum += rows[static_cast<std::size_t>(from * p + c)];
-            if (dtype == DType::f32) sum = static_cast<float>(sum);
-          }
-        });
-        scatter_add_rows(x, index, y);
-        CHECK(x.to_vector() == want);
-      }
-    }
+  struct Case {
+    Shape index;
+    std::int64_t rows, width;
+  };
+  // The last ones have more picks than a GPU sorts at a time, and than a warp has lanes such parts.
+  std::vector<Case> cases = {{{11}, 3, 130}, {{2, 5000}, 600, 3}, {{70000}, 50000, 1}};
+  for (const Shape& index : kIndexShapes) {
+    for (const std::int64_t width : {1, 5, 130}) cases.push_back({index, 7, width});
   }
+  for_each_kind([&](DType dtype, Device device) {
+    for (const Case& c : cases) {
+      const std::int64_t picks = c.index[c.index.rank() - 1], p = c.width;
+      const Shape lead = picks <= 5000 ? Shape{2, 3} : Shape{1, 1};  // [B, H]
+      CAPTURE(c.index);
+      CAPTURE(p);
+      const Tensor index = draw_index(c.index, c.rows, 2);
+      const Tensor y = draw(lead.append(picks).append(p), 3, dtype);  // [B, H, d, p]
+      Tensor x = draw(lead.append(c.rows).append(p), 4, dtype);       // [B, H, n, p]
+      std::vector<double> want = x.to_vector();
+      const std::vector<double> rows = y.to_vector();
+      each_pick(x.shape(), index, [&](std::int64_t to, std::int64_t from) {
+        for (std::int64_t e = 0; e < p; ++e) {
+          double& sum = want[static_cast<std::size_t>(to * p + e)];
+          sum += rows[static_cast<std::size_t>(from * p + e)];
+          if (dtype == DType::f32) sum = static_cast<float>(sum);
+        }
+      });
+      Tensor sums = x.to(device).clone();
+      scatter_add_rows(sums, index.to(device), y.to(device));
+      CHECK(sums.to_vector() == want);
+    }
+  });
 }
 
 TEST_CASE("scatter_add_rows is the adjoint of gather_rows") {

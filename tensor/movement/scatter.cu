@@ -1,0 +1,152 @@
+// CUDA half of scatter_add_rows. Segments of the picks are sorted by the row that they name; then a
+// warp of the first pick of each row adds what all of its picks bring, in their order. No atomics, so
+// sums repeat, and rows that nobody picks are not touched.
+#include <algorithm>
+
+#include "tensor/launch/bitonic.hpp"
+#include "tensor/launch/launch.hpp"
+#include "tensor/movement/gather.hpp"
+#include "tensor/movement/gather_plan.hpp"
+
+namespace skytape::tensor {
+namespace {
+
+constexpr int kSegment = 2048;                             // picks that a block sorts
+constexpr int kSortBlock = 512;                            // threads, at most
+constexpr int kPerLane = 4;                                // columns that a lane adds up
+constexpr std::int64_t kColumns = kPerLane * cuda::kWarp;  // columns of a warp
+
+/// The picks of each list, in segments, each sorted by row and then by position.
+struct SortedPicks {
+  std::int32_t *row, *pick;  // [lists, picks]
+  std::int64_t picks, segments;
+
+  __device__ std::int64_t begin(std::int64_t segment) const { return segment * kSegment; }
+  __device__ std::int64_t end(std::int64_t segment) const {
+    return math::min(begin(segment + 1), picks);
+  }
+};
+
+__global__ void sort_picks_kernel(const std::int32_t* index, SortedPicks sorted, int padded) {
+  auto& keys = cuda::shared<std::uint64_t[kSegment]>();
+  const std::int64_t segment = blockIdx.x % sorted.segments, begin = sorted.begin(segment);
+  const std::int64_t list = blockIdx.x / sorted.segments * sorted.picks + begin;
+  const auto count = static_cast<int>(sorted.end(segment) - begin);
+  for (int i = threadIdx.x; i < padded; i += blockDim.x) {
+    keys[i] = i < count ? std::uint64_t{static_cast<std::uint32_t>(index[list + i])} << 32 |
+                              static_cast<std::uint32_t>(begin + i)
+                        : ~std::uint64_t{0};
+  }
+  __syncthreads();
+  cuda::keep_smallest(keys, padded, padded);
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    sorted.row[list + i] = static_cast<std::int32_t>(keys[i] >> 32);
+    sorted.pick[list + i] = static_cast<std::int32_t>(keys[i]);
+  }
+}
+
+/// One warp per (group, sorted pick, block of columns).
+template <class T> struct AddPicks {
+  GatherPlan plan;
+  SortedPicks sorted;
+  const T* y;  // [groups, picks, width]
+  T* x;        // [groups, rows, width]
+
+  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
+    const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
+    const std::int64_t first = task % blocks * kColumns + warp.lane;  // column
+    const std::int64_t group = task / blocks / plan.picks, own = task / blocks % plan.picks;
+    const std::int64_t list = group / plan.sharing * plan.picks;
+    const std::int32_t *const rows = sorted.row + list, *const picks = sorted.pick + list;
+    const std::int32_t row = rows[own];
+    const std::int64_t segment = own / kSegment;
+    const bool later = own > sorted.begin(segment) && rows[own - 1] == row;
+    if (later || row < 0 || row >= plan.rows) return;  // the range is checked on the CPU
+    for (std::int64_t s = 0; s < segment; s += cuda::kWarp) {
+      const bool here = s + warp.lane < segment && find(rows, s + warp.lane, row) >= 0;
+      if (__ballot_sync(0xffffffffu, here) != 0) return;  // an earlier segment's warp adds it
+    }
+    const T* const from = y + group * plan.picks * plan.width + first;
+    T* const to = x + (group * plan.rows + row) * plan.width + first;
+    T sum[kPerLane];
+#pragma unroll
+    for (int u = 0; u < kPerLane; ++u) {
+      sum[u] = first + u * cuda::kWarp < plan.width ? to[u * cuda::kWarp] : T(0);
+    }
+    add_run(rows, picks, own, sorted.end(segment), row, first, from, sum, warp);
+    for (std::int64_t s = segment + 1; s < sorted.segments; s += cuda::kWarp) {
+      const bool is_one = s + warp.lane < sorted.segments;
+      const std::int64_t found = is_one ? find(rows, s + warp.lane, row) : -1;
+      unsigned hits = __ballot_sync(0xffffffffu, found >= 0);
+      for (; hits != 0; hits &= hits - 1) {
+        const int lane = __ffs(static_cast<int>(hits)) - 1;
+        add_run(rows, picks, __shfl_sync(0xffffffffu, found, lane), sorted.end(s + lane), row,
+                first, from, sum, warp);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kPerLane; ++u) {
+      if (first + u * cuda::kWarp < plan.width) to[u * cuda::kWarp] = sum[u];
+    }
+  }
+
+  /// Where the picks of a row begin in a segment; -1: nowhere.
+  __device__ std::int64_t find(const std::int32_t* rows, std::int64_t segment,
+                               std::int32_t row) const {
+    std::int64_t low = sorted.begin(segment), high = sorted.end(segment);
+    const std::int64_t end = high;
+    while (low < high) {
+      const std::int64_t middle = (low + high) / 2;
+      if (rows[middle] < row) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    return low < end && rows[low] == row ? low : -1;
+  }
+
+  /// Adds the picks of a row from sorted place `begin` on to the sums of the lane's columns.
+  __device__ void add_run(const std::int32_t* rows, const std::int32_t* picks, std::int64_t begin,
+                          std::int64_t end, std::int32_t row, std::int64_t first, const T* from,
+                          T (&sum)[kPerLane], const cuda::Warp& warp) const {
+    int count = cuda::kWarp;
+    for (std::int64_t i = begin; count == cuda::kWarp; i += cuda::kWarp) {
+      const std::int64_t own = i + warp.lane;
+      const bool more = own < end && rows[own] == row;
+      const std::int32_t pick = more ? picks[own] : 0;
+      count = __popc(__ballot_sync(0xffffffffu, more));
+#pragma unroll 4
+      for (int j = 0; j < count; ++j) {
+        const T* const at = from + __shfl_sync(0xffffffffu, pick, j) * plan.width;
+#pragma unroll
+        for (int u = 0; u < kPerLane; ++u) {
+          if (first + u * cuda::kWarp < plan.width) sum[u] += at[u * cuda::kWarp];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+
+void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& index,
+                         const Tensor& y) {
+  const std::int64_t lists = plan.groups / plan.sharing;
+  const Tensor memory = Tensor::empty({2, lists, plan.picks}, DType::i32, x.device());
+  auto* const rows = memory.data<std::int32_t>();
+  const SortedPicks sorted{rows, rows + lists * plan.picks, plan.picks,
+                           (plan.picks + kSegment - 1) / kSegment};
+  const auto padded =
+      static_cast<int>(cuda::padded_keys(std::min<std::int64_t>(plan.picks, kSegment)));
+  cuda::launch("sort picks", sort_picks_kernel, static_cast<unsigned>(lists * sorted.segments),
+               static_cast<unsigned>(std::min(kSortBlock, padded / 2)), 0,
+               index.data<std::int32_t>(), sorted, padded);
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
+    cuda::warp_rows(plan.groups * plan.picks * blocks,
+                    AddPicks<T>{plan, sorted, y.data<T>(), x.data<T>()});
+  });
+}
+
+}  // namespace skytape::tensor
