@@ -1,16 +1,11 @@
 // Sums, maxima and dot products over one axis of [outer, n, inner].
 #include "tensor/kernels/reduce.hpp"
 
-#include "tensor/core/axis.hpp"
+#include "tensor/kernels/reduce_plan.hpp"
 #include "tensor/launch/columns.hpp"
 
 namespace skytape::tensor {
 namespace {
-
-/// What entries are compared by: NaN counts as +inf, so that it shows.
-template <class T> HD inline T max_key(T x) {
-  return x == x ? x : std::numeric_limits<T>::infinity();
-}
 
 /// Maximum of a contiguous row and its first position.
 template <class T> struct MaxRow {
@@ -28,35 +23,6 @@ template <class T> struct MaxRow {
     if (team.leader()) {
       position[row] = static_cast<std::int32_t>(-first);
       y[row] = from[position[row]];
-    }
-  }
-};
-
-/// The same down the columns: a stripe of them walks through n together.
-template <class T> struct MaxStripe {
-  static constexpr std::int64_t kStripe = 64;
-  const T* x;              // [outer, n, inner]
-  T* y;                    // [outer, inner]
-  std::int32_t* position;  // [outer, inner]
-  std::int64_t n, inner, stripes;
-  template <class Team> HD void operator()(std::int64_t task, const Team& team) const {
-    const std::int64_t o = task / stripes, left = task % stripes * kStripe;
-    const std::int64_t width = math::min(kStripe, inner - left);
-    T* const best = y + o * inner + left;
-    std::int32_t* const at = position + o * inner + left;
-    const T* const from = x + o * n * inner + left;
-    team.each(width, [=](std::int64_t j) {
-      best[j] = from[j];
-      at[j] = 0;
-    });
-    for (std::int64_t i = 1; i < n; ++i) {
-      const T* const entry = from + i * inner;
-      team.each(width, [=](std::int64_t j) {
-        const T old = best[j], candidate = entry[j];
-        const bool better = max_key(candidate) > max_key(old);
-        best[j] = better ? candidate : old;
-        at[j] = better ? static_cast<std::int32_t>(i) : at[j];
-      });
     }
   }
 };
@@ -93,17 +59,10 @@ void sum_on(Backend, const AxisView& view, const Tensor& x, Tensor& y) {
   });
 }
 
-void max_on(Backend, const AxisView& view, const Tensor& x, Tensor& y, Tensor& position) {
+void max_of_rows_on(Backend, const AxisView& view, const Tensor& x, Tensor& y, Tensor& position) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    auto* const at = position.data<std::int32_t>();
-    if (view.inner == 1) {
-      rows(view.outer, view.n, MaxRow<T>{x.data<T>(), y.data<T>(), at, view.n});
-    } else {
-      constexpr std::int64_t kStripe = MaxStripe<T>::kStripe;
-      const std::int64_t stripes = (view.inner + kStripe - 1) / kStripe;
-      rows(view.outer * stripes, view.n * kStripe,
-           MaxStripe<T>{x.data<T>(), y.data<T>(), at, view.n, view.inner, stripes});
-    }
+    rows(view.outer, view.n,
+         MaxRow<T>{x.data<T>(), y.data<T>(), position.data<std::int32_t>(), view.n});
   });
 }
 
