@@ -33,6 +33,7 @@
 #include "attention/blocks/block_attention.hpp"
 #include "attention/registry.hpp"
 #include "attention/selection/clusters.hpp"
+#include "attention/selection/lsh.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
@@ -174,9 +175,10 @@ class Routing final : public Method {
   /// Step (1) of queries or of keys; adds their share of (4) to `sums`, if wanted.
   [[nodiscard]] Clusters clusters(const Tensor& x, const Tensor& mask, bool summed,
                                   Tensor& sums) const {
-    const Tensor scores = cluster_scores(x, centroids_->value, mask);
+    const Tensor directions = unit_keys(x);
+    const Tensor scores = cluster_scores(directions, centroids_->value, mask);
     if (summed) {
-      const Tensor mine = nearest_sums(x, scores, mask);
+      const Tensor mine = nearest_sums(directions, scores, mask);
       sums = sums.defined() ? tensor::add(sums, mine) : mine;
     }
     return balanced_clusters(scores, mask, window(x.size(2)));

@@ -1,7 +1,6 @@
 #include "attention/selection/clusters.hpp"
 
 #include "attention/sampling/sampling.hpp"
-#include "attention/selection/lsh.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -29,7 +28,7 @@ Tensor cluster_scores(const Tensor& x, const Tensor& centroids, const Tensor& ma
          "cluster_scores: expected centroids [H, C, D] for x ", x, ", got ", centroids);
   const Tensor directions =
       tensor::expand(unit_rows(centroids), {b, h, centroids.size(1), d});  // [B, H, C, D]
-  const Tensor scores = tensor::matmul(directions, unit_keys(x), Op::none, Op::transpose);
+  const Tensor scores = tensor::matmul(directions, x, Op::none, Op::transpose);
   const Tensor bias = tensor::unary(tensor::Unary::log, mask);  // 0 or -inf
   return tensor::add(scores, bias.reshape({b, 1, 1, n}));
 }
@@ -49,7 +48,7 @@ Clusters balanced_clusters(const Tensor& scores, const Tensor& mask, std::int64_
 Tensor nearest_sums(const Tensor& x, const Tensor& scores, const Tensor& mask) {
   const Tensor nearest = tensor::max(scores, 2).second;  // i32[B, H, N]
   Tensor sums = Tensor::zeros(x.shape().with(2, scores.size(2)), x.dtype(), x.device());
-  tensor::scatter_add_rows(sums, nearest, tensor::mask_rows(unit_keys(x), mask));
+  tensor::scatter_add_rows(sums, nearest, tensor::mask_rows(x, mask));
   return tensor::sum(sums, 0);
 }
 

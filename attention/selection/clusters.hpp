@@ -11,8 +11,8 @@
 
 namespace skytape::attention {
 
-/// c.x / (|c| |x|) of each centroid and token, -inf for padding: [B, H, C, N]. x: [B, H, N, D],
-/// centroids: [H, C, D], mask: [B, N].
+/// c.x / |c| of each centroid and token, -inf for padding: [B, H, C, N]. x: [B, H, N, D], tokens
+/// scaled to unit length (unit_keys of lsh.hpp), centroids: [H, C, D], mask: [B, N].
 [[nodiscard]] Tensor cluster_scores(const Tensor& x, const Tensor& centroids, const Tensor& mask);
 
 struct Clusters {
@@ -22,8 +22,8 @@ struct Clusters {
 /// The w tokens of largest score of every centroid, the first on ties. w <= N.
 [[nodiscard]] Clusters balanced_clusters(const Tensor& scores, const Tensor& mask, std::int64_t w);
 
-/// Sums of the real tokens, scaled to unit length, over those that are nearest to each centroid and
-/// over all examples: [H, C, D].
+/// Sums of the real tokens x over those that are nearest to each centroid and over all examples:
+/// [H, C, D].
 [[nodiscard]] Tensor nearest_sums(const Tensor& x, const Tensor& scores, const Tensor& mask);
 
 /// One over the number of clusters that the token of a slot is in, 0 for padding: [B, H, P, 1].

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "attention/selection/clusters.hpp"
+#include "attention/selection/lsh.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
@@ -53,7 +54,8 @@ TEST_CASE("a centroid takes the real tokens that point most nearly its way") {
   const Tokens t;
   for_each_device([&](Device device) {
     const Tensor mask = t.mask.to(device);
-    const Tensor scores = attention::cluster_scores(t.x.to(device), t.centroids.to(device), mask);
+    const Tensor x = attention::unit_keys(t.x.to(device));
+    const Tensor scores = attention::cluster_scores(x, t.centroids.to(device), mask);
     const attention::Clusters got = attention::balanced_clusters(scores, mask, kWindow);
     const std::vector<double> token = got.token.to_vector(), used = got.used.to_vector();
     for (std::int64_t group = 0; group < kBatch * kHeads; ++group) {
@@ -105,7 +107,7 @@ TEST_CASE("centroids get the sums of the unit tokens that are nearest to them") 
     }
   }
   for_each_device([&](Device device) {
-    const Tensor x = t.x.to(device), mask = t.mask.to(device);
+    const Tensor x = attention::unit_keys(t.x.to(device)), mask = t.mask.to(device);
     const Tensor scores = attention::cluster_scores(x, t.centroids.to(device), mask);
     const std::vector<double> got = attention::nearest_sums(x, scores, mask).to_vector();
     for (std::size_t e = 0; e < got.size(); ++e) {
