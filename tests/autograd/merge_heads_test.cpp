@@ -38,7 +38,7 @@ Var merged(const Sizes& s, const std::vector<Var>& v, Way way, double rate) {
   const Dropout dropout{rate, {11, {}}, 5, s.N + 3};  // of rows in the middle of longer sequences
   if (way == Way::at_once) return merge_heads_at_once(v[0], v[1], v[2], v[3], dropout);
   const Var rows = reshape(swap_middle(v[1]), {s.B, s.N, s.H * s.D});
-  return add_dropout(v[0], linear(rows, v[2], v[3]), dropout);
+  return add_dropout(v[0], composed_linear(way, rows, v[2], v[3]), dropout);
 }
 
 std::vector<Tensor> projection_inputs(const Sizes& s, std::int64_t parts) {
@@ -59,7 +59,8 @@ Var projected(const Sizes& s, const std::vector<Var>& v, Way way) {
     heads = project_heads_at_once(v[0], projections, s.H);
   } else {
     for (const auto& [weight, bias] : projections) {
-      heads.push_back(swap_middle(reshape(linear(v[0], weight, bias), {s.B, s.N, s.H, s.D})));
+      heads.push_back(
+          swap_middle(reshape(composed_linear(way, v[0], weight, bias), {s.B, s.N, s.H, s.D})));
     }
   }
   return concat(heads, -1);

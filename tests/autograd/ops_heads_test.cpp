@@ -48,7 +48,8 @@ Var all_heads(std::span<const Var> v, Way way) {
     heads = project_heads_at_once(x, projections(v), H);
   } else {
     for (const auto& [weight, bias] : projections(v)) {
-      heads.push_back(swap_middle(reshape(linear(x, weight, bias), {B, x.size(1), H, D})));
+      heads.push_back(
+          swap_middle(reshape(composed_linear(way, x, weight, bias), {B, x.size(1), H, D})));
     }
   }
   return mask_rows(concat(heads, -1), real);

@@ -48,8 +48,8 @@ Var block(std::span<const Var> v, Way way, double factor, const Dropout& hidden,
     return nn::mlp_at_once({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, hidden, output);
   }
   const Var h = layer_norm(affine(v[0], factor), v[1], v[2]);
-  const Var u = bias_gelu_dropout(linear(h, v[3], Var()), v[4], hidden);
-  return add_dropout(v[0], linear(u, v[5], v[6]), output);
+  const Var u = bias_gelu_dropout(composed_linear(way, h, v[3], Var()), v[4], hidden);
+  return add_dropout(v[0], composed_linear(way, u, v[5], v[6]), output);
 }
 
 }  // namespace
