@@ -127,4 +127,11 @@ void set_precision_on(Cuda, Precision precision) {
   CUDA_CHECK(cublasSetMathMode(cuda::cublas(), modes[static_cast<int>(precision)]));
 }
 
+bool has_bf16_on(Cuda) {
+  int device = 0, major = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 8;
+}
+
 }  // namespace skytape

@@ -5,6 +5,7 @@
 namespace skytape {
 
 void set_precision_on(Cuda, Precision precision);  // in gemm.cu
+bool has_bf16_on(Cuda);                            // there, too
 
 namespace {
 
@@ -34,5 +35,15 @@ void set_precision(Device device, Precision precision) {
 }
 
 Precision precision(Device device) { return stored_precision(device); }
+
+Precision automatic_precision(Device device) {
+  if (device == Device::cpu) return Precision::fp32;
+  return on_device(device, [](auto tag) {
+    if constexpr (std::is_same_v<decltype(tag), Cuda>) {
+      if (has_bf16_on(tag)) return Precision::bf16;
+    }
+    return Precision::fp32;
+  });
+}
 
 }  // namespace skytape

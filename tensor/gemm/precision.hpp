@@ -12,6 +12,9 @@ enum class Precision { fp32, tf32, bf16 };
 void set_precision(Device device, Precision precision);
 [[nodiscard]] Precision precision(Device device);
 
+/// What `auto` stands for on the device: bf16 on GPUs that have it (sm_80 and newer), elsewhere fp32.
+[[nodiscard]] Precision automatic_precision(Device device);
+
 /// Another precision of the device's products for a while: the iterative inverse is always fp32.
 class PrecisionScope {
  public:

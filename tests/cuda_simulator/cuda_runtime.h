@@ -50,6 +50,7 @@ cudaError_t cudaGetLastError();
 
 // ---- device ----------------------------------------------------------------------------------------
 enum cudaDeviceAttr {
+  cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
   cudaDevAttrClusterLaunch = 120
 };

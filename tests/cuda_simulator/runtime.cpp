@@ -194,6 +194,7 @@ cudaError_t unsafe(const char* call) {
 }
 
 bool new_streams_run_late = false;
+int compute_capability = 8;  // the major number
 
 /// Runs what a late stream still has to do: more than who waits for one of its events may rely on,
 /// never less. Another stream has nothing left to do.
@@ -289,6 +290,10 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
 StreamsRunLate::StreamsRunLate() { new_streams_run_late = true; }
 StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 
+ComputeCapability::ComputeCapability(int major)
+    : before_(std::exchange(compute_capability, major)) {}
+ComputeCapability::~ComputeCapability() { compute_capability = before_; }
+
 MemoryLimit::MemoryLimit(std::size_t bytes) { device().limit = device().used + bytes; }
 MemoryLimit::~MemoryLimit() {
   device().limit = SIZE_MAX;
@@ -366,6 +371,8 @@ cudaError_t cudaSetDevice(int number) {
 cudaError_t cudaGetDevice(int* number) { return *number = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
+    case cudaDevAttrComputeCapabilityMajor:
+      return *value = compute_capability, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       return *value = static_cast<int>(kMaxSharedBytes), cudaSuccess;
     case cudaDevAttrClusterLaunch:

@@ -107,6 +107,19 @@ struct StreamsRunLate {
   StreamsRunLate& operator=(const StreamsRunLate&) = delete;
 };
 
+/// While it lives, the device says that it is of this major compute capability, not of 8. What it
+/// can do stays the same.
+class ComputeCapability {
+ public:
+  explicit ComputeCapability(int major);
+  ~ComputeCapability();
+  ComputeCapability(const ComputeCapability&) = delete;
+  ComputeCapability& operator=(const ComputeCapability&) = delete;
+
+ private:
+  int before_;
+};
+
 /// While it lives, launches are checked and counted, but nothing runs: no kernel, product or fill.
 /// Shows the geometry of sizes that a CPU cannot compute; fresh memory then costs only addresses.
 class LaunchesOnly {

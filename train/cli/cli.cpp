@@ -32,9 +32,7 @@ void RunFlags::declare(Command& command) {
   command.option("--steps", steps, "length of the run and of its schedule");
   command.option("--batch", batch, "examples per step");
   command.option("--features", features, "landmarks, projected length or random features");
-  command.option("--precision", precision,
-                 "of matrix products: fp32, tf32 or bf16 (fp32 in tiled and block attention with "
-                 "heads wider than 64, and with blocks of fewer than 16 rows)");
+  command.option("--precision", precision, kRunPrecisionHelp);
   command.option("--set", set, "key=value: any recipe key, or <method>.<option>");
 }
 

@@ -93,7 +93,7 @@ void add_lra(CommandLine& program) {
       .show_default();
   command.option("--steps", flags->run.steps, "length of every run and of its schedule");
   command.option("--features", flags->features, "for the methods that have them");
-  command.option("--precision", flags->run.precision, kPrecisionHelp);
+  command.option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.option("--set", flags->run.set, "key=value, for every cell");
   command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
   command.option("--jobs", flags->jobs, "cells at a time, which share the threads")

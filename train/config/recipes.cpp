@@ -126,7 +126,8 @@ constexpr KeyInfo kKeys[] = {
     {"select_after", KeyKind::real, 0, 1, {}, "share of the steps before selection starts"},
     {"group_by_length", KeyKind::flag, 0, 1, {}, "batches of similar lengths in a shuffle window"},
     {"checkpoint_every", KeyKind::integer, 1, kMost, {}, "steps between checkpoints"},
-    {"precision", KeyKind::choice, 0, 0, "fp32|tf32|bf16", "of matrix products"},
+    {"precision", KeyKind::choice, 0, 0, "auto|fp32|tf32|bf16",
+     "of matrix products; auto: bf16 on GPUs that have it, else fp32"},
 };
 
 constexpr std::array<RecipeInfo, 4> kRecipes = {{
@@ -199,7 +200,7 @@ constexpr Row kEveryTask[] = {
     {"select_after",       "0.2",           "0",         "0",             "0"},
     {"group_by_length",    "0",             "0",         "1",             "0"},
     {"checkpoint_every",   "500",           "500",       "500",           "500"},
-    {"precision",          "fp32",          "fp32",      "fp32",          "fp32"},
+    {"precision",          "fp32",          "fp32",      "auto",          "fp32"},
 };
 
 /// The same for one task.

@@ -73,6 +73,11 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const data
     left_open.insert(setting.key);
     choices.values.push_back({setting.key, setting.value, setting.origin});
   }
+  // On the saved device, where this machine has it: other bits come from another.
+  const std::string device = saved.value("device", "");
+  if (!said.contains("--device") && (device == "cpu" || (device == "cuda" && cuda_available()))) {
+    choices.device = device == "cpu" ? Device::cpu : Device::cuda;
+  }
   const RunConfig now = resolve(choices);  // judges what is said
   config.recipe = now.recipe;
   config.task = now.task;
@@ -80,12 +85,7 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const data
   config.seed = now.seed;
   config.settings = merged(std::move(config.settings), now.settings, left_open);
   refuse_another(saved, to_json(config), file);
-  // Of the saved device, where this machine has it: other bits come from another.
-  const std::string device = saved.value("device", "");
   config.device = choices.device;
-  if (!said.contains("--device") && (device == "cpu" || (device == "cuda" && cuda_available()))) {
-    config.device = device == "cpu" ? Device::cpu : Device::cuda;
-  }
   config.data_root = said.contains("--data") ? choices.data_root.string()
                                              : saved.value("data_root", choices.data_root.string());
   return config;

@@ -154,6 +154,17 @@ void fill_model(RunConfig& c, const Values& values) {
           ->needs_whole_batch();
 }
 
+constexpr std::string_view kAutomatic = ": auto on ";  // in a precision's origin
+
+/// A precision of `auto` becomes what it stands for on the run's device; its origin says so.
+void settle_precision(RunConfig& c) {
+  for (Setting& s : c.settings) {
+    if (s.key != "precision" || s.value != "auto") continue;
+    s.value = automatic_precision(c.device) == Precision::bf16 ? "bf16" : "fp32";
+    s.origin += join(kAutomatic, name(c.device));
+  }
+}
+
 /// Fills the typed fields from `settings`.
 void fill(RunConfig& c) {
   const Values values(c.settings);
@@ -236,8 +247,22 @@ RunConfig resolve(const Choices& choices) {
   config.device = choices.device;
   config.data_root = choices.data_root;
   config.settings = effective_settings(choices);
+  settle_precision(config);
   fill(config);
   check_effects(choices, config);
+  return config;
+}
+
+RunConfig moved_to(Device device, RunConfig config) {
+  config.device = device;
+  for (Setting& s : config.settings) {
+    const std::size_t mark = s.origin.find(kAutomatic);
+    if (s.key != "precision" || mark == s.origin.npos) continue;
+    s.value = "auto";
+    s.origin.erase(mark);
+  }
+  settle_precision(config);
+  config.precision = parse_precision(Values(config.settings).text("precision"));
   return config;
 }
 

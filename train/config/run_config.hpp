@@ -108,17 +108,25 @@ struct RunConfig {
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 
-/// What --precision accepts, for help texts.
+/// What --precision accepts where no recipe says it, and where one does, for help texts.
 inline constexpr const char* kPrecisionHelp =
     "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse, and on cuda tiled "
     "attention with heads wider than 64, stay fp32";
+inline constexpr const char* kRunPrecisionHelp =
+    "of matrix products: auto (bf16 on GPUs that have it, else fp32), fp32, tf32 (cuda) or bf16; "
+    "on cuda tiled and block attention with heads wider than 64, or blocks of fewer than 16 rows, "
+    "stay fp32";
 /// fp32, tf32 or bf16; UsageError for another name.
 [[nodiscard]] Precision parse_precision(const std::string& name);
 
 /// Recipe, then task row, then method row, then what the user chose. UsageError for unknown names
 /// and keys (nearest suggested), values out of range, a key that is set twice, and a key of the
 /// user's that changes nothing in this run. `--steps` rescales the warm-up unless that is set too.
+/// A precision of `auto` becomes what it stands for on the device.
 [[nodiscard]] RunConfig resolve(const Choices& choices);
+
+/// The same run on another device, for which a precision that was `auto` is decided anew.
+[[nodiscard]] RunConfig moved_to(Device device, RunConfig config);
 
 /// What decides the run's numbers, as config.json and checkpoints store it.
 [[nodiscard]] data::Json to_json(const RunConfig& config);

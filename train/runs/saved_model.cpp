@@ -57,8 +57,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
         "starts a run from it",
         folder.string(), folder.string()));
   }
-  saved.config = config_from_json(json, config.string());
-  saved.config.device = device;
+  saved.config = moved_to(device, config_from_json(json, config.string()));
   read_data_facts(saved, json, config);
   saved.file = folder / (checkpoint + ".safetensors");
   if (checkpoint == "best" && saved.config.select == Select::last) {

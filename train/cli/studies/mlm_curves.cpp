@@ -158,7 +158,7 @@ void add_mlm_curves(CommandLine& program) {
       .range(1, 65536)
       .show_default();
   command.option("--seed", flags->run.seed, "of every training").show_default();
-  command.option("--precision", flags->run.precision, kPrecisionHelp);
+  command.option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.option("--set", flags->run.set,
                  "key=value, for every training; attention_dropout, else 0, for the exact ones");
   command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
