@@ -46,15 +46,6 @@ struct Place {
   __device__ int row_of(int half) const { return row + g + 8 * half; }
 };
 
-/// Row r of a tile is row first + r of source [count, width], null beyond; all null without a source.
-template <class T> struct Consecutive {
-  T* source;
-  std::int64_t first, count, width;
-  __device__ T* operator()(int row) const {
-    return source != nullptr && first + row < count ? source + (first + row) * width : nullptr;
-  }
-};
-
 /// Products of one precision and head widths up to kWidth. `Rows` gives the address of a row of a
 /// tile, or null: zeros, nothing to store.
 template <Precision kPrecision, int kHeadWidth> struct Products {

@@ -30,7 +30,6 @@ template <class Number> struct TileOperands {
 template <class P> __device__ void write_rows(const float* source, std::int64_t first,
                                               std::int64_t count, std::int64_t width,
                                               typename P::Number* target) {
-  using tensor_core_tiles::Consecutive;
   constexpr int kWidth = P::kWidth;
   const Consecutive<const float> rows{source, first, count, width};
   for (int e = threadIdx.x; e < kPadded * kWidth / 4; e += cuda::kBlock) {

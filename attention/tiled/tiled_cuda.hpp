@@ -65,6 +65,23 @@ struct Task {
   }
 };
 
+/// Row r of a tile is row first + r of source [count, width], null beyond; all null without a source.
+template <class T> struct Consecutive {
+  T* source;
+  std::int64_t first, count, width;
+  __device__ T* operator()(int row) const {
+    return source != nullptr && first + row < count ? source + (first + row) * width : nullptr;
+  }
+};
+
+/// Rows of an array [B, H, count, D] that belong to a head, from `first` on; zeros where it is null.
+template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan& plan,
+                                                     std::int64_t bh, std::int64_t first,
+                                                     std::int64_t count) {
+  T* const head = source == nullptr ? nullptr : source + bh * count * plan.width;
+  return {head, first, count, plan.width};
+}
+
 /// Of one product of a head's queries and keys, or of its weights with either, in all heads.
 inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
   return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;

@@ -73,14 +73,6 @@ template <class P> struct Shared {
   __device__ KeptKeys& kept_keys(int j0) { return kept[j0 / philox::kChunk % 2]; }
 };
 
-/// Rows of an array [B, H, count, D] that belong to a head, from `first` on; zeros where it is null.
-template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan& plan,
-                                                     std::int64_t bh, std::int64_t first,
-                                                     std::int64_t count) {
-  T* const head = source == nullptr ? nullptr : source + bh * count * plan.width;
-  return {head, first, count, plan.width};
-}
-
 // Blocks of a multiprocessor: left alone, ptxas spills registers to fit one more of them.
 template <int kWidth> constexpr int kResident = kWidth > 32 ? 2 : 4;
 

@@ -1,0 +1,245 @@
+// What attention kernels in true f32 or f64 are made of, CUDA only: tiled.cu walks all keys,
+// blocks/block_attention.cu walks lists of blocks. Tiles of either side and weights lie in shared
+// memory, sums in registers.
+//
+// A block owns rows of one side. Its threads make two kinds of products, of four neighbouring numbers
+// a load from shared memory:
+//   scores          thread (ty, tx) of a kOwnThreads x 16 grid has own rows ty + kOwnThreads r, walked
+//                   rows tx + 16 c;
+//   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
+// What counts without tensor cores is how many multiply-adds a load serves: with 8 own rows and 4
+// walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <numbers>
+
+#include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/four.hpp"
+#include "tensor/launch/launch.hpp"
+#include "tensor/launch/math.hpp"
+
+namespace skytape::attention::register_tiles {
+
+using cuda::Four;
+
+inline constexpr int kGrid = 16;  // threads along a tile's walked side
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// Sizes of tiles for head widths up to kHeadWidth, whose own side has kOwnSide threads of a block's
+/// grid. kLong: a pass with one product of scores, not two, has the registers for twice as many walked
+/// rows.
+template <class T, int kHeadWidth, int kOwnSide, bool kLong> struct Tiling {
+  static constexpr bool kNarrow = sizeof(T) == 4 && kHeadWidth <= 64;
+  static constexpr bool kSmall = sizeof(T) == 8 && kHeadWidth > 64;
+  static constexpr bool kTwice = kLong && kNarrow && kHeadWidth <= 32;
+  static constexpr int kOwnThreads = kOwnSide, kThreads = kOwnSide * kGrid;
+  static constexpr int kOwnRun = kNarrow ? 8 : kSmall ? 2 : 4;   // own rows of a thread
+  static constexpr int kWalkRun = kTwice ? 8 : kNarrow ? 4 : 2;  // walked rows of a thread
+  static constexpr int kOwn = kOwnThreads * kOwnRun, kWalk = kGrid * kWalkRun;
+  static constexpr int kWidth = kHeadWidth;
+  static constexpr int kStride = kWidth + 4;  // of rows: eight of them then touch every bank
+  static constexpr int kWeightStride = kWalk + 4;
+  static constexpr int kGroups = kWidth / 4;         // of channels
+  static constexpr int kTeams = kThreads / kGroups;  // of own rows
+  static constexpr int kRows = kOwn / kTeams;        // own rows of a thread's weighted sums
+};
+
+struct Place {
+  int tx, ty;
+  __device__ Place() : tx(threadIdx.x % kGrid), ty(threadIdx.x / kGrid) {}
+  template <class S> __device__ int own(int r) const { return ty + S::kOwnThreads * r; }
+};
+
+// Exponents are base 2, of which a GPU's f32 exponential is one instruction.
+template <class T> inline constexpr T kLog2E = std::numbers::log2e_v<T>;
+__device__ inline float exp2(float x) { return cuda::ptx::exp2(x); }
+__device__ inline double exp2(double x) { return ::exp2(x); }
+__device__ inline float larger(float a, float b) { return fmaxf(a, b); }
+__device__ inline double larger(double a, double b) { return fmax(a, b); }
+
+template <class T> __device__ T minus_infinity() { return -std::numeric_limits<T>::infinity(); }
+
+/// Scores of this thread: own rows times walked rows.
+template <class S, class T> __device__ void products(const Place& at, const T* own, const T* walked,
+                                                     T (&result)[S::kOwnRun][S::kWalkRun]) {
+#pragma unroll
+  for (int r = 0; r < S::kOwnRun; ++r) {
+#pragma unroll
+    for (int c = 0; c < S::kWalkRun; ++c) result[r][c] = 0;
+  }
+  const T* const left = own + at.ty * S::kStride;
+  const T* const right = walked + at.tx * S::kStride;
+#pragma unroll 4
+  for (int d = 0; d < S::kWidth; d += 4) {
+    Four<T> y[S::kWalkRun];
+#pragma unroll
+    for (int c = 0; c < S::kWalkRun; ++c) y[c] = Four<T>::at(right + kGrid * c * S::kStride + d);
+#pragma unroll
+    for (int r = 0; r < S::kOwnRun; ++r) {
+      const Four<T> x = Four<T>::at(left + S::kOwnThreads * r * S::kStride + d);
+#pragma unroll
+      for (int c = 0; c < S::kWalkRun; ++c) {
+#pragma unroll
+        for (int v = 0; v < 4; ++v) result[r][c] += x.x[v] * y[c].x[v];
+      }
+    }
+  }
+}
+
+/// Sums of walked rows, by own row: this thread's own rows team + kTeams r and four
+/// channels.
+template <class S, class T> struct WeightedSums {
+  T x[S::kRows][4] = {};
+
+  __device__ static int team() { return threadIdx.x / S::kGroups; }
+  __device__ static int channel() { return threadIdx.x % S::kGroups * 4; }
+
+  /// += weights [own, walked] times walked rows.
+  __device__ void add(const T* weights, const T* rows) {
+    const T* const left = weights + team() * S::kWeightStride;
+    const T* const right = rows + channel();
+#pragma unroll 4
+    for (int inner = 0; inner < S::kWalk; inner += 4) {
+      Four<T> y[4];
+#pragma unroll
+      for (int v = 0; v < 4; ++v) y[v] = Four<T>::at(right + (inner + v) * S::kStride);
+#pragma unroll
+      for (int r = 0; r < S::kRows; ++r) {
+        const Four<T> w = Four<T>::at(left + S::kTeams * r * S::kWeightStride + inner);
+#pragma unroll
+        for (int v = 0; v < 4; ++v) {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) x[r][c] += w.x[v] * y[v].x[c];
+        }
+      }
+    }
+  }
+  /// Each own row times its factor.
+  __device__ void multiply(const T* factor) {
+#pragma unroll
+    for (int r = 0; r < S::kRows; ++r) {
+      const T f = factor[team() + S::kTeams * r];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) x[r][c] *= f;
+    }
+  }
+  /// To rows(own row) of `width` entries, null: nowhere, times a factor.
+  template <class Rows>
+  __device__ void store(T factor, const Rows& rows, std::int64_t width) const {
+#pragma unroll
+    for (int r = 0; r < S::kRows; ++r) {
+      T* const to = rows(team() + S::kTeams * r);
+      if (to == nullptr) continue;
+      Four<T> y;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) y.x[c] = factor * x[r][c];
+      cuda::store_four(y, to, channel(), width);
+    }
+  }
+};
+
+/// Maximum and sum over the 16 threads of a row.
+template <class T> __device__ T row_max(T x) {
+#pragma unroll
+  for (int offset = kGrid / 2; offset > 0; offset /= 2) {
+    x = larger(x, __shfl_xor_sync(kAllLanes, x, offset));
+  }
+  return x;
+}
+template <class T> __device__ T row_sum(T x) {
+#pragma unroll
+  for (int offset = kGrid / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  return x;
+}
+
+/// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and this
+/// thread's part of its sum; returns what earlier sums must be multiplied by.
+template <class T, int kRun> __device__ T softmax_row(T (&score)[kRun], T& maximum, T& sum) {
+  T largest = maximum;
+#pragma unroll
+  for (int c = 0; c < kRun; ++c) largest = larger(largest, score[c]);
+  largest = row_max(largest);
+  const T reference = largest == minus_infinity<T>() ? T(0) : largest;  // padding so far: weights 0
+  const T correction = exp2(maximum - reference);
+  sum *= correction;
+#pragma unroll
+  for (int c = 0; c < kRun; ++c) {
+    score[c] = exp2(score[c] - reference);
+    sum += score[c];
+  }
+  maximum = largest;
+  return correction;
+}
+
+/// The running softmax of a thread's own rows.
+template <class S, class T> struct SoftmaxRows {
+  T maximum[S::kOwnRun], sum[S::kOwnRun];
+
+  __device__ SoftmaxRows() {
+#pragma unroll
+    for (int r = 0; r < S::kOwnRun; ++r) clear(r);
+  }
+  /// Scores of a tile become relative weights, and factor[own row] what earlier sums shrink by.
+  __device__ void add(const Place& at, int r, T (&score)[S::kWalkRun], T* factor) {
+    const T correction = softmax_row(score, maximum[r], sum[r]);
+    if (at.tx == 0) factor[at.own<S>(r)] = correction;
+  }
+  /// Forgets an own row: nothing counts for it.
+  __device__ void clear(int r) {
+    maximum[r] = minus_infinity<T>();
+    sum[r] = 0;
+  }
+  /// factor[own row] becomes what makes sums of relative weights means, *lse(own row) the log of the
+  /// row's sum (null: nobody asks); for all threads of a block.
+  template <class Lse> __device__ void finish(const Place& at, T* factor, const Lse& lse) const {
+    __syncthreads();
+#pragma unroll
+    for (int r = 0; r < S::kOwnRun; ++r) {
+      const T total = row_sum(sum[r]);
+      if (at.tx != 0) continue;
+      factor[at.own<S>(r)] = total > T(0) ? T(1) / total : T(0);  // 0: no real key
+      T* const to = lse(at.own<S>(r));
+      if (to != nullptr) *to = std::numbers::ln2_v<T> * maximum[r] + math::log(total);
+    }
+    __syncthreads();
+  }
+};
+
+/// From a thread's scores and dL/dweights: weights times dropout, and dL/dscores.
+template <class T>
+__device__ void to_gradients(T& score, T& dscore, T exponent, bool keeps, T keep_scale, T delta) {
+  const T weight = exp2(exponent), factor = keeps ? keep_scale : T(0);
+  score = weight * factor;
+  dscore = weight * (dscore * factor - delta);
+}
+
+/// A thread's entries [own, walked] of a tile to shared memory.
+template <class S, class T>
+__device__ void store_weights(const Place& at, const T (&x)[S::kOwnRun][S::kWalkRun], T* weights) {
+#pragma unroll
+  for (int r = 0; r < S::kOwnRun; ++r) {
+#pragma unroll
+    for (int c = 0; c < S::kWalkRun; ++c) {
+      weights[at.own<S>(r) * S::kWeightStride + at.tx + kGrid * c] = x[r][c];
+    }
+  }
+}
+
+/// Calls f.operator()<T, kWidth>() for the smallest compiled width that holds the head.
+template <class F> void dispatch(const char* what, const Tensor& q, const F& f) {
+  const std::int64_t width = q.size(3);
+  ENSURE(width <= 128, what, " on cuda: head widths up to 128, got q ", q);
+  dispatch_float(q.dtype(), [&]<class T>() {
+    if (width <= 32) {
+      f.template operator()<T, 32>();
+    } else if (width <= 64) {
+      f.template operator()<T, 64>();
+    } else {
+      f.template operator()<T, 128>();
+    }
+  });
+}
+
+}  // namespace skytape::attention::register_tiles
