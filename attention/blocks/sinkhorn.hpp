@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "tensor/core/tensor.hpp"
 
@@ -22,8 +21,8 @@ namespace skytape::attention {
                                      double temperature);
 
 struct SinkhornForward {
-  Tensor matrix;                      // R: [B, H, Q, Q]
-  std::vector<Tensor> rows, columns;  // a and c after each step: K times [B, H, Q]
+  Tensor matrix;         // R: [B, H, Q, Q]
+  Tensor rows, columns;  // a and c after each step: [K, B, H, Q]
 };
 /// R after `steps` >= 1 steps. Columns sum to one, rows nearly.
 [[nodiscard]] SinkhornForward sinkhorn(const Tensor& scores, std::int64_t steps);
@@ -36,16 +35,14 @@ void sinkhorn_scores_on(Cpu, const Tensor& s, const Tensor& noise, const Tensor&
                         double temperature, Tensor& scores);
 void sinkhorn_scores_on(Cuda, const Tensor& s, const Tensor& noise, const Tensor& present,
                         double temperature, Tensor& scores);
-/// sums_i = log sum_j exp(x_ij - shift_j). x: [B, H, Q, Q], shift, sums: [B, H, Q].
-void log_sums_on(Cpu, const Tensor& x, const Tensor& shift, Tensor& sums);
-void log_sums_on(Cuda, const Tensor& x, const Tensor& shift, Tensor& sums);
-/// exp(x_ij - row_i - column_j).
-void sinkhorn_matrix_on(Cpu, const Tensor& x, const Tensor& row, const Tensor& column, Tensor& y);
-void sinkhorn_matrix_on(Cuda, const Tensor& x, const Tensor& row, const Tensor& column, Tensor& y);
-/// With w_ij = exp(x_ij - row_i - column_j): dx_ij += w_ij g_j, drow_i -= sum_j w_ij g_j.
-void log_sums_backward_on(Cpu, const Tensor& x, const Tensor& row, const Tensor& column,
-                          const Tensor& g, Tensor& dx, Tensor& drow);
-void log_sums_backward_on(Cuda, const Tensor& x, const Tensor& row, const Tensor& column,
-                          const Tensor& g, Tensor& dx, Tensor& drow);
+
+/// A pair of twins: on the CPU a pass over all matrices after the other, on the GPU a block takes a
+/// matrix through all of them. result: memory for R, a and c.
+void sinkhorn_on(Cpu, const Tensor& scores, SinkhornForward& result);
+void sinkhorn_on(Cuda, const Tensor& scores, SinkhornForward& result);
+void sinkhorn_backward_on(Cpu, const Tensor& scores, const SinkhornForward& saved,
+                          const Tensor& dmatrix, Tensor& ds);
+void sinkhorn_backward_on(Cuda, const Tensor& scores, const SinkhornForward& saved,
+                          const Tensor& dmatrix, Tensor& ds);
 
 }  // namespace skytape::attention

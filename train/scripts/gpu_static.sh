@@ -56,7 +56,7 @@ awk -F '\t' -v OFS='\t' '
       return 512
     }
     if (name == "sort_picks_kernel") return 512
-    if (name == "max_columns_kernel") return 1024
+    if (name == "max_columns_kernel" || file ~ /sinkhorn.cu$/) return 1024
     if (name == "measure_kernel") {
       bytes = 131072 + 2048 * (args ~ /^double/ ? 2 : 1)
       return 512

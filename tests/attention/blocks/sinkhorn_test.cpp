@@ -2,6 +2,7 @@
 #include "attention/blocks/sinkhorn.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "autograd/gradcheck.hpp"
@@ -86,6 +87,36 @@ TEST_CASE("the gradient of the normalisation is right through one step and throu
     };
     const GradcheckReport report = gradcheck(f, {random_tensor({2, 1, 4, 4})});
     CHECK_MESSAGE(report.passed, report.to_string());
+  }
+}
+
+TEST_CASE("a GPU's block takes a matrix through all steps as the CPU does") {
+  if (!cuda_or_skip()) return;
+  for (const std::int64_t size : {1, 5, 32, 45}) {
+    for (const std::int64_t steps : {1, 3}) {
+      CAPTURE(size);
+      CAPTURE(steps);
+      std::vector<double> there =
+          random_tensor({2, size}, DType::f64, Device::cpu, 1, -0.3, 1).to_vector();
+      for (double& x : there) x = x > 0 ? 1 : 0;
+      const Shape shape{2, 2, size, size};
+      const Tensor scores = attention::sinkhorn_scores(
+          random_tensor(shape), {}, Tensor::from(there, {2, size}, DType::f64, Device::cpu), 0.5);
+      const Tensor dmatrix = random_tensor(shape, DType::f64, Device::cpu, 2);
+      const auto run = [&](DType dtype, Device device) {
+        const Tensor s = scores.to(dtype).to(device), d = dmatrix.to(dtype).to(device);
+        const attention::SinkhornForward forward = attention::sinkhorn(s, steps);
+        return std::array{forward.matrix, attention::sinkhorn_backward(s, forward, d)};
+      };
+      const auto exact = run(DType::f64, Device::cpu);
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        const auto plain = run(dtype, Device::cpu), got = run(dtype, Device::cuda);
+        for (std::size_t i = 0; i < 2; ++i) {  // R, dS
+          CHECK(relative_error(got[i], exact[i]) <=
+                3 * relative_error(plain[i], exact[i]) + rounding(dtype));
+        }
+      }
+    }
   }
 }
 
