@@ -34,6 +34,7 @@ using cuda_simulator::load_matrices;
 using cuda_simulator::load_transposed_matrices;
 using cuda_simulator::mma_bf16;
 using cuda_simulator::mma_tf32;
+using cuda_simulator::reciprocal;
 using cuda_simulator::round_bf16;
 using cuda_simulator::round_tf32;
 #else
@@ -67,6 +68,12 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)
 __device__ __forceinline__ float exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+/// 1 / x, to one unit in the last place.
+__device__ __forceinline__ float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 /// Four matrices of 8 x 8 numbers from shared memory: lanes 8 m to 8 m + 7 say where the rows of

@@ -18,6 +18,8 @@ void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&
 
 /// ex2.approx.ftz.f32: 2^x; what is too small for a normal number becomes 0.
 [[nodiscard]] float exp2(float x);
+/// rcp.approx.ftz.f32, of a normal number.
+[[nodiscard]] inline float reciprocal(float x) { return 1 / x; }
 
 /// What a lane brings to ldmatrix, and what it gets.
 struct MatrixRow {
