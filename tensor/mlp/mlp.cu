@@ -8,12 +8,13 @@
 //   forward    h, z, u of 16 hidden channels at a time go from product to product in registers;
 //   backward   computes h, z, u and their gradients again, 64 hidden channels at a time, and leaves
 //              h, do, u, dz of 128 tokens in shared memory, from which all warps together add up dW1
-//              and dW2 in registers. A block walks kChunkTokens tokens; the sums of all blocks are added
-//              in order afterwards.
+//              and dW2 in registers. A block walks chunk_tokens; the sums of all blocks are added in
+//              order afterwards.
 #include <cstdint>
 
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
+#include "tensor/mlp/gelu.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
 #include "tensor/tokens/token_tiles.hpp"
 
@@ -38,27 +39,21 @@ struct Arrays {
 struct Weights {
   alignas(16) Number in[kF * kStride];    // W1
   alignas(16) Number out[kE * kStrideF];  // W2
-  float norm_weight[kE], norm_bias[kE], out_bias[kE], in_bias[kF];
+  alignas(16) float norm_weight[kE], norm_bias[kE], out_bias[kE], in_bias[kF];
 
   __device__ void load(const MlpPlan& plan, const Arrays& a) {
-    for (int i = threadIdx.x; i < kF * kE; i += kThreads) {
-      const int f = i / kE, e = i % kE;
-      const bool inside = f < plan.f && e < plan.e;
-      in[f * kStride + e] = Core::rounded(inside ? a.in_weight[f * plan.e + e] : 0.0f);
-    }
-    for (int i = threadIdx.x; i < kE * kF; i += kThreads) {
-      const int e = i / kF, f = i % kF;
-      const bool inside = f < plan.f && e < plan.e;
-      out[e * kStrideF + f] = Core::rounded(inside ? a.out_weight[e * plan.f + f] : 0.0f);
-    }
-    for (int e = threadIdx.x; e < kE; e += kThreads) {
-      norm_weight[e] = e < plan.e ? a.norm_weight[e] : 0.0f;
-      norm_bias[e] = e < plan.e ? a.norm_bias[e] : 0.0f;
-      out_bias[e] = e < plan.e ? a.out_bias[e] : 0.0f;
-    }
-    for (int f = threadIdx.x; f < kF; f += kThreads) in_bias[f] = f < plan.f ? a.in_bias[f] : 0.0f;
+    load_weight<kF, kE>(a.in_weight, plan.f, plan.e, in);
+    load_weight<kE, kF>(a.out_weight, plan.e, plan.f, out);
+    load_vector(a.norm_weight, plan.e, norm_weight);
+    load_vector(a.norm_bias, plan.e, norm_bias);
+    load_vector(a.out_bias, plan.e, out_bias);
+    load_vector(a.in_bias, plan.f, in_bias);
   }
 };
+
+__device__ __forceinline__ Gelu gelu_of(float z) {
+  return gelu(z, cuda::ptx::exp2, cuda::ptx::reciprocal);
+}
 
 /// Over the four lanes of a row.
 __device__ float row_sum(float x) {
@@ -66,49 +61,46 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(kAllLanes, x, 2);
 }
 
-/// Means and inverse deviations of the warp's rows.
-struct Moments {
+/// norm(x) of the warp's rows.
+struct Norm {
   float mean[2], inv_std[2];
-  __device__ Moments(const MlpPlan& plan, const Rows<const float>& x, const Place& at) {
+  Sums h[kE / 8];
+  __device__ Norm(const MlpPlan& plan, const Weights& w, const Rows<const float>& x,
+                  const Place& at) {
     const float share = 1.0f / static_cast<float>(plan.e);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      Quad quads[kSteps];
       float sum = 0, squares = 0;
 #pragma unroll
-      for (int c = 0; c < kE / 8; ++c) {
-        const Pair pair = x.load(half, 8 * c + 2 * at.t);
-        sum += pair.x[0] + pair.x[1];
+      for (int step = 0; step < kSteps; ++step) {
+        quads[step] = x.load(half, step);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum += quads[step].x[i];
       }
       mean[half] = share * row_sum(sum);
 #pragma unroll
-      for (int c = 0; c < kE / 8; ++c) {  // x comes from the cache: registers are for sums
-        const int column = 8 * c + 2 * at.t;
-        const Pair pair = x.load(half, column);
-        const float first = pair.x[0] - mean[half], second = pair.x[1] - mean[half];
-        if (column < plan.e) squares += first * first + second * second;
+      for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float from_mean = x.has(half, step) ? quads[step].x[i] - mean[half] : 0.0f;
+          quads[step].x[i] = from_mean;
+          squares += from_mean * from_mean;
+        }
       }
       inv_std[half] = 1.0f / math::sqrt(share * row_sum(squares) + plan.epsilon);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const Quad &weight = quad_of(w.norm_weight, step, at),
+                   &bias = quad_of(w.norm_bias, step, at);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          entry(h + 2 * step, half, i) = quads[step].x[i] * inv_std[half] * weight.x[i] + bias.x[i];
+        }
+      }
     }
   }
 };
-
-/// Channels [16 s, 16 s + 16) of h in the layout of product results.
-__device__ void normed(const Weights& w, const Moments& m, const Rows<const float>& x,
-                       const Place& at, int s, Sums (&h)[2]) {
-#pragma unroll
-  for (int c = 0; c < 2; ++c) {
-    const int column = kStep * s + 8 * c + 2 * at.t;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Pair pair = x.load(half, column);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        h[c].x[half][e] = (pair.x[e] - m.mean[half]) * m.inv_std[half] * w.norm_weight[column + e] +
-                          w.norm_bias[column + e];
-      }
-    }
-  }
-}
 
 // ---- forward -------------------------------------------------------------------------------------
 
@@ -121,32 +113,28 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
     const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
-    const Moments moments(plan, x, at);
-    const Keep keep_hidden(plan.hidden, first, at);
-    Core::Left h[kE / kStep];
+    Core::Left h[kSteps];
+    {
+      const Norm norm(plan, w, x, at);
 #pragma unroll
-    for (int s = 0; s < kE / kStep; ++s) {
-      Sums two[2];
-      normed(w, moments, x, at, s, two);
-      h[s] = Packed(two).left();
+      for (int step = 0; step < kSteps; ++step) h[step] = Packed(norm.h + 2 * step).left();
     }
+    const Keep keep_hidden(plan.hidden, first, at);
     Sums out[kE / 8];
 #pragma unroll 1
     for (int f = 0; f < kF; f += kStep) {
       Sums u[2];
 #pragma unroll
-      for (int s = 0; s < kE / kStep; ++s) {
-        add_columns(h[s], w.in + f * kStride + kStep * s, kStride, u);
+      for (int step = 0; step < kSteps; ++step) {
+        add_columns(h[step], w.in + f * kStride + kStep * step, kStride, u);
       }
+      const Quad bias = quad_of(w.in_bias, f / kStep, at);
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
+      for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const float z = u[c].x[half][e] + w.in_bias[f + 8 * c + 2 * at.t + e];
-            u[c].x[half][e] = z * math::normal_cdf(z) * keep_hidden.factor(half, f / 8 + c, e);
-          }
+        for (int i = 0; i < 4; ++i) {
+          float& z = entry(u, half, i);  // u from here on
+          z = gelu_of(z + bias.x[i]).value * keep_hidden.factor(half, f / kStep, i);
         }
       }
       const Core::Left left = Packed(u).left();
@@ -176,16 +164,6 @@ struct Shared {
   ColumnSums sums;
 };
 
-/// The same of 16 hidden channels; two lanes have each sum.
-__device__ void add_hidden_sums(const Place& at, const Sums (&x)[2], float* line) {
-  float v[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) v[i] = x[i / 2].x[0][i % 2] + x[i / 2].x[1][i % 2];
-  share_sums<4>(v);
-  if (at.g % 2 == 0) line[8 * (at.g / 4) + 2 * at.t + at.g / 2 % 2] += v[0];
-}
-static_assert(kE == 64 && kStep == 16);
-
 /// dW1 and dW2 of the tokens so far. The first four warps own rows of dW1, the others of dW2: 16 of
 /// each slab, or of E, by 64 columns.
 struct WeightSums {
@@ -209,17 +187,18 @@ struct WeightSums {
                         float* all) const {
     const bool first = at.warp < kWarps / 2;
 #pragma unroll
-    for (int slab = 0; slab < kF / kSlab; ++slab) {
+    for (int half = 0; half < 2; ++half) {
+      const int row = channel_of(at.row(half) % kSlab);
 #pragma unroll
-      for (int c = 0; c < kSlab / 8; ++c) {
+      for (int slab = 0; slab < kF / kSlab; ++slab) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int half = i / 2, row = kRows * (at.warp % 4) + at.g + 8 * half;
-          const int column = 8 * c + 2 * at.t + i % 2;
+        for (int c = 0; c < kSlab / 8; c += 2) {
+          const int column = 8 * c + 4 * at.t;
           const int f = kSlab * slab + (first ? row : column), e = first ? column : row;
           if (f >= plan.f || e >= plan.e) continue;
-          all[first ? to.in_weight + f * plan.e + e : to.out_weight + e * plan.f + f] =
-              x[slab][c].x[half][i % 2];
+          float* const quad =
+              all + (first ? to.in_weight + f * plan.e + e : to.out_weight + e * plan.f + f);
+          *reinterpret_cast<Quad*>(quad) = quad_of(x[slab] + c, half);
         }
       }
     }
@@ -234,7 +213,7 @@ struct Work {
   Place at;
   std::int64_t first;
   Rows<const float> x, dy;
-  Moments moments;
+  float mean[2], inv_std[2];  // of the rows
 
   __device__ Work(const MlpPlan& p, const Arrays& in, const float* dy_all, Shared& shared,
                   std::int64_t first_token)
@@ -242,34 +221,32 @@ struct Work {
         s(shared),
         first(first_token),
         x(in.x, p.rows, p.e, first_token, at),
-        dy(dy_all, p.rows, p.e, first_token, at),
-        moments(p, x, at) {}
+        dy(dy_all, p.rows, p.e, first_token, at) {}
 
   /// h and do to shared memory; db2.
-  __device__ void prepare() const {
+  __device__ void prepare() {
+    const Norm norm(plan, s.w, x, at);
     const Keep keep(plan.output, first, at);
-    Sums dout[kE / 8];
 #pragma unroll
-    for (int step = 0; step < kE / kStep; ++step) {
-      Sums h[2], own[2];
-      normed(s.w, moments, x, at, step, h);
-      Packed(h).store(s.h, at, kStep * step);
+    for (int step = 0; step < kSteps; ++step) {
+      Packed(norm.h + 2 * step).store(s.h, at, kStep * step);
+      Sums dout[2];
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        const int tile = 2 * step + c;
+      for (int half = 0; half < 2; ++half) {
+        const Quad quad = dy.load(half, step);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Pair pair = dy.load(half, 8 * tile + 2 * at.t);
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            own[c].x[half][e] = pair.x[e] * keep.factor(half, tile, e);
-          }
+        for (int i = 0; i < 4; ++i) {
+          entry(dout, half, i) = quad.x[i] * keep.factor(half, step, i);
         }
-        dout[tile] = own[c];
       }
-      Packed(own).store(s.dout, at, kStep * step);
+      Packed(dout).store(s.dout, at, kStep * step);
+      add_sums(at, dout, s.sums.out_bias[at.warp] + kStep * step);
     }
-    add_channel_sums(at, dout, s.sums.out_bias[at.warp]);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      mean[half] = norm.mean[half];
+      inv_std[half] = norm.inv_std[half];
+    }
     __syncwarp();  // the warp's rows are read by itself at first
   }
 
@@ -286,23 +263,21 @@ struct Work {
         add_rows(Core::left_by_rows(s.dout + own + e, kStride), s.w.out + e * kStrideF + f,
                  kStrideF, dz);
       }
+      const Quad bias = quad_of(s.w.in_bias, f / kStep, at);
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
+      for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const float z = u[c].x[half][e] + s.w.in_bias[f + 8 * c + 2 * at.t + e];
-            const float cdf = math::normal_cdf(z), factor = keep.factor(half, f / 8 + c, e);
-            u[c].x[half][e] = z * cdf * factor;
-            dz[c].x[half][e] *= factor * (cdf + z * math::normal_pdf(z));
-          }
+        for (int i = 0; i < 4; ++i) {
+          const Gelu gelu = gelu_of(entry(u, half, i) + bias.x[i]);
+          const float factor = keep.factor(half, f / kStep, i);
+          entry(u, half, i) = gelu.value * factor;
+          entry(dz, half, i) *= gelu.derivative * factor;
         }
       }
       Packed(u).store(s.u, at, f - begin);
       const Packed rounded(dz);
       rounded.store(s.dz, at, f - begin);
-      add_hidden_sums(at, dz, s.sums.in_bias[at.warp] + f);
+      add_sums(at, dz, s.sums.in_bias[at.warp] + f);
       const Core::Left left = rounded.left();
 #pragma unroll
       for (int c = 0; c < kE / 8; c += 2) {
@@ -314,43 +289,43 @@ struct Work {
   /// dx; what the rows add to the norm's own gradients. With n = (x - mean) inv_std and g = dh weight:
   /// dx = dy + inv_std (g - mean(g) - n mean(g n)).
   __device__ void norm_backward(const Sums (&dh)[kE / 8], float* dx_all) const {
-    add_channel_sums(at, dh, s.sums.norm_bias[at.warp]);
-    Sums dh_n[kE / 8];
     float sum_g[2] = {}, sum_gn[2] = {};
 #pragma unroll
-    for (int c = 0; c < kE / 8; ++c) {
-      const int column = 8 * c + 2 * at.t;
+    for (int step = 0; step < kSteps; ++step) {
+      const Quad& weight = quad_of(s.w.norm_weight, step, at);
+      Sums dh_n[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const Pair pair = x.load(half, column);
+        const Quad quad = x.load(half, step);
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float weight = s.w.norm_weight[column + e];
-          dh_n[c].x[half][e] =
-              dh[c].x[half][e] * (pair.x[e] - moments.mean[half]) * moments.inv_std[half];
-          sum_g[half] += dh[c].x[half][e] * weight;
-          sum_gn[half] += dh_n[c].x[half][e] * weight;
+        for (int i = 0; i < 4; ++i) {
+          const float d = entry(dh + 2 * step, half, i);
+          const float d_n = d * (quad.x[i] - mean[half]) * inv_std[half];
+          entry(dh_n, half, i) = d_n;
+          sum_g[half] += d * weight.x[i];
+          sum_gn[half] += d_n * weight.x[i];
         }
       }
+      add_sums(at, dh + 2 * step, s.sums.norm_bias[at.warp] + kStep * step);
+      add_sums(at, dh_n, s.sums.norm_weight[at.warp] + kStep * step);
     }
-    add_channel_sums(at, dh_n, s.sums.norm_weight[at.warp]);
     const float share = 1.0f / static_cast<float>(plan.e);
     const Rows<float> to(dx_all, plan.rows, plan.e, first, at);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float mean_g = share * row_sum(sum_g[half]), mean_gn = share * row_sum(sum_gn[half]);
 #pragma unroll
-      for (int c = 0; c < kE / 8; ++c) {
-        const int column = 8 * c + 2 * at.t;
-        const Pair pair = x.load(half, column);
-        Pair d = dy.load(half, column);
+      for (int step = 0; step < kSteps; ++step) {
+        const Quad& weight = quad_of(s.w.norm_weight, step, at);
+        const Quad quad = x.load(half, step);
+        Quad d = dy.load(half, step);
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float n = (pair.x[e] - moments.mean[half]) * moments.inv_std[half];
-          const float g = dh[c].x[half][e] * s.w.norm_weight[column + e];
-          d.x[e] += moments.inv_std[half] * (g - mean_g - n * mean_gn);
+        for (int i = 0; i < 4; ++i) {
+          const float n = (quad.x[i] - mean[half]) * inv_std[half];
+          const float g = entry(dh + 2 * step, half, i) * weight.x[i];
+          d.x[i] += inv_std[half] * (g - mean_g - n * mean_gn);
         }
-        to.store(half, column, d);
+        to.store(half, step, d);
       }
     }
   }
@@ -358,7 +333,7 @@ struct Work {
 
 __global__ void __launch_bounds__(kThreads, 1)
     backward_kernel(MlpPlan plan, Arrays in, const float* dy, float* dx, float* partial,
-                    std::int64_t chunks) {
+                    std::int64_t chunk_size, std::int64_t chunks) {
   auto& s = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
   const MlpGradientPlaces to(plan.e, plan.f);
   s.w.load(plan, in);
@@ -368,10 +343,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     WeightSums weights;
     __syncthreads();
-    const std::int64_t end = math::min((chunk + 1) * kChunkTokens, plan.rows);
+    const std::int64_t end = math::min((chunk + 1) * chunk_size, plan.rows);
 #pragma unroll 1
-    for (std::int64_t first = chunk * kChunkTokens; first < end; first += kTokens) {
-      const Work work(plan, in, dy, s, first);
+    for (std::int64_t first = chunk * chunk_size; first < end; first += kTokens) {
+      Work work(plan, in, dy, s, first);
       work.prepare();
       const Keep keep(plan.hidden, first, work.at);
       Sums dh[kE / 8];
@@ -413,8 +388,8 @@ void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Ten
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
                      const Tensor& dy, Tensor& dx, Tensor& dparams) {
-  const std::int64_t chunks = (plan.rows + kChunkTokens - 1) / kChunkTokens;
-  const std::int64_t size = dparams.numel();
+  const std::int64_t chunk = chunk_tokens(plan.rows, 128);  // one block on a multiprocessor
+  const std::int64_t chunks = (plan.rows + chunk - 1) / chunk, size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes == 121088);  // as train/scripts/gpu_static.sh states
@@ -422,7 +397,7 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   cuda::computes(5 * plan.rows * plan.e * plan.f, true);
   cuda::launch("mlp backward on tensor cores", backward_kernel, cuda::grid_for(chunks, 1), kThreads,
                kBytes, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),
-               partial.data<float>(), chunks);
+               partial.data<float>(), chunk, chunks);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());
 }

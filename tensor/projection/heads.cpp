@@ -1,6 +1,7 @@
 #include "tensor/projection/heads.hpp"
 
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "tensor/gemm/gemm.hpp"
@@ -71,6 +72,11 @@ Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
   Tensor y = Tensor::empty({plan.parts, plan.batch, heads, plan.n, plan.d}, x.dtype(), x.device());
   if (y.numel() == 0) return y;
   on_device(x.device(), [&](auto tag) {
+    if constexpr (std::is_same_v<decltype(tag), Cuda>) {
+      if (fits_token_products(x, heads, plan.d)) {
+        return project_tokens_on(tag, TokenPlan(plan), x, weights, biases, y);
+      }
+    }
     project_heads_on(tag, plan, x, weights, biases, y);
     count_product();
   });
@@ -81,11 +87,11 @@ bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d) {
   if (x.device() != Device::cuda || x.dtype() != DType::f32) return false;
   if (precision(Device::cuda) != Precision::bf16) return false;
   constexpr std::int64_t kMost = 64;
-  const bool even = x.cols() % 2 == 0 && d % 2 == 0;
+  const bool by_four = x.cols() % 4 == 0 && d % 4 == 0;
   const bool narrow = x.cols() <= kMost && 0 < heads * d && heads * d <= kMost;
   // Entries of an example by head are numbered in 32 bits.
   const std::int64_t rows = std::numeric_limits<std::int32_t>::max() / kMost;
-  return even && narrow && 0 < x.numel() && x.rows() <= rows;
+  return by_four && narrow && 0 < x.numel() && x.rows() <= rows;
 }
 
 namespace {

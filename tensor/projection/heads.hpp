@@ -24,8 +24,8 @@ struct ProjectionGradients {
   Tensor dbiases;   // [P, H D]
 };
 /// Everything that project_heads was given, from dy: P of [B, H, N, D], or undefined where a gradient
-/// is zero; not all of them. One kernel where that fits: f32 on CUDA, products at bf16, E and D even,
-/// E and H D at most 64; elsewhere a product each for dx and dweights.
+/// is zero; not all of them. One kernel where that fits: f32 on CUDA, products at bf16, E and D multiples
+/// of 4, E and H D at most 64; elsewhere a product each for dx and dweights.
 [[nodiscard]] ProjectionGradients project_heads_backward(const Tensor& x,
                                                          std::span<const Tensor> weights,
                                                          std::span<const Tensor> dy);

@@ -12,7 +12,7 @@
 namespace skytape::tensor {
 
 /// Whether merge_heads and its backward are one kernel each: f32 on CUDA, products at bf16, E of 16,
-/// 32 or 64, D even and H D at most 64, as in the papers' model. Elsewhere they are as many operations
+/// 32 or 64, D a multiple of 4 and H D at most 64, as in the papers' model. Elsewhere they are as many operations
 /// as the definition has.
 [[nodiscard]] bool merge_heads_is_one_kernel(const Tensor& x, const Tensor& a);
 

@@ -1,12 +1,13 @@
-// Projections of a layer as one kernel each way: the products behind attention with dropout and
-// residual, and the gradients of both kinds. A warp owns 16 tokens, a block 128 and all weights
+// Projections of a layer as one kernel each way: those before attention, the one behind it with dropout
+// and residual, and the gradients of both kinds. A warp owns 16 tokens, a block 128 and all weights
 // (token_tiles.hpp).
 //
+//   project_kernel    y = x Wᵀ + b of all projections, by head, from one reading of x;
 //   merge_kernel      y = x + drop(merge(a) Wᵀ + b); the products' result leaves registers once;
 //   backward_kernel   from gradients dy of a projection's results and what it read, in, with 128 tokens
 //                     of both in shared memory: din = dy W, each warp its own, and dW = dyᵀ in, all
 //                     warps together. Several projections of one input add up their din. A block walks
-//                     kChunkTokens tokens; the sums of all blocks are added in order afterwards.
+//                     chunk_tokens; the sums of all blocks are added in order afterwards.
 #include <cstdint>
 
 #include "tensor/launch/columns.hpp"
@@ -19,58 +20,114 @@ namespace {
 
 using namespace token_tiles;
 
-/// Rows of the warp as heads side by side, [H D], in memory by head, [B, H, N, D] with D even; zeros
-/// beyond the last one, beyond H D, and everywhere if there is no array.
+/// The lane's rows as heads side by side, [H D], in memory by head, [B, H, N, D] with D a multiple of 4;
+/// zeros beyond the last one, beyond H D, and everywhere if there is no array.
 template <class T> struct HeadRows {
-  T* row[2];  // null: beyond the last
+  T* row[2];
+  int steps[2];  // as in Rows
   const TokenPlan& plan;
+  int channel;  // the lane's first
   __device__ HeadRows(T* all, const TokenPlan& sizes, std::int64_t first, const Place& at)
-      : plan(sizes) {
+      : plan(sizes), channel(4 * at.t) {
+    const int width = static_cast<int>(plan.heads.out());
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t r = first + at.token(half);
-      row[half] =
-          all != nullptr && r < plan.heads.rows() ? all + plan.heads.place_of_row(r) : nullptr;
+      const bool inside = all != nullptr && r < plan.heads.rows();
+      row[half] = inside ? all + plan.heads.place_of_row(r) : nullptr;
+      steps[half] = inside ? (width - channel + kStep - 1) / kStep : 0;
     }
   }
-  __device__ bool has(int half, int column) const {
-    return row[half] != nullptr && column < plan.heads.out();
+  __device__ bool has(int half, int step) const { return step < steps[half]; }
+  __device__ T* place(int half, int step) const {
+    return row[half] + plan.place_of_column(channel + kStep * step);
   }
-  __device__ Pair load(int half, int column) const {
-    if (!has(half, column)) return {};
-    return *reinterpret_cast<const Pair*>(row[half] + plan.place_of_column(column));
+  __device__ Quad load(int half, int step) const {
+    return has(half, step) ? *reinterpret_cast<const Quad*>(place(half, step)) : Quad{};
   }
-  __device__ void store(int half, int column, const Pair& pair) const {
-    if (has(half, column)) {
-      *reinterpret_cast<Pair*>(row[half] + plan.place_of_column(column)) = pair;
-    }
+  __device__ void store(int half, int step, const Quad& quad) const {
+    if (has(half, step)) *reinterpret_cast<Quad*>(place(half, step)) = quad;
   }
 };
 
-/// A weight [rows, columns] to shared memory, rounded, zeros beyond.
-__device__ void load_weight(const float* from, int rows, int columns, Number* to) {
-  for (int i = threadIdx.x; i < kWidth * kWidth; i += kThreads) {
-    const int r = i / kWidth, c = i % kWidth;
-    const bool inside = r < rows && c < columns;
-    to[r * kStride + c] = Core::rounded(inside ? from[r * columns + c] : 0.0f);
+/// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
+template <class Source> __device__ void load_step(const Source& from, int step, Sums (&two)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const Quad quad = from.load(half, step);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) entry(two, half, i) = quad.x[i];
   }
 }
-
-/// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
-template <class Source>
-__device__ void load_step(const Source& from, const Place& at, int s, Sums (&two)[2]) {
+/// Rows as left operands.
+template <class Source> __device__ void load_left(const Source& from, Core::Left (&left)[kSteps]) {
 #pragma unroll
-  for (int c = 0; c < 2; ++c) {
+  for (int step = 0; step < kSteps; ++step) {
+    Sums two[2];
+    load_step(from, step, two);
+    left[step] = Packed(two).left();
+  }
+}
+/// Products of them with a weight's rows.
+__device__ void multiply(const Core::Left (&left)[kSteps], const Number* weight,
+                         Sums (&out)[kWidth / 8]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const Pair pair = from.load(half, kStep * s + 8 * c + 2 * at.t);
+  for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
-      for (int e = 0; e < 2; ++e) two[c].x[half][e] = pair.x[e];
+    for (int c = 0; c < kWidth / 8; c += 2) {
+      add_columns(left[step], weight + 8 * c * kStride + kStep * step, kStride, out + c);
     }
   }
 }
 
-// ---- forward: heads side by side -----------------------------------------------------------------
+// ---- forward -------------------------------------------------------------------------------------
+
+struct ProjectArrays {
+  const float* x;              // [B N, E]
+  OfEach<const float> weight;  // [H D, E]
+  OfEach<const float> bias;    // [H D] or null
+  float* y;                    // [P, B, H, N, D]
+};
+
+struct ProjectShared {
+  alignas(16) Number weight[kMostProjections][kWidth * kStride];
+  alignas(16) float bias[kMostProjections][kWidth];
+};
+
+__global__ void __launch_bounds__(kThreads, 2)
+    project_kernel(TokenPlan plan, ProjectArrays in, std::int64_t blocks) {
+  auto& shared = cuda::shared<ProjectShared>();
+  const int width = static_cast<int>(plan.heads.width), out = static_cast<int>(plan.heads.out());
+  const int parts = static_cast<int>(plan.heads.parts);
+  const Place at;
+  for (int part = 0; part < parts; ++part) {
+    load_weight<kWidth, kWidth>(in.weight.at(part), out, width, shared.weight[part]);
+    load_vector(in.bias.at(part), in.bias.at(part) == nullptr ? 0 : out, shared.bias[part]);
+  }
+  __syncthreads();
+  for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const std::int64_t first = block * kTokens;
+    const Rows<const float> x(in.x, plan.heads.rows(), width, first, at);
+    Core::Left left[kSteps];
+    load_left(x, left);
+    for (int part = 0; part < parts; ++part) {
+      const HeadRows<float> y(in.y + part * plan.heads.part_size(), plan, first, at);
+      Sums sums[kWidth / 8];
+      multiply(left, shared.weight[part], sums);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const Quad& bias = quad_of(shared.bias[part], step, at);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          Quad quad;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) quad.x[i] = entry(sums + 2 * step, half, i) + bias.x[i];
+          y.store(half, step, quad);
+        }
+      }
+    }
+  }
+}
 
 struct MergeArrays {
   const float* x;       // [B N, E]
@@ -82,7 +139,7 @@ struct MergeArrays {
 
 struct MergeShared {
   alignas(16) Number weight[kWidth * kStride];
-  float bias[kWidth];
+  alignas(16) float bias[kWidth];
 };
 
 __global__ void __launch_bounds__(kThreads, 2)
@@ -90,25 +147,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& shared = cuda::shared<MergeShared>();
   const int e_width = static_cast<int>(plan.heads.width);
   const Place at;
-  load_weight(in.weight, e_width, static_cast<int>(plan.heads.out()), shared.weight);
-  for (int e = threadIdx.x; e < kWidth; e += kThreads) {
-    shared.bias[e] = e < e_width ? in.bias[e] : 0.0f;
-  }
+  load_weight<kWidth, kWidth>(in.weight, e_width, static_cast<int>(plan.heads.out()),
+                              shared.weight);
+  load_vector(in.bias, e_width, shared.bias);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
-    const HeadRows<const float> a(in.a, plan, first, at);
+    Core::Left a[kSteps];
+    load_left(HeadRows<const float>(in.a, plan, first, at), a);
     Sums out[kWidth / 8];
-#pragma unroll
-    for (int s = 0; s < kWidth / kStep; ++s) {
-      Sums two[2];
-      load_step(a, at, s, two);
-      const Core::Left left = Packed(two).left();
-#pragma unroll
-      for (int c = 0; c < kWidth / 8; c += 2) {
-        add_columns(left, shared.weight + 8 * c * kStride + kStep * s, kStride, out + c);
-      }
-    }
+    multiply(a, shared.weight, out);
     const Keep keep(plan.dropout, first, at);
     const Rows<const float> x(in.x, plan.heads.rows(), e_width, first, at);
     const Rows<float> y(in.y, plan.heads.rows(), e_width, first, at);
@@ -151,11 +199,13 @@ template <int kParts> struct WeightSums {
     for (int part = 0; part < kParts; ++part) {
       if (part >= parts) break;
 #pragma unroll
-      for (int c = 0; c < kTiles; ++c) {
+      for (int half = 0; half < 2; ++half) {
+        const int o = channel_of(row(at) + at.g + 8 * half);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int o = row(at) + at.g + 8 * (i / 2), e = column(at) + 8 * c + 2 * at.t + i % 2;
-          if (o < out && e < in) all[(part * out + o) * in + e] = x[part][c].x[i / 2][i % 2];
+        for (int c = 0; c < kTiles; c += 2) {
+          const int e = column(at) + 8 * c + 4 * at.t;
+          if (o >= out || e >= in) continue;
+          *reinterpret_cast<Quad*>(all + (part * out + o) * in + e) = quad_of(x[part] + c, half);
         }
       }
     }
@@ -216,22 +266,18 @@ struct MergeSides {
 template <class Source, class Kept> __device__ void load_part(const Source& dy, const Kept& kept,
                                                               const Place& at, Number* to,
                                                               float* line) {
-  Sums all[kWidth / 8];
 #pragma unroll
-  for (int step = 0; step < kWidth / kStep; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     Sums two[2];
-    load_step(dy, at, step, two);
+    load_step(dy, step, two);
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        two[c].x[i / 2][i % 2] *= kept.factor(i / 2, 2 * step + c, i % 2);
-      }
-      all[2 * step + c] = two[c];
+      for (int i = 0; i < 4; ++i) entry(two, half, i) *= kept.factor(half, step, i);
     }
     Packed(two).store(to, at, kStep * step);
+    add_sums(at, two, line + kStep * step);
   }
-  add_channel_sums(at, all, line);
 }
 
 /// din += dy W of the warp's rows.
@@ -249,13 +295,14 @@ __device__ void add_product(const Place& at, const Number* dy, const Number* wei
 }
 
 template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
-    backward_kernel(Sides sides, OfEach<const float> weight, float* partial, std::int64_t chunks) {
+    backward_kernel(Sides sides, OfEach<const float> weight, float* partial,
+                    std::int64_t chunk_size, std::int64_t chunks) {
   constexpr int kParts = Sides::kParts;
   auto& s = *reinterpret_cast<Shared<kParts>*>(cuda::dynamic_shared());
   const int parts = static_cast<int>(sides.plan.heads.parts), out = sides.out();
   const int width = sides.width();
   for (int part = 0; part < parts; ++part) {
-    load_weight(weight.at(part), out, width, s.weight[part]);
+    load_weight<kWidth, kWidth>(weight.at(part), out, width, s.weight[part]);
   }
   const Place at;
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
@@ -264,14 +311,14 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
     }
     WeightSums<kParts> sums;
     __syncthreads();
-    const std::int64_t end = math::min((chunk + 1) * kChunkTokens, sides.plan.heads.rows());
+    const std::int64_t end = math::min((chunk + 1) * chunk_size, sides.plan.heads.rows());
 #pragma unroll 1
-    for (std::int64_t first = chunk * kChunkTokens; first < end; first += kTokens) {
+    for (std::int64_t first = chunk * chunk_size; first < end; first += kTokens) {
       const auto in = sides.in_rows(first, at);
 #pragma unroll
-      for (int step = 0; step < kWidth / kStep; ++step) {
+      for (int step = 0; step < kSteps; ++step) {
         Sums two[2];
-        load_step(in, at, step, two);
+        load_step(in, step, two);
         Packed(two).store(s.in, at, kStep * step);
       }
       const auto kept = sides.kept(first, at);
@@ -289,10 +336,10 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
       }
       const auto to = sides.din_rows(first, at);
 #pragma unroll
-      for (int c = 0; c < kWidth / 8; ++c) {
+      for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          to.store(half, 8 * c + 2 * at.t, {{din[c].x[half][0], din[c].x[half][1]}});
+          to.store(half, step, quad_of(din + 2 * step, half));
         }
       }
       __syncthreads();  // everybody is done with the tokens
@@ -309,7 +356,8 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
 /// Launches the kernel, and another that adds up what its blocks leave: dW and db side by side.
 template <class Sides>
 void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights, Tensor& dparams) {
-  const std::int64_t chunks = (rows + kChunkTokens - 1) / kChunkTokens;
+  const std::int64_t chunk = chunk_tokens(rows, 256);  // two blocks on a multiprocessor
+  const std::int64_t chunks = (rows + chunk - 1) / chunk;
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);
   static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 107520));  // as train/scripts/gpu_static.sh
@@ -317,13 +365,24 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
   cuda::computes(2 * rows * std::ssize(weights) * weights[0].numel(), true);
   cuda::launch("projections backward on tensor cores", backward_kernel<Sides>,
                cuda::grid_for(chunks, 1), kThreads, kBytes, sides, of_each<const float>(weights),
-               partial.data<float>(), chunks);
+               partial.data<float>(), chunk, chunks);
   columns<1, float>(1, chunks, dparams.numel(),
                     PartialEntry<float>{partial.data<float>(), chunks, dparams.numel()},
                     dparams.data<float>());
 }
 
 }  // namespace
+
+void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
+                       std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y) {
+  const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
+  cuda::computes(x.rows() * plan.heads.width * plan.heads.columns(), true);
+  cuda::launch("project heads on tensor cores", project_kernel, cuda::grid_for(blocks, 1), kThreads,
+               0, plan,
+               ProjectArrays{x.data<float>(), of_each<const float>(weights),
+                             of_each<const float>(biases), y.data<float>()},
+               blocks);
+}
 
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
                     const Tensor& weight, const Tensor& bias, Tensor& y) {

@@ -29,9 +29,12 @@ struct TokenPlan {
 };
 
 /// Whether x [B, N, E], and H heads of width D, fit: f32 on CUDA, products at bf16, 1 to 2^25 - 1
-/// tokens, E and D even, E and H D at most 64.
+/// tokens, E and D multiples of 4, E and H D at most 64.
 [[nodiscard]] bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d);
 
+/// y [P, B, H, N, D]; weights and biases as project_heads has them.
+void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
+                       std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y);
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
                     const Tensor& weight, const Tensor& bias, Tensor& y);
 /// dparams: dW [E, H D], then db [E].

@@ -1,6 +1,12 @@
 // Tokens times small matrices on tensor cores, CUDA only: what kernels share whose warp owns 16 tokens
 // and whose block has all weights in shared memory (mlp.cu, token_products.cu). Products are bf16
-// with f32 sums. Channels are padded with zeros to kWidth; in memory they are even in number.
+// with f32 sums. Channels are padded with zeros to kWidth; in memory their number is a multiple of 4.
+//
+// Rows and columns of products are numbered so that a lane's numbers are neighbours in memory. Rows g
+// and g + 8 are tokens 2g and 2g + 1 of the warp's 16: the bits of one chunk often decide about both.
+// Columns 2t, 2t + 1, 2t + 8, 2t + 9 of each 16 are channels 4t to 4t + 3: one access of 16 bytes. So
+// columns in registers and tiles are column_of(channel); in memory, and in arrays of f32 in shared
+// memory, channels have their own order.
 #pragma once
 
 #include <cstdint>
@@ -21,99 +27,156 @@ constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 constexpr int kRows = 16;                // tokens of a warp
 constexpr int kTokens = kWarps * kRows;  // of a block at a time
 constexpr int kStep = 16;                // inner index of a product
+constexpr int kSteps = kWidth / kStep;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Of rows of kWidth in shared memory: eight rows then touch every bank.
 constexpr int kStride = kWidth + 8;
 
-/// Tokens whose parts of the parameters' gradients are added up by one block: fixed, so that no result
-/// depends on a grid.
-constexpr std::int64_t kChunkTokens = 512;
-static_assert(kChunkTokens % kTokens == 0);
+/// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer where
+/// `blocks` blocks, what a large GPU runs at once, would not all have work. The number of tokens alone
+/// decides, so that no result depends on a grid. (A simulated GPU has fewer blocks, and long chunks.)
+inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
+  const std::int64_t tiles = (rows + kTokens - 1) / kTokens;
+  const std::int64_t at_once = cuda::grid_for(blocks, 1);
+  return kTokens * math::min<std::int64_t>((tiles + at_once - 1) / at_once, 4);
+}
 
-/// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 tokens, from `first` on.
+/// Where a channel, or a row of a weight, is among the columns of products; and back.
+__device__ constexpr int column_of(int channel) {
+  return (channel & ~15) | (channel & 2) << 2 | (channel & 12) >> 1 | (channel & 1);
+}
+__device__ constexpr int channel_of(int column) {
+  return (column & ~15) | (column & 6) << 1 | (column & 8) >> 2 | (column & 1);
+}
+
+/// A lane of its warp.
 struct Place {
   int g, t, warp;
   __device__ Place() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4), warp(threadIdx.x / kWarp) {}
-  __device__ int token(int half) const { return kRows * warp + g + 8 * half; }  // of the block
+  /// Of the lane's two: a token of the block, and its row in a tile.
+  __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
+  __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
 };
 
-/// Two numbers side by side.
-struct alignas(8) Pair {
-  float x[2];
+/// A lane's four channels of 16, from 4t on.
+struct alignas(16) Quad {
+  float x[4];
 };
+/// The same in the layout of products: columns 8c + 2t + e are channels 4t + 2c + e.
+__device__ __forceinline__ float& entry(Sums* two, int half, int i) {
+  return two[i / 2].x[half][i % 2];
+}
+__device__ __forceinline__ float entry(const Sums* two, int half, int i) {
+  return two[i / 2].x[half][i % 2];
+}
 
-/// Rows of the warp in memory, [rows, width], width even; zeros beyond the last one and beyond the
-/// width.
+/// The lane's rows in memory, [rows, width]; zeros beyond the last one and beyond the width.
 template <class T> struct Rows {
-  T* row[2];  // null: beyond the last
-  int width;
-  __device__ Rows(T* all, std::int64_t rows, int row_width, std::int64_t first, const Place& at)
-      : width(row_width) {
+  T* row[2];     // at channel 4t
+  int steps[2];  // of 16 channels that the lane has a part in; 0 beyond the last row
+  __device__ Rows(T* all, std::int64_t rows, int width, std::int64_t first, const Place& at) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const std::int64_t r = first + at.token(half);
-      row[half] = r < rows ? all + r * width : nullptr;
+      row[half] = all + r * width + 4 * at.t;
+      steps[half] = r < rows ? (width - 4 * at.t + kStep - 1) / kStep : 0;
     }
   }
-  __device__ bool has(int half, int column) const { return row[half] != nullptr && column < width; }
-  __device__ Pair load(int half, int column) const {
-    return has(half, column) ? *reinterpret_cast<const Pair*>(row[half] + column) : Pair{};
+  __device__ bool has(int half, int step) const { return step < steps[half]; }
+  __device__ Quad load(int half, int step) const {
+    return has(half, step) ? *reinterpret_cast<const Quad*>(row[half] + kStep * step) : Quad{};
   }
-  __device__ void store(int half, int column, const Pair& pair) const {
-    if (has(half, column)) *reinterpret_cast<Pair*>(row[half] + column) = pair;
+  __device__ void store(int half, int step, const Quad& quad) const {
+    if (has(half, step)) *reinterpret_cast<Quad*>(row[half] + kStep * step) = quad;
   }
 };
 
-/// What dropout keeps of a lane's two rows: bit 2c + e of a row's bits for column 8c + 2t + e.
+/// What dropout keeps of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t + i.
 class Keep {
  public:
   __device__ Keep(const RowDropout& dropout, std::int64_t first, const Place& at)
-      : scale_(dropout.scale) {
+      : scale_(dropout.scale), bits_{kAllLanes, kAllLanes} {
+    if (dropout.threshold == 0) return;
+    std::int64_t chunk = -1;
+    std::uint32_t of_chunk = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      bits_[half] = drawn(dropout, dropout.number(first + at.token(half)), at.t);
+      const std::int64_t element = dropout.number(first + at.token(half)) * dropout.width;
+      if (element / philox::kChunk != chunk) {
+        chunk = element / philox::kChunk;
+        of_chunk = drawn(dropout, chunk, at.t);
+      }
+      const auto first_run = static_cast<int>(element % philox::kChunk) / philox::kLanes;
+      bits_[half] = of_chunk >> (4 * first_run);
     }
   }
-  __device__ float factor(int half, int tile, int e) const {
-    return (bits_[half] >> (2 * tile + e) & 1u) != 0 ? scale_ : 0.0f;
+  __device__ float factor(int half, int step, int i) const {
+    return (bits_[half] >> (4 * step + i) & 1u) != 0 ? scale_ : 0.0f;
   }
 
  private:
-  // Half h of word k of counter j decides about column 16 (2k + h) + j of a chunk (philox.hpp). A
-  // lane has the columns j = 2t, 2t + 1, 2t + 8, 2t + 9 of each run of 16.
-  __device__ static std::uint32_t drawn(const RowDropout& d, std::int64_t row, int t) {
-    if (d.threshold == 0) return kAllLanes;
-    const std::int64_t element = row * d.width, chunk = element / philox::kChunk;
+  // Half h of word k of counter j decides about element 16 (2k + h) + j of a chunk (philox.hpp): a
+  // lane has j from 4t to 4t + 3 of each run of 16.
+  __device__ static std::uint32_t drawn(const RowDropout& d, std::int64_t chunk, int t) {
     const std::uint64_t step = philox::step_of(d.step);
+    const std::uint32_t least = d.threshold << 16;
     std::uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int j = 2 * t + i % 2 + i / 2 * 8;
       const philox::Words words =
-          philox::draw(d.key, static_cast<std::uint64_t>(chunk * philox::kLanes + j), step);
+          philox::draw(d.key, static_cast<std::uint64_t>(chunk * philox::kLanes + 4 * t + i), step);
 #pragma unroll
-      for (int run = 0; run < philox::kChunk / philox::kLanes; ++run) {
-        const std::uint32_t number = (words.w[run / 2] >> (16 * (run % 2))) & 0xffffu;
-        bits |= (number >= d.threshold ? 1u : 0u) << (4 * run + i);
+      for (int k = 0; k < 4; ++k) {  // 16 bits compared where they are highest
+        if (words.w[k] << 16 >= least) bits |= 1u << (8 * k + i);
+        if (words.w[k] >= least) bits |= 1u << (8 * k + 4 + i);
       }
     }
-    const auto first_run = static_cast<int>(element % philox::kChunk) / philox::kLanes;
-    return bits >> (4 * first_run);
+    return bits;
   }
 
-  std::uint32_t bits_[2];
   float scale_;
+  std::uint32_t bits_[2];
 };
+
+/// A weight [rows, columns] to shared memory, rounded, both ways in the order of products; zeros beyond.
+template <int kMostRows, int kMostColumns>
+__device__ void load_weight(const float* from, int rows, int columns, Number* to) {
+  constexpr int kQuads = kMostColumns / 4, kAtOnce = kThreads / kQuads;
+  const int c = threadIdx.x % kQuads * 4;
+  static_assert(kMostRows % kAtOnce == 0);
+#pragma unroll
+  for (int begin = 0; begin < kMostRows; begin += kAtOnce) {
+    const int r = begin + threadIdx.x / kQuads;
+    const Quad quad =
+        r < rows && c < columns ? *reinterpret_cast<const Quad*>(from + r * columns + c) : Quad{};
+    Number* const row = to + column_of(r) * (kMostColumns + 8) + column_of(c);
+#pragma unroll
+    for (int e = 0; e < 4; e += 2) {
+      *reinterpret_cast<std::uint32_t*>(row + 4 * e) =
+          Core::pair(Core::rounded(quad.x[e]), Core::rounded(quad.x[e + 1]));
+    }
+  }
+}
+/// A vector to shared memory, zeros beyond.
+template <int kMost> __device__ void load_vector(const float* from, int width, float (&to)[kMost]) {
+  static_assert(kMost <= kThreads);
+  const int i = threadIdx.x;
+  if (i < kMost) to[i] = i < width ? from[i] : 0.0f;
+}
+/// A lane's channels of step s of such a vector.
+__device__ inline const Quad& quad_of(const float* vector, int step, const Place& at) {
+  return *reinterpret_cast<const Quad*>(vector + kStep * step + 4 * at.t);
+}
 
 /// Two product results side by side as a left operand: their 16 columns become the inner index.
 struct Packed {
   Number n[2][4];  // rounded: [row half, column 2t, 2t + 1, 2t + 8, 2t + 9]
-  __device__ explicit Packed(const Sums (&two)[2]) {
+  __device__ explicit Packed(const Sums* two) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) n[half][i] = Core::rounded(two[i / 2].x[half][i % 2]);
+      for (int i = 0; i < 4; ++i) n[half][i] = Core::rounded(entry(two, half, i));
     }
   }
   [[nodiscard]] __device__ Core::Left left() const { return Core::left(n); }
@@ -121,7 +184,7 @@ struct Packed {
   __device__ void store(Number* tile, const Place& at, int column) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Number* const to = tile + at.token(half) * kStride + column + 2 * at.t;
+      Number* const to = tile + at.row(half) * kStride + column + 2 * at.t;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         *reinterpret_cast<std::uint32_t*>(to + 8 * i) =
@@ -165,32 +228,35 @@ __device__ __forceinline__ void share_sums(float (&v)[kAll]) {
   if constexpr (kOffset > 4) share_sums<(kCount + 1) / 2, kOffset / 2>(v);
 }
 
-/// Adds the columns of kWidth channels to the warp's line of sums.
-__device__ inline void add_channel_sums(const Place& at, const Sums (&x)[kWidth / 8], float* line) {
-  float v[kWidth / 4];
+/// Adds the columns of 16 channels to the warp's line of sums; two lanes have each sum.
+__device__ inline void add_sums(const Place& at, const Sums* two, float* line) {
+  float v[4];
 #pragma unroll
-  for (int i = 0; i < kWidth / 4; ++i) v[i] = x[i / 2].x[0][i % 2] + x[i / 2].x[1][i % 2];
-  share_sums<kWidth / 4>(v);
-  line[8 * at.g + 2 * at.t] += v[0];
-  line[8 * at.g + 2 * at.t + 1] += v[1];
+  for (int i = 0; i < 4; ++i) v[i] = entry(two, 0, i) + entry(two, 1, i);
+  share_sums<4>(v);
+  if (at.g % 2 == 0) line[4 * at.t + at.g / 2] += v[0];
 }
-static_assert(kWidth == 64);
+static_assert(kStep == 16);
+
+__device__ __forceinline__ Quad quad_of(const Sums* two, int half) {
+  return {{entry(two, half, 0), entry(two, half, 1), entry(two, half, 2), entry(two, half, 3)}};
+}
 
 /// y = x + drop(result + bias): a product's result leaves registers once.
 __device__ inline void add_to_residual(const Place& at, const Sums (&result)[kWidth / 8],
                                        const float* bias, const Keep& keep,
                                        const Rows<const float>& x, const Rows<float>& y) {
 #pragma unroll
-  for (int c = 0; c < kWidth / 8; ++c) {
-    const int column = 8 * c + 2 * at.t;
+  for (int step = 0; step < kSteps; ++step) {
+    const Quad biases = quad_of(bias, step, at);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Pair pair = x.load(half, column);
+      Quad quad = x.load(half, step);
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        pair.x[e] += (result[c].x[half][e] + bias[column + e]) * keep.factor(half, c, e);
+      for (int i = 0; i < 4; ++i) {
+        quad.x[i] += (entry(result + 2 * step, half, i) + biases.x[i]) * keep.factor(half, step, i);
       }
-      y.store(half, column, pair);
+      y.store(half, step, quad);
     }
   }
 }
@@ -198,11 +264,13 @@ __device__ inline void add_to_residual(const Place& at, const Sums (&result)[kWi
 /// The lines of all warps, added in order.
 template <int kMost>
 __device__ void store_sums(const float (&lines)[kWarps][kMost], int width, float* to) {
-  for (int i = threadIdx.x; i < width; i += kThreads) {
-    float total = lines[0][i];
-    for (int warp = 1; warp < kWarps; ++warp) total += lines[warp][i];
-    to[i] = total;
-  }
+  static_assert(kMost <= kThreads);
+  const int i = threadIdx.x;
+  if (i >= width) return;
+  float total = lines[0][i];
+#pragma unroll
+  for (int warp = 1; warp < kWarps; ++warp) total += lines[warp][i];
+  to[i] = total;
 }
 
 }  // namespace skytape::tensor::token_tiles
