@@ -41,9 +41,9 @@ struct Weights {
   alignas(16) Number out[kE * kStrideF];  // W2
   alignas(16) float norm_weight[kE], norm_bias[kE], out_bias[kE], in_bias[kF];
 
-  __device__ void load(const MlpPlan& plan, const Arrays& a) {
-    load_weight<kF, kE>(a.in_weight, plan.f, plan.e, in);
-    load_weight<kE, kF>(a.out_weight, plan.e, plan.f, out);
+  template <int kBlock> __device__ void load(const MlpPlan& plan, const Arrays& a) {
+    load_weight<kF, kE, kBlock>(a.in_weight, plan.f, plan.e, in);
+    load_weight<kE, kF, kBlock>(a.out_weight, plan.e, plan.f, out);
     load_vector(a.norm_weight, plan.e, norm_weight);
     load_vector(a.norm_bias, plan.e, norm_bias);
     load_vector(a.out_bias, plan.e, out_bias);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(MlpPlan plan, Arrays in, float* y, std::int64_t blocks) {
   auto& w = cuda::shared<Weights>();
   const Place at;
-  w.load(plan, in);
+  w.load<kThreads>(plan, in);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
@@ -151,9 +151,13 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- backward ------------------------------------------------------------------------------------
 
-/// Sums over the warp's tokens, a line for each warp.
+/// Two warps share 16 tokens: each has half of the hidden channels of both rows, and afterwards one row
+/// of each lane. So 16 warps hide each other's waiting, each with half of the sums.
+constexpr int kBackwardThreads = 2 * kThreads;
+
+/// Sums over the warps' tokens, a line for 16 of them, or for each warp.
 struct ColumnSums {
-  float norm_weight[kWarps][kE], norm_bias[kWarps][kE], out_bias[kWarps][kE];
+  float norm_weight[2 * kWarps][kE], norm_bias[2 * kWarps][kE], out_bias[kWarps][kE];
   float in_bias[kWarps][kF];
 };
 
@@ -162,22 +166,28 @@ struct Shared {
   alignas(16) Number h[kTokens * kStride], dout[kTokens * kStride];  // dout: through its dropout
   alignas(16) Number u[kTokens * kStride], dz[kTokens * kStride];    // of a slab
   ColumnSums sums;
+  float mean[kTokens], inv_std[kTokens];
+  std::uint32_t kept[2][kThreads];  // hidden channels of a lane's row, for both warps
+  float dh[2][kE / 4][kThreads];    // of a lane's row, from the warp that has the other one
 };
 
-/// dW1 and dW2 of the tokens so far. The first four warps own rows of dW1, the others of dW2: 16 of
-/// each slab, or of E, by 64 columns.
+/// dW1 and dW2 of the tokens so far. Eight warps own dW1, the others dW2: 16 rows of each slab, or of
+/// E, by 32 columns.
 struct WeightSums {
-  Sums x[kF / kSlab][kSlab / 8];
+  static constexpr int kTiles = kSlab / 8 / 2;
+  Sums x[kF / kSlab][kTiles];
+
+  __device__ static int row(const Place& at) { return kRows * (at.warp % 4); }
+  __device__ static int column(const Place& at) { return kSlab / 2 * (at.warp / 4); }
 
   template <int kWhich> __device__ void add(const Shared& s, const Place& at) {
-    const bool first = at.warp < kWarps / 2;
-    const Number* const left = (first ? s.dz : s.dout) + kRows * (at.warp % 4);
-    const Number* const right = first ? s.h : s.u;
-#pragma unroll 2
+    const Number* const left = (at.side == 0 ? s.dz : s.dout) + row(at);
+    const Number* const right = (at.side == 0 ? s.h : s.u) + column(at);
+#pragma unroll 4
     for (int token = 0; token < kTokens; token += kStep) {
       const Core::Left a = Core::left_by_columns(left + token * kStride, kStride);
 #pragma unroll
-      for (int c = 0; c < kSlab / 8; c += 2) {
+      for (int c = 0; c < kTiles; c += 2) {
         add_rows(a, right + token * kStride + 8 * c, kStride, x[kWhich] + c);
       }
     }
@@ -185,16 +195,16 @@ struct WeightSums {
 
   __device__ void store(const MlpPlan& plan, const MlpGradientPlaces& to, const Place& at,
                         float* all) const {
-    const bool first = at.warp < kWarps / 2;
+    const bool first = at.side == 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = channel_of(at.row(half) % kSlab);
+      const int own = channel_of(row(at) + at.g + 8 * half);
 #pragma unroll
       for (int slab = 0; slab < kF / kSlab; ++slab) {
 #pragma unroll
-        for (int c = 0; c < kSlab / 8; c += 2) {
-          const int column = 8 * c + 4 * at.t;
-          const int f = kSlab * slab + (first ? row : column), e = first ? column : row;
+        for (int c = 0; c < kTiles; c += 2) {
+          const int other = column(at) + 8 * c + 4 * at.t;
+          const int f = kSlab * slab + (first ? own : other), e = first ? other : own;
           if (f >= plan.f || e >= plan.e) continue;
           float* const quad =
               all + (first ? to.in_weight + f * plan.e + e : to.out_weight + e * plan.f + f);
@@ -209,52 +219,54 @@ static_assert(kWarps == 8 && kSlab == 64);
 /// Of a block's 128 tokens.
 struct Work {
   const MlpPlan& plan;
+  const Arrays& in;
+  const float* dy;
   Shared& s;
   Place at;
   std::int64_t first;
-  Rows<const float> x, dy;
-  float mean[2], inv_std[2];  // of the rows
-
-  __device__ Work(const MlpPlan& p, const Arrays& in, const float* dy_all, Shared& shared,
-                  std::int64_t first_token)
-      : plan(p),
-        s(shared),
-        first(first_token),
-        x(in.x, p.rows, p.e, first_token, at),
-        dy(dy_all, p.rows, p.e, first_token, at) {}
 
   /// h and do to shared memory; db2.
-  __device__ void prepare() {
-    const Norm norm(plan, s.w, x, at);
-    const Keep keep(plan.output, first, at);
+  __device__ void prepare() const {
+    if (at.side == 0) {
+      const Norm norm(plan, s.w, Rows<const float>(in.x, plan.rows, plan.e, first, at), at);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Packed(norm.h + 2 * step).store(s.h, at, kStep * step);
-      Sums dout[2];
+      for (int step = 0; step < kSteps; ++step) {
+        Packed(norm.h + 2 * step).store(s.h, at, kStep * step);
+      }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const Quad quad = dy.load(half, step);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          entry(dout, half, i) = quad.x[i] * keep.factor(half, step, i);
-        }
+        if (at.t != 0) continue;
+        s.mean[at.token(half)] = norm.mean[half];
+        s.inv_std[at.token(half)] = norm.inv_std[half];
       }
-      Packed(dout).store(s.dout, at, kStep * step);
-      add_sums(at, dout, s.sums.out_bias[at.warp] + kStep * step);
-    }
+    } else {
+      const Rows<const float> rows(dy, plan.rows, plan.e, first, at);
+      const Keep keep(plan.output, first, at);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      mean[half] = norm.mean[half];
-      inv_std[half] = norm.inv_std[half];
+      for (int step = 0; step < kSteps; ++step) {
+        Sums dout[2];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const Quad quad = rows.load(half, step);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            entry(dout, half, i) = quad.x[i] * keep.factor(half, step, i);
+          }
+        }
+        Packed(dout).store(s.dout, at, kStep * step);
+        add_sums(at, dout, s.sums.out_bias[at.warp] + kStep * step);
+      }
     }
-    __syncwarp();  // the warp's rows are read by itself at first
+    s.kept[at.side][threadIdx.x % kThreads] =
+        Keep::draw(plan.hidden, first + at.token(at.side), at.t);
   }
 
-  /// u and dz of the slab from hidden channel `begin` on to shared memory; db1; dh += dz W1.
+  /// u and dz of this warp's half of the slab from hidden channel `begin` on to shared memory; db1;
+  /// dh += dz W1.
   __device__ void hidden_slab(const Keep& keep, int begin, Sums (&dh)[kE / 8]) const {
     const int own = kRows * at.warp * kStride;
 #pragma unroll 1
-    for (int f = begin; f < begin + kSlab; f += kStep) {
+    for (int f = begin + kStep * at.side; f < begin + kSlab; f += 2 * kStep) {
       Sums u[2], dz[2];  // at first z without its bias, and du
 #pragma unroll
       for (int e = 0; e < kE; e += kStep) {
@@ -286,59 +298,70 @@ struct Work {
     }
   }
 
-  /// dx; what the rows add to the norm's own gradients. With n = (x - mean) inv_std and g = dh weight:
-  /// dx = dy + inv_std (g - mean(g) - n mean(g n)).
-  __device__ void norm_backward(const Sums (&dh)[kE / 8], float* dx_all) const {
-    float sum_g[2] = {}, sum_gn[2] = {};
+  /// dh of the row that the other warp finishes.
+  __device__ void hand_over(const Sums (&dh)[kE / 8]) const {
+#pragma unroll
+    for (int i = 0; i < kE / 4; ++i) {
+      const float first_row = entry(dh, 0, i), second_row = entry(dh, 1, i);
+      s.dh[1 - at.side][i][threadIdx.x % kThreads] = at.side == 0 ? second_row : first_row;
+    }
+  }
+
+  /// dx of the lane's row; what it adds to the norm's own gradients. With n = (x - mean) inv_std and
+  /// g = dh weight: dx = dy + inv_std (g - mean(g) - n mean(g n)).
+  __device__ void norm_backward(const Sums (&both)[kE / 8], float* dx) const {
+    const int token = at.token(at.side);
+    const std::int64_t row = first + token;
+    const Row<const float> x_row(in.x, plan.rows, plan.e, row, at);
+    const Row<const float> dy_row(dy, plan.rows, plan.e, row, at);
+    const float mean = s.mean[token], inv_std = s.inv_std[token];
+    const int line = at.warp + kWarps * at.side;
+    float g[kE / 4], n[kE / 4];
+    float sum_g = 0, sum_gn = 0;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const Quad& weight = quad_of(s.w.norm_weight, step, at);
-      Sums dh_n[2];
+      const Quad &weight = quad_of(s.w.norm_weight, step, at), x = x_row.load(step);
+      float dh[4], dh_n[4];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const Quad quad = x.load(half, step);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float d = entry(dh + 2 * step, half, i);
-          const float d_n = d * (quad.x[i] - mean[half]) * inv_std[half];
-          entry(dh_n, half, i) = d_n;
-          sum_g[half] += d * weight.x[i];
-          sum_gn[half] += d_n * weight.x[i];
-        }
+      for (int i = 0; i < 4; ++i) {
+        const int e = 4 * step + i;
+        const float own = at.side == 0 ? entry(both, 0, e) : entry(both, 1, e);
+        dh[i] = own + s.dh[at.side][e][threadIdx.x % kThreads];
+        n[e] = (x.x[i] - mean) * inv_std;
+        dh_n[i] = dh[i] * n[e];
+        g[e] = dh[i] * weight.x[i];
+        sum_g += g[e];
+        sum_gn += g[e] * n[e];
       }
-      add_sums(at, dh + 2 * step, s.sums.norm_bias[at.warp] + kStep * step);
-      add_sums(at, dh_n, s.sums.norm_weight[at.warp] + kStep * step);
+      add_sums(at, dh, s.sums.norm_bias[line] + kStep * step);
+      add_sums(at, dh_n, s.sums.norm_weight[line] + kStep * step);
     }
     const float share = 1.0f / static_cast<float>(plan.e);
-    const Rows<float> to(dx_all, plan.rows, plan.e, first, at);
+    const float mean_g = share * row_sum(sum_g), mean_gn = share * row_sum(sum_gn);
+    const Row<float> to(dx, plan.rows, plan.e, row, at);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float mean_g = share * row_sum(sum_g[half]), mean_gn = share * row_sum(sum_gn[half]);
+    for (int step = 0; step < kSteps; ++step) {
+      Quad d = dy_row.load(step);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const Quad& weight = quad_of(s.w.norm_weight, step, at);
-        const Quad quad = x.load(half, step);
-        Quad d = dy.load(half, step);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float n = (quad.x[i] - mean[half]) * inv_std[half];
-          const float g = entry(dh + 2 * step, half, i) * weight.x[i];
-          d.x[i] += inv_std[half] * (g - mean_g - n * mean_gn);
-        }
-        to.store(half, step, d);
+      for (int i = 0; i < 4; ++i) {
+        const int e = 4 * step + i;
+        d.x[i] += inv_std * (g[e] - mean_g - n[e] * mean_gn);
       }
+      to.store(step, d);
     }
   }
 };
 
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kBackwardThreads, 1)
     backward_kernel(MlpPlan plan, Arrays in, const float* dy, float* dx, float* partial,
                     std::int64_t chunk_size, std::int64_t chunks) {
   auto& s = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
   const MlpGradientPlaces to(plan.e, plan.f);
-  s.w.load(plan, in);
+  const Place at;
+  s.w.load<kBackwardThreads>(plan, in);
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    for (int i = threadIdx.x; i < static_cast<int>(sizeof s.sums / sizeof(float)); i += kThreads) {
+    for (int i = threadIdx.x; i < static_cast<int>(sizeof s.sums / sizeof(float));
+         i += kBackwardThreads) {
       reinterpret_cast<float*>(&s.sums)[i] = 0;
     }
     WeightSums weights;
@@ -346,22 +369,25 @@ __global__ void __launch_bounds__(kThreads, 1)
     const std::int64_t end = math::min((chunk + 1) * chunk_size, plan.rows);
 #pragma unroll 1
     for (std::int64_t first = chunk * chunk_size; first < end; first += kTokens) {
-      Work work(plan, in, dy, s, first);
+      const Work work{plan, in, dy, s, at, first};
       work.prepare();
-      const Keep keep(plan.hidden, first, work.at);
+      __syncthreads();
+      const int lane = threadIdx.x % kThreads;
+      const Keep keep(plan.hidden, s.kept[0][lane], s.kept[1][lane]);
       Sums dh[kE / 8];
       work.hidden_slab(keep, 0, dh);
       __syncthreads();
-      weights.add<0>(s, work.at);
+      weights.add<0>(s, at);
       __syncthreads();
       work.hidden_slab(keep, kSlab, dh);
+      work.hand_over(dh);
       __syncthreads();
-      weights.add<1>(s, work.at);
+      weights.add<1>(s, at);
       work.norm_backward(dh, dx);
       __syncthreads();
     }
     float* const own = partial + chunk * to.size;
-    weights.store(plan, to, Place(), own);
+    weights.store(plan, to, at, own);
     store_sums(s.sums.norm_weight, plan.e, own + to.norm_weight);
     store_sums(s.sums.norm_bias, plan.e, own + to.norm_bias);
     store_sums(s.sums.in_bias, plan.f, own + to.in_bias);
@@ -392,11 +418,11 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   const std::int64_t chunks = (plan.rows + chunk - 1) / chunk, size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
-  static_assert(kBytes == 121088);  // as train/scripts/gpu_static.sh states
+  static_assert(kBytes == 161024);  // as train/scripts/gpu_static.sh states
   cuda::allow_shared("mlp", backward_kernel, kBytes);
   cuda::computes(5 * plan.rows * plan.e * plan.f, true);
-  cuda::launch("mlp backward on tensor cores", backward_kernel, cuda::grid_for(chunks, 1), kThreads,
-               kBytes, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),
+  cuda::launch("mlp backward on tensor cores", backward_kernel, cuda::grid_for(chunks, 1),
+               kBackwardThreads, kBytes, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),
                partial.data<float>(), chunk, chunks);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());

@@ -50,10 +50,14 @@ __device__ constexpr int channel_of(int column) {
   return (column & ~15) | (column & 6) << 1 | (column & 8) >> 2 | (column & 1);
 }
 
-/// A lane of its warp.
+/// A lane of its warp. Where two warps share 16 tokens, `side` says which it is.
 struct Place {
-  int g, t, warp;
-  __device__ Place() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4), warp(threadIdx.x / kWarp) {}
+  int g, t, warp, side;
+  __device__ Place()
+      : g(threadIdx.x % kWarp / 4),
+        t(threadIdx.x % 4),
+        warp(threadIdx.x / kWarp % kWarps),
+        side(threadIdx.x / kThreads) {}
   /// Of the lane's two: a token of the block, and its row in a tile.
   __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
   __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
@@ -71,25 +75,30 @@ __device__ __forceinline__ float entry(const Sums* two, int half, int i) {
   return two[i / 2].x[half][i % 2];
 }
 
-/// The lane's rows in memory, [rows, width]; zeros beyond the last one and beyond the width.
+/// A row in memory, [rows, width]; zeros beyond the last one and beyond the width.
+template <class T> struct Row {
+  T* from;    // channel 4t
+  int steps;  // of 16 channels that the lane has a part in; 0 beyond the last row
+  __device__ Row(T* all, std::int64_t rows, int width, std::int64_t row, const Place& at)
+      : from(all + row * width + 4 * at.t),
+        steps(row < rows ? (width - 4 * at.t + kStep - 1) / kStep : 0) {}
+  __device__ bool has(int step) const { return step < steps; }
+  __device__ Quad load(int step) const {
+    return has(step) ? *reinterpret_cast<const Quad*>(from + kStep * step) : Quad{};
+  }
+  __device__ void store(int step, const Quad& quad) const {
+    if (has(step)) *reinterpret_cast<Quad*>(from + kStep * step) = quad;
+  }
+};
+/// The lane's two.
 template <class T> struct Rows {
-  T* row[2];     // at channel 4t
-  int steps[2];  // of 16 channels that the lane has a part in; 0 beyond the last row
-  __device__ Rows(T* all, std::int64_t rows, int width, std::int64_t first, const Place& at) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const std::int64_t r = first + at.token(half);
-      row[half] = all + r * width + 4 * at.t;
-      steps[half] = r < rows ? (width - 4 * at.t + kStep - 1) / kStep : 0;
-    }
-  }
-  __device__ bool has(int half, int step) const { return step < steps[half]; }
-  __device__ Quad load(int half, int step) const {
-    return has(half, step) ? *reinterpret_cast<const Quad*>(row[half] + kStep * step) : Quad{};
-  }
-  __device__ void store(int half, int step, const Quad& quad) const {
-    if (has(half, step)) *reinterpret_cast<Quad*>(row[half] + kStep * step) = quad;
-  }
+  Row<T> of[2];
+  __device__ Rows(T* all, std::int64_t rows, int width, std::int64_t first, const Place& at)
+      : of{{all, rows, width, first + at.token(0), at},
+           {all, rows, width, first + at.token(1), at}} {}
+  __device__ bool has(int half, int step) const { return of[half].has(step); }
+  __device__ Quad load(int half, int step) const { return of[half].load(step); }
+  __device__ void store(int half, int step, const Quad& quad) const { of[half].store(step, quad); }
 };
 
 /// What dropout keeps of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t + i.
@@ -107,15 +116,29 @@ class Keep {
         chunk = element / philox::kChunk;
         of_chunk = drawn(dropout, chunk, at.t);
       }
-      const auto first_run = static_cast<int>(element % philox::kChunk) / philox::kLanes;
-      bits_[half] = of_chunk >> (4 * first_run);
+      bits_[half] = of_chunk >> first_bit(element);
     }
   }
+  /// Of bits that were drawn before.
+  __device__ Keep(const RowDropout& dropout, std::uint32_t first, std::uint32_t second)
+      : scale_(dropout.scale), bits_{first, second} {}
+
+  /// Of one row.
+  __device__ static std::uint32_t draw(const RowDropout& dropout, std::int64_t row, int t) {
+    if (dropout.threshold == 0) return kAllLanes;
+    const std::int64_t element = dropout.number(row) * dropout.width;
+    return drawn(dropout, element / philox::kChunk, t) >> first_bit(element);
+  }
+
   __device__ float factor(int half, int step, int i) const {
     return (bits_[half] >> (4 * step + i) & 1u) != 0 ? scale_ : 0.0f;
   }
 
  private:
+  /// Of a row that begins at that element.
+  __device__ static int first_bit(std::int64_t element) {
+    return static_cast<int>(element % philox::kChunk) / philox::kLanes * 4;
+  }
   // Half h of word k of counter j decides about element 16 (2k + h) + j of a chunk (philox.hpp): a
   // lane has j from 4t to 4t + 3 of each run of 16.
   __device__ static std::uint32_t drawn(const RowDropout& d, std::int64_t chunk, int t) {
@@ -140,9 +163,9 @@ class Keep {
 };
 
 /// A weight [rows, columns] to shared memory, rounded, both ways in the order of products; zeros beyond.
-template <int kMostRows, int kMostColumns>
+template <int kMostRows, int kMostColumns, int kBlock = kThreads>
 __device__ void load_weight(const float* from, int rows, int columns, Number* to) {
-  constexpr int kQuads = kMostColumns / 4, kAtOnce = kThreads / kQuads;
+  constexpr int kQuads = kMostColumns / 4, kAtOnce = kBlock / kQuads;
   const int c = threadIdx.x % kQuads * 4;
   static_assert(kMostRows % kAtOnce == 0);
 #pragma unroll
@@ -228,13 +251,16 @@ __device__ __forceinline__ void share_sums(float (&v)[kAll]) {
   if constexpr (kOffset > 4) share_sums<(kCount + 1) / 2, kOffset / 2>(v);
 }
 
-/// Adds the columns of 16 channels to the warp's line of sums; two lanes have each sum.
+/// Adds a lane's sums of 16 channels, over its rows, to the warp's line; two lanes have each sum.
+__device__ inline void add_sums(const Place& at, float (&v)[4], float* line) {
+  share_sums<4>(v);
+  if (at.g % 2 == 0) line[4 * at.t + at.g / 2] += v[0];
+}
 __device__ inline void add_sums(const Place& at, const Sums* two, float* line) {
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] = entry(two, 0, i) + entry(two, 1, i);
-  share_sums<4>(v);
-  if (at.g % 2 == 0) line[4 * at.t + at.g / 2] += v[0];
+  add_sums(at, v, line);
 }
 static_assert(kStep == 16);
 
@@ -262,14 +288,14 @@ __device__ inline void add_to_residual(const Place& at, const Sums (&result)[kWi
 }
 
 /// The lines of all warps, added in order.
-template <int kMost>
-__device__ void store_sums(const float (&lines)[kWarps][kMost], int width, float* to) {
+template <int kLines, int kMost>
+__device__ void store_sums(const float (&lines)[kLines][kMost], int width, float* to) {
   static_assert(kMost <= kThreads);
   const int i = threadIdx.x;
   if (i >= width) return;
   float total = lines[0][i];
 #pragma unroll
-  for (int warp = 1; warp < kWarps; ++warp) total += lines[warp][i];
+  for (int line = 1; line < kLines; ++line) total += lines[line][i];
   to[i] = total;
 }
 
