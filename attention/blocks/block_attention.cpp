@@ -4,6 +4,9 @@
 // because G_i.O_i = sum_j w_ij G_i.v_j. The halves that walk the blocks are given delta.
 #include "attention/blocks/block_attention.hpp"
 
+#include <algorithm>
+#include <numeric>
+
 #include "attention/blocks/block_attention_plan.hpp"
 #include "tensor/core/traffic.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -23,9 +26,10 @@ void check(const char* op, const BlockInputs& in, const BlockPattern& p) {
   ENSURE(p.block > 0 && p.begin.defined() && p.begin.shape() == Shape({p.row_blocks + 1}), op,
          ": expected begin i32[", p.row_blocks + 1, "], got ", p.begin);
   ENSURE(p.entries.rank() == 2 && (p.entries.size(0) == 1 || p.entries.size(0) == h) &&
-             p.row.shape() == Shape({p.entries.size(1)}),
-         op, ": expected entries i32[1 or H, total] and row i32[total], got ", p.entries, " and ",
-         p.row);
+             p.row.shape() == Shape({p.entries.size(1)}) &&
+             p.order.shape() == Shape({p.row_blocks}),
+         op, ": expected entries i32[1 or H, total], row i32[total] and order i32[", p.row_blocks,
+         "], got ", p.entries, ", ", p.row, " and ", p.order);
   const std::int64_t slots = p.row_blocks * p.block;
   if (p.slot.defined()) {
     ENSURE(p.token.defined() && p.token.shape() == Shape({b, h, slots}) && p.slot.rank() == 4 &&
@@ -68,6 +72,7 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
   plan.avoid_self = p.avoid_self;
   plan.begin = p.begin.data<std::int32_t>();
   plan.row = p.row.data<std::int32_t>();
+  plan.order = p.order.data<std::int32_t>();
   plan.entries = p.entries.data<std::int32_t>();
   plan.token = p.token.defined() ? p.token.data<std::int32_t>() : nullptr;
   plan.slot = p.slot.defined() ? p.slot.data<std::int32_t>() : nullptr;
@@ -88,22 +93,37 @@ void count_precision(const BlockPlan& plan) {
 
 }  // namespace
 
+void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Device device) {
+  const std::size_t blocks = begin.size() - 1;
+  std::vector<std::int32_t> row, order(blocks);
+  for (std::size_t i = 0; i < blocks; ++i) {
+    row.resize(static_cast<std::size_t>(begin[i + 1]), static_cast<std::int32_t>(i));
+  }
+  std::iota(order.begin(), order.end(), 0);
+  const auto length = [&](std::int32_t i) { return begin[i + 1] - begin[i]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t i, std::int32_t j) { return length(i) > length(j); });
+  const auto upload = [&](const std::vector<std::int32_t>& x) {
+    return Tensor::from(x, {static_cast<std::int64_t>(x.size())}, DType::i32, device);
+  };
+  pattern.row_blocks = static_cast<std::int64_t>(blocks);
+  pattern.begin = upload(begin);
+  pattern.row = upload(row);
+  pattern.order = upload(order);
+}
+
 BlockPattern BlockLists::pattern(std::int64_t key, Device device,
                                  const std::function<Lists()>& make) const {
   BlockPattern& pattern = known_[{key, device}];
   if (pattern.begin.defined()) return pattern;
-  const Lists lists = make();
-  std::vector<std::int32_t> begin = {0}, row, entries;
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    row.insert(row.end(), lists[i].size(), static_cast<std::int32_t>(i));
-    entries.insert(entries.end(), lists[i].begin(), lists[i].end());
+  std::vector<std::int32_t> begin = {0}, entries;
+  for (const std::vector<std::int32_t>& list : make()) {
+    entries.insert(entries.end(), list.begin(), list.end());
     begin.push_back(static_cast<std::int32_t>(entries.size()));
   }
-  const auto total = static_cast<std::int64_t>(entries.size());
-  pattern.row_blocks = static_cast<std::int64_t>(lists.size());
-  pattern.row = Tensor::from(row, {total}, DType::i32, device);
-  pattern.entries = Tensor::from(entries, {1, total}, DType::i32, device);
-  pattern.begin = Tensor::from(begin, {pattern.row_blocks + 1}, DType::i32, device);
+  pattern.entries =
+      Tensor::from(entries, {1, static_cast<std::int64_t>(entries.size())}, DType::i32, device);
+  set_rows(pattern, begin, device);
   return pattern;
 }
 

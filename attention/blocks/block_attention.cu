@@ -1,204 +1,198 @@
-// Block attention on CUDA in true f32 or f64, the form to read first; block_attention_tensor_core.cu
-// has tf32 and bf16. One warp owns a query row (forward, dq) or a key row (dk, dv). Lanes share out
-// the rows of the other side to score them, then the columns to add them up. No atomics, so results
-// repeat; scores live in registers.
-#include <limits>
+// Block attention on CUDA in true f32 or f64: the tiles of tiled/register_tiles.hpp, driven by the block
+// lists; block_attention_tensor_core.cu has tf32 and bf16.
+//
+// A block owns a tile of rows of one block of slots, and walks the chunks of the other side that count
+// for it (block_operands.hpp). Nobody else writes what it owns, and walks are in the lists' order, so
+// results repeat bit for bit:
+//   forward   owns queries, walks keys: out and lse;
+//   backward  owns keys, walks queries: dk and dv;
+//             owns queries, walks keys: dq. Weights are recomputed for both.
+#include <cstdint>
 
 #include "attention/blocks/block_attention_plan.hpp"
+#include "attention/blocks/block_operands.hpp"
+#include "attention/tiled/register_tiles.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
-#include "tensor/launch/cuda.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
 namespace {
 
-using cuda::kWarp;
+using namespace block_cuda;
+using namespace register_tiles;
 
-constexpr unsigned kAll = 0xffffffffu;
-constexpr int kPerLane = 8;                                         // columns that a lane adds up
-constexpr std::int64_t kMaxWidth = std::int64_t{kPerLane} * kWarp;  // D
+/// Lists are short and blocks often 64 rows: half as many own rows as tiled.cu has.
+template <class T, int kWidth> using Tiles = Tiling<T, kWidth, 8, false>;
 
-template <class T> struct Arrays {
-  BlockPlan plan;
-  const T *q, *k, *v, *mask;
+// Blocks of a multiprocessor in forward: left alone, ptxas spills registers to fit one more of them.
+template <class T, int kWidth> constexpr int kResident = sizeof(T) == 4 && kWidth <= 32 ? 3 : 2;
 
-  __device__ const T* row(const T* x, std::int64_t group, std::int64_t t) const {
-    return x + (group * plan.tokens + t) * plan.width;
-  }
-  __device__ bool real(std::int64_t group, std::int64_t t) const {
-    return mask[group / plan.heads * plan.tokens + t] != T(0);
-  }
-  __device__ T dot(const T* a, const T* b) const {
-    T sum = 0;
-    for (std::int64_t c = 0; c < plan.width; ++c) sum += a[c] * b[c];
-    return sum;
-  }
-  /// Score of token i for token j, -inf where j does not count.
-  __device__ T score(std::int64_t group, std::int64_t i, std::int64_t j) const {
-    if (j < 0) return -std::numeric_limits<T>::infinity();
-    if (plan.avoid_self && i == j) return T(kSelfScore);
-    if (!real(group, j) || !plan.sees(group, i, j)) return -std::numeric_limits<T>::infinity();
-    return static_cast<T>(plan.scale) * dot(row(q, group, i), row(k, group, j));
-  }
+/// Numbers as they are.
+template <class T> struct Unrounded {
+  using Number = T;
+  __device__ static T rounded(T x) { return x; }
 };
 
-/// Columns lane, lane + 32, … of a row that a warp adds up.
-template <class T> struct Columns {
-  T sum[kPerLane] = {};
-
-  /// sum += factor of each lane times that lane's row (null: nothing to add).
-  __device__ void add(const T* rows, T factor, int lane, std::int64_t width) {
-    for (int u = 0; u < kWarp; ++u) {
-      const T f = __shfl_sync(kAll, factor, u);
-      const auto address = __shfl_sync(kAll, reinterpret_cast<unsigned long long>(rows), u);
-      const T* const from = reinterpret_cast<const T*>(address);
-      if (from == nullptr) continue;  // the same for all lanes
-#pragma unroll
-      for (int c = 0; c < kPerLane; ++c) {
-        if (lane + c * kWarp < width) sum[c] += f * from[lane + c * kWarp];
-      }
-    }
-  }
-  __device__ void store(T* to, T factor, int lane, std::int64_t width) const {
-#pragma unroll
-    for (int c = 0; c < kPerLane; ++c) {
-      if (lane + c * kWarp < width) to[lane + c * kWarp] = factor * sum[c];
-    }
-  }
+template <class T> struct Results {
+  T *out, *lse, *dq, *dk, *dv;  // by rows of out
 };
 
-/// f(token or -1) for the slots that query block i lists, one a lane; every lane calls f equally
-/// often.
-template <class F> __device__ void each_key(const BlockPlan& plan, std::int64_t group,
-                                            std::int64_t i, int lane, const F& f) {
-  const std::int32_t* const list = plan.list(group);
-  for (std::int32_t e = plan.begin[i]; e < plan.begin[i + 1]; ++e) {
-    if (list[e] < 0) continue;
-    for (std::int64_t j = 0; j < plan.block; j += kWarp) {
-      const bool inside = j + lane < plan.block;
-      f(inside ? plan.token_at(group, list[e] * plan.block + j + lane) : std::int64_t{-1});
-    }
+/// Shared memory of a block.
+template <class S, class T> struct Walked {
+  alignas(16) T first[S::kWalk * S::kStride], second[S::kWalk * S::kStride];  // k, v or q, dout
+  alignas(16) T weights[S::kOwn * S::kWeightStride];
+  Facts<T, S::kWalk> facts;
+};
+template <class S, class T> struct ForwardShared {
+  alignas(16) T q[S::kOwn * S::kStride];
+  Facts<T, S::kOwn> query;
+  Walked<S, T> walked;
+  T factor[S::kOwn];  // of sums
+};
+template <class S, class T> struct BackwardShared {
+  alignas(16) T first[S::kOwn * S::kStride], second[S::kOwn * S::kStride];  // k, v or q, dout
+  Facts<T, S::kOwn> own;
+  Walked<S, T> walked;
+};
+
+/// The chunks of a task's own rows; rows beyond its block come along.
+__device__ auto own_chunks(const Task& task) {
+  return [first = task.at / kChunkRows](int c) { return first + c; };
+}
+
+/// Begins to copy chunks of kRows rows to shared memory.
+template <class S, int kRows, class Chunk, class T>
+__device__ void begin_rows(const Chunk& chunk, const T* source, T* target) {
+  begin_chunks<S::kThreads, kRows / kChunkRows, S::kWidth, S::kStride>(chunk, source, target);
+}
+
+/// Calls f() for each tile of `other` that a block of `own` walks, with its rows in shared memory.
+template <class S, class T, class F> __device__ void walk(const Task& task, const Side<T, T>& own,
+                                                          const Side<T, T>& other,
+                                                          Walked<S, T>& walked, const F& f) {
+  const Walk walk = own.walks[task.block];
+  for (int tile = 0; tile < walk.tiles * (kTileRows / S::kWalk); ++tile) {
+    const std::int32_t* const chunks = own.chunks + walk.first + tile * (S::kWalk / kChunkRows);
+    const auto chunk = [&](int c) { return chunks[c]; };
+    __syncthreads();  // everybody is done with the last tile
+    begin_rows<S, S::kWalk>(chunk, other.first, walked.first);
+    begin_rows<S, S::kWalk>(chunk, other.second, walked.second);
+    walked.facts.template begin<S::kThreads, true>(chunk, other);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+    __syncthreads();
+    f();
   }
 }
 
-/// The row of out and lse of one slot, in two passes over its keys: row sum, then values.
-template <class T> struct ForwardRow {
-  Arrays<T> in;
-  T *out, *lse;  // [B, H, rows, D], [B, H, rows]
+template <class T, int kWidth>
+__global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidth>)
+    block_forward_kernel(BlockPlan plan, Operands<T, T> in, Results<T> result) {
+  using S = Tiles<T, kWidth>;
+  auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
+  auto& [k, v, w, key] = shared.walked;
+  const auto& query = shared.query;
+  const Place at;
+  const Task task(plan, in.block_rows, S::kOwn);
+  if (task.slot >= plan.slots) return;  // beyond the tokens
+  const int reach = plan.reach_of(task.group);
+  const T scale = kLog2E<T> * static_cast<T>(plan.scale);
 
-  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
-    constexpr T kNothing = -std::numeric_limits<T>::infinity();
-    const BlockPlan& plan = in.plan;
-    const std::int64_t group = task / plan.slots, s = task % plan.slots;
-    const std::int64_t own = plan.token_at(group, s), i = s / plan.block;
-    const std::int64_t row = plan.row_at(group, s), at = group * plan.rows + row;
-    if (row < 0) return;  // the same for all lanes
-    T max = kNothing, sum = 0;
-    if (own >= 0) {
-      each_key(plan, group, i, warp.lane, [&](std::int64_t j) {
-        const T x = in.score(group, own, j);
-        if (x == kNothing) return;
-        const T larger = math::max(max, x);
-        sum = sum * math::exp(max - larger) + math::exp(x - larger);
-        max = larger;
-      });
+  begin_rows<S, S::kOwn>(own_chunks(task), in.queries.first, shared.q);
+  shared.query.template begin<S::kThreads, true>(own_chunks(task), in.queries);
+  WeightedSums<S, T> out;
+  SoftmaxRows<S, T> rows;
+  walk<S>(task, in.queries, in.keys, shared.walked, [&] {
+    T score[S::kOwnRun][S::kWalkRun];
+    products<S>(at, shared.q, k, score);
+#pragma unroll
+    for (int r = 0; r < S::kOwnRun; ++r) {
+      const int i = at.own<S>(r);
+#pragma unroll
+      for (int c = 0; c < S::kWalkRun; ++c) {
+        const int j = at.tx + kGrid * c;
+        score[r][c] = with_rules(scale * score[r][c] + key.shift[j], reach, query.place[i],
+                                 key.place[j], query.token[i] == key.token[j]);
+      }
+      rows.add(at, r, score[r], shared.factor);
     }
-    T largest = max;
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      largest = math::max(largest, __shfl_xor_sync(kAll, largest, offset));
-    }
-    sum = max == kNothing ? T(0) : sum * math::exp(max - largest);
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      sum += __shfl_xor_sync(kAll, sum, offset);
-    }
-    Columns<T> columns;
-    if (sum > T(0)) {  // the same for all lanes
-      each_key(plan, group, i, warp.lane, [&](std::int64_t j) {
-        const T x = in.score(group, own, j);
-        columns.add(x == kNothing ? nullptr : in.row(in.v, group, j),
-                    x == kNothing ? T(0) : math::exp(x - largest), warp.lane, plan.width);
-      });
-    }
-    columns.store(out + at * plan.width, sum > T(0) ? T(1) / sum : T(0), warp.lane, plan.width);
-    if (warp.leader()) lse[at] = sum > T(0) ? largest + math::log(sum) : kNothing;
+    store_weights<S>(at, score, w);
+    __syncthreads();
+    out.multiply(shared.factor);
+    out.add(w, v);
+  });
+#pragma unroll
+  for (int r = 0; r < S::kOwnRun; ++r) {
+    if (in.keys.token[task.at + at.own<S>(r)] < 0) rows.clear(r);
   }
-};
+  rows.finish(at, shared.factor, task.out_rows(result.lse, plan, in.keys.token, 1));
+  out.multiply(shared.factor);
+  out.store(T(1), task.out_rows(result.out, plan, in.keys.token, plan.width), plan.width);
+}
 
-/// Weight of a pair and dL/dscore.
-template <class T> struct Pair { T weight = 0, dscore = 0; };
-
-template <class T> struct BackwardInputs {
-  Arrays<T> in;
-  const T *lse, *delta, *dout;  // [B, H, rows], dout: [B, H, rows, D]
-
-  /// at: row of out that query i stands in.
-  __device__ Pair<T> pair(std::int64_t group, std::int64_t at, std::int64_t i,
-                          std::int64_t j) const {
-    const T x = in.score(group, i, j);
-    if (x == -std::numeric_limits<T>::infinity()) return {};
-    const T weight = math::exp(x - lse[at]);
-    if (in.plan.avoid_self && i == j) return {weight, T(0)};
-    const T dweight = in.dot(dout + at * in.plan.width, in.row(in.v, group, j));
-    return {weight, weight * (dweight - delta[at])};
+/// The first of two things, or the second.
+template <bool kFirst, class A, class B>
+__device__ const auto& either(const A& first, const B& second) {
+  if constexpr (kFirst) {
+    return first;
+  } else {
+    return second;
   }
-};
+}
 
-/// dq of one slot, by rows of out: [B, H, rows, D].
-template <class T> struct QueryRow {
-  BackwardInputs<T> g;
-  T* dq;
-  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
-    const BlockPlan& plan = g.in.plan;
-    const std::int64_t group = task / plan.slots, s = task % plan.slots;
-    const std::int64_t own = plan.token_at(group, s);
-    const std::int64_t row = plan.row_at(group, s), at = group * plan.rows + row;
-    if (row < 0) return;  // the same for all lanes
-    Columns<T> columns;
-    if (own >= 0) {
-      each_key(plan, group, s / plan.block, warp.lane, [&](std::int64_t j) {
-        const Pair<T> p = g.pair(group, at, own, j);
-        columns.add(p.dscore == T(0) ? nullptr : g.in.row(g.in.k, group, j), p.dscore, warp.lane,
-                    plan.width);
-      });
-    }
-    columns.store(dq + at * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
-  }
-};
+/// dk and dv of own keys, or dq of own queries.
+template <class T, int kWidth, bool kOwnKeys>
+__global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
+    block_gradient_kernel(BlockPlan plan, Operands<T, T> in, Results<T> result) {
+  using S = Tiles<T, kWidth>;
+  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
+  auto& [first, second, w, walked] = shared.walked;
+  const auto& query = either<kOwnKeys>(walked, shared.own);
+  const auto& key = either<kOwnKeys>(shared.own, walked);
+  const Place at;
+  const Task task(plan, in.block_rows, S::kOwn);
+  if (task.slot >= plan.slots) return;  // beyond the tokens
+  const int reach = plan.reach_of(task.group);
+  const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
+  const Side<T, T>& own_side = kOwnKeys ? in.keys : in.queries;
+  const Side<T, T>& other = kOwnKeys ? in.queries : in.keys;
 
-/// dk and dv of one slot, by rows of out: looks through the lists, in order, for the blocks that see
-/// its own.
-template <class T> struct KeyRow {
-  BackwardInputs<T> g;
-  T *dk, *dv;
-  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
-    const BlockPlan& plan = g.in.plan;
-    const std::int64_t group = task / plan.slots, s = task % plan.slots;
-    const std::int64_t own = plan.token_at(group, s), block = s / plan.block;
-    const std::int64_t own_row = plan.row_at(group, s), to = group * plan.rows + own_row;
-    if (own_row < 0) return;  // the same for all lanes
-    const std::int32_t* const list = plan.list(group);
-    Columns<T> keys, values;
-    for (std::int64_t e = 0; own >= 0 && e < plan.total; e += kWarp) {
-      const bool hit = e + warp.lane < plan.total && list[e + warp.lane] == block;
-      for (unsigned hits = __ballot_sync(kAll, hit); hits != 0; hits &= hits - 1) {
-        const std::int64_t i = plan.row[e + __ffs(static_cast<int>(hits)) - 1];
-        for (std::int64_t r = warp.lane; r < plan.block + warp.lane; r += kWarp) {
-          const std::int64_t slot = i * plan.block + r;
-          const bool inside = r < plan.block && slot < plan.slots;
-          const std::int64_t query = inside ? plan.token_at(group, slot) : -1;
-          const std::int64_t at = query < 0 ? 0 : group * plan.rows + plan.row_at(group, slot);
-          const Pair<T> p = query < 0 ? Pair<T>{} : g.pair(group, at, query, own);
-          keys.add(query < 0 ? nullptr : g.in.row(g.in.q, group, query), p.dscore, warp.lane,
-                   plan.width);
-          values.add(query < 0 ? nullptr : g.dout + at * plan.width, p.weight, warp.lane,
-                     plan.width);
-        }
+  begin_rows<S, S::kOwn>(own_chunks(task), own_side.first, shared.first);
+  begin_rows<S, S::kOwn>(own_chunks(task), own_side.second, shared.second);
+  shared.own.template begin<S::kThreads, true>(own_chunks(task), own_side);
+  WeightedSums<S, T> dfirst, dsecond;
+  walk<S>(task, own_side, other, shared.walked, [&] {
+    T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
+    products<S>(at, shared.first, first, score);
+    products<S>(at, shared.second, second, dscore);
+#pragma unroll
+    for (int r = 0; r < S::kOwnRun; ++r) {
+      const int i = at.own<S>(r);
+#pragma unroll
+      for (int c = 0; c < S::kWalkRun; ++c) {
+        const int j = at.tx + kGrid * c, query_at = kOwnKeys ? j : i, key_at = kOwnKeys ? i : j;
+        const bool self = query.token[query_at] == key.token[key_at];
+        const T exponent =
+            query.shift[query_at] + with_rules(scale2 * score[r][c] + key.shift[key_at], reach,
+                                               query.place[query_at], key.place[key_at], self);
+        to_gradients(score[r][c], dscore[r][c], exponent, true, T(1), query.delta[query_at]);
+        if (self) dscore[r][c] = 0;
       }
     }
-    keys.store(dk + to * plan.width, static_cast<T>(plan.scale), warp.lane, plan.width);
-    values.store(dv + to * plan.width, T(1), warp.lane, plan.width);
-  }
-};
+    if constexpr (kOwnKeys) {
+      store_weights<S>(at, score, w);
+      __syncthreads();
+      dsecond.add(w, second);
+      __syncthreads();
+    }
+    store_weights<S>(at, dscore, w);
+    __syncthreads();
+    dfirst.add(w, first);
+  });
+  const auto rows = [&](T* x) { return task.out_rows(x, plan, in.keys.token, plan.width); };
+  dfirst.store(scale, rows(kOwnKeys ? result.dk : result.dq), plan.width);
+  if constexpr (kOwnKeys) dsecond.store(T(1), rows(result.dv), plan.width);
+}
 
 /// y[token] = sum of x over the token's slots, round by round.
 template <class T> struct AddRounds {
@@ -217,19 +211,17 @@ template <class T> struct AddRounds {
   }
 };
 
-/// One warp per slot. Each pair of a query and a listed key costs so many products of rows at most;
-/// what is padding or out of reach costs less.
-template <class F> void each_slot(const BlockPlan& plan, std::int64_t products, const F& f) {
-  const std::int64_t count = plan.batch * plan.heads * plan.slots;
-  ENSURE(plan.width <= kMaxWidth, "block attention on cuda: expected a head width of at most ",
-         kMaxWidth, ", got ", plan.width);
-  const std::int64_t pairs = plan.batch * plan.heads * plan.total * plan.block * plan.block;
-  cuda::computes(products * pairs * plan.width);
-  cuda::warp_rows(count, f);
-}
-
-template <class T> Arrays<T> arrays_of(const BlockPlan& plan, const BlockInputs& in) {
-  return {plan, in.q.data<T>(), in.k.data<T>(), in.v.data<T>(), in.mask.data<T>()};
+/// Launches one block per tile of own rows. Each pair of a query and a listed key costs so many
+/// products of rows at most; what is padding or out of reach costs less.
+template <class Shared, class S, class T>
+void launch(void (*kernel)(BlockPlan, Operands<T, T>, Results<T>), const BlockPlan& plan,
+            const Operands<T, T>& in, const Results<T>& result, std::int64_t products) {
+  static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
+  const unsigned blocks = tasks(plan, S::kOwn);
+  if (blocks == 0) return;
+  cuda::allow_shared("block attention", kernel, sizeof(Shared));
+  cuda::computes(products * multiply_adds_of_product(plan));
+  cuda::launch("block attention", kernel, blocks, S::kThreads, sizeof(Shared), plan, in, result);
 }
 
 bool on_tensor_cores(const BlockPlan& plan, const BlockInputs& in) {
@@ -243,9 +235,11 @@ void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockF
     tensor_core_forward(plan, in, result);
     return;
   }
-  dispatch_float(in.q.dtype(), [&]<class T>() {
-    each_slot(plan, 3,  // scores in both passes, and values
-              ForwardRow<T>{arrays_of<T>(plan, in), result.out.data<T>(), result.lse.data<T>()});
+  register_tiles::dispatch("block attention", in.q, [&]<class T, int kWidth>() {
+    using S = Tiles<T, kWidth>;
+    const auto operands = prepare_operands<Unrounded<T>, kWidth>(plan, source_of<T>(in));
+    launch<ForwardShared<S, T>, S>(block_forward_kernel<T, kWidth>, plan, operands.arrays,
+                                   {.out = result.out.data<T>(), .lse = result.lse.data<T>()}, 2);
   });
 }
 
@@ -257,16 +251,22 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
                : Tensor::empty(x.shape().with(2, plan.rows), x.dtype(), x.device());
   };
   const BlockBackward rows{by_rows(result.dq), by_rows(result.dk), by_rows(result.dv)};
+  if (on_tensor_cores(plan, in)) {
+    tensor_core_backward(plan, in, lse, delta, dout, rows);
+  } else {
+    register_tiles::dispatch("block attention", in.q, [&]<class T, int kWidth>() {
+      using S = Tiles<T, kWidth>;
+      using Shared = BackwardShared<S, T>;
+      const auto operands =
+          prepare_operands<Unrounded<T>, kWidth>(plan, source_of<T>(in, lse, delta, dout));
+      const Results<T> to{
+          .dq = rows.dq.data<T>(), .dk = rows.dk.data<T>(), .dv = rows.dv.data<T>()};
+      launch<Shared, S>(block_gradient_kernel<T, kWidth, true>, plan, operands.arrays, to, 4);
+      launch<Shared, S>(block_gradient_kernel<T, kWidth, false>, plan, operands.arrays, to, 3);
+    });
+  }
+  if (plan.slot == nullptr) return;
   dispatch_float(in.q.dtype(), [&]<class T>() {
-    if (on_tensor_cores(plan, in)) {
-      tensor_core_backward(plan, in, lse, delta, dout, rows);
-    } else {
-      const BackwardInputs<T> g{arrays_of<T>(plan, in), lse.data<T>(), delta.data<T>(),
-                                dout.data<T>()};
-      each_slot(plan, 3, QueryRow<T>{g, rows.dq.data<T>()});
-      each_slot(plan, 4, KeyRow<T>{g, rows.dk.data<T>(), rows.dv.data<T>()});
-    }
-    if (plan.slot == nullptr) return;
     const auto add = [&](const Tensor& x, const Tensor& y) {
       cuda::map(y.numel(), AddRounds<T>{plan, x.data<T>(), y.data<T>()});
     };

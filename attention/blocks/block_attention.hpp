@@ -24,6 +24,7 @@ struct BlockPattern {
   std::int64_t row_blocks = 0;  // Q
   Tensor begin;                 // i32[Q + 1]: where each query block's list starts
   Tensor row;                   // i32[total]: the query block of each entry
+  Tensor order;                 // i32[Q]: query blocks, those with long lists first
   Tensor entries;               // i32[A, total]: key blocks, -1 for none; A = 1, or H for own lists
   Tensor token;                 // i32[B, H, P]: token of each slot, -1 for none; undefined: slot
                                 // s is token s, and slots from N on hold none
@@ -44,12 +45,16 @@ inline constexpr std::int32_t kSeenByAll = 1 << 30;
 /// Score of a query for its own key where it shall count only if there is no other key.
 inline constexpr double kSelfScore = -1e5;
 
+/// Gives a pattern its row_blocks, begin, row and order; begin: where each query block's list starts,
+/// and the end.
+void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Device device);
+
 /// Lists that shapes alone decide, one for each query block, uploaded at their first use: a step
 /// that is repeated copies nothing to the device. Not for several threads at a time.
 class BlockLists {
  public:
   using Lists = std::vector<std::vector<std::int32_t>>;
-  /// A pattern with row_blocks, begin, row and entries [1, total] on `device`; `make` is called the
+  /// A pattern with row_blocks, begin, row, order and entries [1, total] on `device`; `make` is called the
   /// first time that a key comes.
   [[nodiscard]] BlockPattern pattern(std::int64_t key, Device device,
                                      const std::function<Lists()>& make) const;

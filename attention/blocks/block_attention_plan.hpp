@@ -25,6 +25,7 @@ struct BlockPlan {
   bool avoid_self = false;
   const std::int32_t* begin = nullptr;        // [Q + 1]
   const std::int32_t* row = nullptr;          // [total]
+  const std::int32_t* order = nullptr;        // [Q]: query blocks, long lists first
   const std::int32_t* entries = nullptr;      // [A, total]
   const std::int32_t* token = nullptr;        // [tables, P] or null
   const std::int32_t* slot = nullptr;         // [B, H, R, N] or null
@@ -52,6 +53,10 @@ struct BlockPlan {
     const std::int32_t at = key_place[view * places + j];
     return at == kSeenByAll || within(query_place[view * places + i] - at, reach[view]);
   }
+  /// Of a group's places, 0 where there are none.
+  HD std::int32_t reach_of(std::int64_t group) const {
+    return reach == nullptr ? 0 : reach[views == 1 ? 0 : group % heads];
+  }
   /// Whether two places that are `apart` are within reach.
   HD static bool within(std::int32_t apart, std::int32_t reach) {
     return apart <= reach && -apart <= reach;
@@ -62,7 +67,7 @@ struct BlockPlan {
 inline constexpr std::int64_t kTensorCoreBlock = 16;
 
 /// Whether a GPU computes a call of this shape on tensor cores, at tf32 and bf16. Others stay in
-/// true fp32, a row at a time: wide heads' sums do not fit into registers, and tiny blocks would
+/// true fp32: wide heads' sums do not fit into registers, and tiny blocks would
 /// leave most of a tile empty.
 [[nodiscard]] inline bool fits_tensor_cores(const BlockPlan& plan) {
   return plan.width <= kTensorCoreWidth && plan.block >= kTensorCoreBlock;

@@ -1,5 +1,5 @@
 // Block attention on tensor cores, at tf32 and bf16: the tiles of tiled/tensor_core_tiles.hpp, driven
-// by the block lists. block_attention.cu is the same one row at a time, in fp32.
+// by the block lists. block_attention.cu is the same in fp32.
 //
 // A tile of 64 own rows lies in one block of slots, which may leave some of them empty. The other
 // side is walked as if the listed blocks stood next to one another, 64 slots at a time: blocks of any

@@ -189,23 +189,23 @@ BlockPattern HeadViews::upload(Device device) const {
   const auto n = static_cast<std::int64_t>(views_[0].order.size());
   BlockPattern pattern;
   pattern.block = block_;
-  pattern.row_blocks = ceil_divide(n, block_);
 
   // Lists of different heads get one length for each query block.
-  std::vector<std::int32_t> begin = {0}, row;
+  std::vector<std::int32_t> begin = {0};
   for (std::size_t i = 0; i < lists_[0].size(); ++i) {
     std::size_t longest = 0;
     for (const BlockLists::Lists& lists : lists_) longest = std::max(longest, lists[i].size());
-    row.insert(row.end(), longest, static_cast<std::int32_t>(i));
-    begin.push_back(static_cast<std::int32_t>(row.size()));
+    begin.push_back(begin.back() + static_cast<std::int32_t>(longest));
   }
+  set_rows(pattern, begin, device);
+  const auto total = static_cast<std::size_t>(begin.back());
   std::vector<std::int32_t> entries, token, query_place, key_place, reach;
   bool in_order = true, whole = true;
   for (std::size_t a = 0; a < views_.size(); ++a) {
     const HeadView& view = views_[a];
     for (std::size_t i = 0; i < lists_[a].size(); ++i) {
       entries.insert(entries.end(), lists_[a][i].begin(), lists_[a][i].end());
-      entries.resize(a * row.size() + static_cast<std::size_t>(begin[i + 1]), -1);
+      entries.resize(a * total + static_cast<std::size_t>(begin[i + 1]), -1);
     }
     token.insert(token.end(), view.order.begin(), view.order.end());
     token.resize((a + 1) * static_cast<std::size_t>(pattern.row_blocks * block_), -1);
@@ -215,10 +215,7 @@ BlockPattern HeadViews::upload(Device device) const {
     in_order = in_order && std::is_sorted(view.order.begin(), view.order.end());
     whole = whole && sees_whole_blocks(a);
   }
-  const auto total = static_cast<std::int64_t>(row.size());
-  pattern.begin = upload_integers(begin, {pattern.row_blocks + 1}, device);
-  pattern.row = upload_integers(row, {total}, device);
-  pattern.entries = upload_integers(entries, {count, total}, device);
+  pattern.entries = upload_integers(entries, {count, static_cast<std::int64_t>(total)}, device);
   if (!in_order) {
     pattern.token = upload_integers(token, {1, count, pattern.row_blocks * block_}, device);
   }

@@ -46,8 +46,8 @@ awk -F '\t' -v OFS='\t' '
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
-  # attention/feature_maps/gaussian_kernel*.cu, attention/inverse/iterative_inverse.cu,
-  # tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
+  # attention/blocks/block_attention.cu, attention/feature_maps/gaussian_kernel*.cu,
+  # attention/inverse/iterative_inverse.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -79,7 +79,7 @@ awk -F '\t' -v OFS='\t' '
       if (name == "backward_kernel") { bytes = 161024; return 512 }
       return 256
     }
-    if (name == "operands_kernel") return 256
+    if (name ~ /operands_kernel$/) return 256
     if (file ~ /tiled_tensor_core.cu$/) {
       split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 384) + 2048
       return name == "key_gradient_kernel" ? 256 : 128
@@ -94,6 +94,15 @@ awk -F '\t' -v OFS='\t' '
       square = 2 * walk * (width + 4) + own * (walk + 4)
       bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + 3 * walk)
       return 256
+    }
+    if (file ~ /block_attention.cu$/) {
+      size = args ~ /^double/ ? 8 : 4
+      split(args, n, ", "); width = n[2] + 0
+      own = 8 * (size == 4 && width <= 64 ? 8 : size == 8 && width > 64 ? 2 : 4)
+      walk = size == 4 && width <= 64 ? 64 : 32
+      bytes = size * (2 * walk * (width + 4) + own * (walk + 4)) + (2 * size + 8) * (own + walk)
+      bytes += size * own * (name == "block_forward_kernel" ? width + 5 : 2 * (width + 4))
+      return 128
     }
     if (file ~ /layer_norm_backward.cu$/) return args ~ /^double/ ? 256 : 512
     if (name ~ /^(project|tensor_core)_kernel$/) return 256
@@ -126,7 +135,7 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
       functor = args; sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
-    } else if ($1 ~ /tiled|tensor_core|iterative_inverse.cu$/ || name == "form_kernel") label = name "<" args ">"
+    } else if ($1 ~ /tiled|tensor_core|block_attention|iterative_inverse.cu$/ || name == "form_kernel") label = name "<" args ">"
     if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }
@@ -195,7 +204,7 @@ if [ -n "$spills" ]; then
   status=1
 fi
 if [ -s "$scratch/sass" ]; then
-  idle=$(awk -F '\t' '(($1 ~ /tensor_core/ && $10 !~ /^(warp_rows|operands)_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
+  idle=$(awk -F '\t' '(($1 ~ /tensor_core/ && $10 !~ /^(warp_rows|(block_)?operands)_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
   if [ -n "$idle" ]; then
     printf 'gpu_static: no tensor-core instructions in:\n%s\n' "$idle" >&2
     status=1

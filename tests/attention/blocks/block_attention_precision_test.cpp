@@ -157,6 +157,7 @@ std::vector<Sample> samples() {
   const BlockLists::Lists cut = {{0, 1, 2, 3, 4, 5}, {2, 2, -1, 5}, {0}, {3, 1}, {-1, 4, 1}, {}};
   all.push_back(Sample("cut blocks", 86, 20, 16, cut).drawn());
   all.push_back(Sample("two tiles a block", 150, 64, 80, {{0, 1}, {1}}).drawn());
+  all.push_back(Sample("wide heads", 75, 100, 40, {{1, 0}, {0, 1}}).drawn());
   all.push_back(Sample("one token", 1, 1, 16, {{0}}).drawn());
   all.push_back(Sample("blocks beyond the tokens", 5, 33, 17, {{0, 1}, {0}}).drawn());
   all.push_back(own_lists());
@@ -257,8 +258,8 @@ Results compose(const Sample& s, const Rounding& rounded) {
 
 BlockPattern moved(const BlockPattern& pattern, Device device) {
   BlockPattern p = pattern;
-  for (Tensor* const t :
-       {&p.begin, &p.row, &p.entries, &p.token, &p.slot, &p.query_place, &p.key_place, &p.reach}) {
+  for (Tensor* const t : {&p.begin, &p.row, &p.order, &p.entries, &p.token, &p.slot, &p.query_place,
+                          &p.key_place, &p.reach}) {
     if (t->defined()) *t = t->to(device);
   }
   return p;
@@ -295,21 +296,26 @@ bool equal(const Results& a, const Results& b) {
 
 }  // namespace
 
-TEST_CASE("block attention is its equations for every kind of list, on the CPU and in fp32") {
+TEST_CASE("block attention is its equations for every kind of list, in f64 and in fp32") {
   for (const Sample& s : samples()) {
     CAPTURE(s.name);
     const Results exact = compose(s, [](double x) { return x; });
-    const Results cpu = block_attention(s, DType::f64, Device::cpu);
-    each(cpu, cpu, exact, [](const char* what, const auto& got, const auto&, const auto& right) {
-      CAPTURE(std::string(what));
-      CHECK(test::relative_error(got, right) < 1e-11);
-    });
+    const auto check_f64 = [&](Device device) {
+      const Results f64 = block_attention(s, DType::f64, device);
+      each(f64, f64, exact, [](const char* what, const auto& got, const auto&, const auto& right) {
+        CAPTURE(std::string(what));
+        CHECK(test::relative_error(got, right) < 1e-11);
+      });
+    };
+    check_f64(Device::cpu);
     if (!test::cuda_or_skip()) continue;
+    check_f64(Device::cuda);
     const Results gpu = on_cuda(s, Precision::fp32);
     each(gpu, gpu, exact, [](const char* what, const auto& got, const auto&, const auto& right) {
       CAPTURE(std::string(what));
       CHECK(test::relative_error(got, right) < 1e-4);
     });
+    CHECK(equal(on_cuda(s, Precision::fp32), gpu));  // nothing depends on who comes first
   }
 }
 

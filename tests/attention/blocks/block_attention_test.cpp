@@ -116,6 +116,15 @@ TEST_CASE("a query block that lists nothing real is zero and has no gradient") {
   CHECK(tensor::all_finite(e.backward.dv));
 }
 
+TEST_CASE("a pattern's order has query blocks with long lists first") {
+  const BlockPattern pattern = BlockLists().pattern(0, Device::cpu, [] {
+    return BlockLists::Lists{{1}, {0, -1, 2}, {}, {0}, {0, 1, 2}};
+  });
+  CHECK(pattern.order.to_vector() == std::vector<double>{1, 4, 0, 3, 2});
+  CHECK(pattern.row.to_vector() == std::vector<double>{0, 1, 1, 1, 3, 4, 4, 4});
+  CHECK(pattern.begin.to_vector() == std::vector<double>{0, 1, 4, 4, 5, 8});
+}
+
 TEST_CASE("lists that do not fit the inputs are an error that says what was expected") {
   Case c = cut_blocks();
   c.pattern.block = 3;

@@ -115,12 +115,24 @@ TEST_CASE("gpu-static: the shared memory that the f32 tiles ask for limits them"
              64, 0, 0) +
             note("void skytape::attention::(anonymous namespace)::forward_kernel<float, 32, "
                  "(skytape::attention::Score)0>(skytape::attention::TiledPlan)",
+                 64, 0, 0)},
+       {"attention/blocks/block_attention.cu",
+        note("void skytape::attention::(anonymous namespace)::block_gradient_kernel<float, 32, "
+             "true>(skytape::attention::BlockPlan)",
+             64, 0, 0) +
+            note("void skytape::attention::(anonymous namespace)::block_forward_kernel<double, "
+                 "128>(skytape::attention::BlockPlan)",
                  64, 0, 0)}});
   CAPTURE(s.page);
   // 4 ((3 * 128) * 36 + 128 * 132 + 2 * 128) bytes, once in 228 KiB.
   CHECK(s.has("| `forward_kernel<float, 32, softmax>` | f32 | 1 | 256 | 64 | 123904 | 0 | 12 |"));
   // 4 ((2 * 128 + 2 * 64) * 68 + 128 * 68 + 3 * 64) bytes, once in 228 KiB.
   CHECK(s.has("| `key_gradient_kernel<float, 64>` | f32 | 1 | 256 | 64 | 140032 | 0 | 12 |"));
+  // 4 (4 * 64 * 36 + 64 * 68) bytes and 16 for each of 2 * 64 rows, four times in 228 KiB.
+  CHECK(
+      s.has("| `block_gradient_kernel<float, 32, true>` | f32 | 1 | 128 | 64 | 56320 | 0 | 25 |"));
+  // 8 ((2 * 32 + 16) * 132 + 16 * 36 + 16) bytes and 24 for each of 16 + 32 rows, twice.
+  CHECK(s.has("| `block_forward_kernel<double, 128>` | f64 | 1 | 128 | 64 | 90368 | 0 | 12 |"));
 }
 
 TEST_CASE("gpu-static refuses spills, tiles without tensor cores, and kernels it does not know") {
