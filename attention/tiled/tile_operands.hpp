@@ -9,12 +9,11 @@
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
 #include "tensor/launch/launch.hpp"
-#include "tensor/random/philox.hpp"
 
 namespace skytape::attention::tiled_cuda {
 
 /// Rows of a head are padded to a multiple of this: a chunk of dropout, two tiles.
-inline constexpr int kPadded = philox::kChunk;
+inline constexpr int kPadded = tensor::kDropoutChunk;
 
 /// N' and M': queries and keys of a head, padded. Null where a pass has none.
 template <class Number> struct TileOperands {
@@ -91,13 +90,12 @@ PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands
   Arrays<float> in = arrays;  // without results
   in.out = in.lse = in.dq = in.dk = in.dv = nullptr;
   using Number = typename cuda::TensorCore<kPrecision>::Number;
-  const auto padded = [](std::int64_t rows) { return (rows + kPadded - 1) / kPadded * kPadded; };
   const bool backward = in.delta != nullptr;
   const std::int64_t heads = plan.batch * plan.heads;
   PreparedOperands<Number> p;
   TileOperands<Number>& t = p.tiles;
-  t.queries = padded(plan.queries);
-  t.keys = padded(plan.keys);
+  t.queries = whole_chunks(plan.queries);
+  t.keys = whole_chunks(plan.keys);
   const std::int64_t queries = heads * t.queries, keys = heads * t.keys;
   const bool with_v = backward || in.v != nullptr, with_shift = in.row != nullptr;
 

@@ -31,10 +31,6 @@
 namespace skytape::attention {
 namespace {
 
-std::int64_t whole_chunks(std::int64_t n) {
-  return (n + tensor::kDropoutChunk - 1) / tensor::kDropoutChunk * tensor::kDropoutChunk;
-}
-
 void check(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
            const TiledOptions& options) {
   require_same_kind(op, {&q, &k, &mask});
@@ -84,6 +80,21 @@ TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const Tiled
     plan.row_stride = whole_chunks(nominal);
   }
   return plan;
+}
+
+/// Where forward keeps dropout's decisions for backward: on a GPU, as long as their bits, N M a head,
+/// take no more memory than q, k, v and out, so that memory stays linear in the length. Heads 32 wide
+/// in f32 keep them up to N = M = 4096. Undefined elsewhere: there backward draws them again.
+Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
+  const std::int64_t bits_of_rows =
+      8 * size_of(q.dtype()) * plan.width * (2 * plan.queries + 2 * plan.keys);
+  if (q.device() != Device::cuda || plan.threshold == 0 ||
+      plan.queries * plan.keys > bits_of_rows) {
+    return {};
+  }
+  return Tensor::empty({plan.batch, plan.heads, whole_chunks(plan.keys) / tensor::kDropoutChunk,
+                        whole_chunks(plan.queries), tensor::kDropoutChunk / 32},
+                       DType::i32, Device::cuda);
 }
 
 /// Rows as their scores are computed from them: a GPU multiplies wide heads in f32 always.
@@ -145,7 +156,10 @@ TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   const TiledPlan plan = plan_for("tiled_forward", q, k, options);
   const TiledInputs in = inputs_for(q, k, v, mask, options);
   TiledForward result;
-  if (v.defined()) result.out = empty_like(q);
+  if (v.defined()) {
+    result.out = empty_like(q);
+    result.kept = kept_decisions(plan, q);
+  }
   if (plan.score == Score::softmax) {
     result.lse = Tensor::empty(q.shape().first(3), q.dtype(), q.device());
   }
@@ -171,6 +185,7 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
          "tiled_backward: expected dlse of the shape of lse ", saved.lse, ", got ", dlse);
   const TiledPlan plan = plan_for("tiled_backward", q, k, options);
   TiledInputs in = inputs_for(q, k, v, mask, options);
+  in.kept = saved.kept;
 
   Tensor out_dot;  // [B, H, N]
   if (dout.defined()) {

@@ -65,19 +65,20 @@ template <class S, int kRows, class T> __device__ void load_rows(const T* source
   }
 }
 
-/// Keeps decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r, its
+/// Dropout decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r, its
 /// bit b of key 16 b + tx of the chunk. One counter decides about a byte.
-template <class S, class T> struct KeptKeys {
+template <class S> struct KeptKeys {
   std::uint64_t bits = 0;
 
-  __device__ void decide(const HeadDropout<T>& dropout, const Place& at, int i0, int j0) {
+  /// byte(i, j): of query i and the keys j, j + 16, …
+  template <class F> __device__ void fill(const Place& at, int i0, int j0, const F& byte) {
     bits = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // of the bits: shifts of 64 take several instructions
       unsigned four = 0;
 #pragma unroll 2
       for (int r = 4 * half; r < S::kOwnRun && r < 4 * half + 4; ++r) {
-        four |= dropout.kept(i0 + at.ty + kGrid * r, j0 + at.tx) << (8 * (r % 4));
+        four |= byte(i0 + at.ty + kGrid * r, j0 + at.tx) << (8 * (r % 4));
       }
       bits |= std::uint64_t{four} << (32 * half);
     }
@@ -117,11 +118,11 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   constexpr bool softmax = kScore == Score::softmax;
   const T scale = kLog2E<T> * static_cast<T>(plan.scale);
-  const HeadDropout<T> dropout(plan, in.keep, bh);
+  const HeadDropout<T> dropout(plan, in, bh);
 
   load_rows<S, S::kOwn>(in.q, bh, i0, plan.queries, plan.width, shared.q);
   WeightedSums<S, T> out;
-  KeptKeys<S, T> kept;
+  KeptKeys<S> kept;
   SoftmaxRows<S, T> rows;
   T row[S::kOwnRun];
 #pragma unroll
@@ -136,7 +137,9 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
     if (const int c = threadIdx.x; c < S::kWalk) {
       shared.column[c] = column_of(plan, in, bh, j0 + c);
     }
-    if (j0 % philox::kChunk == 0) kept.decide(dropout, at, i0, j0);
+    if (j0 % philox::kChunk == 0) {
+      kept.fill(at, i0, j0, [&](int i, int j) { return dropout.decide(i, j); });
+    }
     const std::uint64_t bits = kept.of_tile(j0);
     __syncthreads();
     T score[S::kOwnRun][S::kWalkRun];
@@ -179,7 +182,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
-  const HeadDropout<T> dropout(plan, in.keep, bh);
+  const HeadDropout<T> dropout(plan, in, bh);
   const T keep_scale = dropout.scale();
 
   load_rows<S, S::kOwn>(in.k, bh, j0, plan.keys, plan.width, shared.first);
@@ -198,6 +201,13 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
       shared.shift[c] = shift_of(plan, in, bh, i0 + c);
       shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
     }
+    unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
+#pragma unroll
+    for (int c = 0; c < S::kWalkRun; ++c) {
+      const int chunk = j0 / philox::kChunk * philox::kChunk;
+      kept |= (dropout.decided(i0 + at.tx + kGrid * c, chunk + at.ty) >> ((j0 - chunk) / kGrid))
+              << (8 * c);
+    }
     __syncthreads();
     T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
     products<S>(at, shared.first, q, score);
@@ -205,13 +215,10 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int c = 0; c < S::kWalkRun; ++c) {
       const int query = at.tx + kGrid * c;
-      const unsigned kept =
-          dropout.kept(i0 + query, j0 / philox::kChunk * philox::kChunk + at.ty) >>
-          (j0 % philox::kChunk / kGrid);
 #pragma unroll
       for (int r = 0; r < S::kOwnRun; ++r) {
         to_gradients(score[r][c], dscore[r][c],
-                     scale2 * score[r][c] + shared.shift[query] + column[r], keeps(kept, 0, r),
+                     scale2 * score[r][c] + shared.shift[query] + column[r], keeps(kept, c, r),
                      keep_scale, shared.delta[query]);
       }
     }
@@ -237,7 +244,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
-  const HeadDropout<T> dropout(plan, in.keep, bh);
+  const HeadDropout<T> dropout(plan, in, bh);
   const T keep_scale = dropout.scale();
 
   load_rows<S, S::kOwn>(in.q, bh, i0, plan.queries, plan.width, shared.first);
@@ -250,7 +257,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     delta[r] = i < plan.queries ? in.delta[bh * plan.queries + i] : T(0);
   }
   WeightedSums<S, T> dq;
-  KeptKeys<S, T> kept;
+  KeptKeys<S> kept;
   for (int j0 = 0; j0 < keys; j0 += S::kWalk) {
     __syncthreads();  // everybody is done with the last keys
     load_rows<S, S::kWalk>(in.k, bh, j0, plan.keys, plan.width, k);
@@ -258,7 +265,9 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     if (const int c = threadIdx.x; c < S::kWalk) {
       shared.column[c] = column_of(plan, in, bh, j0 + c);
     }
-    if (j0 % philox::kChunk == 0) kept.decide(dropout, at, i0, j0);
+    if (j0 % philox::kChunk == 0) {
+      kept.fill(at, i0, j0, [&](int i, int j) { return dropout.decided(i, j); });
+    }
     const std::uint64_t bits = kept.of_tile(j0);
     __syncthreads();
     T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];

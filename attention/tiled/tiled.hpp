@@ -45,6 +45,9 @@ struct TiledOptions {
 struct TiledForward {
   Tensor out;  // [B, H, N, D]
   Tensor lse;  // [B, H, N]: log of softmax's row sums; undefined for gaussian
+  // i32 [B, H, M' / 128, N', 4]: dropout's decisions about pairs, a bit each (head_dropout.hpp), with
+  // N and M rounded up to multiples of 128. Undefined: none, or backward draws them again.
+  Tensor kept = {};
 };
 
 /// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D];
@@ -60,8 +63,8 @@ struct TiledBackward {
 };
 
 /// Gradients from dout [B, H, N, D] and, for softmax, dlse [B, H, N]; either may be undefined
-/// (zero). Weights and dropout are recomputed tile by tile; the result does not depend on the
-/// number of threads.
+/// (zero). Weights are recomputed tile by tile, and so is dropout where forward kept no decisions;
+/// the result does not depend on the number of threads.
 [[nodiscard]] TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                            const Tensor& mask, const TiledOptions& options,
                                            const TiledForward& saved, const Tensor& dout,

@@ -15,9 +15,13 @@ template <class T> struct Arrays {
   const T *q, *k, *v, *row, *column, *keep;
   const T *dout, *delta;        // backward
   T *out, *lse, *dq, *dk, *dv;  // results
+  std::uint32_t* kept;          // TiledForward::kept: forward writes it, backward reads it
 };
 
 template <class T> T* optional(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
+inline std::uint32_t* words(const Tensor& kept) {
+  return reinterpret_cast<std::uint32_t*>(optional<std::int32_t>(kept));
+}
 
 template <class T> Arrays<T> inputs(const TiledInputs& in) {
   Arrays<T> a{};
@@ -33,6 +37,7 @@ template <class T> Arrays<T> forward_arrays(const TiledInputs& in, const TiledFo
   Arrays<T> a = inputs<T>(in);
   a.out = optional<T>(result.out);
   a.lse = optional<T>(result.lse);
+  a.kept = words(result.kept);
   return a;
 }
 template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor& dout,
@@ -43,6 +48,7 @@ template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor
   a.dq = result.dq.data<T>();
   a.dk = result.dk.data<T>();
   a.dv = optional<T>(result.dv);
+  a.kept = words(in.kept);
   return a;
 }
 

@@ -4,12 +4,18 @@
 #include <cstdint>
 
 #include "attention/tiled/tiled.hpp"
+#include "tensor/random/dropout.hpp"
 
 namespace skytape::attention {
 
 /// Widest head that a GPU's tensor cores serve, at tf32 and bf16; wider ones would not leave their
 /// sums in registers and stay in true fp32.
 inline constexpr std::int64_t kTensorCoreWidth = 64;
+
+/// Rounded up to whole chunks of dropout.
+constexpr std::int64_t whole_chunks(std::int64_t n) {
+  return (n + tensor::kDropoutChunk - 1) / tensor::kDropoutChunk * tensor::kDropoutChunk;
+}
 
 /// Sizes and constants of one call.
 struct TiledPlan {
@@ -29,14 +35,15 @@ struct TiledPlan {
 
 /// Tensors that both passes read, undefined where the method has none.
 struct TiledInputs {
-  Tensor q;       // [B, H, N, D]
-  Tensor k, v;    // [B, H, M, D]
-  Tensor row;     // [B, H, N]: a_i of (1) for gaussian; for softmax the lse, in backward only
-  Tensor column;  // [B, H, M]: b_j of (1)
-  Tensor keep;    // [B, H, N, M]
+  Tensor q;          // [B, H, N, D]
+  Tensor k, v;       // [B, H, M, D]
+  Tensor row;        // [B, H, N]: a_i of (1) for gaussian; for softmax the lse, in backward only
+  Tensor column;     // [B, H, M]: b_j of (1)
+  Tensor keep;       // [B, H, N, M]
+  Tensor kept = {};  // as TiledForward::kept, backward only
 };
 
-/// Fills out [B, H, N, D] (if v is defined) and lse [B, H, N] (softmax).
+/// Fills out [B, H, N, D] (if v is defined), lse [B, H, N] (softmax) and kept (if it is defined).
 void tiled_forward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, TiledForward& result);
 void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledForward& result);
 

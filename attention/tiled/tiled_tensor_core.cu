@@ -24,36 +24,45 @@ static_assert(philox::kChunk == 2 * kTile && kChunk == philox::kLanes);
 // Who owns keys owns a whole chunk of them, in eight warps: one counter decides about all of its keys.
 inline constexpr int kKeys = philox::kChunk, kKeyThreads = kThreads * kKeys / kTile;
 
-/// Dropout decisions about 64 queries and a chunk of 128 keys, in shared memory: bit r of
-/// [query, lane] says whether key 16 r + lane of the chunk is kept.
-struct KeptKeys {
-  std::uint8_t bits[kTile * philox::kLanes];
+/// Dropout decisions of a lane that walks keys, about its two queries: bit 16 n + 8 e + c is of key
+/// 16 c + 8 n + 2 t + e of a tile.
+struct KeptOfLane {
+  unsigned of_tile[2] = {~0u, ~0u};  // by row half
 
-  /// By all threads of a block.
-  template <int kBlock = kThreads>
-  __device__ void decide(const HeadDropout<float>& dropout, int i0, int j0) {
-    if (!dropout.drops()) return;
-    for (int e = threadIdx.x; e < kTile * philox::kLanes; e += kBlock) {
-      bits[e] =
-          static_cast<std::uint8_t>(dropout.kept(i0 + e / philox::kLanes, j0 + e % philox::kLanes));
+  /// On to the tile at j0. word(query): about a lane's query and the chunk that begins there.
+  template <class F> __device__ void enter(const Place& at, int i0, int j0, const F& word) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      of_tile[half] =
+          j0 % philox::kChunk == 0 ? word(i0 + at.row_of(half)) : of_tile[half] >> kTile / kChunk;
     }
   }
-  /// Whether a key of the chunk is kept.
-  __device__ bool keeps(int query, int key) const {
-    return (bits[query * philox::kLanes + key % philox::kLanes] >> (key / philox::kLanes) & 1u) !=
-           0;
-  }
-  /// Of a lane's keys in the tile at j0: bit 16 n + 8 e + c is of key 16 c + 8 n + 2 t + e.
-  [[nodiscard]] __device__ unsigned of_lane(int j0, int row, int t) const {
-    const auto two = [&](int first) -> unsigned {
-      return *reinterpret_cast<const std::uint16_t*>(bits + row * philox::kLanes + 2 * t + first);
-    };
-    return (two(0) | two(8) << 16) >> (j0 % philox::kChunk / philox::kLanes);
+  [[nodiscard]] __device__ bool keeps(int half, int c, int n, int e) const {
+    return (of_tile[half] >> (16 * n + 8 * e + c) & 1u) != 0;
   }
 };
-__device__ bool keeps(unsigned of_lane, int c, int n, int e) {
-  return (of_lane >> (16 * n + 8 * e + c) & 1u) != 0;
-}
+
+/// The same about 64 queries and the keys of a block, in shared memory, for who walks queries.
+struct KeptOfKeys {
+  alignas(16) std::uint32_t words[kTile * kWordsOfChunk];  // [query, t]
+
+  /// What forward decided about the queries from i0 on: waits as for a tile.
+  __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
+    static_assert(kTile * kWordsOfChunk == kKeyThreads);
+    if (!dropout.drops()) return;
+    if (!dropout.keeps()) {
+      words[threadIdx.x] =
+          dropout.decided_word(i0 + threadIdx.x / kWordsOfChunk, j0, threadIdx.x % kWordsOfChunk);
+    } else if (threadIdx.x < kTile) {
+      __pipeline_memcpy_async(words + threadIdx.x * kWordsOfChunk,
+                              dropout.words(i0 + threadIdx.x, j0), 16);
+    }
+  }
+  /// Of a query and the lane's keys: bit 16 half.
+  [[nodiscard]] __device__ unsigned of_lane(const Place& at, int query) const {
+    return words[query * kWordsOfChunk + at.g / 2] >> (at.g % 2 * 8 + at.row / kChunk);
+  }
+};
 
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
@@ -65,16 +74,14 @@ template <class P> struct Shared {
     alignas(16) float column[kTile];               // of keys
     alignas(16) float shift[kTile], delta[kTile];  // of queries, backward
   } stages[2];
-  KeptKeys kept[2];
 
   /// Of the tile that begins at row `first`.
   __device__ Stage& stage(int first) { return stages[first / kTile % 2]; }
-  /// Of the chunk of keys that j0 lies in, for who walks the keys.
-  __device__ KeptKeys& kept_keys(int j0) { return kept[j0 / philox::kChunk % 2]; }
 };
+template <class P> struct SharedOfKeys : Shared<P> { KeptOfKeys kept[2]; };
 
-// Blocks of a multiprocessor: left alone, ptxas spills registers to fit one more of them.
-template <int kWidth> constexpr int kResident = kWidth > 32 ? 2 : 4;
+// Blocks of a multiprocessor where queries are owned: to fit one more, ptxas spills registers.
+template <int kWidth> constexpr int kResident = kWidth > 32 ? 3 : 4;
 
 template <Precision kPrecision, int kWidth, Score kScore>
 __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
@@ -88,11 +95,12 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries;
   constexpr bool softmax = kScore == Score::softmax;
   const float scale = kLog2E * static_cast<float>(plan.scale);
-  const HeadDropout<float> dropout(plan, result.keep, bh);
+  const HeadDropout<float> dropout(plan, result, bh);
   const bool drops = dropout.drops();
 
   typename P::Left q[P::kSteps];
   P::load_own(at, in.q + (queries_at + i0) * kWidth, q);
+  KeptOfLane kept;
   Sums total[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0}, row[2] = {0, 0};
   for (int half = 0; half < 2; ++half) {
@@ -107,9 +115,11 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       if (in.v != nullptr) P::begin_tile(in.v + (keys_at + next) * kWidth, stage.second);
       begin_entries(in.column + keys_at + next, stage.column);
       __pipeline_commit();
-      if (next % philox::kChunk == 0) shared.kept_keys(next).decide(dropout, i0, next);
     }
     if (j0 < 0) continue;
+    if (drops) {
+      kept.enter(at, i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
+    }
     const auto& tile = shared.stage(j0);
     Sums score[kTile / 8];
 #pragma unroll
@@ -127,17 +137,13 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     }
     if constexpr (softmax) softmax_tile(score, maximum, sum, total);
     if (result.out == nullptr) continue;  // the same for all threads
-    unsigned kept[2] = {~0u, ~0u};
-    for (int half = 0; half < 2 && drops; ++half) {
-      kept[half] = shared.kept_keys(j0).of_lane(j0, at.row_of(half), at.t);
-    }
 #pragma unroll
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
       Sums weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int n = i / 4, half = i / 2 % 2, e = i % 2;
-        if (!keeps(kept[half], chunk, n, e)) weights[n].x[half][e] = 0;
+        if (!kept.keeps(half, chunk, n, e)) weights[n].x[half][e] = 0;
       }
       P::add_weighted(at, weights, tile.second, kChunk * chunk, total);
     }
@@ -161,7 +167,7 @@ template <Precision kPrecision, int kWidth>
 __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = *reinterpret_cast<Shared<P>*>(cuda::dynamic_shared());
+  auto& shared = *reinterpret_cast<SharedOfKeys<P>*>(cuda::dynamic_shared());
   const Place at;
   const Task task(plan.keys, kKeys);
   const std::int64_t bh = task.bh;
@@ -169,7 +175,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   const std::int64_t keys_at = bh * in.keys + j0, queries_at = bh * in.queries;
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
-  const HeadDropout<float> dropout(plan, result.keep, bh);
+  const HeadDropout<float> dropout(plan, result, bh);
   const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
 
@@ -187,12 +193,12 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
       P::template begin_tile<kKeyThreads>(in.dout + (queries_at + next) * kWidth, stage.second);
       begin_entries(in.shift + queries_at + next, stage.shift);
       begin_entries(in.delta + queries_at + next, stage.delta);
+      shared.kept[next / kTile % 2].begin(dropout, next, j0);
       __pipeline_commit();
-      shared.kept[next / kTile % 2].template decide<kKeyThreads>(dropout, next, j0);
     }
     if (i0 < 0) continue;
     const auto& tile = shared.stage(i0);
-    const KeptKeys& kept = shared.kept[i0 / kTile % 2];
+    const KeptOfKeys& kept = shared.kept[i0 / kTile % 2];
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
       Sums weights[2], dscores[2];
@@ -201,13 +207,15 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
         const int first = kChunk * chunk + 8 * n;
         weights[n] = P::scores(at, k, tile.first, first);
         dscores[n] = P::scores(at, v, tile.second, first);
+        unsigned keeps[2] = {~0u, ~0u};  // by the query's e
+        for (int e = 0; e < 2 && drops; ++e) keeps[e] = kept.of_lane(at, first + 2 * at.t + e);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, query = first + 2 * at.t + e % 2;
           float& w = weights[n].x[half][e % 2];
           float& dscore = dscores[n].x[half][e % 2];
           const float weight = exp2(scale2 * w + tile.shift[query] + column[half]);
-          const float factor = !drops || kept.keeps(query, at.row_of(half)) ? keep_scale : 0.0f;
+          const float factor = (keeps[e % 2] >> (16 * half) & 1u) != 0 ? keep_scale : 0.0f;
           w = weight * factor;
           dscore = weight * (dscore * factor - tile.delta[query]);
         }
@@ -224,9 +232,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
 }
 
 /// dq: own rows are queries.
-// Four blocks of narrow heads on a multiprocessor: for a fifth, the compiler would spill registers.
 template <Precision kPrecision, int kWidth>
-__global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
+__global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = *reinterpret_cast<Shared<P>*>(cuda::dynamic_shared());
@@ -237,7 +244,7 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
   const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries + i0;
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
-  const HeadDropout<float> dropout(plan, result.keep, bh);
+  const HeadDropout<float> dropout(plan, result, bh);
   const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
 
@@ -249,6 +256,7 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
     shift[half] = in.shift[queries_at + at.row_of(half)];
     delta[half] = in.delta[queries_at + at.row_of(half)];
   }
+  KeptOfLane kept;
   Sums dq[P::kOuts];
   for (int j0 = -kTile; j0 < keys; j0 += kTile) {  // the first round only fetches
     __pipeline_wait_prior(0);
@@ -259,14 +267,12 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
       P::begin_tile(in.v + (keys_at + next) * kWidth, stage.second);
       begin_entries(in.column + keys_at + next, stage.column);
       __pipeline_commit();
-      if (next % philox::kChunk == 0) shared.kept_keys(next).decide(dropout, i0, next);
     }
     if (j0 < 0) continue;
-    const auto& tile = shared.stage(j0);
-    unsigned kept[2] = {~0u, ~0u};
-    for (int half = 0; half < 2 && drops; ++half) {
-      kept[half] = shared.kept_keys(j0).of_lane(j0, at.row_of(half), at.t);
+    if (drops) {
+      kept.enter(at, i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
+    const auto& tile = shared.stage(j0);
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
       Sums dscores[2];
@@ -279,7 +285,7 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, key = first + 2 * at.t + e % 2;
           const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half] + tile.column[key]);
-          const float factor = keeps(kept[half], chunk, n, e % 2) ? keep_scale : 0.0f;
+          const float factor = kept.keeps(half, chunk, n, e % 2) ? keep_scale : 0.0f;
           float& dscore = dscores[n].x[half][e % 2];
           dscore = weight * (dscore * factor - delta[half]);
         }
@@ -292,7 +298,7 @@ __global__ void __launch_bounds__(kThreads, kWidth <= 32 ? 4 : 0)
 }
 
 /// A block per `own` rows of every head.
-template <class P, class Operands>
+template <class Memory, class Operands>
 void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
            const TiledPlan& plan, const Arrays<float>& arrays, const Operands& in,
            std::int64_t rows, int own, std::int64_t products) {
@@ -300,6 +306,7 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   if (blocks == 0) return;
   Arrays<float> result{};  // the operands were made from the rest
   result.keep = arrays.keep;
+  result.kept = arrays.kept;
   result.out = arrays.out;
   result.lse = arrays.lse;
   if (own == kKeys) {
@@ -308,11 +315,11 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   } else {
     result.dq = arrays.dq;
   }
-  cuda::allow_shared(name, kernel, sizeof(Shared<P>));
+  cuda::allow_shared(name, kernel, sizeof(Memory));
   cuda::computes(products * multiply_adds_of_product(plan), true);
   const auto threads = static_cast<unsigned>(kThreads * own / kTile);
-  cuda::launch(name, kernel, static_cast<unsigned>(blocks), threads, sizeof(Shared<P>), plan,
-               result, in);
+  cuda::launch(name, kernel, static_cast<unsigned>(blocks), threads, sizeof(Memory), plan, result,
+               in);
 }
 
 }  // namespace
@@ -329,8 +336,8 @@ void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
     const auto kernel = plan.score == Score::softmax
                             ? forward_kernel<kPrecision, kWidth, Score::softmax>
                             : forward_kernel<kPrecision, kWidth, Score::gaussian>;
-    start<P>("tiled attention on tensor cores", kernel, plan, arrays, operands.tiles, plan.queries,
-             kTile, arrays.out == nullptr ? 1 : 2);
+    start<Shared<P>>("tiled attention on tensor cores", kernel, plan, arrays, operands.tiles,
+                     plan.queries, kTile, arrays.out == nullptr ? 1 : 2);
   });
 }
 
@@ -338,10 +345,10 @@ void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
   dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
     using P = Products<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
-    start<P>("key gradient on tensor cores", key_gradient_kernel<kPrecision, kWidth>, plan, arrays,
-             operands.tiles, plan.keys, kKeys, 4);
-    start<P>("query gradient on tensor cores", query_gradient_kernel<kPrecision, kWidth>, plan,
-             arrays, operands.tiles, plan.queries, kTile, 3);
+    start<SharedOfKeys<P>>("key gradient on tensor cores", key_gradient_kernel<kPrecision, kWidth>,
+                           plan, arrays, operands.tiles, plan.keys, kKeys, 4);
+    start<Shared<P>>("query gradient on tensor cores", query_gradient_kernel<kPrecision, kWidth>,
+                     plan, arrays, operands.tiles, plan.queries, kTile, 3);
   });
 }
 

@@ -81,7 +81,8 @@ awk -F '\t' -v OFS='\t' '
     }
     if (name ~ /operands_kernel$/) return 256
     if (file ~ /tiled_tensor_core.cu$/) {
-      split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 384) + 2048
+      split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 384)
+      if (name == "key_gradient_kernel") bytes += 2048
       return name == "key_gradient_kernel" ? 256 : 128
     }
     if (file ~ /tensor_core.cu$/) return 128

@@ -1,4 +1,5 @@
-// Tiled attention on tensor cores: tf32 and bf16 lose no more than rounded operands must.
+// Tiled attention on tensor cores: tf32 and bf16 lose no more than rounded operands must; dropout's
+// decisions that a GPU keeps are those that it draws.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -222,4 +223,53 @@ TEST_CASE("on tensor cores a row without keys is zero, and v may be missing") {
     const TiledBackward g = tiled_backward(q, k, {}, mask, p.options, without, {}, dlse);
     for (const double x : g.dq.to_vector()) REQUIRE(std::isfinite(x));
   }
+}
+
+TEST_CASE("backward reads the decisions that forward kept, and they are those that are drawn") {
+  if (!test::cuda_or_skip()) return;
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    for (const Score score : {Score::softmax, Score::gaussian}) {
+      for (const std::int64_t width : {20, 64, 100}) {
+        CAPTURE(static_cast<int>(precision));
+        CAPTURE(static_cast<int>(score));
+        CAPTURE(width);
+        const AtPrecision at(precision);
+        const Problem p(width, score, 0.3, 1 / std::sqrt(static_cast<double>(width)));
+        const auto move = [](const Tensor& x) { return x.to(Device::cuda); };
+        const Tensor q = move(p.q), k = move(p.k), v = move(p.v), mask = move(p.mask);
+        const TiledForward saved = tiled_forward(q, k, v, mask, p.options);
+        REQUIRE(saved.kept.shape() == Shape({B, H, 2, 128, 4}));
+        const auto gradients = [&](const Tensor& kept) {
+          const TiledBackward g =
+              tiled_backward(q, k, v, mask, p.options, {saved.out, saved.lse, kept}, move(p.dout));
+          return std::vector<Numbers>{g.dq.to_vector(), g.dk.to_vector(), g.dv.to_vector()};
+        };
+        const std::vector<Numbers> kept = gradients(saved.kept), drawn = gradients({});
+        CHECK(kept == drawn);
+        const Tensor none = Tensor::zeros(saved.kept.shape(), DType::i32, Device::cuda);
+        const std::vector<Numbers> without = gradients(none);
+        for (const double x : without[2]) REQUIRE(x == 0);  // dv: every weight is dropped
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "decisions are kept in training alone, where they take no more memory than q, k, v and out") {
+  if (!test::cuda_or_skip()) return;
+  const auto keeps = [](std::int64_t n, std::int64_t width, const WeightDropout& dropout) {
+    const Shape shape{1, 1, n, width};
+    const Tensor x = test::random_tensor(shape, DType::f32, Device::cuda);
+    const Tensor mask = Tensor::full({1, n}, 1, DType::f32, Device::cuda);
+    const TiledOptions options{Score::softmax, 1, dropout};
+    const TiledForward saved = tiled_forward(x, x, x, mask, options);
+    CHECK(!tiled_forward(x, x, {}, mask, options).kept.defined());
+    return saved.kept.defined();
+  };
+  const WeightDropout drawn{0.25, Random{7, {}}, 0, 0, {}};
+  CHECK(keeps(256, 2, drawn));  // N = M = 128 D
+  CHECK(!keeps(257, 2, drawn));
+  CHECK(!keeps(256, 2, {}));  // without dropout
+  const Tensor given = Tensor::full({1, 1, 256, 256}, 1, DType::f32, Device::cuda);
+  CHECK(!keeps(256, 2, {0.25, {}, 0, 0, given}));
 }
