@@ -77,7 +77,7 @@ CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -i
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) $(if $(filter UTF8PROC,$(OPTIONAL)),-lutf8proc) \
   $(if $(filter SENTENCEPIECE,$(OPTIONAL)),-lsentencepiece_train -lsentencepiece) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
-  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(if $(filter 1,$(PORTABLE)),-lcudart_static -ldl -lrt -lpthread,-Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcudart) $(if $(WITH_NCCL),-lnccl)) \
+  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(if $(filter 1,$(PORTABLE)),-lcudart_static -ldl -lrt -lpthread,-Xlinker -rpath -Xlinker $(CUDA_ROOT)/lib64 -lcudart -ldl) $(if $(WITH_NCCL),-lnccl)) \
   $(filter -L% -l% -Wl%,$(MPI_SAYS))
 # A carried program looks for libraries beside itself first.
 CARRIED := $(if $(filter 1,$(PORTABLE)),-Wl$(COMMA)-rpath$(COMMA)'$$ORIGIN/lib:/usr/local/cuda/lib64')
@@ -166,6 +166,8 @@ $B/skytape_tests: private LIBS += -lcurand
 endif
 # Another has kernels of its own.
 $B/tests/tensor/launch/cuda_simulator_test.cpp.o: private CXXFLAGS += $(RACES)
+# One file has CUPTI's header, which a toolkit may keep apart.
+$B/tensor/timing/kernel_times.cu.cuda.o: private NVCCFLAGS += $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPTI/include)
 # And one has MPI's header.
 $B/mpi: FORCE
 	@$(call stamp,MPI_FLAGS)

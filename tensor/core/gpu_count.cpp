@@ -65,18 +65,19 @@ void GpuCount::computes(std::int64_t multiply_adds, bool product) {
   counting->next_.product = product;
 }
 
-void GpuCount::kernel(const char* name, std::int64_t blocks) {
+void GpuCount::kernel(const char* name, const void* function, std::int64_t blocks) {
   std::size_t bytes = 0;
   for (const auto& [begin, length] : counting->arguments_) bytes += length;
   counting->arguments_.clear();
   call(name, static_cast<std::int64_t>(bytes));
   counting->kernels_.back().blocks = blocks;
+  counting->kernels_.back().function = function;
 }
 
 void GpuCount::call(const char* name, std::int64_t bytes) {
   Launch& work = counting->next_;
   work.bytes = bytes;
-  counting->kernels_.push_back({name, {}, std::exchange(work, Launch{}), 0});
+  counting->kernels_.push_back({name, {}, std::exchange(work, Launch{}), 0, nullptr});
 }
 
 void GpuCount::end_part(const char* name) {

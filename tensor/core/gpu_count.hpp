@@ -16,9 +16,10 @@ namespace skytape {
 /// A kernel, library product or copy that was to run on a GPU.
 struct GpuKernel {
   std::string name;
-  std::string part;         // of the work, see GpuCount::end_part
-  Launch work;              // each array that the kernel takes passes through memory once
-  std::int64_t blocks = 0;  // of a kernel's grid; 0: a library's
+  std::string part;                // of the work, see GpuCount::end_part
+  Launch work;                     // each array that the kernel takes passes through memory once
+  std::int64_t blocks = 0;         // of a kernel's grid; 0: a library's
+  const void* function = nullptr;  // the kernel on the host; a library's and copies have none
 };
 
 /// While it lives, CUDA tensors that this thread makes are addresses without memory, and what it
@@ -45,7 +46,7 @@ class GpuCount {
   /// What the next kernel computes; `product`: at the precision of matrix products.
   static void computes(std::int64_t multiply_adds, bool product);
   /// The kernel itself, after its arguments, and the blocks of its grid.
-  static void kernel(const char* name, std::int64_t blocks);
+  static void kernel(const char* name, const void* function, std::int64_t blocks);
   /// A product or a copy that moves so many bytes.
   static void call(const char* name, std::int64_t bytes);
 

@@ -11,6 +11,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/names/kernel_names.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include <simulator.hpp>  // of tests/cuda_simulator
 #endif
@@ -35,6 +36,10 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 /// The one stream that everything runs on, and cuBLAS bound to it.
 cudaStream_t stream();
 cublasHandle_t cublas();
+
+/// To be called behind each kernel (with its blocks), product and copy that was submitted to the
+/// stream, for time_launches (timing/kernel_times.hpp).
+void submitted(const char* name, std::int64_t blocks = 0);
 
 #ifndef SKYTAPE_CUDA_SIMULATED
 /// What cudaLaunchKernelEx takes; not to be copied, as the configuration points to the attribute.
@@ -61,13 +66,14 @@ struct ClusterLaunch {
 template <class... P, class... A> void launch_clusters(const char* name, void (*kernel)(P...),
                                                        unsigned cluster, dim3 grid, dim3 block,
                                                        std::size_t shared_bytes, A&&... args) {
+  const std::int64_t blocks = std::int64_t{grid.x} * grid.y * grid.z;
   if (GpuCount::active()) {
     const auto see = [](auto value) {
       __builtin_clear_padding(&value);  // old addresses may lie there
       GpuCount::argument(&value, sizeof value);
     };
     (see(static_cast<P>(args)), ...);
-    GpuCount::kernel(name, std::int64_t{grid.x} * grid.y * grid.z);
+    GpuCount::kernel(name, reinterpret_cast<const void*>(kernel), blocks);
     return;
   }
 #ifdef SKYTAPE_CUDA_SIMULATED
@@ -87,6 +93,7 @@ template <class... P, class... A> void launch_clusters(const char* name, void (*
   if (status != cudaSuccess) {
     throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
   }
+  submitted(name, blocks);
 }
 
 /// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. Where a
@@ -245,13 +252,14 @@ inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
 /// f(i) for i in [0, n).
 template <class F> void map(std::int64_t n, const F& f) {
   if (n == 0) return;
-  launch("map", map_kernel<F>, grid_for(n, kBlock), kBlock, 0, n, f);
+  launch(kernel_label<F>("map"), map_kernel<F>, grid_for(n, kBlock), kBlock, 0, n, f);
 }
 
 /// f(row, warp) for row in [0, count).
 template <class F> void warp_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
-  launch("warp rows", warp_rows_kernel<F>, grid_for(count, kBlock / kWarp), kBlock, 0, count, f);
+  launch(kernel_label<F>("warp rows"), warp_rows_kernel<F>, grid_for(count, kBlock / kWarp), kBlock,
+         0, count, f);
 }
 
 /// f(row, team) for row in [0, count); `width` entries a row decide between warp and block.
@@ -260,7 +268,8 @@ template <class F> void rows(std::int64_t count, std::int64_t width, const F& f)
   if (width <= kWarpRowWidth) {
     warp_rows(count, f);
   } else {
-    launch("block rows", block_rows_kernel<F>, grid_for(count, 1), kBlock, 0, count, f);
+    launch(kernel_label<F>("block rows"), block_rows_kernel<F>, grid_for(count, 1), kBlock, 0,
+           count, f);
   }
 }
 

@@ -73,6 +73,7 @@ void staging_send_on(Cuda, Staging::Gpu& gpu, std::size_t bytes, void* place) {
   CUDA_CHECK(cudaEventRecord(lane.copied, gpu.copies));
   CUDA_CHECK(cudaStreamWaitEvent(cuda::stream(), lane.copied, 0));
   CUDA_CHECK(cudaMemcpyAsync(place, lane.landing, bytes, cudaMemcpyDeviceToDevice, cuda::stream()));
+  cuda::submitted("copy");
   CUDA_CHECK(cudaEventRecord(lane.emptied, cuda::stream()));
   gpu.next = 1 - gpu.next;
 }

@@ -150,6 +150,8 @@ void copy_cuda_bytes(void* target, Device target_device, const void* source, Dev
   // Device to device stays on the stream; anything that touches the host waits.
   if (host) {
     CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
+  } else {
+    cuda::submitted("copy");
   }
 }
 

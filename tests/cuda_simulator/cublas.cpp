@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/cuda_simulator/device.hpp"
+#include "tests/cuda_simulator/simulator.hpp"
 
 struct cublasContext {
   cudaStream_t stream = nullptr;
@@ -101,7 +102,9 @@ template <class T> struct Product {
     if (m == 0 || n == 0 || batch == 0) return CUBLAS_STATUS_SUCCESS;
     if (only_counts_product()) return CUBLAS_STATUS_SUCCESS;
     const auto work = [p = *this, rounding] {
+      const std::int64_t start_ns = global_nanoseconds();
       p.run(rounding);
+      trace_product(p.k > p.m * p.n, start_ns);
       return cudaSuccess;
     };
     return enqueue(handle->stream, work) == cudaSuccess ? CUBLAS_STATUS_SUCCESS

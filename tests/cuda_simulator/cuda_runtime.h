@@ -48,8 +48,11 @@ enum cudaError_t {
 const char* cudaGetErrorString(cudaError_t status);
 cudaError_t cudaGetLastError();
 
+#define CUDART_VERSION 13000
+
 // ---- device ----------------------------------------------------------------------------------------
 enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
   cudaDevAttrClusterLaunch = 120
@@ -69,6 +72,9 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribu
   return skytape::cuda_simulator::set_dynamic_limit(reinterpret_cast<const void*>(kernel),
                                                     attribute, value);
 }
+
+/// Some name of the kernel's own.
+cudaError_t cudaFuncGetName(const char** name, const void* kernel);
 
 // ---- clusters of blocks ------------------------------------------------------------------------------
 inline void __cluster_barrier_arrive() {}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -27,6 +28,15 @@ cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
 /// True while launches are only counted (LaunchesOnly); then counts a product.
 [[nodiscard]] bool only_counts_product();
+
+/// The kernel's name for traces; it lives as long as the program.
+[[nodiscard]] const char* function_name(const void* kernel);
+/// What ran from start_ns until now, for whoever asked CUPTI for it: a kernel; a product, `in_parts`
+/// where the library adds up several; a copy, its direction as cudaMemcpyKind has it.
+struct Kernel;
+void trace_kernel(const Kernel& kernel, std::int64_t start_ns);
+void trace_product(bool in_parts, std::int64_t start_ns);
+void trace_copy(int direction, std::int64_t start_ns);
 
 /// Whether [data, data + bytes) lies in one piece of device memory.
 [[nodiscard]] bool on_device(const void* data, std::size_t bytes);

@@ -1,6 +1,8 @@
 // The CUDA runtime of the simulated device: memory, one device, streams that run at once, graphs.
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -311,6 +313,20 @@ std::int64_t max_looping_grid(std::int64_t most) {
   return launches.only_counted ? most : kFew;
 }
 
+std::int64_t global_nanoseconds() {
+  static std::atomic<std::int64_t> last = 0;
+  const std::int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+  std::int64_t before = last;
+  while (!last.compare_exchange_weak(before, std::max(before + 1, now))) {
+  }
+  return std::max(before + 1, now);
+}
+
+const char* function_name(const void* kernel) {
+  static auto* const names = new std::map<const void*, std::string>;
+  return names->try_emplace(kernel, join("kernel_at_", kernel)).first->second.c_str();
+}
+
 bool only_counts_product() {
   if (launches.only_counted) ++launches.products;
   return launches.only_counted;
@@ -335,7 +351,9 @@ void submit(Kernel kernel, cudaStream_t stream) {
   }
   enqueue(stream, [kernel = std::move(kernel)] {
     const OpenMemory open;
+    const std::int64_t start_ns = global_nanoseconds();
     const std::string error = run_blocks(kernel);
+    trace_kernel(kernel, start_ns);
     if (error.empty()) return cudaSuccess;
     return failed(cudaErrorLaunchFailure, join("kernel ", kernel.name, ", ", error));
   });
@@ -375,10 +393,15 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return *value = compute_capability, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       return *value = static_cast<int>(kMaxSharedBytes), cudaSuccess;
+    case cudaDevAttrMultiProcessorCount:
+      return *value = kMultiprocessors, cudaSuccess;
     case cudaDevAttrClusterLaunch:
       return *value = 1, cudaSuccess;
   }
   return cudaErrorInvalidValue;
+}
+cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  return *name = function_name(kernel), cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() { return no_capture("cudaDeviceSynchronize"); }
 
@@ -523,7 +546,9 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, std::size_t bytes,
       return failed(cudaErrorInvalidValue, "a copy in another direction than it says");
     if (launches.only_counted && direction == 3) return cudaSuccess;
     const OpenMemory open;
+    const std::int64_t start_ns = global_nanoseconds();
     std::memmove(target, source, bytes);
+    trace_copy(direction, start_ns);
     return cudaSuccess;
   });
 }

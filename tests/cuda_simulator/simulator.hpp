@@ -75,6 +75,9 @@ void launch(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, unsig
          stream);
 }
 
+/// Since some moment; it grows with every call.
+[[nodiscard]] std::int64_t global_nanoseconds();
+
 /// `bytes` of the running block's static shared memory, the same for the same key.
 [[nodiscard]] void* shared_memory(const void* key, std::size_t bytes);
 [[nodiscard]] unsigned char* dynamic_shared();
@@ -132,6 +135,16 @@ class LaunchesOnly {
   [[nodiscard]] static std::int64_t kernels();
   [[nodiscard]] static std::int64_t products();       // of cuBLAS
   [[nodiscard]] static std::uint64_t largest_grid();  // blocks of a kernel
+};
+
+/// While one lives, CUPTI (cupti.cpp) refuses to record, says that it dropped records, or loses the
+/// first record without saying so.
+enum class TraceFault { none, refuses, drops, loses };
+struct TraceFaults {
+  explicit TraceFaults(TraceFault fault);
+  ~TraceFaults();
+  TraceFaults(const TraceFaults&) = delete;
+  TraceFaults& operator=(const TraceFaults&) = delete;
 };
 
 /// While it lives, the device holds so many bytes more than it does now. What is freed into the

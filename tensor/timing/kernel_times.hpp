@@ -1,0 +1,45 @@
+// When a GPU ran what: each kernel, copy and fill, also inside a replayed graph, as CUPTI records
+// them, the tracing library of NVIDIA's toolkit. Without it, each launch is timed by events.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace skytape {
+
+/// One kernel, copy from device to device, or fill.
+struct KernelTime {
+  enum class Kind { kernel, copy, fill } kind = Kind::kernel;
+  std::string name;                       // of a kernel, as kernel_name() gives it
+  std::int64_t start_ns = 0, end_ns = 0;  // since some moment
+  std::int64_t blocks = 0, threads = 0;   // of a kernel: the grid's blocks, threads of a block
+  std::int64_t registers = 0;             // of a thread
+  std::int64_t shared_bytes = 0;          // of a block
+};
+
+struct KernelTrace {
+  std::vector<KernelTime> kernels;  // in the order of their starts
+  std::string fault;                // why there are none; empty: nothing is missing
+};
+/// Calls f and traces all that it submits to the GPU, until that is done.
+[[nodiscard]] KernelTrace trace_kernels(const std::function<void()>& f);
+
+/// How a trace calls a kernel, from its function (GpuKernel::function); mangled. Empty: not known.
+[[nodiscard]] std::string kernel_name(const void* function);
+
+/// What was submitted to the stream, and how long after what came before it was done.
+struct LaunchTime {
+  std::string name;         // of our kernels as their launches say, else "product" or "copy"
+  std::int64_t blocks = 0;  // of a kernel's grid
+  double us = 0;            // less what an event behind a kernel that does nothing costs
+};
+/// Calls f, which submits op by op and waits for nothing, while the GPU is kept busy for so many
+/// milliseconds: no kernel waits for the host then. Resolves about half a microsecond.
+[[nodiscard]] std::vector<LaunchTime> time_launches(double busy_ms, const std::function<void()>& f);
+
+/// Of the GPU.
+[[nodiscard]] int multiprocessors();
+
+}  // namespace skytape
