@@ -175,7 +175,7 @@ RunConfig configure(const BenchCase& c) {
     choices.values.push_back({"features", std::to_string(c.features), "--features"});
   }
   // The recipe that trains best changes as we learn; the model that is timed stays the papers'.
-  if (c.recipe == "skytape") {
+  if (c.recipe == "skytape" && c.papers_model) {
     for (const Setting& s : recipe_settings("skyformer", c.task, c.attention)) {
       const bool shapes =
           std::find(std::begin(kModelKeys), std::end(kModelKeys), s.key) != std::end(kModelKeys);
@@ -290,6 +290,7 @@ Json to_json(const BenchCase& c, const BenchResult& r) {
       {"rss_bytes", r.rss_bytes},
       {"steps_replayed", r.counts.replayed},
       {"graph_nodes", r.graph_nodes}};
+  if (!c.papers_model) j["recipe"] = c.recipe;
   if (r.step) {
     j["step_ms_median"] = r.step->median_ms;
     j["step_ms_min"] = r.step->min_ms;

@@ -19,6 +19,7 @@ struct BenchCase {
   std::string attention;
   std::string task = "listops";  // whose vocabulary, classes and towers the model has
   std::string recipe = "skytape";
+  bool papers_model = true;  // recipe skytape: with the model and dropout of recipe skyformer
   attention::OptionValues options;  // of the method, besides features
   Device device = Device::cpu;
   std::string precision = "fp32";
@@ -68,9 +69,9 @@ struct Measured {
 /// Full-length sequences of arbitrary tokens: what is timed.
 [[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);
 
-/// Runs one case with the recipe's model, each batch at once. UsageError for an unknown name. Recipe
-/// skytape stands for the method options of today with the model and dropout of recipe skyformer, so
-/// that figures of different years compare.
+/// Runs one case with the recipe's model, each batch at once. UsageError for an unknown name. By
+/// default recipe skytape stands for the method options of today with the model and dropout of recipe
+/// skyformer, so that figures of different years compare (BenchCase::papers_model).
 [[nodiscard]] BenchResult run_bench(const BenchCase& c);
 
 /// Floating-point operations of a model's matrix products on `batch` examples of sizes.n tokens: of

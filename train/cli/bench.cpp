@@ -8,6 +8,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/bench/bench.hpp"
+#include "train/bench/bench_kernels.hpp"
 #include "train/bench/bench_ranks.hpp"
 #include "train/bench/predictions.hpp"
 #include "train/bench/roofline.hpp"
@@ -25,11 +26,11 @@ constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
 constexpr std::int64_t kMostPredicted = 8192;  // positions: counting beyond takes minutes
 
 struct BenchFlags {
-  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", json_file,
+  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", recipe, json_file,
               predict, predicted;
   std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
   int threads = 0;
-  bool forward = false, no_graph = false, no_rates = false, ranks = false;
+  bool forward = false, no_graph = false, no_rates = false, ranks = false, kernels = false;
   double model = 1e8;        // parameters of a larger model
   double microbatch_ms = 0;  // of another machine, for the model; 0: as measured
 };
@@ -99,6 +100,15 @@ std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
   return flags.tokens / n;
 }
 
+/// The recipe's own model, and its features.
+void use_recipe(const std::string& recipe, const std::string& method, BenchCase& c) {
+  c.recipe = recipe;
+  c.papers_model = false;
+  for (const Setting& s : recipe_settings(recipe, c.task, method)) {
+    if (s.key == "features") c.features = std::stoll(s.value);
+  }
+}
+
 /// A case for each method and length.
 std::vector<BenchCase> cases_of(const BenchFlags& flags) {
   BenchCase c;
@@ -113,6 +123,7 @@ std::vector<BenchCase> cases_of(const BenchFlags& flags) {
       number_list("--n", flags.n == "all" ? kAllLengths : flags.n, 1, 1 << 24);
   std::vector<BenchCase> cases;
   for (const std::string& method : methods) {
+    if (!flags.recipe.empty()) use_recipe(flags.recipe, method, c);
     for (const std::int64_t n : lengths) {
       c.attention = method;
       c.n = n;
@@ -149,6 +160,14 @@ int predict(const BenchFlags& flags) {
   return 0;
 }
 
+/// To --json, after each case: what is measured stays, whatever becomes of the next one.
+void write_json(const BenchFlags& flags, const Json& report) {
+  if (flags.json_file.empty()) return;
+  data::OutputFile file(flags.json_file);
+  file.write(data::json_text(report, {.indent = 2}) + "\n");
+  file.commit();
+}
+
 int run(const BenchFlags& flags) {
   set_threads(flags.threads);
   const Device device = parse_device(flags.device);
@@ -175,13 +194,6 @@ int run(const BenchFlags& flags) {
              counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
   print_header();
   Json results = Json::array();
-  // After each case: what is measured stays, whatever becomes of the next one.
-  const auto keep = [&] {
-    if (flags.json_file.empty()) return;
-    data::OutputFile file(flags.json_file);
-    file.write(data::json_text({{"machine", machine}, {"results", results}}, {.indent = 2}) + "\n");
-    file.commit();
-  };
   for (BenchCase& c : cases) {
     c.device = device;
     c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
@@ -189,10 +201,48 @@ int run(const BenchFlags& flags) {
     if (result.step && !c.predict) result.predicted_ms = predicted.ms(c);
     results.push_back(to_json(c, result));
     print_row(results.back());
-    keep();
+    write_json(flags, {{"machine", machine}, {"results", results}});
   }
   if (!flags.forward) print_parts(results);
   if (on_gpu) print_predicted(results);
+  return 0;
+}
+
+/// Each kernel of each case's step.
+int run_kernels(const BenchFlags& flags) {
+  const Device device = parse_device(flags.device);
+  if (device != Device::cuda) {
+    throw UsageError("bench: --kernels has no effect without --device cuda");
+  }
+  set_threads(flags.threads);
+  const Precision precision = parse_precision(flags.precision);
+  const std::vector<BenchCase> cases = cases_of(flags);
+  Json machine = machine_facts();
+  GpuRates rates;
+  if (!flags.no_rates) {
+    const auto tflops = [&](Precision of) {
+      const PrecisionScope scope(device, of);
+      return 1e-3 * tensor::measure_gemm_gflops(device);
+    };
+    rates = {tensor::measure_copy_gbs(device), tflops(precision), tflops(Precision::fp32)};
+    machine["copy_gbs"] = rates.copy_gbs;
+    machine["product_tflops"] = rates.product_tflops;
+    machine["fp32_tflops"] = rates.fp32_tflops;
+    fmt::print("copy {:.0f} GB/s, products {:.1f} TFLOP/s in {}, {:.1f} in fp32\n", rates.copy_gbs,
+               rates.product_tflops, flags.precision, rates.fp32_tflops);
+  }
+  fmt::print("revision {}\n", revision());
+  Json steps = Json::array();
+  std::vector<std::pair<BenchCase, StepKernels>> all;
+  for (BenchCase c : cases) {
+    c.device = device;
+    const StepKernels& step = all.emplace_back(c, measure_kernels(c)).second;
+    for (const Table& table : kernel_tables(c, step, rates)) fmt::print("\n{}", to_text(table));
+    std::fflush(stdout);
+    steps.push_back(to_json(c, step));
+    write_json(flags, {{"machine", machine}, {"steps", steps}});
+  }
+  fmt::print("\n{}", to_text(summary_table(all)));
   return 0;
 }
 
@@ -238,18 +288,20 @@ void add_bench(CommandLine& program) {
   command.option("--tokens", flags->tokens, "positions per step: as many examples at each n")
       .range(1, std::int64_t{1} << 32)
       .excludes(batch);
-  command.option("--features", flags->features, "where a method has them")
-      .range(1, 65536)
-      .show_default();
+  const Flag features = command.option("--features", flags->features, "where a method has them")
+                            .range(1, 65536)
+                            .show_default();
   command.option("--steps", flags->steps, "timed repetitions").range(1, 1000000).show_default();
   command.option("--device", flags->device, "auto, cpu or cuda").show_default();
   command.option("--precision", flags->precision, kPrecisionHelp).show_default();
   command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.flag("--forward", flags->forward, "forward passes only");
-  command.flag("--no-graph", flags->no_graph,
-               "cuda: submit every step op by op instead of replaying CUDA graphs");
-  command.flag("--ranks", flags->ranks,
-               "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
+  const Flag forward = command.flag("--forward", flags->forward, "forward passes only");
+  const Flag no_graph =
+      command.flag("--no-graph", flags->no_graph,
+                   "cuda: submit every step op by op instead of replaying CUDA graphs");
+  const Flag on_ranks =
+      command.flag("--ranks", flags->ranks,
+                   "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
   command.option("--model", flags->model, "parameters of a larger model, with --ranks")
       .real_range(1.0, 1e13)
       .show_default();
@@ -264,12 +316,27 @@ void add_bench(CommandLine& program) {
   const Flag json = command.option("--json", flags->json_file, "write machine and results there");
   const Flag predicted = command.option("--predicted", flags->predicted,
                                         "cuda: least times from a file that --predict wrote");
+  const Flag predict_file =
+      command
+          .option("--predict", flags->predict,
+                  "count the least times of the cases on a GPU, write them there and time nothing")
+          .excludes(json)
+          .excludes(predicted);
   command
-      .option("--predict", flags->predict,
-              "count the least times of the cases on a GPU, write them there and time nothing")
-      .excludes(json)
-      .excludes(predicted);
+      .option("--recipe", flags->recipe, "with this recipe's model and features, not the papers'")
+      .excludes(features)
+      .excludes(on_ranks)
+      .excludes(predicted)
+      .excludes(predict_file);
+  command
+      .flag("--kernels", flags->kernels, "cuda: every kernel of one step, its time beside its work")
+      .excludes(forward)
+      .excludes(no_graph)
+      .excludes(on_ranks)
+      .excludes(predicted)
+      .excludes(predict_file);
   command.runs([flags] {
+    if (flags->kernels) return run_kernels(*flags);
     if (!flags->predict.empty()) return predict(*flags);
     if (!flags->ranks) return run(*flags);
     return with_ranks({}, [&](const Ranks& ranks) { return run_ranks(*flags, ranks); });
