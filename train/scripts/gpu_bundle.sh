@@ -29,6 +29,15 @@ for program in skytape skytape_tests; do strip -o "$OUT/$program" $B/$program; d
 ldd $B/skytape $B/skytape_tests |
   sed -n 's,.*\(libgomp\|libstdc++\|libgcc_s\|libz\)\.so[^ ]* => \(/[^ ]*\) .*,\2,p' | sort -u |
   while read -r library; do cp -L "$library" "$OUT/lib/"; done
+# CUPTI, which `bench --kernels` opens: the version of the compiler's CUDA.
+nvcc=$(command -v "${NVCC:-nvcc}") cuda=$("$nvcc" --version | sed -n 's/.*release \([^,]*\).*/\1/p')
+toolkit=$(dirname "$(dirname "$(realpath "$nvcc")")")
+cupti=$(find "$toolkit"/lib64/ "$toolkit"/extras/CUPTI/lib64/ -name "libcupti.so.${cuda%.*}" 2>/dev/null | head -1)
+if [ -n "$cupti" ]; then
+  cp -L "$cupti" "$OUT/lib/"
+else
+  echo "no CUPTI in $toolkit: kernels will be timed by events unless the machine has it"
+fi
 
 # needed FILE…: the names of libraries that they ask for.
 needed() { readelf -d "$@" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u; }
@@ -37,14 +46,14 @@ unexpected=
 while read -r library; do
   [ -e "$OUT/lib/$library" ] && continue
   case $library in
-    libc.so.6 | libm.so.6 | libmvec.so.1 | libdl.so.2 | librt.so.1 | libpthread.so.0 | ld-linux*) ;;
+    libc.so.6 | libm.so.6 | libmvec.so.1 | libdl.so.2 | librt.so.1 | libpthread.so.0 | libutil.so.1 | ld-linux*) ;;
     libcublas.so.*) ;;
     *) unexpected="$unexpected $library" ;;
   esac
   echo "  $library"
 done < <(needed "$OUT"/skytape* "$OUT"/lib/*)
 glibc=$(readelf -V "$OUT"/skytape* "$OUT"/lib/* | grep -o 'GLIBC_2\.[0-9]*' | sort -uV | tail -1)
-echo "  glibc ${glibc#GLIBC_} or newer, x86-64-v3 (AVX2), a driver for CUDA $("${NVCC:-nvcc}" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
+echo "  glibc ${glibc#GLIBC_} or newer, x86-64-v3 (AVX2), a driver for CUDA $cuda"
 if [ -n "$unexpected" ]; then
   echo "gpu-bundle: expected a C library and cuBLAS only, got$unexpected" >&2
   exit 1

@@ -19,7 +19,7 @@
 set -u
 source train/scripts/gpu_common.sh
 
-SLICES="smoke compile tests goldens bits bench race train sanitizers"
+SLICES="smoke compile tests goldens bits kernels bench race train sanitizers"
 CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
 B=${B:-build/gpu-bundle}
@@ -104,7 +104,7 @@ report() {
     echo "|---|---|---|"
     sed -n 's/^{"name": "\(.*\)", "verdict": "\(.*\)", "seconds": \(.*\)}$/| \1 | \2 | \3 |/p' "$OUT/verdicts.jsonl"
     local log name
-    for log in "$results"/logs/{libraries,tensor-cores,bench-*,race-*,listops-50000}.log; do
+    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race-*,listops-50000}.log; do
       [ -e "$log" ] || continue
       name=${log##*/}
       printf '\n## %s\n\n' "${name%.log}"
@@ -294,6 +294,19 @@ slice_bits() {
       begin "bits-$method-$precision" 60 same_bits "$method" "$precision"
     done
   done
+}
+
+# Every kernel of the steps that have stated goals. The tables are in the logs, each method's beside
+# the sums at the end.
+slice_kernels() {
+  local kernels=("$PROGRAM" bench --kernels --device cuda --batch 32)
+  check kernels-bf16 120 "${kernels[@]}" --precision bf16 --n 2048 --features 128 --steps 20 \
+    --attention skyformer,softmax,linformer,kernelized,nystrom,informer,routing,bigbird,blockbert,sparse_transformer,vmean \
+    --json "$results/kernels-bf16.json"
+  check kernels-tiny 60 "${kernels[@]}" --precision bf16 --n 64 --recipe skytape --steps 20 \
+    --attention skyformer --json "$results/kernels-tiny.json"
+  check kernels-fp32 90 "${kernels[@]}" --precision fp32 --n 2048 --features 128 --steps 5 \
+    --attention softmax,bigbird,blockbert,reformer --json "$results/kernels-fp32.json"
 }
 
 slice_bench() {
