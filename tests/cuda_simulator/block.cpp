@@ -202,7 +202,7 @@ class Multiprocessor {
     }
     std::size_t total = block.dynamic.size();
     for (const auto& [other, memory] : block.static_shared) total += memory.size();
-    if (total > kMaxSharedBytes) fail(join(total, " bytes of shared memory are too many"));
+    if (total > max_shared_bytes()) fail(join(total, " bytes of shared memory are too many"));
     return at->second.data();
   }
   unsigned char* dynamic_shared() { return own_block().dynamic.data(); }

@@ -295,6 +295,7 @@ StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 ComputeCapability::ComputeCapability(int major)
     : before_(std::exchange(compute_capability, major)) {}
 ComputeCapability::~ComputeCapability() { compute_capability = before_; }
+std::size_t max_shared_bytes() { return compute_capability >= 9 ? 227 * 1024 : kMaxSharedBytes; }
 
 MemoryLimit::MemoryLimit(std::size_t bytes) { device().limit = device().used + bytes; }
 MemoryLimit::~MemoryLimit() {
@@ -360,7 +361,7 @@ void submit(Kernel kernel, cudaStream_t stream) {
 }
 
 cudaError_t set_dynamic_limit(const void* kernel, cudaFuncAttribute, int bytes) {
-  if (bytes < 0 || static_cast<std::size_t>(bytes) > kMaxSharedBytes) {
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > max_shared_bytes()) {
     return failed(cudaErrorInvalidValue, join(bytes, " bytes of shared memory are too many"));
   }
   device().dynamic_limits[kernel] = bytes;
@@ -392,7 +393,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrComputeCapabilityMajor:
       return *value = compute_capability, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      return *value = static_cast<int>(kMaxSharedBytes), cudaSuccess;
+      return *value = static_cast<int>(max_shared_bytes()), cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
       return *value = kMultiprocessors, cudaSuccess;
     case cudaDevAttrClusterLaunch:

@@ -110,8 +110,8 @@ struct StreamsRunLate {
   StreamsRunLate& operator=(const StreamsRunLate&) = delete;
 };
 
-/// While it lives, the device says that it is of this major compute capability, not of 8. What it
-/// can do stays the same.
+/// While it lives, the device says that it is of this major compute capability, not of 8. From 9 on
+/// blocks may have 227 KB of shared memory; what else it can do stays the same.
 class ComputeCapability {
  public:
   explicit ComputeCapability(int major);
@@ -122,6 +122,7 @@ class ComputeCapability {
  private:
   int before_;
 };
+[[nodiscard]] std::size_t max_shared_bytes();
 
 /// While it lives, launches are checked and counted, but nothing runs: no kernel, product or fill.
 /// Shows the geometry of sizes that a CPU cannot compute; fresh memory then costs only addresses.
