@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/square_sizes.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/traffic.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -71,17 +72,28 @@ InverseBlocks::InverseBlocks(int most) : before_(std::exchange(most_blocks, most
 InverseBlocks::~InverseBlocks() { most_blocks = before_; }
 int most_inverse_blocks() { return most_blocks; }
 
-InverseTrace empty_trace(const Tensor& start, std::int64_t steps, bool keeps_factors) {
-  InverseTrace trace{{start}, {}, {}};
-  if (!keeps_factors) {
-    const Shape& one = start.shape();
-    trace.together = Tensor::empty({steps, one[0], one[1], one[2]}, start.dtype(), start.device());
-    for (std::int64_t t = 0; t < steps; ++t) trace.iterates.push_back(trace.together[t]);
-    return trace;
-  }
-  for (std::int64_t t = 0; t < steps; ++t) {
-    trace.factors.push_back({empty_like(start), empty_like(start), empty_like(start)});
-    trace.iterates.push_back(empty_like(start));
+InverseTrace empty_trace(const Tensor& start, std::int64_t steps, InverseKept kept) {
+  InverseTrace trace{{start}, {}, {}, {}};
+  switch (kept) {
+    case InverseKept::factors:
+      for (std::int64_t t = 0; t < steps; ++t) {
+        trace.factors.push_back({empty_like(start), empty_like(start), empty_like(start)});
+        trace.iterates.push_back(empty_like(start));
+      }
+      break;
+    case InverseKept::iterates: {
+      const Shape& one = start.shape();
+      trace.together =
+          Tensor::empty({steps, one[0], one[1], one[2]}, start.dtype(), start.device());
+      for (std::int64_t t = 0; t < steps; ++t) trace.iterates.push_back(trace.together[t]);
+      break;
+    }
+    case InverseKept::planes: {
+      const std::int64_t rows = square::rows_of(start.size(1));
+      trace.planes =
+          Tensor::empty({start.size(0), 1 + 4 * steps, rows, rows}, start.dtype(), start.device());
+      trace.iterates.push_back(empty_like(start));
+    }
   }
   return trace;
 }
@@ -134,11 +146,14 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
     count_again(start.bytes());
   });
 
-  const bool keeps_factors =
-      on_device(m.device(), [&](auto tag) { return inverse_keeps_factors_on(tag, batch); });
-  saved.trace = empty_trace(start, config.steps, keeps_factors);
+  const InverseKept kept =
+      on_device(m.device(), [&](auto tag) { return inverse_kept_on(tag, batch); });
+  saved.trace = empty_trace(start, config.steps, kept);
   on_device(m.device(), [&](auto tag) { inverse_steps_on(tag, batch, saved.trace); });  // (2)
-  if (config.backward == "implicit") saved.trace.factors.clear();
+  if (config.backward == "implicit") {
+    saved.trace.factors.clear();
+    saved.trace.planes = {};
+  }
   return saved.result().reshape(m.shape());
 }
 

@@ -1,4 +1,5 @@
-// The steps of the iterative inverse and their gradient in one launch each: a block, or on sm_90 a
+// The steps of the iterative inverse and their gradient in one launch each, as exact as fp32 (at bf16
+// where inverse_planes.cu has no room): a block, or on sm_90 a
 // pair of blocks where the device runs all pairs at once, owns a matrix from the first step to the
 // last. The mathematics, and the same as a chain of library products, is in
 // iterative_inverse_steps.hpp.
@@ -12,8 +13,10 @@
 // blocks of a pair each hold both matrices and form half of a product (square_product.hpp).
 #include <cstdint>
 
+#include "attention/inverse/inverse_planes.hpp"
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "attention/inverse/square_product.hpp"
+#include "attention/inverse/square_sizes.hpp"
 #include "tensor/launch/cuda.hpp"
 
 namespace skytape::attention {
@@ -135,33 +138,9 @@ template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
 
 template <class L> constexpr int kSharedBytes = 2 * L::kEntries* static_cast<int>(sizeof(float));
 
-/// Largest matrices that a block takes; larger ones leave it no room for two of them.
-constexpr int kLargest = 128;
-
-/// Whether this device's blocks may have so much shared memory. Where launches are only counted,
-/// there is no device to ask: those that this is built for do.
-bool has_shared_memory(int bytes) {
-  if (GpuCount::active()) return true;
-  int device = 0, limit = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return bytes <= limit;
-}
-
-/// Calls f.operator()<kSize>() for the smallest compiled size that holds the matrices.
-template <class F> void dispatch_size(std::int64_t size, const F& f) {
-  if (size <= 32) {
-    f.template operator()<32>();
-  } else if (size <= 64) {
-    f.template operator()<64>();
-  } else {
-    f.template operator()<kLargest>();
-  }
-}
-
 /// Whether all matrices find a pair of blocks at once.
 template <class L, class Product> bool in_pairs(const Steps& s) {
-  if (most_inverse_blocks() < L::kBlocks || !has_shared_memory(kSharedBytes<L>)) return false;
+  if (most_inverse_blocks() < L::kBlocks || !cuda::has_shared(kSharedBytes<L>)) return false;
   const auto ask = [] {
     cuda::allow_shared("iterative inverse", backward_kernel<L, Product>, kSharedBytes<L>);
     return cuda::most_pairs(backward_kernel<L, Product>, L::kThreads, kSharedBytes<L>);
@@ -175,7 +154,7 @@ template <class L, class Product> bool in_pairs(const Steps& s) {
 /// pairs of blocks wherever all of them run at once.
 template <class F> void dispatch(const Steps& s, const F& f) {
   const auto with = [&]<class Product>() {
-    dispatch_size(s.size, [&]<int kSize>() {
+    square::dispatch_size(s.size, [&]<int kSize>() {
       if constexpr (kSize >= 64) {  // half of 32 rows is less than two rows of warps take
         using Pair = Layout<kSize, 2>;
         if (in_pairs<Pair, Product>(s)) return f.template operator()<Pair, Product>();
@@ -213,14 +192,20 @@ Steps steps_of(const Tensor& m, const InverseTrace& trace) {
 
 }  // namespace
 
-bool inverse_keeps_factors_on(Cuda, const Tensor& m) {
-  if (m.dtype() != DType::f32 || m.size(1) > kLargest) return true;
-  int bytes = 0;
-  dispatch_size(m.size(1), [&]<int kSize>() { bytes = kSharedBytes<Layout<kSize, 1>>; });
-  return !has_shared_memory(bytes);
+InverseKept inverse_kept_on(Cuda, const Tensor& m) {
+  const std::int64_t size = m.size(1);
+  if (m.dtype() != DType::f32 || size > square::kLargest) return InverseKept::factors;
+  if (precision(Device::cuda) == Precision::bf16 && inverse_planes_fit(size)) {
+    return InverseKept::planes;
+  }
+  bool fits = false;
+  square::dispatch_size(
+      size, [&]<int kSize>() { fits = cuda::has_shared(kSharedBytes<Layout<kSize, 1>>); });
+  return fits ? InverseKept::iterates : InverseKept::factors;
 }
 
 int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size) {
+  if (precision(Device::cuda) == Precision::bf16 && inverse_planes_fit(size)) return 1;
   Steps s{};
   s.count = count;
   s.size = static_cast<int>(size);
@@ -233,6 +218,7 @@ int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size) {
 
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);
+  if (trace.planes.defined()) return inverse_steps_by_planes(m, trace);
   const Steps s = steps_of(m, trace);
   dispatch(s, [&]<class L, class Product>() {
     constexpr const char* kName =
@@ -244,6 +230,7 @@ void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
 void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                Tensor& dm, Tensor& dstart) {
   if (!trace.factors.empty()) return inverse_steps_backward_batched(m, trace, dz, dm, dstart);
+  if (trace.planes.defined()) return inverse_steps_backward_by_planes(m, trace, dz, dm, dstart);
   const Tensor aside =
       Tensor::empty({m.size(0), 2, m.size(1), m.size(1)}, DType::f32, Device::cuda);
   Steps s = steps_of(m, trace);

@@ -42,15 +42,16 @@ struct InverseConfig {
 /// X, R and P of a step (2), on whatever handle of a matrix.
 template <class Matrix> struct InverseFactors { Matrix x, r, p; };
 
-/// Everything that the steps compute; each tensor [G, L, L].
+/// What the steps compute, as far as it is kept; each tensor [G, L, L].
 struct InverseTrace {
-  std::vector<Tensor> iterates;                 // V_0 … V_steps
-  std::vector<InverseFactors<Tensor>> factors;  // of each step; empty: backward computes them again
-  Tensor together;                              // [steps, G, L, L]: V_1 …, where factors is empty
+  std::vector<Tensor> iterates;  // V_0 … V_steps; with planes V_0 and V_steps alone
+  std::vector<InverseFactors<Tensor>> factors;  // of each step, or empty
+  Tensor together;                              // [steps, G, L, L]: V_1 …, computed by blocks
+  Tensor planes;                                // or M, V, X, R and P in a kernel's own form
 };
 
-/// What backward reads: memory (4 steps + 2) G L^2, or, where X, R and P are computed again for
-/// three products a step, (steps + 2) G L^2.
+/// What backward reads: memory (4 steps + 2) G L^2 (by planes: one more G L^2, L rounded up to 32, 64
+/// or 128), or, where X, R and P are computed again for three products a step, (steps + 2) G L^2.
 struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]

@@ -110,7 +110,7 @@ template <class T> void run_backward(const Tensor& m, const InverseTrace& trace,
 
 }  // namespace
 
-bool inverse_keeps_factors_on(Cpu, const Tensor&) { return true; }
+InverseKept inverse_kept_on(Cpu, const Tensor&) { return InverseKept::factors; }
 
 void inverse_steps_on(Cpu, const Tensor& m, InverseTrace& trace) {
   const PrecisionScope exact(Device::cpu, Precision::fp32);

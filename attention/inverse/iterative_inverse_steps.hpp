@@ -52,17 +52,23 @@ void inverse_step_backward(const Algebra& on, const typename Algebra::Matrix& m,
   on.gemm(Op::transpose, m, Op::none, g.dx, dv, 1, 1);
 }
 
-/// A trace with its first iterate and memory for the rest, the factors only if they are kept; start:
-/// [G, L, L].
-[[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps,
-                                       bool keeps_factors = true);
+/// What a device keeps of the steps for their gradient.
+enum class InverseKept {
+  factors,   // all: the steps are chains of products
+  iterates,  // V alone: one launch, which computes X, R and P again on the way back
+  planes  // M and all factors, as the kernel stores them: one launch, 1e-4 of the exact steps away
+};
 
-/// Whether the steps below keep the factors of matrices m: [G, L, L], or compute them again. On
-/// CUDA, f32 matrices with L <= 128 are worked on by one or two blocks each, in one launch forward
-/// and one backward, which keeps the iterates alone. Larger ones have no room in a block's shared
-/// memory, and f64 is for gradient checks: these keep all, and are chains of library products.
-[[nodiscard]] bool inverse_keeps_factors_on(Cpu, const Tensor& m);
-[[nodiscard]] bool inverse_keeps_factors_on(Cuda, const Tensor& m);
+/// What the steps below keep of matrices m: [G, L, L]. On CUDA, f32 matrices with L <= 128 are worked
+/// on by one or two blocks each, in one launch forward and one backward; at precision bf16 by planes
+/// (inverse_planes.cu). Larger ones have no room in a block's shared memory, and f64 is for gradient
+/// checks: these keep all, and are chains of library products.
+[[nodiscard]] InverseKept inverse_kept_on(Cpu, const Tensor& m);
+[[nodiscard]] InverseKept inverse_kept_on(Cuda, const Tensor& m);
+
+/// A trace with its first iterate and memory for the rest; start: [G, L, L].
+[[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps,
+                                       InverseKept kept = InverseKept::factors);
 
 /// The most blocks that work on a matrix together on CUDA, 1 or 2: two where the device has clusters
 /// and runs all pairs at once. For as long as it lives, this says fewer, so that both can be compared.

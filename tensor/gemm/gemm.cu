@@ -71,8 +71,8 @@ void multiply_bf16(const GemmPlan& p, const Call& s, const float* a, const float
       CUBLAS_COMPUTE_32F_FAST_16BF, CUBLAS_GEMM_DEFAULT));
 }
 
-/// For a GpuCount: operands and result pass through memory once. The iterative inverse is fp32 in
-/// every precision.
+/// For a GpuCount: operands and result pass through memory once. The iterative inverse's products are
+/// fp32 in every precision.
 void count(const GemmPlan& p, const Tensor& c) {
   const std::int64_t a = (p.stride_a == 0 ? 1 : p.batch) * p.m * p.k;
   const std::int64_t b = (p.stride_b == 0 ? 1 : p.batch) * p.k * p.n;

@@ -15,7 +15,7 @@ void set_precision(Device device, Precision precision);
 /// What `auto` stands for on the device: bf16 on GPUs that have it (sm_80 and newer), elsewhere fp32.
 [[nodiscard]] Precision automatic_precision(Device device);
 
-/// Another precision of the device's products for a while: the iterative inverse is always fp32.
+/// Another precision of the device's products for a while: the iterative inverse's are fp32.
 class PrecisionScope {
  public:
   PrecisionScope(Device device, Precision inside) : device_(device), outside_(precision(device)) {

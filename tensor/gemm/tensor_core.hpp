@@ -37,6 +37,7 @@ using cuda_simulator::mma_tf32;
 using cuda_simulator::reciprocal;
 using cuda_simulator::round_bf16;
 using cuda_simulator::round_tf32;
+using cuda_simulator::round_two_bf16;
 #else
 __device__ __forceinline__ std::uint32_t round_tf32(float x) {
   std::uint32_t result;
@@ -46,6 +47,12 @@ __device__ __forceinline__ std::uint32_t round_tf32(float x) {
 __device__ __forceinline__ std::uint16_t round_bf16(float x) {
   std::uint16_t result;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(x));
+  return result;
+}
+/// Two at once; the first is the lower half.
+__device__ __forceinline__ std::uint32_t round_two_bf16(float first, float second) {
+  std::uint32_t result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
   return result;
 }
 __device__ __forceinline__ void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4],

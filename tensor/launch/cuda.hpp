@@ -103,6 +103,16 @@ template <class... P, class... A> void launch(const char* name, void (*kernel)(P
   launch_clusters(name, kernel, 1, grid, block, shared_bytes, std::forward<A>(args)...);
 }
 
+/// Whether this device's blocks may have so many bytes of dynamic shared memory. Where launches are only
+/// counted, there is no device to ask: those that this is built for do.
+inline bool has_shared(std::size_t bytes) {
+  if (GpuCount::active()) return true;
+  int device = 0, limit = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes <= static_cast<std::size_t>(limit);
+}
+
 /// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
 /// this device cannot have them.
 template <class... P> void allow_shared(const char* name, void (*kernel)(P...), std::size_t bytes) {

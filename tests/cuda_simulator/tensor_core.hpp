@@ -10,6 +10,10 @@ namespace skytape::cuda_simulator {
 [[nodiscard]] std::uint32_t round_tf32(float x);
 /// cvt.rn.bf16.f32: to 7 bits of mantissa, ties to even.
 [[nodiscard]] std::uint16_t round_bf16(float x);
+/// cvt.rn.bf16x2.f32
+[[nodiscard]] inline std::uint32_t round_two_bf16(float first, float second) {
+  return round_bf16(first) | std::uint32_t{round_bf16(second)} << 16;
+}
 
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32: d += a b.
 void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);

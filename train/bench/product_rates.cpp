@@ -42,20 +42,21 @@ std::string why_no_tensor_cores(const ProductRates& rates) {
   return text;
 }
 
-double measure_inverse_ms([[maybe_unused]] std::int64_t count, [[maybe_unused]] std::int64_t size,
-                          [[maybe_unused]] int most_blocks) {
+double measure_inverse_ms([[maybe_unused]] Precision precision, [[maybe_unused]] std::int64_t count,
+                          [[maybe_unused]] std::int64_t size, [[maybe_unused]] int most_blocks) {
   double shortest = std::numeric_limits<double>::infinity();
   if constexpr (!kHaveCuda) {
     throw Error("measure_inverse_ms: " + cuda_fault());
   } else {
     constexpr int kRuns = 7, kRepeats = 10;
-    const PrecisionScope scope(Device::cuda, Precision::bf16);
+    const PrecisionScope scope(Device::cuda, precision);
     const attention::InverseBlocks most(most_blocks);
     // As Nystromformer's: rows of softmax weights.
     const Tensor m = tensor::softmax(
         tensor::normal({count, size, size}, {1, {}}, DType::f32, Device::cuda));  // [G, L, L]
     attention::InverseTrace trace =
-        attention::empty_trace(tensor::affine(m, 0.5), attention::InverseConfig().steps, false);
+        attention::empty_trace(tensor::affine(m, 0.5), attention::InverseConfig().steps,
+                               attention::inverse_kept_on(Cuda{}, m));
     Tensor dm = empty_like(m), dstart = empty_like(m);  // [G, L, L]
     for (int run = 0; run <= kRuns; ++run) {            // the first one warms up
       synchronize(Device::cuda);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tensor/core/device.hpp"
+#include "tensor/gemm/precision.hpp"
 
 namespace skytape::train {
 
@@ -21,8 +22,9 @@ struct ProductRates {
 /// many times the rate of fp32; empty if nothing is.
 [[nodiscard]] std::string why_no_tensor_cores(const ProductRates& rates);
 
-/// Milliseconds that all steps of the iterative inverse of `count` matrices [size, size] take on CUDA
-/// at bf16, forward and backward: the shortest of some runs, with at most so many blocks a matrix.
-[[nodiscard]] double measure_inverse_ms(std::int64_t count, std::int64_t size, int most_blocks);
+/// Milliseconds that all steps of the iterative inverse of `count` matrices [size, size] take on CUDA,
+/// forward and backward: the shortest of some runs, with at most so many blocks a matrix.
+[[nodiscard]] double measure_inverse_ms(Precision precision, std::int64_t count, std::int64_t size,
+                                        int most_blocks);
 
 }  // namespace skytape::train

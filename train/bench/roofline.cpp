@@ -36,9 +36,11 @@ std::vector<Launch> counted_launches(BenchCase c, std::int64_t batch) {
 
 constexpr int kMultiprocessors = 132;  // of an H100 or H200
 
-/// Whether a kernel's products are fp32 and take three on tensor cores each, as its name then says.
-bool by_split_products(const GpuKernel& kernel) {
-  return kernel.name.find("3xTF32") != std::string::npos;
+/// The rate of a kernel whose products take three on tensor cores each, as its name then says; else 0.
+double split_product_tflops(const GpuKernel& kernel, const Rates& rates) {
+  if (kernel.name.ends_with("3xTF32")) return rates.product_tflops("tf32") / 3;
+  if (kernel.name.ends_with("bf16x3")) return rates.product_tflops("bf16") / 3;
+  return 0;
 }
 
 }  // namespace
@@ -94,9 +96,10 @@ StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
   OpSeconds parts;
   for (const GpuKernel& kernel : kernels) {
     const Launch& launch = kernel.work;
-    const double tflops = by_split_products(kernel) ? rates.product_tflops("tf32") / 3
-                          : launch.product          ? rates.product_tflops(precision)
-                                                    : rates.fp32_tflops;
+    const double split = split_product_tflops(kernel, rates);
+    const double tflops = split > 0        ? split
+                          : launch.product ? rates.product_tflops(precision)
+                                           : rates.fp32_tflops;
     // A grid with fewer blocks than the GPU has multiprocessors leaves some idle.
     const double busy = kernel.blocks == 0
                             ? 1
@@ -136,7 +139,7 @@ Table roofline_table(const RooflineOptions& options) {
            ", batch ", options.batch, ", features ", options.features);
   table.columns = {{"method"},
                    {"GFLOP", "{:.1f}"},
-                   {"always fp32", "{:.1f}"},
+                   {"fp32 or split", "{:.1f}"},
                    {"GB", "{:.2f}"},
                    {"FLOP/byte", "{:.1f}"},
                    {"kernels", "{:.0f}"},
@@ -173,7 +176,7 @@ Table roofline_table(const RooflineOptions& options) {
            " in fp32 (data sheet). Tiled attention, blocks of at least 16 rows and fused kernel "
            "products run on tensor cores as products do at tf32 and bf16, other own kernels in "
            "fp32; "
-           "the iterative inverse then takes three tf32 products for each of its fp32 ones."),
+           "the iterative inverse takes three products of that precision for each of its own."),
       kHaveCuda
           ? "GFLOP, GB, kernels and shares: at bf16, of the kernels, products and copies that this "
             "program would submit to a GPU. GB: every array that one takes, once; caches may serve "

@@ -40,7 +40,7 @@ struct StepWork {
   double flops = 0, bytes = 0;  // of all kernels; two operations a multiply-add
   double seconds = 0;           // sum of each kernel's longer time
   std::int64_t launches = 0;
-  double own_flops = 0;            // of kernels that compute in fp32 in every precision
+  double own_flops = 0;            // of kernels that never round operands to the precision alone
   std::optional<StepParts> parts;  // of the time; nothing where kernels belong to none
 };
 /// What kernels that were counted in this precision need.

@@ -33,13 +33,18 @@ void print_inverse() {
   if constexpr (kHaveCuda) {
     constexpr int kMatrices = 64, kSize = 128;
     const Tensor m = Tensor::empty({1, kSize, kSize}, DType::f32, Device::cuda);
-    if (attention::inverse_keeps_factors_on(Cuda{}, m)) return;  // by library products
-    fmt::print("iterative inverse of {} matrices [{}, {}] at bf16, forward and backward:",
-               kMatrices, kSize, kSize);
-    for (int blocks = attention::inverse_blocks_on(Cuda{}, kMatrices, kSize); blocks > 0;
-         --blocks) {
-      fmt::print(" {:.3f} ms by {} each{}", measure_inverse_ms(kMatrices, kSize, blocks),
-                 counted(blocks, "block"), blocks > 1 ? "," : "\n");
+    if (attention::inverse_kept_on(Cuda{}, m) == attention::InverseKept::factors) return;
+    fmt::print("iterative inverse of {} matrices [{}, {}], forward and backward:", kMatrices, kSize,
+               kSize);
+    for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+      const PrecisionScope scope(Device::cuda, precision);
+      for (int blocks = attention::inverse_blocks_on(Cuda{}, kMatrices, kSize); blocks > 0;
+           --blocks) {
+        fmt::print(" {:.3f} ms at {} by {} each{}",
+                   measure_inverse_ms(precision, kMatrices, kSize, blocks),
+                   precision == Precision::tf32 ? "tf32" : "bf16", counted(blocks, "block"),
+                   precision == Precision::bf16 && blocks == 1 ? "\n" : ",");
+      }
     }
   }
 }

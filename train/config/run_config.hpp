@@ -110,8 +110,8 @@ struct RunConfig {
 
 /// What --precision accepts where no recipe says it, and where one does, for help texts.
 inline constexpr const char* kPrecisionHelp =
-    "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse, and on cuda tiled "
-    "attention with heads wider than 64, stay fp32";
+    "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse (on cuda at "
+    "bf16 to 1e-4), and on cuda tiled attention with heads wider than 64, stay fp32";
 inline constexpr const char* kRunPrecisionHelp =
     "of matrix products: auto (bf16 on GPUs that have it, else fp32), fp32, tf32 (cuda) or bf16; "
     "on cuda tiled and block attention with heads wider than 64, or blocks of fewer than 16 rows, "

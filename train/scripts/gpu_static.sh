@@ -47,7 +47,7 @@ awk -F '\t' -v OFS='\t' '
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
   # attention/blocks/block_attention.cu, attention/feature_maps/gaussian_kernel*.cu,
-  # attention/inverse/iterative_inverse.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
+  # attention/inverse/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -111,6 +111,10 @@ awk -F '\t' -v OFS='\t' '
       size = args + 0; bytes = 2 * 4 * size * (size + 9)
       return 2 * size
     }
+    if (file ~ /inverse_planes.cu$/) {
+      size = args + 0; bytes = 3 * 4 * size * (size + 8)
+      return size == 32 ? 128 : 256
+    }
     print "gpu_static: " file ": no block size known for " name > "/dev/stderr"
     exit bad = 1
   }
@@ -136,7 +140,7 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
       functor = args; sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
-    } else if ($1 ~ /tiled|tensor_core|block_attention|iterative_inverse.cu$/ || name == "form_kernel") label = name "<" args ">"
+    } else if ($1 ~ /tiled|tensor_core|block_attention|inverse\/.*\.cu$/ || name == "form_kernel") label = name "<" args ">"
     if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }

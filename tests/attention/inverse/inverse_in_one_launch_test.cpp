@@ -1,4 +1,5 @@
-// The iterative inverse on a GPU, one block or two a matrix: as exact as the chain of library products.
+// The iterative inverse on a GPU, one block or two a matrix: as exact as the chain of library products,
+// but for what bf16's planes leave out.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -18,11 +19,15 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 namespace skytape::test {
 namespace {
 
 using attention::InverseConfig;
+using attention::InverseKept;
 using attention::InverseSaved;
 using attention::InverseTrace;
 
@@ -60,12 +65,25 @@ Problem softmax_problem(std::int64_t count, std::int64_t size) {
   return problem_of(m.to_vector(), count, size);
 }
 
-/// R K R, K a Gaussian kernel of points that lie close together, R 1 = (K 1)^(-1/2): Skyformer's
-/// matrices. Most eigenvalues are below what f32 can tell from zero.
-Problem kernel_problem(std::int64_t count, std::int64_t size) {
-  constexpr std::int64_t kWidth = 4;
-  const std::vector<double> x =
-      random_tensor({count, size, kWidth}, DType::f64, Device::cpu, 3, -0.7, 0.7).to_vector();
+/// Points whose Gaussian kernel is inverted: [size, width], entries below `reach`.
+struct Points {
+  std::int64_t width;
+  double reach;
+  double gamma;  // added to the kernel's diagonal
+};
+/// Close together: most eigenvalues are below what f32 can tell from zero.
+constexpr Points kClose = {4, 0.7, 0};
+/// Skyformer's landmarks of 32 channels times 32^(-1/4): normal entries reach so far.
+Points landmarks_of(double deviation) {
+  return {32, deviation * std::sqrt(3.0) * std::pow(32.0, -0.25), 0.1};
+}
+
+/// R (K + gamma I) R, K the Gaussian kernel of points, R 1 = ((K + gamma I) 1)^(-1/2): Skyformer's
+/// matrices.
+Problem kernel_problem(std::int64_t count, std::int64_t size, const Points& points = kClose) {
+  const std::vector<double> x = random_tensor({count, size, points.width}, DType::f64, Device::cpu,
+                                              3, -points.reach, points.reach)
+                                    .to_vector();
   std::vector<double> m(count * size * size);
   for (std::int64_t g = 0; g < count; ++g) {
     std::vector<double> sums(size, 0.0);
@@ -75,11 +93,12 @@ Problem kernel_problem(std::int64_t count, std::int64_t size) {
     for (std::int64_t i = 0; i < size; ++i) {
       for (std::int64_t j = 0; j < size; ++j) {
         double distance = 0;
-        for (std::int64_t d = 0; d < kWidth; ++d) {
-          const double step = x[(g * size + i) * kWidth + d] - x[(g * size + j) * kWidth + d];
-          distance += step * step;
+        for (std::int64_t d = 0; d < points.width; ++d) {
+          const std::int64_t of_i = (g * size + i) * points.width + d;
+          const std::int64_t of_j = (g * size + j) * points.width + d;
+          distance += (x[of_i] - x[of_j]) * (x[of_i] - x[of_j]);
         }
-        at(i, j) = std::exp(-distance / 2);
+        at(i, j) = std::exp(-distance / 2) + (i == j ? points.gamma : 0.0);
         sums[i] += at(i, j);
       }
     }
@@ -99,7 +118,10 @@ Results run(const Problem& p, std::int64_t steps, DType dtype, Device device, bo
   const auto moved = [&](const Tensor& x) { return x.to(dtype).to(device); };
   const Tensor m = moved(p.m), dz = moved(p.dz);
   Results out{{}, empty_like(m), empty_like(m)};
-  InverseTrace trace = attention::empty_trace(moved(p.start), steps, chain);
+  const InverseKept kept =
+      chain ? InverseKept::factors
+            : on_device(device, [&](auto tag) { return attention::inverse_kept_on(tag, m); });
+  InverseTrace trace = attention::empty_trace(moved(p.start), steps, kept);
   on_device(device, [&](auto tag) {
     if (chain) {
       attention::inverse_steps_batched(m, trace);
@@ -141,6 +163,17 @@ void check_rule(const Results& block, const Results& chain, const Results& exact
   CHECK(error_of(block.dm, exact.dm) <= 3 * error_of(chain.dm, exact.dm) + kFloor);
   CHECK(error_of(block.dstart, exact.dstart, incoming) <=
         3 * error_of(chain.dstart, exact.dstart, incoming) + kFloor);
+}
+
+/// |a - exact| / |exact|, Frobenius norms.
+double distance_of(const Tensor& a, const Tensor& exact) {
+  const std::vector<double> x = a.to_vector(), y = exact.to_vector();
+  double difference = 0, norm = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    difference += (x[i] - y[i]) * (x[i] - y[i]);
+    norm += y[i] * y[i];
+  }
+  return std::sqrt(difference / norm);
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
@@ -211,7 +244,7 @@ TEST_CASE("matrices have two blocks each where all of them run at once, and else
       return Tensor::empty(shape, DType::f32, Device::cuda);
     };
     const Tensor m = somewhere({count, size, size});
-    InverseTrace trace = attention::empty_trace(m, 6, false);
+    InverseTrace trace = attention::empty_trace(m, 6, attention::inverse_kept_on(Cuda{}, m));
     attention::inverse_steps_on(Cuda{}, m, trace);
     CHECK(counting.kernels().back().blocks ==
           count * attention::inverse_blocks_on(Cuda{}, count, size));
@@ -223,18 +256,56 @@ TEST_CASE("matrices have two blocks each where all of them run at once, and else
   CHECK(blocks_of(5, 32) == 5);
   const attention::InverseBlocks one(1);
   CHECK(blocks_of(66, 128) == 66);
+  const PrecisionScope planes(Device::cuda, Precision::bf16);
+  CHECK(blocks_of(66, 128) == 66);
 }
 #endif
 
-TEST_CASE("tf32 and bf16 compute the same inverse, and fp32 another one of the same exactness") {
+TEST_CASE("at bf16 an inverse of six steps and its gradient are within 1e-4 of the f64 ones") {
   if (!cuda_or_skip()) return;
-  const Problem p = softmax_problem(2, 20);
-  const auto at = [&](Precision precision) {
-    const PrecisionScope scope(Device::cuda, precision);
-    return run(p, 3, DType::f32, Device::cuda, false).z;
+#ifdef SKYTAPE_CUDA_SIMULATED
+  const cuda_simulator::ComputeCapability sm_90(9);
+#endif
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const auto results = [](const Problem& p, DType dtype, Device device) {
+    const auto moved = [&](const Tensor& x) { return x.to(dtype).to(device); };
+    InverseSaved saved;
+    const Tensor z = attention::inverse_forward(moved(p.m), {}, saved);
+    CHECK(saved.trace.planes.defined() == (device == Device::cuda));
+    return std::pair(z, attention::inverse_backward(saved, moved(p.dz)));
   };
-  CHECK(same_bits(at(Precision::tf32), at(Precision::bf16)));
-  CHECK_FALSE(same_bits(at(Precision::tf32), at(Precision::fp32)));
+  const auto check = [&](const Problem& p) {
+    CAPTURE(p.m.size(1));
+    const auto [exact_z, exact_dm] = results(p, DType::f64, Device::cpu);
+    const auto [z, dm] = results(p, DType::f32, Device::cuda);
+    CHECK(distance_of(z, exact_z) <= 1e-4);
+    CHECK(distance_of(dm, exact_dm) <= 1e-4);
+  };
+  check(kernel_problem(1, 128, landmarks_of(0.15)));
+  check(kernel_problem(1, 128, landmarks_of(1)));
+  check(softmax_problem(1, 128));
+  check(kernel_problem(2, 64, landmarks_of(1)));
+  for (const std::int64_t size : {1, 2, 9, 31, 32, 33}) {
+    check(kernel_problem(3, size, landmarks_of(1)));
+    check(softmax_problem(2, size));
+  }
+}
+
+TEST_CASE("each precision has an inverse of its own, but bf16 tf32's where blocks have no room") {
+  if (!cuda_or_skip()) return;
+  const auto at = [&](Precision precision, const Problem& p) {
+    const PrecisionScope scope(Device::cuda, precision);
+    return run(p, 1, DType::f32, Device::cuda, false).z;
+  };
+  const Problem p = softmax_problem(2, 20);
+  CHECK_FALSE(same_bits(at(Precision::tf32, p), at(Precision::bf16, p)));
+  CHECK_FALSE(same_bits(at(Precision::tf32, p), at(Precision::fp32, p)));
+#ifdef SKYTAPE_CUDA_SIMULATED  // as sm_80
+  const Problem large = softmax_problem(1, 65);
+  CHECK(same_bits(at(Precision::tf32, large), at(Precision::bf16, large)));
+  const cuda_simulator::ComputeCapability sm_90(9);
+  CHECK_FALSE(same_bits(at(Precision::tf32, large), at(Precision::bf16, large)));
+#endif
 }
 
 TEST_CASE("a matrix that is not finite spoils its own inverse alone, as in the chain") {
@@ -251,7 +322,7 @@ TEST_CASE("a matrix that is not finite spoils its own inverse alone, as in the c
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
     const Problem p{spoilt(value), good.start, good.dz};
     const Results chain = run(p, 3, DType::f32, Device::cuda, true);
-    for (const Precision precision : {Precision::fp32, Precision::tf32}) {
+    for (const Precision precision : kPrecisions) {
       const PrecisionScope scope(Device::cuda, precision);
       const Results block = run(p, 3, DType::f32, Device::cuda, false);
       const Results clean = run(good, 3, DType::f32, Device::cuda, false);
@@ -317,29 +388,35 @@ TEST_CASE("f32 matrices of up to 128 rows are inverted in one launch, others by 
     });
   };
   for (const Precision precision : kPrecisions) {
-    const std::string name =
-        precision == Precision::fp32 ? "iterative inverse" : "iterative inverse 3xTF32";
+    const bool planes = precision == Precision::bf16;
+    const std::string by = planes ? " bf16x3" : precision == Precision::tf32 ? " 3xTF32" : "";
     for (const std::int64_t size : {1, 33, 128}) {
       CAPTURE(size);
       const std::vector<GpuKernel> kernels = kernels_of(size, DType::f32, precision);
       CHECK(kernels.size() < 25);
       CHECK(with(kernels, "product") == 0);
       REQUIRE(with(kernels, "iterative inverse") == 2);
-      const auto forward = std::find_if(kernels.begin(), kernels.end(),
-                                        [&](const GpuKernel& k) { return k.name == name; });
+      const auto forward = std::find_if(kernels.begin(), kernels.end(), [&](const GpuKernel& k) {
+        return k.name == "iterative inverse" + by;
+      });
       REQUIRE(kernels.end() - forward > 0);
       const std::int64_t matrices = 4 * kCount * size * size;  // bytes
-      CHECK(forward->work.bytes == (2 + kSteps) * matrices);   // M, V_0 … V_6
+      const std::int64_t rows = size == 1 ? 32 : size == 33 ? 64 : 128;
+      const std::int64_t kept = 4 * kCount * (1 + 4 * kSteps) * rows * rows;  // of M, V, X, R and P
+      const std::int64_t aside = 4 * kCount * 2 * rows * rows;
+      // M, V_0 … V_6; by planes M, V_0 and V_6
+      CHECK(forward->work.bytes == (planes ? 3 * matrices + kept : (2 + kSteps) * matrices));
       CHECK(forward->work.multiply_adds == 4 * kSteps * kCount * size * size * size);
       CHECK_FALSE(forward->work.product);
-      const auto backward = std::find_if(forward + 1, kernels.end(), [](const GpuKernel& k) {
-        return k.name.find("iterative inverse backward") == 0;
+      const auto backward = std::find_if(forward + 1, kernels.end(), [&](const GpuKernel& k) {
+        return k.name == "iterative inverse backward" + by;
       });
       REQUIRE(kernels.end() - backward > 0);
-      CHECK(backward->name.ends_with("3xTF32") == (precision != Precision::fp32));
       // M, V_0 … V_5 and the last, dZ, dM, dV_0 and what is put aside
-      CHECK(backward->work.bytes == (2 + kSteps + 3 + 2) * matrices);
-      CHECK(backward->work.multiply_adds == 11 * kSteps * kCount * size * size * size);
+      CHECK(backward->work.bytes ==
+            (planes ? 3 * matrices + kept + aside : (2 + kSteps + 3 + 2) * matrices));
+      CHECK(backward->work.multiply_adds ==
+            (planes ? 8 : 11) * kSteps * kCount * size * size * size);
     }
     CHECK(with(kernels_of(129, DType::f32, precision), "iterative inverse") == 0);
     CHECK(with(kernels_of(129, DType::f32, precision), "product") == 72);

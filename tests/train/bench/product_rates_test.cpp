@@ -20,11 +20,13 @@ TEST_CASE("tensor cores show in the rates of tf32 and bf16 products") {
 
 TEST_CASE("the iterative inverse is timed on CUDA, and refused where there is none") {
   if (!skytape::kHaveCuda) {
-    CHECK_THROWS_AS((void)measure_inverse_ms(1, 8, 1), skytape::Error);
+    CHECK_THROWS_AS((void)measure_inverse_ms(skytape::Precision::bf16, 1, 8, 1), skytape::Error);
     return;
   }
   if (!skytape::test::cuda_or_skip()) return;
-  const double ms = measure_inverse_ms(1, 8, 1);
-  CHECK(std::isfinite(ms));
-  CHECK(ms > 0);
+  for (const auto precision : {skytape::Precision::tf32, skytape::Precision::bf16}) {
+    const double ms = measure_inverse_ms(precision, 1, 8, 1);
+    CHECK(std::isfinite(ms));
+    CHECK(ms > 0);
+  }
 }

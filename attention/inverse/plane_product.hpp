@@ -1,0 +1,269 @@
+// Products of square matrices on tensor cores at bf16's rate with twice its bits ("bf16x3"), CUDA only.
+//
+// An entry is a sum of two bf16 numbers, x = high + low, but for 2^-18 of it. A matrix in shared memory
+// is split once, into a plane of each, and a product adds up low high + high low + high high in f32
+// accumulators. What is left out is at most 3 2^-18 of a term, 1.1e-5; f32 products have 6e-8 ("3xTF32",
+// square_product.hpp, 7e-7 at twice the time of the tensor cores, and splits operands as often as they are
+// read). Either operand may be transposed: `ldmatrix` does it. Of infinity, low is NaN.
+//
+// Matrices have kSize rows and columns, zeros beyond the real ones. The block's threads hold a result
+// in registers, so it may replace an operand.
+#pragma once
+
+#include <cuda_pipeline.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/four.hpp"
+
+namespace skytape::attention::planes {
+
+using Core = cuda::TensorCore<Precision::bf16>;
+using Number = Core::Number;
+using cuda::Sums;
+
+/// How a block's warps share a result [kSize, kSize]: two rows of them, each warp with tiles [16, 8].
+template <int kRows> struct Layout {
+  static constexpr int kSize = kRows;
+  static constexpr int kRowTiles = kSize / 32, kColumnTiles = kSize <= 64 ? 2 : 4;  // of a warp
+  static constexpr int kWarps = kSize / (4 * kColumnTiles), kThreads = kWarps * cuda::kWarp;
+  static constexpr int kStride = kSize + 8;  // of a plane's row: eight rows then touch every bank
+  static constexpr int kPlane = kSize * kStride;
+};
+
+/// In shared memory.
+template <class L> struct alignas(16) Matrix {
+  Number planes[2 * L::kPlane];
+  __device__ const Number* high() const { return planes; }
+  __device__ const Number* low() const { return planes + L::kPlane; }
+};
+
+/// A copy in device memory: both planes, rows without gaps.
+template <class L> constexpr int kImage = 2 * L::kSize* L::kSize;  // numbers
+
+/// Two neighbouring entries.
+struct Split {
+  std::uint32_t high, low;
+};
+__device__ __forceinline__ Split split(float first, float second) {
+  const std::uint32_t high = cuda::ptx::round_two_bf16(first, second);
+  return {high, cuda::ptx::round_two_bf16(first - std::bit_cast<float>(high << 16),
+                                          second - std::bit_cast<float>(high & 0xffff0000u))};
+}
+
+/// A warp's place: its first row and column.
+template <class L> struct Place {
+  int row, column;
+  __device__ Place()
+      : row(threadIdx.x / cuda::kWarp % 2 * (L::kSize / 2)),
+        column(threadIdx.x / cuda::kWarp / 2 * 8 * L::kColumnTiles) {}
+};
+
+/// A thread's part of a result: f32 accumulators, zeros at first.
+template <class L> struct Result {
+  Sums tiles[L::kRowTiles][L::kColumnTiles];
+
+  /// += op(a) op(b). All operands must be there: meet() before.
+  template <Op kOpA, Op kOpB>
+  __device__ __forceinline__ void add(const Matrix<L>& a, const Matrix<L>& b);
+
+  /// f(row, column, x) for the entries x[0] at (row, column) and x[1] at (row, column + 1).
+  template <class F> __device__ __forceinline__ void each(const F& f);
+
+  /// c = scale c + shift I.
+  __device__ __forceinline__ void affine(float scale, float shift = 0) {
+    each([&](int row, int column, float(&x)[2]) {
+      x[0] = scale * x[0] + (row == column ? shift : 0.0f);
+      x[1] = scale * x[1] + (row == column + 1 ? shift : 0.0f);
+    });
+  }
+
+  /// c += factor other.
+  __device__ __forceinline__ void add_scaled(const Result& other, float factor) {
+#pragma unroll
+    for (int r = 0; r < L::kRowTiles; ++r) {
+#pragma unroll
+      for (int c = 0; c < L::kColumnTiles; ++c) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          tiles[r][c].x[e / 2][e % 2] += factor * other.tiles[r][c].x[e / 2][e % 2];
+        }
+      }
+    }
+  }
+
+  /// To shared memory, split. Nobody may still read there: a barrier before, if it is an operand.
+  __device__ __forceinline__ void store(Matrix<L>& to) {
+    each([&](int row, int column, float(&x)[2]) {
+      const Split two = split(x[0], x[1]);
+      Number* const at = to.planes + row * L::kStride + column;
+      store_two(two.high, at);
+      store_two(two.low, at + L::kPlane);
+    });
+  }
+  /// The real entries to a matrix [size, size] in device memory.
+  __device__ __forceinline__ void store(float* to, int size) {
+    const bool whole = size % 2 == 0;  // then addresses allow two at once
+    each([&](int row, int column, float(&x)[2]) {
+      if (row >= size || column >= size) return;
+      float* const at = to + row * size + column;
+      if (whole) {
+        *reinterpret_cast<Two<float>*>(at) = {{x[0], x[1]}};
+      } else {
+        at[0] = x[0];
+        if (column + 1 < size) at[1] = x[1];
+      }
+    });
+  }
+
+  /// To and from [kSize, kSize] numbers in device memory, for the same threads.
+  __device__ __forceinline__ void put_aside(float* to) const {
+    for_tiles([&](int r, int c, int at) {
+      const Sums& own = tiles[r][c];
+      cuda::Four<float>{{own.x[0][0], own.x[0][1], own.x[1][0], own.x[1][1]}}.store(to + at);
+    });
+  }
+  __device__ __forceinline__ void take_back(const float* from) {
+    for_tiles([&](int r, int c, int at) {
+      const auto four = cuda::Four<float>::at(from + at);
+      tiles[r][c] = {{{four.x[0], four.x[1]}, {four.x[2], four.x[3]}}};
+    });
+  }
+
+ private:
+  template <class T> struct alignas(2 * sizeof(T)) Two { T x[2]; };
+
+  __device__ __forceinline__ static void store_two(std::uint32_t two, Number* to) {
+    *reinterpret_cast<Two<Number>*>(to) = std::bit_cast<Two<Number>>(two);
+  }
+  template <class F> __device__ __forceinline__ static void for_tiles(const F& f) {
+#pragma unroll
+    for (int r = 0; r < L::kRowTiles; ++r) {
+#pragma unroll
+      for (int c = 0; c < L::kColumnTiles; ++c) {
+        f(r, c, 4 * ((r * L::kColumnTiles + c) * L::kThreads + static_cast<int>(threadIdx.x)));
+      }
+    }
+  }
+};
+
+template <class L> template <Op kOpA, Op kOpB>
+__device__ __forceinline__ void Result<L>::add(const Matrix<L>& a, const Matrix<L>& b) {
+  constexpr int kStride = L::kStride;
+  using Left = Core::Left;
+  using Right = Core::Right;
+  const Place<L> at;
+  const auto left = [&](const Number* plane, int k, int row) {
+    return kOpA == Op::none ? Core::left_by_rows(plane + row * kStride + k, kStride)
+                            : Core::left_by_columns(plane + k * kStride + row, kStride);
+  };
+  const auto rights = [&](const Number* plane, int k, int column, Right(&two)[2]) {
+    if constexpr (kOpB == Op::none) {
+      Core::two_rights_by_rows(plane + k * kStride + column, kStride, two);
+    } else {
+      Core::two_rights_by_columns(plane + column * kStride + k, kStride, two);
+    }
+  };
+#pragma unroll 1
+  for (int k = 0; k < L::kSize; k += 16) {
+    Right b_high[L::kColumnTiles / 2][2], b_low[L::kColumnTiles / 2][2];
+#pragma unroll
+    for (int c = 0; c < L::kColumnTiles / 2; ++c) {
+      rights(b.high(), k, at.column + 16 * c, b_high[c]);
+      rights(b.low(), k, at.column + 16 * c, b_low[c]);
+    }
+    Left a_high[L::kRowTiles], a_low[L::kRowTiles];
+#pragma unroll
+    for (int r = 0; r < L::kRowTiles; ++r) {
+      a_high[r] = left(a.high(), k, at.row + 16 * r);
+      a_low[r] = left(a.low(), k, at.row + 16 * r);
+    }
+    // Each instruction waits for the last one with its accumulators: all others come between.
+    const auto multiply = [&](const Left(&x)[L::kRowTiles],
+                              const Right(&y)[L::kColumnTiles / 2][2]) {
+#pragma unroll
+      for (int r = 0; r < L::kRowTiles; ++r) {
+#pragma unroll
+        for (int c = 0; c < L::kColumnTiles; ++c) {
+          Core::multiply_add(tiles[r][c], x[r], y[c / 2][c % 2]);
+        }
+      }
+    };
+    multiply(a_low, b_high);
+    multiply(a_high, b_low);
+    multiply(a_high, b_high);
+  }
+}
+
+template <class L> template <class F> __device__ __forceinline__ void Result<L>::each(const F& f) {
+  const Place<L> at;
+  const int g = threadIdx.x % cuda::kWarp / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int r = 0; r < L::kRowTiles; ++r) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int c = 0; c < L::kColumnTiles; ++c) {
+        f(at.row + 16 * r + 8 * half + g, at.column + 8 * c + 2 * t, tiles[r][c].x[half]);
+      }
+    }
+  }
+}
+
+/// Waits for what the block's threads stored in shared memory or began to copy there; what they read
+/// may be overwritten.
+__device__ __forceinline__ void meet() {
+  __pipeline_wait_prior(0);
+  __syncthreads();
+}
+
+/// A matrix [size, size] of f32, zeros beyond it, to shared memory.
+template <class L>
+__device__ __forceinline__ void load(const float* from, int size, Matrix<L>& to) {
+  struct Words {
+    std::uint32_t x[2];
+  };
+#pragma unroll 4
+  for (int e = threadIdx.x; e < L::kSize * L::kSize / 4; e += L::kThreads) {
+    const int row = e / (L::kSize / 4), c = e % (L::kSize / 4) * 4;
+    const cuda::Four<float> four = cuda::load_four(from, row, size, size, c);
+    const Split first = split(four.x[0], four.x[1]), second = split(four.x[2], four.x[3]);
+    Number* const at = to.planes + row * L::kStride + c;
+    std::bit_cast<cuda::Four<Number>>(Words{{first.high, second.high}}).store(at);
+    std::bit_cast<cuda::Four<Number>>(Words{{first.low, second.low}}).store(at + L::kPlane);
+  }
+}
+
+/// f(at, from): the eight numbers at planes + at are those at image + from.
+template <class L, class F> __device__ __forceinline__ void for_eights(const F& f) {
+  constexpr int kEights = L::kSize / 8, kRows = L::kThreads / kEights;  // of a row; at a time
+  static_assert(2 * L::kSize % kRows == 0);
+  const int at = threadIdx.x / kEights * L::kStride + threadIdx.x % kEights * 8;
+  const int from = threadIdx.x * 8;
+#pragma unroll
+  for (int i = 0; i < 2 * L::kSize / kRows; ++i) {
+    f(at + i * kRows * L::kStride, from + i * L::kThreads * 8);
+  }
+}
+
+/// Copies a matrix to its image.
+template <class L> __device__ __forceinline__ void keep(const Matrix<L>& from, Number* image) {
+  struct alignas(16) Eight {
+    Number x[8];
+  };
+  for_eights<L>([&](int at, int to) {
+    *reinterpret_cast<Eight*>(image + to) = *reinterpret_cast<const Eight*>(from.planes + at);
+  });
+}
+
+/// Begins to copy an image to shared memory; it is there after meet().
+template <class L> __device__ __forceinline__ void begin_load(const Number* image, Matrix<L>& to) {
+  for_eights<L>(
+      [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); });
+  __pipeline_commit();
+}
+
+}  // namespace skytape::attention::planes
