@@ -163,13 +163,16 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
     return d;
   };
   const Dropout of_attention = dropout_at(Place::attention_output);
-  const Var h = post_ ? x : norm1_(x);  // [B, N, E]
+  const int readers = taps_ == nullptr ? 1 : 2;
+  const auto [residual, h] =
+      post_ ? NormBeside{x, {x, x}} : norm1_.beside(x, readers);  // [B, N, E]
   if (taps_ == nullptr) {
-    x = attention_.add_to(x, h, state, mask, call, of_attention);
+    x = attention_.add_to(residual, h[0], state, mask, call, of_attention);
   } else {
-    const Var mixed = attention_(h, state, mask, call);  // [B, N, E]
-    const Var near = depthwise_convolution(mask_rows(h, mask), x.tape().parameter(*taps_), window_);
-    x = add_dropout(x, mixed + near, of_attention);
+    const Var mixed = attention_(h[0], state, mask, call);  // [B, N, E]
+    const Var near =
+        depthwise_convolution(mask_rows(h[1], mask), x.tape().parameter(*taps_), window_);
+    x = add_dropout(residual, mixed + near, of_attention);
   }
   const Dropout in_mlp = dropout_at(Place::mlp_hidden), out_of_mlp = dropout_at(Place::mlp_output);
   if (!post_) return mlp_block(x, norm2_, mlp_in_, mlp_out_, in_mlp, out_of_mlp);
@@ -228,7 +231,8 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
   store_.pack(dtype, device, seed);
 }
 
-Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
+Var Model::through_layers(Tape& tape, const ModelInput& input, int tower,
+                          const StepContext& step) const {
   const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];  // [B, N]
   const Random random = tower_random(step, tower);
   Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
@@ -254,7 +258,25 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
     dropout.random = layer_random;
     x = layers_[static_cast<std::size_t>(l)](x, state, mask, call, dropout);
   }
-  return mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x, mask);
+  return x;
+}
+
+Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
+  const Var x = through_layers(tape, input, tower, step);  // [B, N, E]
+  return mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x,
+                   input.mask[static_cast<std::size_t>(tower)]);
+}
+
+Var Model::pooled(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
+  const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];  // [B, N]
+  const auto weights = pool_->weights();
+  const bool plain = config_.norm == Norm::pre && norm_->factor == 1;
+  const Var x = through_layers(tape, input, tower, step);  // [B, N, E]
+  if (plain && weights && tensor::norm_pool_is_fused(x.value())) {
+    return norm_pool(x, tape.parameter(*norm_->weight), tape.parameter(*norm_->bias), mask,
+                     *weights);
+  }
+  return (*pool_)(mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x, mask), mask);
 }
 
 Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
@@ -274,15 +296,16 @@ Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& t
   return scored;
 }
 
-Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) const {
+Var Model::features(Tape& tape, const ModelInput& input, const StepContext& step) const {
   ENSURE(head_in_ != nullptr, "model: it predicts hidden tokens, and no classes");
-  const auto pooled = [&](int tower) {
-    return (*pool_)(encode(tape, input, tower, step),
-                    input.mask[static_cast<std::size_t>(tower)]);  // [B, E]
-  };
-  Var features = pooled(0);
-  if (pair_ != nullptr) features = (*pair_)(features, pooled(1));  // [B, 4 E], or one more
-  return (*head_out_)(relu((*head_in_)(features)));
+  const Var first = pooled(tape, input, 0, step);  // [B, E]
+  if (pair_ == nullptr) return first;
+  return (*pair_)(first, pooled(tape, input, 1, step));  // [B, 4 E], or one more
+}
+
+Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) const {
+  const Var x = features(tape, input, step);
+  return (*head_out_)(relu((*head_in_)(x)));
 }
 
 }  // namespace skytape::nn

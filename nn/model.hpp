@@ -127,6 +127,15 @@ class Model {
                            const StepContext& step) const;
 
  private:
+  /// What the last layer gives, before any norm behind it: [B, N, E].
+  [[nodiscard]] Var through_layers(Tape& tape, const ModelInput& input, int tower,
+                                   const StepContext& step) const;
+  /// The encoding of each sequence of a tower: [B, E].
+  [[nodiscard]] Var pooled(Tape& tape, const ModelInput& input, int tower,
+                           const StepContext& step) const;
+  /// What the classifier reads of a batch: [B, K].
+  [[nodiscard]] Var features(Tape& tape, const ModelInput& input, const StepContext& step) const;
+
   ModelConfig config_;
   ParameterStore store_;
   std::unique_ptr<Embedding> embedding_;

@@ -37,4 +37,9 @@ Var LayerNorm::operator()(Var x) const {
                     x.tape().parameter(*bias));
 }
 
+NormBeside LayerNorm::beside(Var x, int readers) const {
+  if (factor != 1) return {x, std::vector<Var>(static_cast<std::size_t>(readers), (*this)(x))};
+  return layer_norm_beside(x, x.tape().parameter(*weight), x.tape().parameter(*bias), readers);
+}
+
 }  // namespace skytape::nn

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "autograd/ops.hpp"
+#include "autograd/ops_norm.hpp"
 #include "autograd/parameter.hpp"
 #include "tensor/kernels/layer_norm.hpp"
 
@@ -35,6 +36,8 @@ struct LayerNorm {
   LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width,
             double epsilon = tensor::kLayerNormEpsilon);
   [[nodiscard]] Var operator()(Var x) const;
+  /// The same for one or two readers, and x for a residual connection past them.
+  [[nodiscard]] NormBeside beside(Var x, int readers) const;
 };
 
 }  // namespace skytape::nn

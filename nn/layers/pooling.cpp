@@ -77,4 +77,19 @@ Var Pool::operator()(Var x, const Tensor& mask) const {
   throw Error("pooling: none of nominal, mean, first, cls, max, attention, pyramid");
 }
 
+std::optional<tensor::TokenWeights> Pool::weights() const {
+  using Kind = tensor::TokenWeights::Kind;
+  switch (pooling_) {
+    case Pooling::nominal:
+      return tensor::TokenWeights{Kind::nominal, nominal_length_};
+    case Pooling::mean:
+      return tensor::TokenWeights{Kind::mean};
+    case Pooling::first:
+    case Pooling::cls:
+      return tensor::TokenWeights{Kind::first};
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace skytape::nn

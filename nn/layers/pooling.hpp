@@ -10,6 +10,7 @@
 #include "autograd/tape.hpp"
 #include "nn/config/model_config.hpp"
 #include "nn/pyramid/pyramid.hpp"
+#include "tensor/norm/norm_pool.hpp"
 
 namespace skytape::nn {
 
@@ -21,6 +22,8 @@ class Pool {
        std::int64_t columns);
   /// x: [B, N, E], zero where the mask [B, N] is -> [B, E].
   [[nodiscard]] Var operator()(Var x, const Tensor& mask) const;
+  /// The weights of tokens, where a sum of them is all that it does.
+  [[nodiscard]] std::optional<tensor::TokenWeights> weights() const;
 
  private:
   Pooling pooling_;

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "tensor/kernels/elementwise.hpp"
+
 namespace skytape::tensor {
 
 void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -12,11 +14,13 @@ void layer_norm_backward_on(Cpu, const Tensor& x, const Tensor& weight, const Te
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
 void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mean,
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
-/// CUDA: all of it with one pass over x and dy; false where rows are too wide for that, and nothing
-/// is done (norm/layer_norm_backward.cu).
+/// CUDA: with one pass over what they read; false where rows are too wide for that, and nothing is
+/// done (norm/layer_norm.cu).
+bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        LayerNormForward& f);
 bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, Tensor& dx,
-                                 Tensor& dparams);
+                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                                 const Tensor& residual, Tensor& dx, Tensor& dparams);
 
 namespace {
 
@@ -38,12 +42,23 @@ LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor&
   LayerNormForward f{empty_like(x),                                   // [..., E]
                      Tensor::empty(per_row, x.dtype(), x.device()),   // [...]
                      Tensor::empty(per_row, x.dtype(), x.device())};  // [...]
-  on_device(x.device(), [&](auto tag) { layer_norm_on(tag, x, weight, bias, f); });
+  on_device(x.device(), [&](auto tag) {
+    if constexpr (std::is_same_v<decltype(tag), Cuda>) {
+      if (layer_norm_at_once(x, weight, bias, f)) return;
+    }
+    layer_norm_on(tag, x, weight, bias, f);
+  });
   return f;
 }
 
 LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                       const Tensor& inv_std, const Tensor& dy) {
+  return layer_norm_backward(x, weight, mean, inv_std, dy, {}, {});
+}
+
+LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                                      const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                                      const Tensor& residual) {
   require_rows("layer_norm_backward", x);
   require_same_kind("layer_norm_backward", {&x, &weight, &mean, &inv_std, &dy});
   const Shape per_row = x.shape().without(-1);
@@ -51,13 +66,23 @@ LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, con
              mean.shape() == per_row && inv_std.shape() == per_row,
          "layer_norm_backward: expected dy [..., E], weight [E], mean and inv_std [...] for x ", x,
          ", got ", dy, ", ", weight, ", ", mean, ", ", inv_std);
+  for (const Tensor* const more : {&also, &residual}) {
+    if (!more->defined()) continue;
+    require_same_kind("layer_norm_backward", {&x, more});
+    ENSURE(more->shape() == x.shape(), "layer_norm_backward: expected gradients of the shape of x ",
+           x, ", got ", *more);
+  }
   Tensor dx = empty_like(x);                                               // [..., E]
   Tensor dparams = Tensor::empty({2, x.size(-1)}, x.dtype(), x.device());  // dweight, dbias
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
-      if (layer_norm_backward_at_once(x, weight, mean, inv_std, dy, dx, dparams)) return;
+      if (layer_norm_backward_at_once(x, weight, mean, inv_std, dy, also, residual, dx, dparams)) {
+        return;
+      }
     }
-    layer_norm_backward_on(tag, x, weight, mean, inv_std, dy, dx, dparams);
+    const Tensor sum = also.defined() ? add(dy, also) : dy;
+    layer_norm_backward_on(tag, x, weight, mean, inv_std, sum, dx, dparams);
+    if (residual.defined()) dx = add(residual, dx);
   });
   return {dx, dparams[0], dparams[1]};
 }

@@ -20,5 +20,11 @@ struct LayerNormBackward {
 [[nodiscard]] LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight,
                                                     const Tensor& mean, const Tensor& inv_std,
                                                     const Tensor& dy);
+/// The same where y went to two places and x, beside the norm, to a third: from both gradients of y,
+/// and with that of x added to dx. Either of the last two may be undefined.
+[[nodiscard]] LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight,
+                                                    const Tensor& mean, const Tensor& inv_std,
+                                                    const Tensor& dy, const Tensor& also,
+                                                    const Tensor& residual);
 
 }  // namespace skytape::tensor

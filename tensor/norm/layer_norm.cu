@@ -1,129 +1,173 @@
-// Layer norm's backward on CUDA with one pass over x and dy. A block owns a chunk of rows: a warp
-// computes dx of one row at a time and adds to sums in its registers what the row is to dweight and
-// dbias. The sums of the block's warps, then those of all chunks, are added in order.
+// Layer norm on CUDA for rows up to 256 wide, forward in one pass over x, backward in one over x and
+// dy. Backward, a block owns a chunk of rows: its lanes compute dx and add to sums in their registers what
+// their rows are to dweight and dbias. The sums of the block's lanes, then those of all chunks, are added
+// in order.
 #include <algorithm>
 #include <cstdint>
 
+#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/launch/columns.hpp"
+#include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {
 namespace {
 
 using cuda::kWarp;
 
-constexpr std::int64_t kChunk = 256;  // rows of a block: fixed, so that no result depends on a grid
-constexpr std::int64_t kWidest = 256;  // E: a lane has kOwn entries of a row and of both sums
-template <class T> constexpr int kWarps = sizeof(T) == 4 ? 16 : 8;  // of a block
-
-template <class T> struct Arrays {
-  const T* x;        // [rows, E]
-  const T* weight;   // [E]
-  const T* mean;     // [rows]
-  const T* inv_std;  // [rows]
-  const T* dy;       // [rows, E]
-  T* dx;             // [rows, E]
-  T* sums;           // [2, chunks, E], of dweight and dbias
-  std::int64_t rows, chunks, e;
+template <class T> struct Forward {
+  const T* x;       // [rows, E]
+  const T* weight;  // [E]
+  const T* bias;    // [E]
+  T* y;             // [rows, E]
+  T* mean;          // [rows]
+  T* inv_std;       // [rows]
+  std::int64_t rows;
+  int e;
 };
 
-template <class T> __device__ T warp_sum(T x) {
-  for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    x += __shfl_xor_sync(0xffffffffu, x, offset);
-  }
-  return x;
-}
-
-/// A lane's entries lane, lane + 32, … of one row; zeros beyond its end.
-template <class T, int kOwn> struct Row {
-  T x[kOwn] = {}, dy[kOwn] = {}, mean = 0, inv_std = 0;
-  __device__ Row(const Arrays<T>& in, std::int64_t row, int lane) {
-    if (row >= in.rows) return;
-    mean = in.mean[row];
-    inv_std = in.inv_std[row];
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const int j = lane + kWarp * i;
-      if (j >= in.e) break;
-      x[i] = in.x[row * in.e + j];
-      dy[i] = in.dy[row * in.e + j];
+template <class R> __global__ void __launch_bounds__(cuda::kBlock)
+    forward_kernel(Forward<typename R::T> in) {
+  using T = typename R::T;
+  constexpr int kRows = cuda::kBlock / R::kLanes;  // of a block at a time
+  const R weight(in.weight, in.e), bias(in.bias, in.e);
+  for (std::int64_t begin = std::int64_t{blockIdx.x} * kRows; begin < in.rows;
+       begin += std::int64_t{gridDim.x} * kRows) {
+    const std::int64_t row = begin + threadIdx.x / R::kLanes;
+    const bool real = row < in.rows;
+    R x(real ? in.x + row * in.e : nullptr, in.e);
+    const auto m = norm_rows::moments(x, in.e, static_cast<T>(kLayerNormEpsilon));
+    R::each([&](int i, int u, int) {
+      x.own[i].x[u] = (x.own[i].x[u] - m.mean) * m.inv_std * weight.own[i].x[u] + bias.own[i].x[u];
+    });
+    if (!real) continue;
+    x.store(in.y + row * in.e, in.e);
+    if (threadIdx.x % R::kLanes == 0) {
+      in.mean[row] = m.mean;
+      in.inv_std[row] = m.inv_std;
     }
   }
+}
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+
+/// Rows of a block in backward: so few that every multiprocessor has work, and 256 blocks at most, whose
+/// sums one more kernel adds. A function of the rows alone, so that no result depends on a grid.
+std::int64_t chunk_of(std::int64_t rows) {
+  std::int64_t chunk = 32;
+  while (rows > 256 * chunk) chunk *= 2;
+  return chunk;
+}
+
+template <class T> struct Backward {
+  const T* x;         // [rows, E]
+  const T* weight;    // [E]
+  const T* mean;      // [rows]
+  const T* inv_std;   // [rows]
+  const T* dy[2];     // [rows, E]; the second may be null
+  const T* residual;  // [rows, E] or null: added to dx
+  T* dx;              // [rows, E]
+  T* sums;            // [2, chunks, E], of dweight and dbias
+  std::int64_t rows, chunks, chunk;
+  int e;
 };
 
-/// With h = (x - mean) inv_std and g = dy weight: dx = inv_std (g - mean(g) - h mean(g h)), and a
-/// row adds dy h to dweight and dy to dbias.
-template <class T, int kOwn> __global__ void __launch_bounds__(kWarps<T>* kWarp)
-    backward_kernel(Arrays<T> in) {
-  auto& meet = cuda::shared<T[kWarps<T>][kWarp * kOwn]>();
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const T share = T(1) / static_cast<T>(in.e);
-  T weight[kOwn] = {};
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    if (lane + kWarp * i < in.e) weight[i] = in.weight[lane + kWarp * i];
+/// A row's numbers, on their way while another is computed.
+template <class R> struct Loads {
+  R x, dy, also, residual;
+  norm_rows::Moments<typename R::T> m{};
+  __device__ Loads(const Backward<typename R::T>& in, std::int64_t row, std::int64_t end)
+      : x(at(in.x, row, end, in.e), in.e),
+        dy(at(in.dy[0], row, end, in.e), in.e),
+        also(at(in.dy[1], row, end, in.e), in.e),
+        residual(at(in.residual, row, end, in.e), in.e) {
+    if (row < end) m = {in.mean[row], in.inv_std[row]};
   }
+  __device__ static const typename R::T* at(const typename R::T* rows, std::int64_t row,
+                                            std::int64_t end, int e) {
+    return rows == nullptr || row >= end ? nullptr : rows + row * e;
+  }
+};
+
+/// A row adds dy h to dweight and dy to dbias.
+template <class R> __global__ void __launch_bounds__(kThreads)
+    backward_kernel(Backward<typename R::T> in) {
+  auto& meet = cuda::shared<norm_rows::Meet<R, kWarps>>();
+  constexpr int kRows = kThreads / R::kLanes;  // of the block at a time
+  const R weight(in.weight, in.e);
   for (std::int64_t chunk = blockIdx.x; chunk < in.chunks; chunk += gridDim.x) {
-    const std::int64_t end = math::min((chunk + 1) * kChunk, in.rows);
-    T sums[2][kOwn] = {};
-    Row<T, kOwn> next(in, chunk * kChunk + warp, lane);  // on its way while a row is computed
-    for (std::int64_t row = chunk * kChunk + warp; row < end; row += kWarps<T>) {
-      const Row<T, kOwn> now = next;
-      next = Row<T, kOwn>(in, row + kWarps<T>, lane);
-      T h[kOwn], g[kOwn], sum_g = 0, sum_gh = 0;
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        h[i] = (now.x[i] - now.mean) * now.inv_std;
-        g[i] = now.dy[i] * weight[i];
-        sum_g += g[i];
-        sum_gh += g[i] * h[i];
-        sums[0][i] += now.dy[i] * h[i];
-        sums[1][i] += now.dy[i];
-      }
-      const T mean_g = share * warp_sum(sum_g), mean_gh = share * warp_sum(sum_gh);
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        const int j = lane + kWarp * i;
-        if (j < in.e) in.dx[row * in.e + j] = now.inv_std * (g[i] - mean_g - h[i] * mean_gh);
-      }
+    const std::int64_t end = math::min((chunk + 1) * in.chunk, in.rows);
+    const int own = static_cast<int>(threadIdx.x) / R::kLanes;
+    R dweight{}, dbias{};
+    Loads<R> next(in, chunk * in.chunk + own, end);
+    for (std::int64_t begin = chunk * in.chunk; begin < end; begin += kRows) {
+      const std::int64_t row = begin + own;
+      Loads<R> now = next;
+      next = Loads<R>(in, row + kRows, end);
+      R& g = now.dy;
+      R::each([&](int i, int u, int) {
+        const auto dy = g.own[i].x[u] + now.also.own[i].x[u];
+        dweight.own[i].x[u] += dy * ((now.x.own[i].x[u] - now.m.mean) * now.m.inv_std);
+        dbias.own[i].x[u] += dy;
+        g.own[i].x[u] = dy * weight.own[i].x[u];
+      });
+      norm_rows::backward(now.x, now.m, in.e, g);
+      R::each([&](int i, int u, int) { g.own[i].x[u] += now.residual.own[i].x[u]; });
+      if (row < end) g.store(in.dx + row * in.e, in.e);
     }
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) meet[warp][lane + kWarp * i] = sums[k][i];
-      __syncthreads();
-      for (int j = threadIdx.x; j < in.e; j += kWarps<T> * kWarp) {
-        T total = meet[0][j];
-        for (int w = 1; w < kWarps<T>; ++w) total += meet[w][j];
-        in.sums[(k * in.chunks + chunk) * in.e + j] = total;
-      }
-      __syncthreads();  // what comes next reuses `meet`
-    }
+    meet.add_up(dweight, in.e, in.sums + chunk * in.e);
+    meet.add_up(dbias, in.e, in.sums + (in.chunks + chunk) * in.e);
   }
-}
-
-template <class T, int kOwn> void run(const Arrays<T>& in) {
-  if (in.e > kWarp * kOwn) {
-    if constexpr (kWarp * kOwn < kWidest) return run<T, 2 * kOwn>(in);
-  }
-  cuda::launch("layer norm backward", backward_kernel<T, kOwn>, cuda::grid_for(in.chunks, 1),
-               kWarps<T> * kWarp, 0, in);
 }
 
 }  // namespace
 
-// Declared where it is called, in kernels/layer_norm.cpp.
+// Declared where they are called, in kernels/layer_norm.cpp.
+
+bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        LayerNormForward& f) {
+  if (x.cols() > norm_rows::kWidest) return false;
+  if (x.rows() == 0) return true;
+  dispatch_float(x.dtype(), [&]<class T>() {
+    norm_rows::dispatch_width<T>(x.cols(), [&]<class R>() {
+      cuda::launch(
+          "layer norm", forward_kernel<R>, cuda::grid_for(x.rows(), cuda::kBlock / R::kLanes),
+          cuda::kBlock, 0,
+          Forward<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<T>(), f.mean.data<T>(),
+                     f.inv_std.data<T>(), x.rows(), static_cast<int>(x.cols())});
+    });
+  });
+  return true;
+}
+
 bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, Tensor& dx,
-                                 Tensor& dparams) {
-  const std::int64_t e = x.cols();
-  if (e > kWidest) return false;
-  const std::int64_t chunks = std::max<std::int64_t>((x.rows() + kChunk - 1) / kChunk, 1);
+                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                                 const Tensor& residual, Tensor& dx, Tensor& dparams) {
+  const std::int64_t e = x.cols(), rows = x.rows(), chunk = chunk_of(rows);
+  if (e > norm_rows::kWidest) return false;
+  const std::int64_t chunks = std::max<std::int64_t>((rows + chunk - 1) / chunk, 1);
   dispatch_float(x.dtype(), [&]<class T>() {
     Tensor partial;  // [2, chunks, E]
     if (chunks > 1) partial = Tensor::empty({2, chunks, e}, x.dtype(), Device::cuda);
     T* const sums = (chunks > 1 ? partial : dparams).template data<T>();
-    run<T, 2>({x.data<T>(), weight.data<T>(), mean.data<T>(), inv_std.data<T>(), dy.data<T>(),
-               dx.data<T>(), sums, x.rows(), chunks, e});
+    const auto or_null = [](const Tensor& t) -> const T* {
+      return t.defined() ? t.data<T>() : nullptr;
+    };
+    norm_rows::dispatch_width<T>(e, [&]<class R>() {
+      cuda::launch("layer norm backward", backward_kernel<R>, cuda::grid_for(chunks, 1), kThreads,
+                   0,
+                   Backward<T>{x.data<T>(),
+                               weight.data<T>(),
+                               mean.data<T>(),
+                               inv_std.data<T>(),
+                               {dy.data<T>(), or_null(also)},
+                               or_null(residual),
+                               dx.data<T>(),
+                               sums,
+                               rows,
+                               chunks,
+                               chunk,
+                               static_cast<int>(e)});
+    });
     if (chunks > 1) {
       columns<1, T>(2, chunks, e, PartialEntry<T>{sums, chunks, e}, dparams.data<T>());
     }

@@ -41,5 +41,6 @@ using Rows = std::vector<OpRow>;
 [[nodiscard]] Rows layout_rows();
 [[nodiscard]] Rows index_rows();
 [[nodiscard]] Rows network_rows();
+[[nodiscard]] Rows fused_rows();
 
 }  // namespace skytape::test::op

@@ -11,7 +11,7 @@ const std::vector<OpRow>& op_table() {
   static const op::Rows table = [] {
     op::Rows all;
     for (auto* group : {op::elementwise_rows, op::reduction_rows, op::product_rows, op::layout_rows,
-                        op::index_rows, op::network_rows}) {
+                        op::index_rows, op::network_rows, op::fused_rows}) {
       op::Rows rows = group();
       std::move(rows.begin(), rows.end(), std::back_inserter(all));
     }
