@@ -308,4 +308,10 @@ Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) 
   return (*head_out_)(relu((*head_in_)(x)));
 }
 
+Scored Model::classified(Tape& tape, const ModelInput& input, const Tensor& labels,
+                         const StepContext& step, double examples) const {
+  const Var x = features(tape, input, step);
+  return nn::classified(x, *head_in_, *head_out_, labels, config_.label_smoothing, examples);
+}
+
 }  // namespace skytape::nn

@@ -18,6 +18,7 @@
 #include "nn/embedding/embedding.hpp"
 #include "nn/layers/convolution.hpp"
 #include "nn/layers/layers.hpp"
+#include "nn/layers/loss.hpp"
 #include "nn/layers/masked_head.hpp"
 #include "nn/layers/pair_features.hpp"
 #include "nn/layers/pooling.hpp"
@@ -38,12 +39,6 @@ struct MaskedTargets {
   std::array<Tensor, kMaxTowers> at;      // i32[B, P], positions
   std::array<Tensor, kMaxTowers> ids;     // i32[B, P], what stood there
   std::array<Tensor, kMaxTowers> weight;  // [B, P], share of the whole batch's loss; 0: no target
-};
-
-/// Loss of a batch or a part of one, and the share of its answers that are right, weighted alike.
-struct Scored {
-  Var loss;        // scalar
-  Tensor correct;  // scalar
 };
 
 /// What changes from step to step besides the batch.
@@ -114,6 +109,9 @@ class Model {
 
   /// Class scores [B, C]; of Objective::classify.
   [[nodiscard]] Var logits(Tape& tape, const ModelInput& input, const StepContext& step) const;
+  /// What these cost against labels i32[B], and how many are right of `examples`.
+  [[nodiscard]] Scored classified(Tape& tape, const ModelInput& input, const Tensor& labels,
+                                  const StepContext& step, double examples) const;
   /// What the targets cost and how many are found; of Objective::predict_masked.
   [[nodiscard]] Scored masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
                               const StepContext& step) const;

@@ -1,6 +1,10 @@
 #include "nn/layers/loss.hpp"
 
 #include "autograd/ops.hpp"
+#include "tensor/classifier/classifier.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/kernels/softmax.hpp"
 
 namespace skytape::nn {
 
@@ -11,6 +15,39 @@ Var classification_loss(Var logits, const Tensor& labels, double smoothing) {
   if (smoothing == 0) return of_label;
   const Var of_every = mean(logsumexp(logits) - mean(logits, 1), 0);
   return affine(of_label, 1 - smoothing) + affine(of_every, smoothing);
+}
+
+Scored classified_at_once(const ClassifierVars& v, const Tensor& labels, double smoothing,
+                          double examples) {
+  const tensor::ClassifierWeights w{v.in_weight.value(), v.in_bias.value(), v.out_weight.value(),
+                                    v.out_bias.value()};
+  const Tensor x = v.x.value();
+  const tensor::Classified found = tensor::classify(x, w, labels, smoothing, examples);
+  const Var loss = record("classify", {v.x, v.in_weight, v.in_bias, v.out_weight, v.out_bias},
+                          found.loss, [x, w, found](const Tensor& dy, Grads& g) {  // dy: scalar
+                            const auto d = tensor::classify_backward(x, w, found, dy);
+                            g.add(0, d.dx);
+                            g.add(1, d.din_weight);
+                            g.add(2, d.din_bias);
+                            g.add(3, d.dout_weight);
+                            g.add(4, d.dout_bias);
+                          });
+  return {loss, found.correct};
+}
+
+Scored classified(Var features, const Linear& in, const Linear& out, const Tensor& labels,
+                  double smoothing, double examples) {
+  Tape& tape = features.tape();
+  if (tensor::classifier_is_fused(features.value(), {in.weight->value, in.bias->value,
+                                                     out.weight->value, out.bias->value})) {
+    return classified_at_once({features, tape.parameter(*in.weight), tape.parameter(*in.bias),
+                               tape.parameter(*out.weight), tape.parameter(*out.bias)},
+                              labels, smoothing, examples);
+  }
+  const Var logits = out(relu(in(features)));                      // [B, C]
+  const Tensor correct = tensor::correct(logits.value(), labels);  // [B]
+  return {classification_loss(logits, labels, smoothing),
+          tensor::affine(tensor::sum_all(correct), 1.0 / examples)};
 }
 
 }  // namespace skytape::nn

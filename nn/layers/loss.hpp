@@ -1,12 +1,30 @@
 // What training lowers.
 #pragma once
 
-#include "autograd/tape.hpp"
+#include "nn/layers/layers.hpp"
 
 namespace skytape::nn {
 
 /// Mean cross entropy, a scalar, against labels that are 1 - s the example's class and s every class
 /// alike, s the smoothing (Szegedy et al. 2016, sec. 7). logits: [B, C], labels: i32[B].
 [[nodiscard]] Var classification_loss(Var logits, const Tensor& labels, double smoothing);
+
+/// Loss of a batch or a part of one, and the share of its answers that are right, weighted alike.
+struct Scored {
+  Var loss;        // scalar
+  Tensor correct;  // scalar
+};
+
+/// The mean of that loss where two linear layers with a ReLU between make logits of features [B, K],
+/// and the number of correct answers over `examples`. Few kernels on CUDA.
+[[nodiscard]] Scored classified(Var features, const Linear& in, const Linear& out,
+                                const Tensor& labels, double smoothing, double examples);
+
+struct ClassifierVars {
+  Var x, in_weight, in_bias, out_weight, out_bias;
+};
+/// The same as one op, on either device.
+[[nodiscard]] Scored classified_at_once(const ClassifierVars& v, const Tensor& labels,
+                                        double smoothing, double examples);
 
 }  // namespace skytape::nn

@@ -1,5 +1,6 @@
-// Rows of the op table: a layer norm with what stands beside or behind it.
+// Rows of the op table: a layer norm with what stands beside or behind it, and the classifier.
 #include "autograd/ops_norm.hpp"
+#include "nn/layers/loss.hpp"
 #include "tests/autograd/op_samples.hpp"
 
 namespace skytape::test::op {
@@ -20,8 +21,22 @@ Function pooled(const TokenWeights& rule, const Tensor& mask) {
   return [=](Tape&, Vars v) { return norm_pool(v[0], v[1], v[2], beside(v[0], mask), rule); };
 }
 
+Function classified(const Tensor& labels, double smoothing) {
+  return [=](Tape&, Vars v) {
+    return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing,
+                                  3)
+        .loss;
+  };
+}
+
 std::vector<Tensor> norm_inputs(const Shape& x) {
   return {normal(x, 301), normal({x[x.rank() - 1]}, 302), normal({x[x.rank() - 1]}, 303)};
+}
+
+std::vector<Tensor> classifier_inputs(std::int64_t b, std::int64_t k, std::int64_t f,
+                                      std::int64_t c) {
+  return {normal({b, k}, 311), normal({f, k}, 312), normal({f}, 313), normal({c, f}, 314),
+          normal({c}, 315)};
 }
 
 }  // namespace
@@ -48,9 +63,27 @@ Rows fused_rows() {
                const Var e = zeros(t, {3});
                return norm_pool(zeros(t, {2, 3}), e, e, zeros(t, {2, 3}).value(), {});
              }},
-            {"norm_pool: expected a weight [E] and a mask [B, N]", [](Tape& t) {
+            {"norm_pool: expected a weight [E] and a mask [B, N]",
+             [](Tape& t) {
                const Var e = zeros(t, {3});
                return norm_pool(zeros(t, {2, 4, 3}), e, e, zeros(t, {2, 3}).value(), {});
+             }}}},
+          {"classify",
+           {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},
+            {"smoothed", classifier_inputs(2, 3, 6, 5), classified(integers({4, 2}, {2}), 0.2)},
+            {"size 1", classifier_inputs(1, 1, 1, 1), classified(integers({0}, {1}), 0)}},
+           {{"classify: expected weights [F, K] and [C, F]",
+             [](Tape& t) {
+               return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 2}), zeros(t, {4}),
+                                              zeros(t, {5, 4}), zeros(t, {5})},
+                                             integers({0, 1}, {2}), 0, 1)
+                   .loss;
+             }},
+            {"classify: expected labels i32[B]", [](Tape& t) {
+               return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
+                                              zeros(t, {5, 4}), zeros(t, {5})},
+                                             integers({0}, {1}), 0, 1)
+                   .loss;
              }}}}};
 }
 

@@ -1,13 +1,11 @@
 #include "train/step/trainer.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "autograd/ops.hpp"
-#include "nn/layers/loss.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
 
 namespace skytape::train {
 
@@ -114,10 +112,10 @@ void Trainer::add_microbatch(std::size_t index) {
     tape.backward(scored.loss);
 
     if (in_place()) {
-      Tensor loss_sum = sums_.slice(0, 1);
-      Tensor correct_sum = sums_.slice(1, 2);
-      tensor::accumulate(loss_sum, scored.loss.value().reshape({1}));
-      tensor::accumulate(correct_sum, scored.correct.reshape({1}));
+      std::array<tensor::Addition, 2> metrics = {
+          {{sums_.slice(0, 1), scored.loss.value().reshape({1})},
+           {sums_.slice(1, 2), scored.correct.reshape({1})}}};
+      tensor::accumulate_all(metrics);
     } else {
       sum_.add(index, model_.parameters().gradients(), scored.loss.value(), scored.correct);
     }
@@ -135,14 +133,13 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const Feed& feed,
   if (model_.config().objective == nn::Objective::predict_masked) {
     return model_.masked(tape, feed.input, feed.targets, context);
   }
-  const auto examples = static_cast<double>(inputs_.examples());        // of all microbatches
-  const Var logits = model_.logits(tape, feed.input, context);          // [B, C]
-  const Tensor correct = tensor::correct(logits.value(), feed.labels);  // [B]
-  Var loss = nn::classification_loss(logits, feed.labels, model_.config().label_smoothing);
+  const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
+  nn::Scored scored = model_.classified(tape, feed.input, feed.labels, context, examples);
   if (microbatches_ > 1) {
-    loss = affine(loss, static_cast<double>(inputs_.microbatches()[index].rows.size()) / examples);
+    const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
+    scored.loss = affine(scored.loss, here / examples);
   }
-  return {loss, tensor::affine(tensor::sum_all(correct), 1.0 / examples)};
+  return scored;
 }
 
 void Trainer::add_time(const char* part, Clock::time_point start) {

@@ -1,0 +1,42 @@
+// The classifier behind the encoder and its loss.
+//
+//   h = max(0, x W1ᵀ + b1)    z = h W2ᵀ + b2    loss = mean over b of (logsumexp(z_b) - Σ_c t_bc z_bc)
+//   t_bc = (1 - s) [c = label_b] + s / C, s the label smoothing
+//
+// Letters: B examples, K features, F hidden channels, C classes.
+#pragma once
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+struct ClassifierWeights {
+  Tensor in_weight, in_bias;    // [F, K], [F]
+  Tensor out_weight, out_bias;  // [C, F], [C]
+};
+
+/// Whether forward is two kernels and backward one: on CUDA, where a few thousand weights make each
+/// product too small for a library. Elsewhere they are as many operations as the definition has.
+[[nodiscard]] bool classifier_is_fused(const Tensor& x, const ClassifierWeights& w);
+
+struct Classified {
+  Tensor loss;     // [], the mean
+  Tensor correct;  // [], the number of examples whose label has the largest z, over `examples`
+  Tensor hidden;   // [B, F], h
+  Tensor dlogits;  // [B, C], dloss/dz
+};
+/// Of x [B, K] and labels i32[B], B > 0. A label out of range is an error on a CPU, NaN on CUDA.
+/// Products are fp32 where fused, whatever the device's precision.
+[[nodiscard]] Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& labels,
+                                  double smoothing, double examples);
+
+struct ClassifierGradients {
+  Tensor dx;                      // [B, K]
+  Tensor din_weight, din_bias;    // [F, K], [F]
+  Tensor dout_weight, dout_bias;  // [C, F], [C]
+};
+/// From what classify() left and dloss [].
+[[nodiscard]] ClassifierGradients classify_backward(const Tensor& x, const ClassifierWeights& w,
+                                                    const Classified& saved, const Tensor& dloss);
+
+}  // namespace skytape::tensor
