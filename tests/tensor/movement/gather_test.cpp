@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "tensor/random/random.hpp"
@@ -11,6 +12,7 @@
 
 using namespace skytape;
 using namespace skytape::tensor;
+using skytape::test::for_each_device;
 using skytape::test::for_each_kind;
 
 namespace {
@@ -140,6 +142,30 @@ TEST_CASE("embedding_backward sums the rows of each id") {
       }
     }
   }
+}
+
+TEST_CASE("embedding_backward sums the rows of each id exactly where numbers are whole") {
+  // Tables that fit into a GPU's shared memory, in f32 alone or in both types, and one that does not.
+  for_each_device([](Device device) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const std::int64_t vocabulary : {1, 20, 300, 700}) {
+        for (const auto& [count, width] : {std::pair(1, 3), {33, 64}, {2000, 70}, {20000, 2}}) {
+          CAPTURE(vocabulary);
+          CAPTURE(count);
+          const Tensor ids = draw_index({count}, vocabulary, 5);
+          std::vector<double> rows, want(static_cast<std::size_t>(vocabulary * width));
+          for (int i = 0; i < count * width; ++i) rows.push_back(i * 7919 % 17 - 8);
+          const std::vector<double> id = ids.to_vector();
+          for (std::size_t i = 0; i < rows.size(); ++i) {
+            const auto w = static_cast<std::size_t>(width);
+            want[static_cast<std::size_t>(id[i / w]) * w + i % w] += rows[i];
+          }
+          const Tensor dy = Tensor::from(rows, {count, width}, dtype, device);
+          CHECK(embedding_backward(dy, ids.to(device), vocabulary).to_vector() == want);
+        }
+      }
+    }
+  });
 }
 
 TEST_CASE("a frequent id keeps the digits of its f32 gradient") {
