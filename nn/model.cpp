@@ -238,9 +238,10 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int tower,
   Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
                   step.first_example, config_.nominal_length};
 
-  Var x = (*embedding_)(tape, input.ids[static_cast<std::size_t>(tower)], mask);  // [B, N, E]
-  if (config_.norm == Norm::post) x = (*norm_)(x);
-  x = skytape::dropout(x, dropout);
+  const Tensor& ids = input.ids[static_cast<std::size_t>(tower)];  // [B, N]
+  Var x = config_.norm == Norm::post                               // [B, N, E]
+              ? skytape::dropout((*norm_)((*embedding_)(tape, ids, mask)), dropout)
+              : embedding_->dropped(tape, ids, mask, dropout);
   Var state;  // between layers, of methods that carry one
   for (int l = 0; l < config_.layers; ++l) {
     const Random layer_random = at(random, Place::layers).fork(static_cast<std::uint64_t>(l));

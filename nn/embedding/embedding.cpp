@@ -1,6 +1,7 @@
 #include "nn/embedding/embedding.hpp"
 
 #include "autograd/ops.hpp"
+#include "nn/embedding/lookup.hpp"
 #include "nn/embedding/ngrams.hpp"
 #include "nn/embedding/patches.hpp"
 
@@ -37,13 +38,30 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
   }
 }
 
-Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const {
-  Var x = embedding(tape.parameter(*tokens), ids);  // [B, N, E]
-  const std::int64_t n = ids.size(1);
+void Embedding::require_places(std::int64_t n) const {
   for (const Parameter* table : {positions, from_end}) {
     ENSURE(table == nullptr || n <= table->shape[0], "embedding: ", n,
            " positions, but the table has ", table == nullptr ? 0 : table->shape[0]);
   }
+}
+
+Var Embedding::dropped(Tape& tape, const Tensor& ids, const Tensor& mask,
+                       const Dropout& dropout) const {
+  const bool more = types != nullptr || patches != nullptr || ngrams != nullptr ||
+                    (positions != nullptr && from_end != nullptr);
+  if (ids.device() != Device::cuda || more) {
+    return skytape::dropout((*this)(tape, ids, mask), dropout);
+  }
+  require_places(ids.size(1));
+  Parameter* const second = positions != nullptr ? positions : from_end;
+  return look_up(tape.parameter(*tokens), second == nullptr ? Var() : tape.parameter(*second),
+                 {ids, from_end == nullptr ? Tensor() : to_last_token(mask), dropout});
+}
+
+Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const {
+  Var x = embedding(tape.parameter(*tokens), ids);  // [B, N, E]
+  const std::int64_t n = ids.size(1);
+  require_places(n);
   if (positions != nullptr) x = x + narrow(tape.parameter(*positions), 0, 0, n);  // [N, E]
   if (from_end != nullptr) x = x + embedding(tape.parameter(*from_end), to_last_token(mask));
   if (types != nullptr) {

@@ -11,6 +11,7 @@
 #include "autograd/tape.hpp"
 #include "nn/config/model_config.hpp"
 #include "nn/embedding/positions.hpp"
+#include "tensor/random/dropout.hpp"
 
 namespace skytape::nn {
 
@@ -48,8 +49,15 @@ struct Embedding {
   Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config);
   /// ids: i32[B, N], mask: [B, N] -> [B, N, E].
   [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const;
+  /// The same behind dropout: one kernel on CUDA where at most one vector is added to the token's, of its
+  /// position or its distance to the last token.
+  [[nodiscard]] Var dropped(Tape& tape, const Tensor& ids, const Tensor& mask,
+                            const Dropout& dropout) const;
 
  private:
+  /// Throws unless the tables of places have a row for each of n positions.
+  void require_places(std::int64_t n) const;
+
   int longest_ngram_;
   std::int32_t separator_;
   std::int64_t patch_side_, columns_;

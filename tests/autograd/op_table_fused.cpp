@@ -1,5 +1,7 @@
-// Rows of the op table: a layer norm with what stands beside or behind it, and the classifier.
+// Rows of the op table: what is fused on CUDA: a layer norm with what stands beside or behind it, the
+// classifier, the vectors of tokens and places.
 #include "autograd/ops_norm.hpp"
+#include "nn/embedding/lookup.hpp"
 #include "nn/layers/loss.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -26,6 +28,17 @@ Function classified(const Tensor& labels, double smoothing) {
     return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing,
                                   3)
         .loss;
+  };
+}
+
+/// A sum of rows of v[0] and, where there are two, v[1].
+Function looked_up(const Tensor& ids, const Tensor& places, double rate) {
+  return [=](Tape&, Vars v) {
+    Dropout dropout = dropping(rate);
+    dropout.nominal_length = 8;
+    return nn::look_up(
+        v[0], v.size() > 1 ? v[1] : Var(),
+        {beside(v[0], ids), places.defined() ? beside(v[0], places) : Tensor(), dropout});
   };
 }
 
@@ -67,6 +80,33 @@ Rows fused_rows() {
              [](Tape& t) {
                const Var e = zeros(t, {3});
                return norm_pool(zeros(t, {2, 4, 3}), e, e, zeros(t, {2, 3}).value(), {});
+             }}}},
+          {"look_up",
+           {{"by position",
+             {normal({4, 3}, 321), normal({5, 3}, 322)},
+             looked_up(integers({3, 0, 3, 1}, {2, 2}), {}, 0.3)},
+            {"by place",
+             {normal({4, 16}, 323), normal({3, 16}, 324)},
+             looked_up(integers({3, 0, 3, 1}, {1, 4}), integers({2, 2, 0, 1}, {1, 4}), 0.3)},
+            {"tokens alone", {normal({2, 5}, 325)}, looked_up(integers({1, 1}, {2, 1}), {}, 0)},
+            {"aligned",
+             {normal({4, 16}, 326), normal({8, 16}, 327)},
+             looked_up(integers({3, 0, 3, 1, 2, 2}, {2, 3}), {}, 0.3)},
+            {"none",
+             {normal({2, 5}, 328), normal({3, 5}, 329)},
+             looked_up(integers({}, {2, 0}), {}, 0)}},
+           {{"look_up: expected a table [V, E] and ids",
+             [](Tape& t) {
+               return nn::look_up(zeros(t, {4, 3}), Var(), {integers({1}, {1}), {}, {}});
+             }},
+            {"look_up: expected a second table [S, E] of at least N = 2",
+             [](Tape& t) {
+               return nn::look_up(zeros(t, {4, 3}), zeros(t, {1, 3}),
+                                  {integers({1, 2}, {1, 2}), {}, {}});
+             }},
+            {"look_up: index 4",
+             [](Tape& t) {
+               return nn::look_up(zeros(t, {4, 3}), Var(), {integers({4}, {1, 1}), {}, {}});
              }}}},
           {"classify",
            {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},

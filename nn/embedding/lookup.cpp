@@ -1,0 +1,115 @@
+#include "nn/embedding/lookup.hpp"
+
+#include <limits>
+
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/gather.hpp"
+#include "tensor/random/dropout_plan.hpp"
+
+namespace skytape::nn {
+
+void look_up_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& table, const Tensor& second,
+                const LookUp& options, Tensor& x);
+/// d = drop(dx), unless that is dx itself, and dsecond [S, E], the sum of d over the batch: places are n.
+void look_up_backward_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& dx, Tensor& d,
+                         Tensor& dsecond);
+
+namespace {
+
+/// Rows of a whole sequence's length and beyond are zero.
+Tensor sum_by_position(const Tensor& d, std::int64_t rows) {
+  Tensor dsecond = Tensor::zeros({rows, d.size(2)}, d.dtype(), d.device());  // [S, E]
+  dsecond.slice(0, d.size(1)).copy_from(tensor::sum(d, 0));
+  return dsecond;
+}
+
+/// Whether every sequence's chunks of 128 element numbers begin where those of the first one do.
+bool aligned(const tensor::DropoutPlan& plan, const Tensor& dx, const Dropout& options) {
+  const std::int64_t nominal = options.nominal_length == 0 ? dx.size(1) : options.nominal_length;
+  return plan.threshold == 0 || (plan.first % tensor::kDropoutChunk == 0 &&
+                                 nominal * dx.size(2) % tensor::kDropoutChunk == 0);
+}
+
+struct Gradients {
+  Tensor d;        // [B, N, E], of what was dropped out
+  Tensor dsecond;  // [S, E]; undefined: not asked for
+};
+Gradients gradients(const Tensor& dx, const LookUp& options, std::int64_t second_rows) {
+  const bool drops = tensor::dropout_threshold("look_up", options.dropout.rate) > 0;
+  const Tensor d = drops ? tensor::dropout(dx, options.dropout) : dx;
+  if (second_rows == 0) return {d, {}};
+  if (options.places.defined()) {
+    return {d, tensor::embedding_backward(d, options.places, second_rows)};
+  }
+  return {d, sum_by_position(d, second_rows)};
+}
+
+Gradients gradients_at_once(const tensor::DropoutPlan& plan, const Tensor& dx,
+                            std::int64_t second_rows) {
+  Gradients g{plan.threshold == 0 ? dx : empty_like(dx),
+              Tensor::empty({second_rows, dx.size(2)}, dx.dtype(), dx.device())};
+  if constexpr (kHaveCuda) look_up_backward_on(Cuda{}, plan, dx, g.d, g.dsecond);
+  return g;
+}
+
+void require_operands(const Tensor& table, const Tensor& second, const LookUp& options) {
+  const auto& [ids, places, dropout] = options;
+  ENSURE(table.rank() == 2 && ids.defined() && ids.dtype() == DType::i32 && ids.rank() == 2 &&
+             ids.device() == table.device(),
+         "look_up: expected a table [V, E] and ids i32[B, N], got ", table, ", ", ids);
+  tensor::require_in_range("look_up", ids, table.size(0));
+  if (!second.defined()) return;
+  require_same_kind("look_up", {&table, &second});
+  ENSURE(second.rank() == 2 && second.size(1) == table.size(1) &&
+             (places.defined() || second.size(0) >= ids.size(1)),
+         "look_up: expected a second table [S, E] of at least N = ", ids.size(1), " rows for ",
+         table, ", got ", second);
+  if (!places.defined()) return;
+  ENSURE(places.dtype() == DType::i32 && places.shape() == ids.shape() &&
+             places.device() == ids.device(),
+         "look_up: expected places i32[B, N] as ids ", ids, ", got ", places);
+  tensor::require_in_range("look_up", places, second.size(0));
+}
+
+Tensor by_definition(const Tensor& table, const Tensor& second, const LookUp& options) {
+  Tensor x = tensor::embedding(table, options.ids);  // [B, N, E]
+  if (second.defined()) {
+    x = tensor::add(x, options.places.defined() ? tensor::embedding(second, options.places)
+                                                : second.slice(0, options.ids.size(1)));
+  }
+  return tensor::dropout(x, options.dropout);
+}
+
+}  // namespace
+
+Var look_up(Var table, Var second, const LookUp& options) {
+  const Tensor t = table.value(), s = second.defined() ? second.value() : Tensor();
+  require_operands(t, s, options);
+  const Shape shape = options.ids.shape().append(t.size(1));  // [B, N, E]
+  const tensor::DropoutPlan plan =
+      tensor::dropout_plan("look_up", shape, t.device(), options.dropout);
+  const bool at_once = t.device() == Device::cuda && shape.numel() > 0 &&
+                       shape.numel() <= std::numeric_limits<std::int32_t>::max();
+  Tensor x;  // [B, N, E]
+  if (at_once) {
+    x = Tensor::empty(shape, t.dtype(), t.device());
+    if constexpr (kHaveCuda) look_up_on(Cuda{}, plan, t, s, options, x);
+  } else {
+    x = by_definition(t, s, options);
+  }
+  return record("look_up", {table, second}, x,
+                [plan, at_once, options, vocabulary = t.size(0),
+                 second_rows = s.defined() ? s.size(0) : 0](const Tensor& dx, Grads& g) {
+                  const std::int64_t rows = g.needs(1) ? second_rows : 0;
+                  const bool by_position = rows > 0 && !options.places.defined();
+                  const Gradients found =
+                      at_once && by_position && aligned(plan, dx, options.dropout)
+                          ? gradients_at_once(plan, dx, rows)
+                          : gradients(dx, options, rows);
+                  g.add(0, tensor::embedding_backward(found.d, options.ids, vocabulary));
+                  if (rows > 0) g.add(1, found.dsecond);
+                });
+}
+
+}  // namespace skytape::nn
