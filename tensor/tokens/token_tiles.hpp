@@ -9,6 +9,7 @@
 // memory, channels have their own order.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "tensor/gemm/tensor_core.hpp"
@@ -39,7 +40,7 @@ constexpr int kStride = kWidth + 8;
 inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t tiles = (rows + kTokens - 1) / kTokens;
   const std::int64_t at_once = cuda::grid_for(blocks, 1);
-  return kTokens * math::min<std::int64_t>((tiles + at_once - 1) / at_once, 4);
+  return kTokens * std::min<std::int64_t>((tiles + at_once - 1) / at_once, 4);
 }
 
 /// Where a channel, or a row of a weight, is among the columns of products; and back.
