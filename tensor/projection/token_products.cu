@@ -376,7 +376,7 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
 void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
                        std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
-  cuda::computes(x.rows() * plan.heads.width * plan.heads.columns(), true);
+  cuda::computes(y.numel() * plan.heads.width, true);
   cuda::launch("project heads on tensor cores", project_kernel, cuda::grid_for(blocks, 1), kThreads,
                0, plan,
                ProjectArrays{x.data<float>(), of_each<const float>(weights),
