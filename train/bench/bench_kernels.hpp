@@ -26,9 +26,10 @@ struct KernelRow {
 
 struct StepKernels {
   std::vector<KernelRow> rows;  // in the order of their submission
-  KernelRow unexplained;   // what ran beyond them, together; counts 0 kernels where all is well
-  std::string why_events;  // why launches were timed, and no replays traced; empty: they were
-  double step_us = 0;      // of a step when nothing is traced, one behind the other
+  KernelRow unexplained;      // what ran beyond them, together; counts 0 kernels where all is well
+  std::int64_t by_order = 0;  // kernels of ours of which no function has the traced name
+  std::string why_events;     // why launches were timed, and no replays traced; empty: they were
+  double step_us = 0;         // of a step when nothing is traced, one behind the other
   int multiprocessors = 0;
   [[nodiscard]] double sum_us() const;
   [[nodiscard]] double gaps_us() const;

@@ -42,6 +42,7 @@ TEST_CASE("every kernel that a step submits is found in its replays, and nothing
     const StepKernels step = measure_kernels(c);
     if (!step.why_events.empty()) MESSAGE("launches were timed by events: ", step.why_events);
     CHECK(step.unexplained.kernels == 0);
+    CHECK(step.by_order == 0);
     CHECK(step.step_us > 0);
     CHECK(step.multiprocessors > 0);
     const std::vector<GpuKernel> submitted = step_kernels(c);
@@ -145,6 +146,17 @@ TEST_CASE("a stream beside the first may change the order of the starts") {
   CHECK(step.unexplained.kernels == 0);
   CHECK(step.rows[3].us == doctest::Approx(4.5));
   CHECK(step.rows[4].us == doctest::Approx(1));
+}
+
+TEST_CASE(
+    "kernels of ours under names that no function has are matched by their order, and counted") {
+  const StepKernels step =
+      matched({ran("skytape_a", 1000, 2000), ran("gemm", 3000, 5000), ran("", 5000, 5500),
+               ran("skytape_b", 6000, 9000), ran("skytape_a", 9000, 9500)});
+  CHECK(step.by_order == 3);
+  CHECK(step.unexplained.kernels == 0);
+  CHECK(step.rows[3].us == doctest::Approx(3));
+  CHECK(step.rows[4].us == doctest::Approx(0.5));
 }
 
 TEST_CASE("what is missing or beyond the submitted kernels is named") {
