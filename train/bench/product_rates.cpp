@@ -15,6 +15,10 @@
 #include "tensor/random/random.hpp"
 
 namespace skytape::train {
+
+// CUDA half, in gpu_facts.cu.
+GpuFacts gpu_facts_on(Cuda);
+
 namespace {
 
 // Tensor cores have 7 (tf32) and 15 (bf16) times the fp32 rate in an H100's data sheet; operands
@@ -71,6 +75,14 @@ double measure_inverse_ms([[maybe_unused]] Precision precision, [[maybe_unused]]
     }
   }
   return shortest;
+}
+
+GpuFacts measure_gpu_facts() {
+  if constexpr (kHaveCuda) {
+    return gpu_facts_on(Cuda{});
+  } else {
+    throw Error("measure_gpu_facts: " + cuda_fault());
+  }
 }
 
 }  // namespace skytape::train

@@ -1,5 +1,5 @@
 // How fast a GPU multiplies matrices in each precision: what is meant for tensor cores must show it.
-// And how fast it inverts them, by one block of threads a matrix or by two.
+// How fast it inverts them, by one block of threads a matrix or by two. And what kernels cost on it.
 #pragma once
 
 #include <cstdint>
@@ -26,5 +26,16 @@ struct ProductRates {
 /// forward and backward: the shortest of some runs, with at most so many blocks a matrix.
 [[nodiscard]] double measure_inverse_ms(Precision precision, std::int64_t count, std::int64_t size,
                                         int most_blocks);
+
+struct GpuFacts {
+  double clock_mhz = 0;  // of the multiprocessors, right behind products that keep them busy
+  double node_ns = 0;    // of a kernel that does nothing, in a graph of such, one behind the other
+  double dependent_node_ns =
+      0;  // the same, launched before the one ahead is done (PDL), or why not:
+  std::string why_no_dependent;
+  double mma_tflops = 0;  // 10^12 operations a second by mma.sync, bf16, operands in registers
+};
+/// Measures them; Error without CUDA.
+[[nodiscard]] GpuFacts measure_gpu_facts();
 
 }  // namespace skytape::train

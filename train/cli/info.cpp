@@ -49,6 +49,18 @@ void print_inverse() {
   }
 }
 
+/// What kernels cost here, and what a kernel's own products can reach.
+void print_facts() {
+  const GpuFacts facts = measure_gpu_facts();
+  fmt::print("clock under load {:.0f} MHz\n", facts.clock_mhz);
+  fmt::print(
+      "nodes of a graph of empty kernels {:.0f} ns, {}\n", facts.node_ns,
+      facts.why_no_dependent.empty()
+          ? fmt::format("{:.0f} ns where each is launched ahead of time", facts.dependent_node_ns)
+          : "none is launched ahead of time: " + facts.why_no_dependent);
+  fmt::print("mma.sync, bf16 {:.0f} TFLOP/s\n", facts.mma_tflops);
+}
+
 /// Rates of the GPU. With `required`, an Error unless products run on tensor cores.
 void print_gpu(bool required) {
   const Device device = parse_device("cuda");
@@ -61,6 +73,7 @@ void print_gpu(bool required) {
   line("tf32", rates.tf32);
   line("bf16", rates.bf16);
   fmt::print("copies        {:9.0f} GB/s\n", tensor::measure_copy_gbs(device));
+  print_facts();
   print_inverse();
   const std::string problem = why_no_tensor_cores(rates);
   if (problem.empty()) return;

@@ -30,3 +30,21 @@ TEST_CASE("the iterative inverse is timed on CUDA, and refused where there is no
     CHECK(ms > 0);
   }
 }
+
+TEST_CASE("what kernels cost is measured on CUDA, and refused where there is none") {
+  if (!skytape::kHaveCuda) {
+    CHECK_THROWS_AS((void)measure_gpu_facts(), skytape::Error);
+    return;
+  }
+  if (!skytape::test::cuda_or_skip()) return;
+  const GpuFacts facts = measure_gpu_facts();
+  CHECK(facts.node_ns > 0);
+  CHECK((facts.dependent_node_ns > 0) == facts.why_no_dependent.empty());
+  CHECK(facts.mma_tflops > 0);
+#ifdef SKYTAPE_CUDA_SIMULATED
+  CHECK(facts.clock_mhz == doctest::Approx(1000).epsilon(0.01));
+#else
+  CHECK(facts.clock_mhz > 100);
+  CHECK(facts.clock_mhz < 5000);
+#endif
+}
