@@ -1,25 +1,26 @@
 #!/usr/bin/env bash
 # make gpu-check: everything that only a GPU can show. Checks come in slices of under ten minutes,
-# the cheapest first; each check has a limit of its own, and its verdict is written as soon as it is
-# known.
+# what most hangs on first; each check has a limit of its own, and its verdict is written as soon as
+# it is known.
 #   CHECKS   slices to run, in this order (default: all of SLICES below)
-#   METHODS, PRECISIONS  of the checks that take each in turn (default: all)
+#   METHODS, PRECISIONS  of the checks that take each in turn, the benchmark's too (default: all)
 #   BENCH_LENGTHS  sequence lengths of the benchmark (default: those of the bundle's predictions)
 #   B        folder of a CUDA build, or of a bundle (make gpu-bundle), which also brings what a CPU
 #            can compute beforehand: small data, predictions, the losses of a CPU
-#   OUT      where reports go (default runs/gpu-check): gpu_check.md, verdicts.jsonl, results.tar.gz
+#   OUT      where reports go (default runs/gpu-check): gpu_check.md, verdicts.jsonl, and
+#            gpu_check.tar.gz, which holds both and all logs and figures; packed every few seconds
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
 #   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
 #   JOBS     checks that run side by side where none is timed: slices compile, tests, goldens, bits
-#            and sanitizers (default: half of the cores, at most 8)
+#            and sanitizers (default: half of the cores, at most 8); those of races would be too slow
 # Exit status 1: a check failed, ran out of time or was not run. One for which this machine lacks
 # something is "not available", which is no failure unless nothing passed.
 set -u
 source train/scripts/gpu_common.sh
 
-SLICES="smoke compile tests goldens bits kernels bench race train sanitizers"
+SLICES="smoke compile tests kernels bench race goldens bits train races sanitizers"
 CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
 B=${B:-build/gpu-bundle}
@@ -60,7 +61,7 @@ if ! gpu=$(nvidia-smi -L 2>&1); then
 fi
 
 scratch=$(mktemp -d)
-results=$scratch/results # what results.tar.gz packs
+results=$scratch/results # what gpu_check.tar.gz packs
 export TORCHINDUCTOR_CACHE_DIR=$scratch/inductor
 mkdir -p "$results/logs"
 : >"$OUT/verdicts.jsonl"
@@ -93,8 +94,9 @@ fi
 
 # ---- verdicts and report ---------------------------------------------------------------------
 
+packed=-60 # when, in seconds of this run
 report() {
-  tar -C "$results" -czf "$OUT/results.tmp" . && mv "$OUT/results.tmp" "$OUT/results.tar.gz"
+  packed=$SECONDS
   {
     echo "# GPU check, $(date -u +%Y-%m-%d)"
     echo
@@ -104,13 +106,15 @@ report() {
     echo "|---|---|---|"
     sed -n 's/^{"name": "\(.*\)", "verdict": "\(.*\)", "seconds": \(.*\)}$/| \1 | \2 | \3 |/p' "$OUT/verdicts.jsonl"
     local log name
-    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race-*,listops-50000}.log; do
+    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race-*,listops-skytape,listops-50000}.log; do
       [ -e "$log" ] || continue
       name=${log##*/}
       printf '\n## %s\n\n' "${name%.log}"
       tail -n 80 "$log" | sed 's/^/    /'
     done
   } >"$OUT/gpu_check.md"
+  cp "$OUT/gpu_check.md" "$OUT/verdicts.jsonl" "$results/"
+  tar -C "$results" -czf "$OUT/packed.tmp" . && mv "$OUT/packed.tmp" "$OUT/gpu_check.tar.gz"
 }
 
 failed=0 passed=0
@@ -123,7 +127,8 @@ verdict() {
   esac
   printf '{"name": "%s", "verdict": "%s", "seconds": %d}\n' "$1" "$2" "$3" >>"$OUT/verdicts.jsonl"
   echo "== $1: $2 ($3 s)"
-  [ "$2" = "not run" ] || report
+  # A run that is cut short loses its last seconds, not its first minutes.
+  [ $((SECONDS - packed)) -lt 5 ] || report
 }
 
 # begin NAME LIMIT COMMAND…: starts it, or an exported function, once fewer than JOBS checks run, for
@@ -179,7 +184,7 @@ lacking() {
 }
 
 # What the functions below need in the processes that `check` gives them.
-export B PROGRAM PYTHON PEER SMALL PREDICTED PARITY
+export B PROGRAM PYTHON PEER SMALL PREDICTED PARITY DATA
 export -f small_training small_run losses
 
 METHODS=${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}
@@ -312,7 +317,7 @@ slice_kernels() {
 slice_bench() {
   local n precision
   for n in $BENCH_LENGTHS; do
-    for precision in bf16 fp32 tf32; do
+    for precision in $PRECISIONS; do
       # shellcheck disable=SC2086  # BENCH_CASES is a list
       check "bench-$precision-$n" 150 "$PROGRAM" bench --device cuda --precision $precision \
         $BENCH_CASES --n "$n" --steps 10 --json "$results/bench-$precision-$n.json" \
@@ -345,17 +350,27 @@ same_table() {
   done
   cmp "$own/jobs1/lra.csv" "$own/jobs4/lra.csv"
 }
-export -f same_table
+# to_45_percent OUT: the main training as a user types it, and when it reached 45 % of dev.
+to_45_percent() {
+  "$PROGRAM" train --task listops --data "$DATA" --recipe skytape --device cuda --precision bf16 \
+    --out "$1" --force || return 1
+  sed -n '/"kind": *"eval"/s/.*"accuracy": *\([^,}]*\).*"step": *\([^,}]*\).*"train_seconds": *\([^,}]*\).*/\1 \2 \3/p' \
+    "$1/metrics.jsonl" | awk '
+    $1 > 0.45 && !reached++ { printf "above 45 %% of dev after %.1f s of training, step %d\n", $3, $2 }
+    END { if (!reached) print "never above 45 % of dev" }'
+}
+export -f same_table to_45_percent
 slice_train() {
+  check listops-data 90 "$PROGRAM" data --task listops --data "$DATA"
+  check listops-skytape 120 to_45_percent "$results/listops-skytape"
   small_data
   check grid-jobs 90 same_table
-  check listops-data 90 "$PROGRAM" data --task listops --data "$DATA"
   check listops-50000 400 "$PROGRAM" train --task listops --data "$DATA" --recipe skyformer \
     --attention skyformer --steps 50000 --device cuda --precision bf16 --set group_by_length=1 \
     eval_every=5000 --out "$results/listops-50000" --force
 }
 
-# sanitized TOOL PROGRAM ARGUMENTS…: 77 where the tool is missing or refuses the device. The tool
+# sanitized TOOL FLAGS… PROGRAM ARGUMENTS…: 77 where the tool is missing or refuses the device. The tool
 # watches the program itself and none that it starts, and it counts only if it says what it saw.
 sanitized() {
   local tool=$1 log=$own/sanitized.log status
@@ -388,21 +403,39 @@ sanitized_training() {
   sanitized "$1" "$PROGRAM" "${arguments[@]}" || return $?
   replayed "$own/sanitized.log"
 }
-export -f sanitized sanitized_ops sanitized_training
+# race_free METHOD PRECISION SKIP: no races in 100 kernels of ours behind the first SKIP, of a
+# model's making and its first step.
+race_free() {
+  sanitized racecheck --launch-skip "$3" --launch-count 100 "$PROGRAM" train --task listops \
+    --recipe skyformer --data "$SMALL" --out "$own/races" --force --attention "$1" --device cuda \
+    --precision "$2" --seed 7 --steps 1000 --stop-after 1 --batch 2 --set max_length=250
+}
+export -f sanitized sanitized_ops sanitized_training race_free
+# One at a time: side by side none of them ended within a minute. Each method stands for a group that
+# has kernels in common, what the most methods run first; the last ones' are the same in all precisions.
+slice_races() {
+  local precision method skip methods
+  small_data
+  for precision in $PRECISIONS; do
+    methods="skyformer softmax bigbird"
+    [ "$precision" != bf16 ] || methods+=" informer routing nystrom linformer reformer skeinformer performer sinkhorn"
+    for method in $methods; do
+      for skip in 0 100; do
+        check "racecheck-$method-$precision-$skip" 60 race_free "$method" "$precision" "$skip"
+      done
+    done
+  done
+}
 slice_sanitizers() {
-  local tool precision method
+  local precision method
   small_data
   ALL=$(tr -s ' \n' , <<<"$METHODS")
   export ALL=${ALL%,}
   for precision in $PRECISIONS; do
-    for tool in memcheck racecheck; do
-      begin "$tool-ops-$precision" 300 sanitized_ops $tool "$precision"
-    done
+    begin "memcheck-ops-$precision" 300 sanitized_ops memcheck "$precision"
     # Each precision has kernels of its own for tiled attention and for the inverse.
     for method in softmax skyformer $([ "$precision" != bf16 ] || echo reformer); do
-      for tool in memcheck racecheck; do
-        begin "$tool-train-$method-$precision" 150 sanitized_training $tool "$precision" "$method"
-      done
+      begin "memcheck-train-$method-$precision" 150 sanitized_training memcheck "$precision" "$method"
     done
   done
   # In fp32: elsewhere cuBLAS writes in ways that the tool does not see before its version 2025.4.

@@ -65,6 +65,7 @@ struct Check {
            "[ -z \"${REFUSES:-}\" ] || { echo 'Error: Device not supported'; exit 1; }\n"
            "[ \"$2\" != racecheck ] || [ \"$4\" = kns=skytape ] || exit 1\n"
            "until [ \"$1\" = 9 ]; do shift; done; shift\n"  // --error-exitcode 9
+           "while [[ $1 == --* ]]; do shift 2; done\n"      // which launches
            "case $1 in */skytape) ;; *) exit 0 ;; esac\n"   // it watches this program alone
            "\"$@\" || exit\n"
            "[ -n \"${BLIND:-}\" ] || echo \"========= ERROR SUMMARY: ${FINDS:-0} errors\"\n"
@@ -107,8 +108,9 @@ TEST_CASE("gpu-check passes what works, and says what the machine lacks") {
   CHECK(all.status == 0);
   for (const char* name :
        {"libraries", "tensor-cores", "test-tensor-gemm-gemm", "goldens", "parity-softmax",
-        "bits-softmax-tf32", "bench-bf16-2048", "grid-jobs", "listops-50000", "racecheck-ops-tf32",
-        "initcheck-ops-fp32", "memcheck-train-reformer-bf16"}) {
+        "bits-softmax-tf32", "kernels-bf16", "kernels-tiny", "bench-bf16-2048", "grid-jobs",
+        "listops-skytape", "listops-50000", "racecheck-bigbird-tf32-100", "initcheck-ops-fp32",
+        "memcheck-train-reformer-bf16"}) {
     CHECK_MESSAGE(all.verdict(name) == "passed", name);
   }
   CHECK(all.verdict("race") == "not available");
@@ -119,19 +121,23 @@ TEST_CASE("gpu-check passes what works, and says what the machine lacks") {
     ++files;
   }
   CHECK(files <= 8);  // few enough to be fetched from another machine
+  const std::string packed = "tar -xOzf " + (all.folder.path() / "out/gpu_check.tar.gz").string();
+  CHECK(std::system((packed + " ./gpu_check.md ./logs/goldens.log >/dev/null").c_str()) == 0);
   CHECK(read_file(all.folder.path() / "out/gpu_check.md").find("| goldens | passed |") !=
         std::string::npos);
 }
 
 TEST_CASE(
     "gpu-check: a tool that refuses the device is not available, one that finds a fault fails") {
-  const Check refuses("CHECKS='goldens sanitizers' METHODS=softmax REFUSES=1");
+  const Check refuses(
+      "CHECKS='goldens races sanitizers' PRECISIONS=bf16 METHODS=softmax REFUSES=1");
   CHECK(refuses.status == 0);
-  CHECK(refuses.verdict("racecheck-ops-bf16") == "not available");
+  CHECK(refuses.verdict("racecheck-skyformer-bf16-0") == "not available");
   CHECK(refuses.verdict("memcheck-train-softmax-bf16") == "not available");
-  const Check finds("CHECKS=sanitizers METHODS=softmax FINDS=9");
+  const Check finds("CHECKS='races sanitizers' PRECISIONS=bf16 METHODS=softmax FINDS=9");
   CHECK(finds.status == 1);
-  CHECK(finds.verdict("racecheck-ops-bf16") == "FAILED");
+  CHECK(finds.verdict("racecheck-skyformer-bf16-0") == "FAILED");
+  CHECK(finds.verdict("memcheck-ops-bf16") == "FAILED");
   const Check blind("CHECKS=sanitizers METHODS=softmax BLIND=1");
   CHECK(blind.verdict("memcheck-train-softmax-bf16") == "FAILED");
 }
