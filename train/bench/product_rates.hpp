@@ -28,12 +28,14 @@ struct ProductRates {
                                         int most_blocks);
 
 struct GpuFacts {
-  double clock_mhz = 0;  // of the multiprocessors, right behind products that keep them busy
-  double node_ns = 0;    // of a kernel that does nothing, in a graph of such, one behind the other
-  double dependent_node_ns =
-      0;  // the same, launched before the one ahead is done (PDL), or why not:
+  /// Of the multiprocessors, right behind products that keep them busy.
+  double clock_mhz = 0;
+  /// Nanoseconds of a kernel that does nothing, in a graph of such, one behind the other; then where
+  /// each is launched before the one ahead is done (programmatic dependent launch), or why none was.
+  double node_ns = 0, dependent_node_ns = 0;
   std::string why_no_dependent;
-  double mma_tflops = 0;  // 10^12 operations a second by mma.sync, bf16, operands in registers
+  /// 10^12 operations a second by mma.sync, bf16, operands in registers.
+  double mma_tflops = 0;
 };
 /// Measures them; Error without CUDA.
 [[nodiscard]] GpuFacts measure_gpu_facts();

@@ -20,7 +20,7 @@
 set -u
 source train/scripts/gpu_common.sh
 
-SLICES="smoke compile tests kernels bench race goldens bits train races sanitizers"
+SLICES="smoke compile tests kernels bench race train goldens bits races sanitizers long"
 CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
 B=${B:-build/gpu-bundle}
@@ -365,6 +365,9 @@ slice_train() {
   check listops-skytape 120 to_45_percent "$results/listops-skytape"
   small_data
   check grid-jobs 90 same_table
+}
+slice_long() {
+  check listops-data 90 "$PROGRAM" data --task listops --data "$DATA"
   check listops-50000 400 "$PROGRAM" train --task listops --data "$DATA" --recipe skyformer \
     --attention skyformer --steps 50000 --device cuda --precision bf16 --set group_by_length=1 \
     eval_every=5000 --out "$results/listops-50000" --force
