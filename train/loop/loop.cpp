@@ -257,12 +257,8 @@ class Run {
   void log() {
     const TrainMetrics metrics = trainer_.take_metrics();
     if (!std::isfinite(metrics.loss)) {
-      throw NonFiniteError(fmt::format(
-          "train: the loss is not finite between steps {} and {}; {} (train --check-finite names "
-          "the first op that went wrong)",
-          logged_step_, state_.step,
-          fs::exists(last_file()) ? last_file().string() + " keeps the last good state"
-                                  : "no checkpoint was written yet"));
+      throw NonFiniteError(fmt::format("train: the loss is not finite between steps {} and {}; {}",
+                                       logged_step_, state_.step, last_good_state(options_.out)));
     }
     // Steps of an earlier process are in the mean, but not in this process's clock.
     const auto steps = static_cast<double>(state_.step - std::max(logged_step_, started_at_));

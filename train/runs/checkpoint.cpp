@@ -83,13 +83,18 @@ void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
 
 }  // namespace
 
+std::string last_good_state(const std::filesystem::path& folder) {
+  const std::filesystem::path last = folder / "last.safetensors";
+  return fmt::format("{} (train --check-finite names the first op that went wrong)",
+                     std::filesystem::exists(last) ? last.string() + " keeps the last good state"
+                                                   : "no checkpoint was written yet");
+}
+
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
                      const RunState& state, const Json& config) {
   if (!tensor::all_finite(model.parameters().values()) || !trainer.metrics_finite()) {
-    throw NonFiniteError(fmt::format(
-        "train: loss or weights are not finite at step {}; {} keeps the last good state (train "
-        "--check-finite names the first op that went wrong)",
-        state.step, path.string()));
+    throw NonFiniteError(fmt::format("train: loss or weights are not finite at step {}; {}",
+                                     state.step, last_good_state(path.parent_path())));
   }
   std::vector<NamedTensor> tensors;
   for (const Parameter& p : model.parameters().parameters()) tensors.emplace_back(p.name, p.value);

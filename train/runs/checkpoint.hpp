@@ -33,6 +33,10 @@ struct RunState {
   TimeToAccuracy reached;
 };
 
+/// What is said where a run in `folder` meets what is not finite: the file that holds its last good
+/// state, if there is one, and how to find the cause.
+[[nodiscard]] std::string last_good_state(const std::filesystem::path& folder);
+
 /// Writes the run as it stands. Error if a weight is not finite (NonFiniteError) or the disk full;
 /// the file of that name stays whole either way.
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,

@@ -311,6 +311,24 @@ TEST_CASE("a loss that is not finite exits with 4, and --check-finite names the 
   CAPTURE(plain.err);
   CHECK(plain.code == 4);
   CHECK(plain.err.find("not finite") != std::string::npos);
+  // Wherever it is met first, the files that are named are there.
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{},
+        {"--log-every", "1000"},
+        {"--log-every", "1000", "--set", "eval_every=1000"},
+        {"--log-every", "1000", "--set", "eval_every=1000", "--set", "checkpoint_every=1000"}}) {
+    const Finished f = blown_up(more);
+    CAPTURE(f.err);
+    CHECK(f.code == 4);
+    std::istringstream words(f.err.substr(f.err.rfind("skytape: error: ")));
+    int named_files = 0;
+    for (std::string word; words >> word;) {
+      if (!word.ends_with(".safetensors")) continue;
+      CHECK(fs::exists(word));
+      ++named_files;
+    }
+    CHECK(named_files == 1);
+  }
   const Finished named = blown_up({"--check-finite"});
   CAPTURE(named.err);
   CHECK(named.code == 4);
