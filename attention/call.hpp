@@ -62,11 +62,12 @@ class Draws {
 
 /// The circumstances of one call, besides its inputs.
 struct Call {
-  bool training = false;            // dropout on
-  Random random;                    // of this step and layer
-  std::int64_t first_example = 0;   // index of batch entry 0 in the full batch (accumulation)
-  Tensor fewest_tokens;             // i32[1] on the device: smallest number of real tokens of an
-                                    // example in the full batch; undefined: that of the mask
+  bool training = false;           // dropout on
+  Random random;                   // of this step and layer
+  std::int64_t first_example = 0;  // index of batch entry 0 in the full batch (accumulation)
+  bool alone = false;    // every example as if it were the batch, as answers about it need
+  Tensor fewest_tokens;  // i32[1] on the device: smallest number of real tokens of an
+                         // example in the full batch; undefined: that of the mask
   const Draws* injected = nullptr;  // replace what the method would draw
   /// Sees what goes in and what comes out (approximation studies); usually empty.
   std::function<void(const Inputs& inputs, const Tensor& out)> observe;

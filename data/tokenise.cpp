@@ -57,6 +57,21 @@ std::vector<std::int32_t> pixel_ids(std::string_view line, const std::string& pl
   return ids;
 }
 
+/// The ids of a sequence that a batch shows.
+std::vector<std::int32_t> shown_ids(const std::vector<std::int32_t>& tokens,
+                                    const BatchOptions& options) {
+  const std::size_t before = options.first_token >= 0 ? 1 : 0;  // places in front of a sequence
+  const auto nominal = static_cast<std::size_t>(options.nominal_length);
+  const auto own = options.max_length > 0 ? static_cast<std::size_t>(options.max_length) : nominal;
+  const std::size_t most = std::min(own + before, nominal);
+  std::vector<std::int32_t> ids(before, options.first_token);
+  for (const std::int32_t id : tokens) {
+    if (ids.size() == most) break;
+    if (id != options.drop_token) ids.push_back(id);
+  }
+  return ids;
+}
+
 }  // namespace
 
 Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_view line,
@@ -108,35 +123,32 @@ LabelledText split_label(const TaskInfo& task, std::string_view line) {
 Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
   Batch batch;
   batch.size = static_cast<std::int64_t>(examples.size());
+  batch.round_to = options.trim ? options.round_to : 0;
   batch.width = batch.nominal_length = options.nominal_length;
   batch.towers = static_cast<int>(examples.at(0).size());
-  const std::int64_t before = options.first_token >= 0 ? 1 : 0;  // places in front of a sequence
-  const std::int64_t tokens = options.max_length > 0 ? options.max_length : options.nominal_length;
-  const std::int64_t most = std::min(tokens + before, options.nominal_length);
   batch.labels.assign(examples.size(), 0);
+  std::vector<Tokens> shown(examples.size());
+  std::size_t longest = 1;
+  for (std::size_t b = 0; b < examples.size(); ++b) {
+    for (const std::vector<std::int32_t>& tokens : examples[b]) {
+      shown[b].push_back(shown_ids(tokens, options));
+      longest = std::max(longest, shown[b].back().size());
+    }
+  }
+  batch.width = batch.trimmed(static_cast<std::int64_t>(longest));
+  const auto width = static_cast<std::size_t>(batch.width);
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    const auto cells = static_cast<std::size_t>(batch.size * batch.width);
-    batch.ids[t].assign(cells, 0);
-    batch.mask[t].assign(cells, 0);
+    batch.ids[t].assign(examples.size() * width, 0);
+    batch.mask[t].assign(examples.size() * width, 0);
     for (std::size_t b = 0; b < examples.size(); ++b) {
-      std::int64_t length = 0;
-      std::int32_t ones = 0;
-      const auto append = [&](std::int32_t id) {
-        const auto cell =
-            b * static_cast<std::size_t>(batch.width) + static_cast<std::size_t>(length);
-        const bool readable = options.mask == MaskRule::length || id != 0;
-        batch.ids[t][cell] = id;
-        batch.mask[t][cell] = readable ? 1 : 0;
-        ones += readable ? 1 : 0;
-        ++length;
-      };
-      if (before == 1) append(options.first_token);
-      for (const std::int32_t id : examples[b][t]) {
-        if (id != options.drop_token && length < most) append(id);
-      }
-      batch.lengths[t].push_back(static_cast<std::int32_t>(length));
+      const std::vector<std::int32_t>& ids = shown[b][t];
+      std::copy(ids.begin(), ids.end(), batch.ids[t].data() + b * width);
+      const auto length = static_cast<std::int32_t>(ids.size());
+      const std::int32_t ones =
+          fill_mask(options.mask, length, ids.data(), batch.mask[t].data() + b * width);
+      batch.lengths[t].push_back(length);
       batch.unmasked[t].push_back(ones);
-      batch.real_tokens += ones - before;
+      batch.real_tokens += ones - (options.first_token >= 0 ? 1 : 0);
     }
   }
   return batch;

@@ -34,7 +34,7 @@ struct LabelledText {
 /// first of two tabs of a pair of documents; before the first tab of a text. Pixels have none.
 [[nodiscard]] LabelledText split_label(const TaskInfo& task, std::string_view line);
 
-/// Pads examples to one batch by the rules of `options` (labels are zero).
+/// Examples as one batch by the rules of `options`, as wide as collate() makes it; labels are zero.
 [[nodiscard]] Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options);
 
 }  // namespace skytape::data

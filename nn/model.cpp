@@ -65,6 +65,16 @@ std::string layer_name(int layer) { return "model.transformer_" + std::to_string
 
 }  // namespace
 
+StepContext answer_context(std::uint64_t seed, std::int64_t draw) {
+  StepContext context;
+  context.alone = true;
+  context.random = {seed, {}};
+  if (draw > 0) {
+    context.random = fork(context.random, Purpose::evaluate).fork(static_cast<std::uint64_t>(draw));
+  }
+  return context;
+}
+
 MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string& name,
                                        const ModelConfig& config, int layer)
     : heads_(config.heads),
@@ -249,6 +259,7 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int tower,
     call.training = step.training;
     call.random = at(layer_random, Place::attention);
     call.first_example = step.first_example;
+    call.alone = step.alone;
     call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(tower)];
     if (!step.injected.empty()) call.injected = &step.injected[static_cast<std::size_t>(l)];
     if (step.observe) {

@@ -46,12 +46,17 @@ struct StepContext {
   bool training = false;
   Random random;                   // of the run; its step number says which step this is
   std::int64_t first_example = 0;  // index of the microbatch's first example in the full batch
+  bool alone = false;  // answers: every example as if it were the batch, see attention::Call
   std::array<Tensor, kMaxTowers> fewest_tokens;  // per tower, see attention::Call
   /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.
   std::vector<attention::Draws> injected;
   /// Sees queries, keys, values and output of every layer's attention; usually empty.
   std::function<void(int layer, const attention::Inputs& inputs, const Tensor& out)> observe;
 };
+
+/// The context of an answer: a function of model and example, whatever stands beside it. `draw` of
+/// the method is numbered from 0.
+[[nodiscard]] StepContext answer_context(std::uint64_t seed, std::int64_t draw = 0);
 
 /// Multi-head attention around a method: three projections, heads apart, method, heads together,
 /// output projection.

@@ -127,6 +127,18 @@ Tensor shifted_identity(const Tensor& x, double scale, double shift) {
   return y;
 }
 
+InverseConfig InverseConfig::in(const Call& call) const {
+  InverseConfig config = *this;
+  config.alone = call.alone;
+  return config;
+}
+
+std::int64_t InverseConfig::sharing(const Shape& m) const {
+  const std::int64_t matrices = m.numel() / (m[m.rank() - 1] * m[m.rank() - 1]);
+  if (start != "official") return 1;
+  return alone ? matrices / m[0] : matrices;
+}
+
 Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSaved& saved) {
   const Tensor batch = as_batch("iterative_inverse", m);  // [G, L, L]
   const std::int64_t matrices = batch.size(0), size = batch.size(1);
@@ -135,9 +147,9 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
     saved.trace.iterates = {batch};
     return m;
   }
-  Tensor column_sums = tensor::sum(batch, 1);  // [G, L]
-  if (config.start == "official") column_sums = column_sums.reshape({1, matrices * size});
-  auto [largest, argmax] = tensor::max(column_sums, 1);  // [G] or [1]
+  const std::int64_t sharing = config.sharing(m.shape());
+  const Tensor column_sums = tensor::sum(batch, 1).reshape({matrices / sharing, sharing * size});
+  auto [largest, argmax] = tensor::max(column_sums, 1);  // [G / sharing]
   saved.coefficient = empty_like(largest);
   saved.argmax = argmax;
   Tensor start = tensor::transpose(batch);  // [G, L, L]
@@ -186,7 +198,12 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
     count_again(dm.bytes());
   });
   if (s.config.detach_start) return dm.reshape(dz.shape());
-  if (s.coefficient.numel() < s.m.size(0)) dc = tensor::sum_all(dc).reshape({1});
+  const std::int64_t scopes = s.coefficient.numel();
+  if (scopes == 1 && s.m.size(0) > 1) {
+    dc = tensor::sum_all(dc).reshape({1});
+  } else if (scopes < s.m.size(0)) {
+    dc = tensor::sum(dc.reshape({scopes, dc.numel() / scopes}), 1);  // [scopes]
+  }
   on_device(dz.device(),
             [&](auto tag) { add_to_columns_on(tag, s.coefficient, s.argmax, dc, dm); });
   return dm.reshape(dz.shape());
@@ -202,7 +219,13 @@ Var inverse_reference(Var m, const InverseConfig& config) {
 
   const Var sums = sum(m, m.shape().rank() - 2, true);  // [..., 1, L]
   Var largest;                                          // [..., 1, 1], or [1] for "official"
-  if (config.start == "official") {
+  if (config.start == "official" && config.alone) {
+    const Var of_examples =
+        max(reshape(sums, {value.size(0), sums.shape().numel() / value.size(0)}), 1);
+    std::vector<std::int64_t> shape(static_cast<std::size_t>(value.rank()), 1);
+    shape[0] = value.size(0);
+    largest = reshape(of_examples, Shape(shape));  // [B, 1, ..., 1]
+  } else if (config.start == "official") {
     largest = max(reshape(sums, {1, value.numel() / size}), 1);
   } else {
     largest = max(sums, m.shape().rank() - 1, true);

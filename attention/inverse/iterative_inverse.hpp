@@ -28,8 +28,14 @@ struct InverseConfig {
   std::string start = "per_matrix";   // s of each matrix; "official": one for the whole batch
   std::string backward = "unrolled";  // "implicit": of the exact inverse, right where converged
   bool detach_start = false;          // c is a constant to the derivative (papers' code: no)
+  bool alone = false;                 // Call::alone: "official" means one s for each example
 
   [[nodiscard]] bool needs_whole_batch() const { return start == "official"; }
+
+  /// For a call, which says whether examples are alone.
+  [[nodiscard]] InverseConfig in(const Call& call) const;
+  /// How many matrices of m [B, ..., L, L] share an s.
+  [[nodiscard]] std::int64_t sharing(const Shape& m) const;
 
   /// inverse_steps, inverse_start, inverse_backward, detach_start.
   [[nodiscard]] std::vector<Option> options();
@@ -56,8 +62,8 @@ struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]
   InverseTrace trace;
-  Tensor coefficient;  // c: [G], or [1] for "official"
-  Tensor argmax;       // i32, shape of c: column of the largest sum ("official": g L + column)
+  Tensor coefficient;  // c: [G], or one for all matrices that share it ("official")
+  Tensor argmax;  // i32, shape of c: column of the largest sum (of those that share: g L + column)
 
   /// Z: [G, L, L].
   [[nodiscard]] const Tensor& result() const { return trace.iterates.back(); }

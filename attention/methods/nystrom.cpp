@@ -73,7 +73,8 @@ class Nystrom final : public Method {
   }
 
   // ---- reference -------------------------------------------------------------------------------
-  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&,
+                const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
     const double s = std::pow(static_cast<double>(q.size(3)), -0.25);
     const Var x = mask_rows(q, mask, s), y = mask_rows(k, mask, s);  // [B, H, N, D]
@@ -87,7 +88,7 @@ class Nystrom final : public Method {
       const Var f = softmax(matmul(x, kl, Op::none, Op::transpose));
       const Var a = softmax(matmul(ql, kl, Op::none, Op::transpose));
       const Var b = softmax(matmul(ql, y, Op::none, Op::transpose) + bias);
-      out = matmul(f, matmul(inverse_reference(a, config_.inverse), matmul(b, v)));
+      out = matmul(f, matmul(inverse_reference(a, config_.inverse.in(call)), matmul(b, v)));
     }
     // A sequence without real tokens: its bias is -1e6 everywhere, its output zero.
     const Var some = q.tape().constant(any_token(mask));  // [B, 1, 1, 1]
@@ -123,7 +124,7 @@ class Nystrom final : public Method {
     Tensor weight;                      // [H, 1, W, 1], undefined without convolution
   };
 
-  Result forward(const Inputs& in, const Draws&, const Call&) const override {
+  Result forward(const Inputs& in, const Draws&, const Call& call) const override {
     Saved s;
     s.scale = std::pow(static_cast<double>(in.q.size(3)), -0.25);
     s.nominal = nominal(in.q.size(2));
@@ -134,7 +135,7 @@ class Nystrom final : public Method {
     if (exact(in.q.size(2))) {
       s.positions = tiled_forward(s.x, s.y, in.v, in.mask, {});  // (6)
     } else {
-      approximate(s);
+      approximate(s, call);
     }
     Tensor out = s.positions.out;  // [B, H, N, D]
     if (conv_ != nullptr) {        // (7)
@@ -165,7 +166,7 @@ class Nystrom final : public Method {
 
  private:
   /// (2) to (6).
-  void approximate(Saved& s) const {
+  void approximate(Saved& s, const Call& call) const {
     const std::int64_t size = config_.features;
     s.ql = segment_means(s.x, size, s.nominal);  // (2)
     s.kl = segment_means(s.y, size, s.nominal);  // (2)
@@ -173,7 +174,7 @@ class Nystrom final : public Method {
     s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {});                     // (3)
     s.p = s.landmarks.out;                                                       // (3)
     s.a = tensor::softmax(tensor::matmul(s.ql, s.kl, Op::none, Op::transpose));  // (4)
-    s.z = inverse_forward(s.a, config_.inverse, s.inverse);                      // (4)
+    s.z = inverse_forward(s.a, config_.inverse.in(call), s.inverse);             // (4)
     s.r = tensor::matmul(s.z, s.p);                                              // (5)
     s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                     // (6)
   }

@@ -73,7 +73,7 @@ class NystromSm final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
-                const Call&) const override {
+                const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
     ENSURE(config_.solver == "iterative", "nystrom_sm: solver exact has no derivative");
     Tape& tape = q.tape();
@@ -92,7 +92,7 @@ class NystromSm final : public Method {
     const std::array<Var, 2> parts = {mask_rows(v, mask), column};
     const Var u = concat(parts, 3);  // [B, H, N, D + 1]
     const Var p = matmul(keys, u, Op::transpose, Op::none);
-    const Var n = matmul(queries, scaled_inverse_reference(c + gamma, p, config_.inverse));
+    const Var n = matmul(queries, scaled_inverse_reference(c + gamma, p, config_.inverse.in(call)));
     const std::int64_t width = q.size(3);
     // A sequence without real tokens has u = 0: 0 / 1 instead of 0 / 0.
     const Var empty = tape.constant(no_token(mask));  // [B, 1, 1, 1]
@@ -123,7 +123,7 @@ class NystromSm final : public Method {
     ScaledInverseSaved inverse;
   };
 
-  Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+  Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
     const double factor = scale(in.q.size(3));
     Saved s;
     s.mask = in.mask;
@@ -135,7 +135,7 @@ class NystromSm final : public Method {
     if (config_.solver == "exact") return exact(s);
     s.c = kernel_matrix(Kernel::exponential, s.w, s.w);                            // (3)
     const Tensor p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u);  // (4)
-    s.t = scaled_inverse_times(shifted_identity(s.c, 1, config_.gamma), p, config_.inverse,
+    s.t = scaled_inverse_times(shifted_identity(s.c, 1, config_.gamma), p, config_.inverse.in(call),
                                s.inverse);                   // (5)
     s.f = kernel_times(Kernel::exponential, s.x, s.w, s.t);  // (6)
     s.out = ratio(s.f);                                      // (7)

@@ -87,7 +87,7 @@ class Performer final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
-                const Call&) const override {
+                const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
     Tape& tape = q.tape();
     const std::int64_t b = q.size(0), h = q.size(1), n = q.size(2);
@@ -104,10 +104,10 @@ class Performer final : public Method {
       const Var half = affine(sum(square(rows), 3, true), -0.5);
       return affine(exp(logits(rows) + half - c), 1, config_.epsilon);
     };
-    const Var each = reshape(logits(y), config_.official() ? Shape{1, 1, b * h * n * w.size(0)}
-                                                           : Shape{b, h, n * w.size(0)});
-    const Var c = reshape(maximum(each, 2),  // [B, H, 1, 1] or one number
-                          config_.official() ? Shape{1, 1, 1, 1} : Shape{b, h, 1, 1});
+    const std::int64_t scope = heads_of_scope({b, h}, call);
+    const Var each = reshape(logits(y), {b * h / scope, scope * n * w.size(0)});
+    const Var largest = reshape(maximum(each, 1), {b * h / scope, 1});
+    const Var c = reshape(expand(largest, {b * h / scope, scope}), {b, h, 1, 1});
     const Var phi_q = features(x, maximum(logits(x), 3));  // [B, H, N, R]
     const Var raw = features(y, c);                        // [B, H, N, R]
     const Var phi_k = config_.official() ? raw : mask_rows(raw, mask);
@@ -158,17 +158,18 @@ class Performer final : public Method {
     Tensor out;  // [B, H, N, D]
   };
 
-  Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+  Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
     Saved s;
     const Tensor w = projection(draws, in.q);  // [R, D]
     s.mask = in.mask;
     s.queries = {tensor::affine(in.q, scale(in.q.size(3))), w, {}};  // (1)
     s.keys = {keys(in), w, {}};                                      // (1)
     s.u = values(in);                                                // (1)
-    s.t = with_total(stabilised_features_transposed_times(s.keys, s.u, heads_of_scope(in),
-                                                          s.key_stabiliser.rows),
-                     s.u);                                                             // (2), (3)
-    stabilise_keys(s);                                                                 // (2)
+    const std::int64_t scope = heads_of_scope(in.k.shape(), call);
+    s.t =
+        with_total(stabilised_features_transposed_times(s.keys, s.u, scope, s.key_stabiliser.rows),
+                   s.u);                                                               // (2), (3)
+    stabilise_keys(s, scope);                                                          // (2)
     s.s = with_total(stabilised_features_times(s.queries, s.t, s.query_maxima), s.t);  // (2), (4)
     s.queries.c = s.query_maxima.value;                                                // (2)
     s.out = ratio(s.s);                                                                // (5)
@@ -230,23 +231,19 @@ class Performer final : public Method {
     return tensor::concat(parts, 3);
   }
 
-  /// How many heads share c of (2).
-  [[nodiscard]] std::int64_t heads_of_scope(const Inputs& in) const {
-    return config_.official() ? std::max<std::int64_t>(in.k.size(0) * in.k.size(1), 1) : 1;
+  /// How many heads share c of (2). k: [B, H, ...]
+  [[nodiscard]] std::int64_t heads_of_scope(const Shape& k, const Call& call) const {
+    if (!config_.official()) return 1;
+    return std::max<std::int64_t>(call.alone ? k[1] : k[0] * k[1], 1);
   }
 
   /// c of (2) from the maxima of rows.
-  void stabilise_keys(Saved& s) const {
+  static void stabilise_keys(Saved& s, std::int64_t scope) {
     KeyStabiliser& k = s.key_stabiliser;
     const Shape shape = k.rows.value.shape();  // [B, H, N]
-    const std::int64_t heads = shape[0] * shape[1];
-    std::tie(k.largest, k.position) =
-        tensor::max(k.rows.value.reshape(config_.official() ? Shape{1, heads * shape[2]}
-                                                            : Shape{heads, shape[2]}),
-                    1);
-    s.keys.c = tensor::expand(
-        k.largest.reshape(config_.official() ? Shape{1, 1, 1} : Shape{shape[0], shape[1], 1}),
-        shape);
+    const std::int64_t scopes = shape[0] * shape[1] / scope, rows = scope * shape[2];
+    std::tie(k.largest, k.position) = tensor::max(k.rows.value.reshape({scopes, rows}), 1);
+    s.keys.c = tensor::expand(k.largest.reshape({scopes, 1}), {scopes, rows}).reshape(shape);
   }
 
   /// dL/d(maximum of each row of Y): [B, H, N], zero but at one row of each scope.
@@ -258,8 +255,13 @@ class Performer final : public Method {
     const Tensor product = tensor::subtract(s.t, tensor::affine(row_total(s.u), config_.epsilon));
     Tensor dc = tensor::affine(tensor::sum(tensor::row_dot(product, dt), 2), -1)  // (3) [B, H]
                     .reshape({shape[0] * shape[1]});
-    if (config_.official()) dc = tensor::sum(dc, 0).reshape({1});
-    const std::int64_t rows = shape.numel() / dc.numel();  // of a scope
+    const std::int64_t scopes = k.largest.numel();
+    if (scopes == 1 && dc.numel() > 1) {
+      dc = tensor::sum(dc, 0).reshape({1});
+    } else if (scopes < dc.numel()) {
+      dc = tensor::sum(dc.reshape({scopes, dc.numel() / scopes}), 1);
+    }
+    const std::int64_t rows = shape.numel() / scopes;  // of a scope
     return tensor::max_backward(dc, k.position, 1, rows).reshape(shape);
   }
 

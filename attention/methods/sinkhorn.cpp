@@ -91,6 +91,7 @@ class Sinkhorn final : public Method {
     Draws draws;
     if (!config_.gumbel || !call.training) return draws;
     const Shape shape{in.q.size(0), in.q.size(1), blocks_, blocks_};
+    ENSURE(!call.alone, "sinkhorn: noise is training's, where no example is alone");
     const std::int64_t first = call.first_example * shape[1] * blocks_ * blocks_;
     const Tensor uniform =
         tensor::uniform(shape, call.random, in.q.dtype(), in.q.device(), first);  // in (0, 1]

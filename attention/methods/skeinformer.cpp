@@ -29,7 +29,7 @@
 // a pilot row that was drawn twice gets its gradient once (pilot_gradient = official counts every
 // copy, which is not the gradient), and no exponential overflows. As there, one d serves the whole
 // batch, the smallest number of tokens less one if that is below `features` (feature_limit =
-// example: each example has its own). Padded queries are zero vectors, except with weighted = 1,
+// example: each example has its own, as it has where answers are asked for). Padded queries are zero vectors, except with weighted = 1,
 // where they stay as they are. Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, S slots (features, or N if that is less), d slots
@@ -124,7 +124,8 @@ class Skeinformer final : public Method {
     };
     Draws draws;
     const std::int64_t slots = std::min(config_.features, in.q.size(2));
-    const FeatureLimit limit{config_.features, config_.feature_limit == "example"};
+    const bool own = config_.feature_limit == "example" || call.alone;
+    const FeatureLimit limit{config_.features, own};
     const Tensor used = slots_in_use(limit, in.mask, call);  // i32[B]
     if (config_.needs_pilots()) {
       const Tensor* given = injected("pilot");
@@ -137,14 +138,15 @@ class Skeinformer final : public Method {
     if (complete) return draws;
 
     const Tensor weights = weigh_columns(in, draws);  // [B, H, N], with what it caches
-    const std::int64_t first_row = call.first_example * in.q.size(1);
-    const Random random = call.random.fork(kColumns);
+    const std::int64_t heads = in.q.size(1);
+    RowNumbers numbers{call.random.fork(kColumns), call.first_example * heads,
+                       std::max(nominal_length_, in.q.size(2))};
+    if (call.alone) numbers = {numbers.random, 0, numbers.row_length, heads};
     if (config_.weighted) {
-      const RowNumbers numbers{random, first_row, config_.features};
+      numbers.row_length = config_.features;
       draws.set("prob", normalise(weights));
       draws.set("columns", limit_slots(sample_with_replacement(weights, slots, numbers), used));
     } else {
-      const RowNumbers numbers{random, first_row, std::max(nominal_length_, in.q.size(2))};
       draws.set("columns", limit_slots(sample_without_replacement(weights, slots, numbers), used));
     }
     return draws;

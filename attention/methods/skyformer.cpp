@@ -103,7 +103,7 @@ class Skyformer final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
-                const Call&) const override {
+                const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
     const Tensor& table = draws.get("landmarks");  // [B, A, L] or [B, H, A, L]
     const std::int64_t n = q.size(2), sets = table.size(-2), size = table.size(-1);
@@ -127,7 +127,7 @@ class Skyformer final : public Method {
     const Var keys = narrow(a, 2, n, 2 * n);                             // [B, H, N, L]
     const Var projected = matmul(keys, mask_rows(v, mask), Op::transpose, Op::none);
     const Var t =
-        scaled_inverse_reference(m + q.tape().constant(shift), projected, config_.inverse);
+        scaled_inverse_reference(m + q.tape().constant(shift), projected, config_.inverse.in(call));
     return matmul(narrow(a, 2, 0, n), t);
   }
 
@@ -159,7 +159,7 @@ class Skyformer final : public Method {
     ScaledInverseSaved inverse;  // O(S L^2)
   };
 
-  Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
+  Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
     const Tensor& table = draws.get("landmarks");
     const double factor = scale(in.q.size(3));
     Saved s;
@@ -172,9 +172,9 @@ class Skyformer final : public Method {
     s.c = kernel_matrix(Kernel::gaussian, s.w, s.w);                               // (3)
     const Tensor m = shifted_identity(add_blocks(s.c, s.sets), 1, config_.gamma);  // (3)
     const Tensor p = add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);
-    const Tensor t = scaled_inverse_times(m, p, config_.inverse, s.inverse);  // (5)
-    s.t = repeat_sets(t, s.sets);                                             // (6)
-    const Tensor out = kernel_times(Kernel::gaussian, s.x, s.w, s.t);         // (6)
+    const Tensor t = scaled_inverse_times(m, p, config_.inverse.in(call), s.inverse);  // (5)
+    s.t = repeat_sets(t, s.sets);                                                      // (6)
+    const Tensor out = kernel_times(Kernel::gaussian, s.x, s.w, s.t);                  // (6)
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 

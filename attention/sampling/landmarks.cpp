@@ -41,6 +41,7 @@ Tensor draw_landmarks(const LandmarkDraw& draw, const Tensor& mask, const Call& 
   plan.rows = mask.size(1);
   plan.slots = draw.sets * draw.size;
   plan.first_example = call.first_example;
+  plan.alone = call.alone;
   plan.key = call.random.key;
   plan.step = tensor::step_data("draw_landmarks", call.random, mask.device());
 

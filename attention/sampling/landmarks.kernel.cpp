@@ -35,8 +35,9 @@ template <class T> struct DrawLandmark {
     for (std::int64_t j = 0; j < blocks; ++j) tokens += counts[example * blocks + j];
 
     const bool official = plan.rule == LandmarkRule::official;
+    const std::int64_t drawing = plan.alone ? 0 : plan.first_example + example;
     const std::int64_t number =
-        official ? slot : (plan.first_example * plan.heads + group) * plan.slots + slot;
+        official ? slot : (drawing * plan.heads + group % plan.heads) * plan.slots + slot;
     bool key = slot >= plan.slots / 2;
     std::int64_t pick = 0;
     if (plan.rule == LandmarkRule::uniform) {

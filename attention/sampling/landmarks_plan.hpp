@@ -16,6 +16,7 @@ struct LandmarkPlan {
   std::int64_t batch = 0, heads = 0, rows = 0;  // B, H (1 for official), N
   std::int64_t slots = 0;                       // A L
   std::int64_t first_example = 0;
+  bool alone = false;  // every example draws as example 0
   std::uint64_t key = 0;
   const std::int32_t* step = nullptr;  // on the tensors' device; null: step 0
 };

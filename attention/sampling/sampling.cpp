@@ -20,7 +20,7 @@ void check(const char* op, const Tensor& values, std::int64_t k, std::int64_t mo
 
 NumberPlan plan_for(const char* op, const Tensor& weights, const RowNumbers& numbers) {
   return {numbers.random.key, tensor::step_data(op, numbers.random, weights.device()),
-          numbers.first_row, numbers.row_length};
+          numbers.first_row, numbers.row_length, numbers.alike};
 }
 
 Tensor index_like(const Tensor& values, std::int64_t k) {

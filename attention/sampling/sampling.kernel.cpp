@@ -10,7 +10,8 @@ namespace {
 
 /// Uniform number i of row r, in (0, 1].
 HD inline float uniform_of(const NumberPlan& plan, std::int64_t row, std::int64_t i) {
-  const std::int64_t e = (plan.first_row + row) * plan.row_length + i;
+  const std::int64_t own = plan.alike == 0 ? row : row % plan.alike;
+  const std::int64_t e = (plan.first_row + own) * plan.row_length + i;
   const philox::Words words =
       philox::draw(plan.key, static_cast<std::uint64_t>(e / 4), philox::step_of(plan.step));
   return philox::uniform(words.w[e % 4]);
@@ -25,8 +26,8 @@ template <class T> struct RaceKey {
   HD void operator()(std::int64_t e) const {
     constexpr T kLeast = std::numeric_limits<T>::min();  // E = -log 1 = 0 must stay comparable
     const T exponential = math::max(-math::log(T(uniform_of(plan, e / n, e % n))), kLeast);
-    keys[e] = weights[e] > T(0) ? math::log(weights[e]) - math::log(exponential)
-                                : -std::numeric_limits<T>::infinity();
+    keys[e] = weights[e] == T(0) ? -std::numeric_limits<T>::infinity()
+                                 : math::log(weights[e]) - math::log(exponential);
   }
 };
 

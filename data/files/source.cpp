@@ -1,6 +1,8 @@
 #include "data/files/source.hpp"
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -50,6 +52,101 @@ class GzipStream : public ByteStream {
  private:
   std::string name_;
   gzFile file_;
+};
+
+/// Hands out what there is, without waiting for a full buffer as zlib's own reader does.
+class StandardInput : public ByteStream {
+ public:
+  explicit StandardInput(std::function<void()> before_waiting)
+      : before_waiting_(std::move(before_waiting)) {}
+
+  size_t read(std::span<uint8_t> buffer) override {
+    if (before_waiting_) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (poll(&input, 1, 0) == 0) before_waiting_();
+    }
+    for (;;) {
+      const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+      if (got >= 0) return static_cast<size_t>(got);
+      if (errno != EINTR) {
+        throw DataError(fmt::format("standard input: {}", std::strerror(errno)));
+      }
+    }
+  }
+
+ private:
+  std::function<void()> before_waiting_;
+};
+
+/// Unpacks what begins as gzip'd data do, members one behind the other; hands on anything else.
+class MaybeGzip : public ByteStream {
+ public:
+  MaybeGzip(std::unique_ptr<ByteStream> inner, std::string name)
+      : inner_(std::move(inner)), name_(std::move(name)), block_(1 << 16) {}
+  ~MaybeGzip() override {
+    if (packed_) inflateEnd(&zlib_);
+  }
+  MaybeGzip(const MaybeGzip&) = delete;
+  MaybeGzip& operator=(const MaybeGzip&) = delete;
+
+  size_t read(std::span<uint8_t> buffer) override {
+    if (!started_) start();
+    return packed_ ? unpack(buffer) : take(buffer);
+  }
+
+ private:
+  void start() {
+    started_ = true;
+    while (unread_.size() < 2 && more()) {
+    }
+    packed_ = unread_.size() >= 2 && unread_[0] == 0x1f && unread_[1] == 0x8b;
+    constexpr int kGzip = 16;
+    if (packed_) ENSURE(inflateInit2(&zlib_, MAX_WBITS + kGzip) == Z_OK, "zlib does not start");
+  }
+  /// Reads on behind what is unread, which is a few bytes at most. False at the end.
+  bool more() {
+    std::copy(unread_.begin(), unread_.end(), block_.begin());
+    const size_t got = inner_->read(std::span(block_).subspan(unread_.size()));
+    unread_ = std::span(block_).first(unread_.size() + got);
+    return got > 0;
+  }
+  size_t take(std::span<uint8_t> buffer) {
+    if (unread_.empty()) return inner_->read(buffer);
+    const size_t part = std::min(buffer.size(), unread_.size());
+    std::copy_n(unread_.begin(), part, buffer.begin());
+    unread_ = unread_.subspan(part);
+    return part;
+  }
+  size_t unpack(std::span<uint8_t> buffer) {
+    zlib_.next_out = buffer.data();
+    zlib_.avail_out = static_cast<unsigned>(std::min<size_t>(buffer.size(), 1 << 30));
+    const unsigned room = zlib_.avail_out;
+    while (zlib_.avail_out == room) {
+      if (unread_.empty() && !more()) {
+        if (inside_) throw DataError(fmt::format("{}: truncated gzip data", name_));
+        return 0;
+      }
+      if (!inside_) inflateReset(&zlib_);
+      inside_ = true;
+      zlib_.next_in = const_cast<uint8_t*>(unread_.data());
+      zlib_.avail_in = static_cast<unsigned>(unread_.size());
+      const int code = inflate(&zlib_, Z_NO_FLUSH);
+      unread_ = unread_.last(zlib_.avail_in);
+      if (code == Z_STREAM_END) {
+        inside_ = false;
+      } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        throw DataError(fmt::format("{}: {}", name_, zlib_.msg ? zlib_.msg : "broken gzip data"));
+      }
+    }
+    return room - zlib_.avail_out;
+  }
+
+  std::unique_ptr<ByteStream> inner_;
+  std::string name_;
+  std::vector<uint8_t> block_;
+  std::span<uint8_t> unread_;  // of block_
+  z_stream zlib_{};
+  bool started_ = false, packed_ = false, inside_ = false;  // inside a member
 };
 
 class MemoryStream : public ByteStream {
@@ -186,6 +283,11 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
 
 std::unique_ptr<ByteStream> open_file(const fs::path& path) {
   return std::make_unique<GzipStream>(path);
+}
+
+std::unique_ptr<ByteStream> open_standard_input(std::function<void()> before_waiting) {
+  return std::make_unique<MaybeGzip>(std::make_unique<StandardInput>(std::move(before_waiting)),
+                                     "standard input");
 }
 
 std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes) {

@@ -25,6 +25,11 @@ class ByteStream {
 /// Opens a plain or gzip'd file; the bytes are the unpacked ones. DataError if it is not there.
 [[nodiscard]] std::unique_ptr<ByteStream> open_file(const std::filesystem::path& path);
 
+/// Standard input, gzip'd or not. `before_waiting` is called before a read for which nothing is there
+/// yet: the other side may be waiting for what became of its last line.
+[[nodiscard]] std::unique_ptr<ByteStream> open_standard_input(
+    std::function<void()> before_waiting = {});
+
 /// Bytes in memory, which must outlive the stream.
 [[nodiscard]] std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes);
 

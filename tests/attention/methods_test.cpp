@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
@@ -245,6 +246,98 @@ TEST_CASE("an example alone gives what it gives in its batch") {
         const Tensor expected = permute(tensor, {b});
         CHECK(distance(at(alone, name), expected) <= 1e-10 * norm(expected));
       }
+    }
+  });
+}
+
+TEST_CASE("with Call::alone an example of any method gives what it gives as a batch of its own") {
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    const auto call_on = [](const Inputs& in) {
+      Call call = training_call(in);
+      call.training = false;
+      call.alone = true;
+      return call;
+    };
+    Call call = call_on(problem.in);
+    const Outcome whole = run(layer, problem, call);
+    for (std::int64_t b = 0; b < sizes.batch; ++b) {
+      const Problem own = example(problem, b);
+      const Outcome alone = run(layer, own, call_on(own.in));
+      for (const auto& [name, tensor] : whole) {
+        if (!of_tokens(name)) continue;
+        INFO("example ", b, ", ", name);
+        const Tensor expected = permute(tensor, {b});
+        CHECK(distance(at(alone, name), expected) <= 1e-10 * norm(expected));
+      }
+    }
+    const Draws draws = draw(layer, problem, call);
+    call.injected = &draws;
+    const Worst worst = compare(whole, run_reference(layer, problem, call));
+    INFO("worst in ", worst.name);
+    CHECK(worst.error <= 1e-10);
+  });
+}
+
+TEST_CASE("what is not a number in a query, a key or a value is seen in the output that reads it") {
+  for_each_device([](Device device) {
+    each_sample([&](const Spec& spec, const OptionValues& options) {
+      const Sizes sizes = first_served(spec, options);
+      const Layer layer = make_layer(spec, options, sizes, DType::f32, device);
+      const Problem sound = convert(make_problem(spec, sizes, Padding::mixed), DType::f32);
+      for (const std::int64_t position : {1, 6, 17}) {  // real in every example
+        for (const char which : {'q', 'k', 'v'}) {
+          INFO(std::string(1, which), " at ", position);
+          /// Outputs of the examples where a row of example 1 is so.
+          const auto outputs_with = [&](double value) {
+            Problem p = sound;
+            Tensor& changed = which == 'q' ? p.in.q : which == 'k' ? p.in.k : p.in.v;
+            if (!changed.defined()) return std::vector<Tensor>();
+            changed = changed.clone();
+            Tensor head = changed[1][1];  // [N, D]
+            head[position].fill(value);
+            const Problem there = convert(p, DType::f32, device);
+            Call call = training_call(there.in);
+            call.training = false;
+            call.alone = true;
+            const Draws draws = draw(layer, there, call);
+            const Tensor out = layer.method->forward(there.in, draws, call).out.to(Device::cpu);
+            std::vector<Tensor> examples;
+            for (const std::int64_t b : {0, 1, 2}) {
+              examples.push_back(weigh_positions(permute(out, {b}), permute(p.in.mask, {b})));
+            }
+            return examples;
+          };
+          const std::vector<Tensor> one = outputs_with(1), two = outputs_with(2);
+          if (one.empty() || distance(one[1], two[1]) == 0) continue;  // no output reads it
+          const std::vector<Tensor> none = outputs_with(std::numeric_limits<double>::quiet_NaN());
+          CHECK(std::isfinite(norm(none[0])));
+          CHECK_FALSE(std::isfinite(norm(none[1])));
+          CHECK(std::isfinite(norm(none[2])));
+        }
+      }
+    });
+  });
+}
+
+TEST_CASE("with Call::alone both devices draw the same") {
+  if (!test::cuda_or_skip()) return;
+  each_sample([](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Problem problem = convert(make_problem(spec, sizes, Padding::mixed), DType::f32);
+    const auto drawn = [&](Device device) {
+      const Problem there = convert(problem, DType::f32, device);
+      Call call = training_call(there.in);
+      call.training = false;
+      call.alone = true;
+      return draw(make_layer(spec, options, sizes, DType::f32, device), there, call);
+    };
+    const Draws host = drawn(Device::cpu), device = drawn(Device::cuda);
+    for (const auto& [name, values] : host.all()) {
+      INFO(name);
+      CHECK(distance(device.get(name).to(Device::cpu), values) <= 1e-5 * norm(values));
     }
   });
 }

@@ -53,10 +53,8 @@ namespace {
 
 Measured measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch,
                          StepGraphs& graphs) {
-  nn::StepContext context;
-  context.random = {kSeed, {}};
+  const nn::StepContext context = nn::answer_context(kSeed);
   const Feed feed = upload(batch, whole(batch), c.device);
-  context.fewest_tokens = feed.fewest_tokens;
   return measure(c, [&] {
     graphs.run({}, [&] {
       Tape tape(Tape::Mode::eval);

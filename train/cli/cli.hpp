@@ -80,6 +80,12 @@ struct SourceFlags {
 };
 inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions
 
+/// --draws of what answers: an answer is the mean of so many draws of the method.
+inline constexpr const char* kDrawsHelp =
+    "draws of a random method that an answer is the mean of; more than one: says how much they "
+    "matter";
+inline constexpr std::int64_t kMostDraws = 1000;
+
 /// "a,b,c" as a list; empty parts are a UsageError naming `flag`.
 [[nodiscard]] std::vector<std::string> split_list(const std::string& flag, const std::string& text);
 /// The same for natural numbers in [low, high].

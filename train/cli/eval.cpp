@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "tensor/core/error.hpp"
@@ -17,7 +18,7 @@ namespace {
 struct EvalFlags {
   RunFlags run;
   std::string folder, weights, checkpoint = "best", split = "test";
-  std::int64_t examples = 0;
+  std::int64_t examples = 0, draws = 1;
 };
 
 /// A flag of the user's that the saved configuration of --run decides; empty if there is none.
@@ -55,7 +56,9 @@ int run(const EvalFlags& flags) {
   data::BatchOptions batches = saved.config.batches;
   batches.batch = saved.config.microbatch();
   EvaluateOptions options;
+  options.what = flags.split;
   options.examples = flags.examples;
+  options.draws = flags.draws;
   options.seed = saved.config.seed;
   options.positions = saved.config.microbatch_limits().positions;
   options.progress = [&](std::int64_t done, std::int64_t total) {
@@ -68,6 +71,13 @@ int run(const EvalFlags& flags) {
              saved.config.method->name, flags.split, 100 * e.accuracy, e.loss,
              e.examples < split.size() ? "the first " : "", e.examples,
              saved.step < 0 ? "" : fmt::format(" (weights of step {})", saved.step));
+  if (flags.draws > 1) {
+    const auto [lowest, highest] = std::minmax_element(e.accuracies.begin(), e.accuracies.end());
+    fmt::print(
+        "mean of {} draws; each alone: accuracy {:.2f} to {:.2f} %; all of them say the same of "
+        "{:.2f} % of the examples\n",
+        flags.draws, 100 * *lowest, 100 * *highest, 100 * e.unanimous);
+  }
   return 0;
 }
 
@@ -85,6 +95,7 @@ void add_eval(CommandLine& program) {
   command.option("--examples", flags->examples, "only the first so many; 0: all")
       .range(0, std::int64_t{1} << 40)
       .show_default();
+  command.option("--draws", flags->draws, kDrawsHelp).range(1, kMostDraws).show_default();
   command.runs([command, flags] {
     flags->run.given(command);
     return run(*flags);

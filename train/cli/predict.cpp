@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 
@@ -18,13 +19,14 @@
 #include "train/process/version.hpp"
 #include "train/runs/run_folder.hpp"
 #include "train/runs/saved_model.hpp"
-#include "train/step/step_inputs.hpp"
+#include "train/step/evaluate.hpp"
 
 namespace skytape::train {
 namespace {
 
 struct PredictFlags {
   std::string folder, checkpoint = "best", from, device = "auto";
+  std::int64_t draws = 1, batch = 1024;
   int threads = 0;
   bool scores = false, header = false;
 };
@@ -48,26 +50,21 @@ std::vector<std::string> class_names(const SavedModel& saved, const data::Json& 
 }
 
 /// Passes the rows of the examples' file to `visit`, without blank ones.
-template <class Visit>
-void visit_rows(const PredictFlags& flags, const RunConfig& config, const Visit& visit) {
+template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
+                                       const RunConfig& config, const Visit& visit) {
   const data::TaskInfo& task = *config.task;
   const bool piped = flags.from == "-";
-  if (std::filesystem::is_directory(flags.from)) {
-    throw DataError(fmt::format(
-        "{}: a folder; expected a file of examples, or - for standard input", flags.from));
-  }
   const std::string shown = piped ? "standard input" : flags.from;
-  const auto stream = data::open_file(piped ? "/dev/stdin" : flags.from);
   if (data::is_own_data(task)) {
     const data::RecordFormat format = piped ? data::RecordFormat::tsv : data::format_of(flags.from);
     const data::RecordOptions rows{format, flags.header, false, config.pairs};
-    data::read_records(*stream, shown, rows, [&](data::Record& record) {
+    data::read_records(stream, shown, rows, [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
       visit(Row{record.label, record.text, record.place});
     });
     return;
   }
-  data::LineReader lines(*stream, shown, data::kMaxLine);
+  data::LineReader lines(stream, shown, data::kMaxLine);
   for (std::string_view line; lines.next(line);) {
     const bool first = lines.line_number() == 1;
     if (first && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);  // byte order mark
@@ -78,47 +75,54 @@ void visit_rows(const PredictFlags& flags, const RunConfig& config, const Visit&
   }
 }
 
-/// Collects examples into batches and prints an answer for each.
+/// Collects examples and prints an answer for each, in their order.
 class Predictor {
  public:
-  Predictor(const SavedModel& saved, std::vector<std::string> names, bool scores)
-      : saved_(saved), names_(std::move(names)), scores_(scores) {
-    if (scores_) fmt::print("label\t{}\n", listed(names_, "\t"));
+  Predictor(const SavedModel& saved, std::vector<std::string> names, const PredictFlags& flags)
+      : saved_(saved), names_(std::move(names)), flags_(flags), evaluator_(*saved.model) {
+    options_.seed = saved.config.seed;
+    options_.draws = flags.draws;
+    options_.positions = saved.config.microbatch_limits().positions;
+    agreeing_.resize(static_cast<std::size_t>(flags.draws));
+    if (!flags.scores) return;
+    fmt::print("label\t{}{}\n", listed(names_, "\t"), flags.draws > 1 ? "\tdraws" : "");
+    std::fflush(stdout);
   }
 
   void add(const Row& row) {
     check_label(row);
     const RunConfig& config = saved_.config;
-    const data::Tokens tokens =
+    data::Tokens tokens =
         data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place, config.pairs);
     const auto most = static_cast<std::size_t>(saved_.config.batches.max_length);
     cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& tower) {
       return tower.size() > most + static_cast<std::size_t>(dropped_of(tower));
     });
-    examples_.push_back(tokens);
-    labels_.push_back(row.label);
-    if (static_cast<std::int64_t>(examples_.size()) == saved_.config.microbatch()) flush();
+    for (const std::vector<std::int32_t>& tower : tokens) {
+      waiting_tokens_ += static_cast<std::int64_t>(tower.size());
+    }
+    waiting_.push_back({row.label, row.place, std::move(tokens)});
+    if (std::ssize(waiting_) == flags_.batch || waiting_tokens_ > kMostTokens) flush();
   }
 
   /// Computes and prints what has been collected.
   void flush() {
-    if (examples_.empty()) return;
-    const Tensor logits = compute();  // [B, C]
-    const std::vector<double> values = logits.to_vector();
-    const auto classes = names_.size();
-    for (std::size_t b = 0; b < examples_.size(); ++b) {
-      const auto row = values.begin() + static_cast<std::ptrdiff_t>(b * classes);
-      const auto best = std::max_element(row, row + static_cast<std::ptrdiff_t>(classes));
-      const std::string& answer = names_[static_cast<std::size_t>(best - row)];
-      correct_ += answer == labels_[b];
-      fmt::print("{}", answer);
-      if (scores_) print_scores({row, row + static_cast<std::ptrdiff_t>(classes)}, *best);
-      fmt::print("\n");
+    if (waiting_.empty()) return;
+    const std::vector<std::optional<Answer>> answers = compute();
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      if (!answers[i]) {
+        std::fflush(stdout);
+        throw NonFiniteError(
+            fmt::format("{}: what the model says of this text is not finite: it has no label",
+                        waiting_[i].place));
+      }
+      print(*answers[i]);
+      correct_ += names_[static_cast<std::size_t>(answers[i]->label)] == waiting_[i].label;
+      ++done_;
     }
     std::fflush(stdout);
-    done_ += static_cast<std::int64_t>(examples_.size());
-    examples_.clear();
-    labels_.clear();
+    waiting_.clear();
+    waiting_tokens_ = 0;
   }
 
   /// What is to be said at the end, one line each.
@@ -135,11 +139,25 @@ class Predictor {
                                   100 * static_cast<double>(correct_) / static_cast<double>(done_),
                                   correct_, done_));
     }
+    if (flags_.draws > 1) {
+      const auto [fewest, most] = std::minmax_element(agreeing_.begin(), agreeing_.end());
+      lines.push_back(
+          fmt::format("mean of {} draws: all of them say the same of {} of {} examples; each alone "
+                      "says what the mean says of {} to {}",
+                      flags_.draws, unanimous_, done_, *fewest, *most));
+    }
     return lines;
   }
   [[nodiscard]] std::int64_t done() const { return done_; }
 
  private:
+  static constexpr std::int64_t kMostTokens = 1 << 22;  // of examples that wait for an answer
+
+  struct Waiting {
+    std::string label, place;
+    data::Tokens tokens;
+  };
+
   /// Either every row has a label of the run, or none has one: the first row decides.
   void check_label(const Row& row) {
     const bool has_label = !row.label.empty();
@@ -168,41 +186,76 @@ class Predictor {
     return std::count(tokens.begin(), tokens.end(), saved_.config.batches.drop_token);
   }
 
-  [[nodiscard]] Tensor compute() const {
-    const data::Batch batch = data::pad(examples_, saved_.config.batches);
-    const Feed feed = upload(batch, whole(batch), saved_.config.device);
-    nn::StepContext context;
-    // As Evaluator draws.
-    context.random = {saved_.config.seed, Tensor::full({1}, static_cast<double>(done_), DType::i32,
-                                                       saved_.config.device)};
-    context.fewest_tokens = feed.fewest_tokens;
-    Tape tape(Tape::Mode::eval);
-    return saved_.model->logits(tape, feed.input, context).value();  // [B, C]
+  /// The answers to all that wait, in their order. Batches are of similar lengths, so that little is
+  /// computed for padding.
+  [[nodiscard]] std::vector<std::optional<Answer>> compute() {
+    const auto length = [&](std::size_t i) {
+      std::size_t longest = 0;
+      for (const auto& tower : waiting_[i].tokens) longest = std::max(longest, tower.size());
+      return longest;
+    };
+    std::vector<std::size_t> order(waiting_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return length(a) < length(b); });
+    std::vector<std::optional<Answer>> answers(waiting_.size());
+    const auto at_once = static_cast<std::size_t>(saved_.config.microbatch());
+    for (std::size_t begin = 0; begin < order.size(); begin += at_once) {
+      const std::size_t end = std::min(order.size(), begin + at_once);
+      std::vector<data::Tokens> examples;
+      for (std::size_t i = begin; i < end; ++i) examples.push_back(waiting_[order[i]].tokens);
+      std::vector<std::optional<Answer>> found =
+          evaluator_.answers(data::pad(examples, saved_.config.batches), options_);
+      for (std::size_t i = begin; i < end; ++i) answers[order[i]] = std::move(found[i - begin]);
+    }
+    return answers;
   }
 
-  /// The softmax of the classes' scores, a column for each.
-  static void print_scores(std::vector<double> scores, double highest) {
-    double sum = 0;
-    for (double& score : scores) sum += score = std::exp(score - highest);
-    for (const double score : scores) fmt::print("\t{:.6f}", score / sum);
+  /// The label; with --scores the probability of each class, and how large a share of the draws
+  /// says the label.
+  void print(const Answer& answer) {
+    fmt::print("{}", names_[static_cast<std::size_t>(answer.label)]);
+    std::int64_t agreeing = 0;
+    for (std::size_t k = 0; k < answer.of_draws.size(); ++k) {
+      const bool same = answer.of_draws[k] == answer.label;
+      agreeing_[k] += same;
+      agreeing += same;
+    }
+    unanimous_ += answer.unanimous();
+    if (flags_.scores) {
+      for (const double log : answer.log_probabilities) fmt::print("\t{:.6f}", std::exp(log));
+      if (flags_.draws > 1) {
+        fmt::print("\t{:.2f}", static_cast<double>(agreeing) / static_cast<double>(flags_.draws));
+      }
+    }
+    fmt::print("\n");
   }
 
   const SavedModel& saved_;
   std::vector<std::string> names_;
-  bool scores_;
-  std::vector<data::Tokens> examples_;
-  std::vector<std::string> labels_;
+  const PredictFlags& flags_;
+  Evaluator evaluator_;
+  EvaluateOptions options_;
+  std::vector<Waiting> waiting_;
+  std::int64_t waiting_tokens_ = 0;
   std::optional<bool> labelled_;
-  std::int64_t done_ = 0, correct_ = 0, cut_ = 0;
+  std::int64_t done_ = 0, correct_ = 0, cut_ = 0, unanimous_ = 0;
+  std::vector<std::int64_t> agreeing_;  // [K]: answers that a draw alone gives, too
 };
 
 int run(const PredictFlags& flags) {
+  if (std::filesystem::is_directory(flags.from)) {
+    throw DataError(fmt::format(
+        "{}: a folder; expected a file of examples, or - for standard input", flags.from));
+  }
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
-  Predictor predictor(saved, class_names(saved, config), flags.scores);
+  Predictor predictor(saved, class_names(saved, config), flags);
   try {
-    visit_rows(flags, saved.config, [&](const Row& row) { predictor.add(row); });
+    const auto stream = flags.from == "-" ? data::open_standard_input([&] { predictor.flush(); })
+                                          : data::open_file(flags.from);
+    visit_rows(*stream, flags, saved.config, [&](const Row& row) { predictor.add(row); });
   } catch (const DataError&) {
     predictor.flush();  // the answers to what stands before the broken line
     throw;
@@ -229,6 +282,13 @@ void add_predict(CommandLine& program) {
       .required();
   command.flag("--scores", flags->scores,
                "probabilities beside the label, a column for each class");
+  command.option("--draws", flags->draws, kDrawsHelp).range(1, kMostDraws).show_default();
+  command
+      .option("--batch", flags->batch,
+              "most examples that are read before they are answered; an answer waits for no input "
+              "that is not there yet")
+      .range(1, std::int64_t{1} << 20)
+      .show_default();
   command.flag("--header", flags->header, "the first row names the columns");
   command.option("--checkpoint", flags->checkpoint, "best or last").show_default();
   command.option("--device", flags->device, "auto, cpu or cuda").show_default();

@@ -7,6 +7,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/free_memory.hpp"
+#include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::train {
 namespace {
@@ -94,16 +95,19 @@ Encodings encode_texts(const Encoder& encoder, const std::vector<EncoderText>& t
   for (std::size_t begin = 0; begin < texts.size(); begin += at_once) {
     const std::size_t end = std::min(texts.size(), begin + at_once);
     const nn::BertInput input = pad_texts(encoder, texts, begin, end, width);
-    nn::StepContext step;
-    step.first_example = static_cast<std::int64_t>(begin);
     Tape tape(Tape::Mode::eval);
-    const Var hidden = encoder.model->encode(tape, input, step);  // [B, N, E]
+    const Var hidden = encoder.model->encode(tape, input, nn::answer_context(0));  // [B, N, E]
     // Every text has two tokens at least.
     const Var tokens = sum(tape.constant(input.mask), 1, true);  // [B, 1]
     put_rows(all.ids, begin, input.ids);
     put_rows(all.mask, begin, input.mask.to(DType::i32));
     put_rows(all.hidden, begin, hidden.value());
-    put_rows(all.pooled, begin, (sum(mask_rows(hidden, input.mask), 1) / tokens).value());
+    const Tensor pooled = (sum(mask_rows(hidden, input.mask), 1) / tokens).value();  // [B, E]
+    for (std::size_t b = begin; b < end && !tensor::all_finite(pooled); ++b) {
+      if (tensor::all_finite(pooled[static_cast<std::int64_t>(b - begin)])) continue;
+      throw NonFiniteError(fmt::format("encode: text {}: its encoding is not finite", b + 1));
+    }
+    put_rows(all.pooled, begin, pooled);
   }
   return all;
 }

@@ -290,6 +290,7 @@ class Run {
     data::BatchOptions batches = config_.batches;
     batches.batch = config_.microbatch();
     EvaluateOptions options;
+    options.what = what;
     options.examples = examples;
     options.seed = config_.seed;
     options.positions = config_.microbatch_limits().positions;
@@ -298,7 +299,12 @@ class Run {
     options.progress = [&](std::int64_t done, std::int64_t total) {
       if (ranks_.first()) progress_.at(what, done, total);
     };
-    return evaluator_(split, batches, options);
+    try {
+      return evaluator_(split, batches, options);
+    } catch (const NonFiniteError& error) {
+      throw NonFiniteError(fmt::format("train: after step {}, {}; {}", state_.step, error.what(),
+                                       last_good_state(options_.out)));
+    }
   }
 
   void evaluate_dev() {

@@ -1,15 +1,18 @@
 #include "train/step/evaluate.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "autograd/tape.hpp"
 #include "data/loader.hpp"
+#include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "train/step/microbatches.hpp"
 
 namespace skytape::train {
@@ -48,57 +51,146 @@ Device device_of(const nn::Model& model) {
   return model.parameters().parameters().front().value.device();
 }
 
+/// What batches add to an evaluation.
+struct Tally {
+  double loss = 0, correct = 0, count = 0;  // count: of examples, or of hidden tokens
+  double unanimous = 0;
+  double first_bad = 0;  // number of the first example that is not finite, from 1; 0: none
+  std::vector<double> correct_draws;  // [K], of each draw alone
+
+  [[nodiscard]] std::vector<double> numbers() const {
+    std::vector<double> all = {loss, correct, count, unanimous, first_bad};
+    all.insert(all.end(), correct_draws.begin(), correct_draws.end());
+    return all;
+  }
+  /// Adds numbers(), or all zeros.
+  void add(std::span<const double> numbers) {
+    loss += numbers[0];
+    correct += numbers[1];
+    count += numbers[2];
+    unanimous += numbers[3];
+    if (first_bad == 0) first_bad = numbers[4];
+    for (std::size_t k = 0; k < correct_draws.size(); ++k) correct_draws[k] += numbers[5 + k];
+  }
+};
+
+/// A batch whose results are still on the device, so that the host need not wait for them.
+struct Computed {
+  std::size_t round = 0;
+  std::int64_t first = 0;  // example of the split that the batch begins with
+  double count = 0;
+  Tensor results;                    // as Evaluator::results_
+  std::vector<std::int64_t> order;   // row of the batch that each of the results is of
+  std::vector<std::int32_t> labels;  // [B]
+};
+constexpr std::size_t kMostComputed = 32;  // batches
+
+std::vector<std::int64_t> sorted_rows(const std::vector<Microbatch>& microbatches) {
+  std::vector<std::int64_t> rows;
+  for (const Microbatch& m : microbatches) rows.insert(rows.end(), m.rows.begin(), m.rows.end());
+  return rows;
+}
+
+/// Scores f32[K, B, C] of sorted examples as answers in the order of the batch.
+std::vector<std::optional<Answer>> answers_in_order(const Tensor& results,
+                                                    const std::vector<std::int64_t>& order) {
+  const std::vector<double> scores = results.to_vector();
+  const auto draws = static_cast<std::size_t>(results.size(0)), rows = order.size();
+  const auto classes = static_cast<std::size_t>(results.size(2));
+  std::vector<std::optional<Answer>> answers(rows);
+  std::vector<double> own(draws * classes);  // [K, C]
+  for (std::size_t b = 0; b < rows; ++b) {
+    for (std::size_t k = 0; k < draws; ++k) {
+      std::copy_n(scores.data() + (k * rows + b) * classes, classes, own.data() + k * classes);
+    }
+    answers[static_cast<std::size_t>(order[b])] = answer_of(own, results.size(0));
+  }
+  return answers;
+}
+
+Tally tally(const Computed& batch, bool masked, std::int64_t draws) {
+  Tally all;
+  all.count = batch.count;
+  all.correct_draws.resize(static_cast<std::size_t>(draws));
+  const auto number = [&](std::size_t b) {
+    return static_cast<double>(batch.first) + 1 + static_cast<double>(b);
+  };
+  if (masked) {
+    const std::vector<double> sums = batch.results.to_vector();
+    all.loss = sums[0];
+    all.correct = sums[1];
+    if (!std::isfinite(sums[0])) all.first_bad = number(0);
+    return all;
+  }
+  const std::vector<std::optional<Answer>> answers = answers_in_order(batch.results, batch.order);
+  for (std::size_t b = 0; b < answers.size(); ++b) {
+    if (!answers[b]) {
+      if (all.first_bad == 0) all.first_bad = number(b);
+      continue;
+    }
+    const std::int64_t label = batch.labels[b];
+    all.loss -= answers[b]->log_probabilities[static_cast<std::size_t>(label)];
+    all.correct += answers[b]->label == label;
+    all.unanimous += answers[b]->unanimous();
+    for (std::size_t k = 0; k < all.correct_draws.size(); ++k) {
+      all.correct_draws[k] += answers[b]->of_draws[k] == label;
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const nn::Model& model, bool graphs, const Ranks& ranks)
-    : model_(model), ranks_(ranks), inputs_(device_of(model)), graphs_(device_of(model), graphs) {
-  sums_ = Tensor::zeros({2}, DType::f32, device_of(model));
-}
+    : model_(model),
+      ranks_(ranks),
+      inputs_(device_of(model)),
+      graphs_(device_of(model), graphs),
+      masked_(model.config().objective == nn::Objective::predict_masked) {}
 
-/// Adds the microbatch's summed loss and number of correct answers to sums_.
-void Evaluator::submit(std::size_t microbatch, std::uint64_t seed) {
+/// Adds a microbatch's sums to results_, or puts its scores there.
+void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
   const Feed feed = inputs_.feed(microbatch);
-  nn::StepContext context;
-  context.random = {seed, inputs_.step()};
-  context.first_example = inputs_.microbatches()[microbatch].first;
-  context.fewest_tokens = feed.fewest_tokens;
-
+  const auto context = [&](std::int64_t draw) { return nn::answer_context(options.seed, draw); };
   Tape tape(Tape::Mode::eval);
-  Tensor loss, correct;  // sums over the microbatch
-  if (model_.config().objective == nn::Objective::predict_masked) {
-    const nn::Scored scored = model_.masked(tape, feed.input, feed.targets, context);
-    loss = scored.loss.value();
-    correct = scored.correct;
-  } else {
-    const Tensor logits = model_.logits(tape, feed.input, context).value();  // [B, C]
-    loss = tensor::sum_all(tensor::cross_entropy(logits, feed.labels).first);
-    correct = tensor::sum_all(tensor::correct(logits, feed.labels));
+  if (masked_) {
+    const nn::Scored scored = model_.masked(tape, feed.input, feed.targets, context(0));
+    Tensor loss = results_.slice(0, 1), correct = results_.slice(1, 2);
+    tensor::accumulate(loss, scored.loss.value().reshape({1}));
+    tensor::accumulate(correct, scored.correct.reshape({1}));
+    return;
   }
-  Tensor loss_sum = sums_.slice(0, 1);
-  Tensor correct_sum = sums_.slice(1, 2);
-  tensor::accumulate(loss_sum, loss.reshape({1}));
-  tensor::accumulate(correct_sum, correct.reshape({1}));
+  const Microbatch& own = inputs_.microbatches()[microbatch];
+  for (std::int64_t draw = 0; draw < options.draws; ++draw) {
+    const Tensor scores = model_.logits(tape, feed.input, context(draw)).value();  // [b, C]
+    Tensor place = results_[draw].slice(own.first, own.first + std::ssize(own.rows));
+    place.copy_from(scores);
+  }
 }
 
-/// Sets sums_ to those of a batch whose first example has that number. Returns how many examples,
-/// or hidden tokens, it has.
-std::int64_t Evaluator::add_batch(const data::Batch& read, std::int64_t first,
-                                  const EvaluateOptions& options) {
-  data::Batch hidden;  // with tokens hidden
-  std::int64_t count = read.size;
-  if (options.masking) {
-    hidden = read;
-    count = hide_for_evaluation(hidden, *options.masking);
+/// Sets results_ to those of a batch.
+void Evaluator::compute(const data::Batch& batch, const EvaluateOptions& options) {
+  const Shape shape =
+      masked_ ? Shape{2} : Shape{options.draws, batch.size, model_.config().classes};
+  if (!room_.defined() || room_.numel() < shape.numel()) {
+    room_ = Tensor::empty({shape.numel()}, DType::f32, device_of(model_));
+    ++places_;
   }
-  const data::Batch& batch = options.masking ? hidden : read;
-  sums_.fill(0);
-  inputs_.send(batch, microbatches_of(batch, {1, options.positions}), {first, {}});
+  results_ = room_.slice(0, shape.numel()).reshape(shape);
+  results_.fill(0);
+  inputs_.send(batch, microbatches_of(batch, {1, options.positions}), {});
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
     StepGraphs::Layout layout = inputs_.layout(i);
-    layout.push_back(static_cast<std::int64_t>(options.seed));  // an argument of kernels
-    graphs_.run(layout, [&, i] { submit(i, options.seed); });
+    // Arguments of kernels.
+    layout.insert(layout.end(), {static_cast<std::int64_t>(options.seed), options.draws, places_});
+    graphs_.run(layout, [&, i] { submit(i, options); });
   }
-  return count;
+}
+
+std::vector<std::optional<Answer>> Evaluator::answers(const data::Batch& batch,
+                                                      const EvaluateOptions& options) {
+  compute(batch, options);
+  return answers_in_order(results_, sorted_rows(inputs_.microbatches()));
 }
 
 Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions batches,
@@ -112,37 +204,58 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   const std::int64_t rounds = (total + a_round - 1) / a_round;
   data::Loader loader(pass(split, batches, total, ranks_));
 
-  // This rank's batches: loss, correct answers; and how much they count.
-  Tensor sums = Tensor::zeros({rounds, 2}, DType::f32, sums_.device());
-  std::vector<double> counts(static_cast<std::size_t>(rounds));
+  Tally sum;
+  sum.correct_draws.resize(static_cast<std::size_t>(options.draws));
+  const std::size_t numbers = sum.numbers().size();
+  std::vector<double> mine(static_cast<std::size_t>(rounds) * numbers);  // this rank's batches
+  std::vector<Computed> computed;
+  const auto read = [&] {
+    for (const Computed& batch : computed) {
+      const std::vector<double> own = tally(batch, masked_, options.draws).numbers();
+      std::copy(own.begin(), own.end(), mine.data() + batch.round * numbers);
+    }
+    computed.clear();
+  };
   Evaluation result;
   for (std::int64_t round = 0; round < rounds && !result.interrupted; ++round) {
     if (const data::Batch* batch = loader.next()) {
-      const std::int64_t first = round * a_round + ranks_.rank() * batches.batch;
-      counts[static_cast<std::size_t>(round)] =
-          static_cast<double>(add_batch(*batch, first, options));
-      Tensor place = sums[round];
-      place.copy_from(sums_);
+      data::Batch hidden;  // with tokens hidden
+      auto count = static_cast<double>(batch->size);
+      if (options.masking) {
+        hidden = *batch;
+        count = static_cast<double>(hide_for_evaluation(hidden, *options.masking));
+      }
+      compute(options.masking ? hidden : *batch, options);
+      computed.push_back({static_cast<std::size_t>(round),
+                          round * a_round + ranks_.rank() * batches.batch, count, results_.clone(),
+                          sorted_rows(inputs_.microbatches()), batch->labels});
+      if (computed.size() == kMostComputed) read();
     }
     result.examples = std::min(total, (round + 1) * a_round);
     if (options.progress) options.progress(result.examples, total);
     result.interrupted = options.stop && options.stop() && result.examples < total;
   }
+  read();
 
   // In the order of the batches, whoever computed them.
-  std::vector<double> mine = sums.to_vector();  // [rounds, 2]
-  mine.insert(mine.end(), counts.begin(), counts.end());
   const std::vector<std::vector<double>> all = ranks_.gather(mine);
-  double loss = 0, correct = 0, count = 0;
-  for (std::size_t round = 0; round < counts.size(); ++round) {
+  for (std::size_t at = 0; at < mine.size(); at += numbers) {
     for (const std::vector<double>& of_rank : all) {
-      loss += of_rank[2 * round];
-      correct += of_rank[2 * round + 1];
-      count += of_rank[2 * counts.size() + round];
+      sum.add(std::span(of_rank).subspan(at, numbers));
     }
   }
-  result.loss = loss / std::max(1.0, count);
-  result.accuracy = correct / std::max(1.0, count);
+  if (sum.first_bad > 0) {
+    throw NonFiniteError(fmt::format("{}: example {}{}: what the model says is not finite",
+                                     options.what, static_cast<std::int64_t>(sum.first_bad),
+                                     masked_ ? " or a later one of its batch" : ""));
+  }
+  const double count = std::max(1.0, sum.count);
+  result.loss = sum.loss / count;
+  result.accuracy = sum.correct / count;
+  result.unanimous = sum.unanimous / count;
+  if (!masked_) {
+    for (const double correct : sum.correct_draws) result.accuracies.push_back(correct / count);
+  }
   result.waited_seconds = loader.waited_seconds();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return result;

@@ -4,12 +4,15 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "data/batches.hpp"
 #include "data/cache/dataset.hpp"
 #include "data/masking.hpp"
 #include "nn/model.hpp"
 #include "train/ranks/ranks.hpp"
+#include "train/step/answers.hpp"
 #include "train/step/step_graphs.hpp"
 #include "train/step/step_inputs.hpp"
 
@@ -22,12 +25,17 @@ struct Evaluation {
   double seconds = 0;
   double waited_seconds = 0;  // for the loader
   bool interrupted = false;   // `stop` said so: the numbers are of the examples so far
+  // Of classes alone:
+  std::vector<double> accuracies;  // [K], of each draw alone
+  double unanimous = 0;            // share of examples of which all draws say the same
 };
 
 struct EvaluateOptions {
-  std::int64_t examples = 0;   // the first so many; 0: all
-  std::uint64_t seed = 42;     // of the methods' draws
-  std::int64_t positions = 0;  // of a microbatch, see MicrobatchLimits; 0: whole batches
+  std::string what = "evaluation";  // the split, for messages
+  std::int64_t examples = 0;        // the first so many; 0: all
+  std::uint64_t seed = 42;          // of the methods' draws
+  std::int64_t draws = 1;           // K, that an answer is the mean of
+  std::int64_t positions = 0;       // of a microbatch, see MicrobatchLimits; 0: whole batches
   /// What is hidden, for a model that predicts it: the same in every pass.
   std::optional<data::MaskingOptions> masking;
   /// Asked after each batch, by all ranks at once after each one's; true ends the pass early.
@@ -36,30 +44,36 @@ struct EvaluateOptions {
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
-/// Evaluates one model again and again. Ranks take the batches of a pass in turn, and all know the
-/// result, which has the same bits on any number of them. On a GPU the pass over a batch is captured in a CUDA graph
-/// for each layout and replayed, also in later calls.
+/// Evaluates one model again and again. What it says about an example is a function of the model
+/// and the example: nn::answer_context(). Ranks take the batches of a pass in turn, and all know the
+/// result, which has the same bits on any number of them. On a GPU the pass over a batch is captured
+/// in a CUDA graph for each layout and replayed, also in later calls.
 class Evaluator {
  public:
   explicit Evaluator(const nn::Model& model, bool graphs = true, const Ranks& ranks = kAlone);
 
-  /// One pass over `split`, batches of `batches.batch` examples in file order. Draws come from the
-  /// evaluation's own key, with the number of a batch's first example as their step: evaluating
-  /// twice gives the same bits.
+  /// One pass over `split`, batches of `batches.batch` examples in file order: evaluating twice
+  /// gives the same bits. NonFiniteError naming the first example whose scores are not finite.
   [[nodiscard]] Evaluation operator()(const data::Dataset& split, data::BatchOptions batches,
                                       const EvaluateOptions& options);
+  /// The answers about a batch's examples, in its order; nothing where scores are not finite.
+  [[nodiscard]] std::vector<std::optional<Answer>> answers(const data::Batch& batch,
+                                                           const EvaluateOptions& options);
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
 
  private:
-  void submit(std::size_t microbatch, std::uint64_t seed);
-  [[nodiscard]] std::int64_t add_batch(const data::Batch& batch, std::int64_t first,
-                                       const EvaluateOptions& options);
+  void compute(const data::Batch& batch, const EvaluateOptions& options);
+  void submit(std::size_t microbatch, const EvaluateOptions& options);
 
   const nn::Model& model_;
   const Ranks& ranks_;
   StepInputs inputs_;
   StepGraphs graphs_;
-  Tensor sums_;  // f32[2]: loss, correct answers of a batch
+  bool masked_;     // hidden tokens are predicted, not classes
+  Tensor results_;  // of a batch: scores f32[K, B, C], sorted by length, or the loss and the
+                    // correct answers of hidden tokens, f32[2]
+  Tensor room_;     // where results_ lies
+  std::int64_t places_ = 0;  // how many rooms there were: addresses are part of the layout
 };
 
 /// The same, once.

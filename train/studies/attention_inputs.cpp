@@ -36,10 +36,17 @@ std::vector<std::int64_t> usual_lengths(std::int64_t longest) {
   return lengths;
 }
 
-/// Keeps what the attention of every layer sees, as long as `layers` lives.
+/// Keeps what the attention of every layer sees, as long as `layers` lives. NonFiniteError for what
+/// nothing can be said of.
 void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
-  context.observe = [&layers](int, const attention::Inputs& in, const Tensor& out) {
+  context.observe = [&layers](int layer, const attention::Inputs& in, const Tensor& out) {
     const auto wide = [](const Tensor& x) { return x.to(DType::f64); };
+    for (const Tensor& x : {in.q, in.k, in.v, out}) {
+      if (x.defined() && !tensor::all_finite(x)) {
+        throw NonFiniteError(
+            fmt::format("layer {}: what its attention sees or gives is not finite", layer));
+      }
+    }
     layers.push_back(
         {{wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)}, wide(out)});
   };
@@ -49,10 +56,8 @@ void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
 std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batch,
                                  std::uint64_t seed) {
   std::vector<LayerInputs> layers;
-  nn::StepContext context;
-  context.random = {seed, {}};
+  nn::StepContext context = nn::answer_context(seed);
   const Feed feed = upload(batch, whole(batch), Device::cpu);
-  context.fewest_tokens = feed.fewest_tokens;
   keep_in(layers, context);
   Tape tape(Tape::Mode::eval);
   (void)model.encode(tape, feed.input, 0, context);

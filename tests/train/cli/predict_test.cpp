@@ -1,6 +1,11 @@
 // Own data from outside: data, train, eval and predict, as a person would type them.
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "data/files/json.hpp"
@@ -8,6 +13,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
+#include "train/formats/safetensors.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -50,11 +56,14 @@ struct Shop {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return finish(arguments);
   }
-  [[nodiscard]] Finished train(const std::string& ngrams = "0") const {
+  [[nodiscard]] Finished train(const std::string& ngrams = "0",
+                               const std::string& attention = "softmax") const {
     std::vector<std::string> arguments = {
         "train", "--task",      "tsv",     "--data",    data, "--out",
-        run,     "--attention", "softmax", "--steps",   "60", "--batch",
+        run,     "--attention", attention, "--steps",   "60", "--batch",
         "8",     "--device",    "cpu",     "--threads", "1"};
+    const bool has_features = attention.starts_with("sk");
+    if (has_features) arguments.insert(arguments.end(), {"--features", "2"});
     const std::string grams = "ngrams=" + ngrams;
     for (const char* set : {"max_length=32", "width=8", "ff_width=8", "heads=2", "lr=0.03",
                             "dropout=0", grams.c_str(), "eval_every=20"}) {
@@ -138,9 +147,10 @@ TEST_CASE(
     CHECK(contains(shop.predict_rows("").err, "no example"));
   }
   SUBCASE("cut texts are counted") {
-    const Finished f = shop.predict_rows("green\n" + std::string(33, 'x') + "\n");
+    const Finished f =  // one of them is just as long as the run reads
+        shop.predict_rows("green\n" + std::string(33, 'x') + "\n" + std::string(32, 'x') + "\n");
     CHECK(f.code == 0);
-    CHECK(contains(f.err, "1 of 2 examples are longer than the 32 tokens"));
+    CHECK(contains(f.err, "1 of 3 examples are longer than the 32 tokens"));
   }
   SUBCASE("- is standard input") {
     const auto rows = shop.folder.write("rows.tsv", "green green\nnasty nasty\n");
@@ -152,6 +162,224 @@ TEST_CASE(
     CHECK(read_file(shop.folder.path() / "piped.txt") == file.out);
     CHECK(lines_of(file.out).size() == 2);
   }
+}
+
+namespace {
+
+/// Rows of texts in which both words stand, so that a model is not sure of itself.
+std::string mixed_rows(int count) {
+  std::string rows;
+  for (int i = 0; i < count; ++i) {
+    std::string words;
+    for (int j = 0; j < 1 + i * 5 % 7; ++j)
+      words += (i * i + j * (i % 3 + 1)) % 5 < 2 ? " green" : " nasty";
+    rows += (i % 2 ? "ham\t" : "spam\t") + words.substr(1) + "\n";
+  }
+  return rows;
+}
+
+/// Labels and scores, a row each, without the first line, which names the columns.
+Lines scores_in(const std::string& out) {
+  Lines lines = lines_of(out);
+  if (!lines.empty()) lines.erase(lines.begin());
+  return lines;
+}
+
+/// Whether two rows of scores are the same but for their last digit.
+bool alike(const std::string& a, const std::string& b) {
+  std::istringstream x(a), y(b);
+  std::string label, other;
+  x >> label;
+  y >> other;
+  double p = 0, q = 0;
+  while (x >> p && y >> q) {
+    if (std::abs(p - q) > 2e-6) return false;
+  }
+  return label == other;
+}
+
+/// A program that reads a pipe and writes another, as a co-process does.
+class Conversation {
+ public:
+  explicit Conversation(std::vector<std::string> arguments) {
+    int there[2], back[2];
+    REQUIRE(::pipe(there) == 0);
+    REQUIRE(::pipe(back) == 0);
+    arguments.insert(arguments.begin(), program_path());
+    child_ = ::fork();
+    if (child_ == 0) {
+      ::dup2(there[0], STDIN_FILENO);
+      ::dup2(back[1], STDOUT_FILENO);
+      for (const int end : {there[0], there[1], back[0], back[1]}) ::close(end);
+      std::vector<char*> pointers;
+      for (std::string& argument : arguments) pointers.push_back(argument.data());
+      pointers.push_back(nullptr);
+      ::execv(pointers[0], pointers.data());
+      ::_exit(127);
+    }
+    ::close(there[0]);
+    ::close(back[1]);
+    to_ = there[1];
+    from_ = back[0];
+  }
+  ~Conversation() {
+    ::close(to_);
+    ::close(from_);
+    ::waitpid(child_, nullptr, 0);
+  }
+  Conversation(const Conversation&) = delete;
+  Conversation& operator=(const Conversation&) = delete;
+
+  void say(const std::string& text) const {
+    REQUIRE(::write(to_, text.data(), text.size()) == std::ssize(text));
+  }
+  /// The next line; empty if none comes within a minute.
+  [[nodiscard]] std::string hear() const {
+    std::string line;
+    for (char c = 0; c != '\n';) {
+      constexpr int kPatience = 60'000;  // milliseconds
+      pollfd input{from_, POLLIN, 0};
+      if (::poll(&input, 1, kPatience) != 1 || ::read(from_, &c, 1) != 1) return "";
+      if (c != '\n') line += c;
+    }
+    return line;
+  }
+
+ private:
+  pid_t child_ = 0;
+  int to_ = 0, from_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what is said of a text hangs on nothing but the text, and eval says the same") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  for (const char* split : {"train", "dev", "test"}) {
+    shop.folder.write(std::string("own/") + split + ".tsv", mixed_rows(90));
+  }
+  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", (shop.folder.path() / "own").string(),
+                       "--data", shop.data})
+              .code == 0);
+  for (const char* method : {"skyformer", "skeinformer", "reformer"}) {
+    CAPTURE(method);
+    std::filesystem::remove_all(shop.run);
+    const Finished trained = shop.train("0", method);
+    CAPTURE(trained.err);
+    REQUIRE(trained.code == 0);
+
+    Lines rows = lines_of(mixed_rows(90));
+    const Lines whole = scores_in(shop.predict_rows(mixed_rows(90), {"--scores"}).out);
+    REQUIRE(whole.size() == rows.size());
+    std::string backwards;
+    for (std::size_t i = rows.size(); i-- > 0;) backwards += rows[i] + "\n";
+    Lines turned = scores_in(shop.predict_rows(backwards, {"--scores"}).out);
+    std::reverse(turned.begin(), turned.end());
+    const Lines single = scores_in(
+        shop.predict_rows(mixed_rows(90), {"--scores", "--batch", "1", "--threads", "2"}).out);
+    REQUIRE(turned.size() == rows.size());
+    REQUIRE(single.size() == rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      CAPTURE(rows[i]);
+      CHECK(alike(whole[i], turned[i]));
+      CHECK(alike(whole[i], single[i]));
+    }
+    std::string same;
+    for (int i = 0; i < 40; ++i) same += "green nasty nasty green nasty\n";
+    const Lines forty = scores_in(shop.predict_rows(same, {"--scores"}).out);
+    CHECK(forty == Lines(40, forty.at(0)));
+
+    for (const char* draws : {"1", "3"}) {
+      CAPTURE(draws);
+      const Finished eval =
+          shop.finish({"eval", "--run", shop.run, "--draws", draws, "--device", "cpu"});
+      const Finished said = shop.predict_rows(mixed_rows(90), {"--draws", draws});
+      CAPTURE(eval.out);
+      CAPTURE(said.err);
+      const auto accuracy = [](const std::string& text) {
+        const std::size_t at = text.find("accuracy ");
+        REQUIRE(at != text.npos);
+        return text.substr(at, text.find(" %", at) - at);
+      };
+      CHECK(accuracy(eval.out) == accuracy(said.err));
+      CHECK(contains(said.err, "mean of 3 draws") == (std::string(draws) == "3"));
+      CHECK(contains(eval.out, "mean of 3 draws") == (std::string(draws) == "3"));
+    }
+  }
+}
+
+TEST_CASE("an answer follows its line at once, so that predict serves as a co-process") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  REQUIRE(shop.prepare().code == 0);
+  REQUIRE(shop.train().code == 0);
+  Lines arguments = {"predict",  "--run", shop.run,    "--from", "-",
+                     "--device", "cpu",   "--threads", "1"};
+  SUBCASE("without a word about batches") {}
+  SUBCASE("one at a time") { arguments.insert(arguments.end(), {"--batch", "1"}); }
+  const Conversation predict(arguments);
+  for (int turn = 0; turn < 3; ++turn) {
+    predict.say("nasty nasty nasty\n");
+    CHECK(predict.hear() == "spam");
+    predict.say("green green green\nnas");  // the rest of the second line comes later
+    CHECK(predict.hear() == "ham");
+    predict.say("ty nasty\n");
+    CHECK(predict.hear() == "spam");
+  }
+}
+
+TEST_CASE("packed standard input is unpacked, in several members, too") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  REQUIRE(shop.prepare().code == 0);
+  REQUIRE(shop.train().code == 0);
+  const std::string root = shop.folder.path().string();
+  const auto predict_piped = [&](const std::string& source) {
+    const std::string command = "cd " + root + " && " + source + " | " + program_path() +
+                                " predict --run " + shop.run +
+                                " --from - --device cpu > out 2> err";
+    const int status = std::system(command.c_str());
+    return std::pair(WEXITSTATUS(status), read_file(shop.folder.path() / "out"));
+  };
+  shop.folder.write("a", "green green\n");
+  shop.folder.write("b", "nasty nasty\n");
+  REQUIRE(std::system(("cd " + root + " && gzip a b && cat a.gz b.gz > both.gz").c_str()) == 0);
+  CHECK(predict_piped("cat both.gz") == std::pair(0, std::string("ham\nspam\n")));
+  const auto [code, out] = predict_piped("head -c 20 a.gz");
+  CHECK(code == 3);
+  CHECK(contains(read_file(shop.folder.path() / "err"), "standard input: truncated gzip data"));
+}
+
+TEST_CASE("what is not finite is no class: predict and eval name the text and exit with 4") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  REQUIRE(shop.prepare().code == 0);
+  REQUIRE(shop.train().code == 0);
+  const fs::path best = fs::path(shop.run) / "best.safetensors";
+  train::SafetensorsFile file = train::read_safetensors(best);
+  for (auto& [name, tensor] : file.tensors) {  // the byte 'x' alone has a broken embedding
+    if (name == "model.embeddings.word_embeddings.weight") {
+      tensor['x' + 1].fill(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
+  train::write_safetensors(best, file.tensors, file.metadata);
+  const Finished f = shop.predict_rows("green green\nnasty nasty\nmaximal\ngreen\n", {"--scores"});
+  CAPTURE(f.out);
+  CAPTURE(f.err);
+  CHECK(f.code == 4);
+  CHECK(scores_in(f.out).size() == 2);
+  CHECK(contains(f.err, "rows.tsv:3: "));
+  CHECK(contains(f.err, "not finite"));
+
+  for (auto& [name, tensor] : file.tensors) {
+    if (name.ends_with("W_q.weight")) tensor.fill(std::numeric_limits<double>::infinity());
+  }
+  train::write_safetensors(best, file.tensors, file.metadata);
+  const Finished eval = shop.finish({"eval", "--run", shop.run, "--device", "cpu"});
+  CAPTURE(eval.out);
+  CAPTURE(eval.err);
+  CHECK(eval.code == 4);
+  CHECK(contains(eval.err, "test: example 1: "));
 }
 
 TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, asked") {

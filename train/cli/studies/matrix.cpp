@@ -135,9 +135,7 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
   const data::Batch batch = data::pad({tokens}, options);
   const Feed feed = upload(batch, whole(batch), Device::cpu);
   Seen seen;
-  nn::StepContext step;
-  step.random = {config.seed, {}};
-  step.fewest_tokens = feed.fewest_tokens;
+  nn::StepContext step = nn::answer_context(config.seed);
   step.observe = keep_in(seen);
   Tape tape(Tape::Mode::eval);
   (void)saved.model->encode(tape, feed.input, 0, step);
