@@ -172,8 +172,12 @@ void forward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count, Work
     s[j] = tokens[j] == own ? T(kSelfScore) : s[j] + bias[j];
     largest = s[j] > largest ? s[j] : largest;
   }
-  if (largest == kNothing<T>) {
-    std::fill_n(s, count, T(0));
+  if (largest == kNothing<T>) {  // nothing so far; scores that are no numbers stay
+    if (std::none_of(s, s + count, [](T x) { return x != x; })) {
+      std::fill_n(s, count, T(0));
+    } else {
+      w.sum[r] = std::numeric_limits<T>::quiet_NaN();
+    }
     return;
   }
   T total = 0;

@@ -11,10 +11,11 @@ namespace skytape::attention::linear_rows {
 // Internal: both builds of a kernel file define these under one name.
 namespace {
 
-/// f(x) and f'(x).
+/// f(x) and f'(x). NaN stays NaN.
 template <Activation A, class T> HD inline T value(T x) {
-  if constexpr (A == Activation::relu) return math::max(x, T(0));
-  return math::max(x, T(0)) + math::exp(math::min(x, T(0)));
+  const T positive = x < T(0) ? T(0) : x;
+  if constexpr (A == Activation::relu) return positive;
+  return positive + math::exp(math::min(x, T(0)));
 }
 template <Activation A, class T> HD inline T slope(T x) {
   if constexpr (A == Activation::relu) return x > T(0) ? T(1) : T(0);
@@ -64,7 +65,7 @@ template <class T> struct Normalise {
 
   /// From s: [P]; returns z.
   template <class Team> HD T divide(const Team& team, const T* s, T* out) const {
-    const T z = math::max(s[width] + added, least);
+    const T sum = s[width] + added, z = sum < least ? least : sum;  // NaN stays NaN
     const T inverse = z == T(0) ? T(0) : T(1) / z;
     team.each(width, [=](std::int64_t c) { out[c] = s[c] * inverse; });
     return z;

@@ -71,11 +71,14 @@ template <class T> struct ColumnWeight {
     }
     const T squares = team.sum(slots, [&](std::int64_t j) {
       const T p = math::exp(T(2) * (scale * s[j] - l[j]));
-      return pilot[j] < 0 ? T(0) : p;
+      // Where a pilot's row sum is no number, the columns that made it so are to be seen.
+      const bool other = l[j] != l[j] && s[j] == s[j];
+      return pilot[j] < 0 || other ? T(0) : p;
     });
     const T norm = team.sum(width, [&](std::int64_t c) { return value[c] * value[c]; });
     if (team.leader()) {
-      weights[row] = math::max(math::sqrt(squares * norm), std::numeric_limits<T>::min());
+      const T weight = math::sqrt(squares * norm), least = std::numeric_limits<T>::min();
+      weights[row] = weight < least ? least : weight;  // NaN stays NaN
     }
   }
 };
@@ -98,7 +101,7 @@ template <class T> struct Normalise {
     const T* const w = weights + row * n;
     T* const p = prob + row * n;
     const T total = team.sum(n, [&](std::int64_t i) { return w[i]; });
-    const T factor = total > T(0) ? T(1) / total : T(0);
+    const T factor = total == T(0) ? T(0) : T(1) / total;
     team.each(n, [&](std::int64_t i) { p[i] = w[i] * factor; });
   }
 };
@@ -161,7 +164,7 @@ template <class T> struct Importance {
   HD void operator()(std::int64_t e) const {
     const std::int64_t group = e / slots, b = group / heads;
     const T p = prob[group * length + index[e]];
-    factors[e] = used[b * slots + e % slots] * (p > T(0) ? inverse_count[b] / p : T(0));
+    factors[e] = used[b * slots + e % slots] * (p == T(0) ? T(0) : inverse_count[b] / p);
   }
 };
 

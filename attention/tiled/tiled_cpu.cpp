@@ -99,10 +99,7 @@ template <class T> struct OnlineSoftmax {
       score[j] += column[j];
       largest = score[j] > largest ? score[j] : largest;
     }
-    if (largest == -std::numeric_limits<T>::infinity()) {  // padding so far
-      std::fill_n(score, cols, T(0));
-      return 1;
-    }
+    if (largest == -std::numeric_limits<T>::infinity()) return without_maximum(score, cols);
     T total = 0;
 #pragma omp simd reduction(+ : total)
     for (std::int64_t j = 0; j < cols; ++j) {
@@ -121,6 +118,18 @@ template <class T> struct OnlineSoftmax {
     max = largest;
     sum = sum * correction + total;
     return correction;
+  }
+
+ private:
+  /// Of padding so far: no weights. Scores that are no numbers have no maximum either, and stay.
+  T without_maximum(T* score, std::int64_t cols) {
+    const bool numbers = std::none_of(score, score + cols, [](T s) { return s != s; });
+    if (numbers) {
+      std::fill_n(score, cols, T(0));
+    } else {
+      sum = std::numeric_limits<T>::quiet_NaN();
+    }
+    return 1;
   }
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "attention/registry.hpp"
 #include "tensor/gemm/gemm.hpp"
@@ -107,12 +108,15 @@ Tensor run_method(const Candidate& c, const attention::Inputs& in, const Random&
   return method->forward(given, method->draw(given, call), call).out;
 }
 
-/// Spectral norm of the difference at real tokens, for each head. a, b: [1, H, N, D].
+/// Spectral norm of the difference at real tokens, for each head; NaN where it is not finite. a, b:
+/// [1, H, N, D].
 std::vector<double> distances(const Tensor& a, const Tensor& b, const Tensor& mask) {
   const Tensor difference = tensor::mask_rows(tensor::subtract(a, b), mask);
   std::vector<double> norms;
   for (std::int64_t h = 0; h < difference.size(1); ++h) {
-    norms.push_back(tensor::spectral_norm(difference[0][h]));
+    const Tensor own = difference[0][h];  // [N, D]
+    norms.push_back(tensor::all_finite(own) ? tensor::spectral_norm(own)
+                                            : std::numeric_limits<double>::quiet_NaN());
   }
   return norms;
 }
