@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 #include <variant>
 
 namespace skytape::data {
@@ -241,14 +242,21 @@ Json value_of(const nlohmann::json& parsed) {
 }  // namespace
 
 Json parse_json(std::string_view text) {
-  const auto refuse_depth = [](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
+  std::vector<std::set<std::string>> keys;  // of the objects around a place
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& part) {
+    using Event = nlohmann::json::parse_event_t;
     if (depth > kDeepest) {
       throw JsonError("nested deeper than " + std::to_string(kDeepest) + " levels");
+    }
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(part.get<std::string>()).second) {
+      throw JsonError("key '" + part.get<std::string>() + "' stands twice in an object");
     }
     return true;
   };
   try {
-    return value_of(nlohmann::json::parse(text, refuse_depth));
+    return value_of(nlohmann::json::parse(text, watch));
   } catch (const nlohmann::json::exception& error) {
     throw error_of(error);
   }

@@ -118,7 +118,8 @@ struct Json::Member {
   Json value;
 };
 
-/// The value that `text` stands for. JsonError if it is broken.
+/// The value that `text` stands for. JsonError if it is broken, or a key stands twice in an object:
+/// which of the two is meant, nobody knows.
 [[nodiscard]] Json parse_json(std::string_view text);
 /// The same, but null if it is broken.
 [[nodiscard]] Json try_parse_json(std::string_view text);

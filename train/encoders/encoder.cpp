@@ -25,7 +25,7 @@ constexpr const char* kPhase = "imported";         // of our own config.json
 struct Contents {
   EncoderFacts facts;
   std::shared_ptr<const data::Vocabulary> vocabulary;
-  std::vector<NamedTensor> tensors;
+  SafetensorsFile weights;
   bool ours = false;  // a copy of ours, whose tensors have our names
 };
 
@@ -58,10 +58,10 @@ Contents read_contents(const fs::path& folder) {
   contents.facts = facts_in(config, file);
   if (contents.ours) {
     contents.vocabulary = data::vocabulary_in(config["tokeniser"]);
-    contents.tensors = read_safetensors(folder / "last.safetensors").tensors;
+    contents.weights = read_safetensors(folder / "last.safetensors");
   } else {
     contents.vocabulary = read_vocabulary(contents.facts.kind, folder);
-    contents.tensors = read_huggingface_weights(folder);
+    contents.weights = read_huggingface_weights(folder);
   }
   const std::int64_t rows = contents.facts.model.vocabulary;
   if (contents.vocabulary->size() != rows) {
@@ -76,19 +76,26 @@ class Tensors {
  public:
   Tensors(const Contents& contents, const fs::path& folder)
       : ours_(contents.ours), kind_(contents.facts.kind), folder_(folder) {
-    for (const auto& [name, tensor] : contents.tensors) tensors_.emplace(name, &tensor);
+    for (const auto& [name, tensor] : contents.weights.tensors) {
+      if (!tensors_.emplace(name, &tensor).second) fail(name, "is there twice");
+    }
+    for (const auto& [name, dtype] : contents.weights.foreign) foreign_.emplace(name, dtype);
   }
 
   [[nodiscard]] std::string name_of(const std::string& parameter) const {
     return ours_ ? parameter : huggingface_name(kind_, parameter);
   }
   [[nodiscard]] bool contains(const std::string& parameter) const {
-    return tensors_.contains(name_of(parameter));
+    const std::string name = name_of(parameter);
+    return tensors_.contains(name) || foreign_.contains(name);
   }
   /// The tensor of a parameter. DataError if it is missing or has another shape.
   [[nodiscard]] const Tensor& get(const std::string& parameter, const Shape& shape) {
     const std::string name = name_of(parameter);
     const auto found = tensors_.find(name);
+    if (const auto other = foreign_.find(name); other != foreign_.end()) {
+      fail(name, fmt::format("has dtype {}, expected F32, F64, BF16 or F16", other->second));
+    }
     if (found == tensors_.end()) {
       throw DataError(fmt::format("{}: no tensor {}", folder_.string(), name));
     }
@@ -105,14 +112,20 @@ class Tensors {
     for (const auto& [name, tensor] : tensors_) {
       if (!used_.contains(name)) names.push_back(name);
     }
+    for (const auto& [name, dtype] : foreign_) names.push_back(fmt::format("{} ({})", name, dtype));
     return names;
   }
 
  private:
+  [[noreturn]] void fail(const std::string& name, const std::string& what) const {
+    throw DataError(fmt::format("{}: tensor {} {}", folder_.string(), name, what));
+  }
+
   bool ours_;
   EncoderKind kind_;
   fs::path folder_;
   std::map<std::string, const Tensor*> tensors_;
+  std::map<std::string, std::string> foreign_;  // dtypes by name
   std::set<std::string> used_;
 };
 

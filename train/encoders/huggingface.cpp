@@ -78,9 +78,12 @@ std::string plain_name(std::string name) {
   return name;
 }
 
-void append(std::vector<NamedTensor>& all, const fs::path& file) {
+void append(SafetensorsFile& all, const fs::path& file) {
   const SafetensorsFile read = read_safetensors(file);
-  for (const auto& [name, tensor] : read.tensors) all.emplace_back(plain_name(name), tensor);
+  for (const auto& [name, tensor] : read.tensors) {
+    all.tensors.emplace_back(plain_name(name), tensor);
+  }
+  for (const auto& [name, dtype] : read.foreign) all.foreign.push_back({plain_name(name), dtype});
 }
 
 /// The files that an index names, each once.
@@ -142,20 +145,20 @@ EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   return facts;
 }
 
-std::vector<NamedTensor> read_huggingface_weights(const fs::path& folder) {
+SafetensorsFile read_huggingface_weights(const fs::path& folder) {
   const fs::path whole = folder / "model.safetensors";
   const fs::path index = folder / "model.safetensors.index.json";
-  std::vector<NamedTensor> tensors;
+  SafetensorsFile weights;
   if (fs::exists(whole)) {
-    append(tensors, whole);
+    append(weights, whole);
   } else if (fs::exists(index)) {
-    for (const std::string& file : shards_of(index)) append(tensors, folder / file);
+    for (const std::string& file : shards_of(index)) append(weights, folder / file);
   } else {
     throw DataError(
         fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is there",
                     folder.string()));
   }
-  return tensors;
+  return weights;
 }
 
 std::vector<HeadTensor> head_tensors(const nn::BertConfig& model) {

@@ -36,8 +36,7 @@ struct EncoderFacts {
 /// The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json
 /// lists. Without the "bert." or "roberta." in front of their names; a norm's gamma and beta are its
 /// weight and bias. DataError naming the file or the tensor that is not there.
-[[nodiscard]] std::vector<NamedTensor> read_huggingface_weights(
-    const std::filesystem::path& folder);
+[[nodiscard]] SafetensorsFile read_huggingface_weights(const std::filesystem::path& folder);
 
 /// Our names of the head that predicts hidden tokens (nn/layers/masked_head.hpp) and their shapes.
 struct HeadTensor {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <optional>
 
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
@@ -38,14 +39,29 @@ std::span<const std::uint8_t> bytes_of(const Tensor& t) {
   return {static_cast<const std::uint8_t*>(t.raw()), t.bytes()};
 }
 
-/// A type of numbers in files, and ours that takes them.
+/// A type of numbers in files, and ours that takes them; nothing: none does.
 struct Kind {
   std::string_view name;
-  DType dtype;
   std::size_t bytes;  // of a number in the file
+  std::optional<DType> dtype = {};
 };
-constexpr Kind kKinds[] = {{"F32", DType::f32, 4},  {"F64", DType::f64, 8}, {"I32", DType::i32, 4},
-                           {"BF16", DType::f32, 2}, {"F16", DType::f32, 2}, {"I64", DType::i32, 8}};
+constexpr Kind kKinds[] = {{"F32", 4, DType::f32},
+                           {"F64", 8, DType::f64},
+                           {"I32", 4, DType::i32},
+                           {"BF16", 2, DType::f32},
+                           {"F16", 2, DType::f32},
+                           {"I64", 8, DType::i32},
+                           {"BOOL", 1},
+                           {"U8", 1},
+                           {"I8", 1},
+                           {"I16", 2},
+                           {"U16", 2},
+                           {"U32", 4},
+                           {"U64", 8},
+                           {"F8_E4M3", 1},
+                           {"F8_E5M2", 1},
+                           {"F8_E8M0", 1},
+                           {"C64", 8}};
 
 /// Where a tensor lies, as the header says.
 struct Entry {
@@ -76,8 +92,8 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
     if (dtype == kind.name) entry.kind = &kind;
   }
   if (entry.kind == nullptr) {
-    refuse(path, fmt::format("tensor {} has dtype {}, expected F32, F64, I32, BF16, F16 or I64",
-                             name, dtype));
+    refuse(path,
+           fmt::format("tensor {} has dtype {}, which the format does not know", name, dtype));
   }
   std::vector<std::int64_t> sizes;
   for (const Json& size : value.at("shape")) {
@@ -163,7 +179,7 @@ void widen(Tensor& tensor, const char* bytes, const Convert& convert) {
 }
 
 Tensor tensor_from(const std::filesystem::path& path, const Entry& entry, const std::string& data) {
-  Tensor tensor = Tensor::empty(entry.shape, entry.kind->dtype, Device::cpu);
+  Tensor tensor = Tensor::empty(entry.shape, *entry.kind->dtype, Device::cpu);
   const char* const bytes = data.data() + entry.begin;
   if (entry.kind->name == "F16") {
     widen<std::uint16_t, float>(tensor, bytes, from_half);
@@ -182,6 +198,21 @@ Tensor tensor_from(const std::filesystem::path& path, const Entry& entry, const 
   return tensor;
 }
 
+/// Of what the header says of each tensor, in the order of their bytes.
+std::uint64_t table_checksum(const std::vector<Entry>& entries) {
+  std::string table;
+  for (const Entry& entry : entries) {
+    table += fmt::format("{}\n{} {} {} {}\n", entry.name, entry.kind->name, join(entry.shape),
+                         entry.begin, entry.end);
+  }
+  return data::checksum(data::as_bytes(table));
+}
+
+const Kind& kind_of(DType dtype) {
+  return *std::find_if(std::begin(kKinds), std::end(kKinds),
+                       [&](const Kind& kind) { return kind.name == format_name(dtype); });
+}
+
 }  // namespace
 
 const Tensor* SafetensorsFile::find(const std::string& name) const {
@@ -194,6 +225,7 @@ const Tensor* SafetensorsFile::find(const std::string& name) const {
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        Metadata metadata) {
   std::vector<NamedTensor> on_host;
+  std::vector<Entry> entries;
   Json header = Json::object();
   std::uint64_t at = 0;
   std::uint64_t sum = 0;
@@ -204,10 +236,12 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
         {"dtype", format_name(tensor.dtype())},
         {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
         {"data_offsets", Json::array({at, end})}};
+    if (tensor.bytes() > 0)
+      entries.push_back({name, &kind_of(tensor.dtype()), tensor.shape(), at, end});
     at = end;
     sum = data::checksum(bytes_of(on_host.back().second), sum);
   }
-  metadata[kChecksumKey] = data::to_hex(sum);
+  metadata[kChecksumKey] = data::to_hex(sum) + data::to_hex(table_checksum(entries));
   header["__metadata__"] = metadata;
 
   std::string text = data::json_text(header);
@@ -259,12 +293,25 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
   const std::string data = read_bytes(in, data_bytes, path);
   std::uint64_t sum = 0;
   for (const Entry& entry : entries) {
+    if (!entry.kind->dtype) {
+      file.foreign.push_back({entry.name, std::string(entry.kind->name)});
+      continue;
+    }
     file.tensors.emplace_back(entry.name, tensor_from(path, entry, data));
     sum = data::checksum(bytes_of(file.tensors.back().second), sum);
   }
   const auto expected = file.metadata.find(kChecksumKey);
-  if (expected != file.metadata.end() && expected->second != data::to_hex(sum)) {
+  if (expected == file.metadata.end()) return file;
+  const std::string of_data = data::to_hex(sum);
+  std::erase_if(entries, [](const Entry& entry) { return entry.begin == entry.end; });
+  if (!expected->second.starts_with(of_data)) {
     refuse(path, "its data do not match their checksum: the file is corrupted");
+  }
+  if (expected->second.size() > of_data.size() &&
+      expected->second != of_data + data::to_hex(table_checksum(entries))) {
+    refuse(path,
+           "what its header says of the tensors does not match the checksum: the file is "
+           "corrupted");
   }
   return file;
 }

@@ -17,22 +17,29 @@ namespace skytape::train {
 using Metadata = std::map<std::string, std::string>;
 using NamedTensor = std::pair<std::string, Tensor>;
 
+/// A tensor of a type of numbers that we have no use for.
+struct ForeignTensor {
+  std::string name, dtype;
+};
+
 struct SafetensorsFile {
   Metadata metadata;
-  std::vector<NamedTensor> tensors;  // on the CPU, in the order of their bytes
+  std::vector<NamedTensor> tensors;    // on the CPU, in the order of their bytes
+  std::vector<ForeignTensor> foreign;  // BOOL, U8 and the like: not read
 
   [[nodiscard]] const Tensor* find(const std::string& name) const;  ///< nullptr if absent
 };
 
 /// Writes f32, f64 and i32 tensors of any device. The file appears under its name complete and
-/// synced, or not at all; Error naming it if the disk is full. A checksum of the data joins the
-/// metadata.
+/// synced, or not at all; Error naming it if the disk is full. A checksum of the data and of what the
+/// header says of each tensor joins the metadata.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        Metadata metadata);
 
-/// Reads F32, F64 and I32 tensors. DataError naming the file and what is wrong: missing, truncated,
-/// header not JSON, unknown dtype, sizes that do not fit, ranges that overlap or leave the file, or
-/// bytes that do not match the checksum (files without one are taken as they are).
+/// Reads a file of ours or of other programs. DataError naming the file and what is wrong: missing,
+/// truncated, header not JSON or with a name twice, unknown dtype, sizes that do not fit, ranges that
+/// overlap or leave the file, or contents that do not match the checksum (files without one are
+/// taken as they are; former ones had that of the data alone).
 [[nodiscard]] SafetensorsFile read_safetensors(const std::filesystem::path& path);
 
 /// Makes a new file name last: syncs the folder that holds it.

@@ -75,7 +75,8 @@ void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
                const std::string& name, Tensor target) {
   const Tensor* source = file.find(name);
   if (source == nullptr) throw DataError(fmt::format("{}: no tensor {}", path.string(), name));
-  if (source->shape() != target.shape()) {
+  const bool numbers_alike = (source->dtype() == DType::i32) == (target.dtype() == DType::i32);
+  if (source->shape() != target.shape() || !numbers_alike) {
     throw DataError(join(path.string(), ": tensor ", name, " is ", *source, ", expected ", target));
   }
   target.copy_from(source->to(target.dtype()));
@@ -126,6 +127,10 @@ void load_weights(const SafetensorsFile& file, const std::filesystem::path& path
     if (model.parameters().find(name) == nullptr) {
       throw DataError(fmt::format("{}: tensor {} is none of this model's", path.string(), name));
     }
+  }
+  for (const auto& [name, dtype] : file.foreign) {
+    throw DataError(
+        fmt::format("{}: tensor {} ({}) is none of this model's", path.string(), name, dtype));
   }
 }
 

@@ -145,7 +145,7 @@ Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
         cls ? ", as pooling=cls puts one in front" : ""));
   }
   const nn::BertConfig& facts = encoder.facts.model;
-  return {{{}, tensors_of(encoder, model.config())},
+  return {{{}, tensors_of(encoder, model.config()), {}},
           tokens_of(encoder),
           fmt::format("{}, {} layers, width {}", to_string(encoder.facts.kind), facts.layers,
                       facts.width),
@@ -261,7 +261,8 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model, const
       continue;
     }
     const bool of_tokens = p.name == kTokens && !other.empty();
-    if (source->shape() != p.shape || of_tokens) {
+    const bool numbers_alike = (source->dtype() == DType::i32) == (p.value.dtype() == DType::i32);
+    if (source->shape() != p.shape || !numbers_alike || of_tokens) {
       throw DataError(join("--init ", file.string(), ": tensor ", p.name, " is ", *source,
                            ", this run's is ", p.value, of_tokens ? "; " + other : ""));
     }
@@ -271,6 +272,9 @@ std::string load_init(const std::filesystem::path& file, nn::Model& model, const
   for (const auto& [name, tensor] : weights.tensors) {
     if (of_training(name) || computed(name)) continue;
     if (!taken(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
+  }
+  for (const auto& [name, dtype] : weights.foreign) {
+    unused.push_back(fmt::format("{} ({})", name, dtype));
   }
   const std::string& history = from.history;
   return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used of it: {}",

@@ -2,6 +2,8 @@
 // the copy that import makes, and folders that are broken.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <fstream>
 #include <sstream>
 
 #include "data/files/json.hpp"
@@ -291,5 +293,60 @@ TEST_CASE("import and encode, as a person types them") {
     CAPTURE(refused.err);
     CHECK(refused.code == b.code);
     CHECK(says(refused.err, b.part));
+  }
+}
+
+TEST_CASE("an encoding that is not finite is an error with the text's number") {
+  if (!here_or_skip()) return;
+  const Encoder encoder = load_encoder(kEncoders / "bert");
+  Parameter& table = *encoder.model->parameters().find("model.embeddings.word_embeddings.weight");
+  table.value[7].fill(std::nan(""));
+  EncoderText sound, broken;
+  sound.ids = {encoder.first, 6, encoder.last};
+  broken.ids = {encoder.first, 6, 7, encoder.last};
+  CHECK_NOTHROW((void)encode_texts(encoder, {sound, sound}));
+  CHECK(says(error_of<NonFiniteError>([&] {
+               (void)encode_texts(encoder, {sound, broken, sound});
+             }),
+             "text 2"));
+}
+
+TEST_CASE("a tensor of a foreign type is named where it is not used, and refused where it is") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const fs::path encoder = copied(folder, "bert");
+  const std::string before = read_file(encoder / "model.safetensors");
+  std::uint64_t length = 0;
+  std::memcpy(&length, before.data(), sizeof(length));
+  const Json header = data::parse_json(before.substr(sizeof(length), length));
+  const auto write = [&](const Json& changed, const std::string& more) {
+    const std::string text = data::json_text(changed);
+    const std::uint64_t bytes = text.size();
+    std::string file(sizeof(bytes), '\0');
+    std::memcpy(file.data(), &bytes, sizeof(bytes));
+    std::ofstream(encoder / "model.safetensors", std::ios::binary)
+        << file + text + before.substr(sizeof(length) + length) + more;
+  };
+  const auto end = static_cast<std::uint64_t>(before.size() - sizeof(length) - length);
+  Json changed = header;
+  changed["extra.mask"] = {{"dtype", "BOOL"},
+                           {"shape", Json::array({3})},
+                           {"data_offsets", Json::array({end, end + 3})}};
+  write(changed, "\1\1\1");
+  const std::vector<std::string> unused = load_encoder(encoder).unused;
+  CHECK(std::count(unused.begin(), unused.end(), "extra.mask (BOOL)") == 1);
+
+  changed = header;
+  const auto used =
+      std::find_if(header.items().begin(), header.items().end(), [](const auto& member) {
+        return member.first.find("encoder.layer.0.output.dense.weight") != std::string::npos;
+      });
+  REQUIRE((used != header.items().end()));
+  for (const char* dtype : {"I32", "U32"}) {
+    changed[used->first]["dtype"] = dtype;
+    write(changed, "");
+    const std::string error = error_of<DataError>([&] { (void)load_encoder(encoder); });
+    CAPTURE(error);
+    CHECK(says(error, "encoder.layer.0.output.dense.weight"));
   }
 }

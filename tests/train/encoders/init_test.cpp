@@ -81,7 +81,7 @@ nn::ModelInput input_of(const std::vector<EncoderText>& texts, std::int64_t widt
 fs::path with_head(const Folder& folder) {
   const fs::path copy = folder.path() / "headed";
   fs::copy(kEncoders / "bert", copy, fs::copy_options::recursive);
-  std::vector<NamedTensor> tensors = read_huggingface_weights(copy);
+  std::vector<NamedTensor> tensors = read_huggingface_weights(copy).tensors;
   const auto add = [&](const std::string& name, const Shape& shape) {
     Tensor values = Tensor::empty(shape, DType::f32, Device::cpu);
     for (std::int64_t i = 0; i < values.numel(); ++i) {

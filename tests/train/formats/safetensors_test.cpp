@@ -78,7 +78,16 @@ TEST_CASE("hostile safetensors are refused with the file's name and the problem"
   has(refusal(file_of("no json", 0)), "its header");
   has(refusal(file_of("[1]", 0)), "no JSON object");
   has(refusal(file_of(std::string(5000, '['), 0)), "its header");
-  has(refusal(file_of(entry("F8_E4M3", "[2]", "[0,2]"), 2)), "dtype F8_E4M3");
+  has(refusal(file_of(entry("F7", "[2]", "[0,2]"), 2)), "dtype F7, which the format does not know");
+  has(refusal(file_of(entry("U8", "[2]", "[0,3]"), 3)), "its shape needs another number");
+  has(refusal(file_of("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+                      "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+                      8)),
+      "key 'w' stands twice");
+  has(refusal(file_of("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"I32\",\"shape\":[1],"
+                      "\"data_offsets\":[0,4]}}",
+                      4)),
+      "key 'dtype' stands twice");
   has(refusal(file_of(entry("BF16", "[2]", "[0,2]"), 2)), "larger than the file");
   has(refusal(file_of(entry("BF16", "[1]", "[0,4]"), 4)), "its shape needs another number");
   has(refusal(file_of(entry("F32", "[1]", "[0,8]"), 8)), "its shape needs another number");
@@ -139,6 +148,65 @@ TEST_CASE("one flipped bit anywhere in the data is noticed") {
     folder.write("x.safetensors", bad);
     CHECK(error_of<DataError>([&] { (void)read_safetensors(path); }).find("corrupted") !=
           std::string::npos);
+  }
+}
+
+TEST_CASE(
+    "what the header says of a tensor is under the checksum, too; former files had the data's") {
+  const Folder folder;
+  const auto path = folder.path() / "x.safetensors";
+  write_safetensors(path,
+                    {{"a", numbers({2, 3}, DType::f32, 1)},
+                     {"none", numbers({0}, DType::f32, 1)},
+                     {"b", numbers({6}, DType::f32, 7)}},
+                    {});
+  const std::string good = read_file(path);
+  CHECK(read_safetensors(path).tensors.size() == 3);
+  const auto with = [&](const std::string& part, const std::string& other) {
+    std::string changed = good;
+    REQUIRE(changed.find(part) != changed.npos);
+    changed.replace(changed.find(part), part.size(), other);
+    folder.write("x.safetensors", changed);
+    return error_of<DataError>([&] { (void)read_safetensors(path); });
+  };
+  for (const auto& [part, other] : {std::pair("\"F32\",\"shape\":[2,3]", "\"I32\",\"shape\":[2,3]"),
+                                    {"[2,3]", "[3,2]"},
+                                    {"\"a\"", "\"c\""},
+                                    {"\"b\"", "\"a2\""}}) {
+    if (std::string(part).size() != std::string(other).size()) continue;
+    CAPTURE(part);
+    CHECK(with(part, other).find("corrupted") != std::string::npos);
+  }
+  const std::string sum =
+      read_safetensors(folder.write("x.safetensors", good)).metadata.at("skytape.checksum");
+  REQUIRE(sum.size() == 32);
+  CHECK(with(sum.substr(16) + "\"", "\"" + std::string(16, ' ')) == "");
+  CHECK(with("\"" + sum, std::string(16, ' ') + "\"" + sum.substr(0, 8) + "00000000")
+            .find("corrupted") != std::string::npos);
+}
+
+TEST_CASE("tensors of types that we have no use for are named and not read") {
+  const Folder folder;
+  for (const auto& [dtype, bytes] : {std::pair("BOOL", 1),
+                                     {"U8", 1},
+                                     {"I8", 1},
+                                     {"I16", 2},
+                                     {"U16", 2},
+                                     {"U32", 4},
+                                     {"U64", 8}}) {
+    CAPTURE(dtype);
+    const std::string end = std::to_string(3 * bytes);
+    const std::string file = file_of(
+        "{\"m\":{\"dtype\":\"" + std::string(dtype) + "\",\"shape\":[3],\"data_offsets\":[0," +
+            end + "]},\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" + end + "," +
+            std::to_string(3 * bytes + 4) + "]}}",
+        static_cast<std::size_t>(3 * bytes + 4));
+    const SafetensorsFile read = read_safetensors(folder.write("x.safetensors", file));
+    CHECK(read.find("m") == nullptr);
+    CHECK(read.find("w") != nullptr);
+    REQUIRE(read.foreign.size() == 1);
+    CHECK(read.foreign[0].name == "m");
+    CHECK(read.foreign[0].dtype == dtype);
   }
 }
 

@@ -227,6 +227,9 @@ TEST_CASE("weights of another model are refused by the tensor's name") {
     return error_of<DataError>([&] { load_weights(read_safetensors(path), path, model); });
   };
   CHECK(refusal(tensors) == "");
+  std::vector<NamedTensor> whole_numbers = tensors;
+  whole_numbers[3].second = whole_numbers[3].second.to(DType::i32);
+  CHECK(refusal(whole_numbers).find(tensors[3].first + " is i32") != std::string::npos);
   std::vector<NamedTensor> missing(tensors.begin() + 1, tensors.end());
   CHECK(refusal(missing).find("no tensor " + tensors.front().first) != std::string::npos);
   std::vector<NamedTensor> extra = tensors;
