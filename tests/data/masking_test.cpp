@@ -176,6 +176,24 @@ TEST_CASE("masking in spans hides runs of neighbours") {
   CHECK(std::count(batch.ids[0].begin(), batch.ids[0].end(), 31) == 200);
 }
 
+TEST_CASE("spans begin at every place of a sequence, so that no boundary between them stays") {
+  Batch batch = batch_of({40}, 40);
+  MaskingOptions options = options_of(0.3);
+  options.span = 4;
+  std::set<std::int32_t> begins;  // places of targets behind one that is none, modulo the span
+  for (std::uint64_t visit = 0; visit < 64; ++visit) {
+    batch = batch_of({40}, 40);
+    batch.visits = {visit};
+    hide_tokens(batch, options);
+    const std::vector<std::int32_t>& at = batch.target_at[0];
+    const std::set<std::int32_t> places(at.begin(), at.end());
+    for (const std::int32_t place : places) {
+      if (place > 0 && !places.contains(place - 1)) begins.insert(place % 4);
+    }
+  }
+  CHECK(begins == std::set<std::int32_t>{0, 1, 2, 3});
+}
+
 TEST_CASE("masking keeps and replaces the shares of targets that it is told to") {
   const Batch whole = batch_of(std::vector<std::int32_t>(20, 1000), 1000);
   Batch batch = whole;

@@ -42,14 +42,18 @@ Timed time_steps(const RunConfig& config, const data::BatchOptions& options,
     synchronize(config.device);
     if (i < kWarmUps) continue;
     sum.seconds += std::chrono::duration<double>(Clock::now() - start).count();
-    sum.tokens += static_cast<double>(options.trim ? batch.real_tokens
-                                                   : batch.size * batch.width * batch.towers);
+    sum.tokens += computed_tokens(batch);
     ++timed;
   }
   return {sum.seconds / timed, sum.tokens / timed};
 }
 
 }  // namespace
+
+double computed_tokens(const data::Batch& batch) {
+  const bool trimmed = batch.round_to > 0;
+  return static_cast<double>(trimmed ? batch.real_tokens : batch.size * batch.width * batch.towers);
+}
 
 Pace measure_pace(const RunConfig& config, const Splits& splits) {
   set_precision(config.device, config.precision);

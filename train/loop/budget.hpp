@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "data/batches.hpp"
 #include "train/config/run_config.hpp"
 #include "train/config/splits.hpp"
 
@@ -12,6 +13,10 @@ namespace skytape::train {
 struct Pace {
   double step = 0, token = 0;
 };
+
+/// Tokens that a step computes: the real ones or, where batches are not trimmed since the method
+/// reads its padding, all places.
+[[nodiscard]] double computed_tokens(const data::Batch& batch);
 
 /// Times some steps of a model that is thrown away, the run's first ones and, where sequences grow,
 /// whole ones. What a run refuses before its first step is refused here, too.

@@ -57,6 +57,13 @@ TEST_CASE("early evaluations count only while there is no later one") {
   CHECK(kept(ten_steps(Select::best_accuracy, 0.35), kAccuracies, kLosses, state) ==
         std::vector<std::int64_t>{1, 2, 4, 5});
   CHECK(state.selecting);
+  // The step at which that share is reached counts itself.
+  state = {};
+  CHECK(kept(ten_steps(Select::best_accuracy, 0.4), kAccuracies, kLosses, state) ==
+        std::vector<std::int64_t>{1, 2, 4, 5});
+  state = {};
+  CHECK(kept(ten_steps(Select::best_accuracy, 0.5), kAccuracies, kLosses, state) ==
+        std::vector<std::int64_t>{1, 2, 5});
 }
 
 TEST_CASE("a run is stale after so many evaluations without a better one") {

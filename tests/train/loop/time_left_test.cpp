@@ -2,6 +2,7 @@
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "train/loop/budget.hpp"
 
 using namespace skytape;
 using namespace skytape::data::synthetic;
@@ -29,4 +30,24 @@ TEST_CASE("steps of sequences that grow take as long as their tokens are more") 
   CHECK(TimeLeft(split, batches, 10).after(7.0, 0, 2) == doctest::Approx(28));
   CHECK(TimeLeft(split, batches, 10).tokens() == 80);
   CHECK_THROWS_AS((void)grown.after(1.0, 3, 3), Error);
+}
+
+TEST_CASE("the tokens that steps are timed by are those that a schedule is reckoned by") {
+  const Folder folder;
+  const data::Dataset split = split_of(folder, sequences_of({2, 4, 6, 8, 1, 7}));
+  for (const bool trim : {true, false}) {
+    CAPTURE(trim);
+    data::BatchOptions batches;
+    batches.batch = 2;
+    batches.nominal_length = 16;
+    batches.trim = trim;
+    data::BatchStream stream(split, batches);
+    data::Batch batch;
+    double tokens = 0;
+    for (int i = 0; i < 3; ++i) {  // an epoch
+      stream.next(batch);
+      tokens += train::computed_tokens(batch);
+    }
+    CHECK(tokens == doctest::Approx(2 * TimeLeft(split, batches, 3).tokens()));
+  }
 }
