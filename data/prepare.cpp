@@ -101,6 +101,7 @@ void refuse_other_data(const TaskInfo& task, const fs::path& root, const Prepare
 
 std::string flag_of_own_data(const PrepareOptions& options) {
   if (options.header) return "--header";
+  if (!options.format.empty()) return "--format";
   if (!options.tokens.empty()) return "--tokens";
   return options.learn_tokens.empty() ? "" : "--learn-tokens";
 }

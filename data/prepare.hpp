@@ -21,6 +21,7 @@ struct PrepareOptions {
   bool force = false;          // prepare again although a complete cache is there; replace it
   int64_t limit = 0;           // generate only that many examples in all (0: the official number)
   bool header = false;         // own data: the first row of each file names the columns
+  std::string format;          // own data: tsv, csv or jsonl; empty: by the files
   std::string tokens;          // own data: what a token is (TokenChoice); empty: bytes
   std::string learn_tokens;  // own data: how to learn the file that `tokens` names; empty: read it
   int64_t length = 512;      // corpora: tokens of a stored sequence

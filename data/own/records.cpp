@@ -167,15 +167,6 @@ void read_json_lines(ByteStream& stream, const std::string& name, const RecordOp
 
 }  // namespace
 
-RecordFormat format_of(const std::filesystem::path& path) {
-  std::filesystem::path plain = path.filename();
-  if (plain.extension() == ".gz") plain = plain.stem();
-  const std::string ending = plain.extension().string();
-  if (ending == ".csv") return RecordFormat::csv;
-  if (ending == ".jsonl" || ending == ".ndjson") return RecordFormat::jsonl;
-  return RecordFormat::tsv;
-}
-
 void read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
                   const std::function<void(Record&)>& visit) {
   WithoutMark plain(stream);

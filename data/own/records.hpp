@@ -1,7 +1,6 @@
 // The user's own examples, row by row, from TSV, CSV and JSON Lines.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -10,9 +9,6 @@ namespace skytape::data {
 class ByteStream;
 
 enum class RecordFormat { tsv, csv, jsonl };
-
-/// By the file's ending, .gz left out: .csv; .jsonl or .ndjson; anything else is TSV.
-[[nodiscard]] RecordFormat format_of(const std::filesystem::path& path);
 
 struct Record {
   std::string label;  // empty: the row has a text only

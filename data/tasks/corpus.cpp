@@ -133,6 +133,7 @@ std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice&
 
 void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   if (options.header) throw UsageError("--header: a corpus has no columns, and no names of them");
+  if (!options.format.empty()) throw UsageError("--format: a corpus is plain text");
   const TokenChoice choice = chosen_tokens(options);
   if (find_token_unit(choice.kind)) {
     throw UsageError(

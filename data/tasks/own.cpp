@@ -12,6 +12,7 @@
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/own/format.hpp"
 #include "data/own/glue.hpp"
 #include "data/own/imdb.hpp"
 #include "data/own/records.hpp"
@@ -58,7 +59,12 @@ std::vector<Example> read_file(const fs::path& path, const TokenChoice& choice,
   std::vector<Example> examples;
   const auto stream = open_file(path);
   HashedStream hashed(*stream);
-  read_records(hashed, path.string(), {format_of(path), options.header}, [&](Record& record) {
+  Preview preview(hashed);
+  const std::optional<RecordFormat> ending = format_of(path);
+  const RecordFormat format = !options.format.empty() ? parse_format(options.format)
+                              : ending                ? *ending
+                                       : format_in(preview.first_line(), {path.string()});
+  read_records(preview, path.string(), {format, options.header}, [&](Record& record) {
     if (unit && units_of(*unit, record.text, record.place).empty()) {
       throw DataError(
           fmt::format("{}: no {} in '{}'", record.place, choice.kind, printable(record.text)));
@@ -66,7 +72,9 @@ std::vector<Example> read_file(const fs::path& path, const TokenChoice& choice,
     if (own.first_label.empty()) own.first_label = record.label;
     examples.push_back({std::move(record.label), std::move(record.text), std::move(record.place)});
   });
-  own.sources.push_back(hashed.finish(path.filename().string()));
+  Json source = hashed.finish(path.filename().string());
+  if (ending != format) source["format"] = to_string(format);
+  own.sources.push_back(std::move(source));
   return examples;
 }
 
@@ -160,6 +168,7 @@ std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
 /// IMDb has no dev split.
 Own read_imdb(const PrepareOptions& options) {
   if (options.header) throw UsageError("--header: IMDb's reviews have no columns to be named");
+  if (!options.format.empty()) throw UsageError("--format: IMDb's reviews are plain text");
   Own own;
   own.splits_are = "IMDb: test is its test split, dev a twentieth of its train split";
   Reviews reviews = read_reviews(options);

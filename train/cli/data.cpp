@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "data/files/fetch.hpp"
+#include "data/own/format.hpp"
 #include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -16,7 +17,8 @@ namespace skytape::train {
 namespace {
 
 struct DataFlags {
-  std::string task = "listops", from, url, export_to, root = "datasets", tokens, learn_tokens;
+  std::string task = "listops", from, url, export_to, root = "datasets", tokens, learn_tokens,
+              format;
   std::uint64_t data_seed = 1;
   std::int64_t limit = 0, length = 0;
   int threads = 0;
@@ -60,6 +62,7 @@ int run(const DataFlags& flags) {
   }
   data::PrepareOptions options;
   options.header = flags.header;
+  options.format = flags.format;
   options.tokens = flags.tokens;
   options.learn_tokens = flags.learn_tokens;
   if (flags.length > 0) {
@@ -118,6 +121,7 @@ void add_data(CommandLine& program) {
                "download is taken up again");
   command.option("--url", flags->url, "a mirror of it");
   command.flag("--header", flags->header, "own data: the first row names the columns");
+  command.option("--format", flags->format, data::kFormatHelp);
   command.option("--tokens", flags->tokens,
                  "own data: what a token is: bytes (default), words, integers, "
                  "sentencepiece:FILE, wordpiece:FILE (vocab.txt) or bpe:FOLDER (vocab.json and "

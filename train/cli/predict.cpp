@@ -10,6 +10,7 @@
 
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
+#include "data/own/format.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
@@ -25,7 +26,7 @@ namespace skytape::train {
 namespace {
 
 struct PredictFlags {
-  std::string folder, checkpoint = "best", from, device = "auto";
+  std::string folder, checkpoint = "best", from, device = "auto", format;
   std::int64_t draws = 1, batch = 1024;
   int threads = 0;
   bool scores = false, header = false;
@@ -49,16 +50,27 @@ std::vector<std::string> class_names(const SavedModel& saved, const data::Json& 
   return names;
 }
 
-/// Passes the rows of the examples' file to `visit`, without blank ones.
+/// What the rows of a file of own data are.
+data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
+                             const data::FormatHints& hints) {
+  if (!flags.format.empty()) return data::parse_format(flags.format);
+  if (flags.from != "-") {
+    if (const auto ending = data::format_of(flags.from)) return *ending;
+  }
+  return data::format_in(file.first_line(), hints);
+}
+
+/// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of own data.
 template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
-                                       const RunConfig& config, const Visit& visit) {
+                                       const RunConfig& config, const data::FormatHints& hints,
+                                       const Visit& visit) {
   const data::TaskInfo& task = *config.task;
-  const bool piped = flags.from == "-";
-  const std::string shown = piped ? "standard input" : flags.from;
+  const std::string& shown = hints.name;
   if (data::is_own_data(task)) {
-    const data::RecordFormat format = piped ? data::RecordFormat::tsv : data::format_of(flags.from);
-    const data::RecordOptions rows{format, flags.header, false, config.pairs};
-    data::read_records(stream, shown, rows, [&](data::Record& record) {
+    data::Preview preview(stream);
+    const data::RecordOptions rows{format_of(preview, flags, hints), flags.header, false,
+                                   config.pairs};
+    data::read_records(preview, shown, rows, [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
       visit(Row{record.label, record.text, record.place});
     });
@@ -251,11 +263,19 @@ int run(const PredictFlags& flags) {
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
-  Predictor predictor(saved, class_names(saved, config), flags);
+  const std::vector<std::string> labels = class_names(saved, config);
+  const data::FormatHints hints{flags.from == "-" ? "standard input" : flags.from,
+                                data::trained_format(config["data_provenance"]), labels};
+  if (!flags.format.empty() && !data::is_own_data(*saved.config.task)) {
+    throw UsageError(
+        fmt::format("predict: --format has no effect on {}, which is no data of your own",
+                    saved.config.task->name));
+  }
+  Predictor predictor(saved, labels, flags);
   try {
     const auto stream = flags.from == "-" ? data::open_standard_input([&] { predictor.flush(); })
                                           : data::open_file(flags.from);
-    visit_rows(*stream, flags, saved.config, [&](const Row& row) { predictor.add(row); });
+    visit_rows(*stream, flags, saved.config, hints, [&](const Row& row) { predictor.add(row); });
   } catch (const DataError&) {
     predictor.flush();  // the answers to what stands before the broken line
     throw;
@@ -289,6 +309,7 @@ void add_predict(CommandLine& program) {
               "that is not there yet")
       .range(1, std::int64_t{1} << 20)
       .show_default();
+  command.option("--format", flags->format, data::kFormatHelp);
   command.flag("--header", flags->header, "the first row names the columns");
   command.option("--checkpoint", flags->checkpoint, "best or last").show_default();
   command.option("--device", flags->device, "auto, cpu or cuda").show_default();

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
+#include <tuple>
 
 #include "data/files/json.hpp"
 #include "data/tokenisers/unicode.hpp"
@@ -348,6 +349,64 @@ TEST_CASE("packed standard input is unpacked, in several members, too") {
   const auto [code, out] = predict_piped("head -c 20 a.gz");
   CHECK(code == 3);
   CHECK(contains(read_file(shop.folder.path() / "err"), "standard input: truncated gzip data"));
+}
+
+TEST_CASE(
+    "predict reads what training read, by --format, ending or content, and asks if it cannot "
+    "tell") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  REQUIRE(shop.prepare().code == 0);
+  REQUIRE(shop.train().code == 0);
+  const std::string lines =
+      "{\"label\": \"ham\", \"text\": \"green green\"}\n{\"label\": \"spam\", \"text\": \"nasty "
+      "nasty\"}\n";
+  const auto piped = [&](const std::string& text, const std::string& more = "") {
+    const auto file = shop.folder.write("piped", text);
+    const std::string root = shop.folder.path().string();
+    const std::string command = program_path() + " predict --run " + shop.run +
+                                " --from - --device cpu " + more + " < " + file.string() + " > " +
+                                root + "/out 2> " + root + "/err";
+    const int status = std::system(command.c_str());
+    return std::tuple(WEXITSTATUS(status), read_file(shop.folder.path() / "out"),
+                      read_file(shop.folder.path() / "err"));
+  };
+  for (const char* name : {"rows.jsonl", "rows.json", "rows.txt", "rows"}) {
+    CAPTURE(name);
+    CHECK(shop.predict(shop.folder.write(name, lines).string()).out == "ham\nspam\n");
+  }
+  CHECK(std::get<1>(piped(lines)) == "ham\nspam\n");
+  CHECK(contains(std::get<2>(piped(lines)), "accuracy 100.00 %"));
+  // Training read TSV: what begins like CSV is asked about.
+  const std::string csv = "ham,\"green, green\"\nspam,nasty nasty\n";
+  CHECK(std::get<0>(piped(csv)) == 2);
+  CHECK(contains(std::get<2>(piped(csv)), "--format tsv, csv or jsonl"));
+  CHECK(std::get<1>(piped(csv, "--format csv")) == "ham\nspam\n");
+  CHECK(contains(std::get<2>(piped(csv, "--format csv")), "accuracy 100.00 %"));
+  CHECK(std::get<0>(piped(csv, "--format tsv")) == 0);
+  CHECK(std::get<0>(piped("green, green\n")) == 0);
+  CHECK(std::get<0>(piped(csv, "--format xml")) == 2);
+
+  // A set from a file whose content or flag says the format keeps it, and predict goes by it.
+  std::string rows;
+  for (int i = 0; i < 60; ++i) {
+    rows += i % 2 ? "ham,\"green green, green\"\n" : "spam,\"nasty nasty, nasty\"\n";
+  }
+  const auto own = shop.folder.write("own.txt", rows).string();
+  const auto prepared = [&](const Lines& more) {
+    Lines arguments = {"data", "--task", "tsv", "--from", own, "--data", shop.data, "--force"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return shop.finish(arguments);
+  };
+  CHECK(prepared({}).code != 0);
+  const Finished said = prepared({"--format", "csv"});
+  CAPTURE(said.err);
+  REQUIRE(said.code == 0);
+  fs::remove_all(shop.run);
+  REQUIRE(shop.train().code == 0);
+  CHECK(std::get<1>(piped(csv)) == "ham\nspam\n");
+  CHECK(std::get<1>(piped("green green\nnasty, nasty\n")) == "ham\nspam\n");
+  CHECK(std::get<0>(piped("green, green\n")) == 2);
 }
 
 TEST_CASE("what is not finite is no class: predict and eval name the text and exit with 4") {

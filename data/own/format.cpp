@@ -1,0 +1,126 @@
+#include "data/own/format.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "data/files/csv.hpp"
+#include "data/files/digest.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+
+namespace skytape::data {
+namespace {
+
+constexpr std::pair<std::string_view, RecordFormat> kFormats[] = {
+    {"tsv", RecordFormat::tsv}, {"csv", RecordFormat::csv}, {"jsonl", RecordFormat::jsonl}};
+constexpr size_t kLongest = 1 << 16;  // bytes of a first line that are looked at
+
+/// The fields of a line of CSV; empty if it is none.
+std::vector<std::string> fields_of(std::string_view line) {
+  std::vector<std::string> found;
+  if (!can_read_csv()) return found;
+  try {
+    const auto stream = open_memory(as_bytes(line));
+    read_csv(*stream, "", [&](std::int64_t row, std::vector<std::string>& fields) {
+      if (row == 1) found = std::move(fields);
+    });
+  } catch (const DataError&) {
+    found.clear();
+  }
+  return found;
+}
+
+}  // namespace
+
+RecordFormat parse_format(std::string_view name) {
+  std::vector<std::string> known;
+  for (const auto& [text, format] : kFormats) {
+    if (text == name) return format;
+    known.emplace_back(text);
+  }
+  throw UsageError(unknown_name("format", name, known));
+}
+
+std::string_view to_string(RecordFormat format) {
+  return std::find_if(std::begin(kFormats), std::end(kFormats),
+                      [&](const auto& known) { return known.second == format; })
+      ->first;
+}
+
+std::optional<RecordFormat> format_of(const std::filesystem::path& path) {
+  std::filesystem::path plain = path.filename();
+  if (plain.extension() == ".gz") plain = plain.stem();
+  const std::string ending = plain.extension().string();
+  if (ending == ".csv") return RecordFormat::csv;
+  if (ending == ".jsonl" || ending == ".ndjson" || ending == ".json") return RecordFormat::jsonl;
+  if (ending == ".tsv") return RecordFormat::tsv;
+  return std::nullopt;
+}
+
+std::string_view Preview::first_line() {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  for (bool more = true;;) {
+    std::string_view text(reinterpret_cast<const char*>(front_.data()), front_.size());
+    if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+    const size_t begin = text.find_first_not_of(" \t\r\n");
+    const size_t end = begin == text.npos ? text.npos : text.find('\n', begin);
+    if (end != text.npos || !more || front_.size() > kLongest) {
+      if (begin == text.npos) return {};
+      std::string_view line = text.substr(begin, std::min(end, text.size()) - begin);
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      return line;
+    }
+    const size_t filled = front_.size();
+    front_.resize(filled + 4096);
+    const size_t got = inner_.read(std::span(front_).subspan(filled));
+    front_.resize(filled + got);
+    more = got > 0;
+  }
+}
+
+size_t Preview::read(std::span<uint8_t> buffer) {
+  const size_t part = std::min(buffer.size(), front_.size() - handed_out_);
+  if (part == 0) return inner_.read(buffer);
+  std::copy_n(front_.begin() + static_cast<std::ptrdiff_t>(handed_out_), part, buffer.begin());
+  handed_out_ += part;
+  return part;
+}
+
+RecordFormat format_in(std::string_view line, const FormatHints& hints) {
+  const auto unclear = [&](const char* first, const char* second) {
+    return UsageError(fmt::format("{}: '{}' could be {} or {}; --format tsv, csv or jsonl says it",
+                                  hints.name, printable(line), first, second));
+  };
+  if (line.starts_with('{')) {
+    const Json object = try_parse_json(line);
+    if (object["text"].is_string()) return RecordFormat::jsonl;
+    if (object.is_object() || hints.trained == RecordFormat::jsonl) {
+      throw unclear("JSON Lines without a text", "a text");
+    }
+  }
+  if (line.find('\t') != line.npos) return RecordFormat::tsv;
+  const std::vector<std::string> fields = fields_of(line);
+  const auto has = [&](const char* name) {
+    return std::find(fields.begin(), fields.end(), name) != fields.end();
+  };
+  const bool labelled =
+      fields.size() > 1 && (has("text") || std::find(hints.labels.begin(), hints.labels.end(),
+                                                     fields[0]) != hints.labels.end());
+  const bool quoted = line.starts_with('"') && fields.size() == 1;
+  if (hints.trained == RecordFormat::csv && (labelled || quoted)) return RecordFormat::csv;
+  const bool commas = fields.size() > 1 && hints.trained == RecordFormat::csv;
+  if (labelled || commas) throw unclear("fields of CSV", "a text with commas");
+  return RecordFormat::tsv;
+}
+
+RecordFormat trained_format(const Json& provenance) {
+  const Json& sources = provenance["sources"];
+  if (!sources.is_array() || sources.empty()) return RecordFormat::tsv;
+  const std::string said = sources[0].value("format", "");
+  if (!said.empty()) return parse_format(said);
+  return format_of(sources[0].value("file", "")).value_or(RecordFormat::tsv);
+}
+
+}  // namespace skytape::data

@@ -1,0 +1,58 @@
+// Which format a file of the user's own examples has: by --format, by its name, or by its first
+// line; refused where that could be two things.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "data/files/source.hpp"
+#include "data/own/records.hpp"
+
+namespace skytape::data {
+
+inline constexpr const char* kFormatHelp =
+    "own data: tsv, csv or jsonl; else the file's ending says it, or its first line";
+
+/// tsv, csv or jsonl. UsageError for another name.
+[[nodiscard]] RecordFormat parse_format(std::string_view name);
+[[nodiscard]] std::string_view to_string(RecordFormat format);
+
+/// By the file's ending, .gz left out: .csv; .jsonl, .ndjson or .json; .tsv. Nothing: another one.
+[[nodiscard]] std::optional<RecordFormat> format_of(const std::filesystem::path& path);
+
+/// Shows the first line of a stream, blank ones left out, and then hands out all of it.
+class Preview : public ByteStream {
+ public:
+  explicit Preview(ByteStream& inner) : inner_(inner) {}
+  /// Without a byte order mark; cut where it is very long.
+  [[nodiscard]] std::string_view first_line();
+  size_t read(std::span<uint8_t> buffer) override;
+
+ private:
+  ByteStream& inner_;
+  std::vector<uint8_t> front_;  // read already
+  size_t handed_out_ = 0;       // bytes of front_
+};
+
+/// What is known of a stream before its first line.
+struct FormatHints {
+  std::string name;                          // for messages
+  RecordFormat trained = RecordFormat::tsv;  // of the examples that the labels come from
+  std::span<const std::string> labels = {};  // that there are
+};
+
+/// A JSON object is JSON Lines, and a line with a tab TSV. Fields of CSV begin with a label, or name
+/// the columns; where training read none of it, and where training read CSV but a line with commas
+/// has no label, it could be a text as well: UsageError.
+[[nodiscard]] RecordFormat format_in(std::string_view line, const FormatHints& hints);
+
+/// The format that the examples of a set had, as its provenance says.
+[[nodiscard]] RecordFormat trained_format(const Json& provenance);
+
+}  // namespace skytape::data
