@@ -86,9 +86,8 @@ TEST_CASE("a label out of range is an error on a CPU and NaN on CUDA") {
       for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(device)));
       const std::vector<std::int32_t> labels = {0, label};
       const auto loss = [&] {
-        return nn::classified_at_once(
-                   {v[0], v[1], v[2], v[3], v[4]},
-                   Tensor::from(labels, {2}, DType::i32, device), 0, 1)
+        return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]},
+                                      Tensor::from(labels, {2}, DType::i32, device), 0, 1)
             .loss.value()
             .item();
       };
