@@ -8,6 +8,7 @@
 //   backward  owns keys, walks queries: dk and dv;
 //             owns queries, walks keys: dq. Weights are recomputed for both.
 #include <cstdint>
+#include <type_traits>
 
 #include "attention/blocks/block_attention_plan.hpp"
 #include "attention/blocks/block_operands.hpp"
@@ -34,25 +35,27 @@ template <class T> struct Unrounded {
 };
 
 template <class T> struct Results {
-  T *out, *lse, *dq, *dk, *dv;  // by rows of out
+  T *out = nullptr, *lse = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;  // by rows of out
 };
 
 /// Shared memory of a block.
-template <class S, class T> struct Walked {
+template <class S, class T, class Fact> struct Walked {
   alignas(16) T first[S::kWalk * S::kStride], second[S::kWalk * S::kStride];  // k, v or q, dout
   alignas(16) T weights[S::kOwn * S::kWeightStride];
-  Facts<T, S::kWalk> facts;
+  Fact facts[S::kWalk];
 };
 template <class S, class T> struct ForwardShared {
   alignas(16) T q[S::kOwn * S::kStride];
-  Facts<T, S::kOwn> query;
-  Walked<S, T> walked;
+  Query<T> query[S::kOwn];
+  Walked<S, T, Key<T>> walked;
   T factor[S::kOwn];  // of sums
 };
-template <class S, class T> struct BackwardShared {
+template <class S, class T, bool kOwnKeys> struct BackwardShared {
+  using Own = std::conditional_t<kOwnKeys, Key<T>, Query<T>>;
+  using Other = std::conditional_t<kOwnKeys, Query<T>, Key<T>>;
   alignas(16) T first[S::kOwn * S::kStride], second[S::kOwn * S::kStride];  // k, v or q, dout
-  Facts<T, S::kOwn> own;
-  Walked<S, T> walked;
+  Own own[S::kOwn];
+  Walked<S, T, Other> walked;
 };
 
 /// The chunks of a task's own rows; rows beyond its block come along.
@@ -67,9 +70,9 @@ __device__ void begin_rows(const Chunk& chunk, const T* source, T* target) {
 }
 
 /// Calls f() for each tile of `other` that a block of `own` walks, with its rows in shared memory.
-template <class S, class T, class F> __device__ void walk(const Task& task, const Side<T, T>& own,
-                                                          const Side<T, T>& other,
-                                                          Walked<S, T>& walked, const F& f) {
+template <class S, class Own, class Other, class Walked, class F>
+__device__ void walk(const Task& task, const Own& own, const Other& other, Walked& walked,
+                     const F& f) {
   const Walk walk = own.walks[task.block];
   for (int tile = 0; tile < walk.tiles * (kTileRows / S::kWalk); ++tile) {
     const std::int32_t* const chunks = own.chunks + walk.first + tile * (S::kWalk / kChunkRows);
@@ -77,7 +80,7 @@ template <class S, class T, class F> __device__ void walk(const Task& task, cons
     __syncthreads();  // everybody is done with the last tile
     begin_rows<S, S::kWalk>(chunk, other.first, walked.first);
     begin_rows<S, S::kWalk>(chunk, other.second, walked.second);
-    walked.facts.template begin<S::kThreads, true>(chunk, other);
+    begin_facts<S::kThreads, S::kWalk / kChunkRows>(chunk, other.facts, walked.facts);
     __pipeline_commit();
     __pipeline_wait_prior(0);
     __syncthreads();
@@ -95,11 +98,10 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
   const Place at;
   const Task task(plan, in.block_rows, S::kOwn);
   if (task.slot >= plan.slots) return;  // beyond the tokens
-  const int reach = plan.reach_of(task.group);
   const T scale = kLog2E<T> * static_cast<T>(plan.scale);
 
   begin_rows<S, S::kOwn>(own_chunks(task), in.queries.first, shared.q);
-  shared.query.template begin<S::kThreads, true>(own_chunks(task), in.queries);
+  begin_facts<S::kThreads, S::kOwn / kChunkRows>(own_chunks(task), in.queries.facts, shared.query);
   WeightedSums<S, T> out;
   SoftmaxRows<S, T> rows;
   walk<S>(task, in.queries, in.keys, shared.walked, [&] {
@@ -111,8 +113,7 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
 #pragma unroll
       for (int c = 0; c < S::kWalkRun; ++c) {
         const int j = at.tx + kGrid * c;
-        score[r][c] = with_rules(scale * score[r][c] + key.shift[j], reach, query.place[i],
-                                 key.place[j], query.token[i] == key.token[j]);
+        score[r][c] = score_of<true>(score[r][c], scale, query[i], key[j]);
       }
       rows.add(at, r, score[r], shared.factor);
     }
@@ -123,21 +124,11 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
   });
 #pragma unroll
   for (int r = 0; r < S::kOwnRun; ++r) {
-    if (in.keys.token[task.at + at.own<S>(r)] < 0) rows.clear(r);
+    if (in.keys.facts[task.at + at.own<S>(r)].token < 0) rows.clear(r);
   }
-  rows.finish(at, shared.factor, task.out_rows(result.lse, plan, in.keys.token, 1));
+  rows.finish(at, shared.factor, task.out_rows(result.lse, plan, in.keys.facts, 1));
   out.multiply(shared.factor);
-  out.store(T(1), task.out_rows(result.out, plan, in.keys.token, plan.width), plan.width);
-}
-
-/// The first of two things, or the second.
-template <bool kFirst, class A, class B>
-__device__ const auto& either(const A& first, const B& second) {
-  if constexpr (kFirst) {
-    return first;
-  } else {
-    return second;
-  }
+  out.store(T(1), task.out_rows(result.out, plan, in.keys.facts, plan.width), plan.width);
 }
 
 /// dk and dv of own keys, or dq of own queries.
@@ -145,23 +136,21 @@ template <class T, int kWidth, bool kOwnKeys>
 __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
     block_gradient_kernel(BlockPlan plan, Operands<T, T> in, Results<T> result) {
   using S = Tiles<T, kWidth>;
-  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
+  const auto& own = either<kOwnKeys>(in.keys, in.queries);
+  const auto& other = either<kOwnKeys>(in.queries, in.keys);
+  auto& shared = *reinterpret_cast<BackwardShared<S, T, kOwnKeys>*>(cuda::dynamic_shared());
   auto& [first, second, w, walked] = shared.walked;
-  const auto& query = either<kOwnKeys>(walked, shared.own);
-  const auto& key = either<kOwnKeys>(shared.own, walked);
+  const auto& queries = either<kOwnKeys>(walked, shared.own);
+  const auto& keys = either<kOwnKeys>(shared.own, walked);
   const Place at;
   const Task task(plan, in.block_rows, S::kOwn);
   if (task.slot >= plan.slots) return;  // beyond the tokens
-  const int reach = plan.reach_of(task.group);
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
-  const Side<T, T>& own_side = kOwnKeys ? in.keys : in.queries;
-  const Side<T, T>& other = kOwnKeys ? in.queries : in.keys;
-
-  begin_rows<S, S::kOwn>(own_chunks(task), own_side.first, shared.first);
-  begin_rows<S, S::kOwn>(own_chunks(task), own_side.second, shared.second);
-  shared.own.template begin<S::kThreads, true>(own_chunks(task), own_side);
+  begin_rows<S, S::kOwn>(own_chunks(task), own.first, shared.first);
+  begin_rows<S, S::kOwn>(own_chunks(task), own.second, shared.second);
+  begin_facts<S::kThreads, S::kOwn / kChunkRows>(own_chunks(task), own.facts, shared.own);
   WeightedSums<S, T> dfirst, dsecond;
-  walk<S>(task, own_side, other, shared.walked, [&] {
+  walk<S>(task, own, other, shared.walked, [&] {
     T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
     products<S>(at, shared.first, first, score);
     products<S>(at, shared.second, second, dscore);
@@ -170,13 +159,13 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
       const int i = at.own<S>(r);
 #pragma unroll
       for (int c = 0; c < S::kWalkRun; ++c) {
-        const int j = at.tx + kGrid * c, query_at = kOwnKeys ? j : i, key_at = kOwnKeys ? i : j;
-        const bool self = query.token[query_at] == key.token[key_at];
-        const T exponent =
-            query.shift[query_at] + with_rules(scale2 * score[r][c] + key.shift[key_at], reach,
-                                               query.place[query_at], key.place[key_at], self);
-        to_gradients(score[r][c], dscore[r][c], exponent, true, T(1), query.delta[query_at]);
-        if (self) dscore[r][c] = 0;
+        const int j = at.tx + kGrid * c;
+        const Query<T>& query = queries[kOwnKeys ? j : i];
+        const Key<T>& key = keys[kOwnKeys ? i : j];
+        to_gradients(score[r][c], dscore[r][c],
+                     query.shift + score_of<true>(score[r][c], scale2, query, key), true, T(1),
+                     query.delta);
+        if (is_self(query, key)) dscore[r][c] = 0;
       }
     }
     if constexpr (kOwnKeys) {
@@ -189,7 +178,7 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
     __syncthreads();
     dfirst.add(w, first);
   });
-  const auto rows = [&](T* x) { return task.out_rows(x, plan, in.keys.token, plan.width); };
+  const auto rows = [&](T* x) { return task.out_rows(x, plan, in.keys.facts, plan.width); };
   dfirst.store(scale, rows(kOwnKeys ? result.dk : result.dq), plan.width);
   if constexpr (kOwnKeys) dsecond.store(T(1), rows(result.dv), plan.width);
 }
@@ -256,13 +245,14 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
   } else {
     register_tiles::dispatch("block attention", in.q, [&]<class T, int kWidth>() {
       using S = Tiles<T, kWidth>;
-      using Shared = BackwardShared<S, T>;
       const auto operands =
           prepare_operands<Unrounded<T>, kWidth>(plan, source_of<T>(in, lse, delta, dout));
       const Results<T> to{
           .dq = rows.dq.data<T>(), .dk = rows.dk.data<T>(), .dv = rows.dv.data<T>()};
-      launch<Shared, S>(block_gradient_kernel<T, kWidth, true>, plan, operands.arrays, to, 4);
-      launch<Shared, S>(block_gradient_kernel<T, kWidth, false>, plan, operands.arrays, to, 3);
+      launch<BackwardShared<S, T, true>, S>(block_gradient_kernel<T, kWidth, true>, plan,
+                                            operands.arrays, to, 4);
+      launch<BackwardShared<S, T, false>, S>(block_gradient_kernel<T, kWidth, false>, plan,
+                                             operands.arrays, to, 3);
     });
   }
   if (plan.slot == nullptr) return;

@@ -53,10 +53,6 @@ struct BlockPlan {
     const std::int32_t at = key_place[view * places + j];
     return at == kSeenByAll || within(query_place[view * places + i] - at, reach[view]);
   }
-  /// Of a group's places, 0 where there are none.
-  HD std::int32_t reach_of(std::int64_t group) const {
-    return reach == nullptr ? 0 : reach[views == 1 ? 0 : group % heads];
-  }
   /// Whether two places that are `apart` are within reach.
   HD static bool within(std::int32_t apart, std::int32_t reach) {
     return apart <= reach && -apart <= reach;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "attention/blocks/block_attention_plan.hpp"
@@ -31,22 +32,35 @@ struct alignas(8) Walk {
   std::int32_t first, tiles;
 };
 
-/// Queries or keys, by rows of Operands. Null where a pass has none.
-template <class Number, class T> struct Side {
+/// What a pair's score depends on beside its product. A query sees a key if its place less the key's,
+/// as an unsigned number, is below the key's span.
+template <class T> struct alignas(16) Query {
+  T shift;  // added to scores, base 2: 0, or in backward -lse log2(e); -inf: no weight at all
+  T delta;  // backward
+  std::uint32_t place;
+  std::int32_t token;  // whose key counts last (avoid_self); -2: none
+};
+template <class T> struct alignas(16) Key {
+  T shift;  // 0, or -inf for padding
+  std::uint32_t place, span;
+  std::int32_t token;  // -1: none
+};
+
+/// One side, by rows of Operands; null where a pass has none.
+template <class Number, class F> struct Side {
+  using Fact = F;          // Query or Key
   Number *first, *second;  // [rows, kWidth]: q and dout, or k and v
-  T* shift;  // added to scores, base 2: -lse log2(e) of queries in backward; -inf: no weight at all
-  T* delta;  // of queries, backward
-  std::int32_t* place;   // see BlockPlan
-  std::int32_t* token;   // of keys: -1 for none; of queries: whose key counts last, -2 for none
-  std::uint8_t* counts;  // [chunks]: whether one of its rows may have a weight
-  std::int32_t* chunks;  // of the other side, walk by walk
-  Walk* walks;           // [B H, Q]
+  Fact* facts;             // [rows]
+  std::uint8_t* counts;    // [chunks]: whether one of its rows may have a weight
+  std::int32_t* chunks;    // of the other side, walk by walk
+  Walk* walks;             // [B H, Q]
 };
 
 template <class Number, class T> struct Operands {
-  Side<Number, T> queries, keys;
-  std::int64_t block_rows;  // c'
-  std::int64_t rows;        // B H Q c'; at least a tile of spare ones follows
+  Side<Number, Query<T>> queries;
+  Side<Number, Key<T>> keys;
+  unsigned block_rows;  // c'
+  unsigned rows;        // B H Q c'; at least a tile of spare ones follows
 };
 
 /// Typed pointers of one call: [B, H, N, D], mask: [B, N]; lse, delta, dout by rows of out, backward.
@@ -67,12 +81,12 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
     std::int64_t token[kTileRows], row[kTileRows];  // rows of q, k and v, and of out; -1: none
   };
   auto& picked = cuda::shared<Picked>();
-  const std::int64_t first = std::int64_t{blockIdx.x} * kTileRows;
+  const unsigned first = blockIdx.x * kTileRows;
   if (threadIdx.x < kTileRows) {
-    const std::int64_t to = first + threadIdx.x;
-    const std::int64_t block = to / out.block_rows, inside = to % out.block_rows;
-    const std::int64_t group = block / plan.row_blocks;
-    const std::int64_t slot = block % plan.row_blocks * plan.block + inside;
+    const unsigned to = first + threadIdx.x, blocks = static_cast<unsigned>(plan.row_blocks);
+    const unsigned block = to / out.block_rows, inside = to % out.block_rows;
+    const std::int64_t group = block / blocks;
+    const std::int64_t slot = block % blocks * plan.block + inside;
     const bool has_slot = to < out.rows && inside < plan.block;
     const std::int64_t token = has_slot ? plan.token_at(group, slot) : -1;
     const std::int64_t row = token < 0 ? -1 : group * plan.rows + plan.row_at(group, slot);
@@ -80,31 +94,38 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
     picked.row[threadIdx.x] = row;
 
     const bool real = token >= 0 && in.mask[group / plan.heads * plan.tokens + token] != T(0);
+    const std::int64_t view = plan.views == 1 ? 0 : group % plan.heads;
     const bool placed = token >= 0 && plan.key_place != nullptr;
-    const std::int64_t place = (plan.views == 1 ? 0 : group % plan.heads) * plan.places + token;
-    out.keys.shift[to] = real ? T(0) : register_tiles::minus_infinity<T>();
-    out.keys.place[to] = placed ? plan.key_place[place] : kSeenByAll;
-    out.keys.token[to] = static_cast<std::int32_t>(token);
-    T shift = token < 0 ? register_tiles::minus_infinity<T>() : T(0);
+    const std::int32_t reach = placed ? plan.reach[view] : 0;
+    const std::int32_t key_place = placed ? plan.key_place[view * plan.places + token] : kSeenByAll;
+    const std::int32_t query_place = placed ? plan.query_place[view * plan.places + token] : 0;
+    const bool seen_by_all = key_place == kSeenByAll;
+    Key<T> key{};
+    key.shift = real ? T(0) : register_tiles::minus_infinity<T>();
+    key.place = seen_by_all ? 0 : static_cast<std::uint32_t>(key_place);
+    key.span = seen_by_all ? ~0u : reach < 0 ? 0u : 2u * reach + 1;
+    key.token = static_cast<std::int32_t>(token);
+    out.keys.facts[to] = key;
+    Query<T> query{};
+    query.shift = token < 0 ? register_tiles::minus_infinity<T>() : T(0);
     if (token >= 0 && in.lse != nullptr) {
-      shift = in.lse[row] == register_tiles::minus_infinity<T>()
-                  ? register_tiles::minus_infinity<T>()
-                  : -register_tiles::kLog2E<T> * in.lse[row];
+      const bool nothing = in.lse[row] == register_tiles::minus_infinity<T>();
+      query.shift = nothing ? in.lse[row] : -register_tiles::kLog2E<T> * in.lse[row];
+      query.delta = in.delta[row];
     }
-    out.queries.shift[to] = shift;
-    if (in.delta != nullptr) out.queries.delta[to] = token < 0 ? T(0) : in.delta[row];
-    out.queries.place[to] = placed ? plan.query_place[place] : 0;
-    out.queries.token[to] = plan.avoid_self && token >= 0 ? static_cast<std::int32_t>(token) : -2;
+    query.place = static_cast<std::uint32_t>(query_place + (reach < 0 ? 0 : reach));
+    query.token = plan.avoid_self && token >= 0 ? key.token : -2;
+    out.queries.facts[to] = query;
 
     const auto write_counts = [&](bool counts, std::uint8_t* chunks) {
-      const int lane = static_cast<int>(threadIdx.x % cuda::kWarp),
-                half = lane / kChunkRows * kChunkRows;
+      const int lane = static_cast<int>(threadIdx.x % cuda::kWarp);
+      const int half = lane / kChunkRows * kChunkRows;
       const unsigned rows = __ballot_sync(register_tiles::kAllLanes, counts) >> half & 0xffffu;
       if (lane == half) chunks[to / kChunkRows] = rows != 0 ? 1 : 0;
     };
     // A padded key may be its own query's only one.
     write_counts(token >= 0 && (real || plan.avoid_self), out.keys.counts);
-    write_counts(shift != register_tiles::minus_infinity<T>(), out.queries.counts);
+    write_counts(query.shift != register_tiles::minus_infinity<T>(), out.queries.counts);
   }
   __syncthreads();
   const auto gather = [&](const T* source, const std::int64_t* rows, Number* target) {
@@ -116,7 +137,7 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
       cuda::Four<Number> rounded;
 #pragma unroll
       for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
-      rounded.store(target + (first + row) * kWidth + c);
+      rounded.store(target + std::int64_t{first + row} * kWidth + c);
     }
   };
   gather(in.q, picked.token, out.queries.first);
@@ -218,39 +239,36 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
   PreparedOperands<Number, T> p;
   Operands<Number, T>& a = p.arrays;
   const bool backward = in.dout != nullptr;
-  const std::int64_t each = (plan.block + kChunkRows - 1) / kChunkRows;
   const std::int64_t blocks = plan.batch * plan.heads * plan.row_blocks;
-  a.block_rows = each * kChunkRows;
-  a.rows = blocks * a.block_rows;
-  const std::int64_t tiles = (a.rows + kTileRows - 1) / kTileRows + 1, rows = tiles * kTileRows;
-  const auto take_side = [&](Side<Number, T>& side, bool with_second, bool with_walks) {
-    side.first = p.template take<Number>(rows * kWidth);
-    if (with_second) side.second = p.template take<Number>(rows * kWidth);
-    side.shift = p.template take<T>(rows);
-    side.place = p.template take<std::int32_t>(rows);
-    side.token = p.template take<std::int32_t>(rows);
-    side.counts = p.template take<std::uint8_t>(rows / kChunkRows);
-    if (with_walks) side.walks = p.template take<Walk>(blocks);
-  };
-  take_side(a.queries, backward, true);
-  take_side(a.keys, true, backward);
-  if (backward) a.queries.delta = p.template take<T>(rows);
-  cuda::launch("operands of block attention", block_operands_kernel<Core, kWidth, T>,
-               static_cast<unsigned>(tiles), cuda::kBlock, 0, plan, in, a);
-
   ListChunks list{};
   list.heads = plan.heads;
   list.lists = plan.lists;
   list.blocks = plan.row_blocks;
   list.total = plan.total;
-  list.each = each;
-  list.spare = static_cast<std::int32_t>(a.rows / kChunkRows);
+  list.each = (plan.block + kChunkRows - 1) / kChunkRows;
+  const std::int64_t used = blocks * list.each * kChunkRows;
+  const std::int64_t tiles = (used + kTileRows - 1) / kTileRows + 1, rows = tiles * kTileRows;
   const std::int64_t room = plan.batch * plan.heads * list.room(plan.total, plan.row_blocks);
-  ENSURE(std::max(room, rows) <= kMost, "block attention on cuda: ", std::max(room, rows),
-         " listed chunks or rows are too many for one launch");
-  const auto walk = [&](Side<Number, T>& own, const Side<Number, T>& other,
-                        const std::int32_t* begin, const std::int32_t* listed,
-                        std::int64_t begins) {
+  ENSURE(std::max(room, rows) <= kMost, "block attention on cuda: ", room, " listed chunks or ",
+         rows, " rows are too many for one launch");
+  a.block_rows = static_cast<unsigned>(list.each * kChunkRows);
+  a.rows = static_cast<unsigned>(used);
+  list.spare = static_cast<std::int32_t>(used / kChunkRows);
+  const auto take_side = [&](auto& side, bool with_second, bool with_walks) {
+    using Fact = typename std::remove_reference_t<decltype(side)>::Fact;
+    side.first = p.template take<Number>(rows * kWidth);
+    if (with_second) side.second = p.template take<Number>(rows * kWidth);
+    side.facts = p.template take<Fact>(rows);
+    side.counts = p.template take<std::uint8_t>(rows / kChunkRows);
+    if (with_walks) side.walks = p.template take<Walk>(blocks);
+  };
+  take_side(a.queries, backward, true);
+  take_side(a.keys, true, backward);
+  cuda::launch("operands of block attention", block_operands_kernel<Core, kWidth, T>,
+               static_cast<unsigned>(tiles), cuda::kBlock, 0, plan, in, a);
+
+  const auto walk = [&](auto& own, const auto& other, const std::int32_t* begin,
+                        const std::int32_t* listed, std::int64_t begins) {
     own.chunks = p.template take<std::int32_t>(room);
     list.begin = begin;
     list.listed = listed;
@@ -304,20 +322,14 @@ struct Task {
     slot = number * plan.block + inside;
     rows = left < own ? left : own;
   }
-  /// Row of out that belongs to an own row of these keys' tokens, in all groups; -1 for none.
-  __device__ std::int64_t out_row(const BlockPlan& plan, const std::int32_t* tokens,
-                                  int row) const {
-    if (row >= rows) return -1;
-    if (plan.slot != nullptr) return group * plan.rows + slot + row;
-    return tokens[at + row] < 0 ? -1 : group * plan.rows + tokens[at + row];
-  }
-  /// Addresses of those rows of x [B H, rows, width].
-  template <class T> __device__ auto out_rows(T* x, const BlockPlan& plan,
-                                              const std::int32_t* tokens,
-                                              std::int64_t width) const {
-    return [=, this, &plan](int row) {
-      const std::int64_t number = out_row(plan, tokens, row);
-      return number < 0 ? nullptr : x + number * width;
+  /// Addresses of the rows of x [B H, rows of out, width] that belong to own rows, null for none.
+  template <class X, class T> __device__ auto out_rows(X* x, const BlockPlan& plan,
+                                                       const Key<T>* keys,
+                                                       std::int64_t width) const {
+    return [=, this, &plan](int row) -> X* {
+      if (row >= rows) return nullptr;
+      const std::int64_t number = plan.slot != nullptr ? slot + row : keys[at + row].token;
+      return number < 0 ? nullptr : x + (group * plan.rows + number) * width;
     };
   }
 };
@@ -340,30 +352,36 @@ __device__ void begin_chunks(const Chunk& chunk, const Number* source, Number* t
   }
 }
 
-/// What the scores of a tile's rows depend on beside their products.
-template <class T, int kRows> struct Facts {
-  alignas(16) T shift[kRows], delta[kRows];
-  alignas(16) std::int32_t place[kRows], token[kRows];
+/// The same of facts.
+template <int kThreads, int kChunks, class Chunk, class Fact>
+__device__ void begin_facts(const Chunk& chunk, const Fact* source, Fact* target) {
+  constexpr int kFloats = sizeof(Fact) / sizeof(float);
+  begin_chunks<kThreads, kChunks, kFloats, kFloats>(chunk, reinterpret_cast<const float*>(source),
+                                                    reinterpret_cast<float*>(target));
+}
 
-  /// Begins to copy them, places and tokens only where pairs have rules.
-  template <int kThreads, bool kRules, class Chunk, class Number>
-  __device__ void begin(const Chunk& chunk, const Side<Number, T>& side) {
-    constexpr int kChunks = kRows / kChunkRows;
-    begin_chunks<kThreads, kChunks, 1, 1>(chunk, side.shift, shift);
-    if (side.delta != nullptr) begin_chunks<kThreads, kChunks, 1, 1>(chunk, side.delta, delta);
-    if (!kRules) return;
-    begin_chunks<kThreads, kChunks, 1, 1>(chunk, side.place, place);
-    begin_chunks<kThreads, kChunks, 1, 1>(chunk, side.token, token);
+/// The first of two things, or the second.
+template <bool kFirst, class A, class B>
+__device__ const auto& either(const A& first, const B& second) {
+  if constexpr (kFirst) {
+    return first;
+  } else {
+    return second;
   }
-};
+}
 
-/// The score of a query and a key, base 2, without the query's shift, from what their product and the
-/// key's shift give.
-template <class T> __device__ T with_rules(T score, int reach, std::int32_t query_place,
-                                           std::int32_t key_place, bool self) {
-  const bool seen = key_place == kSeenByAll || BlockPlan::within(query_place - key_place, reach);
-  if (!seen) score = register_tiles::minus_infinity<T>();
-  return self ? register_tiles::kLog2E<T> * static_cast<T>(kSelfScore) : score;
+/// Whether the key is the query's own, which has a score of its own (avoid_self).
+template <class T> __device__ bool is_self(const Query<T>& query, const Key<T>& key) {
+  return query.token == key.token;
+}
+/// The score of a pair from its product, base 2, without the query's shift. kRules: whether pairs have
+/// rules.
+template <bool kRules, class T>
+__device__ T score_of(T product, T scale, const Query<T>& query, const Key<T>& key) {
+  const T score = scale * product + key.shift;
+  if (!kRules) return score;
+  if (is_self(query, key)) return register_tiles::kLog2E<T> * static_cast<T>(kSelfScore);
+  return query.place - key.place < key.span ? score : register_tiles::minus_infinity<T>();
 }
 
 }  // namespace skytape::attention::block_cuda

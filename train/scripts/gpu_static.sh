@@ -46,7 +46,7 @@ awk -F '\t' -v OFS='\t' '
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
-  # attention/blocks/block_attention.cu, attention/feature_maps/gaussian_kernel*.cu,
+  # attention/blocks/block_attention*.cu, attention/feature_maps/gaussian_kernel*.cu,
   # attention/inverse/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
@@ -85,6 +85,10 @@ awk -F '\t' -v OFS='\t' '
       if (name == "key_gradient_kernel") bytes += 2048
       return name == "key_gradient_kernel" ? 256 : 128
     }
+    if (file ~ /block_attention_tensor_core.cu$/) {
+      split(args, n, ", "); bytes = 2 * (2 * 64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 16 * 64 + 16)
+      return 128
+    }
     if (file ~ /tensor_core.cu$/) return 128
     if (file ~ /tiled.cu$/) {
       size = args ~ /^double/ ? 8 : 4
@@ -101,7 +105,7 @@ awk -F '\t' -v OFS='\t' '
       split(args, n, ", "); width = n[2] + 0
       own = 8 * (size == 4 && width <= 64 ? 8 : size == 8 && width > 64 ? 2 : 4)
       walk = size == 4 && width <= 64 ? 64 : 32
-      bytes = size * (2 * walk * (width + 4) + own * (walk + 4)) + (2 * size + 8) * (own + walk)
+      bytes = size * (2 * walk * (width + 4) + own * (walk + 4)) + 4 * size * (own + walk)
       bytes += size * own * (name == "block_forward_kernel" ? width + 5 : 2 * (width + 4))
       return 128
     }
