@@ -1,5 +1,6 @@
 // Fused kernel products on tensor cores: operands of products are rounded to tf32 or bf16, as are
-// the rows that norms are taken of, so k(x, x) is 1; exponentials and sums stay f32.
+// the rows that norms are taken of, so k(x, x) is 1; exponentials and sums stay f32. Exponents' terms
+// carry a factor log2(e), so that an exponential is one instruction.
 //
 // A block of eight warps takes 128 rows at a time against up to 128 landmarks. Its work is the same
 // twice, with the sides exchanged. For own rows of either side, 16 a warp, against all rows of the
@@ -14,6 +15,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "attention/feature_maps/gaussian_kernel_cuda.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -30,6 +32,7 @@ constexpr int kTile = 128;            // rows of either side
 constexpr int kOwn = kTile / kWarps;  // of a warp
 constexpr int kChunk = 16;            // inner index of one product
 constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr float kLog2E = std::numbers::log2e_v<float>;
 static_assert(kOwn == 16 && kTile >= kLandmarks && kChunkRows % kTile == 0);
 
 __device__ float value(std::uint16_t bf16) {
@@ -37,26 +40,13 @@ __device__ float value(std::uint16_t bf16) {
 }
 __device__ float value(std::uint32_t tf32) { return std::bit_cast<float>(tf32); }
 
-/// Two neighbours in one load.
-__device__ std::uint32_t pair_at(const std::uint16_t* n) {
-  std::uint32_t word = 0;
-  __builtin_memcpy(&word, __builtin_assume_aligned(n, sizeof word), sizeof word);
-  return word;
+/// The e-th of a lane's four entries of a left operand's row g (half 0) or g + 8.
+__device__ float entry(const TensorCore<Precision::bf16>::Left& left, int half, int e) {
+  const std::uint32_t two = left.r[half + e / 2 * 2];
+  return std::bit_cast<float>(e % 2 == 0 ? two << 16 : two & 0xffff0000u);
 }
-/// A lane's operands from rows of a tile, at its columns 2t of a product's 16.
-__device__ TensorCore<Precision::bf16>::Left left_of(const std::uint16_t* a,
-                                                     const std::uint16_t* b) {
-  return {{pair_at(a), pair_at(b), pair_at(a + 8), pair_at(b + 8)}};
-}
-__device__ TensorCore<Precision::tf32>::Left left_of(const std::uint32_t* a,
-                                                     const std::uint32_t* b) {
-  return TensorCore<Precision::tf32>::left({{a[0], a[1], a[8], a[9]}, {b[0], b[1], b[8], b[9]}});
-}
-__device__ TensorCore<Precision::bf16>::Right right_of(const std::uint16_t* n) {
-  return {{pair_at(n), pair_at(n + 8)}};
-}
-__device__ TensorCore<Precision::tf32>::Right right_of(const std::uint32_t* n) {
-  return TensorCore<Precision::tf32>::right(n[0], n[1], n[8], n[9]);
+__device__ float entry(const TensorCore<Precision::tf32>::Left& left, int half, int e) {
+  return value(left.r[e / 2][half + e % 2 * 2]);
 }
 
 /// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
@@ -79,6 +69,7 @@ __device__ float over_row(float x) {
 template <class Core, int kWidth> struct Tile {
   using Number = typename Core::Number;
   using Left = typename Core::Left;
+  using Right = typename Core::Right;
   static constexpr int kStride = kWidth + 8;  // of a row: eight rows then touch every bank
   static constexpr int kSteps = kWidth / kChunk;
   static constexpr int kOuts = kWidth / 8;
@@ -90,75 +81,113 @@ template <class Core, int kWidth> struct Tile {
   /// Rows of source [count, width] times their factors, zeros beyond.
   __device__ void load(const float* source, std::int64_t count, std::int64_t width,
                        const RowFactors& factors = {}) {
-    for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
-      (void)load_four(source, count, width, factors, e);
-    }
+    each_four(source, count, width, factors, [](int, float) {});
   }
-  /// The same with each row's term of the exponent, `less` (null: 0) taken from it: of rows beyond, C
-  /// is 0.
+  /// The same with each row's term of the exponent, base 2, `less` (null: 0) taken from it: of rows
+  /// beyond, C is 0.
   __device__ void load(const float* source, std::int64_t count, std::int64_t width, bool norms,
                        float* term, const RowFactors& factors = {}, const float* less = nullptr) {
     static_assert(cuda::kWarp % kQuads == 0 && kTile * kQuads % kThreads == 0);
-    for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
-      float square = load_four(source, count, width, factors, e);
+    each_four(source, count, width, factors, [&](int e, float square) {
 #pragma unroll
       for (int lanes = kQuads / 2; lanes > 0; lanes /= 2) {
         square += __shfl_xor_sync(kAllLanes, square, lanes);
       }
-      if (e % kQuads != 0) continue;
+      if (e % kQuads != 0) return;
       const int row = e / kQuads;
       const float inside = norms ? -0.5f * square : 0.0f;
       term[row] = row >= count      ? -std::numeric_limits<float>::infinity()
-                  : less == nullptr ? inside
-                                    : inside - less[row];
-    }
+                  : less == nullptr ? kLog2E * inside
+                                    : kLog2E * (inside - less[row]);
+    });
   }
 
   /// The warp's own rows as left operands.
   __device__ void own_rows(const Place& at, Left (&own)[kSteps]) const {
-    const Number* const a = n + at.row_of(0) * kStride + 2 * at.t;
-    const Number* const b = n + at.row_of(1) * kStride + 2 * at.t;
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) own[s] = left_of(a + kChunk * s, b + kChunk * s);
-  }
-  /// Own rows times rows [first, first + 8), over the width.
-  __device__ Sums scores(const Place& at, const Left (&own)[kSteps], int first) const {
-    Sums sums;
-    const Number* const row = n + (first + at.g) * kStride + 2 * at.t;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      Core::multiply_add(sums, own[s], right_of(row + kChunk * s));
+      if constexpr (Core::kMatrices) {
+        own[s] = Core::left_by_rows(n + at.row * kStride + kChunk * s, kStride);
+      } else {
+        const Number* const a = n + at.row_of(0) * kStride + kChunk * s + 2 * at.t;
+        const Number* const b = a + 8 * kStride;
+        own[s] = Core::left({{a[0], a[1], a[8], a[9]}, {b[0], b[1], b[8], b[9]}});
+      }
     }
-    return sums;
+  }
+  /// Own rows times rows [first, first + 16), over the width: eight columns each.
+  __device__ void scores(const Place& at, const Left (&own)[kSteps], int first,
+                         Sums (&sums)[2]) const {
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      Right two[2];
+      if constexpr (Core::kMatrices) {
+        Core::two_rights_by_columns(n + first * kStride + kChunk * s, kStride, two);
+      } else {
+        const Number* const row = n + (first + at.g) * kStride + kChunk * s + 2 * at.t;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const Number* const m = row + 8 * half * kStride;
+          two[half] = Core::right(m[0], m[1], m[8], m[9]);
+        }
+      }
+      Core::multiply_add(sums[0], own[s], two[0]);
+      Core::multiply_add(sums[1], own[s], two[1]);
+    }
   }
   /// total += weights, of 16 own rows, times rows [first, first + 16).
   __device__ void add_weighted(const Place& at, const Left& weights, int first,
                                Sums (&total)[kOuts]) const {
-    const Number* const row = n + (first + 2 * at.t) * kStride + at.g;
+    static_assert(kOuts % 2 == 0);
 #pragma unroll
-    for (int c = 0; c < kOuts; ++c) {
-      const Number* const m = row + 8 * c;
-      Core::multiply_add(total[c], weights,
-                         Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
+    for (int c = 0; c < kOuts; c += 2) {
+      Right two[2];
+      if constexpr (Core::kMatrices) {
+        Core::two_rights_by_rows(n + first * kStride + 8 * c, kStride, two);
+      } else {
+        const Number* const row = n + (first + 2 * at.t) * kStride + 8 * c + at.g;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const Number* const m = row + 8 * half;
+          two[half] = Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]);
+        }
+      }
+      Core::multiply_add(total[c], weights, two[0]);
+      Core::multiply_add(total[c + 1], weights, two[1]);
     }
   }
 
  private:
-  /// The e-th four numbers; returns the sum of their squares.
-  __device__ float load_four(const float* source, std::int64_t count, std::int64_t width,
-                             const RowFactors& factors, int e) {
-    const int row = e / kQuads, c = 4 * (e % kQuads);
-    const Four<float> four = cuda::load_four(source, row, count, width, c);
-    const float factor = row < count ? factors.of(row) : 0.0f;
-    Four<Number> numbers;
-    float square = 0;
+  /// Loads this thread's share of the rows, four numbers at a time, and calls f(e, square) for the
+  /// e-th four and the sum of their squares.
+  template <class F> __device__ void each_four(const float* source, std::int64_t count,
+                                               std::int64_t width, const RowFactors& factors,
+                                               const F& f) {
+    const int rows = static_cast<int>(count), columns = static_cast<int>(width);
+    const bool whole = columns % 4 == 0 && Four<float>::aligned(source);
+#pragma unroll(kWidth > 48 ? 2 : 4)
+    for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
+      const int row = e / kQuads, c = 4 * (e % kQuads);
+      const float* const from = source + row * columns + c;
+      Four<float> four{};
+      if (row < rows && c < columns) {
+        if (whole) {
+          four = Four<float>::at(from);
+        } else {
+          for (int i = 0; i < 4 && c + i < columns; ++i) four.x[i] = from[i];
+        }
+      }
+      const float factor = row < rows ? factors.of(row) : 0.0f;
+      Four<Number> numbers;
+      float square = 0;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      numbers.x[i] = Core::rounded(four.x[i] * factor);
-      square += value(numbers.x[i]) * value(numbers.x[i]);
+      for (int i = 0; i < 4; ++i) {
+        numbers.x[i] = Core::rounded(four.x[i] * factor);
+        square += value(numbers.x[i]) * value(numbers.x[i]);
+      }
+      numbers.store(&n[row * kStride + c]);
+      f(e, square);
     }
-    numbers.store(&n[row * kStride + c]);
-    return square;
   }
 };
 
@@ -166,7 +195,7 @@ template <class Core, int kWidth> struct Tile {
 template <class Core, int kD, int kP> struct Side {
   Tile<Core, kD> first;
   Tile<Core, kP> second;
-  float term[kTile];  // of the exponent
+  float term[kTile];  // of the exponent, base 2
 };
 template <class Core, int kD, int kP> struct Shared { Side<Core, kD, kP> rows, landmarks; };
 
@@ -180,16 +209,13 @@ template <int kD, int kP> struct Totals {
 /// Weights as a left operand.
 template <class Core>
 __device__ typename Core::Left as_left(const Sums (&weights)[2], float (&sums)[2]) {
-  typename Core::Number n[2][4];
+  const typename Core::Left left = Core::rounded_left(weights);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      n[half][i] = Core::rounded(weights[i / 2].x[half][i % 2]);
-      sums[half] += value(n[half][i]);
-    }
+    for (int i = 0; i < 4; ++i) sums[half] += entry(left, half, i);
   }
-  return Core::left(n);
+  return left;
 }
 
 /// Adds what the first `count` rows of the other side give to own rows. The sums of E are those of
@@ -204,15 +230,15 @@ __device__ void walk(const Place& at, const Side<Core, kD, kP>& own,
 #pragma unroll 1
   for (int from = 0; from < count; from += kChunk) {
     Sums c[2], e[2];  // this lane's part of C and E
+    other.first.scores(at, first, from, c);
+    if constexpr (kGradient) other.second.scores(at, second, from, e);
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
-      c[n] = other.first.scores(at, first, from + 8 * n);
-      if constexpr (kGradient) e[n] = other.second.scores(at, second, from + 8 * n);
       const float* const column = other.term + from + 8 * n + 2 * at.t;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float& weight = c[n].x[i / 2][i % 2];
-        weight = math::exp(weight + term[i / 2] + column[i % 2]);
+        weight = cuda::ptx::exp2(kLog2E * weight + (term[i / 2] + column[i % 2]));
         if constexpr (kGradient) e[n].x[i / 2][i % 2] *= weight;
       }
     }
@@ -238,12 +264,16 @@ struct Largest {
     typename Core::Left own[kD / kChunk];
     own_rows.own_rows(at, own);
 #pragma unroll 2
-    for (int from = 0; from < count; from += 8) {
-      const Sums products = other.scores(at, own, from);
+    for (int from = 0; from < count; from += kChunk) {
+      Sums products[2];
+      other.scores(at, own, from, products);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int j = from + 2 * at.t + i % 2;
-        if (j < count) consider(i / 2, products.x[i / 2][i % 2], j);
+      for (int i = 0; i < 8; ++i) {
+        const int half = i / 2 % 2, j = from + i / 4 * 8 + 2 * at.t + i % 2;
+        const float product = products[i / 4].x[half][i % 2];
+        const bool better = j < count && product > value[half];  // of equal ones the first stays
+        value[half] = better ? product : value[half];
+        position[half] = better ? j : position[half];
       }
     }
 #pragma unroll
@@ -335,7 +365,7 @@ __device__ void stabilise(const Place& at, const Arrays& in, std::int64_t first,
   found.store(at, in, first, count);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (at.t == 0) rows.term[at.row_of(half)] -= found.value[half];
+    if (at.t == 0) rows.term[at.row_of(half)] -= kLog2E * found.value[half];
   }
   __syncwarp();
 }
@@ -346,7 +376,7 @@ __device__ void stabilise(const Place& at, const Arrays& in, std::int64_t first,
 template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int kResident =
     kPrecision == Precision::bf16&& kD > 32 && !has_gradient(kForm) ? 2
     : kD + kP > 64                                                  ? 1
-    : kPrecision == Precision::tf32&& kForm == Form::times          ? 3
+    : kPrecision == Precision::tf32 && !has_gradient(kForm)         ? 3
                                                                     : 0;
 
 /// Of random features dw is not wanted. Where C^T u is, E's part of the walk is done for nothing:
@@ -412,8 +442,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
   }
 }
 
-/// A block's rows as in form_kernel.
-template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThreads)
+/// A block's rows as in form_kernel. For a fourth block of a multiprocessor, registers would be spilled.
+template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThreads, 3)
     maxima_kernel(Sizes s, Arrays in) {
   using Memory = Tile<TensorCore<kPrecision>, kD>[2];
   auto& [x, w] = *reinterpret_cast<Memory*>(cuda::dynamic_shared());

@@ -161,13 +161,7 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile.
   __device__ static void add_weighted(const Place& at, const Sums (&weights)[2], const Tile& tile,
                                       int first, Sums (&total)[kOuts]) {
-    Number w[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[half][i] = Core::rounded(weights[i / 2].x[half][i % 2]);
-    }
-    const Left left = Core::left(w);
+    const Left left = Core::rounded_left(weights);
     if constexpr (Core::kMatrices) {
 #pragma unroll
       for (int c = 0; c < kOuts; c += 2) {

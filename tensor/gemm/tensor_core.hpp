@@ -121,6 +121,13 @@ template <> struct TensorCore<Precision::tf32> {
   __device__ static Left left(const Number (&n)[2][4]) {
     return {{{n[0][0], n[1][0], n[0][1], n[1][1]}, {n[0][2], n[1][2], n[0][3], n[1][3]}}};
   }
+  /// Two Sums side by side, rounded.
+  __device__ static Left rounded_left(const Sums (&s)[2]) {
+    Number n[2][4];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) n[i / 4][i % 4] = rounded(s[i % 4 / 2].x[i / 4][i % 2]);
+    return left(n);
+  }
   __device__ static Right right(Number n0, Number n1, Number n2, Number n3) {
     return {{{n0, n1}, {n2, n3}}};
   }
@@ -149,6 +156,10 @@ template <> struct TensorCore<Precision::bf16> {
   __device__ static Left left(const Number (&n)[2][4]) {
     return {{pair(n[0][0], n[0][1]), pair(n[1][0], n[1][1]), pair(n[0][2], n[0][3]),
              pair(n[1][2], n[1][3])}};
+  }
+  __device__ static Left rounded_left(const Sums (&s)[2]) {
+    const auto two = [](const float(&x)[2]) { return ptx::round_two_bf16(x[0], x[1]); };
+    return {{two(s[0].x[0]), two(s[0].x[1]), two(s[1].x[0]), two(s[1].x[1])}};
   }
   __device__ static Right right(Number n0, Number n1, Number n2, Number n3) {
     return {{pair(n0, n1), pair(n2, n3)}};
