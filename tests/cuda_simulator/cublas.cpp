@@ -31,14 +31,23 @@ float rounded(float x, int dropped_bits) {
   return std::bit_cast<float>((bits + half) & ~((1u << dropped_bits) - 1));
 }
 
-template <class T> struct Product {
+/// Numbers in memory as the sums have them; 16 bits: bf16.
+template <class T, class In> T number(In x) {
+  if constexpr (std::is_same_v<In, std::uint16_t>) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+  } else {
+    return x;
+  }
+}
+
+template <class T, class In = T> struct Product {
   cublasOperation_t op_a, op_b;
   int m, n, k;
   T alpha;
-  const T* a;
+  const In* a;
   int lda;
   long long stride_a;
-  const T* b;
+  const In* b;
   int ldb;
   long long stride_b;
   T beta;
@@ -54,14 +63,14 @@ template <class T> struct Product {
   }
 
   /// op(x) [rows, columns] by columns, rounded.
-  [[nodiscard]] std::vector<T> operand(const T* x, int ld, cublasOperation_t op, int rows,
+  [[nodiscard]] std::vector<T> operand(const In* x, int ld, cublasOperation_t op, int rows,
                                        int columns, Rounding rounding) const {
     std::vector<T> dense(static_cast<std::size_t>(rows) * columns);
     const std::ptrdiff_t row_step = op == CUBLAS_OP_N ? 1 : ld;
     const std::ptrdiff_t column_step = op == CUBLAS_OP_N ? ld : 1;
     for (std::ptrdiff_t j = 0; j < columns; ++j) {
       for (std::ptrdiff_t i = 0; i < rows; ++i) {
-        T value = x[i * row_step + j * column_step];
+        T value = number<T>(x[i * row_step + j * column_step]);
         if constexpr (std::is_same_v<T, float>) {
           if (rounding == Rounding::tf32) value = rounded(value, 13);
           if (rounding == Rounding::bf16) value = rounded(value, 16);
@@ -170,29 +179,37 @@ cublasStatus_t cublasSgemmStridedBatched(cublasHandle_t handle, cublasOperation_
 }
 cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t op_a,
                                           cublasOperation_t op_b, int m, int n, int k,
-                                          const void* alpha, const void* a, cudaDataType_t, int lda,
-                                          long long stride_a, const void* b, cudaDataType_t,
-                                          int ldb, long long stride_b, const void* beta, void* c,
-                                          cudaDataType_t, int ldc, long long stride_c, int batch,
-                                          cublasComputeType_t, cublasGemmAlgo_t) {
+                                          const void* alpha, const void* a, cudaDataType_t type_a,
+                                          int lda, long long stride_a, const void* b,
+                                          cudaDataType_t type_b, int ldb, long long stride_b,
+                                          const void* beta, void* c, cudaDataType_t type_c, int ldc,
+                                          long long stride_c, int batch,
+                                          cublasComputeType_t compute, cublasGemmAlgo_t) {
   // A device may compute this off its tensor cores; here nobody shall count on them.
   if (handle->math == CUBLAS_PEDANTIC_MATH) return CUBLAS_STATUS_NOT_SUPPORTED;
-  return Product<float>{op_a,
-                        op_b,
-                        m,
-                        n,
-                        k,
-                        *static_cast<const float*>(alpha),
-                        static_cast<const float*>(a),
-                        lda,
-                        stride_a,
-                        static_cast<const float*>(b),
-                        ldb,
-                        stride_b,
-                        *static_cast<const float*>(beta),
-                        static_cast<float*>(c),
-                        ldc,
-                        stride_c,
-                        batch}
-      .submit(handle, Rounding::bf16);
+  const bool in_bf16 = type_a == CUDA_R_16BF;
+  if (type_a != type_b || type_c != CUDA_R_32F || in_bf16 != (compute == CUBLAS_COMPUTE_32F)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const auto submit = [&]<class In>(In) {
+    return Product<float, In>{op_a,
+                              op_b,
+                              m,
+                              n,
+                              k,
+                              *static_cast<const float*>(alpha),
+                              static_cast<const In*>(a),
+                              lda,
+                              stride_a,
+                              static_cast<const In*>(b),
+                              ldb,
+                              stride_b,
+                              *static_cast<const float*>(beta),
+                              static_cast<float*>(c),
+                              ldc,
+                              stride_c,
+                              batch}
+        .submit(handle, Rounding::bf16);
+  };
+  return in_bf16 ? submit(std::uint16_t{}) : submit(0.0f);
 }

@@ -16,9 +16,9 @@ enum cublasMath_t {
   CUBLAS_PEDANTIC_MATH = 2,
   CUBLAS_TF32_TENSOR_OP_MATH = 3
 };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F_FAST_16BF = 75 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_16BF = 75 };
 enum cublasGemmAlgo_t { CUBLAS_GEMM_DEFAULT = -1 };
-enum cudaDataType_t { CUDA_R_32F = 0 };
+enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 using cublasHandle_t = struct cublasContext*;
 
 const char* cublasGetStatusString(cublasStatus_t status);

@@ -2,6 +2,7 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -265,6 +266,27 @@ TEST_CASE("bf16 products are those of rounded factors, with f32 sums") {
   CHECK(matmul(draw({9, 4}, 3), draw({4, 9}, 4)).dtype() == DType::f64);  // f64 stays exact
   const Tensor bad = Tensor::full({2, 2}, NAN, DType::f32, Device::cpu);
   for (const double x : matmul(bad, draw({2, 2}, 5, DType::f32)).to_vector()) CHECK(std::isnan(x));
+}
+
+TEST_CASE("on CUDA a large product at bf16 is one of rounded factors, in all layouts") {
+  if (!test::cuda_or_skip()) return;
+  const std::int64_t m = 2056, n = 2048, k = 256;  // just large enough, and aligned
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  for (const Op op_a : kOps) {
+    for (const Op op_b : kOps) {
+      const Tensor a = draw(op_a == Op::none ? Shape{m, k} : Shape{k, m}, 1, DType::f32);
+      const Tensor b = draw(op_b == Op::none ? Shape{k, n} : Shape{n, k}, 2, DType::f32);
+      const Tensor exact = matmul(rounded_to_bf16(a), rounded_to_bf16(b), op_a, op_b);
+      Tensor c = Tensor::full({m, n}, 1, DType::f32, Device::cuda);  // [m, n]
+      gemm(a.to(Device::cuda), op_a, b.to(Device::cuda), op_b, c, 2, 3);
+      const std::vector<double> found = c.to_vector(), want = exact.to_vector();
+      double worst = 0;
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        worst = std::max(worst, std::abs(found[i] - 2 * want[i] - 3));
+      }
+      CHECK(worst <= 2e-4);  // of sums of 256 products of about 1; with f32 factors 0.1
+    }
+  }
 }
 
 TEST_CASE("the precision of the cpu: what it lacks is an error, and a scope ends") {
