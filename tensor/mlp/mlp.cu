@@ -1,7 +1,7 @@
 // The MLP as one kernel each way, after FlashAttention's pattern: what lies between x and y, [B, N, F],
 // stays on chip. Products are bf16 with f32 sums; norm, GELU, dropout and the residual are f32.
 //
-// A warp owns 16 tokens, a block of 8 warps 128 of them and, rounded in shared memory, all weights.
+// A warp, backward two of them, owns 16 tokens, a block 128 and, rounded in shared memory, all weights.
 // Narrower models are padded with zeros to the compiled widths. The equations and their gradients
 // stand in mlp.hpp and mlp.cpp.
 //
@@ -42,8 +42,8 @@ struct Weights {
   alignas(16) float norm_weight[kE], norm_bias[kE], out_bias[kE], in_bias[kF];
 
   template <int kBlock> __device__ void load(const MlpPlan& plan, const Arrays& a) {
-    load_weight<kF, kE, kBlock>(a.in_weight, plan.f, plan.e, in);
-    load_weight<kE, kF, kBlock>(a.out_weight, plan.e, plan.f, out);
+    load_weight<kF, kE, kBlock>(a.in_weight, plan.f, plan.e, plan.e, in);
+    load_weight<kE, kF, kBlock>(a.out_weight, plan.e, plan.f, plan.f, out);
     load_vector(a.norm_weight, plan.e, norm_weight);
     load_vector(a.norm_bias, plan.e, norm_bias);
     load_vector(a.out_bias, plan.e, out_bias);
@@ -208,7 +208,7 @@ struct WeightSums {
           if (f >= plan.f || e >= plan.e) continue;
           float* const quad =
               all + (first ? to.in_weight + f * plan.e + e : to.out_weight + e * plan.f + f);
-          *reinterpret_cast<Quad*>(quad) = quad_of(x[slab] + c, half);
+          quad_of(x[slab] + c, half).store(quad);
         }
       }
     }

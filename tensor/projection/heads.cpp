@@ -76,6 +76,9 @@ Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
       if (fits_token_products(x, heads, plan.d)) {
         return project_tokens_on(tag, TokenPlan(plan), x, weights, biases, y);
       }
+      if (fits_wide_products(x, heads, plan.d)) {
+        return project_wide_on(tag, plan, x, weights, biases, y);
+      }
     }
     project_heads_on(tag, plan, x, weights, biases, y);
     count_product();
@@ -83,15 +86,28 @@ Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
   return y;
 }
 
+namespace {
+
+bool is_f32_for_bf16(const Tensor& x) {
+  return x.device() == Device::cuda && x.dtype() == DType::f32 &&
+         precision(Device::cuda) == Precision::bf16;
+}
+
+}  // namespace
+
 bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d) {
-  if (x.device() != Device::cuda || x.dtype() != DType::f32) return false;
-  if (precision(Device::cuda) != Precision::bf16) return false;
+  if (!is_f32_for_bf16(x)) return false;
   constexpr std::int64_t kMost = 64;
   const bool by_four = x.cols() % 4 == 0 && d % 4 == 0;
   const bool narrow = x.cols() <= kMost && 0 < heads * d && heads * d <= kMost;
   // Entries of an example by head are numbered in 32 bits.
   const std::int64_t rows = std::numeric_limits<std::int32_t>::max() / kMost;
   return by_four && narrow && 0 < x.numel() && x.rows() <= rows;
+}
+
+bool fits_wide_products(const Tensor& x, std::int64_t heads, std::int64_t d) {
+  return is_f32_for_bf16(x) && x.numel() > 0 && x.cols() % 64 == 0 && heads * d % 64 == 0 &&
+         d % 16 == 0;
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // CUDA half of project_heads. A block owns 128 tokens by 64 columns of all projections side by
 // side, [P H D], so that blocks of the same tokens are neighbours and find x in the cache. Results
-// leave registers with the bias added, at their place by head.
+// leave registers with the bias added, at their place by head. At bf16 most sizes have kernels of their
+// own (token_products.cu, wide_heads.cu).
 //
 //   project_kernel       true f32 and f64: 256 threads with 8 x 4 sums each;
 //   tensor_core_kernel   f32 operands rounded to tf32 or bf16, sums in f32: a warp has 16 tokens.
@@ -20,12 +21,7 @@ constexpr int kRows = 128;  // of a block
 constexpr int kColumns = 64;
 constexpr int kThreads = 256;
 
-template <class T> struct Arrays {
-  const T* x;              // [B N, E]
-  OfEach<const T> weight;  // [H D, E]
-  OfEach<const T> bias;    // [H D] or null
-  T* y;                    // [P, B, H, N, D]
-};
+template <class T> using Arrays = ProjectionArrays<T>;
 
 /// The block's first row of x and its first column of all projections.
 struct Corner {
@@ -262,7 +258,7 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
 template <class T, class Kernel> void run(Kernel kernel, bool product, const HeadsPlan& plan,
                                           const Tensor& x, std::span<const Tensor> weights,
                                           std::span<const Tensor> biases, Tensor& y) {
-  const Arrays<T> in{x.data<T>(), of_each<const T>(weights), of_each<const T>(biases), y.data<T>()};
+  const Arrays<T> in = projection_arrays<T>(x, weights, biases, y);
   const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
   const std::int64_t tasks = (rows + kRows - 1) / kRows * ((columns + kColumns - 1) / kColumns);
   cuda::computes(rows * plan.width * columns, product);

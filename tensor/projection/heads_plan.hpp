@@ -26,6 +26,19 @@ template <class T> OfEach<T> of_each(std::span<const Tensor> tensors) {
   return all;
 }
 
+/// What project_heads reads and writes on CUDA.
+template <class T> struct ProjectionArrays {
+  const T* x;              // [B N, E]
+  OfEach<const T> weight;  // [H D, E]
+  OfEach<const T> bias;    // [H D] or null
+  T* y;                    // [P, B, H, N, D]
+};
+template <class T>
+ProjectionArrays<T> projection_arrays(const Tensor& x, std::span<const Tensor> weights,
+                                      std::span<const Tensor> biases, Tensor& y) {
+  return {x.data<T>(), of_each<const T>(weights), of_each<const T>(biases), y.data<T>()};
+}
+
 struct HeadsPlan {
   std::int64_t batch = 0, n = 0, width = 0;  // B, N, E
   std::int64_t parts = 0, heads = 0, d = 0;  // P, H, D

@@ -43,51 +43,14 @@ template <class T> struct HeadRows {
     return row[half] + plan.place_of_column(channel + kStep * step);
   }
   __device__ Quad load(int half, int step) const {
-    return has(half, step) ? *reinterpret_cast<const Quad*>(place(half, step)) : Quad{};
+    return has(half, step) ? Quad::at(place(half, step)) : Quad{};
   }
   __device__ void store(int half, int step, const Quad& quad) const {
-    if (has(half, step)) *reinterpret_cast<Quad*>(place(half, step)) = quad;
+    if (has(half, step)) quad.store(place(half, step));
   }
 };
-
-/// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
-template <class Source> __device__ void load_step(const Source& from, int step, Sums (&two)[2]) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const Quad quad = from.load(half, step);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) entry(two, half, i) = quad.x[i];
-  }
-}
-/// Rows as left operands.
-template <class Source> __device__ void load_left(const Source& from, Core::Left (&left)[kSteps]) {
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    Sums two[2];
-    load_step(from, step, two);
-    left[step] = Packed(two).left();
-  }
-}
-/// Products of them with a weight's rows.
-__device__ void multiply(const Core::Left (&left)[kSteps], const Number* weight,
-                         Sums (&out)[kWidth / 8]) {
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-    for (int c = 0; c < kWidth / 8; c += 2) {
-      add_columns(left[step], weight + 8 * c * kStride + kStep * step, kStride, out + c);
-    }
-  }
-}
 
 // ---- forward -------------------------------------------------------------------------------------
-
-struct ProjectArrays {
-  const float* x;              // [B N, E]
-  OfEach<const float> weight;  // [H D, E]
-  OfEach<const float> bias;    // [H D] or null
-  float* y;                    // [P, B, H, N, D]
-};
 
 struct ProjectShared {
   alignas(16) Number weight[kMostProjections][kWidth * kStride];
@@ -95,13 +58,13 @@ struct ProjectShared {
 };
 
 __global__ void __launch_bounds__(kThreads, 2)
-    project_kernel(TokenPlan plan, ProjectArrays in, std::int64_t blocks) {
+    project_kernel(TokenPlan plan, ProjectionArrays<float> in, std::int64_t blocks) {
   auto& shared = cuda::shared<ProjectShared>();
   const int width = static_cast<int>(plan.heads.width), out = static_cast<int>(plan.heads.out());
   const int parts = static_cast<int>(plan.heads.parts);
   const Place at;
   for (int part = 0; part < parts; ++part) {
-    load_weight<kWidth, kWidth>(in.weight.at(part), out, width, shared.weight[part]);
+    load_weight<kWidth, kWidth>(in.weight.at(part), out, width, width, shared.weight[part]);
     load_vector(in.bias.at(part), in.bias.at(part) == nullptr ? 0 : out, shared.bias[part]);
   }
   __syncthreads();
@@ -109,7 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const std::int64_t first = block * kTokens;
     const Rows<const float> x(in.x, plan.heads.rows(), width, first, at);
     Core::Left left[kSteps];
-    load_left(x, left);
+    load_left(x, 0, left);
     for (int part = 0; part < parts; ++part) {
       const HeadRows<float> y(in.y + part * plan.heads.part_size(), plan, first, at);
       Sums sums[kWidth / 8];
@@ -147,14 +110,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& shared = cuda::shared<MergeShared>();
   const int e_width = static_cast<int>(plan.heads.width);
   const Place at;
-  load_weight<kWidth, kWidth>(in.weight, e_width, static_cast<int>(plan.heads.out()),
-                              shared.weight);
+  const int out = static_cast<int>(plan.heads.out());
+  load_weight<kWidth, kWidth>(in.weight, e_width, out, out, shared.weight);
   load_vector(in.bias, e_width, shared.bias);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
     Core::Left a[kSteps];
-    load_left(HeadRows<const float>(in.a, plan, first, at), a);
+    load_left(HeadRows<const float>(in.a, plan, first, at), 0, a);
     Sums out[kWidth / 8];
     multiply(a, shared.weight, out);
     const Keep keep(plan.dropout, first, at);
@@ -205,7 +168,7 @@ template <int kParts> struct WeightSums {
         for (int c = 0; c < kTiles; c += 2) {
           const int e = column(at) + 8 * c + 4 * at.t;
           if (o >= out || e >= in) continue;
-          *reinterpret_cast<Quad*>(all + (part * out + o) * in + e) = quad_of(x[part] + c, half);
+          quad_of(x[part] + c, half).store(all + (part * out + o) * in + e);
         }
       }
     }
@@ -302,7 +265,7 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
   const int parts = static_cast<int>(sides.plan.heads.parts), out = sides.out();
   const int width = sides.width();
   for (int part = 0; part < parts; ++part) {
-    load_weight<kWidth, kWidth>(weight.at(part), out, width, s.weight[part]);
+    load_weight<kWidth, kWidth>(weight.at(part), out, width, width, s.weight[part]);
   }
   const Place at;
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
@@ -378,10 +341,7 @@ void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
   const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
   cuda::computes(y.numel() * plan.heads.width, true);
   cuda::launch("project heads on tensor cores", project_kernel, cuda::grid_for(blocks, 1), kThreads,
-               0, plan,
-               ProjectArrays{x.data<float>(), of_each<const float>(weights),
-                             of_each<const float>(biases), y.data<float>()},
-               blocks);
+               0, plan, projection_arrays<float>(x, weights, biases, y), blocks);
 }
 
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,

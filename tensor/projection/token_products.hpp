@@ -32,9 +32,14 @@ struct TokenPlan {
 /// tokens, E and D multiples of 4, E and H D at most 64.
 [[nodiscard]] bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d);
 
+/// Whether wide projections fit: E and H D multiples of 64, D of 16; else as above.
+[[nodiscard]] bool fits_wide_products(const Tensor& x, std::int64_t heads, std::int64_t d);
+
 /// y [P, B, H, N, D]; weights and biases as project_heads has them.
 void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
                        std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y);
+void project_wide_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
+                     std::span<const Tensor> biases, Tensor& y);
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
                     const Tensor& weight, const Tensor& bias, Tensor& y);
 /// dparams: dW [E, H D], then db [E].

@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/four.hpp"
 #include "tensor/random/philox.hpp"
 #include "tensor/tokens/row_dropout.hpp"
 
@@ -65,9 +66,7 @@ struct Place {
 };
 
 /// A lane's four channels of 16, from 4t on.
-struct alignas(16) Quad {
-  float x[4];
-};
+using Quad = cuda::Four<float>;
 /// The same in the layout of products: columns 8c + 2t + e are channels 4t + 2c + e.
 __device__ __forceinline__ float& entry(Sums* two, int half, int i) {
   return two[i / 2].x[half][i % 2];
@@ -85,10 +84,10 @@ template <class T> struct Row {
         steps(row < rows ? (width - 4 * at.t + kStep - 1) / kStep : 0) {}
   __device__ bool has(int step) const { return step < steps; }
   __device__ Quad load(int step) const {
-    return has(step) ? *reinterpret_cast<const Quad*>(from + kStep * step) : Quad{};
+    return has(step) ? Quad::at(from + kStep * step) : Quad{};
   }
   __device__ void store(int step, const Quad& quad) const {
-    if (has(step)) *reinterpret_cast<Quad*>(from + kStep * step) = quad;
+    if (has(step)) quad.store(from + kStep * step);
   }
 };
 /// The lane's two.
@@ -163,9 +162,11 @@ class Keep {
   std::uint32_t bits_[2];
 };
 
-/// A weight [rows, columns] to shared memory, rounded, both ways in the order of products; zeros beyond.
+/// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order of
+/// products; zeros beyond.
 template <int kMostRows, int kMostColumns, int kBlock = kThreads>
-__device__ void load_weight(const float* from, int rows, int columns, Number* to) {
+__device__ void load_weight(const float* from, int rows, int columns, std::int64_t stride,
+                            Number* to) {
   constexpr int kQuads = kMostColumns / 4, kAtOnce = kBlock / kQuads;
   const int c = threadIdx.x % kQuads * 4;
   static_assert(kMostRows % kAtOnce == 0);
@@ -233,6 +234,37 @@ __device__ inline void add_columns(const Core::Left& left, const Number* corner,
   Core::two_rights_by_columns(corner, stride, two);
   Core::multiply_add(sums[0], left, two[0]);
   Core::multiply_add(sums[1], left, two[1]);
+}
+
+/// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
+template <class Source> __device__ void load_step(const Source& from, int step, Sums (&two)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const Quad quad = from.load(half, step);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) entry(two, half, i) = quad.x[i];
+  }
+}
+/// kWidth channels of rows, from step `first` on, as left operands.
+template <class Source>
+__device__ void load_left(const Source& from, int first, Core::Left (&left)[kSteps]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    Sums two[2];
+    load_step(from, first + step, two);
+    left[step] = Packed(two).left();
+  }
+}
+/// out += their products with a weight's rows.
+__device__ inline void multiply(const Core::Left (&left)[kSteps], const Number* weight,
+                                Sums (&out)[kWidth / 8]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+    for (int c = 0; c < kWidth / 8; c += 2) {
+      add_columns(left[step], weight + 8 * c * kStride + kStep * step, kStride, out + c);
+    }
+  }
 }
 
 /// Adds up kCount values of each of the eight lanes g that share t, and leaves every lane with

@@ -79,7 +79,7 @@ awk -F '\t' -v OFS='\t' '
       if (name == "backward_kernel") { bytes = 161024; return 512 }
       return 256
     }
-    if (name ~ /operands_kernel$/) return 256
+    if (name ~ /operands_kernel$/ || name == "wide_kernel") return 256
     if (file ~ /tiled_tensor_core.cu$/) {
       split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 384)
       if (name == "key_gradient_kernel") bytes += 2048

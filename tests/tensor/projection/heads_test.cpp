@@ -23,7 +23,7 @@ struct Sizes {
 // Tiles of a GPU are 128 tokens by 64 columns, and 16 or 64 of E at a time.
 const Sizes kSizes[] = {{1, 1, 1, 1, 1, 1},    {2, 3, 5, 3, 2, 4},     {3, 129, 65, 3, 2, 5},
                         {2, 70, 64, 3, 2, 32}, {1, 200, 17, 3, 2, 33}, {1, 131, 130, 2, 4, 16},
-                        {2, 4, 0, 2, 1, 3}};
+                        {2, 4, 0, 2, 1, 3},    {2, 70, 128, 3, 4, 16}};
 
 struct Operands {
   Tensor x;                             // [B, N, E]
