@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 
@@ -30,10 +35,31 @@ void end_of_row(int, void* to) {
   rows.fields.clear();
 }
 
+/// What is wrong at byte `at` of a row, with the character that stands there.
+std::string misplaced_quote(std::string_view row, std::size_t at, char delimiter) {
+  const auto before = std::count_if(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(at),
+                                    [](char c) { return (c & 0xC0) != 0x80; });
+  const std::string place = fmt::format("character {} of '{}'", before + 1,
+                                        printable(row.substr(0, row.find_first_of("\r\n", at))));
+  if (row[at] == '"') {
+    return fmt::format(
+        "{}: a quote within a field; expected quotes around the whole field, and \"\" for each in "
+        "it",
+        place);
+  }
+  return fmt::format(
+      "{}: text behind a field's closing quote; expected '{}' or the row's end, and "
+      "\"\" for a quote within the field",
+      place, delimiter);
+}
+
 class Parser {
  public:
-  Parser() {
+  explicit Parser(char delimiter) {
     ENSURE(csv_init(&parser_, CSV_STRICT | CSV_STRICT_FINI) == 0, "csv: libcsv does not start");
+    csv_set_delim(&parser_, static_cast<unsigned char>(delimiter));
+    // libcsv would take off blanks and tabs around a field.
+    csv_set_space_func(&parser_, [](unsigned char) { return 0; });
   }
   ~Parser() { csv_free(&parser_); }
   Parser(const Parser&) = delete;
@@ -48,35 +74,53 @@ class Parser {
 
 bool can_read_csv() { return true; }
 
-void read_csv(
-    ByteStream& stream, const std::string& name,
-    const std::function<void(std::int64_t row, std::vector<std::string>& fields)>& visit) {
-  Parser parser;
+void read_csv(ByteStream& stream, const std::string& name,
+              const std::function<void(std::int64_t row, std::vector<std::string>& fields)>& visit,
+              char delimiter, const std::function<void(const std::string&)>& broken) {
+  std::optional<Parser> parser(delimiter);
   Rows rows;
   std::int64_t row = 0;
+  std::string since_row;  // bytes of the row that has not ended
   const auto hand_out = [&] {
     for (std::vector<std::string>& fields : rows.done) visit(++row, fields);
     rows.done.clear();
   };
-  const auto fail = [&] {
-    throw DataError(
-        fmt::format("{}: row {}: {}", name, row + 1, csv_strerror(csv_error(parser.get()))));
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(fmt::format("{}: row {}: {}", name, row + 1, what));
   };
+  bool skips = false;  // the rest of a broken line
   std::vector<std::uint8_t> block(1 << 16);
-  std::size_t since_row = 0;  // bytes of a row that does not end
   for (std::size_t got; (got = stream.read(block)) > 0;) {
-    const bool whole =
-        csv_parse(parser.get(), block.data(), got, end_of_field, end_of_row, &rows) == got;
-    since_row = rows.done.empty() ? since_row + got : 0;
-    hand_out();
-    if (!whole) fail();
-    if (since_row > kMaxLine) {
-      throw DataError(fmt::format("{}: row {} is longer than {} bytes (a quote that never closes?)",
-                                  name, row + 1, kMaxLine));
+    // Line by line, so that the place within a row is known.
+    for (std::string_view left(reinterpret_cast<const char*>(block.data()), got); !left.empty();) {
+      const std::size_t end = std::min(left.find_first_of("\r\n"), left.size() - 1);
+      const std::string_view line = left.substr(0, end + 1);
+      left.remove_prefix(line.size());
+      const bool ends = line.ends_with('\n') || line.ends_with('\r');
+      if (std::exchange(skips, skips && !ends)) continue;
+      since_row += line;
+      const std::size_t taken =
+          csv_parse(parser->get(), line.data(), line.size(), end_of_field, end_of_row, &rows);
+      if (taken < line.size()) {
+        const std::string what =
+            misplaced_quote(since_row, since_row.size() - line.size() + taken, delimiter);
+        if (!broken) refuse(what);
+        broken(fmt::format("{}: row {}: {}", name, ++row, what));
+        parser.emplace(delimiter);
+        rows.fields.clear();
+        since_row.clear();
+        skips = !ends;
+      }
+      if (since_row.size() > kMaxLine) {
+        refuse(fmt::format("longer than {} bytes; a quote that never closes?", kMaxLine));
+      }
+      const bool blank = since_row == "\n" || since_row == "\r";  // belongs to no row
+      if (blank || !rows.done.empty()) since_row.clear();
+      hand_out();
     }
   }
-  if (csv_fini(parser.get(), end_of_field, end_of_row, &rows) != 0) {
-    throw DataError(fmt::format("{}: row {}: a quote that never closes", name, row + 1));
+  if (csv_fini(parser->get(), end_of_field, end_of_row, &rows) != 0) {
+    refuse("its last quote never closes, and the rest of the file stands in it");
   }
   hand_out();
 }
@@ -84,7 +128,8 @@ void read_csv(
 bool can_read_csv() { return false; }
 
 void read_csv(ByteStream&, const std::string& name,
-              const std::function<void(std::int64_t, std::vector<std::string>&)>&) {
+              const std::function<void(std::int64_t, std::vector<std::string>&)>&, char,
+              const std::function<void(const std::string&)>&) {
   throw DataError(
       fmt::format("{}: this build reads no CSV: install libcsv-dev and type make, or bring label, "
                   "tab, text (.tsv) or JSON Lines (.jsonl)",
