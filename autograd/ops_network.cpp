@@ -1,10 +1,10 @@
 // Pieces of a network that are worth one fused kernel.
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/gather.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape {
 

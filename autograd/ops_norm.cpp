@@ -1,9 +1,7 @@
-#include "autograd/ops_norm.hpp"
-
 #include <memory>
 
 #include "autograd/ops.hpp"
-#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape {
 

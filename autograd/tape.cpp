@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "autograd/gradient_error.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/gather.hpp"

@@ -11,11 +11,19 @@
 #include <vector>
 
 #include "autograd/parameter.hpp"
+#include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape {
 
 class Tape;
+
+/// A backward function gave a gradient that does not have its input's shape, dtype and device.
+/// Tape::backward and gradcheck throw it; the tape is used up then, its parameters are not: a
+/// program that catches it may correct the function and record anew.
+struct GradientError : Error {
+  using Error::Error;
+};
 
 /// A value on a tape; copying is free. A default-made Var is undefined and stands for an absent
 /// input.

@@ -28,9 +28,9 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::attention {
 namespace {

@@ -29,9 +29,9 @@
 #include <cmath>
 
 #include "attention/blocks/block_attention.hpp"
-#include "attention/blocks/sinkhorn.hpp"
 #include "attention/registry.hpp"
 #include "attention/sequence/sequence.hpp"
+#include "attention/sinkhorn/sinkhorn.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

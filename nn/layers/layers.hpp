@@ -6,9 +6,8 @@
 #include <string>
 
 #include "autograd/ops.hpp"
-#include "autograd/ops_norm.hpp"
 #include "autograd/parameter.hpp"
-#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::nn {
 

@@ -7,9 +7,9 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::tensor {
 

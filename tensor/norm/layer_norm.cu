@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/launch/columns.hpp"
+#include "tensor/norm/layer_norm.hpp"
 #include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {
@@ -121,7 +121,7 @@ template <class R> __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-// Declared where they are called, in kernels/layer_norm.cpp.
+// Declared where they are called, in layer_norm.cpp.
 
 bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         LayerNormForward& f) {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/layer_norm.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::tensor {
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/norm/layer_norm.hpp"
 #include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {

@@ -1,6 +1,6 @@
 // Rows of the op table: what is fused on CUDA: a layer norm with what stands beside or behind it, the
 // classifier, the vectors of tokens and places.
-#include "autograd/ops_norm.hpp"
+#include "autograd/ops.hpp"
 #include "nn/embedding/lookup.hpp"
 #include "nn/layers/loss.hpp"
 #include "tests/autograd/op_samples.hpp"

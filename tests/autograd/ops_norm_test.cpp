@@ -1,10 +1,9 @@
 // Layer norm with what stands beside or behind it as one op, against the same composed of an op for each
 // step.
-#include "autograd/ops_norm.hpp"
 
 #include "autograd/ops.hpp"
 #include "tensor/core/gpu_count.hpp"
-#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/norm/layer_norm.hpp"
 #include "tests/support/both_ways.hpp"
 
 using namespace skytape;

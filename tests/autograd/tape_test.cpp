@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "autograd/gradcheck.hpp"
-#include "autograd/gradient_error.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/traffic.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <vector>
 
-#include "autograd/gradient_error.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/parameter.hpp"
 #include "nn/optimizer.hpp"

@@ -1,4 +1,4 @@
-#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,8 @@
 // at a time. Columns are read as rows of a transposed copy.
 #include <algorithm>
 
-#include "attention/blocks/sinkhorn.hpp"
-#include "attention/blocks/sinkhorn_lines.hpp"
+#include "attention/sinkhorn/sinkhorn.hpp"
+#include "attention/sinkhorn/sinkhorn_lines.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/launch.hpp"
 

@@ -1,5 +1,5 @@
 // Sinkhorn normalisation: sums, absent blocks, temperature, and the derivative through its steps.
-#include "attention/blocks/sinkhorn.hpp"
+#include "attention/sinkhorn/sinkhorn.hpp"
 
 #include <algorithm>
 #include <array>

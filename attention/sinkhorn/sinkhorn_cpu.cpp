@@ -1,6 +1,6 @@
 // CPU half of Sinkhorn normalisation: one pass over all matrices after the other.
-#include "attention/blocks/sinkhorn.hpp"
-#include "attention/blocks/sinkhorn_lines.hpp"
+#include "attention/sinkhorn/sinkhorn.hpp"
+#include "attention/sinkhorn/sinkhorn_lines.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"

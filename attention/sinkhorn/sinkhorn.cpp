@@ -3,7 +3,7 @@
 //   R   = exp(S - a - c)           dS += R dR   da_i -= sum_j (R dR)_ij   dc_j -= sum_i (R dR)_ij
 //   c_j = lse_i (S_ij - a_i)       dS_ij += W_ij dc_j   da_i -= sum_j W_ij dc_j
 //   a_i = lse_j (S_ij - c'_j)      dS_ij += W_ij da_i   dc'_j = -sum_i W_ij da_i    (c' before it)
-#include "attention/blocks/sinkhorn.hpp"
+#include "attention/sinkhorn/sinkhorn.hpp"
 
 namespace skytape::attention {
 namespace {

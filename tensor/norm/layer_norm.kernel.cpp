@@ -1,5 +1,5 @@
 // Layer norm: one team per row; parameter gradients are column sums.
-#include "tensor/kernels/layer_norm.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 #include "tensor/launch/columns.hpp"
 

@@ -1,7 +1,7 @@
 // Scores of the blocks that are there.
 #include <limits>
 
-#include "attention/blocks/sinkhorn.hpp"
+#include "attention/sinkhorn/sinkhorn.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
