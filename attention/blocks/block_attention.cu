@@ -73,7 +73,7 @@ __device__ void begin_rows(const Chunk& chunk, const T* source, T* target) {
 template <class S, class Own, class Other, class Walked, class F>
 __device__ void walk(const Task& task, const Own& own, const Other& other, Walked& walked,
                      const F& f) {
-  const Walk walk = own.walks[task.block];
+  const Walk walk = own.walks[task.walk];
   for (int tile = 0; tile < walk.tiles * (kTileRows / S::kWalk); ++tile) {
     const std::int32_t* const chunks = own.chunks + walk.first + tile * (S::kWalk / kChunkRows);
     const auto chunk = [&](int c) { return chunks[c]; };

@@ -36,12 +36,12 @@ template <class P, class Fact> struct Stage {
 };
 template <class P, class Fact> struct Shared { Stage<P, Fact> stages[2]; };
 
-/// Calls f(tile) for each tile of `other` that a block of `own` walks.
-template <class P, class Own, class Other, class F>
+/// Calls f(tile, whether pairs of it have rules) for each tile of `other` that a block of `own` walks.
+template <class P, bool kRules, class Own, class Other, class F>
 __device__ void walk(const Task& task, const Own& own, const Other& other, const F& f) {
   using Memory = Shared<P, typename Other::Fact>;
   auto& shared = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
-  const Walk walk = own.walks[task.block];
+  const Walk walk = own.walks[task.walk];
   const std::int32_t* const chunks = own.chunks + walk.first;
   for (int tile = -1; tile < walk.tiles; ++tile) {  // the first round only fetches
     auto& now = shared.stages[tile & 1];
@@ -59,7 +59,12 @@ __device__ void walk(const Task& task, const Own& own, const Other& other, const
       }
       __pipeline_commit();
     }
-    if (tile >= 0) f(now);
+    if (tile < 0) continue;
+    if (kRules && tile >= walk.open) {
+      f(now, std::bool_constant<kRules>());
+    } else {
+      f(now, std::false_type());
+    }
   }
 }
 
@@ -85,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
                                  in.queries.facts[task.at + at.row_of(1)]};
   Sums total[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};
-  walk<P>(task, in.queries, in.keys, [&](const auto& tile) {
+  walk<P, kRules>(task, in.queries, in.keys, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
     Sums score[kTile / 8];
 #pragma unroll
@@ -94,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         float& x = score[n].x[e / 2][e % 2];
-        x = score_of<kRules>(x, scale, query[e / 2], tile.facts[8 * n + 2 * at.t + e % 2]);
+        x = score_of<rules.value>(x, scale, query[e / 2], tile.facts[8 * n + 2 * at.t + e % 2]);
       }
     }
     softmax_tile(score, maximum, sum, total);
@@ -136,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   const typename std::remove_cvref_t<decltype(own)>::Fact own_facts[2] = {
       own.facts[task.at + at.row_of(0)], own.facts[task.at + at.row_of(1)]};
   Sums dfirst[P::kOuts], dsecond[P::kOuts];
-  walk<P>(task, own, other, [&](const auto& tile) {
+  walk<P, kRules>(task, own, other, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
 #pragma unroll 1
     for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
@@ -153,8 +158,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
           const Key<float>& key = either<kOwnKeys>(own_facts[e / 2], walked);
           float& w = weights[n].x[e / 2][e % 2];
           float& dscore = dscores[n].x[e / 2][e % 2];
-          w = exp2(score_of<kRules>(w, scale2, query, key) + query.shift);
-          dscore = kRules && is_self(query, key) ? 0.0f : w * (dscore - query.delta);
+          w = exp2(score_of<rules.value>(w, scale2, query, key) + query.shift);
+          dscore = rules.value && is_self(query, key) ? 0.0f : w * (dscore - query.delta);
         }
       }
       if constexpr (kOwnKeys) P::add_weighted(at, weights, tile.second, kChunk * chunk, dsecond);

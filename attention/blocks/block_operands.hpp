@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "attention/blocks/block_attention_plan.hpp"
@@ -26,11 +27,36 @@ inline constexpr int kChunkRows = 16;
 inline constexpr int kTileRows = 64;                        // most rows of a tile, of either side
 inline constexpr int kTileChunks = kTileRows / kChunkRows;  // walks are whole tiles
 
-/// Chunks that the blocks of one side walk: tiles of four, whose numbers begin at chunks[first]. The
-/// last ones may be spare: zeros without a weight.
-struct alignas(8) Walk {
-  std::int32_t first, tiles;
+/// Chunks that a tile of one side walks: tiles of four, whose numbers begin at chunks[first]. The last
+/// ones may be spare: zeros without a weight. In the first `open` tiles every pair is seen, and none is
+/// a token and its own key.
+struct Walk {
+  std::int32_t first, tiles, open;
 };
+
+/// What is known of some rows of one side: whether one may have a weight, and the places of those that
+/// may; keys that all queries see stand apart.
+struct Rows {
+  std::uint32_t low = ~0u, high = 0;  // low > high: no places
+  bool counts = false, seen_by_all = false;
+
+  HD void add(const Rows& rows) {
+    low = rows.low < low ? rows.low : low;
+    high = rows.high > high ? rows.high : high;
+    counts = counts || rows.counts;
+    seen_by_all = seen_by_all || rows.seen_by_all;
+  }
+};
+enum class Sight { none, part, whole };
+/// How many of the keys the queries see, where each sees places less than `span` below its own.
+HD inline Sight sight_of(const Rows& queries, const Rows& keys, std::int64_t span) {
+  if (!queries.counts || !keys.counts) return Sight::none;
+  if (keys.low > keys.high) return Sight::whole;
+  const std::int64_t nearest = std::int64_t{queries.low} - keys.high;
+  const std::int64_t farthest = std::int64_t{queries.high} - keys.low;
+  if (nearest >= 0 && farthest < span) return Sight::whole;
+  return keys.seen_by_all || (farthest >= 0 && nearest < span) ? Sight::part : Sight::none;
+}
 
 /// What a pair's score depends on beside its product. A query sees a key if its place less the key's,
 /// as an unsigned number, is below the key's span.
@@ -51,9 +77,9 @@ template <class Number, class F> struct Side {
   using Fact = F;          // Query or Key
   Number *first, *second;  // [rows, kWidth]: q and dout, or k and v
   Fact* facts;             // [rows]
-  std::uint8_t* counts;    // [chunks]: whether one of its rows may have a weight
+  Rows* rows;              // [chunks]
   std::int32_t* chunks;    // of the other side, walk by walk
-  Walk* walks;             // [B H, Q]
+  Walk* walks;             // [B H, Q, tiles of a block]
 };
 
 template <class Number, class T> struct Operands {
@@ -117,15 +143,24 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
     query.token = plan.avoid_self && token >= 0 ? key.token : -2;
     out.queries.facts[to] = query;
 
-    const auto write_counts = [&](bool counts, std::uint8_t* chunks) {
-      const int lane = static_cast<int>(threadIdx.x % cuda::kWarp);
-      const int half = lane / kChunkRows * kChunkRows;
-      const unsigned rows = __ballot_sync(register_tiles::kAllLanes, counts) >> half & 0xffffu;
-      if (lane == half) chunks[to / kChunkRows] = rows != 0 ? 1 : 0;
+    const auto write_rows = [&](bool counts, bool by_all, std::uint32_t place, Rows* chunks) {
+      Rows rows;
+      rows.counts = counts;
+      rows.seen_by_all = counts && by_all;
+      if (counts && !by_all) rows.low = rows.high = place;
+      for (int offset = kChunkRows / 2; offset > 0; offset /= 2) {
+        const auto from = [&](auto x) {
+          return __shfl_xor_sync(register_tiles::kAllLanes, x, offset);
+        };
+        rows.add({from(rows.low), from(rows.high), from(int{rows.counts}) != 0,
+                  from(int{rows.seen_by_all}) != 0});
+      }
+      if (to % kChunkRows == 0) chunks[to / kChunkRows] = rows;
     };
     // A padded key may be its own query's only one.
-    write_counts(token >= 0 && (real || plan.avoid_self), out.keys.counts);
-    write_counts(query.shift != register_tiles::minus_infinity<T>(), out.queries.counts);
+    write_rows(token >= 0 && (real || plan.avoid_self), seen_by_all, key.place, out.keys.rows);
+    write_rows(query.shift != register_tiles::minus_infinity<T>(), false, query.place,
+               out.queries.rows);
   }
   __syncthreads();
   const auto gather = [&](const T* source, const std::int64_t* rows, Number* target) {
@@ -176,45 +211,69 @@ struct InvertLists {
   }
 };
 
-/// The walk of each block of one side, [B H, Q]: the chunks of its listed blocks that count; none where
-/// no own one does.
+/// The walk of each tile of one side, [B H, Q, tiles]: the chunks of its block's list that it sees, first
+/// those that are seen whole.
 struct ListChunks {
-  std::int64_t heads, lists, blocks, total;  // H, A, Q
-  std::int64_t each;                         // chunks of a block
-  const std::int32_t *begin, *listed;        // [begins, Q + 1], begins = 1 or A; [A, total]
+  BlockPlan plan;
+  std::int64_t each, tiles;            // chunks and tiles of a block
+  const std::int32_t *begin, *listed;  // [begins, Q + 1], begins = 1 or A; [A, total]
   std::int64_t begins;
-  const std::uint8_t *own_counts, *counts;  // [B H, Q each]
-  std::int32_t spare;                       // a chunk for the rest of the last tile
-  std::int32_t* chunks;                     // [B H, room(total, Q)]
+  bool own_keys;
+  const Rows *own, *others;  // [B H, Q each]
+  std::int32_t spare;        // a chunk for the rest of the last tile
+  std::int32_t* chunks;      // [B H, room(total, Q, 0)]
   Walk* walks;
 
-  /// Numbers before those of a block, where the blocks before it list so many.
-  __host__ __device__ std::int64_t room(std::int64_t listed_before, std::int64_t block) const {
-    return (listed_before * each + (kTileChunks - 1) * block) / kTileChunks * kTileChunks;
+  /// Numbers before those of a tile of a block, where it lists so many blocks, and those before it so
+  /// many together.
+  __host__ __device__ std::int64_t room(std::int64_t before, std::int64_t block, std::int64_t tile,
+                                        std::int64_t count = 0) const {
+    const std::int64_t chunks_before = (before * tiles + count * tile) * each;
+    const std::int64_t spare_before = (kTileChunks - 1) * (block * tiles + tile);
+    return (chunks_before + spare_before) / kTileChunks * kTileChunks;
   }
   __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
-    const std::int64_t group = task / blocks, block = task % blocks;
-    const std::int64_t list = lists == 1 ? 0 : group % heads;
-    const std::int32_t* const own = begin + (begins == 1 ? 0 : list * (blocks + 1)) + block;
-    const std::int32_t* const others = listed + list * total + own[0];
-    const std::int64_t first = group * room(total, blocks) + room(own[0], block);
-    const auto any_own = warp.max(
-        each, [&](std::int64_t i) { return static_cast<float>(own_counts[task * each + i]); });
-    const std::int64_t candidates = any_own > 0 ? (own[1] - own[0]) * each : 0;
-    int count = 0;
-    for (std::int64_t i = 0; i < candidates; i += cuda::kWarp) {
-      const std::int64_t at = i + warp.lane;
-      const std::int32_t other = at < candidates ? others[at / each] : -1;
-      const std::int64_t chunk = (group * blocks + other) * each + at % each;
-      const bool hit = other >= 0 && counts[chunk] != 0;
-      const unsigned hits = __ballot_sync(register_tiles::kAllLanes, hit);
-      const int earlier = __popc(hits & ((1u << warp.lane) - 1));
-      if (hit) chunks[first + count + earlier] = static_cast<std::int32_t>(chunk);
-      count += __popc(hits);
+    const std::int64_t tile = task % tiles, block_at = task / tiles;
+    const std::int64_t group = block_at / plan.row_blocks, block = block_at % plan.row_blocks;
+    const std::int64_t head = group % plan.heads, list = plan.lists == 1 ? 0 : head;
+    const std::int32_t* const own_begin =
+        begin + (begins == 1 ? 0 : list * (plan.row_blocks + 1)) + block;
+    const std::int32_t* const blocks = listed + list * plan.total + own_begin[0];
+    const std::int64_t listed_blocks = own_begin[1] - own_begin[0];
+    const std::int64_t first = group * room(plan.total, plan.row_blocks, 0) +
+                               room(own_begin[0], block, tile, listed_blocks);
+    const std::int64_t span =
+        plan.reach == nullptr ? 0 : 2 * std::int64_t{plan.reach[plan.views == 1 ? 0 : head]} + 1;
+    Rows rows;
+    for (std::int64_t c = tile * kTileChunks; c < each && c < (tile + 1) * kTileChunks; ++c) {
+      rows.add(own[block_at * each + c]);
     }
-    const int tiles = (count + kTileChunks - 1) / kTileChunks;
-    if (warp.lane < tiles * kTileChunks - count) chunks[first + count + warp.lane] = spare;
-    if (warp.leader()) walks[task] = {static_cast<std::int32_t>(first), tiles};
+    const auto sight = [&](std::int64_t i) {
+      const std::int32_t other = i < listed_blocks * each ? blocks[i / each] : -1;
+      if (other < 0) return std::pair(std::int64_t{-1}, Sight::none);
+      const std::int64_t chunk = (group * plan.row_blocks + other) * each + i % each;
+      const Sight seen =
+          own_keys ? sight_of(others[chunk], rows, span) : sight_of(rows, others[chunk], span);
+      const bool counts = rows.counts && others[chunk].counts;
+      return std::pair(chunk, !plan.avoid_self ? seen : counts ? Sight::part : Sight::none);
+    };
+    int count = 0;
+    const auto list_those = [&](Sight wanted) {
+      for (std::int64_t i = 0; i < listed_blocks * each; i += cuda::kWarp) {
+        const auto [chunk, seen] = sight(i + warp.lane);
+        const bool hit = seen == wanted;
+        const unsigned hits = __ballot_sync(register_tiles::kAllLanes, hit);
+        const int earlier = __popc(hits & ((1u << warp.lane) - 1));
+        if (hit) chunks[first + count + earlier] = static_cast<std::int32_t>(chunk);
+        count += __popc(hits);
+      }
+    };
+    list_those(Sight::whole);
+    const int open = count / kTileChunks;
+    list_those(Sight::part);
+    const int all = (count + kTileChunks - 1) / kTileChunks;
+    if (warp.lane < all * kTileChunks - count) chunks[first + count + warp.lane] = spare;
+    if (warp.leader()) walks[task] = {static_cast<std::int32_t>(first), all, open};
   }
 };
 
@@ -241,14 +300,12 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
   const bool backward = in.dout != nullptr;
   const std::int64_t blocks = plan.batch * plan.heads * plan.row_blocks;
   ListChunks list{};
-  list.heads = plan.heads;
-  list.lists = plan.lists;
-  list.blocks = plan.row_blocks;
-  list.total = plan.total;
+  list.plan = plan;
   list.each = (plan.block + kChunkRows - 1) / kChunkRows;
+  list.tiles = (list.each + kTileChunks - 1) / kTileChunks;
   const std::int64_t used = blocks * list.each * kChunkRows;
   const std::int64_t tiles = (used + kTileRows - 1) / kTileRows + 1, rows = tiles * kTileRows;
-  const std::int64_t room = plan.batch * plan.heads * list.room(plan.total, plan.row_blocks);
+  const std::int64_t room = plan.batch * plan.heads * list.room(plan.total, plan.row_blocks, 0);
   ENSURE(std::max(room, rows) <= kMost, "block attention on cuda: ", room, " listed chunks or ",
          rows, " rows are too many for one launch");
   a.block_rows = static_cast<unsigned>(list.each * kChunkRows);
@@ -259,8 +316,8 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
     side.first = p.template take<Number>(rows * kWidth);
     if (with_second) side.second = p.template take<Number>(rows * kWidth);
     side.facts = p.template take<Fact>(rows);
-    side.counts = p.template take<std::uint8_t>(rows / kChunkRows);
-    if (with_walks) side.walks = p.template take<Walk>(blocks);
+    side.rows = p.template take<Rows>(rows / kChunkRows);
+    if (with_walks) side.walks = p.template take<Walk>(blocks * list.tiles);
   };
   take_side(a.queries, backward, true);
   take_side(a.keys, true, backward);
@@ -268,24 +325,25 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
                static_cast<unsigned>(tiles), cuda::kBlock, 0, plan, in, a);
 
   const auto walk = [&](auto& own, const auto& other, const std::int32_t* begin,
-                        const std::int32_t* listed, std::int64_t begins) {
+                        const std::int32_t* listed, std::int64_t begins, bool own_keys) {
     own.chunks = p.template take<std::int32_t>(room);
     list.begin = begin;
     list.listed = listed;
     list.begins = begins;
-    list.own_counts = own.counts;
-    list.counts = other.counts;
+    list.own_keys = own_keys;
+    list.own = own.rows;
+    list.others = other.rows;
     list.chunks = own.chunks;
     list.walks = own.walks;
-    cuda::warp_rows(blocks, list);
+    cuda::warp_rows(blocks * list.tiles, list);
   };
-  walk(a.queries, a.keys, plan.begin, plan.entries, 1);
+  walk(a.queries, a.keys, plan.begin, plan.entries, 1, false);
   if (!backward) return p;
   auto* const begin = p.template take<std::int32_t>(plan.lists * (plan.row_blocks + 1));
   auto* const inverse = p.template take<std::int32_t>(plan.lists * plan.total);
   cuda::warp_rows(plan.lists * plan.row_blocks,
                   InvertLists{plan.row, plan.entries, plan.total, plan.row_blocks, begin, inverse});
-  walk(a.keys, a.queries, begin, inverse, plan.lists);
+  walk(a.keys, a.queries, begin, inverse, plan.lists, true);
   return p;
 }
 
@@ -305,7 +363,7 @@ inline std::int64_t multiply_adds_of_product(const BlockPlan& plan) {
 /// The rows that a block owns, a part of one of its blocks of slots.
 struct Task {
   std::int64_t group;  // b H + h
-  std::int64_t block;  // number of the block, [B H, Q]
+  std::int64_t walk;   // number of the walk
   std::int64_t at;     // of the first row, in Operands
   std::int64_t slot;   // of the first row
   int rows;
@@ -317,7 +375,8 @@ struct Task {
     const int inside = static_cast<int>(blockIdx.x / groups % tiles) * own;
     const std::int32_t number = plan.order[in_order];
     const int left = static_cast<int>(plan.block) - inside;
-    block = group * plan.row_blocks + number;
+    const std::int64_t block = group * plan.row_blocks + number;
+    walk = block * ((plan.block + kTileRows - 1) / kTileRows) + inside / kTileRows;
     at = block * block_rows + inside;
     slot = number * plan.block + inside;
     rows = left < own ? left : own;

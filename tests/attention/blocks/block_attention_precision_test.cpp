@@ -145,6 +145,29 @@ Sample views() {
   return std::move(s).drawn();
 }
 
+/// Groups of 50, of 200 nominal tokens; everybody sees the last 30 of each, which stand first (Sparse
+/// Transformer). So some tiles are seen whole, some in part and some not at all.
+Sample summaries() {
+  const std::vector<std::int32_t> all = {0, 1, 2, 3};
+  Sample s("summaries", 190, 32, 64, {all, all, all, all});
+  std::vector<std::int32_t> token, query, key;
+  for (const bool summary : {true, false}) {
+    for (std::int32_t t = 0; t < 200; ++t) {
+      if ((t % 50 >= 20) == summary) token.push_back(t);
+    }
+  }
+  token.resize(256, -1);
+  for (std::int32_t t = 0; t < 200; ++t) {
+    query.push_back(t / 50);
+    key.push_back(t % 50 >= 20 ? kSeenByAll : t / 50);
+  }
+  s.pattern.token = integers(token, {1, 1, 256});
+  s.pattern.query_place = integers(query, {1, 200});
+  s.pattern.key_place = integers(key, {1, 200});
+  s.pattern.reach = integers({0}, {1});
+  return std::move(s).drawn();
+}
+
 /// Each head has lists of its own, with repetition and with less than there is room for (BigBird).
 Sample own_lists() {
   Sample s("own lists", 150, 32, 64, {{0, 1}, {1, 2}, {0, 2}});
@@ -163,6 +186,7 @@ std::vector<Sample> samples() {
   all.push_back(own_lists());
   all.push_back(rounds());
   all.push_back(views());
+  all.push_back(summaries());
   return all;
 }
 
