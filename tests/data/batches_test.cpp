@@ -6,6 +6,7 @@
 
 #include "data/random.hpp"
 #include "data/tasks/listops.hpp"
+#include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -386,4 +387,44 @@ TEST_CASE("impossible batch options and cursors are refused") {
   growing.grow_start = 1;
   growing.first_token = 7;
   CHECK_THROWS_AS(BatchStream(data, growing), Error);
+}
+
+TEST_CASE("examples that a user brings make the batch that a split of them makes") {
+  const Folder folder;
+  std::vector<std::vector<uint8_t>> sequences = sequences_of({9, 30, 1, 17, 24});
+  sequences[1][4] = sequences[3][0] = 0;
+  const Dataset split = split_of(folder, sequences);
+  std::vector<Tokens> examples;
+  std::vector<int64_t> rows;
+  for (const std::vector<uint8_t>& sequence : sequences) {
+    examples.push_back({std::vector<int32_t>(sequence.begin(), sequence.end())});
+    rows.push_back(static_cast<int64_t>(rows.size()));
+  }
+  BatchOptions plain;
+  plain.nominal_length = 64;
+  plain.round_to = 8;
+  std::vector<BatchOptions> kinds(6, plain);
+  kinds[1].drop_token = 3;
+  kinds[2].first_token = 40;
+  kinds[3].max_length = 11;
+  kinds[4].mask = MaskRule::nonzero;
+  kinds[5] = {.max_length = 17,
+              .nominal_length = 32,
+              .mask = MaskRule::nonzero,
+              .drop_token = 5,
+              .first_token = 41,
+              .trim = false};
+  for (const BatchOptions& options : kinds) {
+    CAPTURE(&options - kinds.data());
+    Batch read;
+    collate(split, rows, options, read);
+    const Batch brought = pad(examples, options);
+    CHECK(brought.width == read.width);
+    CHECK(brought.round_to == read.round_to);
+    CHECK(brought.ids[0] == read.ids[0]);
+    CHECK(brought.mask[0] == read.mask[0]);
+    CHECK(brought.lengths[0] == read.lengths[0]);
+    CHECK(brought.unmasked[0] == read.unmasked[0]);
+    CHECK(brought.real_tokens == read.real_tokens);
+  }
 }
