@@ -55,7 +55,7 @@ TEST_CASE("every kernel that a step submits is found in its replays, and nothing
       CHECK(row.submitted.work.bytes == submitted[i].work.bytes);
       CHECK_FALSE(row.submitted.part.empty());
       CHECK(row.kernels >= 1);
-      CHECK((product || row.kernels == 1));
+      if (!product) CHECK(row.kernels == 1);
 #ifdef SKYTAPE_CUDA_SIMULATED
       CHECK(row.us > 0);
       CHECK(row.library == (product ? "simulated_gemm" : ""));

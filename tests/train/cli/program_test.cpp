@@ -314,9 +314,9 @@ TEST_CASE("a loss that is not finite exits with 4, and --check-finite names the 
   // Wherever it is met first, the files that are named are there.
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{},
-        {"--log-every", "1000"},
-        {"--log-every", "1000", "--set", "eval_every=1000"},
-        {"--log-every", "1000", "--set", "eval_every=1000", "--set", "checkpoint_every=1000"}}) {
+        {"--set", "eval_every=1"},
+        {"--set", "checkpoint_every=1"},
+        {"--set", "eval_every=1000", "--set", "checkpoint_every=1000"}}) {
     const Finished f = blown_up(more);
     CAPTURE(f.err);
     CHECK(f.code == 4);

@@ -341,7 +341,8 @@ TEST_CASE("a tensor of a foreign type is named where it is not used, and refused
       std::find_if(header.items().begin(), header.items().end(), [](const auto& member) {
         return member.first.find("encoder.layer.0.output.dense.weight") != std::string::npos;
       });
-  REQUIRE((used != header.items().end()));
+  const bool has_one = used != header.items().end();
+  REQUIRE(has_one);
   for (const char* dtype : {"I32", "U32"}) {
     changed[used->first]["dtype"] = dtype;
     write(changed, "");
