@@ -178,6 +178,11 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
       post_ ? NormBeside{x, {x, x}} : norm1_.beside(x, readers);  // [B, N, E]
   if (taps_ == nullptr) {
     x = attention_.add_to(residual, h[0], state, mask, call, of_attention);
+  } else if (x.value().device() ==
+             Device::cuda) {  // drop(a + b) = drop(a) + drop(b), in fewer kernels
+    const Var near =
+        add_convolution(residual, h[1], x.tape().parameter(*taps_), mask, window_, of_attention);
+    x = attention_.add_to(near, h[0], state, mask, call, of_attention);
   } else {
     const Var mixed = attention_(h[0], state, mask, call);  // [B, N, E]
     const Var near =

@@ -11,11 +11,26 @@ Tensor convolve(const ConvolutionPlan& plan, const Tensor& x, const Tensor& weig
   return y;
 }
 
-Tensor convolution_weight(const ConvolutionPlan& plan, const Tensor& x, const Tensor& dy,
-                          const Tensor& weight) {
+Tensor convolution_weight(const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
+                          const Tensor& dy, const Tensor& weight) {
   Tensor dweight = empty_like(weight);  // [R T, E]
-  on_device(x.device(), [&](auto tag) { convolution_weight_on(tag, plan, x, dy, dweight); });
+  on_device(x.device(), [&](auto tag) { convolution_weight_on(tag, plan, x, mask, dy, dweight); });
   return dweight;
+}
+
+/// Checks x [B, N, E] and weight [R T, E].
+ConvolutionPlan plan_of(const char* op, const Tensor& x, const Tensor& weight,
+                        const Window& window) {
+  require_same_kind(op, {&x, &weight});
+  ENSURE(window.width % 2 == 1 && window.height % 2 == 1 && window.columns >= 0, op,
+         ": expected an odd window, got ", window.height, " by ", window.width);
+  ENSURE(x.rank() == 3 && weight.rank() == 2 && weight.size(0) == window.width * window.height &&
+             weight.size(1) == x.size(2),
+         op, ": expected x [B, N, E] and weight [", window.width * window.height, ", E], got x ", x,
+         ", weight ", weight);
+  const std::int64_t n = x.size(1);
+  const bool picture = window.columns > 0 && window.columns < n;
+  return {n, x.size(2), picture ? window.columns : n, window.width, window.height};
 }
 
 }  // namespace
@@ -25,22 +40,35 @@ Tensor convolution_weight(const ConvolutionPlan& plan, const Tensor& x, const Te
 //   dw[tap] = sum_{b, n} dy[n] x[n + s(tap)]
 Var depthwise_convolution(Var x, Var weight, const Window& window) {
   const Tensor xv = x.value(), wv = weight.value();
-  require_same_kind("depthwise_convolution", {&xv, &wv});
-  ENSURE(window.width % 2 == 1 && window.height % 2 == 1 && window.columns >= 0,
-         "depthwise_convolution: expected an odd window, got ", window.height, " by ",
-         window.width);
-  ENSURE(xv.rank() == 3 && wv.rank() == 2 && wv.size(0) == window.width * window.height &&
-             wv.size(1) == xv.size(2),
-         "depthwise_convolution: expected x [B, N, E] and weight [", window.width * window.height,
-         ", E], got x ", xv, ", weight ", wv);
-  const std::int64_t n = xv.size(1);
-  const bool picture = window.columns > 0 && window.columns < n;
-  const ConvolutionPlan plan{n, xv.size(2), picture ? window.columns : n, window.width,
-                             window.height};
+  const ConvolutionPlan plan = plan_of("depthwise_convolution", xv, wv, window);
   return record("depthwise_convolution", {x, weight}, convolve(plan, xv, wv, Taps::forward),
                 [plan, xv, wv](const Tensor& dy, Grads& g) {
                   if (g.needs(0)) g.add(0, convolve(plan, dy, wv, Taps::adjoint));
-                  if (g.needs(1)) g.add(1, convolution_weight(plan, xv, dy, wv));
+                  if (g.needs(1)) g.add(1, convolution_weight(plan, xv, {}, dy, wv));
+                });
+}
+
+Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask, const Window& window,
+                    const Dropout& dropout) {
+  const Tensor r = residual.value(), xv = x.value(), wv = weight.value();
+  const ConvolutionPlan plan = plan_of("add_convolution", xv, wv, window);
+  require_same_kind("add_convolution", {&xv, &r, &mask});
+  ENSURE(r.shape() == xv.shape() && mask.shape() == Shape({xv.size(0), xv.size(1)}),
+         "add_convolution: expected a residual [B, N, E] and a mask [B, N] for x ", xv, ", got ", r,
+         ", ", mask);
+  const tensor::RowDropout drop = tensor::row_dropout("add_convolution", xv, xv.size(2), dropout);
+  Tensor y = empty_like(xv);  // [B, N, E]
+  on_device(y.device(), [&](auto tag) { add_convolution_on(tag, plan, r, xv, mask, wv, drop, y); });
+  const bool drops = drop.threshold > 0;
+  return record("add_convolution", {residual, x, weight}, y,
+                [plan, xv, wv, mask, dropout, drops](const Tensor& dy, Grads& g) {
+                  g.add(0, dy);
+                  const Tensor dc = drops ? tensor::dropout(dy, dropout) : dy;  // [B, N, E]
+                  Tensor dx = empty_like(xv);
+                  on_device(dx.device(),
+                            [&](auto tag) { masked_adjoint_on(tag, plan, dc, mask, wv, dx); });
+                  g.add(1, dx);
+                  g.add(2, convolution_weight(plan, xv, mask, dc, wv));
                 });
 }
 

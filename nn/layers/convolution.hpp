@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "autograd/tape.hpp"
+#include "tensor/random/dropout.hpp"
 
 namespace skytape::nn {
 
@@ -21,5 +22,10 @@ struct Window {
 /// outside x is 0. x: [B, N, E], weight: [R T, E] -> [B, N, E]. Wu et al. 2019 call it a depthwise
 /// convolution; Xiong et al. 2021 (Nyströmformer) set one beside attention.
 [[nodiscard]] Var depthwise_convolution(Var x, Var weight, const Window& window);
+
+/// residual + drop(depthwise_convolution of x with padded rows zeroed): one kernel forward on CUDA.
+/// residual: [B, N, E], mask: [B, N].
+[[nodiscard]] Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask,
+                                  const Window& window, const Dropout& dropout);
 
 }  // namespace skytape::nn

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tensor/core/tensor.hpp"
+#include "tensor/tokens/row_dropout.hpp"
 
 namespace skytape::nn {
 
@@ -20,11 +21,24 @@ void convolve_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor
 void convolve_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight,
                  Taps taps, Tensor& y);
 
-/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there. x, dy: [B, N, E],
-/// dweight: [R T, E].
-void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& dy,
-                           Tensor& dweight);
-void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& dy,
-                           Tensor& dweight);
+/// y = residual + drop(convolution of mask x), and the gradient of x from that of what was dropped out.
+/// residual, x, y: [B, N, E]; mask: [B, N].
+void add_convolution_on(Cpu, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
+                        const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
+                        Tensor& y);
+void add_convolution_on(Cuda, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
+                        const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
+                        Tensor& y);
+void masked_adjoint_on(Cpu, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
+                       const Tensor& weight, Tensor& dx);
+void masked_adjoint_on(Cuda, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
+                       const Tensor& weight, Tensor& dx);
+
+/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there: x, or mask x where there
+/// is a mask. x, dy: [B, N, E], dweight: [R T, E].
+void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
+                           const Tensor& dy, Tensor& dweight);
+void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
+                           const Tensor& dy, Tensor& dweight);
 
 }  // namespace skytape::nn

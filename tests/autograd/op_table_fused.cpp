@@ -1,7 +1,8 @@
 // Rows of the op table: what is fused on CUDA: a layer norm with what stands beside or behind it, the
-// classifier, the vectors of tokens and places.
+// classifier, the vectors of tokens and places, a convolution with what surrounds it.
 #include "autograd/ops.hpp"
 #include "nn/embedding/lookup.hpp"
+#include "nn/layers/convolution.hpp"
 #include "nn/layers/loss.hpp"
 #include "tests/autograd/op_samples.hpp"
 
@@ -39,6 +40,12 @@ Function looked_up(const Tensor& ids, const Tensor& places, double rate) {
     return nn::look_up(
         v[0], v.size() > 1 ? v[1] : Var(),
         {beside(v[0], ids), places.defined() ? beside(v[0], places) : Tensor(), dropout});
+  };
+}
+
+Function convolved(const nn::Window& window, const Tensor& mask, double rate) {
+  return [=](Tape&, Vars v) {
+    return nn::add_convolution(v[0], v[1], v[2], beside(v[0], mask), window, dropping(rate));
   };
 }
 
@@ -107,6 +114,26 @@ Rows fused_rows() {
             {"look_up: index 4",
              [](Tape& t) {
                return nn::look_up(zeros(t, {4, 3}), Var(), {integers({4}, {1, 1}), {}, {}});
+             }}}},
+          {"add_convolution",
+           {{"sequence",
+             {normal({3, 5, 4}, 331), normal({3, 5, 4}, 332), normal({3, 4}, 333)},
+             convolved({3}, lengths, 0.3)},
+            {"picture",
+             {normal({1, 6, 2}, 334), normal({1, 6, 2}, 335), normal({9, 2}, 336)},
+             convolved({3, 3, 3}, mask(6, {6}), 0)},
+            {"none",
+             {normal({0, 5, 4}, 337), normal({0, 5, 4}, 338), normal({1, 4}, 339)},
+             convolved({1}, mask(5, {}), 0.3)}},
+           {{"add_convolution: expected x [B, N, E] and weight [3, E]",
+             [](Tape& t) {
+               return nn::add_convolution(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3}),
+                                          zeros(t, {2, 3}), zeros(t, {1, 2}).value(), {3}, {});
+             }},
+            {"add_convolution: expected a residual [B, N, E] and a mask",
+             [](Tape& t) {
+               return nn::add_convolution(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3}),
+                                          zeros(t, {3, 3}), zeros(t, {1, 3}).value(), {3}, {});
              }}}},
           {"classify",
            {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},

@@ -2,10 +2,13 @@
 
 #include <vector>
 
+#include "autograd/ops.hpp"
+#include "tensor/core/gpu_count.hpp"
 #include "tensor/random/random.hpp"
-#include "tests/support/doctest.hpp"
+#include "tests/support/both_ways.hpp"
 
 using namespace skytape;
+using namespace skytape::test;
 
 namespace {
 
@@ -69,4 +72,48 @@ TEST_CASE("in a picture the window is as high as wide, and does not reach across
     }
     CHECK(y[i] == doctest::Approx(expected));
   }
+}
+
+TEST_CASE(
+    "a convolution added at once is that of mask, taps, dropout and residual, at every precision") {
+  struct Sizes {
+    std::int64_t B, N, E;
+    nn::Window window;
+  };
+  const Sizes sizes[] = {
+      {2, 45, 64, {15}}, {3, 5, 7, {3}}, {1, 12, 16, {3, 3, 4}}, {2, 3, 5, {9}}, {1, 1, 1, {1}}};
+  for (const Sizes& s : sizes) {
+    for (const double rate : {0.0, 0.3}) {
+      CAPTURE(s.N);
+      CAPTURE(s.E);
+      CAPTURE(rate);
+      const std::vector<Tensor> inputs = {numbers({s.B, s.N, s.E}, 11),
+                                          numbers({s.B, s.N, s.E}, 12),
+                                          numbers({s.window.width * s.window.height, s.E}, 13)};
+      const Dropout dropout{rate, {11, {}}, 5, s.N + 3};
+      check_both_ways(inputs, 50, [&](const std::vector<Var>& v, Way way) {
+        const Tensor& x = v[0].value();
+        std::vector<double> real(static_cast<std::size_t>(s.B * s.N), 1);
+        for (std::size_t i = 2; i < real.size(); i += 3) real[i] = 0;
+        const Tensor mask = Tensor::from(real, {s.B, s.N}, x.dtype(), x.device());
+        if (way == Way::at_once) {
+          return nn::add_convolution(v[0], v[1], v[2], mask, s.window, dropout);
+        }
+        const Var near = nn::depthwise_convolution(mask_rows(v[1], mask), v[2], s.window);
+        return add_dropout(v[0], near, dropout);
+      });
+    }
+  }
+}
+
+TEST_CASE("a layer adds its convolution at once on CUDA") {
+  nn::ModelConfig config;
+  config.vocabulary = 5;
+  config.classes = 3;
+  config.nominal_length = 8;
+  config.conv_width = 3;
+  for_each_device([&](Device device) {
+    CHECK(records("add_convolution", device, config) == (device == Device::cuda));
+    CHECK(records("depthwise_convolution", device, config) == (device == Device::cpu));
+  });
 }
