@@ -124,12 +124,16 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
   if (!values_alone && !shared_qk_) wanted.push_back(&key_);
   wanted.push_back(&value_);
   const std::vector<Var> found = by_head(x, wanted, !shared_qk_, heads_);  // [B, H, N, D] each
-  const auto placed = [&](Var heads) {
-    return angles_ == nullptr ? heads : rotary(heads, angles_->value);
-  };
-  const Var q = found.size() > 1 ? placed(found[0]) : Var();  // [B, H, N, D]
-  const Var k = found.size() > 2 ? placed(found[1]) : Var();
+  Var q = found.size() > 1 ? found[0] : Var();                             // [B, H, N, D]
+  Var k = found.size() > 2 ? found[1] : Var();
   const Var v = found.back();
+  if (angles_ != nullptr && k.defined()) {
+    const auto turned = rotary_pair(q, k, angles_->value);
+    q = turned[0];
+    k = turned[1];
+  } else if (angles_ != nullptr && q.defined()) {
+    q = rotary(q, angles_->value);
+  }
   return attention::apply_carrying(*method_, {q, k, v, input, state}, mask, call);
 }
 

@@ -4,6 +4,7 @@
 // Letters: B batch, H heads, N positions of this batch, D head width, E width.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "autograd/parameter.hpp"
@@ -25,6 +26,9 @@ inline constexpr double kEmbeddingDeviation = 0.02;
 /// a turned query and a turned key then depend on their distance alone. x: [B, H, N, D], angles:
 /// [at least N, D] of rotary_angles.
 [[nodiscard]] Var rotary(Var x, const Tensor& angles);
+/// Queries and keys of one shape: one kernel each way on CUDA. And the op itself, on either device.
+[[nodiscard]] std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles);
+[[nodiscard]] std::array<Var, 2> rotary_pair_at_once(Var q, Var k, const Tensor& angles);
 
 /// How many places before its sequence's last token each position stands; 0 there and behind it.
 /// mask: [B, N], 1 = token, 0 = padding -> i32[B, N].

@@ -7,18 +7,19 @@ namespace skytape::nn {
 namespace {
 
 template <class T> struct TurnRow {
-  const T* x;       // [B, H, N, D]
-  const T* angles;  // [N, D]: cosines, then sines
-  T* y;             // [B, H, N, D]
-  std::int64_t positions, width;
-  T sign;  // of the sines: -1 turns back
+  const T* x[2];                        // [B, H, N, D] each
+  const T* angles;                      // [N, D]: cosines, then sines
+  T* y[2];                              // [B, H, N, D] each
+  std::int64_t rows, positions, width;  // B H N, N, D
+  T sign;                               // of the sines: -1 turns back
 
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const std::int64_t half = width / 2;
-    const T* const from = x + row * width;
+    const std::int64_t second = row >= rows ? 1 : 0, at = (row - second * rows) * width;
+    const T* const from = x[second] + at;
     const T* const cosine = angles + row % positions * width;
     const T* const sine = cosine + half;
-    T* const to = y + row * width;
+    T* const to = y[second] + at;
     const T s = sign;
     team.each(half, [=](std::int64_t j) {
       const T a = from[j], b = from[j + half];
@@ -63,10 +64,18 @@ struct TokenTypes {
 
 }  // namespace
 
-void turn_on(Backend, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y) {
-  dispatch_float(x.dtype(), [&]<class T>() {
-    rows(x.rows(), x.cols(),
-         TurnRow<T>{x.data<T>(), angles.data<T>(), y.data<T>(), x.size(2), x.cols(),
+void turn_on(Backend, std::span<const Tensor> x, const Tensor& angles, Turn direction,
+             std::span<Tensor> y) {
+  const Tensor& first = x.front();
+  const auto count = static_cast<std::int64_t>(x.size());
+  dispatch_float(first.dtype(), [&]<class T>() {
+    rows(count * first.rows(), first.cols(),
+         TurnRow<T>{{first.data<T>(), x.back().data<T>()},
+                    angles.data<T>(),
+                    {y.front().data<T>(), y.back().data<T>()},
+                    first.rows(),
+                    first.size(2),
+                    first.cols(),
                     direction == Turn::forward ? T(1) : T(-1)});
   });
 }

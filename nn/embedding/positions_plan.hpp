@@ -1,15 +1,20 @@
 // The two builds of the kernels about places (positions.kernel.cpp).
 #pragma once
 
+#include <span>
+
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::nn {
 
 enum class Turn { forward, back };
 
-/// x, y: [B, H, N, D]; angles: [at least N, D], D/2 cosines and D/2 sines of each position.
-void turn_on(Cpu, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y);
-void turn_on(Cuda, const Tensor& x, const Tensor& angles, Turn direction, Tensor& y);
+/// x, y: one or two of [B, H, N, D] each; angles: [at least N, D], D/2 cosines and D/2 sines of each
+/// position.
+void turn_on(Cpu, std::span<const Tensor> x, const Tensor& angles, Turn direction,
+             std::span<Tensor> y);
+void turn_on(Cuda, std::span<const Tensor> x, const Tensor& angles, Turn direction,
+             std::span<Tensor> y);
 
 /// out[b, i] = places between i and the last token of sequence b, at least 0. mask: [B, N], out:
 /// i32[B, N].

@@ -2,6 +2,7 @@
 // classifier, the vectors of tokens and places, a convolution with what surrounds it.
 #include "autograd/ops.hpp"
 #include "nn/embedding/lookup.hpp"
+#include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
 #include "nn/layers/loss.hpp"
 #include "tests/autograd/op_samples.hpp"
@@ -40,6 +41,14 @@ Function looked_up(const Tensor& ids, const Tensor& places, double rate) {
     return nn::look_up(
         v[0], v.size() > 1 ? v[1] : Var(),
         {beside(v[0], ids), places.defined() ? beside(v[0], places) : Tensor(), dropout});
+  };
+}
+
+/// Queries or keys, turned.
+Function turned(std::int64_t positions, std::size_t which) {
+  return [=](Tape&, Vars v) {
+    const Tensor angles = nn::rotary_angles(10)({positions, v[0].size(3)}, {});
+    return nn::rotary_pair_at_once(v[0], v[1], beside(v[0], angles))[which];
   };
 }
 
@@ -134,6 +143,20 @@ Rows fused_rows() {
              [](Tape& t) {
                return nn::add_convolution(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3}),
                                           zeros(t, {3, 3}), zeros(t, {1, 3}).value(), {3}, {});
+             }}}},
+          {"rotary_pair",
+           {{"queries", {normal({2, 3, 5, 4}, 341), normal({2, 3, 5, 4}, 342)}, turned(7, 0)},
+            {"keys", {normal({1, 2, 9, 2}, 343), normal({1, 2, 9, 2}, 344)}, turned(9, 1)},
+            {"none", {normal({2, 1, 0, 2}, 345), normal({2, 1, 0, 2}, 346)}, turned(3, 0)}},
+           {{"rotary_pair: shapes differ",
+             [](Tape& t) {
+               return nn::rotary_pair_at_once(zeros(t, {1, 1, 2, 4}), zeros(t, {1, 1, 3, 4}),
+                                              zeros(t, {3, 4}).value())[0];
+             }},
+            {"rotary_pair: expected x [B, H, N, D] with an even D",
+             [](Tape& t) {
+               return nn::rotary_pair_at_once(zeros(t, {1, 1, 2, 3}), zeros(t, {1, 1, 2, 3}),
+                                              zeros(t, {3, 3}).value())[0];
              }}}},
           {"classify",
            {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},
