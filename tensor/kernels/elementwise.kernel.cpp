@@ -104,7 +104,7 @@ template <class T> struct Accumulate {
 /// Pairs of arrays, cut into chunks that are numbered through.
 template <class T> struct AccumulateChunk {
   static constexpr std::int64_t kChunk = 512;
-  static constexpr std::int64_t kPairs = 32;
+  static constexpr std::int64_t kPairs = 64;
   struct Pair {
     T* y;                  // [n]
     const T* x;            // [n]
