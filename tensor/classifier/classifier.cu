@@ -100,7 +100,9 @@ template <class T> __device__ void score(const Forward<T>& in, std::int64_t b, c
   in.scores[in.plan.b + b] = valid && preferred == T(0) ? T(1) : T(0);
 }
 
-template <class T> __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<T> in) {
+template <class T> __global__ void __launch_bounds__(kThreads)
+    forward_kernel(cuda::Late<Forward<T>> late) {
+  const Forward<T>& in = late.wait();
   T* const features = reinterpret_cast<T*>(cuda::dynamic_shared());  // [K]
   T* const hidden = features + padded(in.plan.k);                    // [F]
   T* const logits = hidden + padded(in.plan.f);                      // [C]
@@ -208,7 +210,9 @@ __device__ void channel(const Gradients<T>& in, std::int64_t f, T* dh, T* h, Mee
 }
 
 /// Examples, then hidden channels, then db2.
-template <class T> __global__ void __launch_bounds__(kThreads) backward_kernel(Gradients<T> in) {
+template <class T> __global__ void __launch_bounds__(kThreads)
+    backward_kernel(cuda::Late<Gradients<T>> late) {
+  const Gradients<T>& in = late.wait();
   auto& meet = cuda::shared<Meet<T>>();
   const std::int64_t b = in.plan.b, f = in.plan.f;
   T* const first = reinterpret_cast<T*>(cuda::dynamic_shared());  // [max(B, F)]

@@ -57,9 +57,15 @@ namespace cuda {
 inline constexpr int kColumnLanes = 32;  // columns of a block
 inline constexpr int kColumnGroups = 8;  // rows it reads at a time
 
+template <class T, class F> struct ColumnChunks {
+  std::int64_t outer, n, inner, chunks, chunk;
+  F f;
+  T* partial;
+};
+
 template <int K, class T, class F>
-__global__ void column_chunks_kernel(std::int64_t outer, std::int64_t n, std::int64_t inner,
-                                     std::int64_t chunks, std::int64_t chunk, F f, T* partial) {
+__global__ void column_chunks_kernel(Late<ColumnChunks<T, F>> late) {
+  const auto& [outer, n, inner, chunks, chunk, f, partial] = late.wait();
   auto& meet = shared<T[K][kColumnGroups][kColumnLanes]>();
   const std::int64_t stripes = (inner + kColumnLanes - 1) / kColumnLanes;
   for (std::int64_t task = blockIdx.x; task < outer * chunks * stripes; task += gridDim.x) {
@@ -94,7 +100,8 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
   const std::int64_t tasks = outer * chunks * ((inner + kColumnLanes - 1) / kColumnLanes);
   if (tasks == 0) return;
   launch(kernel_label<F>("column chunks"), column_chunks_kernel<K, T, F>, grid_for(tasks, 1),
-         dim3(kColumnLanes, kColumnGroups), 0, outer, n, inner, chunks, chunk, f, partial);
+         dim3(kColumnLanes, kColumnGroups), 0,
+         ColumnChunks<T, F>{outer, n, inner, chunks, chunk, f, partial});
 }
 
 }  // namespace cuda

@@ -41,24 +41,57 @@ cublasHandle_t cublas();
 /// stream, for time_launches (timing/kernel_times.hpp).
 void submitted(const char* name, std::int64_t blocks = 0);
 
+/// All arguments of a kernel that may be started while the one before it still runs (programmatic
+/// dependent launch), which hides most of what a launch takes. Only wait() hands them out, so no such
+/// kernel can touch memory before the other one is over.
+template <class T> class Late {
+ public:
+  Late(const T& arguments) : arguments_(arguments) {}  // NOLINT(google-explicit-constructor)
+  /// To be called by every thread, once, first.
+  __device__ const T& wait() const {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();  // the next one may be started, too
+#endif
+    return arguments_;
+  }
+
+ private:
+  T arguments_;
+};
+template <class... P> inline constexpr bool kLate = false;
+template <class T> inline constexpr bool kLate<Late<T>> = true;
+
 #ifndef SKYTAPE_CUDA_SIMULATED
-/// What cudaLaunchKernelEx takes; not to be copied, as the configuration points to the attribute.
-struct ClusterLaunch {
-  cudaLaunchAttribute attribute{};
+/// Whether this device starts kernels early, and this one was compiled to wait then. What the first one
+/// answers, all do: a program is compiled for the same architectures throughout.
+bool starts_early(const void* kernel);
+
+/// What cudaLaunchKernelEx takes; not to be copied, as the configuration points to the attributes.
+struct ExtendedLaunch {
+  cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
 
-  ClusterLaunch(unsigned cluster, dim3 grid, dim3 block, std::size_t shared_bytes) {
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  ExtendedLaunch(unsigned cluster, bool early, dim3 grid, dim3 block, std::size_t shared_bytes) {
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
+    config.stream = stream();
+    config.attrs = attributes;
+    if (cluster > 1) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim.x = cluster;
+      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    }
+    if (early) {
+      cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+      attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attribute.val.programmaticStreamSerializationAllowed = 1;
+    }
   }
-  ClusterLaunch(const ClusterLaunch&) = delete;
-  ClusterLaunch& operator=(const ClusterLaunch&) = delete;
+  ExtendedLaunch(const ExtendedLaunch&) = delete;
+  ExtendedLaunch& operator=(const ExtendedLaunch&) = delete;
 };
 #endif
 
@@ -80,13 +113,13 @@ template <class... P, class... A> void launch_clusters(const char* name, void (*
   cuda_simulator::launch<P...>(name, kernel, grid, block, cluster, shared_bytes, stream(),
                                std::forward<A>(args)...);
 #else
-  if (cluster == 1) {
+  const bool early = kLate<P...> && starts_early(reinterpret_cast<const void*>(kernel));
+  if (cluster == 1 && !early) {
     kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
   } else {
-    ClusterLaunch clusters(cluster, grid, block, shared_bytes);
-    clusters.config.stream = stream();
+    const ExtendedLaunch extended(cluster, early, grid, block, shared_bytes);
     // Its error is the last one, too.
-    (void)cudaLaunchKernelEx(&clusters.config, kernel, static_cast<P>(std::forward<A>(args))...);
+    (void)cudaLaunchKernelEx(&extended.config, kernel, static_cast<P>(std::forward<A>(args))...);
   }
 #endif
   const cudaError_t status = cudaGetLastError();
@@ -96,8 +129,9 @@ template <class... P, class... A> void launch_clusters(const char* name, void (*
   submitted(name, blocks);
 }
 
-/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. Where a
-/// GpuCount lives, the kernel is counted instead, with what was said of its work just before.
+/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. One that takes a
+/// Late may be started early. Where a GpuCount lives, the kernel is counted instead, with what was said
+/// of its work just before.
 template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
                                               dim3 block, std::size_t shared_bytes, A&&... args) {
   launch_clusters(name, kernel, 1, grid, block, shared_bytes, std::forward<A>(args)...);
@@ -226,14 +260,21 @@ struct Block {
   }
 };
 
-template <class F> __global__ void map_kernel(std::int64_t n, F f) {
+/// f for each of [0, count).
+template <class F> struct Loop {
+  std::int64_t count;
+  F f;
+};
+template <class F> __global__ void map_kernel(Late<Loop<F>> late) {
+  const auto& [n, f] = late.wait();
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
        i += stride) {
     f(i);
   }
 }
-template <class F> __global__ void warp_rows_kernel(std::int64_t count, F f) {
+template <class F> __global__ void warp_rows_kernel(Late<Loop<F>> late) {
+  const auto& [count, f] = late.wait();
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * (kBlock / kWarp);
   for (std::int64_t row =
            static_cast<std::int64_t>(blockIdx.x) * (kBlock / kWarp) + threadIdx.x / kWarp;
@@ -241,7 +282,8 @@ template <class F> __global__ void warp_rows_kernel(std::int64_t count, F f) {
     f(row, Warp{static_cast<int>(threadIdx.x % kWarp)});
   }
 }
-template <class F> __global__ void block_rows_kernel(std::int64_t count, F f) {
+template <class F> __global__ void block_rows_kernel(Late<Loop<F>> late) {
+  const auto& [count, f] = late.wait();
   auto& partials = shared<double[kBlock / kWarp]>();
   for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{partials});
 }
@@ -262,14 +304,14 @@ inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
 /// f(i) for i in [0, n).
 template <class F> void map(std::int64_t n, const F& f) {
   if (n == 0) return;
-  launch(kernel_label<F>("map"), map_kernel<F>, grid_for(n, kBlock), kBlock, 0, n, f);
+  launch(kernel_label<F>("map"), map_kernel<F>, grid_for(n, kBlock), kBlock, 0, Loop<F>{n, f});
 }
 
 /// f(row, warp) for row in [0, count).
 template <class F> void warp_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
   launch(kernel_label<F>("warp rows"), warp_rows_kernel<F>, grid_for(count, kBlock / kWarp), kBlock,
-         0, count, f);
+         0, Loop<F>{count, f});
 }
 
 /// f(row, team) for row in [0, count); `width` entries a row decide between warp and block.
@@ -279,7 +321,7 @@ template <class F> void rows(std::int64_t count, std::int64_t width, const F& f)
     warp_rows(count, f);
   } else {
     launch(kernel_label<F>("block rows"), block_rows_kernel<F>, grid_for(count, 1), kBlock, 0,
-           count, f);
+           Loop<F>{count, f});
   }
 }
 

@@ -53,6 +53,20 @@ Context& context() {
 cudaStream_t stream() { return context().stream; }
 cublasHandle_t cublas() { return context().cublas; }
 
+#ifndef SKYTAPE_CUDA_SIMULATED
+bool starts_early(const void* kernel) {
+  static const bool answer = [&] {
+    int device = 0, major = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+    cudaFuncAttributes attributes;
+    CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+    return major >= 9 && attributes.ptxVersion >= 90;
+  }();
+  return answer;
+}
+#endif
+
 }  // namespace cuda
 
 std::string cuda_fault_on(Cuda) {

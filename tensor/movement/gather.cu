@@ -88,7 +88,8 @@ template <class T> struct TableSums {
 
 /// A block per chunk of the picks and 64 columns: its warps add up the rows of y with the same index.
 template <class T> __global__ void __launch_bounds__(kTableWarps* cuda::kWarp)
-    table_kernel(TableSums<T> in) {
+    table_kernel(cuda::Late<TableSums<T>> late) {
+  const TableSums<T>& in = late.wait();
   constexpr int kLoads = 8;  // rows on their way
   const int lane = threadIdx.x % cuda::kWarp;
   T* const table = reinterpret_cast<T*>(cuda::dynamic_shared()) + threadIdx.x;  // [rows, 64]

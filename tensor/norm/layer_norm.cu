@@ -26,7 +26,8 @@ template <class T> struct Forward {
 };
 
 template <class R> __global__ void __launch_bounds__(cuda::kBlock)
-    forward_kernel(Forward<typename R::T> in) {
+    forward_kernel(cuda::Late<Forward<typename R::T>> late) {
+  const Forward<typename R::T>& in = late.wait();
   using T = typename R::T;
   constexpr int kRows = cuda::kBlock / R::kLanes;  // of a block at a time
   const R weight(in.weight, in.e), bias(in.bias, in.e);
@@ -90,7 +91,8 @@ template <class R> struct Loads {
 
 /// A row adds dy h to dweight and dy to dbias.
 template <class R> __global__ void __launch_bounds__(kThreads)
-    backward_kernel(Backward<typename R::T> in) {
+    backward_kernel(cuda::Late<Backward<typename R::T>> late) {
+  const Backward<typename R::T>& in = late.wait();
   auto& meet = cuda::shared<norm_rows::Meet<R, kWarps>>();
   constexpr int kRows = kThreads / R::kLanes;  // of the block at a time
   const R weight(in.weight, in.e);

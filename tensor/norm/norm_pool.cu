@@ -76,7 +76,8 @@ template <class T> struct Forward {
 };
 
 template <class R> __global__ void __launch_bounds__(cuda::kBlock)
-    forward_kernel(Forward<typename R::T> in) {
+    forward_kernel(cuda::Late<Forward<typename R::T>> late) {
+  const Forward<typename R::T>& in = late.wait();
   using T = typename R::T;
   struct Shared {
     norm_rows::Meet<R, kWarps> meet;
@@ -154,7 +155,8 @@ template <class T> struct Backward {
 
 /// The first task is the parameters', every other one some rows of dx.
 template <class R> __global__ void __launch_bounds__(cuda::kBlock)
-    backward_kernel(Backward<typename R::T> in) {
+    backward_kernel(cuda::Late<Backward<typename R::T>> late) {
+  const Backward<typename R::T>& in = late.wait();
   using T = typename R::T;
   constexpr int kRows = cuda::kBlock / R::kLanes;  // of the block at a time
   const R weight(in.weight, in.size.e);

@@ -47,7 +47,8 @@ awk -F '\t' -v OFS='\t' '
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
   # attention/blocks/block_attention*.cu, attention/feature_maps/gaussian_kernel*.cu,
-  # attention/inverse/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu).
+  # attention/inverse/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu,
+  # tensor/movement/gather.cu for a vocabulary of 20).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -109,7 +110,8 @@ awk -F '\t' -v OFS='\t' '
       bytes += size * own * (name == "block_forward_kernel" ? width + 5 : 2 * (width + 4))
       return 128
     }
-    if (file ~ /layer_norm_backward.cu$/) return args ~ /^double/ ? 256 : 512
+    if (file ~ /(layer_norm|norm_pool|classifier).cu$/) return 256
+    if (name == "table_kernel") { bytes = 20 * 64 * (args ~ /^double/ ? 8 : 4); return 64 }
     if (name ~ /^(project|tensor_core)_kernel$/) return 256
     if (file ~ /iterative_inverse.cu$/) {
       size = args + 0; bytes = 2 * 4 * size * (size + 9)
