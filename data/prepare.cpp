@@ -99,9 +99,19 @@ void refuse_other_data(const TaskInfo& task, const fs::path& root, const Prepare
 
 }  // namespace
 
-std::string flag_of_own_data(const PrepareOptions& options) {
+std::string flag_of_rows(const PrepareOptions& options) {
   if (options.header) return "--header";
   if (!options.format.empty()) return "--format";
+  if (!options.columns.label.empty()) return "--label-column";
+  if (!options.columns.text.empty()) return "--text-column";
+  if (!options.columns.second.empty()) return "--text2-column";
+  if (!options.delimiter.empty()) return "--delimiter";
+  if (options.skip_bad_rows) return "--skip-bad-rows";
+  return options.stratify ? "--stratify" : "";
+}
+
+std::string flag_of_own_data(const PrepareOptions& options) {
+  if (const std::string flag = flag_of_rows(options); !flag.empty()) return flag;
   if (!options.tokens.empty()) return "--tokens";
   return options.learn_tokens.empty() ? "" : "--learn-tokens";
 }
@@ -196,17 +206,30 @@ Description describe(const TaskInfo& task, const fs::path& root) {
   return description;
 }
 
+/// "neg 16, pos 17", or the counts alone where the classes have no names or too many.
+std::string counts_of(const SplitFacts& split, const std::vector<std::string>& names) {
+  constexpr std::size_t kMostNamed = 20;
+  std::vector<std::string> counts;
+  const bool named = names.size() == split.label_counts.size() && names.size() <= kMostNamed;
+  for (std::size_t i = 0; i < split.label_counts.size(); ++i) {
+    counts.push_back(named ? fmt::format("{} {}", printable(names[i]), split.label_counts[i])
+                           : std::to_string(split.label_counts[i]));
+  }
+  return listed(counts, named ? ", " : " ");
+}
+
 std::string to_text(const Description& description) {
+  Json provenance = try_parse_json(description.provenance);
+  std::vector<std::string> names;
+  if (provenance.is_object()) names = provenance.value("labels", names);
   std::string text = fmt::format("{}: results are called {}\n", description.task, description.name);
   text += fmt::format("{:<6} {:>9} {:>8} {:>6} {:>6}  {:<16}  {}\n", "split", "examples", "mean",
                       "min", "max", "fingerprint", "labels");
   for (const SplitFacts& split : description.splits) {
-    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {} ", split.split, split.examples,
-                        split.mean_length, split.min_length, split.max_length, split.fingerprint);
-    for (const int64_t count : split.label_counts) text += fmt::format(" {}", count);
-    text += "\n";
+    text += fmt::format("{:<6} {:>9} {:>8.1f} {:>6} {:>6}  {}  {}\n", split.split, split.examples,
+                        split.mean_length, split.min_length, split.max_length, split.fingerprint,
+                        counts_of(split, names));
   }
-  Json provenance = try_parse_json(description.provenance);
   if (provenance.is_object() && provenance.contains("sources")) {
     for (const Json& file : provenance["sources"]) {
       const bool known = file.contains("official");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/cache/dataset.hpp"
+#include "data/files/columns.hpp"
 #include "data/files/fetch.hpp"
 #include "data/task.hpp"
 
@@ -22,6 +23,10 @@ struct PrepareOptions {
   int64_t limit = 0;           // generate only that many examples in all (0: the official number)
   bool header = false;         // own data: the first row of each file names the columns
   std::string format;          // own data: tsv, csv or jsonl; empty: by the files
+  ColumnNames columns;         // own data: which columns are read; empty: the usual ones
+  std::string delimiter;       // own data: of CSV; empty: by the first rows
+  bool skip_bad_rows = false;  // own data: broken rows are left out
+  bool stratify = false;       // own data: one file is split class by class
   std::string tokens;          // own data: what a token is (TokenChoice); empty: bytes
   std::string learn_tokens;  // own data: how to learn the file that `tokens` names; empty: read it
   int64_t length = 512;      // corpora: tokens of a stored sequence
@@ -33,6 +38,8 @@ struct PrepareOptions {
 
 /// The flag of those that only own data heed which is given; empty: none is.
 [[nodiscard]] std::string flag_of_own_data(const PrepareOptions& options);
+/// The same of those that tell how rows are read, which a corpus and IMDb's reviews do not have.
+[[nodiscard]] std::string flag_of_rows(const PrepareOptions& options);
 
 /// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache
 /// is kept unless `from` or `force` is given. Several processes may call it at the same time.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/files/source.hpp"
+#include "data/own/encoding.hpp"
 
 namespace skytape::data {
 namespace {
@@ -70,7 +71,10 @@ void read_documents(ByteStream& stream, const std::string& name,
     }
   };
   for (std::string_view view; lines.next(view);) {
-    if (lines.line_number() == 1 && view.starts_with("\xEF\xBB\xBF")) view.remove_prefix(3);
+    if (lines.line_number() == 1) {
+      refuse_utf16(view, name);
+      if (view.starts_with(kByteOrderMark)) view.remove_prefix(kByteOrderMark.size());
+    }
     if (is_blank(view)) {
       blank_before = true;
       continue;

@@ -18,18 +18,36 @@ constexpr std::pair<std::string_view, RecordFormat> kFormats[] = {
 constexpr size_t kLongest = 1 << 16;  // bytes of a first line that are looked at
 
 /// The fields of a line of CSV; empty if it is none.
-std::vector<std::string> fields_of(std::string_view line) {
+std::vector<std::string> fields_of(std::string_view line, char delimiter) {
   std::vector<std::string> found;
   if (!can_read_csv()) return found;
   try {
     const auto stream = open_memory(as_bytes(line));
-    read_csv(*stream, "", [&](std::int64_t row, std::vector<std::string>& fields) {
-      if (row == 1) found = std::move(fields);
-    });
+    read_csv(
+        *stream, "",
+        [&](std::int64_t row, std::vector<std::string>& fields) {
+          if (row == 1) found = std::move(fields);
+        },
+        delimiter);
   } catch (const DataError&) {
     found.clear();
   }
   return found;
+}
+
+/// The names of an object's members; none of another value.
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  if (!object.is_object()) return keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+/// Whether one of the names is that of a text, usual or of training.
+bool names_text(const std::vector<std::string>& names, const FormatHints& hints) {
+  const std::string& own = hints.columns.text;
+  const bool trained = !own.empty() && std::find(names.begin(), names.end(), own) != names.end();
+  return trained || find_columns(names, {}).text;
 }
 
 }  // namespace
@@ -95,19 +113,16 @@ RecordFormat format_in(std::string_view line, const FormatHints& hints) {
   };
   if (line.starts_with('{')) {
     const Json object = try_parse_json(line);
-    if (object["text"].is_string()) return RecordFormat::jsonl;
+    if (names_text(keys_of(object), hints)) return RecordFormat::jsonl;
     if (object.is_object() || hints.trained == RecordFormat::jsonl) {
       throw unclear("JSON Lines without a text", "a text");
     }
   }
   if (line.find('\t') != line.npos) return RecordFormat::tsv;
-  const std::vector<std::string> fields = fields_of(line);
-  const auto has = [&](const char* name) {
-    return std::find(fields.begin(), fields.end(), name) != fields.end();
-  };
-  const bool labelled =
-      fields.size() > 1 && (has("text") || std::find(hints.labels.begin(), hints.labels.end(),
-                                                     fields[0]) != hints.labels.end());
+  const std::vector<std::string> fields = fields_of(line, hints.delimiter);
+  const bool labelled = fields.size() > 1 && (names_text(fields, hints) ||
+                                              std::find(hints.labels.begin(), hints.labels.end(),
+                                                        fields[0]) != hints.labels.end());
   const bool quoted = line.starts_with('"') && fields.size() == 1;
   if (hints.trained == RecordFormat::csv && (labelled || quoted)) return RecordFormat::csv;
   const bool commas = fields.size() > 1 && hints.trained == RecordFormat::csv;

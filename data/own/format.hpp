@@ -45,6 +45,8 @@ struct FormatHints {
   std::string name;                          // for messages
   RecordFormat trained = RecordFormat::tsv;  // of the examples that the labels come from
   std::span<const std::string> labels = {};  // that there are
+  ColumnNames columns = {};                  // that training read, beside those of usual names
+  char delimiter = ',';                      // of CSV
 };
 
 /// A JSON object is JSON Lines, and a line with a tab TSV. Fields of CSV begin with a label, or name

@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "data/files/csv.hpp"
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
+#include "data/own/encoding.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
@@ -17,7 +20,7 @@ namespace {
 /// Leaves out a UTF-8 byte order mark at the front, which some editors write.
 class WithoutMark : public ByteStream {
  public:
-  explicit WithoutMark(ByteStream& inner) : inner_(inner) {}
+  WithoutMark(ByteStream& inner, const std::string& name) : inner_(inner), name_(name) {}
 
   std::size_t read(std::span<std::uint8_t> buffer) override {
     if (!started_) start();
@@ -31,19 +34,20 @@ class WithoutMark : public ByteStream {
  private:
   void start() {
     started_ = true;
-    constexpr std::string_view kMark = "\xEF\xBB\xBF";
-    std::uint8_t first[3];
+    std::uint8_t first[kByteOrderMark.size()];
     std::size_t got = 0;
-    while (got < kMark.size()) {
+    while (got < kByteOrderMark.size()) {
       const std::size_t part = inner_.read(std::span(first).subspan(got));
       if (part == 0) break;
       got += part;
     }
     front_.assign(first, first + got);
-    if (front_ == kMark) front_.clear();
+    refuse_utf16(front_, name_);
+    if (front_ == kByteOrderMark) front_.clear();
   }
 
   ByteStream& inner_;
+  const std::string& name_;
   bool started_ = false;
   std::string front_;  // read already, not handed out yet
 };
@@ -66,118 +70,230 @@ void check(const Record& record, bool need_label, const char* expected) {
   }
 }
 
-void read_tsv(ByteStream& stream, const std::string& name, const RecordOptions& options,
-              const Visit& visit) {
-  constexpr const char* kExpected = "label<TAB>text";
-  LineReader lines(stream, name, kMaxLine);
-  Record record;
-  for (std::string_view line; lines.next(line);) {
-    if (options.header && lines.line_number() == 1) continue;
-    if (line.empty()) continue;
-    const std::size_t tab = line.find('\t');
-    if (options.need_label && tab == line.npos) {
-      lines.fail(fmt::format("no tab in '{}', expected {}", printable(line), kExpected));
-    }
-    record.place = fmt::format("{}:{}", name, lines.line_number());
-    const bool labelled =
-        tab != line.npos && (!options.pairs || line.find('\t', tab + 1) != line.npos);
-    record.label = labelled ? line.substr(0, tab) : "";
-    record.text = labelled ? line.substr(tab + 1) : line;
-    check(record, labelled, kExpected);
-    visit(record);
-  }
-}
+/// Finds label and texts in the fields of rows, by a first row of names or by given numbers.
+class FieldRows {
+ public:
+  FieldRows(const RecordOptions& options, const std::string& file)
+      : options_(options), file_(file) {}
 
-/// Which field of a row is what.
-struct Columns {
-  std::size_t label = 0, text = 1;
+  /// Takes the first row. True if it is no example.
+  bool take_first(const std::vector<std::string>& fields) {
+    const ColumnNames& wanted = options_.columns;
+    const bool by_number = !wanted.empty() && !wanted.need_header();
+    bool header = options_.header || (wanted.need_header() && !options_.may_lack_header);
+    if (!header && !by_number && is_header(fields, wanted, options_.need_label)) {
+      header = found_.recognised = true;
+    }
+    if (!header && !by_number) return false;
+    if (!header && options_.may_lack_header && fields.size() == 1) return false;  // a text alone
+    columns_ = find_columns(fields, wanted);
+    const auto name = [&](const char* what, const char* flag, std::optional<std::size_t> place,
+                          const std::string& asked, bool needed) -> std::string {
+      if (place) return header ? fields[*place] : asked;
+      if (!needed && (asked.empty() || options_.may_lack_header)) return {};
+      throw DataError(fmt::format(
+          "{}: row 1: no column '{}' in {}; {} NAME, or its number from 1, says which it is", file_,
+          asked.empty() ? what : asked, printable(listed(fields, ","), 200), flag));
+    };
+    found_.names.text = name("text", "--text-column", columns_.text, wanted.text, true);
+    found_.names.label =
+        name("label", "--label-column", columns_.label, wanted.label, options_.need_label);
+    found_.names.second = name("text2", "--text2-column", columns_.second, wanted.second, false);
+    count_ = fields.size();
+    return header;
+  }
+
+  /// Fields of a row; 0: their places are those of rows without names.
+  [[nodiscard]] std::size_t count() const { return count_; }
+  /// Whether the last field is a text, which may hold what divides fields.
+  [[nodiscard]] bool ends_with_text() const {
+    return columns_.text == count_ - 1 || columns_.second == count_ - 1;
+  }
+  [[nodiscard]] const FoundColumns& found() const { return found_; }
+
+  void fill(Record& record, const std::vector<std::string>& fields) const {
+    if (fields.size() != count_) {
+      throw DataError(fmt::format("{}: {} fields, expected {} as in row 1", record.place,
+                                  fields.size(), count_));
+    }
+    record.label = columns_.label ? fields[*columns_.label] : "";
+    record.text = fields[*columns_.text];
+    record.second = columns_.second ? fields[*columns_.second] : "";
+    check(record, options_.need_label, "a label and a text");
+    if (columns_.second && record.second.empty()) {
+      throw DataError(fmt::format("{}: empty second text", record.place));
+    }
+  }
+
+ private:
+  const RecordOptions& options_;
+  const std::string& file_;
+  Columns columns_;
+  std::size_t count_ = 0;
+  FoundColumns found_;
 };
 
-Columns named_columns(const std::vector<std::string>& names, const std::string& file) {
-  const auto find = [&](const char* name) {
-    return static_cast<std::size_t>(std::find(names.begin(), names.end(), name) - names.begin());
-  };
-  const Columns columns{find("label"), find("text")};
-  if (columns.text == names.size()) {
-    throw DataError(fmt::format("{}: row 1: no column 'text' in the header {}", file,
-                                printable(listed(names, ","))));
+/// The parts between tabs; of more than `most`, the last one keeps its tabs.
+std::vector<std::string> between_tabs(std::string_view line, std::size_t most) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const std::size_t tab = parts.size() + 1 < most ? line.find('\t') : line.npos;
+    parts.emplace_back(line.substr(0, tab));
+    if (tab == line.npos) return parts;
+    line.remove_prefix(tab + 1);
   }
-  return columns;
 }
 
-void read_csv_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
+FoundColumns read_tsv(ByteStream& stream, const std::string& name, const RecordOptions& options,
                       const Visit& visit) {
-  constexpr const char* kExpected = "label,text";
-  Columns columns;
-  Record record;
-  read_csv(stream, name, [&](std::int64_t row, std::vector<std::string>& fields) {
-    if (options.header && row == 1) {
-      columns = named_columns(fields, name);
-      return;
-    }
-    record.place = fmt::format("{}: row {}", name, row);
-    const bool text_alone = !options.header && fields.size() == 1;
-    const std::size_t text = text_alone ? 0 : columns.text;
-    const bool has_label = !text_alone && columns.label < fields.size();
-    // Without a header the columns are known only where there are two of them.
-    const bool unclear = !options.header && fields.size() > 2;
-    if (unclear || text >= fields.size() || (options.need_label && !has_label)) {
-      throw DataError(fmt::format("{}: {} fields, expected {}{}", record.place, fields.size(),
-                                  kExpected,
-                                  unclear ? "; --header finds columns by their names" : ""));
-    }
-    record.label = has_label ? fields[columns.label] : "";
-    record.text = fields[text];
-    check(record, has_label, kExpected);
-    visit(record);
-  });
+  constexpr const char* kExpected = "label<TAB>text";
+  constexpr std::size_t kAll = std::size_t{1} << 30;
+  LineReader lines(stream, name, kMaxLine);
+  FieldRows rows(options, name);
+  bool first = true;
+  for (std::string_view line; lines.next(line);) {
+    if (line.empty()) continue;
+    if (std::exchange(first, false) && rows.take_first(between_tabs(line, kAll))) continue;
+    read_row(options.broken, [&] {
+      Record record;
+      record.place = fmt::format("{}:{}", name, lines.line_number());
+      if (rows.count() > 0) {
+        rows.fill(record, between_tabs(line, rows.ends_with_text() ? rows.count() : kAll));
+      } else {
+        const std::size_t tab = line.find('\t');
+        if (options.need_label && tab == line.npos) {
+          lines.fail(fmt::format("no tab in '{}', expected {}", printable(line), kExpected));
+        }
+        const bool labelled =
+            tab != line.npos && (!options.pairs || line.find('\t', tab + 1) != line.npos);
+        record.label = labelled ? line.substr(0, tab) : "";
+        record.text = labelled ? line.substr(tab + 1) : line;
+        check(record, labelled, kExpected);
+      }
+      visit(record);
+    });
+  }
+  return rows.found();
 }
 
-void read_json_lines(ByteStream& stream, const std::string& name, const RecordOptions& options,
-                     const Visit& visit) {
-  constexpr const char* kExpected = R"({"label": …, "text": "…"})";
+FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
+                              const RecordOptions& options, const Visit& visit) {
+  FieldRows rows(options, name);
+  const std::size_t texts = options.pairs ? 2 : 1;
+  bool first = true;
+  read_csv(
+      stream, name,
+      [&](std::int64_t row, std::vector<std::string>& fields) {
+        if (fields.size() == 1 && fields[0].find_first_not_of(" \t") == fields[0].npos) return;
+        if (std::exchange(first, false) && rows.take_first(fields)) return;
+        read_row(options.broken, [&] {
+          Record record;
+          record.place = fmt::format("{}: row {}", name, row);
+          if (rows.count() > 0) {
+            rows.fill(record, fields);
+          } else {
+            const bool has_label = fields.size() == texts + 1;
+            if (!has_label && (options.need_label || fields.size() != texts)) {
+              throw DataError(fmt::format(
+                  "{}: {} field{} between '{}', expected label{}text{}", record.place,
+                  fields.size(), fields.size() == 1 ? "" : "s", options.delimiter,
+                  options.delimiter,
+                  fields.size() > texts
+                      ? "; a first row of names, or --label-column and --text-column, say more"
+                      : "; --delimiter says what else divides them"));
+            }
+            if (has_label) record.label = fields[0];
+            record.text = fields[has_label ? 1 : 0];
+            if (options.pairs) record.second = fields.back();
+            check(record, has_label, "label,text");
+          }
+          visit(record);
+        });
+      },
+      options.delimiter, options.broken);
+  return rows.found();
+}
+
+/// The names of the members that hold label and texts, as the first object has them.
+ColumnNames members_of(const Json& object, const RecordOptions& options) {
+  const ColumnNames& wanted = options.columns;
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  const Columns columns = find_columns(keys, wanted);
+  const auto name = [&](const std::string& asked, std::optional<std::size_t> place,
+                        const char* otherwise) {
+    const bool must_be = !asked.empty() && !options.may_lack_header;
+    return must_be ? asked : place ? keys[*place] : otherwise;
+  };
+  return {name(wanted.label, columns.label, "label"), name(wanted.text, columns.text, "text"),
+          name(wanted.second, columns.second, "")};
+}
+
+FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
+                             const RecordOptions& options, const Visit& visit) {
   if (options.header) {
     throw UsageError(fmt::format("--header: JSON Lines have none ({})", name));
   }
   LineReader lines(stream, name, kMaxLine);
-  Record record;
+  ColumnNames members{"label", "text", ""};
+  bool known = false;
+  const auto expected = [&] {
+    const std::string second =
+        members.second.empty() ? "" : fmt::format(R"(, "{}": "…")", members.second);
+    return fmt::format(R"({{"{}": …, "{}": "…"{}}})", members.label, members.text, second);
+  };
   for (std::string_view line; lines.next(line);) {
     if (line.find_first_not_of(" \t") == line.npos) continue;
-    const Json object = try_parse_json(line);
-    const Json& text = object["text"];
-    if (!text.is_string()) {
-      lines.fail(fmt::format("no JSON object with a text in '{}', expected {}", printable(line),
-                             kExpected));
-    }
-    const Json* label = object.find("label");
-    const bool has_label = label != nullptr;
-    if (has_label ? label->is_null() || label->is_array() || label->is_object()
-                  : options.need_label) {
-      lines.fail(fmt::format("no label in '{}', expected {}", printable(line), kExpected));
-    }
-    record.place = fmt::format("{}:{}", name, lines.line_number());
-    record.text = text.get<std::string>();
-    record.label = !has_label           ? ""
-                   : label->is_string() ? label->get<std::string>()
-                                        : json_text(*label);
-    check(record, has_label, kExpected);
-    visit(record);
+    read_row(options.broken, [&] {
+      const Json object = try_parse_json(line);
+      if (!known && object.is_object()) members = members_of(object, options);
+      known = known || object.is_object();
+      const Json& text = object[members.text];
+      const Json& second = object[members.second];
+      if (!text.is_string() || (!members.second.empty() && !second.is_string())) {
+        const bool utf8 = first_not_utf8(line) == line.npos;  // JSON is
+        lines.fail(fmt::format("no JSON object with a text in '{}', expected {}{}", printable(line),
+                               expected(), utf8 ? "" : " in UTF-8 (`iconv` makes it)"));
+      }
+      const Json* label = object.find(members.label);
+      const bool has_label = label != nullptr;
+      if (has_label ? label->is_null() || label->is_array() || label->is_object()
+                    : options.need_label) {
+        lines.fail(fmt::format("no label in '{}', expected {}", printable(line), expected()));
+      }
+      Record record;
+      record.place = fmt::format("{}:{}", name, lines.line_number());
+      record.text = text.get<std::string>();
+      if (!members.second.empty()) record.second = second.get<std::string>();
+      record.label = !has_label           ? ""
+                     : label->is_string() ? label->get<std::string>()
+                                          : json_text(*label);
+      check(record, has_label, "a label and a text");
+      visit(record);
+    });
   }
+  const bool usual = members.label == "label" && members.text == "text" && members.second.empty();
+  return {usual ? ColumnNames{} : members, !usual && options.columns.empty()};
 }
 
 }  // namespace
 
-void read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
-                  const std::function<void(Record&)>& visit) {
-  WithoutMark plain(stream);
-  switch (options.format) {
-    case RecordFormat::tsv:
-      return read_tsv(plain, name, options, visit);
-    case RecordFormat::csv:
-      return read_csv_records(plain, name, options, visit);
-    case RecordFormat::jsonl:
-      return read_json_lines(plain, name, options, visit);
+void read_row(const BrokenRow& broken, const std::function<void()>& read) {
+  if (!broken) return read();
+  try {
+    read();
+  } catch (const DataError& error) {
+    broken(error.what());
   }
+}
+
+FoundColumns read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
+                          const std::function<void(Record&)>& visit) {
+  WithoutMark plain(stream, name);
+  const auto read = options.format == RecordFormat::csv     ? read_csv_records
+                    : options.format == RecordFormat::jsonl ? read_json_lines
+                                                            : read_tsv;
+  return read(plain, name, options, visit);
 }
 
 }  // namespace skytape::data

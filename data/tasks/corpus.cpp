@@ -6,6 +6,7 @@
 
 #include "data/cache/cache.hpp"
 #include "data/own/documents.hpp"
+#include "data/own/encoding.hpp"
 #include "data/own/imdb.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
@@ -32,15 +33,17 @@ std::size_t split_of(std::int64_t i, std::uint64_t seed) {
 
 /// What a walk over the files of a corpus has seen.
 struct Walk {
+  EncodingCheck encoding;
   std::int64_t files = 0, documents = 0, left_out = 0;
-  Sha256 contents;  // of all documents
+  Sha256 contents = {};  // of all documents
 };
 
 /// Passes every document to `visit`, with its split.
 Walk visit_documents(const TaskInfo& task, const PrepareOptions& options,
                      const std::function<void(std::size_t split, const std::string& text,
                                               const std::string& place)>& visit) {
-  Walk walk;
+  // Pieces of words are made of characters; bytes may be anything.
+  Walk walk{EncodingCheck(chosen_tokens(options).kind != "bytes")};
   // A single file may be called as it likes.
   fs::path single = options.from.filename();
   if (single.extension() == ".gz") single = single.stem();
@@ -57,6 +60,7 @@ Walk visit_documents(const TaskInfo& task, const PrepareOptions& options,
   visit_files(options.from, wanted, [&](const SourceFile& file, ByteStream& stream) {
     ++walk.files;
     read_documents(stream, file.shown, [&](const std::string& text, const std::string& place) {
+      walk.encoding.see(text, place);
       walk.contents.update(as_bytes(text));
       walk.contents.update(as_bytes("\n"));
       visit(split_of(walk.documents, options.data_seed), text, place);
@@ -132,8 +136,9 @@ std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice&
 }  // namespace
 
 void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
-  if (options.header) throw UsageError("--header: a corpus has no columns, and no names of them");
-  if (!options.format.empty()) throw UsageError("--format: a corpus is plain text");
+  if (const std::string flag = flag_of_rows(options); !flag.empty()) {
+    throw UsageError(flag + ": a corpus has no rows, and no columns");
+  }
   const TokenChoice choice = chosen_tokens(options);
   if (find_token_unit(choice.kind)) {
     throw UsageError(
@@ -164,6 +169,7 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
                            end);
       });
   for (Packer& packer : packers) packer.finish();
+  if (const std::string text = walk.encoding.warning(); !text.empty()) warn(options, text);
   if (walk.left_out > 0) {
     warn(options, fmt::format("{} of IMDb's test reviews are left out", walk.left_out));
   }

@@ -1,6 +1,7 @@
 // The user's own examples (task tsv): labels and texts from one file, or split already.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 
 namespace skytape::data {
@@ -8,6 +9,8 @@ namespace skytape::data {
 class CacheSet;
 struct PrepareOptions;
 struct TaskInfo;
+
+inline constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
 /// One file of records, split 80/10/10 by a seeded permutation; or a folder with a file for each of
 /// train, dev and test, taken as they are. Labels may be any words; sorted (as numbers if all are),

@@ -69,6 +69,15 @@ Choices RunFlags::choices() const {
   return c;
 }
 
+void ColumnFlags::declare(Command& command) {
+  command.option("--label-column", label,
+                 "own data: name of the column with the label, or its number from 1");
+  command.option("--text-column", text, "the same of the column with the text");
+  command.option("--text2-column", second, "the same of the other text of a pair");
+  command.option("--delimiter", delimiter,
+                 "own data: what divides the fields of CSV: a character, or tab");
+}
+
 void SourceFlags::declare(Command& command) {
   command.option("--from", from, "fresh: an untrained model, the default");
   command.option("--run", run, "run folder: its model on the test split of its task");

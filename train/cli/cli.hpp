@@ -65,6 +65,13 @@ struct RunFlags {
   [[nodiscard]] Choices choices() const;
 };
 
+/// Where label and texts of own data stand, as `data` and `predict` share the flags.
+struct ColumnFlags {
+  std::string label, text, second, delimiter;
+
+  void declare(Command& command);
+};
+
 /// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
 /// --text FILE, or --qkv FILE.
 struct SourceFlags {

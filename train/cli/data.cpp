@@ -19,10 +19,11 @@ namespace {
 struct DataFlags {
   std::string task = "listops", from, url, export_to, root = "datasets", tokens, learn_tokens,
               format;
+  ColumnFlags columns;
   std::uint64_t data_seed = 1;
   std::int64_t limit = 0, length = 0;
   int threads = 0;
-  bool force = false, fetch = false, header = false;
+  bool force = false, fetch = false, header = false, skip_bad_rows = false, stratify = false;
   std::string of_generator;  // a flag of the user's that only new data heed
 };
 
@@ -63,6 +64,10 @@ int run(const DataFlags& flags) {
   data::PrepareOptions options;
   options.header = flags.header;
   options.format = flags.format;
+  options.columns = {flags.columns.label, flags.columns.text, flags.columns.second};
+  options.delimiter = flags.columns.delimiter;
+  options.skip_bad_rows = flags.skip_bad_rows;
+  options.stratify = flags.stratify;
   options.tokens = flags.tokens;
   options.learn_tokens = flags.learn_tokens;
   if (flags.length > 0) {
@@ -120,8 +125,14 @@ void add_data(CommandLine& program) {
                "download the official archive first, into <data>/downloads; an interrupted "
                "download is taken up again");
   command.option("--url", flags->url, "a mirror of it");
-  command.flag("--header", flags->header, "own data: the first row names the columns");
+  command.flag("--header", flags->header,
+               "own data: the first row names the columns (usual names are known without it)");
   command.option("--format", flags->format, data::kFormatHelp);
+  flags->columns.declare(command);
+  command.flag("--skip-bad-rows", flags->skip_bad_rows,
+               "own data: leave broken rows out, and list the first ten");
+  command.flag("--stratify", flags->stratify,
+               "own data: split one file class by class, so that each split has its share");
   command.option("--tokens", flags->tokens,
                  "own data: what a token is: bytes (default), words, integers, "
                  "sentencepiece:FILE, wordpiece:FILE (vocab.txt) or bpe:FOLDER (vocab.json and "

@@ -10,6 +10,7 @@
 
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
+#include "data/own/delimiter.hpp"
 #include "data/own/format.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenise.hpp"
@@ -28,6 +29,7 @@ namespace {
 struct PredictFlags {
   std::string folder, checkpoint = "best", from, device = "auto", format;
   std::int64_t draws = 1, batch = 1024;
+  ColumnFlags columns;
   int threads = 0;
   bool scores = false, header = false;
 };
@@ -50,6 +52,19 @@ std::vector<std::string> class_names(const SavedModel& saved, const data::Json& 
   return names;
 }
 
+/// How the rows of a file of own data are read: by the user's columns, or by those that training
+/// read, where the file has them.
+data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format,
+                            const data::FormatHints& hints, bool pairs) {
+  const ColumnFlags& said = flags.columns;
+  data::RecordOptions rows{format, flags.header, false, pairs};
+  rows.columns = {said.label, said.text, said.second};
+  rows.may_lack_header = rows.columns.empty();
+  if (rows.columns.empty()) rows.columns = hints.columns;
+  rows.delimiter = hints.delimiter;
+  return rows;
+}
+
 /// What the rows of a file of own data are.
 data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
                              const data::FormatHints& hints) {
@@ -68,10 +83,11 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
   const std::string& shown = hints.name;
   if (data::is_own_data(task)) {
     data::Preview preview(stream);
-    const data::RecordOptions rows{format_of(preview, flags, hints), flags.header, false,
-                                   config.pairs};
+    const data::RecordOptions rows =
+        rows_of(flags, format_of(preview, flags, hints), hints, config.pairs);
     data::read_records(preview, shown, rows, [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
+      if (!record.second.empty()) record.text += "\t" + record.second;
       visit(Row{record.label, record.text, record.place});
     });
     return;
@@ -264,8 +280,12 @@ int run(const PredictFlags& flags) {
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
   const std::vector<std::string> labels = class_names(saved, config);
-  const data::FormatHints hints{flags.from == "-" ? "standard input" : flags.from,
-                                data::trained_format(config["data_provenance"]), labels};
+  const data::Json& provenance = config["data_provenance"];
+  const data::FormatHints hints{
+      flags.from == "-" ? "standard input" : flags.from, data::trained_format(provenance), labels,
+      data::columns_in(provenance),
+      flags.columns.delimiter.empty() ? data::delimiter_in(provenance)
+                                      : data::parse_delimiter(flags.columns.delimiter)};
   if (!flags.format.empty() && !data::is_own_data(*saved.config.task)) {
     throw UsageError(
         fmt::format("predict: --format has no effect on {}, which is no data of your own",
@@ -311,6 +331,7 @@ void add_predict(CommandLine& program) {
       .show_default();
   command.option("--format", flags->format, data::kFormatHelp);
   command.flag("--header", flags->header, "the first row names the columns");
+  flags->columns.declare(command);
   command.option("--checkpoint", flags->checkpoint, "best or last").show_default();
   command.option("--device", flags->device, "auto, cpu or cuda").show_default();
   command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();

@@ -124,19 +124,43 @@ TEST_CASE("a byte order mark makes no class of its own") {
   CHECK(own.split("train").classes() == 2);
 }
 
-TEST_CASE("a class with a single example is said, and --header leaves the first row out") {
+TEST_CASE("a first row whose label occurs nowhere else is said, and --header reads names in it") {
   const Own own;
-  const auto file = own.folder.write("own.tsv", "label\ttext\n" + rows(40));
+  const auto file = own.folder.write("own.tsv", "class\twords\n" + rows(40));
   const Said said = own.prepare(file);
   CHECK(said.error.empty());
-  CHECK(contains(said.warnings, "a class with a single example: 'label'"));
-  CHECK(contains(said.warnings, "--header"));
+  CHECK(contains(said.warnings, "a class with a single example: 'class'"));
+  CHECK(contains(said.warnings, "'class' is the label of a first row and of no other"));
   CHECK(own.split("train").classes() == 3);
 
   PrepareOptions options;
   options.header = true;
-  CHECK(own.prepare(file, options).warnings.empty());
+  CHECK(contains(own.prepare(file, options).error, "no column 'text' in class,words"));
+  options.columns.text = "words";
+  const Said named = own.prepare(file, options);
+  CHECK(named.error.empty());
+  CHECK(named.warnings.empty());
   CHECK(own.split("train").classes() == 2);
+  CHECK(contains(own.provenance(), "\"columns\":{\"label\":\"class\",\"text\":\"words\"}"));
+
+  // In a folder each file has its header: the label occurs three times, always in a first row.
+  for (const char* split : {"train", "dev", "test"}) {
+    own.folder.write(std::string("mine/") + split + ".csv",
+                     "kind,clip\nham,one " + std::string(split) + "\nspam,two " + split + "\n");
+  }
+  if (can_read_csv()) {
+    CHECK(contains(own.prepare(own.folder.path() / "mine").warnings,
+                   "'kind' is the label of 3 first rows and of no other"));
+  }
+  for (const char* split : {"train", "dev", "test"}) {
+    own.folder.write(std::string("named/") + split + ".tsv",
+                     "text\tlabel\none " + std::string(split) + "\tham\ntwo\tspam\n");
+  }
+  const Said known = own.prepare(own.folder.path() / "named");
+  CHECK(known.error.empty());
+  CHECK(contains(known.warnings, "test.tsv: its columns are known by name: label 'label'"));
+  CHECK(own.split("train").classes() == 2);
+  CHECK(own.texts("dev") == std::vector<std::string>{"one dev", "two"});
 
   // A rare label further down is no header.
   const Said rare = own.prepare(own.folder.write("own.tsv", rows(40) + "eggs\tx\n"));
@@ -225,7 +249,7 @@ TEST_CASE("CSV may quote commas and line ends, and its header may name the colum
   CHECK(read("id,text,label\n1,a,ham\n2,b,spam\n", true).first ==
         Found{{"ham", "a"}, {"spam", "b"}});
   CHECK(contains(read("1,a,ham\n", false).second, "row 1: 3 fields"));
-  CHECK(contains(read("ham,a\nspam\n", false).second, "row 2: 1 fields"));
+  CHECK(contains(read("ham,a\nspam\n", false).second, "row 2: 1 field"));
   CHECK(contains(read("id,words\n1,a\n", true).second, "no column 'text'"));
   CHECK(contains(read("ham,\"a\n", false).second, "never closes"));
   CHECK(contains(read("ham,a\nham,\"a\"b\n", false).second, "row 2"));
@@ -394,7 +418,7 @@ namespace {
 /// A folder in the official layout: 40 rows of train, 10 of dev, and a test split without labels.
 void write_glue(const Folder& folder, const std::string& header,
                 const std::function<std::string(int)>& row, const std::string& test) {
-  std::string train = header + "\n", dev = header + "\n";
+  std::string train = header.empty() ? "" : header + "\n", dev = train;  // CoLA has none
   for (int i = 0; i < 40; ++i) train += row(i) + "\n";
   for (int i = 40; i < 50; ++i) dev += row(i) + "\n";
   folder.write("glue/train.tsv", train);
@@ -405,6 +429,73 @@ void write_glue(const Folder& folder, const std::string& header,
 std::string numbered(const char* text, int i) { return text + std::to_string(i); }
 
 }  // namespace
+
+TEST_CASE("all broken rows are listed, ten at most, or left out and counted") {
+  const Own own;
+  const auto file =
+      own.folder.write("own.tsv", rows(40) + "no tab\n\tx\nham\t" + std::string("a\0b", 3) + "\n");
+  const std::string error = own.prepare(file).error;
+  for (const char* place :
+       {"own.tsv:41: no tab", "own.tsv:42: empty label", "own.tsv:43: byte 2"}) {
+    CHECK(contains(error, place));
+  }
+  CHECK(contains(error, "3 broken rows; --skip-bad-rows"));
+  PrepareOptions options;
+  options.skip_bad_rows = true;
+  const Said said = own.prepare(file, options);
+  CHECK(said.error.empty());
+  CHECK(contains(said.warnings, "3 broken rows are left out: "));
+  CHECK(own.split("train").size() == 32);
+  std::string many = rows(20);
+  for (int i = 0; i < 25; ++i) many += "none\n";
+  const std::string listed = own.prepare(own.folder.write("own.tsv", many)).error;
+  CHECK(contains(listed, "own.tsv:30:"));
+  CHECK_FALSE(contains(listed, "own.tsv:31:"));
+  CHECK(contains(listed, "and 15 more"));
+}
+
+TEST_CASE("texts of train in dev and test are counted") {
+  const Own own;
+  own.folder.write("mine/train.tsv", "ham\tone\nspam\ttwo\nham\tthree\n");
+  own.folder.write("mine/dev.tsv", "ham\tfour\n");
+  own.folder.write("mine/test.tsv", "spam\tone\nspam\ttwo\nham\tfive\n");
+  CHECK(contains(own.prepare(own.folder.path() / "mine").warnings,
+                 "2 of 3 texts of test are in train, too (1 with another label)"));
+  CHECK(contains(own.provenance(), "\"in_train_too\":{\"test\":2}"));
+}
+
+TEST_CASE("a stratified split gives every class its share of each split") {
+  const Own own;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    lines += std::string(i % 20 == 7 ? "rare" : "often") + "\ttext " + std::to_string(i) + "\n";
+  }
+  PrepareOptions options;
+  options.stratify = true;
+  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
+  const Description facts = describe(own.task, own.folder.path());
+  CHECK(facts.splits[0].label_counts == std::vector<std::int64_t>{75, 3});
+  CHECK(facts.splits[1].label_counts == std::vector<std::int64_t>{10, 1});
+  CHECK(facts.splits[2].label_counts == std::vector<std::int64_t>{10, 1});
+  CHECK(contains(to_text(facts), " often 75, rare 3\n"));
+}
+
+TEST_CASE("UTF-8 is expected of texts that are cut into pieces, of second ones too") {
+  if (!knows_unicode()) return;
+  const Own own;
+  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nx\n");
+  PrepareOptions options;
+  options.tokens = "wordpiece:" + (own.folder.path() / "vocab.txt").string();
+  std::string lines = "label\tsentence1\tsentence2\n";
+  for (int i = 0; i < 20; ++i) lines += std::to_string(i % 2) + "\tx\tx\n";
+  const auto odd = own.folder.write("own.tsv", lines + "1\tx\tcaf\xE9\n");
+  CHECK(contains(own.prepare(odd, options).error, "own.tsv:22: byte 4 of 'caf?'"));
+  const Said bytes = own.prepare(odd);
+  CHECK(bytes.error.empty());
+  CHECK(contains(bytes.warnings, "texts and labels are read as bytes, the first"));
+  const auto nul = own.folder.write("own.tsv", lines + "1\tx\t" + std::string("a\0b", 3) + "\n");
+  CHECK(contains(own.prepare(nul).error, "own.tsv:22: byte 2"));
+}
 
 TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of train as dev") {
   struct Layout {
@@ -427,6 +518,26 @@ TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of tr
        },
        [](int i) { return numbered("Who? ", i) + "\tHe did."; },
        {"entailment", "not_entailment"}},
+      {"\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+       "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n",
+       [](int i) { return std::to_string(i % 2) + "\t71\t72\t" + numbered("It ", i) + "\tThey"; },
+       [](int i) { return numbered("It ", i) + "\tThey"; },
+       {"0", "1"}},
+      {"index\tsentence1\tsentence2\tlabel",
+       "index\tsentence1\tsentence2\n",
+       [](int i) {
+         return std::to_string(i) + "\tIt " + std::to_string(i) + "\tThey\t" +
+                (i % 2 ? "entailment" : "not_entailment");
+       },
+       [](int i) { return numbered("It ", i) + "\tThey"; },
+       {"entailment", "not_entailment"}},
+      {"",
+       "index\tsentence\n",
+       [](int i) {
+         return std::string("gj04\t") + (i % 2 ? "0\t*\t" : "1\t\t") + numbered("It ", i);
+       },
+       [](int i) { return numbered("It ", i); },
+       {"0", "1"}},
       {"id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
        "id\tquestion1\tquestion2\n",
        [](int i) {

@@ -1,0 +1,40 @@
+// Which columns of a file of the user's own examples hold the label and the texts.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+
+namespace skytape::data {
+
+/// By name, as the first row or a member of JSON Lines has it, or by number from 1. Empty: by the
+/// names that are usual for it.
+struct ColumnNames {
+  std::string label, text, second;
+  [[nodiscard]] bool empty() const { return label.empty() && text.empty() && second.empty(); }
+  /// Some column is called by a name, not a number: then there is a row of names.
+  [[nodiscard]] bool need_header() const;
+};
+
+/// The columns that the examples of a set were read from, as its provenance says.
+[[nodiscard]] ColumnNames columns_in(const Json& provenance);
+
+/// Which field of a row is what.
+struct Columns {
+  std::optional<std::size_t> label, text, second;
+};
+
+/// The columns among `names`: those that are wanted; else those with a usual name ("label", "text";
+/// "sentence1" and "sentence2" of a pair), whatever the case. What is not there is not set.
+[[nodiscard]] Columns find_columns(const std::vector<std::string>& names,
+                                   const ColumnNames& wanted);
+
+/// Whether a first row names the columns: a label and a text have usual names, or those wanted. A
+/// text alone will do that has the wanted name, where rows need no label.
+[[nodiscard]] bool is_header(const std::vector<std::string>& fields, const ColumnNames& wanted,
+                             bool need_label);
+
+}  // namespace skytape::data

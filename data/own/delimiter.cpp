@@ -1,0 +1,93 @@
+#include "data/own/delimiter.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "data/files/columns.hpp"
+#include "data/files/csv.hpp"
+#include "data/files/digest.hpp"
+#include "data/files/source.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+constexpr std::size_t kLooksAt = 1 << 16;  // bytes of a file
+constexpr std::size_t kRows = 20;
+
+/// The first bytes of a file, cut behind the last line end among them.
+std::string beginning_of(const std::filesystem::path& file) {
+  const auto stream = open_file(file);
+  std::string text(kLooksAt, '\0');
+  std::size_t filled = 0;
+  while (filled < text.size()) {
+    const std::size_t got =
+        stream->read({reinterpret_cast<std::uint8_t*>(text.data()) + filled, text.size() - filled});
+    if (got == 0) break;
+    filled += got;
+  }
+  const bool whole = filled < text.size();
+  text.resize(filled);
+  const std::size_t end = text.rfind('\n');
+  if (!whole && end != text.npos) text.resize(end + 1);
+  return text;
+}
+
+std::vector<std::vector<std::string>> first_rows(const std::string& text, char delimiter) {
+  std::vector<std::vector<std::string>> rows;
+  try {
+    read_csv(
+        *open_memory(as_bytes(text)), "",
+        [&](std::int64_t, std::vector<std::string>& fields) {
+          if (rows.size() < kRows) rows.push_back(std::move(fields));
+        },
+        delimiter, [](const std::string&) {});
+  } catch (const DataError&) {  // a quote that is open where the text was cut
+  }
+  return rows;
+}
+
+/// Nine of ten rows have as many fields as the first one, and it has two at least.
+bool divides(const std::vector<std::vector<std::string>>& rows) {
+  if (rows.empty() || rows[0].size() < 2) return false;
+  std::size_t alike = 0;
+  for (const auto& row : rows) alike += row.size() == rows[0].size();
+  return alike * 10 >= rows.size() * 9;
+}
+
+}  // namespace
+
+char parse_delimiter(const std::string& text) {
+  if (text == "tab" || text == "\\t") return '\t';
+  if (text.size() == 1 && text != "\"" && text != "\n" && text != "\r") return text[0];
+  throw UsageError(fmt::format("--delimiter: expected one character, or tab, got '{}'", text));
+}
+
+std::string delimiter_name(char delimiter) {
+  return delimiter == '\t' ? "tab" : std::string(1, delimiter);
+}
+
+char delimiter_in(const Json& provenance) {
+  const Json& sources = provenance["sources"];
+  if (!sources.is_array() || sources.empty()) return ',';
+  return parse_delimiter(sources[0].value("delimiter", ","));
+}
+
+char find_delimiter(const std::filesystem::path& file) {
+  if (!std::filesystem::is_regular_file(file) || !can_read_csv()) return ',';
+  const std::string text = beginning_of(file);
+  char best = ',';
+  std::size_t earliest = std::string::npos;
+  for (const char delimiter : {',', ';', '\t', '|'}) {
+    const auto rows = first_rows(text, delimiter);
+    if (!divides(rows)) continue;
+    if (is_header(rows[0], {}, true)) return delimiter;
+    if (rows[0][0].size() >= earliest) continue;
+    earliest = rows[0][0].size();  // the one that ends the first field first
+    best = delimiter;
+  }
+  return best;
+}
+
+}  // namespace skytape::data

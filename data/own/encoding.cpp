@@ -1,0 +1,74 @@
+#include "data/own/encoding.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/files/source.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+/// Bytes of the character at the front of `text`; 0: it is no UTF-8. Unicode 15, table 3-7.
+std::size_t length_of_first(std::string_view text) {
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<std::uint8_t>(text[i]) : std::uint8_t{0};
+  };
+  const std::uint8_t first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t length = first < 0xC2    ? 0
+                             : first < 0xE0  ? 2
+                             : first < 0xF0  ? 3
+                             : first <= 0xF4 ? 4
+                                             : 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
+  const bool beyond = (first == 0xED && byte(1) > 0x9F) || (first == 0xF4 && byte(1) > 0x8F);
+  return overlong || beyond ? 0 : length;
+}
+
+}  // namespace
+
+std::size_t first_not_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = length_of_first(text.substr(at));
+    if (length == 0) return at;
+    at += length;
+  }
+  return text.npos;
+}
+
+void refuse_utf16(std::string_view beginning, const std::string& file) {
+  if (!beginning.starts_with("\xFF\xFE") && !beginning.starts_with("\xFE\xFF")) return;
+  throw DataError(fmt::format(
+      "{}: in UTF-16, expected UTF-8: `iconv -f utf-16 -t utf-8 FILE > NEW` makes it", file));
+}
+
+void EncodingCheck::see(std::string_view text, const std::string& place) {
+  ++texts_;
+  if (const std::size_t nul = text.find('\0'); nul != text.npos) {
+    throw DataError(fmt::format(
+        "{}: byte {} of '{}' is 0, expected a text in UTF-8 (of UTF-16 `iconv -f utf-16 -t utf-8 "
+        "FILE > NEW` makes it)",
+        place, nul + 1, printable(text)));
+  }
+  const std::size_t at = first_not_utf8(text);
+  if (at == text.npos) return;
+  const std::string what = fmt::format(
+      "{}: byte {} of '{}', {:#04x}, is no UTF-8; if it is Latin-1, `iconv -f latin1 -t "
+      "utf-8 FILE > NEW` makes it",
+      place, at + 1, printable(text), static_cast<std::uint8_t>(text[at]));
+  if (refuses_) throw DataError(what);
+  if (others_++ == 0) first_ = what;
+}
+
+std::string EncodingCheck::warning() const {
+  if (others_ == 0) return {};
+  return fmt::format("{} of {} texts and labels are read as bytes, the first of them: {}", others_,
+                     texts_, first_);
+}
+
+}  // namespace skytape::data

@@ -1,0 +1,36 @@
+// The user's own examples as they lie in files: one file, a folder of splits, GLUE's or IMDb's.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+
+namespace skytape::data {
+
+struct PrepareOptions;
+struct TaskInfo;
+struct TokenChoice;
+
+inline constexpr std::array<const char*, 3> kOwnSplits = {"train", "dev", "test"};
+
+struct Example {
+  std::string label, text, place;
+  std::string second = {};  // of a pair
+};
+
+/// All examples, of each split in the order of kOwnSplits.
+struct Own {
+  std::array<std::vector<Example>, 3> splits;
+  Json sources = Json::array();
+  std::vector<std::string> first_labels;  // of each file whose first row may be a header
+  std::string splits_are;  // what dev and test of a benchmark are; empty: the user's own
+};
+
+/// Reads `options.from`. DataError with file and row for what is broken: the first ten of them, or
+/// with --skip-bad-rows a warning. Other oddities are warnings, too.
+[[nodiscard]] Own read_own(const TaskInfo& task, const TokenChoice& choice,
+                           const PrepareOptions& options);
+
+}  // namespace skytape::data

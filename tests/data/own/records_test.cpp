@@ -1,0 +1,182 @@
+// Rows of a user's own files: fields as they stand, columns by their names, what is broken.
+#include "data/own/records.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/files/csv.hpp"
+#include "data/files/digest.hpp"
+#include "data/files/source.hpp"
+#include "data/own/delimiter.hpp"
+#include "data/own/encoding.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::synthetic;
+
+namespace {
+
+using Fields = std::vector<std::string>;
+
+/// Label, text and second text of every row; broken ones as their message.
+struct Read {
+  std::vector<Fields> rows;
+  FoundColumns found;
+  std::string error;
+};
+
+Read read(std::string_view text, RecordOptions options) {
+  Read result;
+  result.error = error_of([&] {
+    result.found =
+        read_records(*open_memory(as_bytes(text)), "own", options, [&](const Record& record) {
+          result.rows.push_back({record.label, record.text, record.second});
+        });
+  });
+  return result;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+const RecordOptions kCsv{RecordFormat::csv};
+const RecordOptions kJson{RecordFormat::jsonl};
+
+}  // namespace
+
+TEST_CASE("blanks and tabs around a field of CSV belong to it") {
+  if (!can_read_csv()) return;
+  CHECK(read("a, two \t\r\n\r\n   \n b ,\" x \"\n", kCsv).rows ==
+        std::vector<Fields>{{"a", " two \t", ""}, {" b ", " x ", ""}});
+}
+
+TEST_CASE("a quote out of place in CSV is named with row and character") {
+  if (!can_read_csv()) return;
+  const auto error = [](std::string_view text) { return read(text, kCsv).error; };
+  CHECK(error("a,x\r\n\r\nb,caf\xC3\xA9 \"y\" z\r\n") ==
+        "own: row 2: character 8 of 'b,caf?? \"y\" z': a quote within a field; expected quotes "
+        "around the whole field, and \"\" for each in it");
+  CHECK(contains(error("a,x\na,\"foo\" bar\n"),
+                 "row 2: character 8 of 'a,\"foo\" bar': text behind"));
+  CHECK(contains(error("a,x\na,\"foo\nbar\n"), "row 2: its last quote never closes"));
+}
+
+TEST_CASE("broken rows are left out and told, those with a quote out of place too") {
+  if (!can_read_csv()) return;
+  std::vector<std::string> broken;
+  RecordOptions options = kCsv;
+  options.broken = [&](const std::string& message) { broken.push_back(message); };
+  const Read csv = read("a,x\na,\"y\" z\na\n,w\nb,v\n", options);
+  CHECK(csv.rows == std::vector<Fields>{{"a", "x", ""}, {"b", "v", ""}});
+  REQUIRE(broken.size() == 3);
+  CHECK(contains(broken[0], "own: row 2: character 6"));
+  CHECK(contains(broken[1], "own: row 3: 1 field"));
+  CHECK(contains(broken[2], "own: row 4: empty label"));
+  for (const RecordFormat format : {RecordFormat::tsv, RecordFormat::jsonl}) {
+    broken.clear();
+    options.format = format;
+    CHECK(read("nothing\n{\"label\": 1\n", options).rows.empty());
+    CHECK(broken.size() == 2);
+  }
+}
+
+TEST_CASE("a first row of usual names finds the columns, in every format") {
+  const std::vector<Fields> wanted{{"1", "good film", ""}, {"0", "bad film", ""}};
+  const Read tsv = read("text\tid\tLabel\ngood film\t7\t1\nbad film\t8\t0\n", {});
+  CHECK(tsv.rows == wanted);
+  CHECK(tsv.found.recognised);
+  CHECK(tsv.found.names.label == "Label");
+  CHECK(read("\xEF\xBB\xBFreview,class\ngood film,1\nbad film,0\n", kCsv).rows ==
+        (can_read_csv() ? wanted : std::vector<Fields>{}));
+  CHECK(read("{\"sentence\": \"good film\", \"category\": 1}\n"
+             "{\"category\": 0, \"sentence\": \"bad film\"}\n",
+             kJson)
+            .rows == wanted);
+  // Pairs, and the rest of a line in a last column of texts.
+  CHECK(read("label\tsentence1\tsentence2\n1\ta\tb\tc\n", {}).rows ==
+        std::vector<Fields>{{"1", "a", "b\tc"}});
+  CHECK(contains(read("text\tlabel\na\tb\t1\n", {}).error, "own:2: 3 fields, expected 2"));
+  // Where only one of both has a usual name, and where neither has, the row is an example.
+  CHECK(read("label\tclip\nneg\tx\n", {}).rows.size() == 2);
+  CHECK(read("stars\tclip\nneg\tx\n", {}).rows.size() == 2);
+}
+
+TEST_CASE("columns are named by the user, by name or by number") {
+  RecordOptions options;
+  options.columns = {"stars", "clip", ""};
+  CHECK(read("clip\tx\tstars\na b\t-\t5\n", options).rows == std::vector<Fields>{{"5", "a b", ""}});
+  CHECK(contains(read("clip\tx\na b\t-\n", options).error, "no column 'stars' in clip,x"));
+  options.columns = {"3", "1", "2"};
+  CHECK(read("a b\tc\t5\n", options).rows == std::vector<Fields>{{"5", "a b", "c"}});
+  CHECK(contains(read("a b\tc\n", options).error, "no column '3'"));
+  options.columns = {"stars", "clip", "other"};
+  options.format = RecordFormat::jsonl;
+  CHECK(
+      read("{\"stars\": 5, \"clip\": \"a\", \"other\": \"b\", \"text\": \"c\"}\n", options).rows ==
+      std::vector<Fields>{{"5", "a", "b"}});
+  CHECK(contains(read("{\"stars\": 5, \"clip\": \"a\"}\n", options).error, "\"other\""));
+}
+
+TEST_CASE("a file to be answered may have the columns of training, or texts alone") {
+  RecordOptions options;
+  options.need_label = false;
+  options.may_lack_header = true;
+  options.columns = {"stars", "clip", ""};
+  CHECK(read("clip\nx\n", options).rows == std::vector<Fields>{{"", "x", ""}});
+  CHECK(read("id\tclip\tstars\n1\tx\t5\n", options).rows == std::vector<Fields>{{"5", "x", ""}});
+  CHECK(read("5\tx\n", options).rows == std::vector<Fields>{{"5", "x", ""}});
+  CHECK(read("x\n", options).rows == std::vector<Fields>{{"", "x", ""}});
+}
+
+TEST_CASE("the first rows of CSV show what divides their fields") {
+  if (!can_read_csv()) return;
+  const Folder folder;
+  const auto found = [&](const std::string& text) {
+    return find_delimiter(folder.write("d.csv", text));
+  };
+  CHECK(found("a,b; c\nb,c; d\n") == ',');
+  CHECK(found("a;b, c\nb;c\nc;\"x;\ny\"\n") == ';');
+  CHECK(found("text;label\na, b;1\nc, d;0\n") == ';');
+  CHECK(found("a\tb\nc\td\n") == '\t');
+  CHECK(found("a|b\nc|d, e\n") == '|');
+  CHECK(found("one\ntwo\n") == ',');
+  CHECK(parse_delimiter("tab") == '\t');
+  CHECK_THROWS_AS((void)parse_delimiter("::"), UsageError);
+  RecordOptions options = kCsv;
+  options.delimiter = ';';
+  CHECK(read("a;b, c\n", options).rows == std::vector<Fields>{{"a", "b, c", ""}});
+}
+
+TEST_CASE("texts that are no UTF-8 are counted or refused, UTF-16 and zeros are named") {
+  CHECK(first_not_utf8("caf\xC3\xA9 \xF0\x9F\x98\x80 \xEF\xBF\xBD") == std::string::npos);
+  CHECK(first_not_utf8("caf\xE9 x") == 3);
+  CHECK(first_not_utf8("\xC0\x80") == 0);          // overlong
+  CHECK(first_not_utf8("ab\xED\xA0\x80") == 2);    // half of a surrogate pair
+  CHECK(first_not_utf8("\xF4\x90\x80\x80") == 0);  // beyond the last character
+  CHECK(first_not_utf8("x\xE2\x82") == 1);         // cut
+  EncodingCheck counts(false);
+  counts.see("fine", "f:1");
+  CHECK(counts.warning().empty());
+  counts.see("caf\xE9", "f:2");
+  counts.see("na\xEFve", "f:3");
+  CHECK(contains(counts.warning(), "2 of 3 texts"));
+  CHECK(contains(counts.warning(), "f:2: byte 4 of 'caf?', 0xe9"));
+  CHECK(contains(counts.warning(), "iconv -f latin1"));
+  EncodingCheck refuses(true);
+  CHECK(contains(error_of<DataError>([&] { refuses.see("caf\xE9", "f:2"); }), "f:2: byte 4"));
+  CHECK(contains(error_of<DataError>([&] { counts.see(std::string("a\0b", 3), "f:9"); }),
+                 "f:9: byte 2 of 'a?b' is 0"));
+  for (const RecordFormat format : {RecordFormat::tsv, RecordFormat::jsonl}) {
+    CHECK(contains(read(std::string("\xFF\xFE"
+                                    "a\0\t\0",
+                                    6),
+                        {format})
+                       .error,
+                   "own: in UTF-16"));
+  }
+  CHECK(contains(read("{\"label\": 1, \"text\": \"caf\xE9\"}\n", kJson).error, "in UTF-8"));
+}
