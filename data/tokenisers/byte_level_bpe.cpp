@@ -67,10 +67,19 @@ ByteLevelBpe::ByteLevelBpe(ByteLevelBpeParts parts, const std::string& source)
     }
   }
   for (std::size_t rank = 0; rank < parts_.merges.size(); ++rank) add_merge(rank, source);
-  for (const char* text : {"<s>", "<pad>", "</s>", "<unk>", "<mask>"}) {
-    const std::int32_t number = number_of(text);
-    if (number >= 0) special_.push_back({text, number, std::string_view(text) == "<mask>"});
+  for (const char* text : {"<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>"}) {
+    SpecialToken token;
+    token.text = text;
+    token.number = number_of(text);
+    token.takes_spaces = token.text == "<mask>";
+    if (token.number >= 0) add_special(token);
   }
+  for (const SpecialToken& token : parts_.added) add_special(token);
+}
+
+void ByteLevelBpe::add_special(const SpecialToken& token) {
+  (token.normalised ? words_ : special_).add(token);
+  numbers_of_special_.insert(token.number);
 }
 
 void ByteLevelBpe::add_merge(std::size_t rank, const std::string& source) {
@@ -103,21 +112,32 @@ std::vector<std::int32_t> ByteLevelBpe::encode(std::string_view text,
                                                const std::string& place) const {
   (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
   std::vector<std::int32_t> tokens;
-  for (const TextPart& part : cut_at(special_, text)) {
+  for (const TextPart& part : special_.cut(text)) {
     if (part.special >= 0) {
       tokens.push_back(part.special);
       continue;
     }
-    std::u32string plain = decode_utf8(part.text, place);
-    if (parts_.space_in_front && plain.front() != U' ') plain.insert(plain.begin(), U' ');
-    for (std::size_t at = 0, end = 0; at < plain.size(); at = end) {
-      end = end_of_cut(plain, at);
-      std::string bytes;
-      for (std::size_t i = at; i < end; ++i) append_utf8(bytes, plain[i]);
-      append_word(bytes, tokens);
+    for (const TextPart& rest : words_.cut(part.text)) {
+      if (rest.special >= 0) {
+        tokens.push_back(rest.special);
+      } else {
+        append_plain(rest.text, place, tokens);
+      }
     }
   }
   return tokens;
+}
+
+void ByteLevelBpe::append_plain(std::string_view text, const std::string& place,
+                                std::vector<std::int32_t>& tokens) const {
+  std::u32string plain = decode_utf8(text, place);
+  if (parts_.space_in_front && plain.front() != U' ') plain.insert(plain.begin(), U' ');
+  for (std::size_t at = 0, end = 0; at < plain.size(); at = end) {
+    end = end_of_cut(plain, at);
+    std::string bytes;
+    for (std::size_t i = at; i < end; ++i) append_utf8(bytes, plain[i]);
+    append_word(bytes, tokens);
+  }
 }
 
 void ByteLevelBpe::append_word(std::string_view bytes, std::vector<std::int32_t>& tokens) const {
@@ -180,9 +200,7 @@ std::string ByteLevelBpe::text_of(std::span<const std::int32_t> tokens) const {
   std::string text;
   for (const std::int32_t token : tokens) {
     const std::string letters = entry(token);
-    const bool special = std::any_of(special_.begin(), special_.end(),
-                                     [&](const SpecialToken& s) { return s.number == token; });
-    if (special) {
+    if (numbers_of_special_.contains(token)) {
       text += letters;
       continue;
     }
@@ -198,27 +216,7 @@ void ByteLevelBpe::put(Json& provenance) const {
   provenance["vocabulary"] = parts_.entries;
   provenance["merges"] = parts_.merges;
   provenance["space_in_front"] = parts_.space_in_front;
-}
-
-std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name) {
-  const auto fail = [&](const std::string& what) {
-    throw DataError(fmt::format(
-        "{}: {}; expected {{\"entry\": number, …}} with the numbers 0, 1, …", name, what));
-  };
-  if (!vocabulary.is_object()) fail("no JSON object");
-  const std::size_t count = vocabulary.size();
-  std::vector<std::string> entries(count);
-  std::vector<bool> taken(count);
-  for (const auto& [entry, value] : vocabulary.items()) {
-    const std::string shown = printable(entry);
-    if (!value.is_natural()) fail(fmt::format("'{}' has no number", shown));
-    const auto number = value.get<std::uint64_t>();
-    if (number >= count) fail(fmt::format("'{}' is {} of {} entries", shown, number, count));
-    if (taken[number]) fail(fmt::format("'{}' is {}, as another entry is", shown, number));
-    taken[number] = true;
-    entries[number] = entry;
-  }
-  return entries;
+  if (!parts_.added.empty()) provenance["added_tokens"] = to_json(parts_.added);
 }
 
 std::vector<std::string> read_merges(ByteStream& stream, const std::string& name) {
@@ -238,10 +236,47 @@ std::vector<std::string> read_merges(ByteStream& stream, const std::string& name
   return merges;
 }
 
+std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json) {
+  if (json.model_type() != "BPE") json.refuse("model.type", "BPE", Json(json.model_type()));
+  for (const char* key : {"byte_fallback", "ignore_merges"}) json.require("model", key, false);
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    json.require("model", key, "");
+  }
+  json.require("model", "dropout", 0);
+  if (!json.part("normalizer").is_null()) {
+    json.refuse("normalizer", "null", json.part("normalizer"));
+  }
+  const Json& cuts = json.part("pre_tokenizer");
+  if (cuts["type"] != Json("ByteLevel")) json.refuse("pre_tokenizer", "ByteLevel", cuts);
+  json.require("pre_tokenizer", "use_regex", true);
+  ByteLevelBpeParts parts;
+  parts.space_in_front = cuts["add_prefix_space"] == Json(true);
+  parts.entries = json.entries();
+  parts.added = add_tokens(json.file().parent_path(), parts.entries);
+  for (const Json& merge : json.part("model")["merges"]) {
+    // "left right", or ["left", "right"] since 2024.
+    const bool pair = merge.is_array() && merge.size() == 2;
+    if (pair ? !merge[0].is_string() || !merge[1].is_string() : !merge.is_string()) {
+      json.refuse("model.merges", "two entries each", merge);
+    }
+    parts.merges.push_back(pair ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
+                                : merge.get<std::string>());
+    if (parts.merges.back().find(' ') == std::string::npos) {
+      json.refuse("model.merges", "two entries each", merge);
+    }
+  }
+  return std::make_shared<ByteLevelBpe>(std::move(parts), json.file().string());
+}
+
 std::shared_ptr<const ByteLevelBpe> read_byte_level_bpe(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "vocab.json") &&
+      std::filesystem::exists(folder / "tokenizer.json")) {
+    return byte_level_bpe_of(TokenizerJson(folder / "tokenizer.json"));
+  }
   ByteLevelBpeParts parts;
   const auto vocabulary = folder / "vocab.json", merges = folder / "merges.txt";
   parts.entries = entries_in(read_json_file(vocabulary, kLargestFile), vocabulary.string());
+  parts.added = add_tokens(folder, parts.entries);
   parts.merges = read_merges(*open_file(merges), merges.string());
   parts.space_in_front = TokeniserConfig(folder).flag("add_prefix_space", false);
   return std::make_shared<ByteLevelBpe>(std::move(parts), folder.string());
@@ -251,7 +286,8 @@ std::shared_ptr<const ByteLevelBpe> byte_level_bpe_in(const Json& provenance) {
   return std::make_shared<ByteLevelBpe>(
       ByteLevelBpeParts{provenance.at("vocabulary").get<std::vector<std::string>>(),
                         provenance.at("merges").get<std::vector<std::string>>(),
-                        provenance.at("space_in_front").get<bool>()},
+                        provenance.at("space_in_front").get<bool>(),
+                        special_tokens_in(provenance["added_tokens"])},
       "provenance of the data");
 }
 

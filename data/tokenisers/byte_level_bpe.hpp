@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "data/tokenisers/special_tokens.hpp"
 #include "data/tokenisers/vocabulary.hpp"
@@ -12,12 +13,16 @@
 namespace skytape::data {
 
 class ByteStream;
+class TokenizerJson;
 
 /// What a tokeniser was made of.
 struct ByteLevelBpeParts {
   std::vector<std::string> entries;  // by number; each byte stands as a printable character
   std::vector<std::string> merges;   // "left right", the first learnt first
   bool space_in_front = false;       // a text is read as if a blank stood before it
+  /// Entries that are found in a text before it is cut, beside <s>, <pad>, </s>, <unk>, <mask> and
+  /// <|endoftext|>.
+  std::vector<SpecialToken> added = {};
 };
 
 class ByteLevelBpe final : public Vocabulary {
@@ -59,16 +64,21 @@ class ByteLevelBpe final : public Vocabulary {
   std::unordered_map<std::string, std::int32_t> numbers_;
   std::unordered_map<std::uint64_t, Merge> merges_;  // by both parts
   std::vector<std::int32_t> bytes_;                  // [256] numbers of the single bytes
-  std::vector<SpecialToken> special_;
+  void append_plain(std::string_view text, const std::string& place,
+                    std::vector<std::int32_t>& tokens) const;
+  void add_special(const SpecialToken& token);
+
+  SpecialTokens special_, words_;  // words_: sought once a text is cut at special_
+  std::unordered_set<std::int32_t> numbers_of_special_;  // of both
 };
 
 /// Reads `vocab.json` and `merges.txt` of a folder; a `tokenizer_config.json` beside them says
-/// whether a blank is put in front. DataError with file and line.
+/// whether a blank is put in front, and other files add tokens (add_tokens). Without a `vocab.json`,
+/// the folder's `tokenizer.json`. DataError with file and line.
 [[nodiscard]] std::shared_ptr<const ByteLevelBpe> read_byte_level_bpe(
     const std::filesystem::path& folder);
-/// The entries of a vocab.json, {"entry": number, …}, in their order. DataError naming `name` unless
-/// the numbers are 0, 1, … each once.
-[[nodiscard]] std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name);
+/// DataError naming the first part that is not supported.
+[[nodiscard]] std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json);
 /// The merges of a merges.txt. DataError with file and line.
 [[nodiscard]] std::vector<std::string> read_merges(ByteStream& merges, const std::string& name);
 /// The one that put() wrote. DataError or JsonError if it is broken.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 
@@ -10,7 +12,116 @@ namespace {
 
 constexpr std::size_t kLargestConfig = 16 << 20;  // bytes; some list thousands of added tokens
 
+constexpr const char* kNamed[] = {
+    "bos_token",           "eos_token", "unk_token",  "sep_token",
+    "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+    "extra_special_tokens"};
+
+Json read_if_there(const std::filesystem::path& path, std::size_t most_bytes) {
+  return std::filesystem::exists(path) ? read_json_file(path, most_bytes) : Json::object();
+}
+
+/// A token's text: a text, or {"content": …}; empty where it is neither.
+std::string content_of(const Json& token) {
+  const Json& content = token.is_object() ? token["content"] : token;
+  return content.is_string() ? content.get<std::string>() : std::string();
+}
+
+/// Takes what files say of tokens; what is said first counts.
+class AddedTokens {
+ public:
+  /// `token`: its text, or an object with it and how it is sought.
+  void add(const Json& token, std::int64_t number) {
+    const auto flag = [&](const char* key) { return token.is_object() && token.value(key, false); };
+    take({content_of(token), static_cast<std::int32_t>(number), flag("lstrip"), flag("rstrip"),
+          flag("single_word"), flag("normalized")});
+  }
+  void take(const SpecialToken& token) {
+    const auto same = std::find_if(all_.begin(), all_.end(),
+                                   [&](const SpecialToken& t) { return t.text == token.text; });
+    if (!token.text.empty() && same == all_.end()) all_.push_back(token);
+  }
+  void add_named(const Json& config) {
+    for (const char* key : kNamed) {
+      const Json& value = config[key];
+      if (value.is_array()) {
+        for (const Json& token : value) add(token, -1);
+      } else if (value.is_object() && !value.contains("content")) {
+        for (const auto& [name, token] : value.items()) add(token, -1);
+      } else {
+        add(value, -1);
+      }
+    }
+  }
+  [[nodiscard]] std::vector<SpecialToken>& all() { return all_; }
+
+ private:
+  std::vector<SpecialToken> all_;
+};
+
+/// Gives the tokens their places among the entries. Those that have none are left out.
+std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
+                                 std::vector<std::string>& entries, const std::string& source) {
+  // By number, so that they go on from the entries one by one.
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const auto& a, const auto& b) { return a.number < b.number; });
+  std::vector<SpecialToken> found;
+  for (SpecialToken& token : tokens) {
+    const auto at = static_cast<std::size_t>(token.number);
+    if (token.number < 0) {
+      const auto entry = std::find(entries.begin(), entries.end(), token.text);
+      if (entry == entries.end()) continue;
+      token.number = static_cast<std::int32_t>(entry - entries.begin());
+    } else if (at == entries.size()) {
+      entries.push_back(token.text);
+    } else if (at > entries.size() || entries[at] != token.text) {
+      throw DataError(fmt::format(
+          "{}: the added token '{}' has number {}, expected {}", source, printable(token.text), at,
+          at > entries.size()
+              ? fmt::format("{}, behind the last entry", entries.size())
+              : fmt::format("that of another entry than '{}'", printable(entries[at]))));
+    }
+    found.push_back(std::move(token));
+  }
+  return found;
+}
+
 }  // namespace
+
+std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
+                                     std::vector<std::string>& entries) {
+  AddedTokens added;
+  const Json whole = read_if_there(folder / "tokenizer.json", kLargestFile);
+  const Json config = read_if_there(folder / "tokenizer_config.json", kLargestConfig);
+  const Json numbered = read_if_there(folder / "added_tokens.json", kLargestConfig);
+  const Json map = read_if_there(folder / "special_tokens_map.json", kLargestConfig);
+  try {
+    for (const Json& token : whole["added_tokens"]) {
+      added.add(token, token.at("id").get<std::int64_t>());
+    }
+    const Json& decoder = config["added_tokens_decoder"];
+    for (const auto& [number, token] : decoder.is_object() ? decoder.items() : Json::Object()) {
+      added.add(token, parse_json(number).get<std::int64_t>());
+    }
+    AddedTokens named;
+    named.add_named(config);
+    named.add_named(map);
+    for (const auto& [text, number] : numbered.items()) {
+      const auto same = std::find_if(named.all().begin(), named.all().end(),
+                                     [&](const SpecialToken& t) { return t.text == text; });
+      SpecialToken token;
+      token.text = text;
+      token.normalised = true;  // what no file calls special is a word
+      if (same != named.all().end()) token = *same;
+      token.number = static_cast<std::int32_t>(number.get<std::int64_t>());
+      added.take(token);
+    }
+    for (const SpecialToken& token : named.all()) added.take(token);
+  } catch (const JsonError& error) {
+    throw DataError(fmt::format("{}: added tokens: {}", folder.string(), error.what()));
+  }
+  return placed(std::move(added.all()), entries, folder.string());
+}
 
 Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
   const auto stream = open_file(path);
@@ -38,6 +149,68 @@ bool TokeniserConfig::flag(std::string_view key, bool otherwise) const {
                                 printable(json_text(*value, {.mend = true}))));
   }
   return value->get<bool>();
+}
+
+std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name) {
+  const auto fail = [&](const std::string& what) {
+    throw DataError(fmt::format(
+        "{}: {}; expected {{\"entry\": number, …}} with the numbers 0, 1, …", name, what));
+  };
+  if (!vocabulary.is_object()) fail("no JSON object");
+  const std::size_t count = vocabulary.size();
+  std::vector<std::string> entries(count);
+  std::vector<bool> taken(count);
+  for (const auto& [entry, value] : vocabulary.items()) {
+    const std::string shown = printable(entry);
+    if (!value.is_natural()) fail(fmt::format("'{}' has no number", shown));
+    const auto number = value.get<std::uint64_t>();
+    if (number >= count) fail(fmt::format("'{}' is {} of {} entries", shown, number, count));
+    if (taken[number]) fail(fmt::format("'{}' is {}, as another entry is", shown, number));
+    taken[number] = true;
+    entries[number] = entry;
+  }
+  return entries;
+}
+
+TokenizerJson::TokenizerJson(const std::filesystem::path& file)
+    : file_(file), content_(read_json_file(file, kLargestFile)) {
+  if (!content_.is_object() || !content_["model"].is_object()) {
+    refuse("model", "an object with the entries", content_["model"]);
+  }
+}
+
+std::string TokenizerJson::model_type() const {
+  const Json& type = content_["model"]["type"];
+  if (type.is_string()) return type.get<std::string>();
+  // Older files do not say it.
+  return content_["model"].contains("merges") ? "BPE" : "WordPiece";
+}
+
+void TokenizerJson::refuse(const std::string& part, const std::string& expected,
+                           const Json& got) const {
+  throw DataError(fmt::format("{}: {}: expected {}, which is all that is supported, got {}",
+                              file_.string(), part, expected,
+                              printable(json_text(got, {.mend = true}), 200)));
+}
+
+void TokenizerJson::require(const char* part, const char* key, const Json& wanted) const {
+  const Json& value = content_[part][key];
+  if (value.is_null() || value == wanted) return;
+  refuse(fmt::format("{}.{}", part, key), json_text(wanted), value);
+}
+
+std::vector<std::string> TokenizerJson::entries() const {
+  Json all = content_["model"]["vocab"];
+  if (!all.is_object()) refuse("model.vocab", "an object of entries and numbers", all);
+  try {
+    for (const Json& token : content_["added_tokens"]) {
+      const auto content = token.at("content").get<std::string>();
+      if (!all.contains(content)) all[content] = token.at("id");
+    }
+  } catch (const JsonError& error) {
+    throw DataError(fmt::format("{}: added_tokens: {}", file_.string(), error.what()));
+  }
+  return entries_in(all, file_.string());
 }
 
 }  // namespace skytape::data

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "data/files/json.hpp"
+#include "data/tokenisers/special_tokens.hpp"
 
 namespace skytape::data {
 
@@ -16,6 +18,13 @@ inline constexpr std::size_t kLargestFile = 256 << 20;   // bytes of a vocabular
 
 /// A JSON file, gzip'd too. DataError naming it if it is not there, too large, or broken.
 [[nodiscard]] Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes);
+
+/// The tokens that the files of a folder add to a vocabulary, or call special: those that
+/// `tokenizer.json`, `tokenizer_config.json` and `added_tokens.json` number, and of the names in
+/// `tokenizer_config.json` and `special_tokens_map.json` those that `entries` has. What has a number
+/// behind the last entry becomes one. DataError naming the file for a number that another entry has.
+[[nodiscard]] std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
+                                                   std::vector<std::string>& entries);
 
 /// `tokenizer_config.json` of a folder; empty if there is none.
 class TokeniserConfig {
@@ -28,6 +37,34 @@ class TokeniserConfig {
  private:
   std::filesystem::path path_;
   Json config_;
+};
+
+/// The entries of a vocab.json, {"entry": number, …}, in their order. DataError naming `name` unless
+/// the numbers are 0, 1, … each once.
+[[nodiscard]] std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name);
+/// A tokenizer.json, which today's Transformers save alone: WordPiece as BERT has it, or byte-level
+/// BPE. Every part that is not supported is named.
+class TokenizerJson {
+ public:
+  /// DataError naming the file if it is not there or broken.
+  explicit TokenizerJson(const std::filesystem::path& file);
+
+  [[nodiscard]] const std::filesystem::path& file() const { return file_; }
+  /// "WordPiece", "BPE", …
+  [[nodiscard]] std::string model_type() const;
+  [[nodiscard]] const Json& part(const char* name) const { return content_[name]; }
+
+  /// The entries, those of added tokens among them, by number.
+  [[nodiscard]] std::vector<std::string> entries() const;
+  /// Refuses a part that we cannot take: "normalizer: expected BertNormalizer, got …".
+  [[noreturn]] void refuse(const std::string& part, const std::string& expected,
+                           const Json& got) const;
+  /// A member of a part must have this value, or be absent or null.
+  void require(const char* part, const char* key, const Json& wanted) const;
+
+ private:
+  std::filesystem::path file_;
+  Json content_;
 };
 
 }  // namespace skytape::data

@@ -1,23 +1,60 @@
 #include "data/tokenisers/special_tokens.hpp"
 
+#include <algorithm>
+
 #include "data/tokenisers/unicode.hpp"
 
 namespace skytape::data {
 namespace {
 
-/// The longest token that `text` begins with, or null.
-const SpecialToken* token_at_front(const std::vector<SpecialToken>& tokens, std::string_view text) {
+bool is_word_character(char32_t c) {
+  return c == U'_' || is_letter(c) || is_number(c) || is_nonspacing_mark(c);
+}
+
+/// Whether letters or numbers stand beside text[begin, end).
+bool inside_word(std::string_view text, std::size_t begin, std::size_t end) {
+  const std::u32string before = decode_utf8(text.substr(0, begin), "text");
+  const std::u32string behind = decode_utf8(text.substr(end), "text");
+  return (!before.empty() && is_word_character(before.back())) ||
+         (!behind.empty() && is_word_character(behind.front()));
+}
+
+std::size_t spaces_at_front(std::string_view text) {
+  std::size_t bytes = 0;
+  for (const char32_t c : decode_utf8(text, "text")) {
+    if (!is_space(c)) break;
+    std::string one;
+    append_utf8(one, c);
+    bytes += one.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void SpecialTokens::add(const SpecialToken& token) {
+  if (token.text.empty()) return;
+  const auto same = std::find_if(tokens_.begin(), tokens_.end(),
+                                 [&](const SpecialToken& t) { return t.text == token.text; });
+  if (same != tokens_.end()) {
+    *same = token;
+    return;
+  }
+  by_first_byte_[static_cast<std::uint8_t>(token.text[0])].push_back(tokens_.size());
+  tokens_.push_back(token);
+}
+
+const SpecialToken* SpecialTokens::at_front(std::string_view text) const {
   const SpecialToken* longest = nullptr;
-  for (const SpecialToken& token : tokens) {
+  for (const std::size_t i : by_first_byte_[static_cast<std::uint8_t>(text[0])]) {
+    const SpecialToken& token = tokens_[i];
     if (!text.starts_with(token.text)) continue;
     if (longest == nullptr || token.text.size() > longest->text.size()) longest = &token;
   }
   return longest;
 }
 
-}  // namespace
-
-std::vector<TextPart> cut_at(const std::vector<SpecialToken>& tokens, std::string_view text) {
+std::vector<TextPart> SpecialTokens::cut(std::string_view text) const {
   std::vector<TextPart> parts;
   std::size_t plain = 0;  // where the plain text before `at` begins
   const auto end_plain = [&](std::size_t end, bool drop_spaces) {
@@ -26,17 +63,45 @@ std::vector<TextPart> cut_at(const std::vector<SpecialToken>& tokens, std::strin
     if (!part.empty()) parts.push_back({part, -1});
   };
   for (std::size_t at = 0; at < text.size();) {
-    const SpecialToken* const token = token_at_front(tokens, text.substr(at));
+    const SpecialToken* const token = at_front(text.substr(at));
     if (token == nullptr) {
       ++at;
       continue;
     }
-    end_plain(at, token->takes_spaces);
-    parts.push_back({text.substr(at, token->text.size()), token->number});
-    at = plain = at + token->text.size();
+    const std::size_t end = at + token->text.size();
+    if (!token->whole_word || !inside_word(text, at, end)) {
+      end_plain(at, token->takes_spaces);
+      parts.push_back({text.substr(at, token->text.size()), token->number});
+      plain = end + (token->takes_spaces_behind ? spaces_at_front(text.substr(end)) : 0);
+    }
+    at = std::max(end, plain);
   }
   end_plain(text.size(), false);
   return parts;
+}
+
+Json to_json(const std::vector<SpecialToken>& tokens) {
+  Json all = Json::array();
+  for (const SpecialToken& token : tokens) {
+    all.push_back({{"content", token.text},
+                   {"id", token.number},
+                   {"lstrip", token.takes_spaces},
+                   {"rstrip", token.takes_spaces_behind},
+                   {"single_word", token.whole_word},
+                   {"normalized", token.normalised}});
+  }
+  return all;
+}
+
+std::vector<SpecialToken> special_tokens_in(const Json& tokens) {
+  std::vector<SpecialToken> all;
+  for (const Json& token : tokens) {
+    all.push_back({token.at("content").get<std::string>(),
+                   static_cast<std::int32_t>(token.at("id").get<std::int64_t>()),
+                   token.value("lstrip", false), token.value("rstrip", false),
+                   token.value("single_word", false), token.value("normalized", false)});
+  }
+  return all;
 }
 
 }  // namespace skytape::data

@@ -92,7 +92,7 @@ std::string take_vocabulary(Json& provenance) {
   const std::string kind = provenance.value("tokens", "");
   const std::size_t entries = provenance["vocabulary"].size();
   const auto counted = [](std::string_view name) { return name == "words" || name == "integers"; };
-  for (const char* key : {"vocabulary", "merges", "model"}) provenance.erase(key);
+  for (const char* key : {"vocabulary", "merges", "model", "added_tokens"}) provenance.erase(key);
   return fmt::format("{} as tokens: {} different ones{}\n", kind, entries,
                      counted(kind) ? ", and one that stands for all others" : "");
 }

@@ -56,6 +56,12 @@ std::u32string normalised(std::u32string_view text, const WordPieceOptions& opti
   return options.lower_case ? lower_case(plain) : plain;
 }
 
+std::string to_utf8(std::u32string_view text) {
+  std::string bytes;
+  for (const char32_t c : text) append_utf8(bytes, c);
+  return bytes;
+}
+
 /// Passes the words of a normalised text to `take`: marks by themselves, runs of anything else.
 template <class Take> void split_words(std::u32string_view text, const Take& take) {
   std::size_t begin = 0;
@@ -71,8 +77,8 @@ template <class Take> void split_words(std::u32string_view text, const Take& tak
 }  // namespace
 
 WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& options,
-                     const std::string& source)
-    : entries_(std::move(entries)), options_(options) {
+                     const std::string& source, std::vector<SpecialToken> added)
+    : entries_(std::move(entries)), options_(options), added_(std::move(added)) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     numbers_[entries_[i]] = static_cast<std::int32_t>(i);
     longest_ = std::max(longest_, entries_[i].size());
@@ -84,7 +90,18 @@ WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& o
           fmt::format("{}: no entry {}: expected a vocabulary of BERT's with {}, an entry a line",
                       source, text, fmt::join(kSpecial, ", ")));
     }
-    special_.push_back({text, number});
+    SpecialToken token;
+    token.text = text;
+    token.number = number;
+    special_.add(token);
+  }
+  for (SpecialToken token : added_) {
+    if (!token.normalised) {
+      special_.add(token);
+      continue;
+    }
+    token.text = to_utf8(normalised(decode_utf8(token.text, source), options_));
+    words_.add(token);
   }
   unknown_ = number_of("[UNK]");
 }
@@ -97,15 +114,31 @@ std::int32_t WordPiece::number_of(const std::string& entry) const {
 std::vector<std::int32_t> WordPiece::encode(std::string_view text, const std::string& place) const {
   (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
   std::vector<std::int32_t> tokens;
-  for (const TextPart& part : cut_at(special_, text)) {
+  for (const TextPart& part : special_.cut(text)) {
     if (part.special >= 0) {
       tokens.push_back(part.special);
-      continue;
+    } else {
+      append_plain(part.text, place, tokens);
     }
-    const std::u32string plain = normalised(decode_utf8(part.text, place), options_);
-    split_words(plain, [&](std::u32string_view word) { append_word(word, tokens); });
   }
   return tokens;
+}
+
+void WordPiece::append_plain(std::string_view text, const std::string& place,
+                             std::vector<std::int32_t>& tokens) const {
+  const std::u32string plain = normalised(decode_utf8(text, place), options_);
+  const auto append = [&](std::u32string_view part) {
+    split_words(part, [&](std::u32string_view word) { append_word(word, tokens); });
+  };
+  if (words_.empty()) return append(plain);
+  const std::string bytes = to_utf8(plain);
+  for (const TextPart& part : words_.cut(bytes)) {
+    if (part.special >= 0) {
+      tokens.push_back(part.special);
+    } else {
+      append(decode_utf8(part.text, place));
+    }
+  }
 }
 
 void WordPiece::append_word(std::u32string_view word, std::vector<std::int32_t>& tokens) const {
@@ -161,11 +194,12 @@ void WordPiece::put(Json& provenance) const {
   provenance["lower_case"] = options_.lower_case;
   provenance["strip_accents"] = options_.strip_accents;
   provenance["split_cjk"] = options_.split_cjk;
+  if (!added_.empty()) provenance["added_tokens"] = to_json(added_);
 }
 
-std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
-                                                const WordPieceOptions& options,
-                                                const std::string& name) {
+namespace {
+
+std::vector<std::string> read_entries(ByteStream& vocabulary, const std::string& name) {
   std::vector<std::string> entries;
   LineReader lines(vocabulary, name, kLongestEntry);
   for (std::string_view line; lines.next(line);) {
@@ -175,10 +209,49 @@ std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
     (void)decode_utf8(line, fmt::format("{}:{}", name, lines.line_number()));
     entries.emplace_back(line);
   }
-  return std::make_shared<WordPiece>(std::move(entries), options, name);
+  return entries;
+}
+
+}  // namespace
+
+std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
+                                                const WordPieceOptions& options,
+                                                const std::string& name) {
+  return std::make_shared<WordPiece>(read_entries(vocabulary, name), options, name);
+}
+
+std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json) {
+  if (json.model_type() != "WordPiece") {
+    json.refuse("model.type", "WordPiece", Json(json.model_type()));
+  }
+  json.require("model", "unk_token", "[UNK]");
+  json.require("model", "continuing_subword_prefix", "##");
+  json.require("model", "max_input_chars_per_word", 100);
+  const Json& normalizer = json.part("normalizer");
+  if (normalizer["type"] != Json("BertNormalizer")) {
+    json.refuse("normalizer", "BertNormalizer", normalizer);
+  }
+  json.require("normalizer", "clean_text", true);
+  if (json.part("pre_tokenizer")["type"] != Json("BertPreTokenizer")) {
+    json.refuse("pre_tokenizer", "BertPreTokenizer", json.part("pre_tokenizer"));
+  }
+  const auto flag = [&](const char* key, bool otherwise) {
+    const Json& value = normalizer[key];
+    if (!value.is_null() && !value.is_boolean()) json.refuse(key, "true or false", value);
+    return value.is_null() ? otherwise : value.get<bool>();
+  };
+  WordPieceOptions options;
+  options.lower_case = flag("lowercase", true);
+  options.strip_accents = flag("strip_accents", options.lower_case);
+  options.split_cjk = flag("handle_chinese_chars", true);
+  std::vector<std::string> entries = json.entries();
+  std::vector<SpecialToken> added = add_tokens(json.file().parent_path(), entries);
+  return std::make_shared<WordPiece>(std::move(entries), options, json.file().string(),
+                                     std::move(added));
 }
 
 std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& file) {
+  if (file.extension() == ".json") return wordpiece_of(TokenizerJson(file));
   const TokeniserConfig config(file.parent_path());
   WordPieceOptions options;
   options.lower_case = config.flag("do_lower_case", options.lower_case);
@@ -186,7 +259,9 @@ std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& fil
   options.strip_accents = config.flag("strip_accents", options.lower_case);
   options.split_cjk = config.flag("tokenize_chinese_chars", options.split_cjk);
   const auto stream = open_file(file);
-  return read_wordpiece(*stream, options, file.string());
+  std::vector<std::string> entries = read_entries(*stream, file.string());
+  std::vector<SpecialToken> added = add_tokens(file.parent_path(), entries);
+  return std::make_shared<WordPiece>(std::move(entries), options, file.string(), std::move(added));
 }
 
 std::shared_ptr<const WordPiece> wordpiece_in(const Json& provenance) {
@@ -194,7 +269,8 @@ std::shared_ptr<const WordPiece> wordpiece_in(const Json& provenance) {
                                  provenance.at("strip_accents").get<bool>(),
                                  provenance.at("split_cjk").get<bool>()};
   return std::make_shared<WordPiece>(provenance.at("vocabulary").get<std::vector<std::string>>(),
-                                     options, "provenance of the data");
+                                     options, "provenance of the data",
+                                     special_tokens_in(provenance["added_tokens"]));
 }
 
 }  // namespace skytape::data

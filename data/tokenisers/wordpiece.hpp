@@ -12,6 +12,7 @@
 namespace skytape::data {
 
 class ByteStream;
+class TokenizerJson;
 
 /// What happens to a text before it is cut. The defaults are those of BERT's uncased models.
 struct WordPieceOptions {
@@ -26,8 +27,9 @@ class WordPiece final : public Vocabulary {
 
   /// `entries` by number; of equal ones the last counts. DataError naming `source` unless [PAD],
   /// [UNK], [CLS], [SEP] and [MASK] are among them.
+  /// `added`: entries that are found in a text before it is cut into words, beside those five.
   WordPiece(std::vector<std::string> entries, const WordPieceOptions& options,
-            const std::string& source);
+            const std::string& source, std::vector<SpecialToken> added = {});
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
   [[nodiscard]] std::int64_t size() const override {
@@ -45,22 +47,28 @@ class WordPiece final : public Vocabulary {
   [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
 
  private:
+  void append_plain(std::string_view text, const std::string& place,
+                    std::vector<std::int32_t>& tokens) const;
   void append_word(std::u32string_view word, std::vector<std::int32_t>& tokens) const;
 
   std::vector<std::string> entries_;
   WordPieceOptions options_;
   std::unordered_map<std::string, std::int32_t> numbers_;
-  std::vector<SpecialToken> special_;
+  std::vector<SpecialToken> added_;
+  SpecialTokens special_, words_;  // words_: sought in the normalised text
   std::int32_t unknown_ = 0;
   std::size_t longest_ = 0;  // bytes of an entry
 };
 
 /// Reads a `vocab.txt`, an entry a line. A `tokenizer_config.json` beside it says whether capital
-/// letters, accents and Chinese characters are to be kept. DataError with file and line.
+/// letters, accents and Chinese characters are to be kept; it and other files add tokens
+/// (add_tokens). Or a `tokenizer.json`. DataError with file and line.
 [[nodiscard]] std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& file);
 [[nodiscard]] std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
                                                               const WordPieceOptions& options,
                                                               const std::string& name);
+/// DataError naming the first part that is not supported.
+[[nodiscard]] std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json);
 /// The one that put() wrote. DataError or JsonError if it is broken.
 [[nodiscard]] std::shared_ptr<const WordPiece> wordpiece_in(const Json& provenance);
 

@@ -110,9 +110,10 @@ void add_import(CommandLine& program) {
       program.command("import", "copy an encoder of Hugging Face's (BERT, RoBERTa) into a folder");
   const auto flags = std::make_shared<ImportFlags>();
   command
-      .option("--from", flags->from,
-              "folder with config.json, model.safetensors, and vocab.txt or vocab.json and "
-              "merges.txt")
+      .option(
+          "--from", flags->from,
+          "folder with config.json, model.safetensors, and vocab.txt, vocab.json and merges.txt, "
+          "or tokenizer.json")
       .required();
   command.option("--out", flags->out, "folder to write, which must not be there yet").required();
   command.runs([flags] { return run(*flags); });

@@ -40,7 +40,15 @@ Json config_of(const EncoderFacts& facts) {
 }
 
 std::shared_ptr<const data::Vocabulary> read_vocabulary(EncoderKind kind, const fs::path& folder) {
-  if (kind == EncoderKind::bert) return data::read_wordpiece(folder / "vocab.txt");
+  const bool bert = kind == EncoderKind::bert;
+  const fs::path json = folder / "tokenizer.json";
+  if (!fs::exists(folder / (bert ? "vocab.txt" : "vocab.json")) && fs::exists(json)) {
+    const data::TokenizerJson whole(json);  // today's Transformers save it alone
+    if (whole.model_type() == "WordPiece") return data::wordpiece_of(whole);
+    if (whole.model_type() == "BPE") return data::byte_level_bpe_of(whole);
+    whole.refuse("model.type", "WordPiece or BPE", Json(whole.model_type()));
+  }
+  if (bert) return data::read_wordpiece(folder / "vocab.txt");
   return data::read_byte_level_bpe(folder);
 }
 
@@ -64,7 +72,7 @@ Contents read_contents(const fs::path& folder) {
     contents.weights = read_huggingface_weights(folder);
   }
   const std::int64_t rows = contents.facts.model.vocabulary;
-  if (contents.vocabulary->size() != rows) {
+  if (contents.vocabulary->size() > rows) {  // fewer: the embedding has spare rows
     throw DataError(fmt::format("{}: vocab_size is {}, but the vocabulary beside it has {} entries",
                                 file.string(), rows, contents.vocabulary->size()));
   }
@@ -187,7 +195,7 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   encoder.facts = contents.facts;
   encoder.folder = folder;
   encoder.vocabulary = contents.vocabulary;
-  const bool bert = contents.facts.kind == EncoderKind::bert;
+  const bool bert = contents.vocabulary->kind() == data::WordPiece::kKind;
   encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");
   encoder.last = require_entry(encoder, bert ? "[SEP]" : "</s>");
   encoder.hidden = require_entry(encoder, bert ? "[MASK]" : "<mask>");

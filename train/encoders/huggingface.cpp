@@ -32,8 +32,11 @@ class Config {
                      value == nullptr ? "nothing" : data::json_text(*value, {.mend = true})));
   }
 
-  [[nodiscard]] std::int64_t natural(const char* key, std::int64_t low, std::int64_t high) const {
+  /// `otherwise`: where nothing, or null, stands there.
+  [[nodiscard]] std::int64_t natural(const char* key, std::int64_t low, std::int64_t high,
+                                     std::int64_t otherwise) const {
     const Json* const value = values_.find(key);
+    if (value == nullptr || value->is_null()) return otherwise;
     const bool natural = value != nullptr && value->is_natural();
     const auto number = natural ? value->get<std::uint64_t>() : 0;
     if (!natural || number < static_cast<std::uint64_t>(low) ||
@@ -42,8 +45,9 @@ class Config {
     }
     return static_cast<std::int64_t>(number);
   }
-  [[nodiscard]] double real(const char* key, double low, double high) const {
+  [[nodiscard]] double real(const char* key, double low, double high, double otherwise) const {
     const Json* const value = values_.find(key);
+    if (value == nullptr || value->is_null()) return otherwise;
     const double number = value != nullptr && value->is_number() ? value->get<double>() : -1;
     if (!(number >= low && number <= high)) fail(key, fmt::format("a number in {}..{}", low, high));
     return number;
@@ -122,23 +126,29 @@ EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   } else if (type == nullptr || !(*type == Json("bert"))) {
     config.fail("model_type", "bert or roberta");
   }
-  config.require("hidden_act", "gelu");
+  const Json* const activation = config.find("hidden_act");
+  // "gelu_python" is the exact GELU, written out.
+  if (activation == nullptr || !(*activation == Json("gelu_python"))) {
+    config.require("hidden_act", "gelu");
+  }
   config.require("position_embedding_type", "absolute");
   config.require("is_decoder", false);
   config.require("add_cross_attention", false);
+  // What is not said has the library's defaults, which are BERT's base model.
+  const bool roberta = facts.kind == EncoderKind::roberta;
   nn::BertConfig& model = facts.model;
-  model.vocabulary = config.natural("vocab_size", 1, data::kMostEntries);
-  model.positions = config.natural("max_position_embeddings", 4, 1 << 20);
-  model.types = config.natural("type_vocab_size", 1, 1024);
-  model.layers = static_cast<int>(config.natural("num_hidden_layers", 1, 1000));
-  model.width = config.natural("hidden_size", 1, 1 << 16);
-  model.ff_width = config.natural("intermediate_size", 1, 1 << 20);
-  model.heads = config.natural("num_attention_heads", 1, model.width);
+  model.vocabulary = config.natural("vocab_size", 1, data::kMostEntries, roberta ? 50265 : 30522);
+  model.positions = config.natural("max_position_embeddings", 4, 1 << 20, 512);
+  model.types = config.natural("type_vocab_size", 1, 1024, 2);
+  model.layers = static_cast<int>(config.natural("num_hidden_layers", 1, 1000, 12));
+  model.width = config.natural("hidden_size", 1, 1 << 16, 768);
+  model.ff_width = config.natural("intermediate_size", 1, 1 << 20, 3072);
+  model.heads = config.natural("num_attention_heads", 1, model.width, 12);
   if (model.width % model.heads != 0) {
     config.fail("num_attention_heads", fmt::format("a divisor of hidden_size = {}", model.width));
   }
-  model.norm_epsilon = config.real("layer_norm_eps", 1e-20, 0.1);
-  facts.padding_id = config.natural("pad_token_id", 0, model.vocabulary - 1);
+  model.norm_epsilon = config.real("layer_norm_eps", 1e-20, 0.1, 1e-12);
+  facts.padding_id = config.natural("pad_token_id", 0, model.vocabulary - 1, roberta ? 1 : 0);
   if (facts.longest() < 3) {
     config.fail("max_position_embeddings", fmt::format("at least {}", facts.first_position() + 3));
   }

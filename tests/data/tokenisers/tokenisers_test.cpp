@@ -184,10 +184,14 @@ TEST_CASE("texts that are no UTF-8 are refused with their place") {
 
 TEST_CASE("special tokens are the longest from the left, and one may take the spaces before it") {
   if (!here_or_skip(knows_unicode(), "utf8proc")) return;
-  const std::vector<SpecialToken> tokens = {{"<a>", 1}, {"<a>>", 2}, {"<m>", 3, true}};
+  const SpecialTokens tokens(std::vector<SpecialToken>{{"<a>", 1},
+                                                       {"<a>>", 2},
+                                                       {"<m>", 3, true},
+                                                       {"<r>", 4, false, true},
+                                                       {"w", 5, false, false, true}});
   const auto cut = [&](std::string_view text) {
     std::vector<std::pair<std::string, int>> parts;
-    for (const TextPart& part : cut_at(tokens, text)) parts.emplace_back(part.text, part.special);
+    for (const TextPart& part : tokens.cut(text)) parts.emplace_back(part.text, part.special);
     return parts;
   };
   using Parts = std::vector<std::pair<std::string, int>>;
@@ -196,6 +200,9 @@ TEST_CASE("special tokens are the longest from the left, and one may take the sp
   CHECK(cut("<<a><a>") == Parts{{"<", -1}, {"<a>", 1}, {"<a>", 1}});
   CHECK(cut("x \u3000\n<m> <a>") == Parts{{"x", -1}, {"<m>", 3}, {" ", -1}, {"<a>", 1}});
   CHECK(cut(" \t<m>") == Parts{{"<m>", 3}});
+  CHECK(cut("x <r> \u3000 y") == Parts{{"x ", -1}, {"<r>", 4}, {"y", -1}});
+  CHECK(cut("w-w aw w\u00e9 w") ==
+        Parts{{"w", 5}, {"-", -1}, {"w", 5}, {" aw w\u00e9 ", -1}, {"w", 5}});
 }
 
 TEST_CASE("a long word is joined in a time that grows little faster than its length") {

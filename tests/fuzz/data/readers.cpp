@@ -26,6 +26,7 @@
 #include "data/tasks/pathfinder_files.hpp"
 #include "data/tasks/retrieval.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
+#include "data/tokenisers/files.hpp"
 #include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "tensor/core/error.hpp"

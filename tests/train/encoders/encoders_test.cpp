@@ -197,6 +197,68 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
              "no tensor encoder.layer.2.intermediate.dense.weight"));
 }
 
+TEST_CASE("what a configuration does not say has the library's defaults") {
+  const Json least = {{"model_type", "bert"}};
+  const EncoderFacts bert = facts_of_huggingface(least, "config.json");
+  CHECK(bert.model.vocabulary == 30522);
+  CHECK(bert.model.layers == 12);
+  CHECK(bert.model.width == 768);
+  CHECK(bert.model.ff_width == 3072);
+  CHECK(bert.model.positions == 512);
+  CHECK(bert.model.types == 2);
+  CHECK(bert.model.norm_epsilon == 1e-12);
+  CHECK(bert.padding_id == 0);
+  const EncoderFacts roberta =
+      facts_of_huggingface({{"model_type", "roberta"}, {"pad_token_id", nullptr}}, "config.json");
+  CHECK(roberta.model.vocabulary == 50265);
+  CHECK(roberta.padding_id == 1);
+  CHECK_NOTHROW((void)facts_of_huggingface({{"model_type", "bert"}, {"hidden_act", "gelu_python"}},
+                                           "config.json"));
+}
+
+TEST_CASE("an embedding may have more rows than the vocabulary has entries") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const fs::path bert = copied(folder, "bert");
+  // The last entry, which none of the texts has, is no entry any more.
+  std::string vocabulary = read_file(bert / "vocab.txt");
+  vocabulary.resize(vocabulary.rfind('\n', vocabulary.size() - 2) + 1);
+  std::ofstream(bert / "vocab.txt") << vocabulary;
+  const Encoder padded = load_encoder(bert), whole = load_encoder(kEncoders / "bert");
+  CHECK(padded.vocabulary->size() + 1 == padded.facts.model.vocabulary);
+  const auto texts = texts_of(whole, kEncoders / "bert" / "texts.txt", 20);
+  CHECK(encode_texts(padded, texts).hidden.to_vector() ==
+        encode_texts(whole, texts).hidden.to_vector());
+  const fs::path copy = folder.path() / "copy";
+  save_encoder(padded, copy);
+  CHECK(load_encoder(copy).vocabulary->size() == padded.vocabulary->size());
+}
+
+TEST_CASE("an encoder with a tokenizer.json alone is read") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const fs::path bert = copied(folder, "bert");
+  const Encoder whole = load_encoder(bert);
+  Json vocabulary = Json::object();
+  for (std::int32_t i = 0; i < whole.vocabulary->size(); ++i) {
+    vocabulary[whole.vocabulary->entry(i)] = i;
+  }
+  const Json tokenizer = {{"normalizer", {{"type", "BertNormalizer"}}},
+                          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                          {"model", {{"type", "WordPiece"}, {"vocab", vocabulary}}}};
+  fs::remove(bert / "vocab.txt");
+  std::ofstream(bert / "tokenizer.json") << data::json_text(tokenizer);
+  const Encoder encoder = load_encoder(bert);
+  const fs::path texts = kEncoders / "bert" / "texts.txt";
+  for (std::size_t i = 0; i < texts_of(whole, texts, 20).size(); ++i) {
+    CHECK(texts_of(encoder, texts, 20)[i].ids == texts_of(whole, texts, 20)[i].ids);
+  }
+  const Json foreign = {{"model", {{"type", "Unigram"}, {"vocab", Json::array()}}}};
+  std::ofstream(bert / "tokenizer.json") << data::json_text(foreign);
+  CHECK(says(error_of<DataError>([&] { (void)load_encoder(bert); }),
+             "model.type: expected WordPiece or BPE"));
+}
+
 TEST_CASE("folders with missing or broken files are refused with the file") {
   if (!here_or_skip()) return;
   const Folder folder;

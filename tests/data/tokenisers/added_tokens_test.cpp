@@ -1,0 +1,175 @@
+// What files beside a vocabulary add to it, and tokenizer.json, which has everything in one.
+#include <utility>
+
+#include "data/files/json.hpp"
+#include "data/tokenisers/byte_level_bpe.hpp"
+#include "data/tokenisers/files.hpp"
+#include "data/tokenisers/unicode.hpp"
+#include "data/tokenisers/wordpiece.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::synthetic;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Numbers = std::vector<std::int32_t>;
+
+const fs::path kVectors = "tests/goldens/tokenisers";  // from the repository's root
+constexpr const char* kWords =
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[E1]\nthe\nfilm\n[\n]\ne\n##1\n";
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool here_or_skip() {
+  if (!knows_unicode()) MESSAGE("skipped: built without utf8proc");
+  return knows_unicode();
+}
+
+/// The numbers of a text, and the same after a way through the provenance.
+Numbers numbers(const Vocabulary& vocabulary, const std::string& text) {
+  Json provenance = Json::object();
+  put_vocabulary(vocabulary, provenance);
+  const Numbers all = vocabulary.encode(text, "text");
+  CHECK(vocabulary_in(parse_json(json_text(provenance)))->encode(text, "text") == all);
+  return all;
+}
+
+Json as_object(const std::vector<std::string>& entries) {
+  Json all = Json::object();
+  for (std::size_t i = 0; i < entries.size(); ++i) all[entries[i]] = i;
+  return all;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    lines.push_back(text.substr(at, text.find('\n', at) - at));
+  }
+  return lines;
+}
+
+Json wordpiece_json(const std::string& vocabulary) {
+  return {{"added_tokens", Json::array()},
+          {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"model", {{"type", "WordPiece"}, {"vocab", as_object(lines_of(vocabulary))}}}};
+}
+
+}  // namespace
+
+TEST_CASE("tokens that files beside a vocab.txt add are not split") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const auto file = folder.write("vocab.txt", kWords);
+  CHECK(numbers(*read_wordpiece(file), "the [E1] film") == Numbers{6, 8, 10, 11, 9, 7});
+  const auto with = [&](const char* name, const char* text) {
+    for (const char* other :
+         {"tokenizer_config.json", "added_tokens.json", "special_tokens_map.json"}) {
+      fs::remove(folder.path() / other);
+    }
+    folder.write(name, text);
+    return read_wordpiece(file);
+  };
+  const Numbers whole{6, 5, 7};
+  CHECK(numbers(*with("tokenizer_config.json",
+                      R"({"added_tokens_decoder": {"5": {"content": "[E1]", "special": true}}})"),
+                "the [E1] film") == whole);
+  CHECK(
+      numbers(*with("tokenizer_config.json", R"({"additional_special_tokens": ["[E1]", "[E2]"]})"),
+              "the [E1] film") == whole);
+  CHECK(numbers(*with("special_tokens_map.json", R"({"extra_special_tokens": {"e": "[E1]"}})"),
+                "the [E1] film") == whole);
+  CHECK(numbers(*with("special_tokens_map.json", R"({"sep_token": {"content": "[E1]", "lstrip":
+                true, "rstrip": true}})"),
+                "the [E1] film") == whole);
+  // Words that are added behind the vocabulary: in the text as it is normalised.
+  const auto words = with("added_tokens.json", R"({"Covid": 12, "[E1]": 5})");
+  CHECK(words->size() == 13);
+  CHECK(words->entry(12) == "Covid");
+  CHECK(numbers(*words, "the COVID[e1]film") == Numbers{6, 12, 5, 7});
+  CHECK(numbers(*with("tokenizer_config.json",
+                      R"({"added_tokens_decoder": {"12": {"content": "Covid"}}})"),
+                "the Covid covid") == Numbers{6, 12, 1});
+  const auto error = [&](const char* text) {
+    return error_of<DataError>([&] { (void)with("added_tokens.json", text); });
+  };
+  CHECK(contains(error(R"({"new": 14})"), "'new' has number 14, expected 12"));
+  CHECK(contains(error(R"({"new": 5})"), "another entry than '[E1]'"));
+  CHECK(contains(error(R"({"new": "x"})"), "added tokens"));
+}
+
+TEST_CASE("tokens that are added to byte-level BPE are not split, <|endoftext|> never") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  Json vocabulary = parse_json(read_file(kVectors / "bpe/vocab.json"));
+  const auto next = static_cast<std::int32_t>(vocabulary.size());
+  vocabulary["<|endoftext|>"] = next;
+  folder.write("vocab.json", json_text(vocabulary));
+  folder.write("merges.txt", read_file(kVectors / "bpe/merges.txt"));
+  folder.write("added_tokens.json", "{\"<extra>\": " + std::to_string(next + 1) + "}");
+  const auto bpe = read_byte_level_bpe(folder.path());
+  const Numbers got = numbers(*bpe, "<|endoftext|>a<extra>");
+  REQUIRE(got.size() == 3);
+  CHECK(got[0] == next);
+  CHECK(got[2] == next + 1);
+  CHECK(bpe->text_of(got) == "<|endoftext|>a<extra>");
+}
+
+TEST_CASE("a tokenizer.json gives the numbers of the files that it stands for") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const std::string uncased = read_file(kVectors / "wordpiece/uncased.txt");
+  const auto from_text = read_wordpiece(kVectors / "wordpiece/uncased.txt");
+  folder.write("tokenizer.json", json_text(wordpiece_json(uncased)));
+  const auto from_json = read_wordpiece(folder.path() / "tokenizer.json");
+
+  const fs::path bpe = kVectors / "bpe";
+  Json merges = Json::array();
+  for (const std::string& merge : lines_of(read_file(bpe / "merges.txt"))) {
+    if (merge.empty() || merge.starts_with("#version")) continue;
+    const std::size_t blank = merge.find(' ');
+    if (merges.size() % 2 == 0) {
+      merges.push_back(merge);
+    } else {
+      merges.push_back(Json::array({merge.substr(0, blank), merge.substr(blank + 1)}));
+    }
+  }
+  const Json whole = {{"added_tokens", Json::array()},
+                      {"normalizer", nullptr},
+                      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+                      {"model",
+                       {{"type", "BPE"},
+                        {"vocab", parse_json(read_file(bpe / "vocab.json"))},
+                        {"merges", merges}}}};
+  folder.write("bpe/tokenizer.json", json_text(whole));
+  const auto plain = read_byte_level_bpe(bpe), again = read_byte_level_bpe(folder.path() / "bpe");
+  for (const char* text :
+       {"The film's [MASK] wasn't  good,\tÉté 42!", "x<mask> </s>\n\nnaïve 中国"}) {
+    CHECK(numbers(*from_json, text) == numbers(*from_text, text));
+    CHECK(numbers(*again, text) == numbers(*plain, text));
+  }
+}
+
+TEST_CASE("a tokenizer.json names the part that is not supported") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const auto error_with = [&](const char* part, const char* key, const Json& value) {
+    Json json = wordpiece_json(kWords);
+    json[part][key] = value;
+    const auto file = folder.write("tokenizer.json", json_text(json));
+    return error_of<DataError>([&] { (void)read_wordpiece(file); });
+  };
+  CHECK(error_with("model", "unk_token", "[UNK]").empty());
+  CHECK(contains(error_with("model", "type", "Unigram"), "model.type: expected WordPiece"));
+  CHECK(contains(error_with("model", "unk_token", "?"), "model.unk_token: expected \"[UNK]\""));
+  CHECK(contains(error_with("normalizer", "type", "NFKC"), "normalizer: expected BertNormalizer"));
+  CHECK(contains(error_with("normalizer", "lowercase", 3), "expected true or false"));
+  CHECK(contains(error_with("pre_tokenizer", "type", "Whitespace"), "pre_tokenizer: expected"));
+  CHECK(contains(error_with("model", "vocab", Json::array()), "model.vocab: expected an object"));
+}
