@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
@@ -10,6 +11,7 @@
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/saved_model.hpp"
+#include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
 
 namespace skytape::train {
@@ -19,6 +21,7 @@ struct EvalFlags {
   RunFlags run;
   std::string folder, weights, checkpoint = "best", split = "test";
   std::int64_t examples = 0, draws = 1;
+  bool confusion = false;
 };
 
 /// A flag of the user's that the saved configuration of --run decides; empty if there is none.
@@ -71,6 +74,15 @@ int run(const EvalFlags& flags) {
              saved.config.method->name, flags.split, 100 * e.accuracy, e.loss,
              e.examples < split.size() ? "the first " : "", e.examples,
              saved.step < 0 ? "" : fmt::format(" (weights of step {})", saved.step));
+  const bool own = data::is_own_data(*saved.config.task);
+  if (own) {
+    fmt::print("the largest class alone: {:.2f} %\n", 100 * majority_share(e.confusion));
+  }
+  if (own || flags.confusion) {
+    const auto names = class_names(*saved.config.task, data::try_parse_json(split.provenance()),
+                                   class_scores(e.confusion).size());
+    fmt::print("{}", scores_table(e.confusion, names, flags.confusion));
+  }
   if (flags.draws > 1) {
     const auto [lowest, highest] = std::minmax_element(e.accuracies.begin(), e.accuracies.end());
     fmt::print(
@@ -95,6 +107,9 @@ void add_eval(CommandLine& program) {
   command.option("--examples", flags->examples, "only the first so many; 0: all")
       .range(0, std::int64_t{1} << 40)
       .show_default();
+  command.flag("--confusion", flags->confusion,
+               "precision, recall and F1 of each class, and how many of its examples were answered "
+               "with which");
   command.option("--draws", flags->draws, kDrawsHelp).range(1, kMostDraws).show_default();
   command.runs([command, flags] {
     flags->run.given(command);

@@ -21,6 +21,7 @@
 #include "train/process/version.hpp"
 #include "train/runs/run_folder.hpp"
 #include "train/runs/saved_model.hpp"
+#include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
 
 namespace skytape::train {
@@ -31,26 +32,13 @@ struct PredictFlags {
   std::int64_t draws = 1, batch = 1024;
   ColumnFlags columns;
   int threads = 0;
-  bool scores = false, header = false;
+  bool scores = false, header = false, with_input = false;
 };
 
 /// A row of the file: its label, where it has one, and what the model reads.
 struct Row {
   std::string label, text, place;
 };
-
-/// Names of the classes: those of own data stand in the run's configuration.
-std::vector<std::string> class_names(const SavedModel& saved, const data::Json& config) {
-  const auto classes = static_cast<std::size_t>(saved.model->config().classes);
-  const data::Json& provenance = config["data_provenance"];
-  std::vector<std::string> names(saved.config.task->labels.begin(),
-                                 saved.config.task->labels.end());
-  if (provenance.is_object()) names = provenance.value("labels", names);
-  if (names.size() == classes) return names;
-  names.clear();
-  for (std::size_t c = 0; c < classes; ++c) names.push_back(std::to_string(c));
-  return names;
-}
 
 /// How the rows of a file of own data are read: by the user's columns, or by those that training
 /// read, where the file has them.
@@ -85,11 +73,14 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
     data::Preview preview(stream);
     const data::RecordOptions rows =
         rows_of(flags, format_of(preview, flags, hints), hints, config.pairs);
-    data::read_records(preview, shown, rows, [&](data::Record& record) {
+    const data::FoundColumns found = data::read_records(preview, shown, rows, [&](auto& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
       if (!record.second.empty()) record.text += "\t" + record.second;
       visit(Row{record.label, record.text, record.place});
     });
+    if (found.recognised && rows.format != data::RecordFormat::jsonl) {
+      Progress().line(fmt::format("{}: its first row names the columns", shown));
+    }
     return;
   }
   data::LineReader lines(stream, shown, data::kMaxLine);
@@ -113,7 +104,8 @@ class Predictor {
     options_.positions = saved.config.microbatch_limits().positions;
     agreeing_.resize(static_cast<std::size_t>(flags.draws));
     if (!flags.scores) return;
-    fmt::print("label\t{}{}\n", listed(names_, "\t"), flags.draws > 1 ? "\tdraws" : "");
+    fmt::print("label\t{}{}{}\n", listed(names_, "\t"), flags.draws > 1 ? "\tdraws" : "",
+               flags.with_input ? "\ttext" : "");
     std::fflush(stdout);
   }
 
@@ -129,7 +121,8 @@ class Predictor {
     for (const std::vector<std::int32_t>& tower : tokens) {
       waiting_tokens_ += static_cast<std::int64_t>(tower.size());
     }
-    waiting_.push_back({row.label, row.place, std::move(tokens)});
+    waiting_.push_back(
+        {row.label, row.place, flags_.with_input ? row.text : "", std::move(tokens)});
     if (std::ssize(waiting_) == flags_.batch || waiting_tokens_ > kMostTokens) flush();
   }
 
@@ -144,7 +137,7 @@ class Predictor {
             fmt::format("{}: what the model says of this text is not finite: it has no label",
                         waiting_[i].place));
       }
-      print(*answers[i]);
+      print(*answers[i], waiting_[i].text);
       correct_ += names_[static_cast<std::size_t>(answers[i]->label)] == waiting_[i].label;
       ++done_;
     }
@@ -182,7 +175,7 @@ class Predictor {
   static constexpr std::int64_t kMostTokens = 1 << 22;  // of examples that wait for an answer
 
   struct Waiting {
-    std::string label, place;
+    std::string label, place, text;  // the text where it is printed
     data::Tokens tokens;
   };
 
@@ -198,7 +191,7 @@ class Predictor {
           "line, or on none{}",
           row.place, data::printable(row.label), listed(std::span(names_).first(shown)),
           shown < names_.size() ? ", …" : "",
-          labelled_ ? "" : " (--header leaves the first row out)"));
+          labelled_ ? "" : " (if the first row names the columns, say --header)"));
     }
     if (labelled_.value_or(has_label) != has_label) {
       throw DataError(
@@ -241,7 +234,8 @@ class Predictor {
 
   /// The label; with --scores the probability of each class, and how large a share of the draws
   /// says the label.
-  void print(const Answer& answer) {
+  /// With --with-input the text behind it, on one line.
+  void print(const Answer& answer, std::string text) {
     fmt::print("{}", names_[static_cast<std::size_t>(answer.label)]);
     std::int64_t agreeing = 0;
     for (std::size_t k = 0; k < answer.of_draws.size(); ++k) {
@@ -255,6 +249,10 @@ class Predictor {
       if (flags_.draws > 1) {
         fmt::print("\t{:.2f}", static_cast<double>(agreeing) / static_cast<double>(flags_.draws));
       }
+    }
+    if (flags_.with_input) {
+      for (char& c : text) c = c == '\n' || c == '\r' ? ' ' : c;
+      fmt::print("\t{}", text);
     }
     fmt::print("\n");
   }
@@ -279,7 +277,9 @@ int run(const PredictFlags& flags) {
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
-  const std::vector<std::string> labels = class_names(saved, config);
+  const std::vector<std::string> labels =
+      class_names(*saved.config.task, config["data_provenance"],
+                  static_cast<std::size_t>(saved.model->config().classes));
   const data::Json& provenance = config["data_provenance"];
   const data::FormatHints hints{
       flags.from == "-" ? "standard input" : flags.from, data::trained_format(provenance), labels,
@@ -331,6 +331,8 @@ void add_predict(CommandLine& program) {
       .show_default();
   command.option("--format", flags->format, data::kFormatHelp);
   command.flag("--header", flags->header, "the first row names the columns");
+  command.flag("--with-input", flags->with_input,
+               "the text behind its label, a tab between; line ends in it become blanks");
   flags->columns.declare(command);
   command.option("--checkpoint", flags->checkpoint, "best or last").show_default();
   command.option("--device", flags->device, "auto, cpu or cuda").show_default();

@@ -28,6 +28,7 @@
 #include "train/runs/earlier.hpp"
 #include "train/runs/init.hpp"
 #include "train/runs/result.hpp"
+#include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/trainer.hpp"
 
@@ -313,9 +314,13 @@ class Run {
     last_dev_ = e;
     state_.evaluated = state_.step;
     const bool partial = e.examples < splits_.dev.size();
-    say(fmt::format("step {}  dev {}  ({}{} examples, {})", state_.step,
-                    scores_text(config_, e.loss, e.accuracy), partial ? "the first " : "",
-                    e.examples, duration_text(e.seconds)));
+    const bool own = data::is_own_data(*config_.task) && !predicts_masked(config_);
+    say(fmt::format(
+        "step {}  dev {}{}  ({}{} examples, {})", state_.step,
+        scores_text(config_, e.loss, e.accuracy),
+        own ? fmt::format(" (the largest class alone {:.2f} %)", 100 * majority_share(e.confusion))
+            : "",
+        partial ? "the first " : "", e.examples, duration_text(e.seconds)));
     Json metric = {
         {"kind", "eval"},         {"split", "dev"},         {"step", state_.step},
         {"loss", e.loss},         {"accuracy", e.accuracy}, {"examples", e.examples},

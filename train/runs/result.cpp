@@ -10,6 +10,7 @@
 #include "train/process/version.hpp"
 #include "train/runs/init.hpp"
 #include "train/runs/run_folder.hpp"
+#include "train/step/class_scores.hpp"
 
 namespace skytape::train {
 namespace {
@@ -78,8 +79,16 @@ void require_shares(const data::Json& result, const std::filesystem::path& file,
 /// what it found of dev's hidden tokens.
 std::string scores_of(const data::Json& r) {
   if (!is_pretraining(r)) {
-    return fmt::format("dev accuracy {}, test accuracy {} (weights of step {} of {})",
-                       in_percent(r["dev_accuracy"]), in_percent(r["test_accuracy"]),
+    const auto of = [&](const char* split) {
+      const data::Json& scores = r[fmt::format("{}_scores", split)];
+      const std::string trivial =
+          scores.is_object()
+              ? fmt::format(" (the largest class alone {})", in_percent(scores["majority_share"]))
+              : "";
+      return fmt::format("{} accuracy {}{}", split,
+                         in_percent(r[fmt::format("{}_accuracy", split)]), trivial);
+    };
+    return fmt::format("{}, {} (weights of step {} of {})", of("dev"), of("test"),
                        r["selected_step"].get<std::int64_t>(), r["steps"].get<std::int64_t>());
   }
   std::string text = fmt::format("masked accuracy {} on dev", in_percent(r["masked_accuracy"]));
@@ -102,6 +111,14 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
   result["time_to_accuracy"] =
       to_json(o.state.reached, full_config.at("data").at("name").get<std::string>());
   result["trivial_floor"] = trivial_baseline(config.task->name).accuracy;
+  if (data::is_own_data(*config.task)) {  // the table of trivial results knows no own data
+    const auto classes = class_scores(o.test.confusion).size();
+    const std::vector<std::string> names =
+        class_names(*config.task, full_config["data_provenance"], classes);
+    result["trivial_floor"] = majority_share(o.test.confusion);
+    result["dev_scores"] = scores_json(o.dev.confusion, names);
+    result["test_scores"] = scores_json(o.test.confusion, names);
+  }
   if (full_config.contains("pretraining")) result["pretraining"] = full_config["pretraining"];
   return result;
 }
@@ -163,7 +180,10 @@ void print_result(const data::Json& r, const std::filesystem::path& file) {
 }
 
 std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
-  const TrivialBaseline baseline = trivial_baseline(config.task->name);
+  TrivialBaseline baseline = trivial_baseline(config.task->name);
+  if (data::is_own_data(*config.task)) {
+    baseline = {majority_share(test.confusion), "the largest class alone"};
+  }
   if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};
   return fmt::format(
       "warning: test accuracy {:.2f} % is not above {:.1f} %, which {} reaches: the run is too "

@@ -108,7 +108,9 @@ std::vector<std::optional<Answer>> answers_in_order(const Tensor& results,
   return answers;
 }
 
-Tally tally(const Computed& batch, bool masked, std::int64_t draws) {
+/// Counts examples by label and answer in `confusion`, [C, C], too; hidden tokens have none.
+Tally tally(const Computed& batch, bool masked, std::int64_t draws,
+            std::vector<double>& confusion) {
   Tally all;
   all.count = batch.count;
   all.correct_draws.resize(static_cast<std::size_t>(draws));
@@ -132,6 +134,8 @@ Tally tally(const Computed& batch, bool masked, std::int64_t draws) {
     all.loss -= answers[b]->log_probabilities[static_cast<std::size_t>(label)];
     all.correct += answers[b]->label == label;
     all.unanimous += answers[b]->unanimous();
+    const auto classes = static_cast<std::int64_t>(answers[b]->log_probabilities.size());
+    confusion[static_cast<std::size_t>(label * classes + answers[b]->label)] += 1;
     for (std::size_t k = 0; k < all.correct_draws.size(); ++k) {
       all.correct_draws[k] += answers[b]->of_draws[k] == label;
     }
@@ -208,10 +212,12 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   sum.correct_draws.resize(static_cast<std::size_t>(options.draws));
   const std::size_t numbers = sum.numbers().size();
   std::vector<double> mine(static_cast<std::size_t>(rounds) * numbers);  // this rank's batches
+  const auto classes = static_cast<std::size_t>(masked_ ? 0 : model_.config().classes);
+  std::vector<double> confusion(classes * classes);  // of this rank's batches
   std::vector<Computed> computed;
   const auto read = [&] {
     for (const Computed& batch : computed) {
-      const std::vector<double> own = tally(batch, masked_, options.draws).numbers();
+      const std::vector<double> own = tally(batch, masked_, options.draws, confusion).numbers();
       std::copy(own.begin(), own.end(), mine.data() + batch.round * numbers);
     }
     computed.clear();
@@ -255,6 +261,12 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   result.unanimous = sum.unanimous / count;
   if (!masked_) {
     for (const double correct : sum.correct_draws) result.accuracies.push_back(correct / count);
+  }
+  result.confusion.resize(confusion.size());
+  for (const std::vector<double>& of_rank : ranks_.gather(confusion)) {
+    for (std::size_t i = 0; i < of_rank.size(); ++i) {
+      result.confusion[i] += static_cast<std::int64_t>(of_rank[i]);
+    }
   }
   result.waited_seconds = loader.waited_seconds();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();

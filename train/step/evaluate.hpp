@@ -26,8 +26,9 @@ struct Evaluation {
   double waited_seconds = 0;  // for the loader
   bool interrupted = false;   // `stop` said so: the numbers are of the examples so far
   // Of classes alone:
-  std::vector<double> accuracies;  // [K], of each draw alone
-  double unanimous = 0;            // share of examples of which all draws say the same
+  std::vector<double> accuracies;       // [K], of each draw alone
+  double unanimous = 0;                 // share of examples of which all draws say the same
+  std::vector<std::int64_t> confusion;  // [C, C]: examples by label and answer (class_scores.hpp)
 };
 
 struct EvaluateOptions {

@@ -125,8 +125,28 @@ TEST_CASE(
     const Finished header = shop.predict_rows("label\ttext\nham\tgreen green\n", {"--header"});
     CHECK(header.code == 0);
     CHECK(contains(header.err, "accuracy 100.00 %"));
+    // Names of columns are known, in any order, or said.
+    CHECK(shop.predict_rows("text\tid\tlabel\ngreen green\t1\tham\n").out == "ham\n");
+    const Lines columns = {"--text-column", "words", "--label-column", "kind"};
+    CHECK(shop.predict_rows("words\tkind\nnasty nasty\tspam\n", columns).out == "spam\n");
+    const Finished beside = shop.predict_rows("ham\tgreen green\n", {"--with-input"});
+    CHECK(beside.out == "ham\tgreen green\n");
     const auto json = shop.folder.write("rows.jsonl", "{\"text\": \"green\\ngreen\"}\n");
+    CHECK(shop.predict(json.string(), {"--with-input"}).out == "ham\tgreen green\n");
     CHECK(shop.predict(json.string()).out == "ham\n");
+  }
+  SUBCASE("classes have scores of their own, beside the share of the largest class") {
+    const data::Json result = data::parse_json(read_file(fs::path(shop.run) / "result.json"));
+    const data::Json& test = result["test_scores"];
+    REQUIRE(test.is_object());
+    CHECK(result["trivial_floor"] == test["majority_share"]);
+    CHECK(test["classes"][0]["name"] == data::Json("ham"));
+    CHECK(test["classes"][0]["f1"] == data::Json(1));
+    CHECK(contains(trained.out, "(the largest class alone "));
+    const Finished eval = shop.finish({"eval", "--run", shop.run, "--confusion"});
+    CHECK(contains(eval.out, "the largest class alone: "));
+    CHECK(contains(eval.out, "macro average"));
+    CHECK(contains(eval.out, "rows: the label, columns: the answer"));
   }
   SUBCASE("what is no label is refused, and the answers before stay") {
     const Finished f = shop.predict_rows("ham\tgreen green\nspam\tnasty nasty\neggs\tgreen\n");
@@ -134,7 +154,7 @@ TEST_CASE(
     CHECK(lines_of(f.out) == Lines{"ham", "spam"});
     CHECK(contains(f.err,
                    "rows.tsv:3: 'eggs' beside the tab is none of the run's labels: ham, spam"));
-    CHECK(contains(shop.predict_rows("label\ttext\nham\tgreen\n").err, "--header"));
+    CHECK(contains(shop.predict_rows("kind\twords\nham\tgreen\n").err, "--header"));
     const Finished mixed = shop.predict_rows("green green\nham\tgreen\n");
     CHECK(mixed.code == 3);
     CHECK(mixed.out == "ham\n");

@@ -147,10 +147,13 @@ TEST_CASE("an evaluation is the mean of the answers to its examples, whatever th
     const nn::Model model(config, DType::f32, Device::cpu, 3);
     const Answers answers = answers_in(file_order(), kLengths.size(), model);
     double loss = 0, correct = 0;
+    const std::int64_t classes = config.classes;
+    std::vector<std::int64_t> confusion(static_cast<std::size_t>(classes * classes));
     for (std::size_t i = 0; i < answers.size(); ++i) {
       const auto label = split.label(static_cast<std::int64_t>(i));
       loss -= answers[i]->log_probabilities[static_cast<std::size_t>(label)];
       correct += answers[i]->label == label;
+      ++confusion[static_cast<std::size_t>(label * classes + answers[i]->label)];
     }
     const auto count = static_cast<double>(answers.size());
     for (const std::int64_t batch : {1, 2, 5, 10, 11, 64}) {  // 2, 5 and 10: a last one of one
@@ -159,6 +162,7 @@ TEST_CASE("an evaluation is the mean of the answers to its examples, whatever th
       CHECK(e.examples == std::ssize(answers));
       CHECK(e.loss == doctest::Approx(loss / count).epsilon(1e-5));
       CHECK(e.accuracy == doctest::Approx(correct / count));
+      CHECK(e.confusion == confusion);
     }
     EvaluateOptions first;
     first.examples = 3;

@@ -1,0 +1,55 @@
+// Precision, recall and F1 of classes, and what an evaluation counts for them.
+#include "train/step/class_scores.hpp"
+
+#include <vector>
+
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+
+namespace {
+
+// Rows: labels; of the first class 6 of 8 are right, the second is never answered, of the third
+// there is no example.
+const std::vector<std::int64_t> kConfusion = {6, 0, 2,  //
+                                              2, 0, 0,  //
+                                              0, 0, 0};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("precision, recall and F1 of a class, and their mean over the classes with examples") {
+  const std::vector<ClassScore> scores = class_scores(kConfusion);
+  REQUIRE(scores.size() == 3);
+  CHECK(scores[0].examples == 8);
+  CHECK(scores[0].precision == doctest::Approx(0.75));
+  CHECK(scores[0].recall == doctest::Approx(0.75));
+  CHECK(scores[0].f1 == doctest::Approx(0.75));
+  CHECK(scores[1].precision == 0);
+  CHECK(scores[1].recall == 0);
+  CHECK(scores[1].f1 == 0);
+  CHECK(scores[2].examples == 0);
+  CHECK(class_scores(std::vector<std::int64_t>{3, 1, 2, 4})[0].precision == doctest::Approx(0.6));
+  CHECK(class_scores(std::vector<std::int64_t>{3, 1, 2, 4})[0].f1 == doctest::Approx(2.0 / 3));
+  const ClassScore macro = macro_average(scores);
+  CHECK(macro.examples == 10);
+  CHECK(macro.recall == doctest::Approx(0.375));
+  CHECK(macro.f1 == doctest::Approx(0.375));
+  CHECK(majority_share(kConfusion) == doctest::Approx(0.8));
+}
+
+TEST_CASE("scores as JSON and as a table carry the names of the classes") {
+  const data::Json json = scores_json(kConfusion, {"neg", "pos", "odd"});
+  CHECK(json["classes"][1]["name"] == data::Json("pos"));
+  CHECK(json["confusion"][0][2] == data::Json(2));
+  CHECK(json["majority_share"].get<double>() == doctest::Approx(0.8));
+  const std::string table = scores_table(kConfusion, {"neg", "pos", "odd"}, true);
+  CHECK(contains(table, "neg                    8    0.7500    0.7500    0.7500\n"));
+  CHECK(contains(table, "macro average         10"));
+  CHECK(contains(table, "rows: the label, columns: the answer"));
+  CHECK_FALSE(contains(scores_table(kConfusion, {"neg", "pos", "odd"}, false), "rows:"));
+}
