@@ -59,20 +59,27 @@ template <class T> struct DrawLandmark {
     return static_cast<std::int64_t>((word * static_cast<std::uint64_t>(limit)) >> 32);
   }
 
-  /// Position of real token `pick` of an example; 0 if it has none.
+  /// Position of real token `pick` of an example; 0 if it has none. Neither loop ends early: so no load
+  /// of a GPU waits for what the one before it brought.
   HD std::int64_t token(std::int64_t example, std::int64_t pick) const {
-    for (std::int64_t block = 0; block < blocks; ++block) {
-      const std::int64_t count = counts[example * blocks + block];
-      if (pick >= count) {
-        pick -= count;
-        continue;
-      }
-      std::int64_t j = block * kCountBlock;
-      for (;; ++j) {
-        if (mask[example * plan.rows + j] != T(0) && pick-- == 0) return j;
+    const std::int32_t* const own = counts + example * blocks;
+    std::int64_t block = 0, before = 0, tokens = 0;  // the token's block, and tokens before that
+    for (std::int64_t j = 0; j < blocks; ++j) {
+      tokens += own[j];
+      if (tokens <= pick) {
+        block = j + 1;
+        before = tokens;
       }
     }
-    return 0;
+    if (block == blocks) return 0;
+    const std::int64_t begin = block * kCountBlock;
+    const std::int64_t end = math::min(begin + kCountBlock, plan.rows);
+    std::int64_t position = begin;
+    for (std::int64_t j = begin; j < end; ++j) {
+      before += mask[example * plan.rows + j] != T(0);
+      if (before <= pick) position = j + 1;
+    }
+    return position;
   }
 };
 
@@ -133,15 +140,19 @@ template <class T> struct ScatterLandmark {
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
     const std::int64_t group = i / landmarks, own = i % landmarks;
     const std::int32_t* const picks = index + group / sharing * landmarks;
-    for (std::int64_t l = 0; l < own; ++l) {
-      if (picks[l] == picks[own]) return;
-    }
-    const StackRow target(picks[own], group, rows);
+    const std::int32_t pick = picks[own];
+    const auto repeats = [&](const std::int32_t* from, std::int64_t count) {
+      return team.sum(count, [=](std::int64_t l) { return std::int32_t{from[l] == pick}; });
+    };
+    if (repeats(picks, own) != 0) return;
+    std::int32_t more = repeats(picks + own, landmarks - own);
+    const StackRow target(pick, group, rows);
     if (!target.valid) return;
     T* const to = (target.key ? dk : dq) + target.row * width;
     const T factor = factors.of(group, target.position);
-    for (std::int64_t l = own; l < landmarks; ++l) {
-      if (picks[l] != picks[own]) continue;
+    for (std::int64_t l = own; more > 0; ++l) {
+      if (picks[l] != pick) continue;
+      --more;
       const std::int64_t from = (group * landmarks + l) * width;
       team.each(width, [&](std::int64_t c) {
         T sum = dw[0][from + c];
