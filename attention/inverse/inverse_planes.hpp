@@ -11,7 +11,7 @@ namespace skytape::attention {
 /// for 64.
 [[nodiscard]] bool inverse_planes_fit(std::int64_t size);
 
-/// As inverse_steps_on and inverse_steps_backward_on, for a trace with planes: [G, 1 + 4 steps, R, R],
+/// As inverse_steps_on and inverse_steps_backward_on, for a trace with planes: [G, 2 + 4 steps, R, R],
 /// R being L rounded up to a compiled size.
 void inverse_steps_by_planes(const Tensor& m, InverseTrace& trace);
 void inverse_steps_backward_by_planes(const Tensor& m, const InverseTrace& trace, const Tensor& dz,

@@ -91,7 +91,7 @@ InverseTrace empty_trace(const Tensor& start, std::int64_t steps, InverseKept ke
     case InverseKept::planes: {
       const std::int64_t rows = square::rows_of(start.size(1));
       trace.planes =
-          Tensor::empty({start.size(0), 1 + 4 * steps, rows, rows}, start.dtype(), start.device());
+          Tensor::empty({start.size(0), 2 + 4 * steps, rows, rows}, start.dtype(), start.device());
       trace.iterates.push_back(empty_like(start));
     }
   }

@@ -56,7 +56,7 @@ struct InverseTrace {
   Tensor planes;                                // or M, V, X, R and P in a kernel's own form
 };
 
-/// What backward reads: memory (4 steps + 2) G L^2 (by planes: one more G L^2, L rounded up to 32, 64
+/// What backward reads: memory (4 steps + 2) G L^2 (by planes: two more G L^2, L rounded up to 32, 64
 /// or 128), or, where X, R and P are computed again for three products a step, (steps + 2) G L^2.
 struct InverseSaved {
   InverseConfig config;

@@ -1,4 +1,4 @@
-// Products of square matrices on tensor cores at bf16's rate with twice its bits ("bf16x3"), CUDA only.
+// Products of small matrices on tensor cores at bf16's rate with twice its bits ("bf16x3"), CUDA only.
 //
 // An entry is a sum of two bf16 numbers, x = high + low, but for 2^-18 of it. A matrix in shared memory
 // is split once, into a plane of each, and a product adds up low high + high low + high high in f32
@@ -6,8 +6,8 @@
 // square_product.hpp, 7e-7 at twice the time of the tensor cores, and splits operands as often as they are
 // read). Either operand may be transposed: `ldmatrix` does it. Of infinity, low is NaN.
 //
-// Matrices have kSize rows and columns, zeros beyond the real ones. The block's threads hold a result
-// in registers, so it may replace an operand.
+// A block's threads hold a result in registers, so it may replace an operand. Square matrices have kSize
+// rows and columns, others kSize rows; zeros beyond the real ones.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -25,23 +25,43 @@ using Core = cuda::TensorCore<Precision::bf16>;
 using Number = Core::Number;
 using cuda::Sums;
 
+__device__ __forceinline__ int warp() { return threadIdx.x / cuda::kWarp; }
+
 /// How a block's warps share a result [kSize, kSize]: two rows of them, each warp with tiles [16, 8].
 template <int kRows> struct Layout {
   static constexpr int kSize = kRows;
   static constexpr int kRowTiles = kSize / 32, kColumnTiles = kSize <= 64 ? 2 : 4;  // of a warp
   static constexpr int kWarps = kSize / (4 * kColumnTiles), kThreads = kWarps * cuda::kWarp;
-  static constexpr int kStride = kSize + 8;  // of a plane's row: eight rows then touch every bank
-  static constexpr int kPlane = kSize * kStride;
+  __device__ static int row() { return warp() % 2 * (kSize / 2); }  // first of the warp
+  __device__ static int column() { return warp() / 2 * 8 * kColumnTiles; }
+};
+
+/// The same of a result [L::kSize, kWidth]: 16 rows a warp.
+template <class L, int kWidth> struct Tall {
+  static constexpr int kRowTiles = 1, kColumnTiles = kWidth / 8, kThreads = L::kThreads;
+  __device__ static bool has_part() { return warp() < L::kSize / 16; }
+  __device__ static int row() { return 16 * warp(); }
+  __device__ static int column() { return 0; }
 };
 
 /// In shared memory.
-template <class L> struct alignas(16) Matrix {
-  Number planes[2 * L::kPlane];
-  __device__ const Number* high() const { return planes; }
-  __device__ const Number* low() const { return planes + L::kPlane; }
-};
+template <int kRowCount, int kColumnCount> struct alignas(16) Matrix {
+  static constexpr int kRows = kRowCount, kColumns = kColumnCount;
+  static constexpr int kStride =
+      kColumns + 8;  // of a plane's row: eight rows then touch every bank
+  static constexpr int kPlane = kRows * kStride;
+  Number planes[2 * kPlane];
 
-/// A copy in device memory: both planes, rows without gaps.
+  __device__ const Number* high() const { return planes; }
+  __device__ const Number* low() const { return planes + kPlane; }
+  __device__ float at(int row, int column) const {
+    const auto wide = [](Number n) { return std::bit_cast<float>(std::uint32_t{n} << 16); };
+    return wide(high()[row * kStride + column]) + wide(low()[row * kStride + column]);
+  }
+};
+template <class L> using Square = Matrix<L::kSize, L::kSize>;
+
+/// A copy of a square matrix in device memory: both planes, rows without gaps.
 template <class L> constexpr int kImage = 2 * L::kSize* L::kSize;  // numbers
 
 /// Two neighbouring entries.
@@ -54,72 +74,73 @@ __device__ __forceinline__ Split split(float first, float second) {
                                           second - std::bit_cast<float>(high & 0xffff0000u))};
 }
 
-/// A warp's place: its first row and column.
-template <class L> struct Place {
-  int row, column;
-  __device__ Place()
-      : row(threadIdx.x / cuda::kWarp % 2 * (L::kSize / 2)),
-        column(threadIdx.x / cuda::kWarp / 2 * 8 * L::kColumnTiles) {}
-};
-
-/// A thread's part of a result: f32 accumulators, zeros at first.
-template <class L> struct Result {
-  Sums tiles[L::kRowTiles][L::kColumnTiles];
+/// A thread's part of a result that the warps share as S says: f32 accumulators, zeros at first.
+template <class S> struct Result {
+  Sums tiles[S::kRowTiles][S::kColumnTiles];
 
   /// += op(a) op(b). All operands must be there: meet() before.
-  template <Op kOpA, Op kOpB>
-  __device__ __forceinline__ void add(const Matrix<L>& a, const Matrix<L>& b);
+  template <Op kOpA, Op kOpB, class A, class B>
+  __device__ __forceinline__ void add(const A& a, const B& b);
 
   /// f(row, column, x) for the entries x[0] at (row, column) and x[1] at (row, column + 1).
-  template <class F> __device__ __forceinline__ void each(const F& f);
+  template <class F> __device__ __forceinline__ void each_two(const F& f);
+  /// f(row, column, x) for each entry.
+  template <class F> __device__ __forceinline__ void each(const F& f) {
+    each_two([&](int row, int column, float(&x)[2]) {
+      f(row, column, x[0]);
+      f(row, column + 1, x[1]);
+    });
+  }
 
   /// c = scale c + shift I.
   __device__ __forceinline__ void affine(float scale, float shift = 0) {
-    each([&](int row, int column, float(&x)[2]) {
-      x[0] = scale * x[0] + (row == column ? shift : 0.0f);
-      x[1] = scale * x[1] + (row == column + 1 ? shift : 0.0f);
-    });
+    each([&](int row, int column, float& x) { x = scale * x + (row == column ? shift : 0.0f); });
   }
-
   /// c += factor other.
   __device__ __forceinline__ void add_scaled(const Result& other, float factor) {
+    for_tiles([&](int r, int c, int) {
 #pragma unroll
-    for (int r = 0; r < L::kRowTiles; ++r) {
-#pragma unroll
-      for (int c = 0; c < L::kColumnTiles; ++c) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          tiles[r][c].x[e / 2][e % 2] += factor * other.tiles[r][c].x[e / 2][e % 2];
-        }
+      for (int e = 0; e < 4; ++e) {
+        tiles[r][c].x[e / 2][e % 2] += factor * other.tiles[r][c].x[e / 2][e % 2];
       }
-    }
+    });
   }
 
   /// To shared memory, split. Nobody may still read there: a barrier before, if it is an operand.
-  __device__ __forceinline__ void store(Matrix<L>& to) {
-    each([&](int row, int column, float(&x)[2]) {
+  template <class M> __device__ __forceinline__ void store(M& to) {
+    each_two([&](int row, int column, float(&x)[2]) {
       const Split two = split(x[0], x[1]);
-      Number* const at = to.planes + row * L::kStride + column;
+      Number* const at = to.planes + row * M::kStride + column;
       store_two(two.high, at);
-      store_two(two.low, at + L::kPlane);
+      store_two(two.low, at + M::kPlane);
     });
   }
-  /// The real entries to a matrix [size, size] in device memory.
-  __device__ __forceinline__ void store(float* to, int size) {
-    const bool whole = size % 2 == 0;  // then addresses allow two at once
-    each([&](int row, int column, float(&x)[2]) {
-      if (row >= size || column >= size) return;
-      float* const at = to + row * size + column;
+  template <class M> __device__ __forceinline__ void store_transposed(M& to) {
+    each_two([&](int row, int column, float(&x)[2]) {
+      const Split two = split(x[0], x[1]);
+      Number* const at = to.planes + column * M::kStride + row;
+      at[0] = static_cast<Number>(two.high);
+      at[M::kStride] = static_cast<Number>(two.high >> 16);
+      at[M::kPlane] = static_cast<Number>(two.low);
+      at[M::kPlane + M::kStride] = static_cast<Number>(two.low >> 16);
+    });
+  }
+  /// The real entries to a matrix [rows, columns] in device memory.
+  __device__ __forceinline__ void store(float* to, int rows, int columns) {
+    const bool whole = columns % 2 == 0;  // then addresses allow two at once
+    each_two([&](int row, int column, float(&x)[2]) {
+      if (row >= rows || column >= columns) return;
+      float* const at = to + row * columns + column;
       if (whole) {
         *reinterpret_cast<Two<float>*>(at) = {{x[0], x[1]}};
       } else {
         at[0] = x[0];
-        if (column + 1 < size) at[1] = x[1];
+        if (column + 1 < columns) at[1] = x[1];
       }
     });
   }
 
-  /// To and from [kSize, kSize] numbers in device memory, for the same threads.
+  /// To and from as many numbers in device memory, for the same threads.
   __device__ __forceinline__ void put_aside(float* to) const {
     for_tiles([&](int r, int c, int at) {
       const Sums& own = tiles[r][c];
@@ -141,56 +162,51 @@ template <class L> struct Result {
   }
   template <class F> __device__ __forceinline__ static void for_tiles(const F& f) {
 #pragma unroll
-    for (int r = 0; r < L::kRowTiles; ++r) {
+    for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
-      for (int c = 0; c < L::kColumnTiles; ++c) {
-        f(r, c, 4 * ((r * L::kColumnTiles + c) * L::kThreads + static_cast<int>(threadIdx.x)));
+      for (int c = 0; c < S::kColumnTiles; ++c) {
+        f(r, c, 4 * ((r * S::kColumnTiles + c) * S::kThreads + static_cast<int>(threadIdx.x)));
       }
     }
   }
 };
 
-template <class L> template <Op kOpA, Op kOpB>
-__device__ __forceinline__ void Result<L>::add(const Matrix<L>& a, const Matrix<L>& b) {
-  constexpr int kStride = L::kStride;
+template <class S> template <Op kOpA, Op kOpB, class A, class B>
+__device__ __forceinline__ void Result<S>::add(const A& a, const B& b) {
+  constexpr int kInner = kOpA == Op::none ? A::kColumns : A::kRows;
+  static_assert(kInner == (kOpB == Op::none ? B::kRows : B::kColumns));
   using Left = Core::Left;
   using Right = Core::Right;
-  const Place<L> at;
+  const int first_row = S::row(), first_column = S::column();
   const auto left = [&](const Number* plane, int k, int row) {
-    return kOpA == Op::none ? Core::left_by_rows(plane + row * kStride + k, kStride)
-                            : Core::left_by_columns(plane + k * kStride + row, kStride);
+    return kOpA == Op::none ? Core::left_by_rows(plane + row * A::kStride + k, A::kStride)
+                            : Core::left_by_columns(plane + k * A::kStride + row, A::kStride);
   };
   const auto rights = [&](const Number* plane, int k, int column, Right(&two)[2]) {
     if constexpr (kOpB == Op::none) {
-      Core::two_rights_by_rows(plane + k * kStride + column, kStride, two);
+      Core::two_rights_by_rows(plane + k * B::kStride + column, B::kStride, two);
     } else {
-      Core::two_rights_by_columns(plane + column * kStride + k, kStride, two);
+      Core::two_rights_by_columns(plane + column * B::kStride + k, B::kStride, two);
     }
   };
 #pragma unroll 1
-  for (int k = 0; k < L::kSize; k += 16) {
-    Right b_high[L::kColumnTiles / 2][2], b_low[L::kColumnTiles / 2][2];
+  for (int k = 0; k < kInner; k += 16) {
+    Right b_high[S::kColumnTiles / 2][2], b_low[S::kColumnTiles / 2][2];
 #pragma unroll
-    for (int c = 0; c < L::kColumnTiles / 2; ++c) {
-      rights(b.high(), k, at.column + 16 * c, b_high[c]);
-      rights(b.low(), k, at.column + 16 * c, b_low[c]);
+    for (int c = 0; c < S::kColumnTiles / 2; ++c) {
+      rights(b.high(), k, first_column + 16 * c, b_high[c]);
+      rights(b.low(), k, first_column + 16 * c, b_low[c]);
     }
-    Left a_high[L::kRowTiles], a_low[L::kRowTiles];
+    Left a_high[S::kRowTiles], a_low[S::kRowTiles];
 #pragma unroll
-    for (int r = 0; r < L::kRowTiles; ++r) {
-      a_high[r] = left(a.high(), k, at.row + 16 * r);
-      a_low[r] = left(a.low(), k, at.row + 16 * r);
+    for (int r = 0; r < S::kRowTiles; ++r) {
+      a_high[r] = left(a.high(), k, first_row + 16 * r);
+      a_low[r] = left(a.low(), k, first_row + 16 * r);
     }
     // Each instruction waits for the last one with its accumulators: all others come between.
-    const auto multiply = [&](const Left(&x)[L::kRowTiles],
-                              const Right(&y)[L::kColumnTiles / 2][2]) {
-#pragma unroll
-      for (int r = 0; r < L::kRowTiles; ++r) {
-#pragma unroll
-        for (int c = 0; c < L::kColumnTiles; ++c) {
-          Core::multiply_add(tiles[r][c], x[r], y[c / 2][c % 2]);
-        }
-      }
+    const auto multiply = [&](const Left(&x)[S::kRowTiles],
+                              const Right(&y)[S::kColumnTiles / 2][2]) {
+      for_tiles([&](int r, int c, int) { Core::multiply_add(tiles[r][c], x[r], y[c / 2][c % 2]); });
     };
     multiply(a_low, b_high);
     multiply(a_high, b_low);
@@ -198,16 +214,17 @@ __device__ __forceinline__ void Result<L>::add(const Matrix<L>& a, const Matrix<
   }
 }
 
-template <class L> template <class F> __device__ __forceinline__ void Result<L>::each(const F& f) {
-  const Place<L> at;
-  const int g = threadIdx.x % cuda::kWarp / 4, t = threadIdx.x % 4;
+template <class S> template <class F>
+__device__ __forceinline__ void Result<S>::each_two(const F& f) {
+  const int row = S::row() + static_cast<int>(threadIdx.x % cuda::kWarp / 4);
+  const int column = S::column() + static_cast<int>(threadIdx.x % 4 * 2);
 #pragma unroll
-  for (int r = 0; r < L::kRowTiles; ++r) {
+  for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
-      for (int c = 0; c < L::kColumnTiles; ++c) {
-        f(at.row + 16 * r + 8 * half + g, at.column + 8 * c + 2 * t, tiles[r][c].x[half]);
+      for (int c = 0; c < S::kColumnTiles; ++c) {
+        f(row + 16 * r + 8 * half, column + 8 * c, tiles[r][c].x[half]);
       }
     }
   }
@@ -220,20 +237,23 @@ __device__ __forceinline__ void meet() {
   __syncthreads();
 }
 
-/// A matrix [size, size] of f32, zeros beyond it, to shared memory.
-template <class L>
-__device__ __forceinline__ void load(const float* from, int size, Matrix<L>& to) {
+/// f(row, x) of the entries x of a matrix [rows, columns] of f32, zeros beyond it, to shared memory.
+template <class L, class M, class F>
+__device__ __forceinline__ void load(const float* from, int rows, int columns, M& to, const F& f) {
   struct Words {
     std::uint32_t x[2];
   };
+  constexpr int kFours = M::kColumns / 4;  // of a row
 #pragma unroll 4
-  for (int e = threadIdx.x; e < L::kSize * L::kSize / 4; e += L::kThreads) {
-    const int row = e / (L::kSize / 4), c = e % (L::kSize / 4) * 4;
-    const cuda::Four<float> four = cuda::load_four(from, row, size, size, c);
+  for (int e = threadIdx.x; e < M::kRows * kFours; e += L::kThreads) {
+    const int row = e / kFours, c = e % kFours * 4;
+    cuda::Four<float> four = cuda::load_four(from, row, rows, columns, c);
+#pragma unroll
+    for (float& x : four.x) x = f(row, x);
     const Split first = split(four.x[0], four.x[1]), second = split(four.x[2], four.x[3]);
-    Number* const at = to.planes + row * L::kStride + c;
+    Number* const at = to.planes + row * M::kStride + c;
     std::bit_cast<cuda::Four<Number>>(Words{{first.high, second.high}}).store(at);
-    std::bit_cast<cuda::Four<Number>>(Words{{first.low, second.low}}).store(at + L::kPlane);
+    std::bit_cast<cuda::Four<Number>>(Words{{first.low, second.low}}).store(at + M::kPlane);
   }
 }
 
@@ -241,16 +261,16 @@ __device__ __forceinline__ void load(const float* from, int size, Matrix<L>& to)
 template <class L, class F> __device__ __forceinline__ void for_eights(const F& f) {
   constexpr int kEights = L::kSize / 8, kRows = L::kThreads / kEights;  // of a row; at a time
   static_assert(2 * L::kSize % kRows == 0);
-  const int at = threadIdx.x / kEights * L::kStride + threadIdx.x % kEights * 8;
+  const int at = threadIdx.x / kEights * Square<L>::kStride + threadIdx.x % kEights * 8;
   const int from = threadIdx.x * 8;
 #pragma unroll
   for (int i = 0; i < 2 * L::kSize / kRows; ++i) {
-    f(at + i * kRows * L::kStride, from + i * L::kThreads * 8);
+    f(at + i * kRows * Square<L>::kStride, from + i * L::kThreads * 8);
   }
 }
 
 /// Copies a matrix to its image.
-template <class L> __device__ __forceinline__ void keep(const Matrix<L>& from, Number* image) {
+template <class L> __device__ __forceinline__ void keep(const Square<L>& from, Number* image) {
   struct alignas(16) Eight {
     Number x[8];
   };
@@ -260,7 +280,7 @@ template <class L> __device__ __forceinline__ void keep(const Matrix<L>& from, N
 }
 
 /// Begins to copy an image to shared memory; it is there after meet().
-template <class L> __device__ __forceinline__ void begin_load(const Number* image, Matrix<L>& to) {
+template <class L> __device__ __forceinline__ void begin_load(const Number* image, Square<L>& to) {
   for_eights<L>(
       [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); });
   __pipeline_commit();

@@ -24,8 +24,8 @@
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/feature_maps/ratio.hpp"
+#include "attention/inverse/landmark_middle.hpp"
 #include "attention/inverse/pseudo_inverse.hpp"
-#include "attention/inverse/scaled_inverse.hpp"
 #include "attention/registry.hpp"
 #include "attention/sampling/landmarks.hpp"
 #include "autograd/ops.hpp"
@@ -105,7 +105,7 @@ class NystromSm final : public Method {
   //   W = landmarks of [X; Y]                                         (2)
   //   C = k(W, W)   M = C + gamma I                                   (3)
   //   P = k(Y, W)^T U                                                 (4)
-  //   T = R Z R P                                   scaled_inverse.hpp (5)
+  //   T = R Z R P                                   landmark_middle.hpp (5)
   //   F = k(X, W) T                                                   (6)
   //   O = F[:, :D] / F[:, D]                                          (7)
   // Backward: (7) ratio.hpp gives dF; the rest as skyformer.cpp with dF in place of G, and without
@@ -117,10 +117,9 @@ class NystromSm final : public Method {
     Tensor u, f;      // [B, H, N, D + 1]
     Tensor index;     // i32 [B, L] or [B, H, L]
     Tensor w;         // [B, H, L, D]
-    Tensor c;         // [B, H, L, L]
     Tensor t;         // [B, H, L, D + 1]
     Tensor out;       // [B, H, N, D]
-    ScaledInverseSaved inverse;
+    MiddleSaved middle;
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
@@ -133,10 +132,9 @@ class NystromSm final : public Method {
     s.index = landmark_index(draws.get("landmarks"), in.q);        // (2)
     s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
     if (config_.solver == "exact") return exact(s);
-    s.c = kernel_matrix(Kernel::exponential, s.w, s.w);                            // (3)
     const Tensor p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u);  // (4)
-    s.t = scaled_inverse_times(shifted_identity(s.c, 1, config_.gamma), p, config_.inverse.in(call),
-                               s.inverse);                   // (5)
+    const MiddleConfig middle{Kernel::exponential, config_.gamma, 1, config_.inverse.in(call)};
+    s.t = landmark_middle(middle, s.w, p, s.middle);         // (3), (5)
     s.f = kernel_times(Kernel::exponential, s.x, s.w, s.t);  // (6)
     s.out = ratio(s.f);                                      // (7)
     const Tensor out = s.out;
@@ -146,11 +144,10 @@ class NystromSm final : public Method {
   static Gradients backward(const Saved& s, const Tensor& dout) {
     const Tensor df = ratio_backward(s.f, s.out, dout);  // (7)
     FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, df, s.t, Want::dy);
-    const ScaledInverseGradients middle = scaled_inverse_backward(s.inverse, of_out.dy);  // (5)
+    const MiddleGradients middle = landmark_middle_backward(s.middle, of_out.dy);  // (5), (3)
     FormGradients of_keys =
-        kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);     // (4)
-    const Tensor of_m = kernel_matrix_backward(Kernel::exponential, s.w, s.c, middle.dm);  // (3)
-    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, s.mask, s.x.scale, of_out.dx,
+        kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);  // (4)
+    scatter_landmarks({of_out.dw, of_keys.dw, middle.dw}, s.index, s.mask, s.x.scale, of_out.dx,
                       of_keys.dx);                                     // (2), (1)
     const Tensor dv = tensor::narrow(of_keys.du, 3, 0, dout.size(3));  // [B, H, N, D]
     return {of_out.dx, of_keys.dx, tensor::mask_rows(dv, s.mask), {}};

@@ -24,7 +24,7 @@
 #include <cmath>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
-#include "attention/inverse/scaled_inverse.hpp"
+#include "attention/inverse/landmark_middle.hpp"
 #include "attention/registry.hpp"
 #include "attention/sampling/landmarks.hpp"
 #include "autograd/ops.hpp"
@@ -56,22 +56,6 @@ struct Config {
     return all;
   }
 };
-
-/// Blocks of all pairs of sets added up: [B, H, A L, A L] -> [B, H, L, L].
-Tensor add_blocks(const Tensor& c, std::int64_t sets) {
-  if (sets == 1) return c;
-  const std::int64_t size = c.size(2) / sets;
-  const Tensor blocks = c.reshape({c.size(0), c.size(1), sets, size, sets, size});
-  return tensor::sum(tensor::sum(blocks, 4), 2);
-}
-
-/// Its adjoint: [B, H, L, L] -> [B, H, A L, A L].
-Tensor repeat_blocks(const Tensor& m, std::int64_t sets) {
-  if (sets == 1) return m;
-  const std::int64_t b = m.size(0), h = m.size(1), size = m.size(2);
-  return tensor::expand(m.reshape({b, h, 1, size, 1, size}), {b, h, sets, size, sets, size})
-      .reshape({b, h, sets * size, sets * size});
-}
 
 /// Rows of all sets added up: [B, H, A L, D] -> [B, H, L, D].
 Tensor add_sets(const Tensor& x, std::int64_t sets) {
@@ -137,7 +121,7 @@ class Skyformer final : public Method {
   //   W = landmarks of [X; Y], all A sets below one another: A L rows                   (2)
   //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                             (3)
   //   P = sum over sets of k(Y, W)^T U                                                  (4)
-  //   T = R Z R P                                                    scaled_inverse.hpp (5)
+  //   T = R Z R P                                                   landmark_middle.hpp (5)
   //   O = k(X, W) [T; …; T]                                                             (6)
   //
   // With E = dk(X, W) k(X, W) (entrywise) for either kernel matrix:
@@ -152,11 +136,10 @@ class Skyformer final : public Method {
   struct Saved {
     KernelRows x, y, u;  // of q, k, v [B, H, N, D]: never made where products are fused
     std::int64_t sets = 1;
-    Tensor index;                // i32 [B, A L] or [B, H, A L]
-    Tensor w;                    // [B, H, A L, D]
-    Tensor c;                    // [B, H, A L, A L]
-    Tensor t;                    // [B, H, A L, D]: T, repeated
-    ScaledInverseSaved inverse;  // O(S L^2)
+    Tensor index;        // i32 [B, A L] or [B, H, A L]
+    Tensor w;            // [B, H, A L, D]
+    Tensor t;            // [B, H, A L, D]: T, repeated
+    MiddleSaved middle;  // O(S L^2)
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
@@ -167,27 +150,24 @@ class Skyformer final : public Method {
     s.y = {in.k, in.mask, factor};  // (1)
     s.u = {in.v, in.mask};          // (1)
     s.sets = table.size(-2);
-    s.index = landmark_index(table, in.q);                                         // (2)
-    s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);                  // (2)
-    s.c = kernel_matrix(Kernel::gaussian, s.w, s.w);                               // (3)
-    const Tensor m = shifted_identity(add_blocks(s.c, s.sets), 1, config_.gamma);  // (3)
+    s.index = landmark_index(table, in.q);                         // (2)
+    s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
     const Tensor p = add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);
-    const Tensor t = scaled_inverse_times(m, p, config_.inverse.in(call), s.inverse);  // (5)
-    s.t = repeat_sets(t, s.sets);                                                      // (6)
-    const Tensor out = kernel_times(Kernel::gaussian, s.x, s.w, s.t);                  // (6)
+    const MiddleConfig middle{Kernel::gaussian, config_.gamma, s.sets, config_.inverse.in(call)};
+    const Tensor t = landmark_middle(middle, s.w, p, s.middle);        // (3), (5)
+    s.t = repeat_sets(t, s.sets);                                      // (6)
+    const Tensor out = kernel_times(Kernel::gaussian, s.x, s.w, s.t);  // (6)
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
     FormGradients of_out =
         kernel_form_backward(Kernel::gaussian, s.x, s.w, dout, s.t, Want::dy);  // (6)
-    const ScaledInverseGradients middle =
-        scaled_inverse_backward(s.inverse, add_sets(of_out.dy, s.sets));  // (5)
+    const MiddleGradients middle =
+        landmark_middle_backward(s.middle, add_sets(of_out.dy, s.sets));  // (5), (3)
     FormGradients of_keys = kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u,
                                                  repeat_sets(middle.dp, s.sets), Want::du);  // (4)
-    const Tensor of_m = kernel_matrix_backward(Kernel::gaussian, s.w, s.c,
-                                               repeat_blocks(middle.dm, s.sets));  // (3)
-    scatter_landmarks({of_out.dw, of_keys.dw, of_m}, s.index, s.x.mask, s.x.scale, of_out.dx,
+    scatter_landmarks({of_out.dw, of_keys.dw, middle.dw}, s.index, s.x.mask, s.x.scale, of_out.dx,
                       of_keys.dx);  // (2), (1)
     return {of_out.dx, of_keys.dx, of_keys.du, {}};
   }

@@ -117,6 +117,11 @@ awk -F '\t' -v OFS='\t' '
       size = args + 0; bytes = 2 * 4 * size * (size + 9)
       return 2 * size
     }
+    if (file ~ /landmark_middle.cu$/) {
+      split(args, n, ", "); size = n[1] + 0; width = n[2] > size ? n[2] + 0 : size
+      bytes = 3 * 4 * size * (width + 8) + 4 * (size == 32 ? 6 * size + 5 : 8 * size + 9)
+      return size == 32 ? 128 : 256
+    }
     if (file ~ /inverse_planes.cu$/) {
       size = args + 0; bytes = 3 * 4 * size * (size + 8)
       return size == 32 ? 128 : 256

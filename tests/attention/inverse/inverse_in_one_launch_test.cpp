@@ -402,7 +402,7 @@ TEST_CASE("f32 matrices of up to 128 rows are inverted in one launch, others by 
       REQUIRE(kernels.end() - forward > 0);
       const std::int64_t matrices = 4 * kCount * size * size;  // bytes
       const std::int64_t rows = size == 1 ? 32 : size == 33 ? 64 : 128;
-      const std::int64_t kept = 4 * kCount * (1 + 4 * kSteps) * rows * rows;  // of M, V, X, R and P
+      const std::int64_t kept = 4 * kCount * (2 + 4 * kSteps) * rows * rows;  // of M, V, X, R and P
       const std::int64_t aside = 4 * kCount * 2 * rows * rows;
       // M, V_0 … V_6; by planes M, V_0 and V_6
       CHECK(forward->work.bytes == (planes ? 3 * matrices + kept : (2 + kSteps) * matrices));
