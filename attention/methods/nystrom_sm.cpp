@@ -24,8 +24,8 @@
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/feature_maps/ratio.hpp"
-#include "attention/inverse/landmark_middle.hpp"
 #include "attention/inverse/pseudo_inverse.hpp"
+#include "attention/landmarks/landmark_middle.hpp"
 #include "attention/registry.hpp"
 #include "attention/sampling/landmarks.hpp"
 #include "autograd/ops.hpp"

@@ -24,7 +24,7 @@
 #include <cmath>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
-#include "attention/inverse/landmark_middle.hpp"
+#include "attention/landmarks/landmark_middle.hpp"
 #include "attention/registry.hpp"
 #include "attention/sampling/landmarks.hpp"
 #include "autograd/ops.hpp"

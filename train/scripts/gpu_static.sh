@@ -47,7 +47,7 @@ awk -F '\t' -v OFS='\t' '
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
   # attention/blocks/block_attention*.cu, attention/feature_maps/gaussian_kernel*.cu,
-  # attention/inverse/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu,
+  # attention/{inverse,landmarks}/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu,
   # tensor/movement/gather.cu for a vocabulary of 20).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
@@ -151,7 +151,7 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
       functor = args; sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
-    } else if ($1 ~ /tiled|tensor_core|block_attention|inverse\/.*\.cu$/ || name == "form_kernel") label = name "<" args ">"
+    } else if ($1 ~ /tiled|tensor_core|block_attention|(inverse|landmarks)\/.*\.cu$/ || name == "form_kernel") label = name "<" args ">"
     if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }
@@ -188,7 +188,7 @@ if cuobjdump=$(cuobjdump_path); then
       match($0, /LDG[.A-Z0-9]*/) { ++loads[width(substr($0, RSTART, RLENGTH))] }
       match($0, /STG[.A-Z0-9]*/) { ++stores[width(substr($0, RSTART, RLENGTH))] }
       END { show() }'
-  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps|inverse)/.*\.cu$') | c++filt |
+  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps|inverse|landmarks)/.*\.cu$') | c++filt |
     sed -E 's/\(anonymous namespace\):://g; s/[A-Za-z_0-9]+:://g; s/\tvoid /\t/; s/\(Precision\)1/tf32/; s/\(Precision\)2/bf16/' >"$scratch/sass"
 fi
 

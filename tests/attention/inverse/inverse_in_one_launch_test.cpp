@@ -11,7 +11,7 @@
 
 #include "attention/inverse/iterative_inverse.hpp"
 #include "attention/inverse/iterative_inverse_steps.hpp"
-#include "attention/inverse/scaled_inverse.hpp"
+#include "attention/landmarks/scaled_inverse.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"

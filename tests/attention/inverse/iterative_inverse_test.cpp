@@ -5,7 +5,7 @@
 
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "attention/inverse/pseudo_inverse.hpp"
-#include "attention/inverse/scaled_inverse.hpp"
+#include "attention/landmarks/scaled_inverse.hpp"
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
-#include "attention/inverse/scaled_inverse.hpp"
+#include "attention/landmarks/scaled_inverse.hpp"
 
 namespace skytape::attention {
 

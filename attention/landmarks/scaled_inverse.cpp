@@ -1,6 +1,6 @@
-#include "attention/inverse/scaled_inverse.hpp"
+#include "attention/landmarks/scaled_inverse.hpp"
 
-#include "attention/inverse/scaled_inverse_rows.hpp"
+#include "attention/landmarks/scaled_inverse_rows.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -1,4 +1,4 @@
-#include "attention/inverse/landmark_middle.hpp"
+#include "attention/landmarks/landmark_middle.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // The middle of Skyformer and of the modified Nystrom method: from basic operations, and as one kernel
 // of a GPU at bf16.
-#include "attention/inverse/landmark_middle.hpp"
+#include "attention/landmarks/landmark_middle.hpp"
 
 #include <algorithm>
 #include <cmath>

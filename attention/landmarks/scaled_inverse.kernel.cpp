@@ -1,6 +1,6 @@
 // Row kernels around the iterative inverse. Each is one pass where basic operations would be many
 // small ones, whose launches cost a GPU more than their work.
-#include "attention/inverse/scaled_inverse_rows.hpp"
+#include "attention/landmarks/scaled_inverse_rows.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {

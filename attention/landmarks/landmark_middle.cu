@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "attention/inverse/landmark_middle.hpp"
 #include "attention/inverse/plane_steps.hpp"
 #include "attention/inverse/square_sizes.hpp"
+#include "attention/landmarks/landmark_middle.hpp"
 #include "tensor/gemm/bf16.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/math.hpp"
