@@ -42,7 +42,7 @@ std::int64_t most_pairs(void (*kernel)(P...), unsigned threads, std::size_t shar
   (void)threads, (void)shared_bytes;
   return cuda_simulator::kMultiprocessors / 2;
 #else
-  ClusterLaunch launch(2, dim3(2), dim3(threads), shared_bytes);
+  const ExtendedLaunch launch(2, false, dim3(2), dim3(threads), shared_bytes);
   int at_once = 0;
   CUDA_CHECK(cudaOccupancyMaxActiveClusters(&at_once, kernel, &launch.config));
   int multiprocessors = 0;
