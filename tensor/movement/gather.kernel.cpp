@@ -1,7 +1,7 @@
 // Picking rows by index: gather_rows and embedding.
 #include "tensor/movement/gather.hpp"
 
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 #include "tensor/movement/gather_plan.hpp"
 
 namespace skytape::tensor {
@@ -22,7 +22,8 @@ template <class T> struct PickRow {
       return;
     }
     const T* const from = x + (group * plan.rows + source) * plan.width;
-    team.each(plan.width, [&](std::int64_t c) { to[c] = from[c]; });
+    assign(
+        team, plan.width, to, [](T value) { return value; }, from);
   }
 };
 
@@ -31,8 +32,8 @@ template <class T> struct PickRow {
 void gather_rows_on(Backend, const GatherPlan& plan, const Tensor& x, const Tensor& index,
                     Tensor& y) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    rows(plan.groups * plan.picks, plan.width,
-         PickRow<T>{plan, x.data<T>(), index.data<std::int32_t>(), y.data<T>()});
+    narrow_rows(plan.groups * plan.picks, plan.width,
+                PickRow<T>{plan, x.data<T>(), index.data<std::int32_t>(), y.data<T>()});
   });
 }
 

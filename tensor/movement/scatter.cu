@@ -1,20 +1,18 @@
 // CUDA half of scatter_add_rows. Segments of the picks are sorted by the row that they name; then a
-// warp of the first pick of each row adds what all of its picks bring, in their order. No atomics, so
+// warp, or some lanes of it, of the first pick of each row adds what all of its picks bring, in their order. No atomics, so
 // sums repeat, and rows that nobody picks are not touched.
 #include <algorithm>
 
 #include "tensor/launch/bitonic.hpp"
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 #include "tensor/movement/gather.hpp"
 #include "tensor/movement/gather_plan.hpp"
 
 namespace skytape::tensor {
 namespace {
 
-constexpr int kSegment = 2048;                             // picks that a block sorts
-constexpr int kSortBlock = 512;                            // threads, at most
-constexpr int kPerLane = 4;                                // columns that a lane adds up
-constexpr std::int64_t kColumns = kPerLane * cuda::kWarp;  // columns of a warp
+constexpr int kSegment = 2048;    // picks that a block sorts
+constexpr int kSortBlock = 1024;  // threads, at most
 
 /// The picks of each list, in segments, each sorted by row and then by position.
 struct SortedPicks {
@@ -45,16 +43,19 @@ __global__ void sort_picks_kernel(const std::int32_t* index, SortedPicks sorted,
   }
 }
 
-/// One warp per (group, sorted pick, block of columns).
-template <class T> struct AddPicks {
+/// kLanes lanes of a warp per (group, sorted pick, block of columns), four columns each.
+template <class T, int kLanes> struct AddPicks {
+  using Lanes = cuda::Lanes<kLanes>;
+  static constexpr int kColumns = 4 * kLanes;
+
   GatherPlan plan;
   SortedPicks sorted;
   const T* y;  // [groups, picks, width]
   T* x;        // [groups, rows, width]
 
-  __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
+  __device__ void operator()(std::int64_t task, const Lanes& lanes) const {
     const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
-    const std::int64_t first = task % blocks * kColumns + warp.lane;  // column
+    const auto first = static_cast<int>(task % blocks * kColumns) + 4 * lanes.lane;  // column
     const std::int64_t group = task / blocks / plan.picks, own = task / blocks % plan.picks;
     const std::int64_t list = group / plan.sharing * plan.picks;
     const std::int32_t *const rows = sorted.row + list, *const picks = sorted.pick + list;
@@ -62,32 +63,25 @@ template <class T> struct AddPicks {
     const std::int64_t segment = own / kSegment;
     const bool later = own > sorted.begin(segment) && rows[own - 1] == row;
     if (later || row < 0 || row >= plan.rows) return;  // the range is checked on the CPU
-    for (std::int64_t s = 0; s < segment; s += cuda::kWarp) {
-      const bool here = s + warp.lane < segment && find(rows, s + warp.lane, row) >= 0;
-      if (__ballot_sync(0xffffffffu, here) != 0) return;  // an earlier segment's warp adds it
+    for (std::int64_t s = 0; s < segment; s += kLanes) {
+      const bool here = s + lanes.lane < segment && find(rows, s + lanes.lane, row) >= 0;
+      if (lanes.ballot(here) != 0) return;  // an earlier segment's lanes add it
     }
-    const T* const from = y + group * plan.picks * plan.width + first;
-    T* const to = x + (group * plan.rows + row) * plan.width + first;
-    T sum[kPerLane];
-#pragma unroll
-    for (int u = 0; u < kPerLane; ++u) {
-      sum[u] = first + u * cuda::kWarp < plan.width ? to[u * cuda::kWarp] : T(0);
-    }
-    add_run(rows, picks, own, sorted.end(segment), row, first, from, sum, warp);
-    for (std::int64_t s = segment + 1; s < sorted.segments; s += cuda::kWarp) {
-      const bool is_one = s + warp.lane < sorted.segments;
-      const std::int64_t found = is_one ? find(rows, s + warp.lane, row) : -1;
-      unsigned hits = __ballot_sync(0xffffffffu, found >= 0);
+    const T* const from = y + group * plan.picks * plan.width;
+    T* const to = x + (group * plan.rows + row) * plan.width;
+    cuda::Four<T> sum = cuda::load_four(to, first, plan.width);
+    add_run(rows, picks, own, sorted.end(segment), row, first, from, sum, lanes);
+    for (std::int64_t s = segment + 1; s < sorted.segments; s += kLanes) {
+      const bool is_one = s + lanes.lane < sorted.segments;
+      const std::int64_t found = is_one ? find(rows, s + lanes.lane, row) : -1;
+      unsigned hits = lanes.ballot(found >= 0);
       for (; hits != 0; hits &= hits - 1) {
         const int lane = __ffs(static_cast<int>(hits)) - 1;
-        add_run(rows, picks, __shfl_sync(0xffffffffu, found, lane), sorted.end(s + lane), row,
-                first, from, sum, warp);
+        add_run(rows, picks, lanes.of_lane(found, lane), sorted.end(s + lane), row, first, from,
+                sum, lanes);
       }
     }
-#pragma unroll
-    for (int u = 0; u < kPerLane; ++u) {
-      if (first + u * cuda::kWarp < plan.width) to[u * cuda::kWarp] = sum[u];
-    }
+    cuda::store_four(sum, to, first, plan.width);
   }
 
   /// Where the picks of a row begin in a segment; -1: nowhere.
@@ -108,25 +102,31 @@ template <class T> struct AddPicks {
 
   /// Adds the picks of a row from sorted place `begin` on to the sums of the lane's columns.
   __device__ void add_run(const std::int32_t* rows, const std::int32_t* picks, std::int64_t begin,
-                          std::int64_t end, std::int32_t row, std::int64_t first, const T* from,
-                          T (&sum)[kPerLane], const cuda::Warp& warp) const {
-    int count = cuda::kWarp;
-    for (std::int64_t i = begin; count == cuda::kWarp; i += cuda::kWarp) {
-      const std::int64_t own = i + warp.lane;
+                          std::int64_t end, std::int32_t row, int first, const T* from,
+                          cuda::Four<T>& sum, const Lanes& lanes) const {
+    int count = kLanes;
+    for (std::int64_t i = begin; count == kLanes; i += kLanes) {
+      const std::int64_t own = i + lanes.lane;
       const bool more = own < end && rows[own] == row;
       const std::int32_t pick = more ? picks[own] : 0;
-      count = __popc(__ballot_sync(0xffffffffu, more));
+      count = __popc(lanes.ballot(more));
 #pragma unroll 4
       for (int j = 0; j < count; ++j) {
-        const T* const at = from + __shfl_sync(0xffffffffu, pick, j) * plan.width;
+        const auto four =
+            cuda::load_four(from, lanes.of_lane(pick, j), plan.picks, plan.width, first);
 #pragma unroll
-        for (int u = 0; u < kPerLane; ++u) {
-          if (first + u * cuda::kWarp < plan.width) sum[u] += at[u * cuda::kWarp];
-        }
+        for (int u = 0; u < 4; ++u) sum.x[u] += four.x[u];
       }
     }
   }
 };
+
+template <int kLanes, class T>
+void add_picks(const GatherPlan& plan, const SortedPicks& sorted, const T* y, T* x) {
+  using Add = AddPicks<T, kLanes>;
+  const std::int64_t blocks = (plan.width + Add::kColumns - 1) / Add::kColumns;
+  cuda::lanes_rows<kLanes>(plan.groups * plan.picks * blocks, Add{plan, sorted, y, x});
+}
 
 }  // namespace
 
@@ -143,9 +143,8 @@ void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& 
                static_cast<unsigned>(std::min(kSortBlock, padded / 2)), 0,
                index.data<std::int32_t>(), sorted, padded);
   dispatch_float(x.dtype(), [&]<class T>() {
-    const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
-    cuda::warp_rows(plan.groups * plan.picks * blocks,
-                    AddPicks<T>{plan, sorted, y.data<T>(), x.data<T>()});
+    const auto add = plan.width <= 32 ? add_picks<8, T> : add_picks<cuda::kWarp, T>;
+    add(plan, sorted, y.data<T>(), x.data<T>());
   });
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("scatter_add_rows adds repeated rows in order") {
   // The last ones have more picks than a GPU sorts at a time, and than a warp has lanes such parts.
   std::vector<Case> cases = {{{11}, 3, 130}, {{2, 5000}, 600, 3}, {{70000}, 50000, 1}};
   for (const Shape& index : kIndexShapes) {
-    for (const std::int64_t width : {1, 5, 130}) cases.push_back({index, 7, width});
+    for (const std::int64_t width : {1, 5, 32, 36, 130}) cases.push_back({index, 7, width});
   }
   for_each_kind([&](DType dtype, Device device) {
     for (const Case& c : cases) {

@@ -1,0 +1,109 @@
+// A loop over rows that are often narrow, and assignments that a GPU makes four numbers at a time.
+// Included by kernel files only.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/launch/launch.hpp"
+#ifdef __CUDACC__
+#include "tensor/launch/four.hpp"
+#endif
+
+namespace skytape {
+
+#ifndef __CUDACC__
+namespace cpu {
+
+/// to[i] = f(from[i]...), i < n.
+template <class T, class F, class... From>
+[[gnu::always_inline]] inline void assign(const Team& team, std::int64_t n, T* to, const F& f,
+                                          const From*... from) {
+  team.each(n, [=](std::int64_t i) { to[i] = f(from[i]...); });
+}
+
+template <class F> void narrow_rows(std::int64_t count, std::int64_t width, const F& f) {
+  rows(count, width, f);
+}
+
+}  // namespace cpu
+using cpu::assign;
+using cpu::narrow_rows;
+#else
+namespace cuda {
+
+/// to[i] = f(from[i]...), i < n: loads and stores of 16 bytes where the row allows them.
+template <class Team, class T, class F, class... From>
+__device__ void assign(const Team& team, std::int64_t n, T* to, const F& f, const From*... from) {
+  if (n % 4 != 0 || !Four<T>::aligned(to) || !(... && Four<From>::aligned(from))) {
+    return team.each(n, [&](std::int64_t i) { to[i] = f(from[i]...); });
+  }
+  const auto four = [&](std::int64_t i, const Four<From>&... in) {
+    Four<T> out;
+#pragma unroll
+    for (int u = 0; u < 4; ++u) out.x[u] = f(in.x[u]...);
+    out.store(to + i);
+  };
+  team.each(n / 4, [&](std::int64_t i) { four(4 * i, Four<From>::at(from + 4 * i)...); });
+}
+
+/// A few neighbouring lanes of a warp own the row; its other lanes own other rows.
+template <int kLanes> struct Lanes {
+  int lane;  // of the row's
+
+  template <class F> __device__ void each(std::int64_t n, const F& f) const {
+    for (std::int64_t i = lane; i < n; i += kLanes) f(i);
+    __syncwarp(mask());
+  }
+  template <class F> __device__ auto sum(std::int64_t n, const F& f) const {
+    using T = decltype(f(std::int64_t{}));
+    T s = 0;
+    for (std::int64_t i = lane; i < n; i += kLanes) s += f(i);
+#pragma unroll
+    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+      s += __shfl_xor_sync(mask(), s, offset);
+    }
+    return s;
+  }
+  __device__ bool leader() const { return lane == 0; }
+  /// Bit l: lane l of the row has a true one.
+  __device__ unsigned ballot(bool one) const {
+    return __ballot_sync(mask(), one) >> shift() & ~0u >> (kWarp - kLanes);
+  }
+  template <class T> __device__ T of_lane(T value, int l) const {
+    return __shfl_sync(mask(), value, shift() + l);
+  }
+
+ private:
+  __device__ int shift() const { return static_cast<int>(threadIdx.x % kWarp) - lane; }
+  /// The row's lanes of the warp: others may be elsewhere.
+  __device__ unsigned mask() const { return ~0u >> (kWarp - kLanes) << shift(); }
+};
+
+template <int kLanes, class F> __global__ void narrow_rows_kernel(std::int64_t count, F f) {
+  constexpr int kRows = kBlock / kLanes;  // of a block
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kRows;
+  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kLanes;
+       row < count; row += stride) {
+    f(row, Lanes<kLanes>{static_cast<int>(threadIdx.x) % kLanes});
+  }
+}
+
+/// f(row, lanes) for row in [0, count).
+template <int kLanes, class F> void lanes_rows(std::int64_t count, const F& f) {
+  if (count == 0) return;
+  launch(kernel_label<F>("narrow rows"), narrow_rows_kernel<kLanes, F>,
+         grid_for(count, kBlock / kLanes), kBlock, 0, count, f);
+}
+
+/// f(row, team) as by rows(), but up to 64 entries are for 8 lanes: what a row costs beside its entries
+/// (divisions, indices) is paid once for four rows then.
+template <class F> void narrow_rows(std::int64_t count, std::int64_t width, const F& f) {
+  width <= 64 ? lanes_rows<8>(count, f) : rows(count, width, f);
+}
+
+}  // namespace cuda
+using cuda::assign;
+using cuda::narrow_rows;
+#endif
+
+}  // namespace skytape
