@@ -2,7 +2,7 @@
 // once per call.
 #include "tensor/kernels/elementwise.hpp"
 
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 #include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {
@@ -132,7 +132,8 @@ template <class T> struct MaskRow {
     const T factor = scale * mask[row / (h * n) * n + row % n];
     const T* const from = x + row * d;
     T* const to = y + row * d;
-    team.each(d, [=](std::int64_t i) { to[i] = from[i] * factor; });
+    assign(
+        team, d, to, [=](T value) { return value * factor; }, from);
   }
 };
 
@@ -222,9 +223,9 @@ void accumulate_all_on(Backend, std::span<Addition> additions) {
 
 void mask_rows_on(Backend, const Tensor& x, const Tensor& mask, double scale, Tensor& y) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    rows(x.rows(), x.cols(),
-         MaskRow<T>{x.data<T>(), mask.data<T>(), y.data<T>(), x.size(1), x.size(2), x.size(3),
-                    static_cast<T>(scale)});
+    narrow_rows(x.rows(), x.cols(),
+                MaskRow<T>{x.data<T>(), mask.data<T>(), y.data<T>(), x.size(1), x.size(2),
+                           x.size(3), static_cast<T>(scale)});
   });
 }
 

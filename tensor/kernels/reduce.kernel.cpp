@@ -3,6 +3,7 @@
 
 #include "tensor/kernels/reduce_plan.hpp"
 #include "tensor/launch/columns.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -76,7 +77,7 @@ void max_backward_on(Backend, const AxisView& view, const Tensor& dy, const Tens
 
 void row_dot_on(Backend, const Tensor& a, const Tensor& b, Tensor& y) {
   dispatch_float(a.dtype(), [&]<class T>() {
-    rows(a.rows(), a.cols(), RowDot<T>{a.data<T>(), b.data<T>(), y.data<T>(), a.cols()});
+    narrow_rows(a.rows(), a.cols(), RowDot<T>{a.data<T>(), b.data<T>(), y.data<T>(), a.cols()});
   });
 }
 
