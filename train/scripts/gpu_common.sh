@@ -21,10 +21,10 @@ small_run() {
 losses() { sed -n '/"kind": *"train"/s/.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
 
 # cuda_test_files: files of tests with a half that runs on a GPU. The others have nothing to show
-# there, nor has launches_test.cpp, whose launches the simulated device counts.
+# there, nor have launches_test.cpp and late_test.cpp, which are about the simulated device's launches.
 cuda_test_files() {
   grep -rlE 'tests/support/devices.hpp|Device::cuda' tests --include='*_test.cpp' |
-    grep -v '/launches_test\.cpp$' | sort
+    grep -v -e '/launches_test\.cpp$' -e '/late_test\.cpp$' | sort
 }
 
 # Methods, batch and features of the benchmark; its lengths, that of the stated goals first.
