@@ -41,6 +41,12 @@ struct Run {
   // Curves; seconds are those of training, without evaluations and pauses.
   std::vector<double> step_at, seconds_at, loss;
   std::vector<double> dev_step_at, dev_seconds_at, dev_accuracy;  // per cent
+
+  /// Of training, as far as its metrics go; 0: there are none yet.
+  double seconds() const {
+    return std::max(seconds_at.empty() ? 0 : seconds_at.back(),
+                    dev_seconds_at.empty() ? 0 : dev_seconds_at.back());
+  }
 };
 
 /// A study's tables and the pictures beside them.
@@ -53,20 +59,22 @@ struct Study {
 // ---- reading -------------------------------------------------------------------------------------
 
 void read_curves(Run& run, const fs::path& metrics) {
-  double seconds = 0;
+  std::int64_t logged = 0;  // step of the last log point
+  double seconds = 0;       // at that step
   for (const Json& metric : read_metrics(metrics)) {
     const auto step = metric.at("step").get<std::int64_t>();
     const std::string kind = metric.value("kind", "");
+    run.step = std::max(run.step, step);
     if (kind == "train") {
-      seconds += static_cast<double>(step - run.step) / metric.at("steps_per_second").get<double>();
-      run.step = step;
+      seconds += static_cast<double>(step - logged) / metric.at("steps_per_second").get<double>();
+      logged = step;
       run.step_at.push_back(static_cast<double>(step));
       run.seconds_at.push_back(seconds);
       run.loss.push_back(metric.at("loss").get<double>());
       run.last = metric;
     } else if (kind == "eval") {
       run.dev_step_at.push_back(static_cast<double>(step));
-      run.dev_seconds_at.push_back(seconds);
+      run.dev_seconds_at.push_back(metric.value("train_seconds", seconds));
       run.dev_accuracy.push_back(100 * metric.at("accuracy").get<double>());
     }
   }
@@ -194,7 +202,7 @@ Figure curves(const std::string& task, const std::vector<Run>& runs, bool pretra
     panels[2].series.push_back({name, run.dev_step_at, run.dev_accuracy, {}});
     panels[3].series.push_back({name, run.dev_seconds_at, run.dev_accuracy, {}});
     last_step = std::max(last_step, static_cast<double>(run.step));
-    if (!run.seconds_at.empty()) last_second = std::max(last_second, run.seconds_at.back());
+    last_second = std::max(last_second, run.seconds());
   }
   const auto level = [&](const char* name, double percent) {
     panels[2].series.push_back({name, {0, last_step}, {percent, percent}, {}});
@@ -243,7 +251,7 @@ Table table_of(const std::vector<Run>& runs) {
     const std::string state =
         finished ? fmt::format("{} steps", grouped(run.result.at("steps").get<std::int64_t>()))
                  : fmt::format("at {} of {}", grouped(run.step), grouped(run.steps));
-    const double seconds = run.seconds_at.empty() ? 0 : run.seconds_at.back();
+    const double seconds = run.seconds();
     table.add({run.folder, run.task, run.attention, run.settings, static_cast<double>(run.seed),
                state, number(run.result, "dev_accuracy", 100),
                number(run.result, "test_accuracy", 100),
@@ -273,7 +281,7 @@ Table table_of_pretrainings(const std::vector<Run>& runs) {
               {},
               {}};
   for (const Run& run : runs) {
-    const double seconds = run.seconds_at.empty() ? 0 : run.seconds_at.back();
+    const double seconds = run.seconds();
     table.add({run.folder, run.task, run.attention, run.settings, static_cast<double>(run.seed),
                fmt::format("at {} of {}", grouped(run.step), grouped(run.steps)),
                number(run.result, "masked_accuracy", 100), number(run.result, "perplexity"),

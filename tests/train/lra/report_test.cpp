@@ -1,5 +1,7 @@
 #include "train/lra/report.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -105,6 +107,37 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
 
   (void)write_report({folder.path(), out, 5});
   CHECK(has(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
+}
+
+TEST_CASE(
+    "an evaluation stands at its own seconds, also before the first log point and between two") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "run", "softmax", false);
+  const auto eval = [](int step, double seconds) {
+    return fmt::format(
+        R"({{"kind":"eval","split":"dev","step":{},"accuracy":0.25,"loss":2,"train_seconds":{}}})"
+        "\n",
+        step, seconds);
+  };
+  const std::string early = eval(4, 0.5);
+  const auto curves = [&] {
+    (void)write_report({folder.path(), folder.path() / "out", 0});
+    return read_file(folder.path() / "out/curves-listops.dat");
+  };
+  folder.write("run/metrics.jsonl", early);
+  CHECK(has(curves(), "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n"));
+  CHECK(has(read_file(folder.path() / "out/report.html"), "<td>at 4 of 20</td>"));
+
+  folder.write("run/metrics.jsonl",
+               early +
+                   R"({"kind":"train","step":10,"loss":2.5,"steps_per_second":10.0})"
+                   "\n" +
+                   eval(14, 1.75));
+  const std::string text = curves();
+  CHECK(has(text, "Loss against time: softmax\n# x y low high\n1 2.5 2.5 2.5\n"));
+  CHECK(has(text,
+            "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n1.75 25 25 25\n"));
 }
 
 TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, by themselves") {
