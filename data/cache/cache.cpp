@@ -174,8 +174,9 @@ CacheWriter::CacheWriter(const std::filesystem::path& path, int towers)
   temporary_ += ".tmp";  // the folder's lock makes the name ours
   file_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) system_failure(temporary_, "create it");
-  const CacheHeader empty{};
-  write_all({reinterpret_cast<const uint8_t*>(&empty), sizeof empty});
+  // Room for the header, which comes last. Nothing is written before the destructor watches: a full
+  // disk leaves no file behind.
+  ::lseek(file_, sizeof(CacheHeader), SEEK_SET);
   block_.reserve(kBlock);
 }
 
