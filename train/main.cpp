@@ -13,6 +13,7 @@
 #include "train/process/failure.hpp"
 #include "train/process/launch.hpp"
 #include "train/process/signals.hpp"
+#include "train/process/streams.hpp"
 #include "train/process/version.hpp"
 #include "train/ranks/ranks.hpp"
 
@@ -27,7 +28,7 @@ int fail(const std::string& text, int exit_code) {
   namespace train = skytape::train;
   const int rank = exit_code == kWrongUsage ? train::launched().rank : 0;
   if (!train::comes_to_speak(rank, kTurnSeconds)) return exit_code;
-  fmt::print(stderr, "skytape: error: {}\n", text);
+  train::say_to_people(fmt::format("skytape: error: {}\n", text));
   return exit_code;
 }
 
@@ -74,6 +75,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  skytape::train::open_standard_streams();
   skytape::train::ignore_file_size_signal();
   skytape::train::leave_on_signals();
   std::string problem;

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 
 #include "tensor/core/error.hpp"
+#include "train/process/streams.hpp"
 
 namespace skytape::train {
 namespace {
@@ -27,15 +27,13 @@ Progress::~Progress() { clear_bar(); }
 
 void Progress::clear_bar() {
   if (!bar_shown_) return;
-  fmt::print(stderr, "{}", kClearLine);
-  std::fflush(stderr);
+  say_to_people(kClearLine);
   bar_shown_ = false;
 }
 
 void Progress::line(std::string_view text) {
   clear_bar();
-  fmt::print(stderr, "{}\n", text);
-  std::fflush(stderr);
+  say_to_people(fmt::format("{}\n", text));
   if (!terminal_) drawn_ = std::chrono::steady_clock::now();
 }
 
@@ -52,11 +50,10 @@ void Progress::at(std::string_view what, std::int64_t done, std::int64_t total) 
   drawn_ = now;
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
   const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
-  fmt::print(stderr, "{}{} {}[{}{}]{} {}", kClearLine, what, colour_ ? "\x1b[36m" : "",
-             std::string(static_cast<std::size_t>(filled), '#'),
-             std::string(static_cast<std::size_t>(kBarWidth - filled), '.'),
-             colour_ ? "\x1b[0m" : "", count);
-  std::fflush(stderr);
+  say_to_people(fmt::format("{}{} {}[{}{}]{} {}", kClearLine, what, colour_ ? "\x1b[36m" : "",
+                            std::string(static_cast<std::size_t>(filled), '#'),
+                            std::string(static_cast<std::size_t>(kBarWidth - filled), '.'),
+                            colour_ ? "\x1b[0m" : "", count));
   bar_shown_ = true;
 }
 

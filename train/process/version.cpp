@@ -14,6 +14,7 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/process/streams.hpp"
 
 #ifndef SKYTAPE_REVISION
 #define SKYTAPE_REVISION "unknown"
@@ -102,12 +103,12 @@ Device parse_device(const std::string& name) {
     if (fault.empty() && !kSimulated) return Device::cuda;
     // A GPU that cannot be used is worth a word; a machine without one is not.
     if (kHaveCuda && !kSimulated && std::filesystem::exists("/proc/driver/nvidia/version")) {
-      fmt::print(stderr, "device auto is cpu: {}\n", fault);
+      say_to_people(fmt::format("device auto is cpu: {}\n", fault));
     }
     return Device::cpu;
   }
   if (!fault.empty()) throw UsageError("device cuda: " + fault);
-  if (kSimulated) fmt::print(stderr, "device cuda is {}\n", kCuda);
+  if (kSimulated) say_to_people(fmt::format("device cuda is {}\n", kCuda));
   return Device::cuda;
 }
 

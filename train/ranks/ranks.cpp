@@ -19,6 +19,7 @@
 #include "train/process/failure.hpp"
 #include "train/process/launch.hpp"
 #include "train/process/signals.hpp"
+#include "train/process/streams.hpp"
 
 namespace skytape::train {
 namespace {
@@ -35,10 +36,7 @@ template <class T> std::span<const std::byte> bytes_of(const std::vector<T>& val
   return std::as_bytes(std::span<const T>(values));
 }
 
-void say(const std::string& what) {
-  fmt::print(stderr, "skytape: error: {}\n", what);
-  std::fflush(stderr);
-}
+void say(const std::string& what) { say_to_people(fmt::format("skytape: error: {}\n", what)); }
 
 std::string host_name() {
   std::array<char, 256> name{};

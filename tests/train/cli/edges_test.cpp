@@ -137,6 +137,28 @@ TEST_CASE("a signal ends eval, bench, approx and data with 130 or 143, and nothi
   }
 }
 
+TEST_CASE(
+    "with its standard streams closed or full a training runs, and no file takes their text") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("open", 6)).code == 0);
+  const auto through_shell = [&](const char* run, const std::string& streams) {
+    return w.finish(w.train(run, 6), {.launcher = {"sh", "-c", "exec \"$0\" \"$@\" " + streams}});
+  };
+  CHECK(through_shell("closed", "<&- >&- 2>&-").code == 0);
+  CHECK(through_shell("silent", "2>&-").code == 0);
+  CHECK(through_shell("full", "2>/dev/full").code == 0);
+  for (const char* run : {"closed", "silent", "full"}) {
+    CAPTURE(run);
+    CHECK(same_tensors(w.run("open") / "last.safetensors", w.run(run) / "last.safetensors"));
+    CHECK(fs::file_size(w.run(run) / ".lock") == 0);
+    CHECK_FALSE(says(data::synthetic::read_file(w.run(run) / "metrics.jsonl"), "step 2/6"));
+  }
+  const Finished wrong =
+      w.finish({"unknown"}, {.launcher = {"sh", "-c", "exec \"$0\" \"$@\" 2>&-"}});
+  CHECK(wrong.code == 2);
+}
+
 TEST_CASE("a folder that cannot be made is reported with the reason") {
   if (!program_or_skip()) return;
   const Workshop w;
