@@ -116,22 +116,36 @@ TEST_CASE("a run of growing lengths, rotary positions and a class token resumes 
   CHECK(tokens("whole") < 16 * 4 * 63);
 }
 
-TEST_CASE("SIGTERM finishes the step, writes a checkpoint and exits with 143") {
+TEST_CASE("SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 143 and 129") {
   if (!program_or_skip()) return;
+  int signal = 0;
+  SUBCASE("SIGTERM") { signal = SIGTERM; }
+  SUBCASE("SIGHUP") { signal = SIGHUP; }
   const Workshop w;
   REQUIRE(w.finish(w.train("whole", 40)).code == 0);
   Program program(w.folder.path(), w.train("stopped", 40));
   while (program.running() && !fs::exists(w.run("stopped") / "metrics.jsonl")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  program.kill(SIGTERM);
+  program.kill(signal);
   const Finished stopped = program.wait();
   CAPTURE(stopped.err);
-  CHECK(stopped.code == 143);
+  CHECK(stopped.code == 128 + signal);
   CHECK(stopped.err.find("--resume") != std::string::npos);
   REQUIRE(fs::exists(w.run("stopped") / "last.safetensors"));
   CHECK(w.finish(w.train("stopped", 40, {"--resume"})).code == 0);
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("stopped") / "last.safetensors"));
+}
+
+TEST_CASE("under nohup a training goes on when the terminal goes") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  Program program(w.folder.path(), w.train("run", 40), {.launcher = {"nohup"}});
+  while (program.running() && !fs::exists(w.run("run") / "metrics.jsonl")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  program.kill(SIGHUP);
+  CHECK(program.wait().code == 0);
 }
 
 TEST_CASE("--stop-after leaves the schedule alone and a resumed run ends like a whole one") {
