@@ -43,6 +43,7 @@ bool output_is_whole(std::string& reason) {
 }
 
 int run(int argc, char** argv) {
+  skytape::train::check_threads();
   skytape::train::CommandLine program(
       "skytape",
       "A tape of tensors that trains the attention methods of the Skyformer, Skeinformer "

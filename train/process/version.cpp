@@ -44,6 +44,8 @@ constexpr const char* kOptimised = "optimised";
 constexpr const char* kOptimised = "not optimised";
 #endif
 
+constexpr int kMostThreads = 4096;  // OpenMP has their records on its stack
+
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -112,9 +114,16 @@ Device parse_device(const std::string& name) {
   return Device::cuda;
 }
 
+void check_threads() {
+  if (thread_count() <= kMostThreads) return;
+  throw UsageError(
+      fmt::format("OMP_NUM_THREADS: expected 1..{}, got {}", kMostThreads, thread_count()));
+}
+
 void set_threads(int threads) {
-  if (threads < 0 || threads > 4096) {
-    throw UsageError(fmt::format("--threads: expected 0..4096 (0: all cores), got {}", threads));
+  if (threads < 0 || threads > kMostThreads) {
+    throw UsageError(
+        fmt::format("--threads: expected 0..{} (0: all cores), got {}", kMostThreads, threads));
   }
   if (threads > 0) omp_set_num_threads(threads);
 }

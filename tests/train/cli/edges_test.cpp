@@ -159,6 +159,18 @@ TEST_CASE(
   CHECK(wrong.code == 2);
 }
 
+TEST_CASE("more threads than OpenMP bears are refused, not a segmentation fault") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  for (const Words& command :
+       {w.train("run", 2), Words{"bench", "--attention", "vmean", "--n", "16"}}) {
+    const Finished f = w.finish(command, {.launcher = {"env", "OMP_NUM_THREADS=99999"}});
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(says(f.err, "OMP_NUM_THREADS: expected 1..4096, got 99999"));
+  }
+}
+
 TEST_CASE("a folder that cannot be made is reported with the reason") {
   if (!program_or_skip()) return;
   const Workshop w;
