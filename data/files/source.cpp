@@ -1,5 +1,6 @@
 #include "data/files/source.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
@@ -54,28 +55,42 @@ class GzipStream : public ByteStream {
   gzFile file_;
 };
 
-/// Hands out what there is, without waiting for a full buffer as zlib's own reader does.
-class StandardInput : public ByteStream {
+/// Standard input, or a named pipe. Hands out what there is, without waiting for a full buffer as
+/// zlib's own reader does. A signal ends the waiting, also where no program has opened the other end.
+class Pipe : public ByteStream {
  public:
-  explicit StandardInput(std::function<void()> before_waiting)
-      : before_waiting_(std::move(before_waiting)) {}
+  Pipe(int file, std::string name, std::function<void()> before_waiting)
+      : file_(file), name_(std::move(name)), before_waiting_(std::move(before_waiting)) {}
+  ~Pipe() override {
+    if (file_ != STDIN_FILENO) ::close(file_);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
 
   size_t read(std::span<uint8_t> buffer) override {
-    if (before_waiting_) {
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (poll(&input, 1, 0) == 0) before_waiting_();
-    }
+    pollfd input{file_, POLLIN, 0};
+    if (before_waiting_ && poll(&input, 1, 0) == 0) before_waiting_();
     for (;;) {
-      const ssize_t got = ::read(STDIN_FILENO, buffer.data(), buffer.size());
-      if (got >= 0) return static_cast<size_t>(got);
-      if (errno != EINTR) {
-        throw DataError(fmt::format("standard input: {}", std::strerror(errno)));
-      }
+      const ssize_t got = ::read(file_, buffer.data(), buffer.size());
+      if (got < 0 && errno != EAGAIN) fail();
+      if (got > 0) had_writer_ = true;
+      if (got > 0 || (got == 0 && had_writer_)) return static_cast<size_t>(got);
+      // Unlike read, poll does not go on by itself after a signal whose handler came back.
+      if (poll(&input, 1, -1) < 0) fail();
+      if ((input.revents & POLLHUP) != 0) had_writer_ = true;
     }
   }
 
  private:
+  [[noreturn]] void fail() const {
+    throw DataError(fmt::format(
+        "{}: {}", name_, errno == EINTR ? "a signal ended the waiting" : std::strerror(errno)));
+  }
+
+  int file_;
+  std::string name_;
   std::function<void()> before_waiting_;
+  bool had_writer_ = file_ == STDIN_FILENO;  // until then nothing to read is not the end
 };
 
 /// Unpacks what begins as gzip'd data do, members one behind the other; hands on anything else.
@@ -166,6 +181,12 @@ class MemoryStream : public ByteStream {
 std::string without_gz(std::string path) {
   if (path.ends_with(".gz")) path.resize(path.size() - 3);
   return path;
+}
+
+/// One in a folder, not the pipe of a shell, /dev/stdin or /dev/fd/63, whose other end is open.
+bool is_named_pipe(const fs::path& path) {
+  std::error_code failure;
+  return fs::is_fifo(fs::canonical(path, failure), failure);
 }
 
 /// Compares texts with runs of digits as numbers: sample_9 comes before sample_10.
@@ -282,12 +303,17 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
 }  // namespace
 
 std::unique_ptr<ByteStream> open_file(const fs::path& path) {
-  return std::make_unique<GzipStream>(path);
+  if (!is_named_pipe(path)) return std::make_unique<GzipStream>(path);
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // waits for no writer
+  if (file < 0) throw DataError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
+  return std::make_unique<MaybeGzip>(std::make_unique<Pipe>(file, path.string(), nullptr),
+                                     path.string());
 }
 
 std::unique_ptr<ByteStream> open_standard_input(std::function<void()> before_waiting) {
-  return std::make_unique<MaybeGzip>(std::make_unique<StandardInput>(std::move(before_waiting)),
-                                     "standard input");
+  return std::make_unique<MaybeGzip>(
+      std::make_unique<Pipe>(STDIN_FILENO, "standard input", std::move(before_waiting)),
+      "standard input");
 }
 
 std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes) {
@@ -344,7 +370,7 @@ bool is_archive(const fs::path& path) {
        {".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip"}) {
     if (name.ends_with(ending)) return true;
   }
-  if (!name.ends_with(".gz")) return false;
+  if (!name.ends_with(".gz") || is_named_pipe(path)) return false;  // a look takes from a pipe
   // lra_release.gz is a tar in spite of its name: "ustar" stands at offset 257 of the first header.
   std::vector<uint8_t> head(512);
   size_t got = 0;

@@ -98,7 +98,12 @@ int run(const DataFlags& flags) {
     };
     options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
     if (!options.from.empty() || flags.force) options.used_by = users_of(task, flags.root);
-    data::prepare(task, flags.root, options);
+    try {
+      data::prepare(task, flags.root, options);
+    } catch (const DataError&) {
+      stop_if_signalled();  // which ended the waiting for a pipe
+      throw;
+    }
     stop_if_signalled();
     if (flags.force && !options.used_by.empty()) {
       progress.line(

@@ -1,8 +1,10 @@
 // The program at its edges: a full standard output, signals, folders that cannot be written.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "tests/support/doctest.hpp"
@@ -157,6 +159,29 @@ TEST_CASE(
   const Finished wrong =
       w.finish({"unknown"}, {.launcher = {"sh", "-c", "exec \"$0\" \"$@\" 2>&-"}});
   CHECK(wrong.code == 2);
+}
+
+TEST_CASE("a signal ends the waiting for a named pipe that nobody writes to; what comes is read") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::string pipe = (w.folder.path() / "rows").string();
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const Words data = {
+      "data", "--task", "tsv", "--from", pipe, "--data", (w.folder.path() / "own").string()};
+  const Finished f = signalled(w.folder.path(), data, SIGTERM);
+  CAPTURE(f.err);
+  CHECK_FALSE(f.killed);
+  CHECK(f.code == 128 + SIGTERM);
+  CHECK(says(f.err, "stopped by a signal"));
+
+  const std::string run = w.run("run").string();
+  REQUIRE(w.finish(w.train("run", 3)).code == 0);
+  Program program(w.folder.path(), {"predict", "--run", run, "--from", pipe});
+  std::ofstream(pipe) << "( ( [MAX 2 ) ] )\n";
+  const Finished read = program.wait();
+  CAPTURE(read.err);
+  CHECK(read.code == 0);
+  CHECK(read.out.size() == 2);  // a digit and the line's end
 }
 
 TEST_CASE("more threads than OpenMP bears are refused, not a segmentation fault") {
