@@ -103,6 +103,12 @@ RunConfig configured(const TrainFlags& flags, const Choices& choices, const fs::
   if (flags.resume) saved = saved_run(folder, pretraining, ranks);
   RunConfig config;
   ranks.together([&] {
+    if (flags.resume && !saved && !flags.out.empty() && !flags.run.said.contains("--task")) {
+      throw UsageError(
+          fmt::format("{}: no run to go on with in {}; expected --out with the folder of "
+                      "one, or --task, too, where a new one is to start",
+                      pretraining ? "pretrain" : "train", folder.string()));
+    }
     if (!saved) {
       config = resolve(choices);
       return;

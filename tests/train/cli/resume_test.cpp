@@ -78,6 +78,18 @@ TEST_CASE("a run of two phases, and one from other weights, resume with the fold
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("second") / "last.safetensors"));
 }
 
+TEST_CASE("--resume takes a folder without a run for a slip where no task is said") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  for (const char* command : {"train", "pretrain"}) {
+    const Finished f = w.finish({command, "--resume", "--out", w.run("typo").string()});
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(says(f.err, "no run to go on with in " + w.run("typo").string()));
+    CHECK_FALSE(fs::exists(w.run("typo")));
+  }
+}
+
 TEST_CASE("--resume says where there is nothing, and refuses where a checkpoint is lost") {
   if (!program_or_skip()) return;
   const Workshop w;
