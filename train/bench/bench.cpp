@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <string_view>
 
 #include "attention/registry.hpp"
@@ -79,10 +80,9 @@ void start_memory(const BenchCase& c, BenchResult& result) {
   result.fixed_bytes = memory_stats(c.device).live_bytes;
 }
 
-/// Takes the rate of products after the steps into account, too: others use the machine.
-void average_rate(const BenchCase& c, BenchResult& result) {
-  if (!result.gemm_gflops) return;
-  result.gemm_gflops = (*result.gemm_gflops + tensor::measure_gemm_gflops(c.device)) / 2;
+/// The rate of products, which is taken before and after the steps: others use the machine.
+void add_rate(const BenchCase& c, BenchResult& result) {
+  if (c.gemm_rate) result.gemm_rates.push_back(tensor::measure_gemm_gflops(c.device));
 }
 
 /// One layer's attention alone, on inputs of the size that a fresh model gives it.
@@ -205,13 +205,13 @@ BenchResult run_bench(const BenchCase& c) {
       result.counts = graphs.counts();
       result.graph_nodes = graphs.nodes();
     };
-    if (c.gemm_rate) result.gemm_gflops = tensor::measure_gemm_gflops(c.device);
+    add_rate(c, result);
     if (c.forward_only) {
       start_memory(c, result);
       measured = measure_forward(c, model, batch, forward_graphs);
       result.forward = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
-      average_rate(c, result);
+      add_rate(c, result);
       keep_counts(forward_graphs);
     } else {
       Trainer trainer(model, config.adamw, config.schedule, kSeed, config.microbatch_limits(),
@@ -220,7 +220,7 @@ BenchResult run_bench(const BenchCase& c) {
       measured = measure(c, [&] { trainer.step(batch); });
       result.step = measured.timing;
       result.peak_bytes = memory_stats(c.device).peak_bytes;
-      average_rate(c, result);
+      add_rate(c, result);
       keep_counts(trainer.graphs());
       if (c.attention_alone) result.parts = measure_parts(c, trainer, batch);
       if (c.device == Device::cpu) {
@@ -242,6 +242,38 @@ BenchResult run_bench(const BenchCase& c) {
     result.predicted_ms = 1e3 * predict(step_kernels(c), {}, c.precision).seconds;
   }
   return result;
+}
+
+namespace {
+
+double step_ms(const BenchResult& r) { return r.step ? r.step->median_ms : r.forward.median_ms; }
+
+}  // namespace
+
+void run_in_turn(std::span<const BenchCase> cases, int rounds,
+                 const std::function<void(const BenchCase&, const BenchResult&)>& done) {
+  std::vector<std::vector<BenchResult>> results(cases.size());
+  for (int round = 1; round <= rounds; ++round) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      std::vector<BenchResult>& of_case = results[i];
+      BenchCase c = cases[i];
+      c.predict = c.predict && round == rounds;  // a count needs no second
+      of_case.push_back(run_bench(c));
+      if (round < rounds) continue;
+      const std::optional<double> predicted_ms = of_case.back().predicted_ms;
+      std::vector<double> rates;
+      for (const BenchResult& r : of_case) {
+        rates.insert(rates.end(), r.gemm_rates.begin(), r.gemm_rates.end());
+      }
+      const auto middle = of_case.begin() + (rounds - 1) / 2;
+      std::nth_element(
+          of_case.begin(), middle, of_case.end(),
+          [](const BenchResult& a, const BenchResult& b) { return step_ms(a) < step_ms(b); });
+      middle->gemm_rates = std::move(rates);
+      middle->predicted_ms = predicted_ms;
+      done(cases[i], *middle);
+    }
+  }
 }
 
 double model_flops(const nn::ModelConfig& model, const attention::CostSizes& sizes,
@@ -303,10 +335,15 @@ Json to_json(const BenchCase& c, const BenchResult& r) {
   if (r.attention_forward_backward) {
     j["attention_forward_backward_ms_median"] = r.attention_forward_backward->median_ms;
   }
-  const double ms = r.step ? r.step->median_ms : r.forward.median_ms;
-  j["gflops"] = r.flops / (ms * 1e6);
-  j["gemm_gflops"] = r.gemm_gflops ? Json(*r.gemm_gflops) : Json();
-  j["gemm_share"] = r.gemm_gflops ? Json(r.flops / (ms * 1e6) / *r.gemm_gflops) : Json();
+  j["gflops"] = r.flops / (step_ms(r) * 1e6);
+  j["gemm_gflops"] = j["gemm_share"] = nullptr;
+  if (!r.gemm_rates.empty()) {
+    const double rate = std::accumulate(r.gemm_rates.begin(), r.gemm_rates.end(), 0.0) /
+                        static_cast<double>(r.gemm_rates.size());
+    j["gemm_gflops"] = rate;
+    j["gemm_share"] = r.flops / (step_ms(r) * 1e6) / rate;
+    j["gemm_gflops_measured"] = r.gemm_rates;
+  }
   return j;
 }
 

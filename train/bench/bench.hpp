@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "attention/method.hpp"
@@ -53,7 +54,7 @@ struct BenchResult {
   std::optional<double> predicted_ms;         // of a step, see BenchCase::predict
   StepCounts counts;                          // how the steps, or forward passes, were run
   std::int64_t graph_nodes = 0;               // kernels, copies and fills of a replayed one
-  std::optional<double> gemm_gflops;          // see BenchCase::gemm_rate: the mean of both
+  std::vector<double> gemm_rates;             // GFLOP/s, see BenchCase::gemm_rate: both
   double flops = 0;                           // of a step or forward pass, by the stated costs
   std::optional<std::int64_t> counted_flops;  // the same, counted: on the CPU
 };
@@ -82,6 +83,12 @@ struct Measured {
 
 /// The model that a case runs. UsageError for an unknown name or option.
 [[nodiscard]] RunConfig configure(const BenchCase& c);
+
+/// Runs the cases in turn, `rounds` times: what changes the machine's speed meanwhile, changes that
+/// of all. Of each case the round counts whose step, or forward pass, is the median; `done` gets it
+/// with the rates of all rounds, as soon as the last round has it.
+void run_in_turn(std::span<const BenchCase> cases, int rounds,
+                 const std::function<void(const BenchCase&, const BenchResult&)>& done);
 
 /// One object of the bench's "results" array.
 [[nodiscard]] data::Json to_json(const BenchCase& c, const BenchResult& r);

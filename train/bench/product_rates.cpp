@@ -25,6 +25,8 @@ namespace {
 // that are rounded inside the product cost some of it. Without them nothing is gained.
 constexpr double kLeastGain = 2;
 
+constexpr double kMostMoved = 1.2;  // of rates, of the same machine
+
 }  // namespace
 
 ProductRates measure_products(Device device) {
@@ -44,6 +46,16 @@ std::string why_no_tensor_cores(const ProductRates& rates) {
                         text.empty() ? "" : "; ", name, rate / rates.fp32, kLeastGain);
   }
   return text;
+}
+
+std::string why_not_comparable(std::span<const double> gflops) {
+  if (gflops.empty()) return {};
+  const auto [least, most] = std::minmax_element(gflops.begin(), gflops.end());
+  if (*most <= kMostMoved * *least) return {};
+  return fmt::format(
+      "the rate of products moved between {:.0f} and {:.0f} GFLOP/s meanwhile: others "
+      "use the machine, and times beside each other do not compare",
+      *least, *most);
 }
 
 double measure_inverse_ms([[maybe_unused]] Precision precision, [[maybe_unused]] std::int64_t count,

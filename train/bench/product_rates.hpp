@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "tensor/core/device.hpp"
@@ -21,6 +22,10 @@ struct ProductRates {
 /// What is wrong with the rates if tf32 and bf16 products run on tensor cores, which multiply at
 /// many times the rate of fp32; empty if nothing is.
 [[nodiscard]] std::string why_no_tensor_cores(const ProductRates& rates);
+
+/// What to say of times that were taken while the machine's products ran at these rates, if the
+/// fastest and the slowest are more than a fifth apart; empty if they are not.
+[[nodiscard]] std::string why_not_comparable(std::span<const double> gflops);
 
 /// Milliseconds that all steps of the iterative inverse of `count` matrices [size, size] take on CUDA,
 /// forward and backward: the shortest of some runs, with at most so many blocks a matrix.

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "data/files/json.hpp"
@@ -11,9 +12,11 @@
 #include "train/bench/bench_kernels.hpp"
 #include "train/bench/bench_ranks.hpp"
 #include "train/bench/predictions.hpp"
+#include "train/bench/product_rates.hpp"
 #include "train/bench/roofline.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
+#include "train/process/streams.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -28,7 +31,7 @@ constexpr std::int64_t kMostPredicted = 8192;  // positions: counting beyond tak
 struct BenchFlags {
   std::string attention = "all", n = "2048", device = "auto", precision = "fp32", recipe, json_file,
               predict, predicted;
-  std::int64_t batch = 4, tokens = 0, features = 128, steps = 10;
+  std::int64_t batch = 4, tokens = 0, features = 128, steps = 10, rounds = 3;
   int threads = 0;
   bool forward = false, no_graph = false, no_rates = false, ranks = false, kernels = false;
   double model = 1e8;        // parameters of a larger model
@@ -194,17 +197,26 @@ int run(const BenchFlags& flags) {
              counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
   print_header();
   Json results = Json::array();
+  // One case alone has nobody to take turns with.
+  const auto rounds = cases.size() == 1 ? 1 : static_cast<int>(std::min(flags.rounds, flags.steps));
   for (BenchCase& c : cases) {
     c.device = device;
     c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
-    BenchResult result = run_bench(c);
+    c.steps = (flags.steps + rounds - 1) / rounds;
+  }
+  std::vector<double> all_rates;
+  run_in_turn(cases, rounds, [&](const BenchCase& c, BenchResult result) {
     if (result.step && !c.predict) result.predicted_ms = predicted.ms(c);
+    all_rates.insert(all_rates.end(), result.gemm_rates.begin(), result.gemm_rates.end());
     results.push_back(to_json(c, result));
     print_row(results.back());
     write_json(flags, {{"machine", machine}, {"results", results}});
-  }
+  });
   if (!flags.forward) print_parts(results);
   if (on_gpu) print_predicted(results);
+  if (const std::string why = why_not_comparable(all_rates); !why.empty()) {
+    say_to_people("warning: " + why + "\n");
+  }
   return 0;
 }
 
@@ -292,6 +304,11 @@ void add_bench(CommandLine& program) {
                             .range(1, 65536)
                             .show_default();
   command.option("--steps", flags->steps, "timed repetitions").range(1, 1000000).show_default();
+  command
+      .option("--rounds", flags->rounds,
+              "times that several cases are taken in turn, --steps shared among them")
+      .range(1, 1000)
+      .show_default();
   command.option("--device", flags->device, "auto, cpu or cuda").show_default();
   command.option("--precision", flags->precision, kPrecisionHelp).show_default();
   command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();

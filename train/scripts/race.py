@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make race: whole training steps of skytape beside the same model in PyTorch.
 
-Each method runs in a process of its own on either side, in alternation, `--rounds` times; the peer
-eager and compiled, of which the faster one counts. Writes race-<device>[-<precision>].md and .json to --out.
+Each method runs in a process of its own on either side, all of them in turn, `--rounds` times; the
+peer eager and compiled, of which the faster one counts. Writes race-<device>[-<precision>].md and .json to --out.
 Needs only the interpreter that has torch, and the peer's file, whose methods, arguments and output
 line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
 """
@@ -72,17 +72,28 @@ def our_step(args, method, env):
 def race(args):
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
     rows, machine = [], {}
-    for peer_name in args.methods:
-        ours, eager, compiled = [], [], []
-        for _ in range(args.rounds):
+    runs = {peer_name: ([], [], []) for peer_name in args.methods}
+    for done in range(1, args.rounds + 1):  # what changes the machine's speed changes all methods'
+        for peer_name, (ours, eager, compiled) in runs.items():
             ms, peak, row, machine = our_step(args, METHODS[peer_name], env)
             ours.append((ms, peak, row))
             eager.append(peer_step(args, peer_name, False, env))
             if args.compile:
                 compiled.append(peer_step(args, peer_name, True, env))
-        rows.append(summary(peer_name, ours, eager, compiled))
-        print(markdown_row(rows[-1], args.device), flush=True)
-    return rows, machine
+            if done == args.rounds:
+                rows.append(summary(peer_name, ours, eager, compiled))
+                print(markdown_row(rows[-1], args.device), flush=True)
+    rates = [rate for ours, _, _ in runs.values() for run in ours
+             for rate in run[2].get("gemm_gflops_measured", [])]
+    return rows, machine, warning_of(rates)
+
+
+def warning_of(rates):
+    """What to say where the rate of our own products moved by more than a fifth; else nothing."""
+    if not rates or max(rates) <= 1.2 * min(rates):
+        return ""
+    return (f"Warning: the rate of products moved between {min(rates):.0f} and {max(rates):.0f} "
+            "GFLOP/s meanwhile: others use the machine, and rows do not compare.")
 
 
 def median(runs):
@@ -132,7 +143,7 @@ def markdown_row(row, device):
     return f"| `{row['peer']}` | `{row['attention']}` | " + " | ".join(cells) + " |"
 
 
-def report(args, rows, machine, torch):
+def report(args, rows, machine, warning, torch):
     ratios = [row["time_ratio"] for row in rows if row.get("time_ratio")]
     mean = statistics.geometric_mean(ratios) if ratios else None
     ceilings = [row["ceiling"] for row in rows if row.get("ceiling")]
@@ -145,10 +156,13 @@ def report(args, rows, machine, torch):
     lines = [
         f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
         f"{machine.get('cpu')}, {what}; medians of {processes} of {args.steps} steps "
-        f"each, in alternation. Own products {rate:.0f} GFLOP/s, revision "
+        f"each, in turn. Own products {rate:.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
         "| " + " | ".join(columns) + " |", "|---|---|" + "---:|" * (len(columns) - 2)]
     lines += [markdown_row(row, args.device) for row in rows]
+    if warning:
+        print(warning, file=sys.stderr)
+        lines += ["", warning]
     lines += ["", f"Geometric mean of the times, the faster peer counting: {cell(mean, 2)}. Ceiling: "
               "times faster than that peer if the step's products ran at the measured gemm rate and "
               f"nothing else took time; geometric mean {cell(highest, 2)}. Memory is the peak "
@@ -200,10 +214,10 @@ def main():
         sys.exit(f"race: {sys.executable} has no torch; make a virtual environment outside this "
                  "folder, pip install torch there, and give PYTHON=…/bin/python")
     try:
-        rows, machine = race(args)
+        rows, machine, warning = race(args)
     except RuntimeError as error:
         sys.exit(f"race: {error}")
-    report(args, rows, machine, version.stdout.strip())
+    report(args, rows, machine, warning, version.stdout.strip())
     forms = ["eager", "compiled"] if args.compile else ["eager"]
     silent = [f"{row['peer']} {form}" for row in rows for form in forms if row[f"{form}_ms"] is None]
     if silent:

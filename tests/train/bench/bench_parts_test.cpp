@@ -70,6 +70,25 @@ TEST_CASE("the resident memory of a case is that case's, not of what came before
   CHECK(result.rss_bytes < static_cast<std::int64_t>(kBefore));
 }
 
+TEST_CASE("cases are taken in turn; each is answered once, with the rates of all its rounds") {
+  std::vector<BenchCase> cases(2);
+  for (BenchCase& c : cases) {
+    c.attention = "vmean";
+    c.n = cases[0].n == 16 ? 32 : 16;
+    c.batch = 1;
+    c.steps = 1;
+    c.attention_alone = false;
+    c.gemm_rate = true;
+  }
+  std::vector<std::int64_t> lengths;
+  run_in_turn(cases, 2, [&](const BenchCase& c, const BenchResult& result) {
+    lengths.push_back(c.n);
+    CHECK(result.gemm_rates.size() == 4);  // before and after
+    CHECK(result.step->median_ms > 0);
+  });
+  CHECK(lengths == std::vector<std::int64_t>{16, 32});
+}
+
 TEST_CASE("the bench splits a step into parts that are all there") {
   BenchCase c;
   c.attention = "skyformer";

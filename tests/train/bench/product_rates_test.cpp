@@ -1,6 +1,8 @@
 #include "train/bench/product_rates.hpp"
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
@@ -16,6 +18,13 @@ TEST_CASE("tensor cores show in the rates of tf32 and bf16 products") {
   CHECK(why_no_tensor_cores({50'000, 50'000, 60'000}) ==
         "tf32 products run at 1.00 times the rate of fp32, expected at least 2; "
         "bf16 products run at 1.20 times the rate of fp32, expected at least 2");
+}
+
+TEST_CASE("rates of products that moved by more than a fifth are said") {
+  CHECK(why_not_comparable({}).empty());
+  CHECK(why_not_comparable(std::vector{100.0, 119.0, 110.0}).empty());
+  const std::string why = why_not_comparable(std::vector{110.0, 121.0, 100.0});
+  CHECK(why.starts_with("the rate of products moved between 100 and 121 GFLOP/s meanwhile"));
 }
 
 TEST_CASE("the iterative inverse is timed on CUDA, and refused where there is none") {
