@@ -1,6 +1,7 @@
 #include "autograd/tape.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "tensor/core/gpu_count.hpp"
@@ -9,10 +10,46 @@
 
 namespace skytape {
 
+// ---- living tapes ------------------------------------------------------------------------------
+
+namespace {
+
+// Each living tape's number, at the place number % kPlaces. A Var looks there whether its tape lives
+// before it follows its pointer: one load, and no count of references that copies would change.
+constexpr std::uint32_t kPlaces = 4096;
+constexpr std::uint32_t kUnwatched = 0;  // of a tape beside so many others that no place was free
+std::atomic<std::uint32_t> g_living[kPlaces];
+std::atomic<std::uint32_t> g_last_number;
+
+std::uint32_t take_number() {
+  for (std::uint32_t tries = 0; tries < kPlaces; ++tries) {
+    const std::uint32_t number = ++g_last_number;
+    std::uint32_t free = 0;
+    if (number != kUnwatched && g_living[number % kPlaces].compare_exchange_strong(free, number)) {
+      return number;
+    }
+  }
+  return kUnwatched;
+}
+
+bool is_living(std::uint32_t number) {
+  return number == kUnwatched || g_living[number % kPlaces] == number;
+}
+
+}  // namespace
+
+Tape::Tape(Mode mode) : mode_(mode), number_(take_number()) {}
+
+Tape::~Tape() {
+  if (number_ != kUnwatched) g_living[number_ % kPlaces] = 0;
+}
+
 // ---- Var ---------------------------------------------------------------------------------------
 
 Tape& Var::tape() const {
   ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
+  ENSURE(is_living(tape_number_),
+         "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
   return *tape_;
 }
 
@@ -24,7 +61,7 @@ const Tensor& Var::value() const {
 }
 
 bool Var::needs_grad() const {
-  return defined() && tape_->nodes_[static_cast<std::size_t>(index_)].needs_grad;
+  return defined() && tape().nodes_[static_cast<std::size_t>(index_)].needs_grad;
 }
 
 // ---- leaves and nodes --------------------------------------------------------------------------
@@ -39,7 +76,7 @@ void require_float(const char* caller, const Tensor& t) {
 
 Var Tape::append(Node node) {
   nodes_.push_back(std::move(node));
-  return Var(this, static_cast<int>(nodes_.size()) - 1);
+  return Var(this, static_cast<int>(nodes_.size()) - 1, number_);
 }
 
 Var Tape::parameter(Parameter& parameter) {
@@ -80,7 +117,7 @@ Var Tape::record(const char* name, std::span<const Var> inputs, Tensor value, Ba
   for (const Var& input : inputs) {
     node.inputs.push_back(input.index_);
     if (!input.defined()) continue;
-    ENSURE(input.tape_ == this, name, ": input ", node.inputs.size() - 1,
+    ENSURE(&input.tape() == this, name, ": input ", node.inputs.size() - 1,
            " is on another tape than the first");
     const Tensor& x = input.value();
     ENSURE(x.dtype() == value.dtype() && x.device() == value.device(), name,
@@ -223,7 +260,7 @@ void Tape::add_time(const char* name, Device device) {
 
 const Tape::Node& Tape::node_of(const char* caller, Var v) const {
   ENSURE(v.defined(), caller, ": the Var is undefined");
-  ENSURE(v.tape_ == this, caller, ": the Var is on another tape");
+  ENSURE(&v.tape() == this, caller, ": the Var is on another tape");
   return nodes_[static_cast<std::size_t>(v.index_)];
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <initializer_list>
@@ -26,7 +27,7 @@ struct GradientError : Error {
 };
 
 /// A value on a tape; copying is free. A default-made Var is undefined and stands for an absent
-/// input.
+/// input. One whose tape is gone is an Error wherever it is used.
 class Var {
  public:
   Var() = default;
@@ -41,9 +42,11 @@ class Var {
 
  private:
   friend class Tape;
-  Var(Tape* tape, int index) : tape_(tape), index_(index) {}
+  Var(Tape* tape, int index, std::uint32_t tape_number)
+      : tape_(tape), index_(index), tape_number_(tape_number) {}
   Tape* tape_ = nullptr;
   int index_ = -1;
+  std::uint32_t tape_number_ = 0;  // another tape may be where its own was
 };
 
 /// Where a backward function leaves its gradients, one per input. It hands over each as a tensor
@@ -90,7 +93,8 @@ struct NodeView {
 class Tape {
  public:
   enum class Mode { train, eval };  // eval records no backward
-  explicit Tape(Mode mode = Mode::train) : mode_(mode) {}
+  explicit Tape(Mode mode = Mode::train);
+  ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -157,6 +161,7 @@ class Tape {
 
   std::deque<Node> nodes_;  // a deque: references to values survive appending
   Mode mode_;
+  std::uint32_t number_;  // no other living tape has it
   bool check_finite_ = false;
   bool consumed_ = false;
   struct Pending {

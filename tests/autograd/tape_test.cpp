@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -311,6 +313,29 @@ TEST_CASE("operands on different tapes are refused by op name") {
   CHECK_MESSAGE_HAS(a + b, "add: input 1 is on another tape");
   CHECK_MESSAGE_HAS(one.backward(b), "another tape");
   CHECK_MESSAGE_HAS(one.grad(b), "another tape");
+}
+
+TEST_CASE("a Var whose tape is gone is refused, also where another tape took its place") {
+  std::optional<Tape> tape(std::in_place);
+  const Var left = tape->input(f64({1}));
+  tape.emplace();  // where the first one was
+  const Var other = tape->input(f64({1}));
+  CHECK_MESSAGE_HAS(left.value(), "Var: its Tape is gone");
+  CHECK_MESSAGE_HAS(left.needs_grad(), "its Tape is gone");
+  CHECK_MESSAGE_HAS(exp(left), "its Tape is gone");
+  CHECK_MESSAGE_HAS(other + left, "its Tape is gone");
+  CHECK_MESSAGE_HAS(tape->backward(left), "its Tape is gone");
+  CHECK_MESSAGE_HAS(tape->grad(left), "its Tape is gone");
+  tape.reset();
+  CHECK_MESSAGE_HAS(other.value(), "its Tape is gone");
+}
+
+TEST_CASE("more tapes at a time than are watched work, too") {
+  std::deque<Tape> tapes;
+  for (int i = 0; i < 5000; ++i) {
+    const Var x = tapes.emplace_back().input(f64({1}));
+    REQUIRE(x.value().numel() == 1);
+  }
 }
 
 TEST_CASE("operands of mixed dtype are refused by op name") {
