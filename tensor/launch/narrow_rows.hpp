@@ -79,7 +79,8 @@ template <int kLanes> struct Lanes {
   __device__ unsigned mask() const { return ~0u >> (kWarp - kLanes) << shift(); }
 };
 
-template <int kLanes, class F> __global__ void narrow_rows_kernel(std::int64_t count, F f) {
+template <int kLanes, class F> __global__ void narrow_rows_kernel(Late<Loop<F>> late) {
+  const auto& [count, f] = late.wait();
   constexpr int kRows = kBlock / kLanes;  // of a block
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kRows;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kLanes;
@@ -92,7 +93,7 @@ template <int kLanes, class F> __global__ void narrow_rows_kernel(std::int64_t c
 template <int kLanes, class F> void lanes_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
   launch(kernel_label<F>("narrow rows"), narrow_rows_kernel<kLanes, F>,
-         grid_for(count, kBlock / kLanes), kBlock, 0, count, f);
+         grid_for(count, kBlock / kLanes), kBlock, 0, Loop<F>{count, f});
 }
 
 /// f(row, team) as by rows(), but up to 64 entries are for 8 lanes: what a row costs beside its entries
