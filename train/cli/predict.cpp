@@ -286,10 +286,13 @@ int run(const PredictFlags& flags) {
       data::columns_in(provenance),
       flags.columns.delimiter.empty() ? data::delimiter_in(provenance)
                                       : data::parse_delimiter(flags.columns.delimiter)};
-  if (!flags.format.empty() && !data::is_own_data(*saved.config.task)) {
-    throw UsageError(
-        fmt::format("predict: --format has no effect on {}, which is no data of your own",
-                    saved.config.task->name));
+  const ColumnFlags& columns = flags.columns;
+  const bool no_columns = columns.label.empty() && columns.text.empty() && columns.second.empty() &&
+                          columns.delimiter.empty();
+  if ((!flags.format.empty() || !no_columns) && !data::is_own_data(*saved.config.task)) {
+    throw UsageError(fmt::format("predict: {} has no effect on {}, which is no data of your own",
+                                 no_columns ? "--format" : "a flag of columns or --delimiter",
+                                 saved.config.task->name));
   }
   Predictor predictor(saved, labels, flags);
   try {
