@@ -53,7 +53,7 @@ TEST_CASE("the first line tells formats apart, and what could be two things is r
     CAPTURE(to_string(trained));
     CHECK(format_after(trained, R"({"label": "neg", "text": "bad"})") == "jsonl");
     CHECK(format_after(trained, R"({"text": "bad"})") == "jsonl");
-    CHECK(format_after(trained, R"({"review": "bad"})") == "?");
+    CHECK(format_after(trained, R"({"clip": "bad"})") == "?");
     CHECK(format_after(trained, "neg\tbad, dull") == "tsv");
     CHECK(format_after(trained, "bad dull poor") == "tsv");
     // A label and a text as CSV has them, or the names of columns.
