@@ -184,7 +184,7 @@ quoted = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
 flag = $(if $($(1)),--$(2) $(call quoted,$($(1))))
 RUN_FLAGS = $(call flag,ATTENTION,attention) $(call flag,RECIPE,recipe) $(call flag,DEVICE,device) \
   $(call flag,STEPS,steps) $(call flag,BUDGET,budget) $(call flag,SEED,seed) $(call flag,SEEDS,seeds) $(call flag,THREADS,threads) $(call flag,BATCH,batch) \
-  $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
+  $(call flag,LR,lr) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) $(call flag,OUT,out) \
   $(if $(filter 1,$(RESUME)),--resume) $(if $(filter 1,$(FORCE)),--force) $(ARGS)
 LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call flag,LR,lr) $(call flag,BATCH,batch) \
   $(call flag,SEED,seed) $(call flag,SEEDS,seeds) $(call flag,STEPS,steps) $(call flag,RECIPE,recipe) $(call flag,JOBS,jobs) \
@@ -192,7 +192,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,OUT,out) $(ARGS)
 
 .PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
-train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
+train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) $(call flag,FROM,from))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
 lra: all ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128

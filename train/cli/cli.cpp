@@ -31,6 +31,7 @@ void RunFlags::declare(Command& command) {
   command.option("--data", data, "folder of prepared data sets").show_default();
   command.option("--steps", steps, "length of the run and of its schedule");
   command.option("--batch", batch, "examples per step");
+  command.option("--lr", lr, "highest learning rate");
   command.option("--features", features, "landmarks, projected length or random features");
   command.option("--precision", precision, kRunPrecisionHelp);
   command.option("--set", set, "key=value: any recipe key, or <method>.<option>");
@@ -64,6 +65,7 @@ Choices RunFlags::choices() const {
   };
   flag("steps", steps);
   flag("batch", batch);
+  flag("lr", lr);
   flag("features", features);
   flag("precision", precision);
   return c;

@@ -45,9 +45,9 @@ struct RunFlags {
   std::uint64_t seed = 42;
   int threads = 0;
   std::vector<std::string> set;  // "key=value"
-  std::string steps, batch, features, precision;
+  std::string steps, batch, lr, features, precision;
   std::set<std::string>
-      said;  // of the flags above, but for the last five, those on the command line
+      said;  // of the flags above, but for the last six, those on the command line
 
   // Compiled once, in cli.cpp: the commands pass it on.
   RunFlags();

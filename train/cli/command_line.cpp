@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/config/recipes.hpp"
 
 namespace skytape::train {
 namespace {
@@ -32,7 +34,10 @@ std::string unexpected(const CLI::App& app) {
       word.starts_with("-")
           ? fmt::format("unknown flag {} of {}", word.substr(0, word.find('=')), command.get_name())
           : fmt::format("unknown command or argument '{}'", word);
-  const std::string near = nearest(word.substr(0, word.find('=')), known);
+  std::string near = fmt::format("--{}", key_called(word.substr(0, word.find('='))));
+  if (std::find(known.begin(), known.end(), near) == known.end()) {
+    near = nearest(word.substr(0, word.find('=')), known);
+  }
   if (!near.empty()) text += fmt::format(" (did you mean {}?)", near);
   return text +
          fmt::format("; {} --help lists them",

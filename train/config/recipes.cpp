@@ -130,6 +130,29 @@ constexpr KeyInfo kKeys[] = {
      "of matrix products; auto: bf16 on GPUs that have it, else fp32"},
 };
 
+/// What other programs call keys that are spelt too differently for a guess, without `_`.
+struct OtherName {
+  std::string_view name, key;
+};
+constexpr OtherName kOtherNames[] = {
+    {"learningrate", "lr"},
+    {"batchsize", "batch"},
+    {"maxsteps", "steps"},
+    {"warmupsteps", "warmup"},
+    {"gradientaccumulationsteps", "accumulate"},
+    {"adambeta2", "beta2"},
+    {"hiddensize", "width"},
+    {"intermediatesize", "ff_width"},
+    {"numhiddenlayers", "layers"},
+    {"numattentionheads", "heads"},
+    {"layernormeps", "norm_epsilon"},
+    {"mlmprobability", "mask_rate"},
+    {"maxseqlength", "max_length"},
+    {"savesteps", "checkpoint_every"},
+    {"evalsteps", "eval_every"},
+    {"lrschedulertype", "schedule"},
+};
+
 constexpr std::array<RecipeInfo, 4> kRecipes = {{
     {"skytape", "where we train better; elsewhere the Skyformer paper's, known bugs fixed"},
     {"skyformer", "the Skyformer paper's table with its official code's behaviour"},
@@ -471,6 +494,17 @@ const KeyInfo* find_key(std::string_view key) {
     if (info.key == key) return &info;
   }
   return nullptr;
+}
+
+std::string_view key_called(std::string_view name) {
+  std::string spelt;
+  for (const char letter : name) {
+    if (letter != '_' && letter != '-') spelt += letter;
+  }
+  for (const OtherName& other : kOtherNames) {
+    if (other.name == spelt) return other.key;
+  }
+  return {};
 }
 
 std::string range_of(const KeyInfo& key) {

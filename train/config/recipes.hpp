@@ -28,6 +28,10 @@ struct KeyInfo {
 /// The key of that name or nullptr.
 [[nodiscard]] const KeyInfo* find_key(std::string_view key);
 
+/// The key that other programs call `name`, in any spelling: "lr" of "learning_rate" and
+/// "learning-rate". Empty if there is none.
+[[nodiscard]] std::string_view key_called(std::string_view name);
+
 /// "1..65536", "0|1", "nonzero|length".
 [[nodiscard]] std::string range_of(const KeyInfo& key);
 

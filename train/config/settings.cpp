@@ -155,6 +155,10 @@ class Resolver {
             fmt::format("{} has no effect on this run: its attention is {}", key, method_.name));
       }
     }
+    if (const std::string_view same = key_called(key); !same.empty()) {
+      throw UsageError(
+          fmt::format("unknown key '{}' (did you mean '{}'? known: {})", key, same, listed(known)));
+    }
     throw UsageError(unknown_name("key", key, known));
   }
 

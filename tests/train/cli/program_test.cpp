@@ -1,6 +1,7 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
 #include <chrono>
 #include <csignal>
+#include <sstream>
 #include <thread>
 
 #include "data/files/json.hpp"
@@ -259,6 +260,25 @@ TEST_CASE("wrong usage exits with 2 and one line that names the nearest") {
   check({"eval"}, "--run DIR or --weights");
   check({"bench", "--n", "10,,20"}, "--n");
   check({"gradcheck", "--attention", "sofmax"}, "did you mean 'softmax'?");
+}
+
+TEST_CASE("--lr is the highest learning rate of train, and of pretrain that of its own phase") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto origin = [&](const char* command, const std::string& key) {
+    const Finished f = w.finish({command, "--lr", "3e-4", "--steps", "500", "--print-config"});
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    const std::size_t line = f.out.find("\n  " + key + " ");
+    REQUIRE(line != std::string::npos);
+    std::istringstream words(f.out.substr(line));
+    std::string name, value, said_by;
+    words >> name >> value >> said_by;
+    return value + " " + said_by;
+  };
+  CHECK(origin("train", "lr") == "3e-4 --lr");
+  CHECK(origin("train", "pretrain_lr") == "1e-3 recipe");
+  CHECK(origin("pretrain", "pretrain_lr") == "3e-4 --lr");
 }
 
 TEST_CASE("missing, foreign and broken data exit with 3 and name file and line") {

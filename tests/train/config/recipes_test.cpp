@@ -238,6 +238,18 @@ TEST_CASE("the steps before lengths grow keep their share of the steps they are 
   CHECK(hold_where("length_warmup", 0) == 0);
 }
 
+TEST_CASE("other programs' names lead to keys, in any spelling") {
+  for (const char* name : {"learning_rate", "learning-rate", "--learning_rate", "learningrate"}) {
+    CHECK(key_called(name) == "lr");
+  }
+  for (const char* name : {"batch_size", "max_steps", "warmup_steps", "hidden_size", "adam_beta2",
+                           "num_attention_heads", "layer_norm_eps", "lr_scheduler_type"}) {
+    CHECK_MESSAGE(find_key(key_called(name)) != nullptr, name);
+  }
+  CHECK(key_called("lr").empty());
+  CHECK(key_called("-").empty());
+}
+
 TEST_CASE("wrong keys, values and keys without effect are refused by name") {
   const auto refusal = [](const std::string& key, const std::string& value,
                           const std::string& attention = "skyformer") {
