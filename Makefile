@@ -91,8 +91,12 @@ CPU_SRC  := $(filter-out train/main.cpp,$(call find,$(DIRS),*.cpp))
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
 SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
 TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/%,$(call find,tests,*.cpp))
+TOUR     := $(wildcard tests/tour/0*.cpp)# its pages
 OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
 TEST_OBJ := $(TEST_SRC:%=$B/%.o)
+# The pages need the engine and the methods, no data and no training.
+TOUR_OBJ := $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
+  $(filter-out $B/data/% $B/train/%,$(OBJ))
 
 .PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
@@ -148,6 +152,8 @@ $B/libskytape.a: $(OBJ)
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
 	@echo "  link  $@"; $(LINK)
 $B/skytape_tests: $(TEST_OBJ) $B/libskytape.a
+	@echo "  link  $@"; $(LINK)
+$B/skytape_tour: $(TOUR_OBJ)
 	@echo "  link  $@"; $(LINK)
 build/skytape: $B/skytape FORCE
 	@ln -sfn $(B:build/%=%)/skytape $@
@@ -235,10 +241,10 @@ STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SE
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
 	+@B=$B train/scripts/test.sh $(ARGS)
-tour: $B/skytape_tests ## six tests to read from top to bottom, with their stories (tests/tour)
-	@for page in $(wildcard tests/tour/0*.cpp); do \
+tour: $B/skytape_tour ## six tests to read from top to bottom, with their stories (tests/tour)
+	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
-	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tests -m -sf="*/$${page##*/}"; \
+	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \
 	done
 gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
 	@B=$B CHECKS='$(CHECKS)' METHODS='$(METHODS)' OUT='$(OUT)' PEER='$(PEER)' GOLDENS='$(GOLDENS)' train/scripts/gpu_check.sh

@@ -1,5 +1,6 @@
 // The house rules of the folders: includes go one way, and no room is too full.
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -136,4 +137,26 @@ TEST_CASE("every room has a README that says what lives there, and no room is to
     CHECK_MESSAGE((title.starts_with("# ") && text.size() > 20), room,
                   "/README.md: expected a title and a line that says what lives here");
   }
+}
+
+TEST_CASE("make tour compiles its six pages and the layers they read, no data and no training") {
+  if (!fs::exists("Makefile")) {
+    std::printf("skipped, no Makefile here: what make tour compiles\n");
+    return;
+  }
+  FILE* const make = ::popen("env -u MAKEFLAGS -u MAKELEVEL make -n CUDA=0 tour 2>&1", "r");
+  REQUIRE(make != nullptr);
+  std::string said;
+  char part[4096];
+  while (std::fgets(part, sizeof part, make) != nullptr) said += part;
+  REQUIRE_MESSAGE(::pclose(make) == 0, said);
+  std::map<std::string, int> compiled;  // files, by their top folder
+  const std::regex file(R"re(echo "  c\+\+   (\w+)/[^"]*\.cpp")re");
+  for (std::sregex_iterator at(said.begin(), said.end(), file), end; at != end; ++at) {
+    ++compiled[(*at)[1]];
+  }
+  CHECK(compiled["tests"] == 9);  // pages, doctest's main, what compares, what knows the devices
+  for (const char* layer : {"tensor", "autograd", "attention", "nn"}) CHECK(compiled[layer] > 0);
+  CHECK(compiled["data"] == 0);
+  CHECK(compiled["train"] == 0);
 }
