@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 
@@ -27,6 +28,23 @@ constexpr const char* kPaperTasks[] = {"listops", "text", "retrieval", "pathfind
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Of a sample: from two values on.
+double deviation_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+/// Test accuracies of the finished runs.
+std::vector<double> tests_of(const TableCell& cell) {
+  std::vector<double> tests;
+  for (const auto& [seed, score] : cell) {
+    if (score) tests.push_back(score->test);
+  }
+  return tests;
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& text) {
@@ -68,7 +86,9 @@ class TableMaker {
     for (const WantedRun& w : wanted_) {
       const auto task = w.config.at("task").get<std::string>();
       add_task(task);
-      ++row(w.config.at("attention").get<std::string>(), settings_of(w.config)).cells[task].wanted;
+      row(w.config.at("attention").get<std::string>(), settings_of(w.config))
+          .cells[task]
+          .try_emplace(w.config.at("seed").get<std::uint64_t>());
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
       for (const FinishedRun& run : found_.runs) {
@@ -118,9 +138,7 @@ class TableMaker {
       return;
     }
     members_[{run.task, run.attention, settings}].push_back(&run);
-    TableCell& cell = row(run.attention, settings).cells[run.task];
-    cell.dev.push_back(100 * run.dev);
-    cell.test.push_back(100 * run.test);
+    row(run.attention, settings).cells[run.task][run.seed] = Score{100 * run.dev, 100 * run.test};
   }
 
   /// Methods in the registry's order; unknown ones, of an older program, last.
@@ -200,15 +218,16 @@ bool at_or_below_baseline(const std::string& task, double percent) {
 }
 
 std::string to_text(const TableCell& cell, const std::string& task) {
-  if (cell.test.empty()) return "–";
-  const double mean = mean_of(cell.test);
+  const std::vector<double> tests = tests_of(cell);
+  if (tests.empty()) return "–";
+  const double mean = mean_of(tests);
   std::string text = fmt::format("{:.2f}", mean);
+  if (tests.size() > 1) text += fmt::format(" ± {:.2f}", deviation_of(tests));
   if (at_or_below_baseline(task, mean)) text += " ↓";
-  const int seeds = static_cast<int>(cell.test.size());
-  if (seeds == 1 && cell.wanted <= 1) return text;
-  const auto [least, most] = std::minmax_element(cell.test.begin(), cell.test.end());
-  return text + fmt::format(" ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, seeds,
-                            cell.wanted > seeds ? fmt::format(" of {}", cell.wanted) : "");
+  if (cell.size() == 1) return text;
+  const auto [least, most] = std::minmax_element(tests.begin(), tests.end());
+  return text + fmt::format(" ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, tests.size(),
+                            cell.size() > tests.size() ? fmt::format(" of {}", cell.size()) : "");
 }
 
 /// Mean over the papers' five tasks; nothing unless all are there.
@@ -217,8 +236,9 @@ std::optional<double> average(const TableRow& row) {
   double sum = 0;
   for (const char* task : kPaperTasks) {
     const auto cell = row.cells.find(task);
-    if (cell == row.cells.end() || cell->second.test.empty()) return {};
-    sum += mean_of(cell->second.test);
+    const auto tests = cell == row.cells.end() ? std::vector<double>() : tests_of(cell->second);
+    if (tests.empty()) return {};
+    sum += mean_of(tests);
   }
   return sum / static_cast<double>(std::size(kPaperTasks));
 }
@@ -310,8 +330,8 @@ Table to_table(const AccuracyTable& table) {
     out.add(std::move(cells));
   }
   out.notes.emplace_back(
-      "Over several seeds: mean (lowest–highest). –: no finished run. ↓: not above the trivial "
-      "baseline.");
+      "Over several seeds: mean ± standard deviation (lowest–highest). –: no finished run. ↓: "
+      "not above the trivial baseline.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
   return out;
 }
@@ -324,32 +344,31 @@ std::string to_markdown(const AccuracyTable& table) {
 }
 
 std::string to_csv(const AccuracyTable& table) {
-  std::string text =
-      "attention,source,task,test_mean,test_lowest,test_highest,dev_mean,seeds,seeds_wanted,"
-      "trivial_floor,at_or_below_floor\n";
+  const auto figure = [](const std::optional<double>& value, const char* format) {
+    return value ? fmt::format(fmt::runtime(format), *value) : std::string();
+  };
+  std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor\n";
   for (const TableRow& row : table.rows) {
     for (const std::string& task : table.tasks) {
-      const double baseline = 100 * trivial_baseline(task).accuracy;
-      std::string figures = ",,,,,";  // nothing is known
-      std::optional<double> test;
+      std::optional<double> baseline;
+      if (const double share = trivial_baseline(task).accuracy; share >= 0) baseline = 100 * share;
+      const auto line = [&](const std::string& seed, std::optional<double> test,
+                            std::optional<double> dev) {
+        std::string below;
+        if (test && baseline) below = at_or_below_baseline(task, *test) ? "1" : "0";
+        text += fmt::format("{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
+                            seed, figure(test, "{:.4f}"), figure(dev, "{:.4f}"),
+                            figure(baseline, "{:.1f}"), below);
+      };
       if (row.paper) {
-        test = paper_accuracy(*row.paper, task);
-        figures = percent(test, "") + ",,,,,";
+        const std::optional<double> test = paper_accuracy(*row.paper, task);
+        if (test) line("", test, {});
       } else if (const auto cell = row.cells.find(task); cell != row.cells.end()) {
-        const TableCell& c = cell->second;
-        figures = fmt::format(",,,,0,{}", c.wanted);
-        if (!c.test.empty()) {
-          const auto [least, most] = std::minmax_element(c.test.begin(), c.test.end());
-          test = mean_of(c.test);
-          figures =
-              fmt::format("{:.4f},{:.4f},{:.4f},{:.4f},{},{}", *test, *least, *most, mean_of(c.dev),
-                          c.test.size(), std::max(c.wanted, static_cast<int>(c.test.size())));
+        for (const auto& [seed, score] : cell->second) {
+          const std::string name = std::to_string(seed);
+          score ? line(name, score->test, score->dev) : line(name, {}, {});
         }
       }
-      const std::string below =
-          test && baseline >= 0 ? (at_or_below_baseline(task, *test) ? "1" : "0") : "";
-      text += fmt::format("{},{},{},{},{},{}\n", row.attention, quoted(row.source), task, figures,
-                          baseline < 0 ? "" : fmt::format("{:.1f}", baseline), below);
     }
   }
   return text;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,10 +50,12 @@ struct WantedRun {
 /// Recipe and what the user set, sorted by key: "skytape", "skytape, lr=1e-3, steps=500".
 [[nodiscard]] std::string settings_of(const data::Json& config);
 
-struct TableCell {
-  std::vector<double> dev, test;  // percent, one per seed
-  int wanted = 0;                 // seeds asked for
+struct Score {
+  double dev = 0, test = 0;  // percent
 };
+
+/// Its runs by seed; one that is wanted and not finished has no score.
+using TableCell = std::map<std::uint64_t, std::optional<Score>>;
 
 /// Our runs of one method and settings, or a row of a paper.
 struct TableRow {
@@ -72,12 +75,13 @@ struct AccuracyTable {
 /// and named.
 [[nodiscard]] AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found);
 
-/// The table as it is shown, in words: mean over seeds, "–" where no run is finished, "↓" where the
-/// mean is not above the baseline.
+/// The table as it is shown, in words: mean over seeds with their deviation, "–" where no run is
+/// finished, "↓" where the mean is not above the baseline.
 [[nodiscard]] Table to_table(const AccuracyTable& table);
 /// The same as text, with what is not in the table.
 [[nodiscard]] std::string to_markdown(const AccuracyTable& table);
-/// A line per row and task: figures in percent, empty where there is none.
+/// A line per run of a seed, finished or wanted, and per figure of a paper: in percent, empty where
+/// there is none.
 [[nodiscard]] std::string to_csv(const AccuracyTable& table);
 
 }  // namespace skytape::train
