@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/devices.hpp"
@@ -287,6 +288,15 @@ TEST_CASE("on CUDA a large product at bf16 is one of rounded factors, in all lay
       CHECK(worst <= 2e-4);  // of sums of 256 products of about 1; with f32 factors 0.1
     }
   }
+  const auto somewhere = [](std::int64_t rows, std::int64_t columns) {
+    return Tensor::empty({rows, columns}, DType::f32, Device::cuda);
+  };
+  const GpuCount count;  // from here on nothing runs
+  (void)matmul(somewhere(m, k), somewhere(k, n));
+  REQUIRE(count.kernels().size() == 3);  // both are rounded, then multiplied
+  CHECK(count.kernels()[2].work.bytes == 2 * (m * k + k * n) + 4 * m * n);
+  (void)matmul(somewhere(m, k), somewhere(k, n / 2));
+  CHECK(count.kernels().size() == 4);  // too narrow
 }
 
 TEST_CASE("the precision of the cpu: what it lacks is an error, and a scope ends") {
