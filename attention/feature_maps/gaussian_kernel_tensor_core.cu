@@ -12,7 +12,6 @@
 // with dw and C^T u, and each result has one owner who adds it up in order. Scores are formed twice
 // in backward: two products of seven, for which C and E never leave a lane's registers
 // (tensor_core.hpp).
-#include <bit>
 #include <cstdint>
 #include <limits>
 #include <numbers>
@@ -34,20 +33,6 @@ constexpr int kChunk = 16;            // inner index of one product
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 static_assert(kOwn == 16 && kTile >= kLandmarks && kChunkRows % kTile == 0);
-
-__device__ float value(std::uint16_t bf16) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bf16) << 16);
-}
-__device__ float value(std::uint32_t tf32) { return std::bit_cast<float>(tf32); }
-
-/// The e-th of a lane's four entries of a left operand's row g (half 0) or g + 8.
-__device__ float entry(const TensorCore<Precision::bf16>::Left& left, int half, int e) {
-  const std::uint32_t two = left.r[half + e / 2 * 2];
-  return std::bit_cast<float>(e % 2 == 0 ? two << 16 : two & 0xffff0000u);
-}
-__device__ float entry(const TensorCore<Precision::tf32>::Left& left, int half, int e) {
-  return value(left.r[e / 2][half + e % 2 * 2]);
-}
 
 /// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
 struct Place {
@@ -76,7 +61,7 @@ template <class Core, int kWidth> struct Tile {
   static constexpr int kQuads = kWidth / 4;  // of a row
   alignas(16) Number n[kTile * kStride];
 
-  __device__ float at(int row, int c) const { return value(n[row * kStride + c]); }
+  __device__ float at(int row, int c) const { return Core::value(n[row * kStride + c]); }
 
   /// Rows of source [count, width] times their factors, zeros beyond.
   __device__ void load(const float* source, std::int64_t count, std::int64_t width,
@@ -183,7 +168,7 @@ template <class Core, int kWidth> struct Tile {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         numbers.x[i] = Core::rounded(four.x[i] * factor);
-        square += value(numbers.x[i]) * value(numbers.x[i]);
+        square += Core::value(numbers.x[i]) * Core::value(numbers.x[i]);
       }
       numbers.store(&n[row * kStride + c]);
       f(e, square);
@@ -213,7 +198,7 @@ __device__ typename Core::Left as_left(const Sums (&weights)[2], float (&sums)[2
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[half] += entry(left, half, i);
+    for (int i = 0; i < 4; ++i) sums[half] += Core::entry(left, half, i);
   }
   return left;
 }

@@ -68,11 +68,11 @@ class Kernelized final : public Method {
   //   dX   = s^2 (E K - rs(E) X)                              from (2)
   //   dK   = s^2 (E^T X - cs(E) K)                            from (2)
   //   dQ   = m dX                                             from (1)
-  // (2), (3) and their gradients happen in the tiles (tiled.cpp). K needs no mask of its own: a
+  // All of it happens in the tiles (tiled.cpp). K needs no mask of its own: a
   // padded key's column of C, and with it its gradient, is zero.
 
   struct Saved {
-    Inputs in;             // q is X: [B, H, N, D], k, v: [B, H, N, D], mask: [B, N]
+    Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
     TiledForward result;   // out: [B, H, N, D]; on a GPU a bit a pair (tiled.cpp)
     TiledOptions options;  // where dropout comes from; its factors are made again
   };
@@ -80,18 +80,16 @@ class Kernelized final : public Method {
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
     const TiledOptions options{
         Score::gaussian, squared_scale(in.q.size(3)),
-        weight_dropout(config_.attention_dropout, nominal_length_, draws, call)};
-    Saved saved{in, {}, options};
-    saved.in.q = tensor::mask_rows(in.q, in.mask);                           // (1)
-    saved.result = tiled_forward(saved.in.q, in.k, in.v, in.mask, options);  // (2), (3)
-    const Tensor out = saved.result.out;                                     // [B, H, N, D]
+        weight_dropout(config_.attention_dropout, nominal_length_, draws, call), true};  // (1)
+    Saved saved{in, tiled_forward(in.q, in.k, in.v, in.mask, options), options};  // (1) to (3)
+    const Tensor out = saved.result.out;                                          // [B, H, N, D]
     return {out, [saved = std::move(saved)](const Tensor& dout) { return backward(saved, dout); }};
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
     TiledBackward g = tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
-                                     dout);                       // (3), (2)
-    return {tensor::mask_rows(g.dq, s.in.mask), g.dk, g.dv, {}};  // (1)
+                                     dout);  // (3) to (1)
+    return {g.dq, g.dk, g.dv, {}};
   }
 
  private:

@@ -1,14 +1,17 @@
 // What the kernels of tiled attention on tensor cores read, CUDA only: rows rounded to the products'
 // numbers once, by a kernel of its own, instead of by every block that walks over them; heads padded
 // to whole chunks and rows to a compiled width, so that a tile is one run of memory that is copied
-// to shared memory (cp.async) without a question. Padding has weight zero.
+// to shared memory (cp.async) without a question. Padding has weight zero. The same kernel makes the
+// terms of scores and delta, (1) and (3), from the rows while it has them.
 #pragma once
 
 #include <cstdint>
 
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
+#include "tensor/launch/four.hpp"
 #include "tensor/launch/launch.hpp"
+#include "tensor/launch/math.hpp"
 
 namespace skytape::attention::tiled_cuda {
 
@@ -21,60 +24,91 @@ template <class Number> struct TileOperands {
   Number *k, *v;               // [B H, M', kWidth]
   float* shift;                // [B H, N']: added to a query's scores, base 2; -inf beyond N
   float* delta;                // [B H, N']: delta_i of (3) in tiled.cpp, backward; 0 beyond N
+  float* sums;                 // [B H, N']: sum_j e_ij of (4), backward of gaussian
   float* column;               // [B H, M']: added to a key's scores, base 2; -inf beyond M
   std::int64_t queries, keys;  // N', M'
 };
 
-/// Rows [first, first + kPadded) of source [count, width] to `target`, or zeros where it is null.
-template <class P> __device__ void write_rows(const float* source, std::int64_t first,
-                                              std::int64_t count, std::int64_t width,
-                                              typename P::Number* target) {
-  constexpr int kWidth = P::kWidth;
-  const Consecutive<const float> rows{source, first, count, width};
-  for (int e = threadIdx.x; e < kPadded * kWidth / 4; e += cuda::kBlock) {
-    const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
-    P::round_four(rows(row), c, width, target + row * kWidth + c);
+/// Rounds four numbers to `target`; they become what was stored.
+template <class Core>
+__device__ void round_to(cuda::Four<float>& four, typename Core::Number* target) {
+  cuda::Four<typename Core::Number> rounded;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    rounded.x[i] = Core::rounded(four.x[i]);
+    four.x[i] = Core::value(rounded.x[i]);
   }
+  rounded.store(target);
+}
+/// The product of two rows, of which each of kLanes neighbouring lanes has four entries.
+template <int kLanes>
+__device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum += a.x[i] * b.x[i];
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
+    sum += __shfl_xor_sync(tensor_core_tiles::kAllLanes, sum, lanes);
+  }
+  return sum;
 }
 
 /// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys.
 template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cuda::kBlock)
     operands_kernel(TiledPlan plan, Arrays<float> in,
                     TileOperands<typename cuda::TensorCore<kPrecision>::Number> out) {
-  using P = tensor_core_tiles::Products<kPrecision, kWidth>;
+  using Core = cuda::TensorCore<kPrecision>;
   using tensor_core_tiles::kLog2E;
   using tensor_core_tiles::kNothing;
-  const bool of_queries = blockIdx.y == 0;
+  constexpr int kLanes = kWidth / 4;  // of a row
+  const bool of_queries = blockIdx.y == 0, gaussian = plan.score == Score::gaussian;
   const std::int64_t count = of_queries ? plan.queries : plan.keys;
   const auto blocks = static_cast<unsigned>((of_queries ? out.queries : out.keys) / kPadded);
   if (blockIdx.x >= blocks * plan.batch * plan.heads) return;  // the other side has more
   const unsigned bh = blockIdx.x / blocks;
   const std::int64_t first = std::int64_t{blockIdx.x % blocks} * kPadded;
-  const std::int64_t from = bh * count, to = std::int64_t{bh} * blocks * kPadded + first;
+  const float* const mask = in.mask + bh / plan.heads * plan.keys;  // [M]
 
-  const auto write = [&](const float* source, typename P::Number* target) {
-    if (target == nullptr) return;
-    write_rows<P>(source == nullptr ? nullptr : source + from * plan.width, first, count,
-                  plan.width, target + to * kWidth);
-  };
-  write(of_queries ? in.q : in.k, of_queries ? out.q : out.k);
-  write(of_queries ? in.dout : in.v, of_queries ? out.dout : out.v);
-  if (threadIdx.x >= kPadded) return;
-  const std::int64_t i = first + threadIdx.x;
-  const bool inside = i < count;
-  if (!of_queries) {
-    out.column[to + threadIdx.x] = inside ? kLog2E * in.column[from + i] : kNothing;
-    return;
+  for (int e = threadIdx.x; e < kPadded * kLanes; e += cuda::kBlock) {
+    const int c = e % kLanes * 4;
+    const std::int64_t i = first + e / kLanes;
+    const std::int64_t to = std::int64_t{bh} * blocks * kPadded + i;
+    const bool inside = i < count;
+    const auto four = [&](const float* source) {
+      const bool there = inside && source != nullptr;
+      return cuda::load_four(there ? source + (bh * count + i) * plan.width : nullptr, c,
+                             plan.width);
+    };
+    if (of_queries) {
+      cuda::Four<float> q = four(in.q), dout = four(in.dout), result = four(in.out);
+#pragma unroll
+      for (int x = 0; x < 4 && plan.mask_queries && inside; ++x) q.x[x] *= mask[i];
+      round_to<Core>(q, out.q + to * kWidth + c);
+      if (out.dout != nullptr) round_to<Core>(dout, out.dout + to * kWidth + c);
+      const float square = row_dot<kLanes>(q, q), sum = row_dot<kLanes>(dout, result);
+      if (c != 0 || out.shift == nullptr) continue;
+      float shift = kNothing, delta = 0;
+      if (inside && gaussian) {
+        shift = -0.5f * kLog2E * static_cast<float>(plan.scale) * square;
+      } else if (inside) {
+        const std::int64_t row = bh * count + i;
+        // A row without a real key: its weights vanish by their column terms.
+        shift = in.row[row] == kNothing ? 0.0f : -kLog2E * in.row[row];
+        delta = in.dlse == nullptr ? sum : sum - in.dlse[row];
+      }
+      out.shift[to] = shift;
+      if (out.delta != nullptr) out.delta[to] = delta;
+      if (out.sums != nullptr) out.sums[to] = sum;
+    } else {
+      cuda::Four<float> k = four(in.k), v = four(in.v);
+      round_to<Core>(k, out.k + to * kWidth + c);
+      if (out.v != nullptr) round_to<Core>(v, out.v + to * kWidth + c);
+      const float square = row_dot<kLanes>(k, k);
+      if (c != 0) continue;
+      const float norm = gaussian ? 0.5f * static_cast<float>(plan.scale) * square : 0.0f;
+      out.column[to] = inside ? kLog2E * (math::log(mask[i]) - norm) : kNothing;
+    }
   }
-  if (out.shift != nullptr) {
-    const float row = inside ? in.row[from + i] : kNothing;
-    // A row without a real key: its weights vanish by their column terms.
-    const float softmax = inside && row == kNothing ? 0.0f : -kLog2E * row;
-    out.shift[to + threadIdx.x] = !inside                        ? kNothing
-                                  : plan.score == Score::softmax ? softmax
-                                                                 : kLog2E * row;
-  }
-  if (out.delta != nullptr) out.delta[to + threadIdx.x] = inside ? in.delta[from + i] : 0.0f;
 }
 
 /// The operands of a pass and the memory that holds them.
@@ -83,27 +117,30 @@ template <class Number> struct PreparedOperands {
   Tensor rows, entries;  // only memory: numbers of either kind, one array behind the other
 };
 
-/// Writes the operands of the forward pass, or of the backward pass if in.delta is given.
+/// Writes the operands of the forward pass, or of the backward pass if dq is wanted.
 template <Precision kPrecision, int kWidth>
 PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands(
     const TiledPlan& plan, const Arrays<float>& arrays) {
+  const bool backward = arrays.dq != nullptr, gaussian = plan.score == Score::gaussian;
   Arrays<float> in = arrays;  // without results
-  in.out = in.lse = in.dq = in.dk = in.dv = nullptr;
+  in.lse = in.dq = in.dk = in.dv = nullptr;
+  in.kept = nullptr;
+  if (!backward) in.out = nullptr;
   using Number = typename cuda::TensorCore<kPrecision>::Number;
-  const bool backward = in.delta != nullptr;
   const std::int64_t heads = plan.batch * plan.heads;
   PreparedOperands<Number> p;
   TileOperands<Number>& t = p.tiles;
   t.queries = whole_chunks(plan.queries);
   t.keys = whole_chunks(plan.keys);
   const std::int64_t queries = heads * t.queries, keys = heads * t.keys;
-  const bool with_v = backward || in.v != nullptr, with_shift = in.row != nullptr;
+  const bool with_v = backward || in.v != nullptr, with_shift = backward || gaussian;
 
   const std::int64_t numbers = kWidth * (queries * (backward ? 2 : 1) + keys * (with_v ? 2 : 1));
   p.rows = Tensor::empty({numbers * static_cast<std::int64_t>(sizeof(Number)) / 4}, DType::f32,
                          Device::cuda);
-  p.entries = Tensor::empty({keys + queries * (with_shift ? 1 : 0) + queries * (backward ? 1 : 0)},
-                            DType::f32, Device::cuda);
+  const bool with_sums = backward && gaussian;
+  const int of_query = (with_shift ? 1 : 0) + (backward ? 1 : 0) + (with_sums ? 1 : 0);
+  p.entries = Tensor::empty({keys + queries * of_query}, DType::f32, Device::cuda);
   auto* number = reinterpret_cast<Number*>(p.rows.template data<float>());
   const auto take_rows = [&](bool wanted, std::int64_t rows) -> Number* {
     return wanted ? std::exchange(number, number + rows * kWidth) : nullptr;
@@ -119,6 +156,7 @@ PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands
   t.column = take(true, keys);
   t.shift = take(with_shift, queries);
   t.delta = take(backward, queries);
+  t.sums = take(with_sums, queries);
 
   const std::int64_t blocks = blocks_for(plan, std::max(plan.queries, plan.keys), kPadded);
   if (blocks > 0) {

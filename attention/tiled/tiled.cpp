@@ -23,6 +23,7 @@
 #include "attention/tiled/tiled_plan.hpp"
 #include "tensor/core/traffic.hpp"
 #include "tensor/gemm/operand.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -44,6 +45,8 @@ void check(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, co
   } else {
     ENSURE(options.score == Score::softmax, op, ": only softmax may do without v");
   }
+  ENSURE(!options.mask_queries || q.size(2) == k.size(2), op,
+         ": a mask of queries needs as many of them as keys, got q ", q, ", k ", k);
   const Tensor& keep = options.dropout.keep;
   if (keep.defined()) {
     require_same_kind(op, {&q, &keep});
@@ -56,6 +59,7 @@ TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const Tiled
   TiledPlan plan;
   plan.score = options.score;
   plan.scale = options.scale;
+  plan.mask_queries = options.mask_queries;
   plan.batch = q.size(0);
   plan.heads = q.size(1);
   plan.queries = q.size(2);
@@ -97,10 +101,9 @@ Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
                        DType::i32, Device::cuda);
 }
 
-/// Rows as their scores are computed from them: a GPU multiplies wide heads in f32 always.
+/// Rows as their scores are computed from them: beside the tensor cores a GPU multiplies in f32 always.
 Tensor as_scored(const Tensor& x) {
-  const bool rounds = x.device() == Device::cpu || x.size(3) <= kTensorCoreWidth;
-  return rounds ? tensor::as_multiplied(x) : x;
+  return x.device() == Device::cpu ? tensor::as_multiplied(x) : x;
 }
 
 /// -scale |x|^2 / 2 of each row. x: [B, H, N, D] -> [B, H, N].
@@ -111,10 +114,15 @@ Tensor square_term(const Tensor& x, double scale) {
 TiledInputs inputs_for(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                        const TiledOptions& options) {
   TiledInputs in{q, k, v, {}, {}, options.dropout.keep};
+  if (tiled_cuda::on_tensor_cores(q)) {
+    in.mask = mask;
+    return in;
+  }
+  if (options.mask_queries) in.q = tensor::mask_rows(q, mask);
   const Tensor log_mask = tensor::unary(tensor::Unary::log, mask)
                               .reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, M]: 0 or -inf
   if (options.score == Score::gaussian) {
-    in.q = as_scored(q);
+    in.q = as_scored(in.q);
     in.k = as_scored(k);
     in.row = square_term(in.q, options.scale);
     in.column = tensor::add(square_term(in.k, options.scale), log_mask);
@@ -130,10 +138,26 @@ Tensor scale_rows(const Tensor& x, const Tensor& factor) {
 }
 
 /// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x as the
-/// products have it that dweights are made of. A GPU computes wide heads in true f32 at any precision.
+/// products have it that dweights are made of. Beside the tensor cores a GPU computes in true f32.
 Tensor dots_as_multiplied(const Tensor& x, const Tensor& y) {
-  const bool exact = x.device() == Device::cuda && x.size(3) > kTensorCoreWidth;
+  const bool exact = x.device() == Device::cuda;
   return exact ? tensor::row_dot(x, y) : tensor::multiplied_row_dot(x, y);
+}
+
+/// All of (2) to (5), by kernels alone.
+TiledBackward backward_on_tensor_cores(const TiledPlan& plan, TiledInputs in,
+                                       const TiledForward& saved, const Tensor& dout,
+                                       const Tensor& dlse) {
+  in.row = saved.lse;
+  in.out = dout.defined() ? saved.out : Tensor();
+  in.dlse = dlse;
+  TiledBackward result{empty_like(in.q), empty_like(in.k),
+                       in.v.defined() ? empty_like(in.v) : Tensor()};
+  on_device(Device::cuda, [&](auto tag) {
+    count_product();
+    tiled_backward_on(tag, plan, in, dout, {}, result);
+  });
+  return result;
 }
 
 /// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
@@ -142,6 +166,11 @@ void count_precision(const Tensor& q) {
 }
 
 }  // namespace
+
+bool tiled_cuda::on_tensor_cores(const Tensor& q) {
+  return q.device() == Device::cuda && q.dtype() == DType::f32 &&
+         precision(Device::cuda) != Precision::fp32 && q.size(3) <= kTensorCoreWidth;
+}
 
 WeightDropout weight_dropout(double rate, std::int64_t nominal_length, const Draws& draws,
                              const Call& call) {
@@ -186,11 +215,14 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   const TiledPlan plan = plan_for("tiled_backward", q, k, options);
   TiledInputs in = inputs_for(q, k, v, mask, options);
   in.kept = saved.kept;
-
-  Tensor out_dot;  // [B, H, N]
   if (dout.defined()) {
     require_same_kind("tiled_backward", {&q, &dout});
     ENSURE(dout.shape() == q.shape(), "tiled_backward: expected dout like q ", q, ", got ", dout);
+  }
+  if (tiled_cuda::on_tensor_cores(q)) return backward_on_tensor_cores(plan, in, saved, dout, dlse);
+
+  Tensor out_dot;  // [B, H, N]
+  if (dout.defined()) {
     out_dot = dots_as_multiplied(dout, saved.out);
   } else {
     out_dot = zeros_like(saved.lse);
@@ -213,6 +245,7 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
     tensor::accumulate(result.dk, scale_rows(in.k, dots_as_multiplied(v, result.dv)),
                        -plan.scale);  // (5)
   }
+  if (plan.mask_queries) result.dq = tensor::mask_rows(result.dq, mask);
   return result;
 }
 

@@ -38,7 +38,8 @@ struct WeightDropout {
 struct TiledOptions {
   Score score = Score::softmax;
   double scale = 1;
-  WeightDropout dropout;
+  WeightDropout dropout = {};
+  bool mask_queries = false;  // q's rows are multiplied by the mask, too: self-attention, N = M
 };
 
 /// What the forward pass returns and the backward pass reads.

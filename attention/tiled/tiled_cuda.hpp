@@ -10,12 +10,13 @@
 
 namespace skytape::attention::tiled_cuda {
 
-/// Typed pointers of one call; see TiledInputs for the shapes. Null where undefined.
+/// Typed pointers of one call; see TiledInputs for the shapes. Null where undefined. Backward reads
+/// `out` where it gets it.
 template <class T> struct Arrays {
-  const T *q, *k, *v, *row, *column, *keep;
-  const T *dout, *delta;        // backward
-  T *out, *lse, *dq, *dk, *dv;  // results
-  std::uint32_t* kept;          // TiledForward::kept: forward writes it, backward reads it
+  const T *q, *k, *v, *row, *column, *mask, *keep;
+  const T *dout, *delta, *dlse;  // backward
+  T *out, *lse, *dq, *dk, *dv;   // results
+  std::uint32_t* kept;           // TiledForward::kept: forward writes it, backward reads it
 };
 
 template <class T> T* optional(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
@@ -29,7 +30,8 @@ template <class T> Arrays<T> inputs(const TiledInputs& in) {
   a.k = in.k.data<T>();
   a.v = optional<T>(in.v);
   a.row = optional<T>(in.row);
-  a.column = in.column.data<T>();
+  a.column = optional<T>(in.column);
+  a.mask = optional<T>(in.mask);
   a.keep = optional<T>(in.keep);
   return a;
 }
@@ -44,7 +46,9 @@ template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor
                                              const Tensor& delta, const TiledBackward& result) {
   Arrays<T> a = inputs<T>(in);
   a.dout = optional<T>(dout);
-  a.delta = delta.data<T>();
+  a.delta = optional<T>(delta);
+  a.out = optional<T>(in.out);
+  a.dlse = optional<T>(in.dlse);
   a.dq = result.dq.data<T>();
   a.dk = result.dk.data<T>();
   a.dv = optional<T>(result.dv);
@@ -93,8 +97,6 @@ inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
   return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;
 }
 
-/// Whether tensor cores compute this call: f32 at tf32 or bf16, heads up to kTensorCoreWidth.
-[[nodiscard]] bool on_tensor_cores(const Tensor& q);
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in);
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& in);
 

@@ -12,6 +12,11 @@ namespace skytape::attention {
 /// sums in registers and stay in true fp32.
 inline constexpr std::int64_t kTensorCoreWidth = 64;
 
+namespace tiled_cuda {
+/// Whether a GPU's tensor cores compute a call: f32 at tf32 or bf16, heads up to kTensorCoreWidth.
+[[nodiscard]] bool on_tensor_cores(const Tensor& q);
+}  // namespace tiled_cuda
+
 /// Rounded up to whole chunks of dropout.
 constexpr std::int64_t whole_chunks(std::int64_t n) {
   return (n + tensor::kDropoutChunk - 1) / tensor::kDropoutChunk * tensor::kDropoutChunk;
@@ -21,6 +26,7 @@ constexpr std::int64_t whole_chunks(std::int64_t n) {
 struct TiledPlan {
   Score score = Score::softmax;
   double scale = 1;
+  bool mask_queries = false;
   std::int64_t batch = 0, heads = 0, queries = 0, keys = 0, width = 0;  // B, H, N, M, D
   // Dropout: the element number of (b, h, i, j) is
   //   ((first_head + b H + h) row_count + i) row_stride + j
@@ -33,7 +39,9 @@ struct TiledPlan {
   std::int64_t row_stride = 0;         // nominal length rounded up to whole dropout chunks
 };
 
-/// Tensors that both passes read, undefined where the method has none.
+/// Tensors that both passes read, undefined where the method has none. On tensor cores q, k and the
+/// rest are as given, and the kernel that rounds q and k makes the terms of (1) and (3) from them;
+/// elsewhere q is masked and row, column and delta are made before.
 struct TiledInputs {
   Tensor q;          // [B, H, N, D]
   Tensor k, v;       // [B, H, M, D]
@@ -41,6 +49,9 @@ struct TiledInputs {
   Tensor column;     // [B, H, M]: b_j of (1)
   Tensor keep;       // [B, H, N, M]
   Tensor kept = {};  // as TiledForward::kept, backward only
+  Tensor mask = {};  // on tensor cores: [B, M]
+  Tensor out = {};   // on tensor cores, backward: [B, H, N, D], undefined without dout
+  Tensor dlse = {};  // on tensor cores, backward: [B, H, N]
 };
 
 /// Fills out [B, H, N, D] (if v is defined), lse [B, H, N] (softmax) and kept (if it is defined).
@@ -49,7 +60,8 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
 
 /// With e_ij = w_ij (keep_ij dout_i.v_j - delta_i) fills
 ///   dq_i = scale sum_j e_ij k_j    dk_j = scale sum_i e_ij q_i    dv_j = sum_i w_ij keep_ij dout_i
-/// dout: [B, H, N, D], undefined iff v is; delta: [B, H, N].
+/// dout: [B, H, N, D], undefined iff v is; delta: [B, H, N]. On tensor cores delta is undefined, dq
+/// and dk are complete: (4), (5) and the mask of queries included.
 void tiled_backward_on(Cpu, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,
                        const Tensor& delta, TiledBackward& result);
 void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const Tensor& dout,

@@ -64,6 +64,34 @@ struct KeptOfKeys {
   }
 };
 
+/// A gaussian's row and column terms depend on q and k as well: total -= sum times own rows, (4), (5).
+template <class P> __device__ void subtract_own(const typename P::Left (&own)[P::kSteps],
+                                                const float (&sum)[2], Sums (&total)[P::kOuts]) {
+#pragma unroll
+  for (int c = 0; c < P::kOuts; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      total[c].x[i / 2][i % 2] -= sum[i / 2] * P::Core::entry(own[c / 2], i / 2, c % 2 * 2 + i % 2);
+    }
+  }
+}
+/// Own rows times those of `total`.
+template <class P> __device__ void dots(const typename P::Left (&own)[P::kSteps],
+                                        const Sums (&total)[P::kOuts], float (&dot)[2]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    dot[half] = 0;
+#pragma unroll
+    for (int c = 0; c < P::kOuts; ++c) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        dot[half] += P::Core::entry(own[c / 2], half, c % 2 * 2 + e) * total[c].x[half][e];
+      }
+    }
+    dot[half] = row_sum(dot[half]);
+  }
+}
+
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
@@ -224,6 +252,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
       P::add_weighted(at, dscores, tile.first, kChunk * chunk, dk);
     }
   }
+  if (plan.score == Score::gaussian) {
+    float sum[2];  // sum_i e_ij
+    dots<P>(v, dv, sum);
+    subtract_own<P>(k, sum, dk);
+  }
   const float once[2] = {1, 1}, scaled[2] = {scale, scale};
   P::store(at, dk, scaled, rows_of(result.dk, plan, bh, j0, plan.keys), plan.width);
   if (result.dv != nullptr) {
@@ -293,7 +326,15 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       P::add_weighted(at, dscores, tile.first, kChunk * chunk, dq);
     }
   }
-  const float scaled[2] = {scale, scale};
+  if (plan.score == Score::gaussian) {
+    const float sum[2] = {in.sums[queries_at + at.row_of(0)], in.sums[queries_at + at.row_of(1)]};
+    subtract_own<P>(q, sum, dq);
+  }
+  float scaled[2] = {scale, scale};
+  for (int half = 0; half < 2 && plan.mask_queries; ++half) {
+    const int i = i0 + at.row_of(half);
+    scaled[half] *= i < plan.queries ? result.mask[bh / plan.heads * plan.queries + i] : 0.0f;
+  }
   P::store(at, dq, scaled, rows_of(result.dq, plan, bh, i0, plan.queries), plan.width);
 }
 
@@ -305,6 +346,7 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   const std::int64_t blocks = blocks_for(plan, rows, own);
   if (blocks == 0) return;
   Arrays<float> result{};  // the operands were made from the rest
+  result.mask = arrays.mask;
   result.keep = arrays.keep;
   result.kept = arrays.kept;
   result.out = arrays.out;
@@ -323,11 +365,6 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
 }
 
 }  // namespace
-
-bool on_tensor_cores(const Tensor& q) {
-  return q.dtype() == DType::f32 && precision(Device::cuda) != Precision::fp32 &&
-         q.size(3) <= kTensorCoreWidth;
-}
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
   dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {

@@ -12,6 +12,7 @@
 // lane by lane a Left operand: weights go from one product to the next without leaving registers.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "tensor/gemm/precision.hpp"
@@ -117,6 +118,11 @@ template <> struct TensorCore<Precision::tf32> {
   };
 
   __device__ static Number rounded(float x) { return ptx::round_tf32(x); }
+  __device__ static float value(Number n) { return std::bit_cast<float>(n); }
+  /// The i-th of a lane's four entries of row g (half 0) or g + 8.
+  __device__ static float entry(const Left& a, int half, int i) {
+    return value(a.r[i / 2][half + i % 2 * 2]);
+  }
   /// n: [row half, inner index]
   __device__ static Left left(const Number (&n)[2][4]) {
     return {{{n[0][0], n[1][0], n[0][1], n[1][1]}, {n[0][2], n[1][2], n[0][3], n[1][3]}}};
@@ -150,6 +156,13 @@ template <> struct TensorCore<Precision::bf16> {
   };
 
   __device__ static Number rounded(float x) { return ptx::round_bf16(x); }
+  __device__ static float value(Number n) {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(n) << 16);
+  }
+  __device__ static float entry(const Left& a, int half, int i) {
+    const std::uint32_t two = a.r[half + i / 2 * 2];
+    return std::bit_cast<float>(i % 2 == 0 ? two << 16 : two & 0xffff0000u);
+  }
   __device__ static std::uint32_t pair(Number low, Number high) {
     return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
   }

@@ -225,6 +225,33 @@ TEST_CASE("on tensor cores a row without keys is zero, and v may be missing") {
   }
 }
 
+TEST_CASE("masked queries are those that the mask was multiplied into") {
+  if (!test::cuda_or_skip()) return;
+  const auto draw = [](std::uint64_t seed) {
+    return test::random_tensor({B, H, M, 32}, DType::f32, Device::cuda, seed);
+  };
+  const Tensor q = draw(1), k = draw(2), v = draw(3), dout = draw(4);
+  Problem p(32, Score::gaussian, 0.3, 0.2);
+  const Tensor mask = p.mask.to(Device::cuda);
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    const AtPrecision at(precision);
+    const auto results = [&](const Tensor& queries) {
+      const TiledForward y = tiled_forward(queries, k, v, mask, p.options);
+      const TiledBackward g = tiled_backward(queries, k, v, mask, p.options, y, dout);
+      return std::vector<Tensor>{y.out, g.dk, g.dv, g.dq};
+    };
+    p.options.mask_queries = false;
+    std::vector<Tensor> expected = results(tensor::mask_rows(q, mask));
+    expected[3] = tensor::mask_rows(expected[3], mask);
+    p.options.mask_queries = true;
+    const std::vector<Tensor> got = results(q);
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(i);
+      CHECK(got[i].to_vector() == expected[i].to_vector());
+    }
+  }
+}
+
 TEST_CASE("backward reads the decisions that forward kept, and they are those that are drawn") {
   if (!test::cuda_or_skip()) return;
   for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {

@@ -201,6 +201,10 @@ TEST_CASE("tiled attention names what does not fit") {
                        doctest::Contains("expected mask [B, M]"), Error);
   CHECK_THROWS_WITH_AS((void)tiled_forward(p.q, p.k, {}, p.mask, with(Score::gaussian, 1)),
                        doctest::Contains("only softmax may do without v"), Error);
+  TiledOptions masked = options;
+  masked.mask_queries = true;
+  CHECK_THROWS_WITH_AS((void)tiled_forward(p.q, p.k, p.v, p.mask, masked),
+                       doctest::Contains("a mask of queries needs as many of them as keys"), Error);
   TiledOptions shorter = with(Score::softmax, 1, 0.1);
   shorter.dropout.nominal_length = 5;
   CHECK_THROWS_WITH_AS((void)tiled_forward(p.q, p.k, p.v, p.mask, shorter),
