@@ -20,7 +20,10 @@ void waiting_kernel(cuda::Late<Arguments> late) {
   in.x[threadIdx.x] = in.value;
 }
 
-template <class L> concept gives_its_arguments_away = requires(L late) { late.arguments_; };
+template <class L>
+concept gives_its_arguments_away = requires(L late) {
+  late.arguments_;
+};
 
 }  // namespace
 
