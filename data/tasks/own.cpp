@@ -14,6 +14,7 @@
 #include "data/tasks/build.hpp"
 #include "data/tasks/own_files.hpp"
 #include "data/tasks/tokens.hpp"
+#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/units.hpp"
 #include "tensor/core/error.hpp"
 
@@ -130,8 +131,11 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   if (!unit && options.learn_tokens.empty()) return nullptr;
   std::vector<std::string> texts;
   for (const Example& example : own.splits[0]) {
-    texts.push_back(example.text);
-    if (!example.second.empty()) texts.push_back(example.second);
+    for (const std::string* text : {&example.text, &example.second}) {
+      // Here the place of what is no UTF-8 is known.
+      if (!unit) (void)decode_utf8(*text, example.place);
+      if (text == &example.text || !text->empty()) texts.push_back(*text);
+    }
   }
   return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts);
 }

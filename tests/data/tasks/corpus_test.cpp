@@ -145,7 +145,7 @@ TEST_CASE("folders give their text files, and too small a corpus says what a doc
   CHECK(contains(corpus.prepare(corpus.folder.path() / "in", options), "a corpus has no words"));
   options.tokens.clear();
   options.header = true;
-  CHECK(contains(corpus.prepare(corpus.folder.path() / "in", options), "has no columns"));
+  CHECK(contains(corpus.prepare(corpus.folder.path() / "in", options), "no rows, and no columns"));
 }
 
 TEST_CASE("no test review of IMDb's enters a corpus") {

@@ -44,7 +44,9 @@ TEST_CASE("a finished run at or below its trivial baseline is warned of, one abo
     CAPTURE(task);
     CHECK(warning_of(task, 0.67).empty());
   }
-  CHECK(warning_of("tsv", 0).empty());  // of own data nothing is known
+  // Of own data that is the share of the largest class, which stands in the confusion matrix.
+  CHECK(warning_of("tsv", 0.1).empty());
+  CHECK(warning_of("tsv", 0).find("the largest class alone") != std::string::npos);
 }
 
 TEST_CASE("a result that lacks a figure or has an impossible one is refused by file and key") {
