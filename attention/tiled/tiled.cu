@@ -202,7 +202,8 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
       shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
     }
     unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
-#pragma unroll
+                        // Unrolled this takes registers that sm_80 then spills.
+#pragma unroll 1
     for (int c = 0; c < S::kWalkRun; ++c) {
       const int chunk = j0 / philox::kChunk * philox::kChunk;
       kept |= (dropout.decided(i0 + at.tx + kGrid * c, chunk + at.ty) >> ((j0 - chunk) / kGrid))

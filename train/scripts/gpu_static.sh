@@ -51,7 +51,10 @@ awk -F '\t' -v OFS='\t' '
   # tensor/movement/gather.cu for a vocabulary of 20).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
-    if (name ~ /^(map|warp_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
+    if (name ~ /^(map|warp_rows|narrow_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
+    if (name ~ /^(busy|empty|clock)_kernel$/) return 1  # what measures a GPU
+    if (name ~ /_node$/) return 32
+    if (name == "mma_kernel") return 256
     if (name == "top_k_kernel") {
       if (args ~ /true$/) bytes = 2048 * (args ~ /^double/ ? 16 : 8)
       return 512
@@ -148,9 +151,9 @@ awk -F '\t' -v OFS='\t' '
     numbers = args ~ /double/ ? "f64" : "f32"
     threads = block($1, name, args)
     label = name
-    if (name ~ /^(map|warp_rows|block_rows)_kernel$/) {
-      functor = args; sub(/<.*/, "", functor)
-      label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : "block") ")"
+    if (name ~ /^(map|warp_rows|narrow_rows|block_rows)_kernel$/) {
+      functor = args; sub(/^[0-9]+, /, "", functor); sub(/<.*/, "", functor)
+      label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : name == "narrow_rows_kernel" ? "lanes" : "block") ")"
     } else if ($1 ~ /tiled|tensor_core|block_attention|(inverse|landmarks)\/.*\.cu$/ || name == "form_kernel") label = name "<" args ">"
     if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
