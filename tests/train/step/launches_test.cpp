@@ -69,7 +69,9 @@ TEST_CASE("every method's step at 65,536 tokens and 32 examples stays within a G
       const Counts large = launches_of(spec.name, 65536, 32, precision);
       const Counts smaller = launches_of(spec.name, 32768, 16, precision);
       CHECK(large.largest_grid > smaller.largest_grid);
-      CHECK(large.products > 0);
+      CHECK(large.kernels > 0);
+      // At bf16 kernels of our own may compute all products.
+      if (std::string(precision) == "fp32") CHECK(large.products > 0);
       // No launch storm: the number of launches does not grow with n or batch; with blocks of rows
       // it grows as n^2, and each of them is a product that fills the device.
       const std::int64_t most = spec.by_rows ? 4 : 1;
