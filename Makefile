@@ -18,6 +18,11 @@ SHELL     := /bin/bash
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
 MAKEFLAGS += --no-builtin-rules
+# Where ccache is installed, what was compiled once in any checkout is not compiled again.
+CCACHE    ?= $(shell command -v ccache 2>/dev/null)
+export CCACHE_SLOPPINESS := pch_defines,time_macros
+export CCACHE_NOHASHDIR  := 1
+export CCACHE_PCH_EXTSUM := 1# a precompiled header is known by its text, not by its bytes
 # As many compilers as cores; a -j that you give wins. Several goals keep their order.
 ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
   MAKEFLAGS += -j$(shell nproc)
@@ -73,7 +78,7 @@ COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --h
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.
 RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
-CUDA_COMPILE = $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
+CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 LIBS := $(if $(filter DNNL,$(OPTIONAL)),-ldnnl) $(if $(filter PNG,$(OPTIONAL)),-lpng) $(if $(filter ARCHIVE,$(OPTIONAL)),-larchive) \
   $(if $(filter CSV,$(OPTIONAL)),-lcsv) $(if $(filter CURL,$(OPTIONAL)),-lcurl) $(if $(filter UTF8PROC,$(OPTIONAL)),-lutf8proc) \
   $(if $(filter SENTENCEPIECE,$(OPTIONAL)),-lsentencepiece_train -lsentencepiece) -lz $(if $(filter 1,$(PORTABLE)),,-lfmt) \
@@ -140,9 +145,10 @@ $(PRECOMPILED): $B/%.hpp.gch: $B/flags
 	@mkdir -p $(@D); echo "  c++   $@"
 	@printf '#include <%s>\n' $(COMMON_$*) > $(@:.gch=)
 	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $(@:.gch=) -o $@
+	@$(if $(CCACHE),$(CXX) $(ALL_CXXFLAGS) -E -P $(@:.gch=) | sha256sum > $@.sum)
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
-	@$(CXX) $(ALL_CXXFLAGS) $(standard) -MMD -MP -c $< -o $@
+	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),-fpch-preprocess) $(standard) -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
