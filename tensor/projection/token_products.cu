@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& shared = cuda::shared<MergeShared>();
   const int e_width = static_cast<int>(plan.heads.width);
   const Place at;
-  const int out = static_cast<int>(plan.heads.out());
-  load_weight<kWidth, kWidth>(in.weight, e_width, out, out, shared.weight);
+  const int merged = static_cast<int>(plan.heads.out());
+  load_weight<kWidth, kWidth>(in.weight, e_width, merged, merged, shared.weight);
   load_vector(in.bias, e_width, shared.bias);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {

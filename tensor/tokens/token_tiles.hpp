@@ -173,8 +173,7 @@ __device__ void load_weight(const float* from, int rows, int columns, std::int64
 #pragma unroll
   for (int begin = 0; begin < kMostRows; begin += kAtOnce) {
     const int r = begin + threadIdx.x / kQuads;
-    const Quad quad =
-        r < rows && c < columns ? *reinterpret_cast<const Quad*>(from + r * stride + c) : Quad{};
+    const Quad quad = r < rows && c < columns ? Quad::at(from + r * stride + c) : Quad{};
     Number* const row = to + column_of(r) * (kMostColumns + 8) + column_of(c);
 #pragma unroll
     for (int e = 0; e < 4; e += 2) {
