@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "attention/registry.hpp"
-#include "train/config/rank_share.hpp"
-#include "train/config/splits.hpp"
 #include "train/loop/objective.hpp"
+#include "train/opening/rank_share.hpp"
+#include "train/opening/splits.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 

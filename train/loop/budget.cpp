@@ -9,8 +9,8 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
-#include "train/config/memory_estimate.hpp"
 #include "train/loop/time_left.hpp"
+#include "train/opening/memory_estimate.hpp"
 #include "train/process/progress.hpp"
 #include "train/step/trainer.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "data/batches.hpp"
 #include "train/config/run_config.hpp"
-#include "train/config/splits.hpp"
+#include "train/opening/splits.hpp"
 
 namespace skytape::train {
 

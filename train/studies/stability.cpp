@@ -9,7 +9,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "train/config/splits.hpp"
+#include "train/opening/splits.hpp"
 #include "train/papers/paper_costs.hpp"
 #include "train/process/progress.hpp"
 #include "train/step/trainer.hpp"

@@ -6,7 +6,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
-#include "train/config/splits.hpp"
+#include "train/opening/splits.hpp"
 #include "train/process/progress.hpp"
 #include "train/step/trainer.hpp"
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "train/cli/cli.hpp"
-#include "train/config/splits.hpp"
+#include "train/opening/splits.hpp"
 #include "train/process/progress.hpp"
 #include "train/studies/experiment.hpp"
 #include "train/studies/stability.hpp"

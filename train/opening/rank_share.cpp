@@ -1,4 +1,4 @@
-#include "train/config/rank_share.hpp"
+#include "train/opening/rank_share.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The least memory of a training, against what models and runs take.
-#include "train/config/memory_estimate.hpp"
+#include "train/opening/memory_estimate.hpp"
 
 #include "nn/model.hpp"
 #include "tests/data/synthetic.hpp"

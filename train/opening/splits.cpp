@@ -1,4 +1,4 @@
-#include "train/config/splits.hpp"
+#include "train/opening/splits.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/config/memory_estimate.hpp"
+#include "train/opening/memory_estimate.hpp"
 
 #include <fmt/format.h>
 

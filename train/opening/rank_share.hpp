@@ -5,7 +5,7 @@
 
 #include "data/files/json.hpp"
 #include "train/config/run_config.hpp"
-#include "train/config/splits.hpp"
+#include "train/opening/splits.hpp"
 #include "train/ranks/ranks.hpp"
 
 namespace skytape::train {
