@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <thread>
+
 #include "attention/registry.hpp"
 #include "train/loop/objective.hpp"
 #include "train/opening/rank_share.hpp"
@@ -73,7 +76,25 @@ std::string scaled_warmup(const RunConfig& config) {
   return {};
 }
 
+/// What other_load_text() says of this machine now, for a run on the CPU.
+std::string what_else_runs(const RunConfig& config) {
+  double load = 0;  // mean of the last minute
+  if (config.device != Device::cpu || ::getloadavg(&load, 1) != 1) return {};
+  return other_load_text(thread_count(), static_cast<int>(std::thread::hardware_concurrency()),
+                         load);
+}
+
 }  // namespace
+
+std::string other_load_text(int threads, int cores, double load) {
+  const bool chosen =
+      std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr;
+  if (chosen || threads == 1 || threads + load < cores + 1) return {};
+  return fmt::format(
+      "other programs run here (load {:.1f}, {}): threads that wait for one another keep their "
+      "core busy; OMP_WAIT_POLICY=passive lets others have it, --threads takes fewer",
+      load, counted(cores, "core"));
+}
 
 const char* adds_up(const RunConfig& config, const Ranks& ranks) {
   return ranks.reduce_on(config.device) == Reduce::ordered ? "ordered" : "fast";
@@ -90,8 +111,8 @@ std::vector<std::string> announcement(const RunConfig& config, const data::Datas
         "{}, gradients added up {} (--reduce); a batch has up to {} microbatches", ranks.text(),
         adds_up(config, ranks), most_microbatches(config, longest_sequence(train), ranks)));
   }
-  for (std::string line :
-       {what_is_cut(config, train), how_lengths_grow(config.batches), scaled_warmup(config)}) {
+  for (std::string line : {what_is_cut(config, train), how_lengths_grow(config.batches),
+                           scaled_warmup(config), what_else_runs(config)}) {
     if (!line.empty()) lines.push_back(std::move(line));
   }
   return lines;
