@@ -63,6 +63,57 @@ TEST_CASE("ranks move state without gradient with the bits of one process") {
   }
 }
 
+TEST_CASE("dropout and a method's draws of two ranks are one process's, no rank's are another's") {
+  if (!mpirun_or_skip()) return;
+  const Workshop w;
+  // Every example is the same one, so that nothing but what is drawn tells two of them apart.
+  std::string rows = "Source\tTarget\n";
+  for (int i = 0; i < 8; ++i) rows += "( ( ( ( [MAX 4 ) 3 ) 7 ) ] )\t7\n";
+  data::PrepareOptions options;
+  options.from = w.folder.path() / "files";
+  for (const char* split : {"train", "val", "test"}) {
+    w.folder.write("files/basic_" + std::string(split) + ".tsv", rows);
+  }
+  data::prepare(data::find_task("listops"), w.folder.path() / "same", options);
+  struct Case {
+    const char* attention;
+    std::vector<std::string> drawn;  // shares of what is dropped; features of a drawing method
+    bool draws;
+  };
+  for (const Case& c :
+       std::vector<Case>{{"softmax", {"dropout=0", "attention_dropout=0"}, false},
+                         {"softmax", {"dropout=0.3", "attention_dropout=0"}, true},
+                         {"softmax", {"dropout=0", "attention_dropout=0.3"}, true},
+                         {"skyformer", {"dropout=0", "skyformer.features=2"}, true},
+                         {"skeinformer", {"dropout=0", "skeinformer.features=2"}, true},
+                         {"reformer", {"dropout=0.3"}, true}}) {
+    CAPTURE(c.attention);
+    CAPTURE(c.drawn[0]);
+    CAPTURE(c.drawn.back());
+    /// The loss of the first step, of as many examples as ranks and microbatches.
+    const auto loss = [&](const std::string& name, int examples, const Place& place) {
+      std::filesystem::remove_all(w.run(name));
+      std::vector<std::string> words = train_together(w, name, 3, {"--attention", c.attention});
+      const auto features = std::find(words.begin(), words.end(), "--features");
+      words.erase(features, features + 2);
+      replace(words, w.data.string(), (w.folder.path() / "same").string());
+      replace(words, "2", "1");  // --log-every
+      replace(words, "8", std::to_string(examples));
+      replace(words, "accumulate=4", "accumulate=" + std::to_string(examples));
+      for (const std::string& set : c.drawn) words.insert(words.end(), {"--set", set});
+      const Finished end = w.finish(words, place);
+      CAPTURE(end.err);
+      REQUIRE(end.code == 0);
+      const std::string metrics = read_file(w.run(name) / "metrics.jsonl");
+      return data::parse_json(metrics.substr(0, metrics.find('\n'))).at("loss").get<double>();
+    };
+    const double of_first = loss("first", 1, {}), of_both = loss("both", 2, {});
+    CHECK(loss("ranks", 2, ranks(2)) == of_both);
+    CHECK(same_tensors(w.run("both") / "last.safetensors", w.run("ranks") / "last.safetensors"));
+    CHECK((of_both != of_first) == c.draws);  // the second example has draws of its own
+  }
+}
+
 TEST_CASE("--reduce fast ends near the bits of one process") {
   if (!mpirun_or_skip()) return;
   const Workshop w;
