@@ -68,11 +68,12 @@ ROOM     := $(if $(findstring Free Software,$(shell $(CXX) --version)),--param=g
 OF_ONE_FILE := CSV UTF8PROC SENTENCEPIECE
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter-out $(OF_ONE_FILE),$(OPTIONAL))) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
-ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math \
+# Objects serve the program and, by -fPIC, the Python module.
+ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
   $(ROOM) $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
-  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
+  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(CPPFLAGS) $(NVCCFLAGS)
 # A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.
