@@ -157,7 +157,11 @@ Storage::Storage(std::size_t bytes, Device device) : bytes_(size_class(bytes)), 
 #endif
 }
 
+Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner)
+    : data_(data), bytes_(bytes), block_bytes_(bytes), device_(device), owner_(std::move(owner)) {}
+
 Storage::~Storage() {
+  if (owner_) return;
   if (graphs_) {
     const std::lock_guard lock(graph_mutex);
     graphs_->free_blocks[block_bytes_].push_back(data_);

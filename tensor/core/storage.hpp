@@ -30,10 +30,12 @@ class GraphMemoryScope {
   [[nodiscard]] std::int64_t tensors() const;
 };
 
-/// A block of device memory, returned to its allocator when the last tensor lets go of it.
+/// A block of device memory, returned to its allocator or lender when the last tensor lets go of it.
 class Storage {
  public:
   Storage(std::size_t bytes, Device device);
+  /// Memory of somebody else, `owner`, who gets it back; no count of bytes has it.
+  Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -48,6 +50,7 @@ class Storage {
   std::size_t block_bytes_;  // of the block, which may have served a larger request before
   Device device_;
   std::shared_ptr<GraphMemory> graphs_;  // whose block it is; null: an ordinary one
+  std::shared_ptr<void> owner_;          // of lent memory; null: it is our own
 };
 
 /// Bytes held by live tensors, their maximum since the last reset, and requests that the cache

@@ -94,6 +94,17 @@ Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   return t;
 }
 
+Tensor Tensor::lent(void* data, const Shape& shape, DType dtype, Device device,
+                    std::shared_ptr<void> owner) {
+  ENSURE(owner != nullptr, "Tensor::lent: expected an owner of the memory");
+  Tensor t;
+  t.shape_ = shape;
+  t.dtype_ = dtype;
+  t.storage_ =
+      std::make_shared<Storage>(data, shape.numel() * size_of(dtype), device, std::move(owner));
+  return t;
+}
+
 Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
   Tensor t = empty(shape, dtype, device);
   t.fill(0);

@@ -45,6 +45,29 @@ TEST_CASE("a bad shape or axis is refused by name") {
   CHECK(error_text([] { (void)Shape({2}).first(2); }) == "Shape: the first 2 axes of [2]");
 }
 
+TEST_CASE("lent memory is read and written in place, and given back with its last tensor") {
+  const auto array = std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3, 4, 5, 6});
+  const MemoryStats before = memory_stats(Device::cpu);
+  {
+    Tensor row;
+    {
+      Tensor lent = Tensor::lent(array->data(), {2, 3}, DType::f32, Device::cpu, array);
+      CHECK(lent.raw() == array->data());
+      row = lent[1];
+      lent.fill(7);
+    }
+    CHECK((*array)[0] == 7);
+    CHECK(row.to_vector() == std::vector<double>{7, 7, 7});
+    CHECK(array.use_count() == 2);
+    CHECK(memory_stats(Device::cpu).live_bytes == before.live_bytes);
+  }
+  CHECK(array.use_count() == 1);
+  CHECK(memory_stats(Device::cpu).live_bytes == before.live_bytes);
+  CHECK(error_text([&] {
+          (void)Tensor::lent(array->data(), {6}, DType::f32, Device::cpu, nullptr);
+        }) == "Tensor::lent: expected an owner of the memory");
+}
+
 TEST_CASE("values survive the way to a device and back in every dtype") {
   for_each_device([](Device device) {
     for (const DType dtype : {DType::f32, DType::f64, DType::i32}) {
