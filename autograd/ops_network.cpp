@@ -2,9 +2,9 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/gather.hpp"
 #include "tensor/norm/layer_norm.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape {
 

@@ -3,11 +3,10 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape {
-
 namespace {
 
 /// y with the reduced axis back as size 1, if asked for.

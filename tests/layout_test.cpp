@@ -1,8 +1,10 @@
-// The house rules of the folders: includes go one way, and no room is too full.
+// The house rules of the folders: includes go one way, no room is too full, and what a file gives to others
+// stands in a header.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -41,10 +43,32 @@ struct Include {
   std::string file, target;  // from the repository's root
 };
 
-/// Rooms (folders with sources), how many sources each has, and what includes what between them.
+/// Functions that a source declares and does not define: their signatures are written twice by hand, and
+/// whoever reads the definition does not see who calls it. Namespaces are not indented, so declarations
+/// are what begins a line.
+std::vector<std::string> hidden_declarations(std::istream& source) {
+  const std::regex begins(R"re(^[A-Za-z_][\w:<>,&* ]*[ &*](\w+)\([^=]*)re");
+  std::set<std::string> declared, defined;
+  std::smatch match;
+  for (std::string line; std::getline(source, line);) {
+    if (!std::regex_match(line, match, begins)) continue;
+    const std::string name = match[1];
+    while (line.find_first_of(";{") == std::string::npos && std::getline(source, line)) continue;
+    const std::size_t end = line.find_first_of(";{");
+    (end != std::string::npos && line[end] == '{' ? defined : declared).insert(name);
+  }
+  std::vector<std::string> hidden;
+  std::set_difference(declared.begin(), declared.end(), defined.begin(), defined.end(),
+                      std::back_inserter(hidden));
+  return hidden;
+}
+
+/// Rooms (folders with sources), how many sources each has, what includes what between them, and what files
+/// declare by hand.
 struct House {
   std::map<std::string, int> files;
   std::map<std::string, std::map<std::string, Include>> edges;  // by room and room
+  std::map<std::string, std::vector<std::string>> hidden;       // by file
 };
 
 House read_house() {
@@ -58,6 +82,11 @@ House read_house() {
         const std::string room = entry.path().parent_path().string();
         ++house.files[room];
         std::ifstream in(file);
+        if (entry.path().extension() != ".hpp" && entry.path().extension() != ".def") {
+          house.hidden[file] = hidden_declarations(in);
+          in.clear();
+          in.seekg(0);
+        }
         std::smatch match;
         for (std::string line; std::getline(in, line);) {
           if (!std::regex_search(line, match, include)) continue;
@@ -122,6 +151,18 @@ TEST_CASE("includes between rooms make no cycle") {
       way << "\n  " << step.file << " includes " << step.target;
     }
     CHECK_MESSAGE(way.str().empty(), "from ", room, " back to it:", way.str());
+  }
+}
+
+TEST_CASE("a source declares no function that another one defines: a header does, for both") {
+  std::istringstream both(
+      "void sum_on(Cpu, const Tensor& x,\n            Tensor& y);\nvoid own();\nvoid own() {}\n");
+  CHECK(hidden_declarations(both) == std::vector<std::string>{"sum_on"});
+  for (const auto& [file, names] : read_house().hidden) {
+    for (const std::string& name : names) {
+      CHECK_MESSAGE(false, file, " declares ", name,
+                    " by hand: its _plan.hpp, or its header, should");
+    }
   }
 }
 

@@ -7,11 +7,6 @@
 
 namespace skytape::attention {
 
-void ratio_on(Cpu, const Tensor& x, Tensor& out);
-void ratio_on(Cuda, const Tensor& x, Tensor& out);
-void ratio_backward_on(Cpu, const Tensor& x, const Tensor& out, const Tensor& dout, Tensor& dx);
-void ratio_backward_on(Cuda, const Tensor& x, const Tensor& out, const Tensor& dout, Tensor& dx);
-
 Tensor ratio(const Tensor& x) {
   ENSURE(x.rank() == 4 && x.size(3) >= 1, "ratio: expected x [B, H, N, D + 1], got ", x);
   Tensor out = Tensor::empty(x.shape().with(3, x.size(3) - 1), x.dtype(), x.device());

@@ -17,4 +17,10 @@ namespace skytape::attention {
 /// mask_rows(v) with the mask as last column: [B, H, N, D] -> [B, H, N, D + 1].
 [[nodiscard]] Tensor with_mask_column(const Tensor& v, const Tensor& mask);
 
+// The two builds of its kernels (ratio.kernel.cpp).
+void ratio_on(Cpu, const Tensor& x, Tensor& out);
+void ratio_on(Cuda, const Tensor& x, Tensor& out);
+void ratio_backward_on(Cpu, const Tensor& x, const Tensor& out, const Tensor& dout, Tensor& dx);
+void ratio_backward_on(Cuda, const Tensor& x, const Tensor& out, const Tensor& dout, Tensor& dx);
+
 }  // namespace skytape::attention

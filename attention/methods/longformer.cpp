@@ -31,8 +31,8 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::attention {
 namespace {

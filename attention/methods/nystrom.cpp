@@ -29,7 +29,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::attention {
 namespace {

@@ -44,8 +44,8 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::attention {
 namespace {

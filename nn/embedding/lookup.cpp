@@ -8,13 +8,6 @@
 #include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::nn {
-
-void look_up_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& table, const Tensor& second,
-                const LookUp& options, Tensor& x);
-/// d = drop(dx), unless that is dx itself, and dsecond [S, E], the sum of d over the batch: places are n.
-void look_up_backward_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& dx, Tensor& d,
-                         Tensor& dsecond);
-
 namespace {
 
 /// Rows of a whole sequence's length and beyond are zero.

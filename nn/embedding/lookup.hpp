@@ -6,7 +6,7 @@
 #pragma once
 
 #include "autograd/tape.hpp"
-#include "tensor/random/dropout.hpp"
+#include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::nn {
 
@@ -18,5 +18,12 @@ struct LookUp {
 };
 /// table [V, E]; second [S, E], S at least N where there are no places, or undefined: nothing is added.
 [[nodiscard]] Var look_up(Var table, Var second, const LookUp& options);
+
+// Its kernels (lookup.cu).
+void look_up_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& table, const Tensor& second,
+                const LookUp& options, Tensor& x);
+/// d = drop(dx), unless that is dx itself, and dsecond [S, E], the sum of d over the batch: places are n.
+void look_up_backward_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& dx, Tensor& d,
+                         Tensor& dsecond);
 
 }  // namespace skytape::nn

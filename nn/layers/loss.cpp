@@ -4,7 +4,7 @@
 #include "tensor/classifier/classifier.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::nn {
 

@@ -2,8 +2,8 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/gather.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::nn {
 namespace {

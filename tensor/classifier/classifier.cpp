@@ -4,17 +4,9 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::tensor {
-
-void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const ClassifierWeights& w,
-                 const Tensor& labels, Classified& out);
-/// `dparams`: all gradients of parameters, at ClassifierGradientPlaces.
-void classify_backward_on(Cuda, const ClassifierPlan& plan, const Tensor& x,
-                          const ClassifierWeights& w, const Classified& saved, const Tensor& dloss,
-                          Tensor& dx, Tensor& dparams);
-
 namespace {
 
 ClassifierPlan plan_of(const char* op, const Tensor& x, const ClassifierWeights& w,

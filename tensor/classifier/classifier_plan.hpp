@@ -1,7 +1,9 @@
-// The sizes of a classifier, and where its kernels leave the parameters' gradients.
+// A classifier's kernels, CUDA only: its sizes, and where they leave the parameters' gradients.
 #pragma once
 
 #include <cstdint>
+
+#include "tensor/classifier/classifier.hpp"
 
 namespace skytape::tensor {
 
@@ -20,5 +22,12 @@ struct ClassifierGradientPlaces {
         out_bias(out_weight + p.c * p.f),
         size(out_bias + p.c) {}
 };
+
+void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const ClassifierWeights& w,
+                 const Tensor& labels, Classified& out);
+/// `dparams`: all gradients of parameters, at ClassifierGradientPlaces.
+void classify_backward_on(Cuda, const ClassifierPlan& plan, const Tensor& x,
+                          const ClassifierWeights& w, const Classified& saved, const Tensor& dloss,
+                          Tensor& dx, Tensor& dparams);
 
 }  // namespace skytape::tensor

@@ -1,11 +1,8 @@
 #include "tensor/core/device.hpp"
 
-namespace skytape {
+#include "tensor/core/storage_plan.hpp"
 
-// CUDA half, in storage.cu.
-std::string cuda_fault_on(Cuda);
-void use_gpu_on(Cuda, int number);
-void synchronize_on(Cuda);
+namespace skytape {
 
 std::string cuda_fault() {
   if constexpr (kHaveCuda) {

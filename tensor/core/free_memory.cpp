@@ -9,11 +9,9 @@
 #include <string>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/storage_plan.hpp"
 
 namespace skytape {
-
-std::int64_t free_bytes_on(Cuda);  // launch/storage.cu
-
 namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max();

@@ -10,19 +10,9 @@
 #include <tuple>
 #include <vector>
 
-#include "tensor/core/device.hpp"
+#include "tensor/core/storage_plan.hpp"
 
 namespace skytape {
-
-// CUDA half, in storage.cu.
-void* allocate_on(Cuda, std::size_t bytes);
-void free_on(Cuda, void* data);
-void trim_on(Cuda);
-void* allocate_for_graphs_on(Cuda, std::size_t bytes);
-void free_for_graphs_on(Cuda, void* data);
-void copy_cuda_bytes(void* target, Device target_device, const void* source, Device source_device,
-                     std::size_t bytes);
-
 namespace {
 
 constexpr std::size_t kAlignment = 64;

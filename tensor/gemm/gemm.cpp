@@ -3,12 +3,6 @@
 #include "tensor/gemm/gemm_plan.hpp"
 
 namespace skytape::tensor {
-
-void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
-void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
-void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
-void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
-
 namespace {
 
 const char* mark(Op op) { return op == Op::transpose ? "ᵀ" : ""; }

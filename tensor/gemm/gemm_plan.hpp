@@ -1,11 +1,18 @@
-// A batched matrix product in memory, as the CPU and CUDA halves of gemm take it.
+// A batched matrix product in memory, as the CPU and CUDA halves of gemm take it, and these halves; those
+// of operand.cpp and precision.cpp.
 #pragma once
 
 #include <cstdint>
 
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/precision.hpp"
 
-namespace skytape::tensor {
+namespace skytape {
+
+void set_precision_on(Cuda, Precision precision);
+bool has_bf16_on(Cuda);
+
+namespace tensor {
 
 /// C[g] = alpha op(A[g]) op(B[g]) + beta C[g] for g in [0, batch); row-major, packed rows.
 struct GemmPlan {
@@ -18,4 +25,16 @@ struct GemmPlan {
   [[nodiscard]] std::int64_t ldb() const { return op_b == Op::none ? n : k; }
 };
 
-}  // namespace skytape::tensor
+void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
+void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
+void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
+void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c);
+
+// Behind operand.cpp. x, y: [..., n], sums: [...].
+void round_to_bf16_on(Cpu, const Tensor& x, Tensor& y);
+void round_to_bf16_on(Cuda, const Tensor& x, Tensor& y);
+void bf16_row_dot_on(Cpu, const Tensor& x, const Tensor& y, Tensor& sums);
+void bf16_row_dot_on(Cuda, const Tensor& x, const Tensor& y, Tensor& sums);
+
+}  // namespace tensor
+}  // namespace skytape

@@ -1,15 +1,10 @@
 #include "tensor/gemm/operand.hpp"
 
+#include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/reduce.hpp"
 
 namespace skytape::tensor {
-
-void round_to_bf16_on(Cpu, const Tensor& x, Tensor& y);
-void round_to_bf16_on(Cuda, const Tensor& x, Tensor& y);
-void bf16_row_dot_on(Cpu, const Tensor& x, const Tensor& y, Tensor& sums);
-void bf16_row_dot_on(Cuda, const Tensor& x, const Tensor& y, Tensor& sums);
-
 namespace {
 
 bool is_rounded(const Tensor& x) {

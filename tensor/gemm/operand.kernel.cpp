@@ -1,6 +1,7 @@
 // The rounding of as_multiplied(), alone and on the way to a sum.
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/bf16.hpp"
+#include "tensor/gemm/gemm_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -1,12 +1,9 @@
 #include "tensor/gemm/precision.hpp"
 
 #include "tensor/gemm/gemm_bf16.hpp"
+#include "tensor/gemm/gemm_plan.hpp"
 
 namespace skytape {
-
-void set_precision_on(Cuda, Precision precision);  // in gemm.cu
-bool has_bf16_on(Cuda);                            // there, too
-
 namespace {
 
 /// What a device context remembers between calls.

@@ -2,8 +2,8 @@
 // once per call.
 #include "tensor/kernels/elementwise.hpp"
 
+#include "tensor/kernels/elementwise_plan.hpp"
 #include "tensor/launch/narrow_rows.hpp"
-#include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {
 namespace {

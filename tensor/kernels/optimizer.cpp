@@ -4,11 +4,6 @@
 
 namespace skytape::tensor {
 
-void adamw_on(Cpu, const AdamwStep& step, Tensor& values, const Tensor& gradients, Tensor& m,
-              Tensor& v);
-void adamw_on(Cuda, const AdamwStep& step, Tensor& values, const Tensor& gradients, Tensor& m,
-              Tensor& v);
-
 void adamw_step(Tensor& values, const Tensor& gradients, Tensor& m, Tensor& v, std::int64_t begin,
                 std::int64_t end, const Tensor& hyper, double clip_value, double weight_decay,
                 double beta2, double epsilon) {

@@ -1,7 +1,9 @@
-// The scalars of one AdamW step, as its kernel takes them.
+// The scalars of one AdamW step, and its kernel on either device.
 #pragma once
 
 #include <cstdint>
+
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::tensor {
 
@@ -13,5 +15,10 @@ struct AdamwStep {
   double beta2 = 0;
   double epsilon = 0;
 };
+
+void adamw_on(Cpu, const AdamwStep& step, Tensor& values, const Tensor& gradients, Tensor& m,
+              Tensor& v);
+void adamw_on(Cuda, const AdamwStep& step, Tensor& values, const Tensor& gradients, Tensor& m,
+              Tensor& v);
 
 }  // namespace skytape::tensor

@@ -2,8 +2,8 @@
 
 #include <limits>
 
-#include "tensor/core/axis.hpp"
 #include "tensor/core/tensor.hpp"
+#include "tensor/kernels/axis.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce_plan.hpp"
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "tensor/core/axis.hpp"
 #include "tensor/core/device.hpp"
 #include "tensor/core/tensor.hpp"
+#include "tensor/kernels/axis.hpp"
 #include "tensor/launch/math.hpp"
 
 namespace skytape::tensor {

@@ -3,15 +3,6 @@
 #include "tensor/core/device.hpp"
 
 namespace skytape {
-
-// CUDA half, in graph.cu.
-void begin_capture_on(Cuda);
-/// The executable graph and its number of nodes.
-std::pair<void*, std::int64_t> end_capture_on(Cuda);
-void abandon_capture_on(Cuda) noexcept;
-void replay_on(Cuda, void* executable);
-void destroy_graph_on(Cuda, void* executable) noexcept;
-
 namespace {
 
 bool capture_runs = false;  // one stream, so one capture at a time

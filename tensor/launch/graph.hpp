@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 
+#include "tensor/core/device.hpp"
 #include "tensor/core/storage.hpp"
 
 namespace skytape {
@@ -36,5 +38,13 @@ class Graph {
 
 /// True while a Graph captures.
 [[nodiscard]] bool capturing();
+
+// CUDA half, in graph.cu.
+void begin_capture_on(Cuda);
+/// The executable graph and its number of nodes.
+std::pair<void*, std::int64_t> end_capture_on(Cuda);
+void abandon_capture_on(Cuda) noexcept;
+void replay_on(Cuda, void* executable);
+void destroy_graph_on(Cuda, void* executable) noexcept;
 
 }  // namespace skytape

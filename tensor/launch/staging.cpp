@@ -4,11 +4,6 @@
 
 namespace skytape {
 
-// CUDA half, in staging.cu.
-std::shared_ptr<Staging::Gpu> make_staging_on(Cuda, std::size_t capacity);
-std::byte* staging_host_on(Cuda, Staging::Gpu& gpu);
-void staging_send_on(Cuda, Staging::Gpu& gpu, std::size_t bytes, void* place);
-
 Staging::Staging(std::size_t capacity, Device device) {
   const auto words = static_cast<std::int64_t>((capacity + 3) / 4);
   place_ = Tensor::zeros({words}, DType::i32, device);

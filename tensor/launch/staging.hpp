@@ -37,4 +37,9 @@ class Staging {
   std::shared_ptr<Gpu> gpu_;  // null on a CPU
 };
 
+// CUDA half, in staging.cu.
+std::shared_ptr<Staging::Gpu> make_staging_on(Cuda, std::size_t capacity);
+std::byte* staging_host_on(Cuda, Staging::Gpu& gpu);
+void staging_send_on(Cuda, Staging::Gpu& gpu, std::size_t bytes, void* place);
+
 }  // namespace skytape

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "tensor/core/storage_plan.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/graph.hpp"
 

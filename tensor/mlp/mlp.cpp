@@ -12,12 +12,6 @@
 #include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::tensor {
-
-void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y);
-/// `dparams`: all gradients of parameters, at MlpGradientPlaces.
-void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
-                     const Tensor& dy, Tensor& dx, Tensor& dparams);
-
 namespace {
 
 void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {

@@ -29,4 +29,9 @@ struct MlpGradientPlaces {
         size(3 * e + 2 * e * f + f) {}
 };
 
+void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y);
+/// `dparams`: all gradients of parameters, at MlpGradientPlaces.
+void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
+                     const Tensor& dy, Tensor& dx, Tensor& dparams);
+
 }  // namespace skytape::tensor

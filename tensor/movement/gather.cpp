@@ -7,14 +7,6 @@
 #include "tensor/movement/gather_plan.hpp"
 
 namespace skytape::tensor {
-
-void gather_rows_on(Cpu, const GatherPlan& plan, const Tensor& x, const Tensor& index, Tensor& y);
-void gather_rows_on(Cuda, const GatherPlan& plan, const Tensor& x, const Tensor& index, Tensor& y);
-void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& index,
-                         const Tensor& y);
-void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const Tensor& ids,
-                           Tensor& dtable);
-
 namespace {
 
 void require_index(const char* op, const Tensor& x, const Tensor& index) {

@@ -1,7 +1,9 @@
-// Sizes of a gather or scatter, as the CPU and CUDA halves take them.
+// Sizes of a gather or scatter, and the kernels that take them. A CPU scatters within gather.cpp.
 #pragma once
 
 #include <cstdint>
+
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::tensor {
 
@@ -13,5 +15,12 @@ struct GatherPlan {
   std::int64_t width = 0;    // p
   std::int64_t sharing = 1;  // consecutive groups that use the same list
 };
+
+void gather_rows_on(Cpu, const GatherPlan& plan, const Tensor& x, const Tensor& index, Tensor& y);
+void gather_rows_on(Cuda, const GatherPlan& plan, const Tensor& x, const Tensor& index, Tensor& y);
+void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& index,
+                         const Tensor& y);
+void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const Tensor& ids,
+                           Tensor& dtable);
 
 }  // namespace skytape::tensor

@@ -2,7 +2,7 @@
 #include "tensor/movement/layout.hpp"
 
 #include "tensor/launch/launch.hpp"
-#include "tensor/launch/strided.hpp"
+#include "tensor/movement/layout_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

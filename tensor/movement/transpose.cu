@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor/core/device.hpp"
 #include "tensor/launch/cuda.hpp"
+#include "tensor/movement/layout_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

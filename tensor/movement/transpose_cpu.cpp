@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tensor/launch/launch.hpp"
+#include "tensor/movement/layout_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -3,25 +3,9 @@
 #include <type_traits>
 
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/norm/layer_norm_plan.hpp"
 
 namespace skytape::tensor {
-
-void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                   LayerNormForward& f);
-void layer_norm_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                   LayerNormForward& f);
-void layer_norm_backward_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& mean,
-                            const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
-void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mean,
-                            const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
-/// CUDA: with one pass over what they read; false where rows are too wide for that, and nothing is
-/// done (norm/layer_norm.cu).
-bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        LayerNormForward& f);
-bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
-                                 const Tensor& residual, Tensor& dx, Tensor& dparams);
-
 namespace {
 
 /// x: [..., E] of floats with E > 0.

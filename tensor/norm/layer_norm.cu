@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "tensor/launch/columns.hpp"
-#include "tensor/norm/layer_norm.hpp"
+#include "tensor/norm/layer_norm_plan.hpp"
 #include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {
@@ -122,8 +122,6 @@ template <class R> __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-// Declared where they are called, in layer_norm.cpp.
 
 bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         LayerNormForward& f) {

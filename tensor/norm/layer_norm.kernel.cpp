@@ -2,6 +2,7 @@
 #include "tensor/norm/layer_norm.hpp"
 
 #include "tensor/launch/columns.hpp"
+#include "tensor/norm/layer_norm_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

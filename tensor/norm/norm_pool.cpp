@@ -7,16 +7,9 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/norm/layer_norm.hpp"
+#include "tensor/norm/norm_pool_plan.hpp"
 
 namespace skytape::tensor {
-
-void norm_pool_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const Tensor& mask, const TokenWeights& rule, NormPool& out);
-/// `dparams` [2, E]: dweight, dbias.
-void norm_pool_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mask,
-                           const TokenWeights& rule, const NormPool& saved, const Tensor& dpooled,
-                           Tensor& dx, Tensor& dparams);
-
 namespace {
 
 using Kind = TokenWeights::Kind;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "tensor/norm/layer_norm.hpp"
+#include "tensor/norm/norm_pool_plan.hpp"
 #include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {

@@ -10,16 +10,6 @@
 #include "tensor/projection/token_products.hpp"
 
 namespace skytape::tensor {
-
-void project_heads_on(Cpu, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
-                      std::span<const Tensor> biases, Tensor& y);
-void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
-                      std::span<const Tensor> biases, Tensor& y);
-void gather_heads_on(Cpu, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
-void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
-void stack_weights_on(Cpu, std::span<const Tensor> weights, Tensor& stacked);
-void stack_weights_on(Cuda, std::span<const Tensor> weights, Tensor& stacked);
-
 namespace {
 
 void require_number(const char* op, std::size_t count) {

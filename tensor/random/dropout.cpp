@@ -41,23 +41,6 @@ DropoutPlan dropout_plan(const char* op, const Shape& shape, Device device,
   return p;
 }
 
-void dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, Tensor& y);
-void dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y);
-void add_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
-                    Tensor& y);
-void add_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
-                    Tensor& y);
-void bias_gelu_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
-                          Tensor& y);
-void bias_gelu_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
-                          Tensor& y);
-void bias_gelu_dropout_backward_on(Cpu, const DropoutPlan& plan, const Tensor& x,
-                                   const Tensor& bias, const Tensor& dy, Tensor& dx);
-void bias_gelu_dropout_backward_on(Cuda, const DropoutPlan& plan, const Tensor& x,
-                                   const Tensor& bias, const Tensor& dy, Tensor& dx);
-void dropout_factors_on(Cpu, const DropoutPlan& plan, Tensor& factors);
-void dropout_factors_on(Cuda, const DropoutPlan& plan, Tensor& factors);
-
 Tensor dropout(const Tensor& x, const Dropout& options) {
   require_same_kind("dropout", {&x});
   const DropoutPlan p = dropout_plan("dropout", x.shape(), x.device(), options);

@@ -24,4 +24,21 @@ struct DropoutPlan {
 [[nodiscard]] DropoutPlan dropout_plan(const char* op, const Shape& shape, Device device,
                                        const Dropout& options);
 
+void dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, Tensor& y);
+void dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y);
+void add_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
+                    Tensor& y);
+void add_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
+                    Tensor& y);
+void bias_gelu_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
+                          Tensor& y);
+void bias_gelu_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
+                          Tensor& y);
+void bias_gelu_dropout_backward_on(Cpu, const DropoutPlan& plan, const Tensor& x,
+                                   const Tensor& bias, const Tensor& dy, Tensor& dx);
+void bias_gelu_dropout_backward_on(Cuda, const DropoutPlan& plan, const Tensor& x,
+                                   const Tensor& bias, const Tensor& dy, Tensor& dx);
+void dropout_factors_on(Cpu, const DropoutPlan& plan, Tensor& factors);
+void dropout_factors_on(Cuda, const DropoutPlan& plan, Tensor& factors);
+
 }  // namespace skytape::tensor

@@ -1,5 +1,7 @@
 #include "tensor/random/random.hpp"
 
+#include "tensor/random/random_plan.hpp"
+
 namespace skytape {
 namespace {
 
@@ -19,11 +21,6 @@ Random Random::fork(std::uint64_t purpose) const {
 }
 
 namespace tensor {
-
-void uniform_on(Cpu, const Random& random, std::int64_t first, Tensor& out);
-void uniform_on(Cuda, const Random& random, std::int64_t first, Tensor& out);
-void normal_on(Cpu, const Random& random, std::int64_t first, Tensor& out);
-void normal_on(Cuda, const Random& random, std::int64_t first, Tensor& out);
 
 const std::int32_t* step_data(const char* op, const Random& random, Device device) {
   if (!random.step.defined()) return nullptr;

@@ -3,6 +3,7 @@
 
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/philox.hpp"
+#include "tensor/random/random_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

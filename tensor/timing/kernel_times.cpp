@@ -3,16 +3,9 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "tensor/core/device.hpp"
+#include "tensor/timing/kernel_times_plan.hpp"
 
 namespace skytape {
-
-// CUDA half, in kernel_times.cu.
-KernelTrace trace_kernels_on(Cuda, const std::function<void()>& f);
-std::string kernel_name_on(Cuda, const void* function);
-std::vector<LaunchTime> time_launches_on(Cuda, double busy_ms, const std::function<void()>& f);
-int multiprocessors_on(Cuda);
-
 namespace {
 
 /// f(Cuda{}); throws in a build without CUDA.

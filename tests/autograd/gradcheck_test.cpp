@@ -7,7 +7,7 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;

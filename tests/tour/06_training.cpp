@@ -6,7 +6,7 @@
 #include "autograd/ops.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/tour/tour.hpp"

@@ -11,14 +11,10 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tensor/random/random.hpp"
 
 namespace skytape::train {
-
-// CUDA half, in gpu_facts.cu.
-GpuFacts gpu_facts_on(Cuda);
-
 namespace {
 
 // Tensor cores have 7 (tf32) and 15 (bf16) times the fp32 rate in an H100's data sheet; operands

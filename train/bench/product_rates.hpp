@@ -45,4 +45,7 @@ struct GpuFacts {
 /// Measures them; Error without CUDA.
 [[nodiscard]] GpuFacts measure_gpu_facts();
 
+// CUDA half, in gpu_facts.cu.
+GpuFacts gpu_facts_on(Cuda);
+
 }  // namespace skytape::train

@@ -1,19 +1,11 @@
 #include "train/ranks/device_sum.hpp"
 
-#include <array>
-#include <cstddef>
 #include <span>
 
 #include "tensor/core/error.hpp"
+#include "train/ranks/device_sum_plan.hpp"
 
 namespace skytape::train {
-
-// CUDA half, in device_sum.cu. An id is what NCCL's ranks find each other by.
-using DeviceSumId = std::array<std::byte, 128>;
-bool device_sum_available_on(Cuda);
-DeviceSumId new_device_sum_id_on(Cuda);
-std::shared_ptr<DeviceSum::Gpu> make_device_sum_on(Cuda, const DeviceSumId& id, int rank, int size);
-void device_sum_on(Cuda, const DeviceSum::Gpu& gpu, Tensor& numbers);
 
 bool DeviceSum::available() {
   if constexpr (kHaveCuda) return device_sum_available_on(Cuda{});

@@ -1,20 +1,18 @@
 // CUDA half of device_sum.cpp, and the one file that includes NCCL's header.
 #include "train/ranks/device_sum.hpp"
 
-#include <array>
 #include <cstring>
 #include <exception>
 
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/graph.hpp"
+#include "train/ranks/device_sum_plan.hpp"
 
 #ifdef SKYTAPE_HAVE_NCCL
 #include <nccl.h>
 #endif
 
 namespace skytape::train {
-
-using DeviceSumId = std::array<std::byte, 128>;
 
 #ifdef SKYTAPE_HAVE_NCCL
 

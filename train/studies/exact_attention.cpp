@@ -7,8 +7,8 @@
 #include "attention/registry.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/softmax.hpp"
 
 namespace skytape::train {
 namespace {

@@ -15,7 +15,7 @@
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"

@@ -10,8 +10,8 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 

@@ -7,7 +7,7 @@
 #include "tensor/classifier/classifier.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tests/support/both_ways.hpp"
 
 using namespace skytape;

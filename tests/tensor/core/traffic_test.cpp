@@ -3,7 +3,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/optimizer.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;

@@ -10,7 +10,7 @@
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "tensor/random/random.hpp"
 #include "train/papers/paper_costs.hpp"
 #include "train/process/progress.hpp"

@@ -12,7 +12,7 @@
 #include "attention/sampling/sampling.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "train/studies/theory/theory.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 

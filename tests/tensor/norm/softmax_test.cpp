@@ -1,4 +1,4 @@
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 
 #include <algorithm>
 #include <cmath>

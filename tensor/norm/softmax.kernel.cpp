@@ -1,7 +1,8 @@
 // Row kernels around exp(x - max).
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
 
 #include "tensor/launch/launch.hpp"
+#include "tensor/norm/softmax_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -1,22 +1,8 @@
-#include "tensor/kernels/softmax.hpp"
+#include "tensor/norm/softmax.hpp"
+
+#include "tensor/norm/softmax_plan.hpp"
 
 namespace skytape::tensor {
-
-void softmax_on(Cpu, const Tensor& x, Tensor& y);
-void softmax_on(Cuda, const Tensor& x, Tensor& y);
-void softmax_backward_on(Cpu, const Tensor& y, const Tensor& dy, Tensor& dx);
-void softmax_backward_on(Cuda, const Tensor& y, const Tensor& dy, Tensor& dx);
-void logsumexp_on(Cpu, const Tensor& x, Tensor& y);
-void logsumexp_on(Cuda, const Tensor& x, Tensor& y);
-void logsumexp_backward_on(Cpu, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor& dx);
-void logsumexp_backward_on(Cuda, const Tensor& x, const Tensor& y, const Tensor& dy, Tensor& dx);
-void cross_entropy_on(Cpu, const Tensor& logits, const Tensor& labels, Tensor& losses,
-                      Tensor& dlogits);
-void cross_entropy_on(Cuda, const Tensor& logits, const Tensor& labels, Tensor& losses,
-                      Tensor& dlogits);
-void correct_on(Cpu, const Tensor& logits, const Tensor& labels, Tensor& y);
-void correct_on(Cuda, const Tensor& logits, const Tensor& labels, Tensor& y);
-
 namespace {
 
 void require_rows(const char* op, const Tensor& x) {

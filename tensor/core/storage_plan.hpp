@@ -1,0 +1,26 @@
+// The CUDA half of storage.cpp, device.cpp and free_memory.cpp (launch/storage.cu).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tensor/core/device.hpp"
+
+namespace skytape {
+
+void* allocate_on(Cuda, std::size_t bytes);
+void free_on(Cuda, void* data);
+void trim_on(Cuda);
+void* allocate_for_graphs_on(Cuda, std::size_t bytes);
+void free_for_graphs_on(Cuda, void* data);
+void copy_cuda_bytes(void* target, Device target_device, const void* source, Device source_device,
+                     std::size_t bytes);
+
+std::string cuda_fault_on(Cuda);
+void use_gpu_on(Cuda, int number);
+void synchronize_on(Cuda);
+
+std::int64_t free_bytes_on(Cuda);
+
+}  // namespace skytape
