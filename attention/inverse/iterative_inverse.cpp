@@ -1,9 +1,40 @@
+// The iterative inverse: its steps and their adjoint derived, its start, what is saved, the reference.
+//
+// The step. With X = M V and E = I - X the exact inverse is V (I + E + E^2 + …). A step takes of this
+//
+//   next = V (I + E + E^2 + E^3 / 4)
+//
+// in four products: in X the bracket is (13 I - 15 X + 7 X^2 - X^3) / 4, by Horner's rule
+//
+//   X = M V                                                                           (2a)
+//   R = 15 I - 7 X + X X                                                              (2b)
+//   P = 13 I - X R                                                                    (2c)
+//   next = V P / 4                                                                    (2d)
+//
+// and I - M next = I - (I - E)(I + E + E^2 + E^3 / 4) = E^3 (3 I + E) / 4: third order.
+//
+// Its adjoint. C = A B has dA = dC B^T and dB = A^T dC; line by line from the last one, where dV and dX
+// gather what every use of V and X adds:
+//
+//   dP = V^T dnext / 4   dV = dnext P^T / 4                                           from (2d)
+//   dR = -X^T dP         dX = -dP R^T                                                 from (2c)
+//   dX += -7 dR + dR X^T + X^T dR                                                     from (2b)
+//   dM += dX V^T         dV += M^T dX                                                 from (2a)
+//
+// Eight products; dV is dnext of the step before. M is in every step, so that dM is a sum over steps.
+//
+// The start. V_0 = c M^T with c = 1 / sum_i M[i, j], j the largest column:                (1)
+//
+//   dM += c dV_0^T       dc = sum of dV_0^T M (entrywise)     dM[:, j] -= c^2 dc
+//
+// and none of dc where c is a constant (detach_start).
 #include "attention/inverse/iterative_inverse.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "attention/inverse/square_sizes.hpp"
 #include "autograd/ops.hpp"
@@ -36,8 +67,6 @@ Cost inverse_cost(double size) {
 
 namespace {
 
-int most_blocks = 2;
-
 /// Matrices [G, L, L] of any device, with library products.
 struct BatchedAlgebra {
   using Matrix = Tensor;
@@ -67,10 +96,6 @@ Tensor implicit_backward(const Tensor& z, const Tensor& dz) {
 }
 
 }  // namespace
-
-InverseBlocks::InverseBlocks(int most) : before_(std::exchange(most_blocks, most)) {}
-InverseBlocks::~InverseBlocks() { most_blocks = before_; }
-int most_inverse_blocks() { return most_blocks; }
 
 InverseTrace empty_trace(const Tensor& start, std::int64_t steps, InverseKept kept) {
   InverseTrace trace{{start}, {}, {}, {}};
@@ -190,7 +215,7 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
     inverse_steps_backward_on(tag, s.m, s.trace, upstream, dm, dstart);  // (2)
   });
 
-  // (1): V_0 = c M^T, and c = 1 / sum_i M[i, argmax] gives dM[:, argmax] -= c^2 dc.
+  // (1)
   const Tensor dstart_t = tensor::transpose(dstart);                           // [G, L, L]
   Tensor dc = Tensor::empty(s.m.shape().first(2), s.m.dtype(), s.m.device());  // [G, L]: shares
   on_device(dz.device(), [&](auto tag) {

@@ -1,8 +1,8 @@
 // The steps of the iterative inverse and their gradient in one launch each, as exact as fp32 (at bf16
 // where inverse_planes.cu has no room): a block, or on sm_90 a
 // pair of blocks where the device runs all pairs at once, owns a matrix from the first step to the
-// last. The mathematics, and the same as a chain of library products, is in
-// iterative_inverse_steps.hpp.
+// last. iterative_inverse.cpp derives the steps, iterative_inverse_steps.hpp has the same as chains of
+// library products.
 //
 // Two matrices fit into a block's shared memory from sm_80 on (`first` and `second`, 140 of 163 KB
 // for 128 rows). A product's result is in registers, so it may replace its operands. Whatever else is
@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "attention/inverse/inverse_planes.hpp"
-#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/inverse/square_product.hpp"
 #include "attention/inverse/square_sizes.hpp"
 #include "tensor/launch/cuda.hpp"
@@ -139,8 +139,8 @@ template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
 template <class L> constexpr int kSharedBytes = 2 * L::kEntries* static_cast<int>(sizeof(float));
 
 /// Whether all matrices find a pair of blocks at once.
-template <class L, class Product> bool in_pairs(const Steps& s) {
-  if (most_inverse_blocks() < L::kBlocks || !cuda::has_shared(kSharedBytes<L>)) return false;
+template <class L, class Product> bool in_pairs(const Steps& s, int most_blocks) {
+  if (most_blocks < L::kBlocks || !cuda::has_shared(kSharedBytes<L>)) return false;
   const auto ask = [] {
     cuda::allow_shared("iterative inverse", backward_kernel<L, Product>, kSharedBytes<L>);
     return cuda::most_pairs(backward_kernel<L, Product>, L::kThreads, kSharedBytes<L>);
@@ -152,12 +152,12 @@ template <class L, class Product> bool in_pairs(const Steps& s) {
 
 /// Calls f.operator()<Layout, Product>(): tensor cores wherever the device's products may use them,
 /// pairs of blocks wherever all of them run at once.
-template <class F> void dispatch(const Steps& s, const F& f) {
+template <class F> void dispatch(const Steps& s, int most_blocks, const F& f) {
   const auto with = [&]<class Product>() {
     square::dispatch_size(s.size, [&]<int kSize>() {
       if constexpr (kSize >= 64) {  // half of 32 rows is less than two rows of warps take
         using Pair = Layout<kSize, 2>;
-        if (in_pairs<Pair, Product>(s)) return f.template operator()<Pair, Product>();
+        if (in_pairs<Pair, Product>(s, most_blocks)) return f.template operator()<Pair, Product>();
       }
       f.template operator()<Layout<kSize, 1>, Product>();
     });
@@ -204,23 +204,23 @@ InverseKept inverse_kept_on(Cuda, const Tensor& m) {
   return fits ? InverseKept::iterates : InverseKept::factors;
 }
 
-int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size) {
+int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size, int most_blocks) {
   if (precision(Device::cuda) == Precision::bf16 && inverse_planes_fit(size)) return 1;
   Steps s{};
   s.count = count;
   s.size = static_cast<int>(size);
   int blocks = 0;
-  dispatch(s, [&]<class L, class Product>() { blocks = L::kBlocks; });
+  dispatch(s, most_blocks, [&]<class L, class Product>() { blocks = L::kBlocks; });
   return blocks;
 }
 
 // The kernels' names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
 
-void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
+void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace, int most_blocks) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);
   if (trace.planes.defined()) return inverse_steps_by_planes(m, trace);
   const Steps s = steps_of(m, trace);
-  dispatch(s, [&]<class L, class Product>() {
+  dispatch(s, most_blocks, [&]<class L, class Product>() {
     constexpr const char* kName =
         Product::kOnTensorCores ? "iterative inverse 3xTF32" : "iterative inverse";
     launch<L>(kName, forward_kernel<L, Product>, s, 4);
@@ -228,7 +228,7 @@ void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace) {
 }
 
 void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
-                               Tensor& dm, Tensor& dstart) {
+                               Tensor& dm, Tensor& dstart, int most_blocks) {
   if (!trace.factors.empty()) return inverse_steps_backward_batched(m, trace, dz, dm, dstart);
   if (trace.planes.defined()) return inverse_steps_backward_by_planes(m, trace, dz, dm, dstart);
   const Tensor aside =
@@ -238,7 +238,7 @@ void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace,
   s.dm = dm.data<float>();
   s.dstart = dstart.data<float>();
   s.aside = aside.data<float>();
-  dispatch(s, [&]<class L, class Product>() {
+  dispatch(s, most_blocks, [&]<class L, class Product>() {
     constexpr const char* kName = Product::kOnTensorCores ? "iterative inverse backward 3xTF32"
                                                           : "iterative inverse backward";
     launch<L>(kName, backward_kernel<L, Product>, s, 11);

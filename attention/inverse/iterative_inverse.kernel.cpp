@@ -1,5 +1,5 @@
 // Entrywise kernels of the iterative inverse.
-#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {

@@ -3,6 +3,7 @@
 // The choice depends on sizes alone, never on the number of threads: so do the results.
 #include <algorithm>
 
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/launch/launch.hpp"

@@ -1,6 +1,6 @@
 // The steps of the iterative inverse and their gradient by products of planes (plane_product.hpp), for
-// a block that owns a matrix from the first step to the last, CUDA only. The mathematics is in
-// iterative_inverse_steps.hpp.
+// a block that owns a matrix from the first step to the last, CUDA only. iterative_inverse.cpp derives
+// them.
 //
 // Three square matrices lie in a block's shared memory: 209 KB for 128 rows, which sm_90 has. A product
 // reads two of them. Forward keeps images of M and of each step's V, X, R and P in device memory; backward

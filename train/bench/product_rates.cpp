@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "attention/inverse/iterative_inverse.hpp"
-#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -62,7 +62,6 @@ double measure_inverse_ms([[maybe_unused]] Precision precision, [[maybe_unused]]
   } else {
     constexpr int kRuns = 7, kRepeats = 10;
     const PrecisionScope scope(Device::cuda, precision);
-    const attention::InverseBlocks most(most_blocks);
     // As Nystromformer's: rows of softmax weights.
     const Tensor m = tensor::softmax(
         tensor::normal({count, size, size}, {1, {}}, DType::f32, Device::cuda));  // [G, L, L]
@@ -74,8 +73,8 @@ double measure_inverse_ms([[maybe_unused]] Precision precision, [[maybe_unused]]
       synchronize(Device::cuda);
       const auto start = std::chrono::steady_clock::now();
       for (int i = 0; i < kRepeats; ++i) {
-        attention::inverse_steps_on(Cuda{}, m, trace);
-        attention::inverse_steps_backward_on(Cuda{}, m, trace, m, dm, dstart);
+        attention::inverse_steps_on(Cuda{}, m, trace, most_blocks);
+        attention::inverse_steps_backward_on(Cuda{}, m, trace, m, dm, dstart, most_blocks);
       }
       synchronize(Device::cuda);
       const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
 #include "data/task.hpp"

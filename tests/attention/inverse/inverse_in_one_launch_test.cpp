@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "attention/inverse/iterative_inverse.hpp"
-#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/landmarks/scaled_inverse.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -113,8 +114,10 @@ struct Results {
   Tensor z, dm, dstart;  // [G, L, L]
 };
 
-/// All steps and their gradients: a chain of products, or as the device does it.
-Results run(const Problem& p, std::int64_t steps, DType dtype, Device device, bool chain) {
+/// All steps and their gradients: a chain of products, or as the device does it, with so many blocks a
+/// matrix at most.
+Results run(const Problem& p, std::int64_t steps, DType dtype, Device device, bool chain,
+            [[maybe_unused]] int most_blocks = attention::kMostInverseBlocks) {
   const auto moved = [&](const Tensor& x) { return x.to(dtype).to(device); };
   const Tensor m = moved(p.m), dz = moved(p.dz);
   Results out{{}, empty_like(m), empty_like(m)};
@@ -127,8 +130,15 @@ Results run(const Problem& p, std::int64_t steps, DType dtype, Device device, bo
       attention::inverse_steps_batched(m, trace);
       attention::inverse_steps_backward_batched(m, trace, dz, out.dm, out.dstart);
     } else {
-      attention::inverse_steps_on(tag, m, trace);
-      attention::inverse_steps_backward_on(tag, m, trace, dz, out.dm, out.dstart);
+      const auto run_on = [&](auto... most) {
+        attention::inverse_steps_on(tag, m, trace, most...);
+        attention::inverse_steps_backward_on(tag, m, trace, dz, out.dm, out.dstart, most...);
+      };
+      if constexpr (std::is_same_v<decltype(tag), Cuda>) {
+        run_on(most_blocks);
+      } else {
+        run_on();
+      }
     }
   });
   out.z = trace.iterates.back();
@@ -201,8 +211,7 @@ TEST_CASE("an inverse in one launch errs as little as the chain of products") {
       const PrecisionScope scope(Device::cuda, precision);
       const Results found = run(p, steps, DType::f32, Device::cuda, false);
       check_rule(found, chain, exact, p.dz);
-      const attention::InverseBlocks one(1);  // forms the same sums
-      const Results alone = run(p, steps, DType::f32, Device::cuda, false);
+      const Results alone = run(p, steps, DType::f32, Device::cuda, false, 1);  // the same sums
       CHECK(same_bits(found.z, alone.z));
       CHECK(same_bits(found.dm, alone.dm));
       CHECK(same_bits(found.dstart, alone.dstart));
@@ -238,24 +247,24 @@ TEST_CASE("an inverse in one launch has the same bits each time, among whatever 
 
 #ifdef SKYTAPE_CUDA
 TEST_CASE("matrices have two blocks each where all of them run at once, and else one") {
-  const auto blocks_of = [](std::int64_t count, std::int64_t size) {
+  const auto blocks_of = [](std::int64_t count, std::int64_t size,
+                            int most = attention::kMostInverseBlocks) {
     const GpuCount counting;
     const auto somewhere = [](const Shape& shape) {
       return Tensor::empty(shape, DType::f32, Device::cuda);
     };
     const Tensor m = somewhere({count, size, size});
     InverseTrace trace = attention::empty_trace(m, 6, attention::inverse_kept_on(Cuda{}, m));
-    attention::inverse_steps_on(Cuda{}, m, trace);
+    attention::inverse_steps_on(Cuda{}, m, trace, most);
     CHECK(counting.kernels().back().blocks ==
-          count * attention::inverse_blocks_on(Cuda{}, count, size));
+          count * attention::inverse_blocks_on(Cuda{}, count, size, most));
     return counting.kernels().back().blocks;
   };
   CHECK(blocks_of(66, 128) == 132);  // of an H100, as launches are only counted
   CHECK(blocks_of(67, 128) == 67);
   CHECK(blocks_of(5, 33) == 10);
   CHECK(blocks_of(5, 32) == 5);
-  const attention::InverseBlocks one(1);
-  CHECK(blocks_of(66, 128) == 66);
+  CHECK(blocks_of(66, 128, 1) == 66);
   const PrecisionScope planes(Device::cuda, Precision::bf16);
   CHECK(blocks_of(66, 128) == 66);
 }

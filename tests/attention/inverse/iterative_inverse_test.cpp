@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "attention/inverse/iterative_inverse_steps.hpp"
+#include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/inverse/pseudo_inverse.hpp"
 #include "attention/landmarks/scaled_inverse.hpp"
 #include "autograd/gradcheck.hpp"
