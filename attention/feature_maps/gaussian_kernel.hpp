@@ -40,7 +40,7 @@ struct KernelRows {
 
 /// dw [B, H, L, D] of C = kernel_matrix(kernel, w, w) from C and dC [B, H, L, L], w being both
 /// arguments: with E = dC C (entrywise),
-///   dw = E w + E^T w - (rs(E) + cs(E)) w            (exponential: without the row and column sums)
+///   dw = E w + E^T w - (row_sum(E) + column_sum(E)) w         (exponential: without these sums)
 [[nodiscard]] Tensor kernel_matrix_backward(Kernel kernel, const Tensor& w, const Tensor& c,
                                             const Tensor& dc);
 
@@ -54,7 +54,7 @@ struct KernelRows {
 
 /// Gradients of the bilinear form f = sum_ij C_ij u_i.y_j, which both products above lead to:
 ///   dC = u y^T    du = C y    dy = C^T u    E = dC C (entrywise)
-///   dx = E w - rs(E) x    dw = E^T x - cs(E) w      (exponential: without the row and column sums)
+///   dx = E w - row_sum(E) x    dw = E^T x - column_sum(E) w   (exponential: without these sums)
 /// So kernel_times with dout = u gives dx, dw and dy; kernel_transposed_times with dout = y gives
 /// dx, dw and du. du and dy are computed where asked for.
 struct FormGradients {

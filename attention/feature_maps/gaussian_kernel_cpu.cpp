@@ -46,7 +46,7 @@ template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, 
 }
 
 /// E = dC C in place of dC, with the sums that the Gaussian's norms call for: dx starts as
-/// -rs(E) x, and cs(E) is added to column_sums. c, e: [count, L].
+/// -row_sum(E) x, and column_sum(E) is added to column_sums. c, e: [count, L].
 template <class T> void weigh(const Head<T>& head, std::int64_t row, std::int64_t count, const T* c,
                               T* e, T* dx, T* column_sums) {
   for (std::int64_t i = 0; i < count; ++i) {

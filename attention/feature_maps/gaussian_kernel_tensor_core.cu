@@ -204,7 +204,7 @@ __device__ typename Core::Left as_left(const Sums (&weights)[2], float (&sums)[2
 }
 
 /// Adds what the first `count` rows of the other side give to own rows. The sums of E are those of
-/// its rounded entries: then E w - rs(E) x is a sum of E_ij (w_j - x_i), small where these are.
+/// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these are.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
 __device__ void walk(const Place& at, const Side<Core, kD, kP>& own,
                      const Side<Core, kD, kP>& other, int count, Totals<kD, kP>& totals) {

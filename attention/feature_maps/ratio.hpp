@@ -11,7 +11,7 @@ namespace skytape::attention {
 [[nodiscard]] Tensor ratio(const Tensor& x);
 
 /// dx [B, H, N, D + 1]: with z the normaliser, dout / z in the first D columns and
-/// -rs(dout out) / z in the last; zero where z is.
+/// -row_sum(dout out) / z in the last; zero where z is.
 [[nodiscard]] Tensor ratio_backward(const Tensor& x, const Tensor& out, const Tensor& dout);
 
 /// mask_rows(v) with the mask as last column: [B, H, N, D] -> [B, H, N, D + 1].

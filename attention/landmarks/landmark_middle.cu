@@ -5,9 +5,10 @@
 // Backward, the equations of scaled_inverse.cpp and iterative_inverse.hpp:
 //            dF = R dT   S = R P   dS = Z^T dF   dP = R dS   dZ = dF S^T
 //            dM^, dV_0 of the steps;  dM^ += c dV_0^T;  dM^[:, argmax] -= c^2 sum(dV_0^T M^)
-//            r^3 dr / 2 = r^2 / 2 (rs(dS S) + rs(dT T) + rs(E') + cs(E')),  E' = dM^ M^ (entrywise)
+//            E' = dM^ M^ (entrywise)
+//            r^3 dr / 2 = r^2 / 2 (row_sum(dS S) + row_sum(dT T) + row_sum(E') + column_sum(E'))
 //            dM = R dM^ R - (r^3 dr / 2) 1^T;  E = dM C, C from M^
-//            dW = E W + E^T W - (rs(E) + cs(E)) W         (exponential: without the last term)
+//            dW = E W + E^T W - (row_sum(E) + column_sum(E)) W   (exponential: without the last term)
 #include <algorithm>
 #include <cstdint>
 
@@ -230,8 +231,8 @@ template <class L, int kWidth> __global__ void __launch_bounds__(L::kThreads, 1)
   t.store(s.t + block.own(s.columns), s.size, s.columns);
 }
 
-/// dP to memory, rs(dS S) + rs(dT T) to the vectors' terms; dZ to the first matrix. The second one is
-/// free then.
+/// dP to memory, row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second
+/// one is free then.
 template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients() const {
   Vectors<L>& v = vectors();
   planes::begin_load<L>(work.v(s.steps), square(1));  // Z

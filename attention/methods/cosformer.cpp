@@ -77,7 +77,7 @@ class Cosformer final : public Method {
   //   T = [V, 1]^T C                                                                   (2)
   //   S = A T^T   z = max(S[:, D], eps)   O = S[:, :D] / z                             (3)
   //
-  //   (3)  dS = [G / z, -rs(G O) / z], its last entry 0 where z = eps
+  //   (3)  dS = [G / z, -row_sum(G O) / z], its last entry 0 where z = eps
   //        dA = dS T            dT = dS^T A
   //   (2)  dC = [V, 1] dT       dV = C dT[:D]^T
   //   (1)  dQ = f'(Q) (c dA[:, :D] + s dA[:, D:])       dK likewise from m dC

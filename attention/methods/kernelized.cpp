@@ -65,8 +65,8 @@ class Kernelized final : public Method {
   //   C_ij = mask_j exp(-s^2 |x_i - k_j|^2 / 2)               (2)
   //   O    = (C f) V                                          (3)
   //   dV   = (C f)^T G,   E = ((G V^T) f) C                   from (3)
-  //   dX   = s^2 (E K - rs(E) X)                              from (2)
-  //   dK   = s^2 (E^T X - cs(E) K)                            from (2)
+  //   dX   = s^2 (E K - row_sum(E) X)                         from (2)
+  //   dK   = s^2 (E^T X - column_sum(E) K)                    from (2)
   //   dQ   = m dX                                             from (1)
   // All of it happens in the tiles (tiled.cpp). K needs no mask of its own: a
   // padded key's column of C, and with it its gradient, is zero.

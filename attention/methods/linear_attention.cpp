@@ -55,7 +55,7 @@ class LinearAttention final : public Method {
   //   T = [V, 1]^T C                                                                   (2)
   //   S = A T^T   z = S[:, D] + eps   O = S[:, :D] / z                                 (3)
   //
-  //   (3)  dS = [G / z, -rs(G O) / z]   dA = dS T   dT = dS^T A
+  //   (3)  dS = [G / z, -row_sum(G O) / z]   dA = dS T   dT = dS^T A
   //   (2)  dC = [V, 1] dT               dV = C dT[:D]^T
   //   (1)  dQ = dA phi'(Q)              dK = m dC phi'(K)      phi'(x) = exp(min(x, 0))
   // All of it happens in tiles of rows (linear_cpu.cpp).

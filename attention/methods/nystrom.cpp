@@ -107,7 +107,7 @@ class Nystrom final : public Method {
   //   O += w * (mu V)                     convolution along positions (7)
   // Backward: (7) sequence.hpp; (6), (3) softmax attention, attention/tiled/tiled.cpp;
   //   (5)  dZ = dR P^T   dP = Z^T dR
-  //   (4)  dA from dZ; E = A (dA - rs(A dA)); dQl += E Kl   dKl += E^T Ql
+  //   (4)  dA from dZ; E = A (dA - row_sum(A dA)); dQl += E Kl   dKl += E^T Ql
   //   (2)  every row of a segment: dX += dQl / size, dY += dKl / size
   //   (1)  dQ = s mu dX   dK = s mu dY
   // With L >= N only (1), softmax(X Y^T + log mask) V as (6), and (7) remain.

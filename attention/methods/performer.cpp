@@ -131,7 +131,7 @@ class Performer final : public Method {
   //
   //   (5)  dS by ratio.hpp
   //   (4)  dE = dS T^T    dT = E^T dS + eps 1 (1^T dS)
-  //        da_i = -rs(dE E)_i = -dS_i.(E T)_i = -dS_i.(S_i - eps r) = eps dS_i.r
+  //        da_i = -row_sum(dE E)_i = -dS_i.(E T)_i = -dS_i.(S_i - eps r) = eps dS_i.r
   //   (3)  dF = U dT^T    dU = F dT + eps 1 (1^T dT)
   //        dc = -sum(dF F) = -sum(F^T U dT) = -sum((T - eps 1 t) dT) = eps t.(1^T dT)
   //   since O does not change when a row of S or all of T is multiplied by a number, S_i.dS_i = 0

@@ -216,7 +216,7 @@ class Skeinformer final : public Method {
   //   rows J of O  =  A(X[J], Y, U; mask)                                                     (5)
   //
   //   (5)  G_J = rows J of G, each once; the rest of the backward sees G with zeros there
-  //   (4)  dO_c = exp(l - l') G   dl = rs(G O) = -dl'
+  //   (4)  dO_c = exp(l - l') G   dl = row_sum(G O) = -dl'
   //   (3)  by tiled.hpp
   //   (2)  dY[C] += dk' / d   dU += dv' / (m - d) in all rows, U[C] once less
   //   (1)  dQ = mu dX   dK = mu dY   dV = mu dU

@@ -125,7 +125,7 @@ class Skyformer final : public Method {
   //   O = k(X, W) [T; …; T]                                                             (6)
   //
   // With E = dk(X, W) k(X, W) (entrywise) for either kernel matrix:
-  //   dX = E W - rs(E) X   dW = E^T X - cs(E) W                    (gaussian_kernel.hpp)
+  //   dX = E W - row_sum(E) X   dW = E^T X - column_sum(E) W           (gaussian_kernel.hpp)
   //   (6)  dk(X, W) = G [T; …]^T   dT = sum over sets of k(X, W)^T G
   //   (5)  dM, dP                                                    scaled_inverse.cpp
   //   (4)  dk(Y, W) = U [dP; …]^T   dU = k(Y, W) [dP; …]

@@ -58,7 +58,7 @@ class Softmax final : public Method {
   //   S  = Q K^T / sqrt(D) + log mask_key,  P = softmax(S)        (1)
   //   O  = (P c) V                                                (2)
   //   dV = (P c)^T G,         dP = (G V^T) c                      from (2)
-  //   dS = P (dP - rs(P dP)), where rs(P dP) = rs(G O)            from (1)
+  //   dS = P (dP - row_sum(P dP)),  row_sum(P dP) = row_sum(G O)   from (1)
   //   dQ = dS K / sqrt(D),    dK = dS^T Q / sqrt(D)               from (1)
   // All of it happens in the tiles (tiled.cpp).
 

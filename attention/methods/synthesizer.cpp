@@ -240,7 +240,7 @@ class Table {
   //
   //   (3)  dT by ratio.hpp
   //   (2)  dU = W^T dT     dW = dT U^T     dV = m dU[:, :D]
-  //   (1)  dL = W (dW - rs(W dW))          dR = dL, or dr = dL s, ds = dL^T r
+  //   (1)  dL = W (dW - row_sum(W dW))          dR = dL, or dr = dL s, ds = dL^T r
   // W is made again in backward, C rows at a time.
 
   struct Saved {

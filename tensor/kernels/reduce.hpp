@@ -21,7 +21,7 @@ namespace skytape::tensor {
 [[nodiscard]] Tensor max_backward(const Tensor& dy, const Tensor& position, int axis,
                                   std::int64_t size);
 
-/// rowdot[r] = sum_c a[r, c] b[r, c]; a, b: [..., n] -> [...]. The rs(G ⊙ O) of softmax backward.
+/// y[r] = sum_c a[r, c] b[r, c]; a, b: [..., n] -> [...]. The row_sum(G O) of softmax's gradient.
 [[nodiscard]] Tensor row_dot(const Tensor& a, const Tensor& b);
 
 }  // namespace skytape::tensor
