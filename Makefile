@@ -93,7 +93,7 @@ LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED) $(LDFLAGS) $^ $(LIBS) $
 DIRS     := tensor autograd attention nn data train
 B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))$(if $(filter 1,$(PORTABLE)),-portable)
 find      = $(sort $(shell find $(1) -name '$(2)'))# files below folders, by a pattern
-CPU_SRC  := $(filter-out train/main.cpp,$(call find,$(DIRS),*.cpp))
+CPU_SRC  := $(filter-out train/main.cpp train/python/%,$(call find,$(DIRS),*.cpp))
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
 SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
 TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/%,$(call find,tests,*.cpp))
@@ -204,7 +204,7 @@ LRA_FLAGS = $(call flag,TASKS,tasks) $(call flag,ATTENTIONS,attentions) $(call f
   $(call flag,DEVICE,device) $(call flag,THREADS,threads) $(call flag,FEATURES,features) $(call flag,PRECISION,precision) \
   $(call flag,OUT,out) $(ARGS)
 
-.PHONY: train lra data gradcheck goldens bench race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: train lra data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) $(call flag,FROM,from))
 	build/skytape train --task $(TASK) $(RUN_FLAGS)
@@ -221,6 +221,9 @@ bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="
 	build/skytape bench --attention $(or $(ATTENTION),all) $(call flag,DEVICE,device) \
 	  $(call flag,BATCH,batch) $(call flag,FEATURES,features) $(call flag,THREADS,threads) $(ARGS)
 PYTHON ?= python3
+python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
+wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= OUT=
+$(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.mk))
 race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
 	$(PYTHON) train/scripts/race.py --peer $(or $(PEER),$(error race: PEER=file says where torch_lra.py is)) \
 	  $(call flag,DEVICE,device) $(call flag,PRECISION,precision) $(call flag,BATCH,batch) \
@@ -279,7 +282,7 @@ PREFIX ?= /usr/local
 install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(DESTDIR)$(PREFIX)/bin/skytape
 	install -D -m 644 $B/libskytape.a $(DESTDIR)$(PREFIX)/lib/libskytape.a
-	for h in $(call find,$(DIRS),*.hpp) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
+	for h in $(filter-out train/python/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/skytape/$$h; done
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
