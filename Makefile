@@ -114,7 +114,7 @@ LOOPS := %.kernel.cpp %_cpu.cpp tensor/random/% tensor/gemm/linear_algebra.cpp a
   attention/selection/informer_rows.cpp data/tasks/listops.cpp tests/cuda_simulator/%
 RUN_ONCE := $(addprefix data/,prepare.cpp tasks/build.cpp tasks/corpus.cpp tasks/own.cpp tasks/retrieval.cpp \
   cache/cache_set.cpp files/fetch.cpp files/json.cpp files/source.cpp tokenisers/sentencepiece.cpp)
-CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% tensor/% data/tasks/% data/own/% data/tokenisers/% $(RUN_ONCE), \
+CALLERS := $(filter train/% tests/% attention/% autograd/% nn/% tensor/% data/tasks/% data/own/% data/tokenisers/% data/unicode/% $(RUN_ONCE), \
   $(filter-out $(LOOPS),$(CPU_SRC) $(TEST_SRC))) train/main.cpp
 $(CALLERS:%=$B/%.o): private OPTIMISE_release := -O1 -DNDEBUG
 ONCE := $(filter-out train/studies/theory/% train/formats/safetensors.cpp, \
@@ -168,7 +168,7 @@ build/libskytape.a: $B/libskytape.a FORCE
 	@ln -sfn $(B:build/%=%)/libskytape.a $@
 $B/train/process/version.cpp.o: $B/revision
 $B/train/process/version.cpp.o: private CPPFLAGS += -DSKYTAPE_REVISION='"$(REVISION)"'
-USERS_OF_ONE := $(addprefix $B/data/,files/csv.cpp.o tokenisers/unicode.cpp.o tokenisers/sentencepiece.cpp.o)
+USERS_OF_ONE := $(addprefix $B/data/,files/csv.cpp.o unicode/unicode.cpp.o tokenisers/sentencepiece.cpp.o)
 OWN_DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter $(OF_ONE_FILE),$(OPTIONAL)))
 $(USERS_OF_ONE): build/dependencies.mk
 $(USERS_OF_ONE): private CPPFLAGS += $(OWN_DEFINES)

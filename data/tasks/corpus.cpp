@@ -143,7 +143,7 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
   if (find_token_unit(choice.kind)) {
     throw UsageError(
         fmt::format("--tokens: a corpus has no {}, which know no end of a text; expected bytes, "
-                    "sentencepiece:FILE, wordpiece:FILE or bpe:FOLDER",
+                    "sentencepiece:FILE, wordpiece:FILE, bpe:FOLDER or unigram:FILE",
                     choice.kind));
   }
   std::shared_ptr<const Vocabulary> vocabulary = given_vocabulary(choice, options);

@@ -14,8 +14,8 @@
 #include "data/tasks/build.hpp"
 #include "data/tasks/own_files.hpp"
 #include "data/tasks/tokens.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/units.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {

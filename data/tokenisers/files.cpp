@@ -183,6 +183,7 @@ std::string TokenizerJson::model_type() const {
   const Json& type = content_["model"]["type"];
   if (type.is_string()) return type.get<std::string>();
   // Older files do not say it.
+  if (content_["model"]["vocab"].is_array()) return "Unigram";
   return content_["model"].contains("merges") ? "BPE" : "WordPiece";
 }
 

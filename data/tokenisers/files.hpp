@@ -42,15 +42,15 @@ class TokeniserConfig {
 /// The entries of a vocab.json, {"entry": number, …}, in their order. DataError naming `name` unless
 /// the numbers are 0, 1, … each once.
 [[nodiscard]] std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name);
-/// A tokenizer.json, which today's Transformers save alone: WordPiece as BERT has it, or byte-level
-/// BPE. Every part that is not supported is named.
+/// A tokenizer.json, which today's Transformers save alone: WordPiece as BERT has it, byte-level BPE,
+/// or Unigram. Every part that is not supported is named.
 class TokenizerJson {
  public:
   /// DataError naming the file if it is not there or broken.
   explicit TokenizerJson(const std::filesystem::path& file);
 
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }
-  /// "WordPiece", "BPE", …
+  /// "WordPiece", "BPE", "Unigram", …
   [[nodiscard]] std::string model_type() const;
   [[nodiscard]] const Json& part(const char* name) const { return content_[name]; }
 

@@ -7,7 +7,7 @@
 #include "data/files/digest.hpp"
 #include "data/files/source.hpp"
 #include "data/tokenisers/files.hpp"
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 
 #ifdef SKYTAPE_HAVE_SENTENCEPIECE

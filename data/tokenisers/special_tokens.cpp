@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 
 namespace skytape::data {
 namespace {

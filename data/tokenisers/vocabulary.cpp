@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "data/tokenisers/byte_level_bpe.hpp"
+#include "data/tokenisers/files.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
+#include "data/tokenisers/unigram.hpp"
 #include "data/tokenisers/units.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "tensor/core/error.hpp"
@@ -21,7 +23,8 @@ constexpr Kind kKinds[] = {{"bytes", ""},
                            {"integers", ""},
                            {SentencePiece::kKind, "FILE"},
                            {WordPiece::kKind, "FILE"},
-                           {ByteLevelBpe::kKind, "FOLDER"}};
+                           {ByteLevelBpe::kKind, "FOLDER"},
+                           {Unigram::kKind, "FILE"}};
 
 std::string shown(const Kind& kind) {
   return kind.behind_it.empty() ? std::string(kind.name)
@@ -49,6 +52,7 @@ TokenChoice parse_token_choice(const std::string& text) {
 std::shared_ptr<const Vocabulary> read_vocabulary(const TokenChoice& choice) {
   if (choice.kind == WordPiece::kKind) return read_wordpiece(choice.from);
   if (choice.kind == ByteLevelBpe::kKind) return read_byte_level_bpe(choice.from);
+  if (choice.kind == Unigram::kKind) return unigram_of(TokenizerJson(choice.from));
   ENSURE(choice.kind == SentencePiece::kKind, "vocabulary: ", choice.kind, " has no files");
   return read_sentencepiece(choice.from);
 }
@@ -78,6 +82,7 @@ std::shared_ptr<const Vocabulary> vocabulary_in(const Json& provenance) {
     if (kind == WordPiece::kKind) return wordpiece_in(provenance);
     if (kind == ByteLevelBpe::kKind) return byte_level_bpe_in(provenance);
     if (kind == SentencePiece::kKind) return sentencepiece_in(provenance);
+    if (kind == Unigram::kKind) return unigram_in(provenance);
     const auto unit = find_token_unit(kind);
     if (!unit) throw DataError(fmt::format("provenance of the data: unknown tokens '{}'", kind));
     return std::make_shared<UnitVocabulary>(

@@ -57,8 +57,8 @@ struct TokenChoice {
   std::filesystem::path from;  // of bytes, words and integers: empty
 };
 
-/// "bytes", "words", "integers", "sentencepiece:FILE", "wordpiece:FILE" or "bpe:FOLDER"; UsageError
-/// that lists them for anything else.
+/// "bytes", "words", "integers", "sentencepiece:FILE", "wordpiece:FILE", "bpe:FOLDER" or
+/// "unigram:FILE"; UsageError that lists them for anything else.
 [[nodiscard]] TokenChoice parse_token_choice(const std::string& text);
 
 /// Reads the vocabulary of a choice that has files. DataError naming the file and what is wrong.

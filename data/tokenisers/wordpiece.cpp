@@ -6,7 +6,7 @@
 
 #include "data/files/source.hpp"
 #include "data/tokenisers/files.hpp"
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
@@ -50,16 +50,10 @@ std::u32string normalised(std::u32string_view text, const WordPieceOptions& opti
     }
   }
   if (options.strip_accents) {
-    plain = decomposed(plain);
+    plain = normal_form(plain, NormalForm::d);
     std::erase_if(plain, is_nonspacing_mark);
   }
   return options.lower_case ? lower_case(plain) : plain;
-}
-
-std::string to_utf8(std::u32string_view text) {
-  std::string bytes;
-  for (const char32_t c : text) append_utf8(bytes, c);
-  return bytes;
 }
 
 /// Passes the words of a normalised text to `take`: marks by themselves, runs of anything else.
@@ -100,7 +94,7 @@ WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& o
       special_.add(token);
       continue;
     }
-    token.text = to_utf8(normalised(decode_utf8(token.text, source), options_));
+    token.text = encode_utf8(normalised(decode_utf8(token.text, source), options_));
     words_.add(token);
   }
   unknown_ = number_of("[UNK]");
@@ -131,7 +125,7 @@ void WordPiece::append_plain(std::string_view text, const std::string& place,
     split_words(part, [&](std::u32string_view word) { append_word(word, tokens); });
   };
   if (words_.empty()) return append(plain);
-  const std::string bytes = to_utf8(plain);
+  const std::string bytes = encode_utf8(plain);
   for (const TextPart& part : words_.cut(bytes)) {
     if (part.special >= 0) {
       tokens.push_back(part.special);

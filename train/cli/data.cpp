@@ -140,8 +140,8 @@ void add_data(CommandLine& program) {
                "own data: split one file class by class, so that each split has its share");
   command.option("--tokens", flags->tokens,
                  "own data: what a token is: bytes (default), words, integers, "
-                 "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json) or bpe:FOLDER "
-                 "(vocab.json and merges.txt, or tokenizer.json)");
+                 "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
+                 "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
   command.option("--learn-tokens", flags->learn_tokens,
                  "own data: first make the FILE of sentencepiece from the training split: "
                  "unigram:NUMBER or bpe:NUMBER of pieces");

@@ -9,6 +9,7 @@
 #include "data/files/output.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
+#include "data/tokenisers/unigram.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "tensor/core/error.hpp"
 
@@ -46,7 +47,8 @@ std::shared_ptr<const data::Vocabulary> read_vocabulary(EncoderKind kind, const 
     const data::TokenizerJson whole(json);  // today's Transformers save it alone
     if (whole.model_type() == "WordPiece") return data::wordpiece_of(whole);
     if (whole.model_type() == "BPE") return data::byte_level_bpe_of(whole);
-    whole.refuse("model.type", "WordPiece or BPE", Json(whole.model_type()));
+    if (whole.model_type() == "Unigram") return data::unigram_of(whole);
+    whole.refuse("model.type", "WordPiece, BPE or Unigram", Json(whole.model_type()));
   }
   if (bert) return data::read_wordpiece(folder / "vocab.txt");
   return data::read_byte_level_bpe(folder);

@@ -121,10 +121,11 @@ EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   const Config config(values, file);
   EncoderFacts facts;
   const Json* const type = config.find("model_type");
-  if (type != nullptr && *type == Json("roberta")) {
+  const auto is = [&](const char* name) { return type != nullptr && *type == Json(name); };
+  if (is("roberta") || is("xlm-roberta")) {  // which differ in their tokens alone
     facts.kind = EncoderKind::roberta;
-  } else if (type == nullptr || !(*type == Json("bert"))) {
-    config.fail("model_type", "bert or roberta");
+  } else if (!is("bert")) {
+    config.fail("model_type", "bert, roberta or xlm-roberta");
   }
   const Json* const activation = config.find("hidden_act");
   // "gelu_python" is the exact GELU, written out.
@@ -137,7 +138,8 @@ EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   // What is not said has the library's defaults, which are BERT's base model.
   const bool roberta = facts.kind == EncoderKind::roberta;
   nn::BertConfig& model = facts.model;
-  model.vocabulary = config.natural("vocab_size", 1, data::kMostEntries, roberta ? 50265 : 30522);
+  model.vocabulary =
+      config.natural("vocab_size", 1, data::kMostEntries, is("roberta") ? 50265 : 30522);
   model.positions = config.natural("max_position_embeddings", 4, 1 << 20, 512);
   model.types = config.natural("type_vocab_size", 1, 1024, 2);
   model.layers = static_cast<int>(config.natural("num_hidden_layers", 1, 1000, 12));

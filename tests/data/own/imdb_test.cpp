@@ -6,8 +6,8 @@
 
 #include "data/files/json.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/vocabulary.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"

@@ -8,8 +8,8 @@
 #include "data/files/source.hpp"
 #include "data/own/documents.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/vocabulary.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 

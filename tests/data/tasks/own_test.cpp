@@ -10,8 +10,8 @@
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/units.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 

@@ -4,8 +4,8 @@
 #include "data/files/json.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/wordpiece.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 

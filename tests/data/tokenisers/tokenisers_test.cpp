@@ -8,8 +8,8 @@
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
 #include "data/tokenisers/special_tokens.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/wordpiece.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 

@@ -27,8 +27,8 @@
 #include "data/tasks/retrieval.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
-#include "data/tokenisers/unicode.hpp"
 #include "data/tokenisers/wordpiece.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 
 #ifndef FUZZ_TARGET

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "data/files/json.hpp"
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"

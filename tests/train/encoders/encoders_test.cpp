@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "data/files/json.hpp"
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -176,7 +176,8 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
   const Folder folder;
   const fs::path bert = copied(folder, "bert");
   CHECK(error_with(bert, "initializer_range", 0.5).empty());
-  CHECK(says(error_with(bert, "model_type", "gpt2"), "model_type: expected bert or roberta"));
+  CHECK(says(error_with(bert, "model_type", "gpt2"),
+             "model_type: expected bert, roberta or xlm-roberta"));
   CHECK(says(error_with(bert, "model_type", nullptr), "got nothing"));
   CHECK(says(error_with(bert, "hidden_act", "gelu_new"), "hidden_act: expected \"gelu\""));
   CHECK(says(error_with(bert, "position_embedding_type", "relative_key"), "\"absolute\""));
@@ -256,10 +257,32 @@ TEST_CASE("an encoder with a tokenizer.json alone is read") {
   for (std::size_t i = 0; i < texts_of(whole, texts, 20).size(); ++i) {
     CHECK(texts_of(encoder, texts, 20)[i].ids == texts_of(whole, texts, 20)[i].ids);
   }
-  const Json foreign = {{"model", {{"type", "Unigram"}, {"vocab", Json::array()}}}};
+  const Json foreign = {{"model", {{"type", "WordLevel"}, {"vocab", Json::array()}}}};
   std::ofstream(bert / "tokenizer.json") << data::json_text(foreign);
   CHECK(says(error_of<DataError>([&] { (void)load_encoder(bert); }),
-             "model.type: expected WordPiece or BPE"));
+             "model.type: expected WordPiece, BPE or Unigram"));
+}
+
+TEST_CASE("an XLM-RoBERTa is a RoBERTa with the pieces of Unigram in a tokenizer.json") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const fs::path roberta = copied(folder, "roberta");
+  for (const char* file : {"vocab.json", "merges.txt"}) fs::remove(roberta / file);
+  Json config = data::parse_json(read_file(roberta / "config.json"));
+  config["model_type"] = "xlm-roberta";
+  std::ofstream(roberta / "config.json") << data::json_text(config);
+  Json tokenizer = data::parse_json(read_file("tests/goldens/tokenisers/unigram/tokenizer.json"));
+  tokenizer["pre_tokenizer"] = {{"type", "Metaspace"}};
+  std::ofstream(roberta / "tokenizer.json") << data::json_text(tokenizer);
+  const Encoder encoder = load_encoder(roberta);
+  CHECK(encoder.facts.kind == EncoderKind::roberta);
+  const auto ids = read_text(encoder, "the film", "x", 20).ids;
+  REQUIRE(ids.size() == 4);
+  CHECK(encoder.vocabulary->entry(ids[0]) == "<s>");
+  CHECK(encoder.vocabulary->entry(ids[1]) == "▁the");
+  CHECK(encoder.vocabulary->entry(ids[3]) == "</s>");
+  save_encoder(encoder, folder.path() / "copy");
+  CHECK(read_text(load_encoder(folder.path() / "copy"), "the film", "x", 20).ids == ids);
 }
 
 TEST_CASE("folders with missing or broken files are refused with the file") {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"

@@ -5,7 +5,7 @@
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/workshop.hpp"

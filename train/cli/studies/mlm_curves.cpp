@@ -134,7 +134,8 @@ void add_mlm_curves(CommandLine& program) {
   command.option("--from", flags->from,
                  "texts: file, folder or archive, as for data --task corpus");
   command
-      .option("--tokens", flags->tokens, "bytes, sentencepiece:FILE, wordpiece:FILE or bpe:FOLDER")
+      .option("--tokens", flags->tokens,
+              "bytes, sentencepiece:FILE, wordpiece:FILE, bpe:FOLDER or unigram:FILE")
       .show_default();
   command.option("--learn-tokens", flags->learn_tokens,
                  "first make the FILE of sentencepiece, unless it is there: unigram:NUMBER or "

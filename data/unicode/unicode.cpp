@@ -1,4 +1,4 @@
-#include "data/tokenisers/unicode.hpp"
+#include "data/unicode/unicode.hpp"
 
 #include <fmt/format.h>
 
@@ -76,6 +76,11 @@ bool is_punctuation(char32_t c) {
 
 bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
 
+bool is_mark(char32_t c) {
+  const utf8proc_category_t kind = category(c);
+  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
+}
+
 bool is_control(char32_t c) {
   const utf8proc_category_t kind = category(c);
   return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
@@ -95,16 +100,39 @@ std::u32string lower_case(std::u32string_view text) {
   return lower;
 }
 
-std::u32string decomposed(std::u32string_view text) {
-  std::string bytes;
-  for (const char32_t c : text) append_utf8(bytes, c);
-  constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
+std::u32string normal_form(std::u32string_view text, NormalForm form) {
+  const std::string bytes = encode_utf8(text);
+  const bool compatible = form == NormalForm::kc || form == NormalForm::kd;
+  const bool composed = form == NormalForm::c || form == NormalForm::kc;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                      (compatible ? UTF8PROC_COMPAT : 0));
   const auto length = static_cast<utf8proc_ssize_t>(bytes.size());
-  const auto needed = utf8proc_decompose(bytes_of(bytes), length, nullptr, 0, kOptions);
+  const auto needed = utf8proc_decompose(bytes_of(bytes), length, nullptr, 0, options);
   ENSURE(needed >= 0, "unicode: utf8proc: ", utf8proc_errmsg(needed));
-  std::vector<utf8proc_int32_t> apart(static_cast<std::size_t>(needed));
-  (void)utf8proc_decompose(bytes_of(bytes), length, apart.data(), needed, kOptions);
-  return {apart.begin(), apart.end()};
+  std::vector<utf8proc_int32_t> found(static_cast<std::size_t>(needed));
+  (void)utf8proc_decompose(bytes_of(bytes), length, found.data(), needed, options);
+  if (composed) {
+    constexpr auto kCompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const auto left = utf8proc_normalize_utf32(found.data(), needed, kCompose);
+    ENSURE(left >= 0, "unicode: utf8proc: ", utf8proc_errmsg(left));
+    found.resize(static_cast<std::size_t>(left));
+  }
+  return {found.begin(), found.end()};
+}
+
+std::vector<std::u32string_view> graphemes(std::u32string_view text) {
+  std::vector<std::u32string_view> parts;
+  utf8proc_int32_t state = 0;
+  std::size_t begin = 0;
+  for (std::size_t at = 1; at <= text.size(); ++at) {
+    const bool ends = at == text.size() || utf8proc_grapheme_break_stateful(
+                                               static_cast<utf8proc_int32_t>(text[at - 1]),
+                                               static_cast<utf8proc_int32_t>(text[at]), &state);
+    if (!ends) continue;
+    parts.push_back(text.substr(begin, at - begin));
+    begin = at;
+  }
+  return parts;
 }
 
 std::string_view without_spaces_behind(std::string_view text) {
@@ -138,10 +166,18 @@ bool is_letter(char32_t) { refuse(); }
 bool is_number(char32_t) { refuse(); }
 bool is_punctuation(char32_t) { refuse(); }
 bool is_nonspacing_mark(char32_t) { refuse(); }
+bool is_mark(char32_t) { refuse(); }
 bool is_control(char32_t) { refuse(); }
 std::u32string lower_case(std::u32string_view) { refuse(); }
-std::u32string decomposed(std::u32string_view) { refuse(); }
+std::u32string normal_form(std::u32string_view, NormalForm) { refuse(); }
+std::vector<std::u32string_view> graphemes(std::u32string_view) { refuse(); }
 std::string_view without_spaces_behind(std::string_view) { refuse(); }
 #endif
+
+std::string encode_utf8(std::u32string_view characters) {
+  std::string bytes;
+  for (const char32_t c : characters) append_utf8(bytes, c);
+  return bytes;
+}
 
 }  // namespace skytape::data

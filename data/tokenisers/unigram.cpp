@@ -1,0 +1,273 @@
+#include "data/tokenisers/unigram.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "data/files/source.hpp"
+#include "data/tokenisers/files.hpp"
+#include "data/unicode/unicode.hpp"
+#include "tensor/core/error.hpp"
+
+namespace skytape::data {
+namespace {
+
+constexpr char32_t kBlank = U'▁';
+constexpr double kUnknownPenalty =
+    10;  // below the least probable piece, as in SentencePiece's code
+
+[[noreturn]] void refuse(const std::string& source, const char* part, const char* expected,
+                         const Json& got) {
+  throw DataError(fmt::format("{}: {}: expected {}, which is all that is supported, got {}", source,
+                              part, expected, printable(json_text(got, {.mend = true}), 200)));
+}
+
+}  // namespace
+
+Unigram::Unigram(UnigramParts parts, const std::string& source)
+    : parts_(std::move(parts)), normaliser_(parts_.normalizer, source) {
+  read_cuts(parts_.pre_tokenizer, source);
+  scores_ = parts_.model.at("scores").get<std::vector<double>>();
+  if (scores_.empty() || scores_.size() > parts_.entries.size()) {
+    throw DataError(
+        fmt::format("{}: {} scores of {} entries", source, scores_.size(), parts_.entries.size()));
+  }
+  for (std::size_t i = 0; i < scores_.size(); ++i) {
+    const std::string& entry = parts_.entries[i];
+    numbers_[entry] = static_cast<std::int32_t>(i);
+    longest_ = std::max(longest_, decode_utf8(entry, source).size());
+  }
+  unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
+  const Json& unknown = parts_.model["unk_id"];
+  if (!unknown.is_null()) {
+    const bool fits = unknown.is_natural() && unknown.get<std::uint64_t>() < scores_.size();
+    if (!fits) refuse(source, "model.unk_id", "the number of a piece", unknown);
+    unknown_ = static_cast<std::int32_t>(unknown.get<std::int64_t>());
+  }
+  if (parts_.model.value("byte_fallback", false)) {
+    for (int byte = 0; byte < 256; ++byte) {
+      bytes_.push_back(number_of(fmt::format("<0x{:02X}>", byte)));
+    }
+  }
+  for (SpecialToken token : parts_.added) {
+    if (token.normalised) {
+      token.text = encode_utf8(normaliser_(decode_utf8(token.text, source)));
+    }
+    (token.normalised ? words_ : special_).add(token);
+  }
+}
+
+/// Metaspace, with WhitespaceSplit before it or without: all that Unigram's files ask for.
+void Unigram::read_cuts(const Json& pre_tokenizer, const std::string& source) {
+  if (pre_tokenizer.is_null()) return;
+  const auto type = pre_tokenizer.value("type", "");
+  if (type == "Sequence") {
+    for (const Json& part : pre_tokenizer["pretokenizers"]) read_cuts(part, source);
+  } else if (type == "WhitespaceSplit" && !cuts_.blanks) {
+    cuts_.at_spaces = true;
+  } else if (type == "Metaspace" && !cuts_.blanks) {
+    if (pre_tokenizer.value("replacement", "▁") != "▁") {
+      refuse(source, "pre_tokenizer.replacement", "▁", pre_tokenizer["replacement"]);
+    }
+    cuts_.blanks = true;
+    cuts_.at_blanks = pre_tokenizer.value("split", true);
+    // Older files say add_prefix_space alone.
+    const bool before = pre_tokenizer.value("add_prefix_space", true);
+    const auto scheme = pre_tokenizer.value("prepend_scheme", before ? "always" : "never");
+    if (scheme != "always" && scheme != "first" && scheme != "never") {
+      refuse(source, "pre_tokenizer.prepend_scheme", "always, first or never", Json(scheme));
+    }
+    cuts_.in_front = scheme == "always"  ? BlankInFront::always
+                     : scheme == "first" ? BlankInFront::first
+                                         : BlankInFront::never;
+  } else {
+    refuse(source, "pre_tokenizer", "Metaspace, or WhitespaceSplit before it", pre_tokenizer);
+  }
+}
+
+std::int32_t Unigram::number_of(const std::string& entry) const {
+  const auto found = numbers_.find(entry);
+  return found == numbers_.end() ? -1 : found->second;
+}
+
+std::vector<std::int32_t> Unigram::encode(std::string_view text, const std::string& place) const {
+  (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
+  std::vector<std::int32_t> tokens;
+  bool first = true;
+  for (const TextPart& part : special_.cut(text)) {
+    if (part.special >= 0) {
+      tokens.push_back(part.special);
+      first = false;
+      continue;
+    }
+    const std::string plain = encode_utf8(normaliser_(decode_utf8(part.text, place)));
+    for (const TextPart& rest : words_.cut(plain)) {
+      if (rest.special >= 0) {
+        tokens.push_back(rest.special);
+      } else {
+        for (const std::u32string& cut : parts_of(decode_utf8(rest.text, place), first)) {
+          append_pieces(cut, place, tokens);
+        }
+      }
+      first = false;
+    }
+    first = false;
+  }
+  return tokens;
+}
+
+std::vector<std::u32string> Unigram::parts_of(std::u32string_view text, bool first) const {
+  std::vector<std::u32string> parts;
+  const auto append = [&](std::u32string_view word, bool at_front) {
+    if (word.empty()) return;
+    std::u32string part(word);
+    if (cuts_.blanks) std::replace(part.begin(), part.end(), U' ', kBlank);
+    const bool blank = cuts_.in_front == BlankInFront::always ||
+                       (cuts_.in_front == BlankInFront::first && at_front);
+    if (blank && part.front() != kBlank) part.insert(part.begin(), kBlank);
+    for (std::size_t begin = 0; begin < part.size();) {
+      const std::size_t next = cuts_.at_blanks ? part.find(kBlank, begin + 1) : part.npos;
+      parts.push_back(part.substr(begin, next - begin));
+      begin = std::min(next, part.size());
+    }
+  };
+  if (!cuts_.at_spaces) {
+    append(text, first);
+    return parts;
+  }
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    if (at < text.size() && !is_space(text[at])) continue;
+    append(text.substr(begin, at - begin), first && begin == 0);
+    begin = at + 1;
+  }
+  return parts;
+}
+
+// Viterbi's algorithm: best[j] = max over pieces x[i:j] of best[i] + score(x[i:j]). A character that
+// is no piece is an unknown one; unknown ones beside each other are one token.
+void Unigram::append_pieces(std::u32string_view part, const std::string& place,
+                            std::vector<std::int32_t>& tokens) const {
+  struct Best {
+    double score = -std::numeric_limits<double>::infinity();
+    std::size_t begin = 0;
+    std::int32_t piece = -1;  // -1: an unknown character
+  };
+  std::vector<Best> best(part.size() + 1);  // of the first j characters
+  best[0].score = 0;
+  const auto offer = [&](std::size_t begin, std::size_t end, std::int32_t piece, double score) {
+    const double whole = best[begin].score + score;
+    if (whole > best[end].score) best[end] = {whole, begin, piece};
+  };
+  for (std::size_t i = 0; i < part.size(); ++i) {
+    bool known = false;  // the character is a piece
+    std::string text;
+    for (std::size_t j = i + 1; j <= std::min(part.size(), i + longest_); ++j) {
+      append_utf8(text, part[j - 1]);
+      const std::int32_t piece = number_of(text);
+      if (piece < 0) continue;
+      offer(i, j, piece, scores_[static_cast<std::size_t>(piece)]);
+      known = known || j == i + 1;
+    }
+    if (!known) offer(i, i + 1, -1, unknown_score_);
+  }
+  std::vector<std::size_t> ends;  // of the best pieces, the last one first
+  for (std::size_t j = part.size(); j > 0; j = best[j].begin) ends.push_back(j);
+  std::u32string unknown;
+  const auto end_unknown = [&] {
+    if (!unknown.empty()) append_unknown(encode_utf8(unknown), place, tokens);
+    unknown.clear();
+  };
+  for (std::size_t k = ends.size(); k-- > 0;) {
+    const Best& way = best[ends[k]];
+    if (way.piece < 0) {
+      unknown += part[way.begin];
+    } else {
+      end_unknown();
+      tokens.push_back(way.piece);
+    }
+  }
+  end_unknown();
+}
+
+void Unigram::append_unknown(const std::string& text, const std::string& place,
+                             std::vector<std::int32_t>& tokens) const {
+  const auto of_byte = [&](char c) { return bytes_[static_cast<std::uint8_t>(c)]; };
+  if (!bytes_.empty() &&
+      std::all_of(text.begin(), text.end(), [&](char c) { return of_byte(c) >= 0; })) {
+    for (const char c : text) tokens.push_back(of_byte(c));
+  } else if (unknown_ >= 0) {
+    tokens.push_back(unknown_);
+  } else {
+    throw DataError(fmt::format(
+        "{}: '{}' is no piece of the vocabulary, which has no entry for what is unknown", place,
+        printable(text)));
+  }
+}
+
+std::string Unigram::entry(std::int32_t token) const {
+  return parts_.entries.at(static_cast<std::size_t>(token));
+}
+
+std::string Unigram::text_of(std::span<const std::int32_t> tokens) const {
+  std::string text;
+  for (const std::int32_t token : tokens) {
+    const auto byte = std::find(bytes_.begin(), bytes_.end(), token);
+    text += byte == bytes_.end() ? entry(token)
+                                 : std::string(1, static_cast<char>(byte - bytes_.begin()));
+  }
+  const std::string blank = encode_utf8({&kBlank, 1});
+  for (std::size_t at = 0; (at = text.find(blank, at)) != text.npos;) {
+    text.replace(at, blank.size(), " ");
+  }
+  return text.starts_with(' ') ? text.substr(1) : text;
+}
+
+std::int32_t Unigram::end_of_text() const {
+  const std::int32_t end = number_of("</s>");
+  return end >= 0 ? end : number_of("[SEP]");
+}
+
+void Unigram::put(Json& provenance) const {
+  provenance["vocabulary"] = parts_.entries;
+  // take_vocabulary() knows "model" as part of a vocabulary.
+  provenance["model"] = {{"model", parts_.model},
+                         {"normalizer", parts_.normalizer},
+                         {"pre_tokenizer", parts_.pre_tokenizer}};
+  if (!parts_.added.empty()) provenance["added_tokens"] = to_json(parts_.added);
+}
+
+std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
+  if (json.model_type() != "Unigram") {
+    json.refuse("model.type", "Unigram", Json(json.model_type()));
+  }
+  const Json& model = json.part("model");
+  UnigramParts parts;
+  std::vector<double> scores;
+  for (const Json& piece : model["vocab"]) {
+    const bool pair =
+        piece.is_array() && piece.size() == 2 && piece[0].is_string() && piece[1].is_number();
+    if (!pair) json.refuse("model.vocab", "pieces and their scores", piece);
+    parts.entries.push_back(piece[0].get<std::string>());
+    scores.push_back(piece[1].get<double>());
+  }
+  parts.model = {{"scores", scores},
+                 {"unk_id", model["unk_id"]},
+                 {"byte_fallback", model.value("byte_fallback", false)}};
+  parts.normalizer = json.part("normalizer");
+  parts.pre_tokenizer = json.part("pre_tokenizer");
+  parts.added = add_tokens(json.file().parent_path(), parts.entries);
+  return std::make_shared<Unigram>(std::move(parts), json.file().string());
+}
+
+std::shared_ptr<const Unigram> unigram_in(const Json& provenance) {
+  const Json& model = provenance.at("model");
+  return std::make_shared<Unigram>(
+      UnigramParts{provenance.at("vocabulary").get<std::vector<std::string>>(), model.at("model"),
+                   model.at("normalizer"), model.at("pre_tokenizer"),
+                   special_tokens_in(provenance["added_tokens"])},
+      "provenance of the data");
+}
+
+}  // namespace skytape::data

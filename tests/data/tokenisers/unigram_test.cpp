@@ -1,0 +1,126 @@
+// Unigram from a tokenizer.json: the numbers of Hugging Face's tokenisers on hostile texts, by the
+// normalisers and cuts that real files have, and what of a file is not supported.
+#include "data/tokenisers/unigram.hpp"
+
+#include "data/files/json.hpp"
+#include "data/tokenisers/files.hpp"
+#include "data/unicode/normaliser.hpp"
+#include "data/unicode/unicode.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::synthetic;
+
+namespace {
+
+namespace fs = std::filesystem;
+using Numbers = std::vector<std::int32_t>;
+
+const fs::path kFiles = "tests/goldens/tokenisers/unigram";  // from the repository's root
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+bool here_or_skip() {
+  if (!knows_unicode()) MESSAGE("skipped: built without utf8proc");
+  return knows_unicode();
+}
+
+Json pieces() { return parse_json(read_file(kFiles / "tokenizer.json")); }
+
+/// The tokeniser with these pieces and one of the kinds of normaliser and cut.
+std::shared_ptr<const Unigram> unigram_with(const Folder& folder, const Json& parts,
+                                            Json json = pieces()) {
+  json["normalizer"] = parts["normalizer"];
+  json["pre_tokenizer"] = parts["pre_tokenizer"];
+  json["model"]["byte_fallback"] = parts.value("byte_fallback", false);
+  return unigram_of(TokenizerJson(folder.write("tokenizer.json", json_text(json))));
+}
+
+Numbers numbers_of(const Json& values) {
+  const auto wide = values.get<std::vector<std::int64_t>>();
+  return {wide.begin(), wide.end()};
+}
+
+}  // namespace
+
+TEST_CASE("Unigram gives Hugging Face's numbers on hostile texts, however a file normalises") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const Json vectors = parse_json(read_file(kFiles / "vectors.json"));
+  CHECK(vectors.size() > 300);
+  const Json kinds = parse_json(read_file(kFiles / "parts.json"));
+  CHECK(kinds.size() == 7);
+  for (const auto& [name, parts] : kinds.items()) {
+    const auto unigram = unigram_with(folder, parts);
+    Json provenance = Json::object();
+    put_vocabulary(*unigram, provenance);
+    const auto again = vocabulary_in(parse_json(json_text(provenance, {.ascii = true})));
+    CHECK(again->size() == unigram->size());
+    for (const Json& vector : vectors) {
+      CAPTURE(name);
+      CAPTURE(json_text(vector["text"], {.ascii = true}));
+      const auto text = vector.at("text").get<std::string>();
+      CHECK(unigram->encode(text, "vector") == numbers_of(vector.at(name)));
+      CHECK(again->encode(text, "vector") == numbers_of(vector.at(name)));
+    }
+  }
+}
+
+TEST_CASE("Unigram's tokens are texts again, and characters that are no piece are their bytes") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const Json cut = {{"pre_tokenizer", {{"type", "Metaspace"}}}};
+  const auto unigram = unigram_with(folder, cut);
+  CHECK(unigram->text_of(unigram->encode("the film was good", "x")) == "the film was good");
+  CHECK(unigram->entry(unigram->end_of_text()) == "</s>");
+  const Json of_bytes = parse_json(read_file(kFiles / "parts.json"))["bytes"];
+  CHECK(of_bytes.is_object());
+  const auto bytes = unigram_with(folder, of_bytes);
+  CHECK(bytes->text_of(bytes->encode("the ☃ film", "x")) == "the ☃ film");
+}
+
+TEST_CASE("of a tokenizer.json with Unigram the part that is not supported is named") {
+  if (!here_or_skip()) return;
+  const Folder folder;
+  const auto error = [&](const char* part, const Json& value) {
+    Json parts = {{"pre_tokenizer", {{"type", "Metaspace"}}}};
+    parts[part] = value;
+    return error_of<DataError>([&] { (void)unigram_with(folder, parts); });
+  };
+  const auto says = [&](const char* part, const Json& value, const char* what) {
+    const std::string message = error(part, value);
+    CAPTURE(message);
+    CHECK(contains(message, what));
+  };
+  CHECK(error("normalizer", nullptr).empty());
+  says("normalizer", {{"type", "BertNormalizer"}}, "normalizer: expected Sequence, Precompiled");
+  says("normalizer", Json::object(), "normalizer: key 'type' not found");
+  says("normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", "a+"}}}, {"content", "b"}},
+       "to replace");
+  says("normalizer", {{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "b"}},
+       "not empty");
+  for (const char* broken : {"", "AAAA", "BAAAAA==", "&"}) {
+    says("normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", broken}},
+         "precompiled_charsmap");
+  }
+  says("pre_tokenizer", {{"type", "ByteLevel"}}, "pre_tokenizer: expected Metaspace, or");
+  says("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}}, "replacement: expected");
+  says("pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "last"}}, "got \"last\"");
+  const auto model_error = [&](const char* key, const Json& value) {
+    Json json = pieces();
+    json["model"][key] = value;
+    return error_of<DataError>([&] { (void)unigram_with(folder, Json::object(), json); });
+  };
+  CHECK(contains(model_error("unk_id", 100'000), "model.unk_id: expected the number of a piece"));
+  CHECK(contains(model_error("vocab", Json::array()), "expected 0, behind the last entry"));
+  CHECK(contains(model_error("vocab", Json::array({"a"})), "model.vocab: expected pieces"));
+  CHECK(contains(model_error("type", "BPE"), "model.type: expected Unigram"));
+  Json none = pieces();
+  none["model"].erase("unk_id");
+  const auto unigram = unigram_with(folder, Json::object(), none);
+  CHECK(contains(error_of<DataError>([&] { (void)unigram->encode("☃", "own:7"); }), "own:7: '"));
+}
