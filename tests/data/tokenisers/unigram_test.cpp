@@ -116,7 +116,7 @@ TEST_CASE("of a tokenizer.json with Unigram the part that is not supported is na
     return error_of<DataError>([&] { (void)unigram_with(folder, Json::object(), json); });
   };
   CHECK(contains(model_error("unk_id", 100'000), "model.unk_id: expected the number of a piece"));
-  CHECK(contains(model_error("vocab", Json::array()), "expected 0, behind the last entry"));
+  CHECK(contains(model_error("vocab", Json::array()), "expected 3, behind the last entry"));
   CHECK(contains(model_error("vocab", Json::array({"a"})), "model.vocab: expected pieces"));
   CHECK(contains(model_error("type", "BPE"), "model.type: expected Unigram"));
   Json none = pieces();
