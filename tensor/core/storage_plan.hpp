@@ -7,7 +7,13 @@
 
 #include "tensor/core/device.hpp"
 
+struct CUstream_st;  // CUDA's
+
 namespace skytape {
+
+namespace cuda {
+CUstream_st* stream();  // as launch/cuda.hpp has it, which only nvcc can read
+}
 
 void* allocate_on(Cuda, std::size_t bytes);
 void free_on(Cuda, void* data);

@@ -8,11 +8,7 @@
 #include <string>
 
 #include "tensor/core/error.hpp"
-
-struct CUstream_st;
-namespace skytape::cuda {
-CUstream_st* stream();  // of tensor/launch/cuda.hpp, which only nvcc can read
-}
+#include "tensor/core/storage_plan.hpp"
 
 namespace skytape::python {
 namespace {

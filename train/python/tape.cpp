@@ -155,7 +155,7 @@ void add_tape(nb::module_& m) {
         "Compares the gradients of f, a function of Vars, with central differences, in f64.");
 
   nb::module_ ops = m.def_submodule("ops", "The operations of the tape.");
-#include "ops.inc"
+#include <ops.inc>
 }
 
 }  // namespace skytape::python
