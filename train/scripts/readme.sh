@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# readme.sh [--check]: writes the generated tables of the pages, or checks the pages:
-#   - the tables are current (attention methods from the registry, speed and accuracy from committed runs);
+# readme.sh [--check]: writes the generated tables and the picture of the rooms, or checks the pages:
+#   - the tables are current (attention methods from the registry, speed and accuracy from committed runs),
+#     and the picture is, which ends with the checksum of the graph that it shows;
 #   - README.md has at most 150 lines, the page of a folder at most 40 written by hand;
 #   - every link, file, make target, variable, subcommand and option that a page names exists.
 set -eu
@@ -94,6 +95,17 @@ build/skytape report --runs train/results/runs --markdown | sed '1,2d' >"$scratc
 table attention attention/README.md "$scratch/attention"
 table runs train/results/accuracy.md "$scratch/runs"
 table speed train/results/speed.md "$scratch/speed"
+train/scripts/rooms.sh >"$scratch/rooms.dot"
+rooms=train/results/figures/rooms.svg sum="<!-- $(cksum <"$scratch/rooms.dot") -->"
+if [ "$(tail -n 1 $rooms)" != "$sum" ]; then
+  if [ "$mode" = check ]; then
+    complain "$rooms: the includes have changed; make readme draws it"
+  elif command -v dot >/dev/null; then
+    { dot -Tsvg "$scratch/rooms.dot" && echo "$sum"; } >$rooms
+  else
+    complain "$rooms: the includes have changed; to draw it: apt-get install graphviz"
+  fi
+fi
 if [ "$mode" = check ]; then
   at_most 150 README.md
   for page in "${pages[@]}"; do
