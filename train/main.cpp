@@ -27,8 +27,8 @@ constexpr double kTurnSeconds = 3;  // ranks that do not know each other yet may
 int fail(const std::string& text, int exit_code) {
   namespace train = skytape::train;
   const int rank = exit_code == kWrongUsage ? train::launched().rank : 0;
-  if (!train::comes_to_speak(rank, kTurnSeconds)) return exit_code;
-  train::say_to_people(fmt::format("skytape: error: {}\n", text));
+  if (!train::waits_to_report(rank, kTurnSeconds)) return exit_code;
+  train::write_stderr(fmt::format("skytape: error: {}\n", text));
   return exit_code;
 }
 
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   } catch (const skytape::Error& error) {
     code = fail(error.what(), error.exit_code());
   } catch (const std::exception& error) {
-    problem = skytape::train::in_words(error);
+    problem = skytape::train::describe(error);
     code = 1;
   }
   if (!output_is_whole(problem)) {

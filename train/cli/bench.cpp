@@ -215,7 +215,7 @@ int run(const BenchFlags& flags) {
   if (!flags.forward) print_parts(results);
   if (on_gpu) print_predicted(results);
   if (const std::string why = why_not_comparable(all_rates); !why.empty()) {
-    say_to_people("warning: " + why + "\n");
+    write_stderr("warning: " + why + "\n");
   }
   return 0;
 }

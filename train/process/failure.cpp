@@ -15,12 +15,12 @@
 namespace skytape::train {
 namespace {
 
-constexpr int kMostTurns = 10;                  // of ranks that wait for a lower one to speak
+constexpr int kMostTurns = 10;                  // of ranks that wait for a lower one to report
 constexpr std::chrono::milliseconds kLook{50};  // between two looks for a signal
 
 }  // namespace
 
-std::string in_words(const std::exception& error) {
+std::string describe(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error) != nullptr) return error.what();
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     return fmt::format("{}: {}", file->path1().string(), file->code().message());
@@ -39,7 +39,7 @@ int exit_code_of(const std::exception& error) {
   return own != nullptr ? own->exit_code() : 1;
 }
 
-bool comes_to_speak(int rank, double turn) {
+bool waits_to_report(int rank, double turn) {
   if (rank == 0) return true;
   watch_signals();
   const auto start = std::chrono::steady_clock::now();

@@ -49,7 +49,7 @@ Launch launched() {
   return {};
 }
 
-int strangers() {
+int unconnected_tasks() {
   const bool known = launched().size > 1 || !number_in("SLURM_PROCID");
   return known ? 1 : number_in("SLURM_STEP_NUM_TASKS").value_or(1);
 }

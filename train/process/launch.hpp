@@ -17,7 +17,7 @@ struct Launch {
 
 /// The number of tasks that srun started beside this one without any of MPI's plug-ins, so that
 /// none can find the others; 1 otherwise.
-[[nodiscard]] int strangers();
+[[nodiscard]] int unconnected_tasks();
 
 /// What all processes of one job, and no other job's, have in common; empty without a launcher. A
 /// job array is one job.

@@ -27,13 +27,13 @@ Progress::~Progress() { clear_bar(); }
 
 void Progress::clear_bar() {
   if (!bar_shown_) return;
-  say_to_people(kClearLine);
+  write_stderr(kClearLine);
   bar_shown_ = false;
 }
 
 void Progress::line(std::string_view text) {
   clear_bar();
-  say_to_people(fmt::format("{}\n", text));
+  write_stderr(fmt::format("{}\n", text));
   if (!terminal_) drawn_ = std::chrono::steady_clock::now();
 }
 
@@ -50,10 +50,10 @@ void Progress::at(std::string_view what, std::int64_t done, std::int64_t total) 
   drawn_ = now;
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0;
   const int filled = std::clamp(static_cast<int>(share * kBarWidth), 0, kBarWidth);
-  say_to_people(fmt::format("{}{} {}[{}{}]{} {}", kClearLine, what, colour_ ? "\x1b[36m" : "",
-                            std::string(static_cast<std::size_t>(filled), '#'),
-                            std::string(static_cast<std::size_t>(kBarWidth - filled), '.'),
-                            colour_ ? "\x1b[0m" : "", count));
+  write_stderr(fmt::format("{}{} {}[{}{}]{} {}", kClearLine, what, colour_ ? "\x1b[36m" : "",
+                           std::string(static_cast<std::size_t>(filled), '#'),
+                           std::string(static_cast<std::size_t>(kBarWidth - filled), '.'),
+                           colour_ ? "\x1b[0m" : "", count));
   bar_shown_ = true;
 }
 

@@ -13,7 +13,7 @@ void open_standard_streams() {
   if (file > STDERR_FILENO) ::close(file);
 }
 
-void say_to_people(std::string_view text) {
+void write_stderr(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }

@@ -11,6 +11,6 @@ void open_standard_streams();
 
 /// Writes the text to standard error at once. What cannot arrive there is lost, and no reason to
 /// stop: the terminal may be gone, and the disk of a log full.
-void say_to_people(std::string_view text);
+void write_stderr(std::string_view text);
 
 }  // namespace skytape::train

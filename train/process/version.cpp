@@ -105,12 +105,12 @@ Device parse_device(const std::string& name) {
     if (fault.empty() && !kSimulated) return Device::cuda;
     // A GPU that cannot be used is worth a word; a machine without one is not.
     if (kHaveCuda && !kSimulated && std::filesystem::exists("/proc/driver/nvidia/version")) {
-      say_to_people(fmt::format("device auto is cpu: {}\n", fault));
+      write_stderr(fmt::format("device auto is cpu: {}\n", fault));
     }
     return Device::cpu;
   }
   if (!fault.empty()) throw UsageError("device cuda: " + fault);
-  if (kSimulated) say_to_people(fmt::format("device cuda is {}\n", kCuda));
+  if (kSimulated) write_stderr(fmt::format("device cuda is {}\n", kCuda));
   return Device::cuda;
 }
 

@@ -25,8 +25,8 @@ namespace skytape::train {
 namespace {
 
 constexpr double kForEver = std::numeric_limits<double>::infinity();
-constexpr double kTurnSeconds = 1;         // that a rank waits for a lower one to speak
-constexpr double kMeetingTurnSeconds = 5;  // the same where the launcher must end the others
+constexpr double kTurnSeconds = 1;      // that a rank waits for a lower one to report
+constexpr double kJoinTurnSeconds = 5;  // the same where the launcher must end the others
 constexpr unsigned kAbortSeconds = 5;
 
 /// Cores that this process may use.
@@ -36,7 +36,9 @@ template <class T> std::span<const std::byte> bytes_of(const std::vector<T>& val
   return std::as_bytes(std::span<const T>(values));
 }
 
-void say(const std::string& what) { say_to_people(fmt::format("skytape: error: {}\n", what)); }
+void print_error(const std::string& what) {
+  write_stderr(fmt::format("skytape: error: {}\n", what));
+}
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -44,30 +46,29 @@ std::string host_name() {
 }
 
 /// Ends this process, and with it the job, unless it is gone before the time is over: until all
-/// ranks have met, MPI waits without a limit, for a rank that never comes or cannot be reached.
-class MeetingLimit {
+/// ranks have joined, MPI waits without a limit, for a rank that never comes or cannot be reached.
+class JoinLimit {
  public:
-  MeetingLimit(int rank, double seconds)
-      : thread_([this, rank, seconds] { watch(rank, seconds); }) {}
-  ~MeetingLimit() {
+  JoinLimit(int rank, double seconds) : thread_([this, rank, seconds] { watch(rank, seconds); }) {}
+  ~JoinLimit() {
     {
       const std::lock_guard lock(mutex_);
-      met_ = true;
+      joined_ = true;
     }
     changed_.notify_one();
     thread_.join();
   }
-  MeetingLimit(const MeetingLimit&) = delete;
-  MeetingLimit& operator=(const MeetingLimit&) = delete;
+  JoinLimit(const JoinLimit&) = delete;
+  JoinLimit& operator=(const JoinLimit&) = delete;
 
  private:
   void watch(int rank, double seconds) {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return met_; })) {
+    if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return joined_; })) {
       return;
     }
-    if (comes_to_speak(rank, kMeetingTurnSeconds)) {
-      say(
+    if (waits_to_report(rank, kJoinTurnSeconds)) {
+      print_error(
           fmt::format("rank {} on {}: the ranks did not meet within {:g} s (--rank-timeout): one "
                       "did not start, or a host cannot reach another",
                       rank, host_name(), seconds));
@@ -77,13 +78,13 @@ class MeetingLimit {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool met_ = false;
+  bool joined_ = false;
   std::thread thread_;  // last: it reads the others
 };
 
 /// The GPU of this rank among those of its host, unless the launcher has given it one already. By
 /// number: MPI may have asked the driver for its devices, which then no longer reads the variable.
-void take_own_gpu(const Job::Place& place) {
+void select_gpu(const Job::Place& place) {
   const char* const given = std::getenv("CUDA_VISIBLE_DEVICES");
   const bool has_one = given != nullptr && *given != '\0' && std::strchr(given, ',') == nullptr;
   if (!has_one) use_gpu(place.local_rank);
@@ -103,6 +104,10 @@ Reduce parse_reduce(const std::string& name) {
   throw UsageError(unknown_name("--reduce", name, {"auto", "ordered", "fast"}));
 }
 
+const char* name(Reduce reduce) {
+  return reduce == Reduce::automatic ? "auto" : reduce == Reduce::ordered ? "ordered" : "fast";
+}
+
 Reduce Ranks::reduce_on(Device device) const {
   if (options_.reduce != Reduce::automatic) return options_.reduce;
   return device == Device::cpu ? Reduce::ordered : Reduce::fast;
@@ -112,11 +117,11 @@ Ranks Ranks::join(const RanksOptions& options) {
   Ranks ranks;
   ranks.options_ = options;
   const Launch launch = launched();
-  if (strangers() > 1) {
+  if (unconnected_tasks() > 1) {
     throw UsageError(
         fmt::format("srun started {} tasks that do not know each other: srun --mpi=pmix, or mpirun "
                     "inside the allocation, makes them ranks of one job",
-                    strangers()));
+                    unconnected_tasks()));
   }
   if (launch.size == 1) return ranks;
   if (mpi_library().empty()) {
@@ -126,7 +131,7 @@ Ranks Ranks::join(const RanksOptions& options) {
                     launch.size));
   }
   {
-    const MeetingLimit limit(launch.rank, options.limit_seconds);
+    const JoinLimit limit(launch.rank, options.limit_seconds);
     ranks.job_ = join_mpi();
   }
   ranks.rank_ = ranks.job_->place().rank;
@@ -134,7 +139,7 @@ Ranks Ranks::join(const RanksOptions& options) {
   ENSURE(ranks.size_ == launch.size, "MPI finds ", ranks.size_, " ranks, the launcher started ",
          launch.size, ": this program was built with ", mpi_library(),
          "; start it with the launcher of the same");
-  take_own_gpu(ranks.job_->place());
+  select_gpu(ranks.job_->place());
   return ranks;
 }
 
@@ -176,7 +181,7 @@ void Ranks::together(const std::function<void()>& work, bool patient) const {
   try {
     work();
   } catch (const std::exception& error) {
-    mine = fmt::format("{} {}", exit_code_of(error), in_words(error));
+    mine = fmt::format("{} {}", exit_code_of(error), describe(error));
   }
   const std::vector<std::string> all =
       gather_texts(mine, patient ? kForEver : options_.limit_seconds);
@@ -190,6 +195,25 @@ void Ranks::together(const std::function<void()>& work, bool patient) const {
     text = fmt::format("rank {} on {}: {}", rank, job_->place().hosts[rank], text);
   }
   throw AgreedError(text, std::stoi(failed->substr(0, space)));
+}
+
+void Ranks::on_first(const std::function<void()>& work) const {
+  together([&] {
+    if (first()) work();
+  });
+}
+
+bool Ranks::ask_first(const std::function<bool()>& question) const {
+  bool yes = false;
+  on_first([&] { yes = question(); });
+  return largest(yes) == 1;
+}
+
+std::string Ranks::ask_first(const std::function<std::string()>& question) const {
+  std::string text;
+  on_first([&] { text = question(); });
+  broadcast(text);
+  return text;
 }
 
 int Ranks::largest(int mine) const {
@@ -272,17 +296,17 @@ void Ranks::sum(std::span<float> numbers) const {
   if (!alone()) job_->sum(numbers, options_.limit_seconds);
 }
 
-void Ranks::meet() const {
+void Ranks::sync() const {
   try {
     (void)largest(0);
-  } catch (const Error&) {  // whoever does not come has nothing to say either
+  } catch (const Error&) {  // a rank that is missing has no error to print either
   }
 }
 
 void Ranks::fail(const std::exception& error) const {
-  if (signal_received() == 0 && comes_to_speak(rank_, kTurnSeconds)) {
-    say(fmt::format("rank {} on {}: {}", rank_,
-                    job_->place().hosts[static_cast<std::size_t>(rank_)], in_words(error)));
+  if (signal_received() == 0 && waits_to_report(rank_, kTurnSeconds)) {
+    print_error(fmt::format("rank {} on {}: {}", rank_,
+                            job_->place().hosts[static_cast<std::size_t>(rank_)], describe(error)));
   }
   ::alarm(kAbortSeconds);  // where the launcher cannot be reached, MPI would wait for it
   job_->abort(exit_code_of(error));
@@ -295,8 +319,8 @@ int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&
   try {
     return work(ranks);
   } catch (const AgreedError& error) {
-    if (ranks.first()) say(error.what());
-    ranks.meet();
+    if (ranks.first()) print_error(error.what());
+    ranks.sync();
     return error.exit_code();
   } catch (const std::exception& error) {
     ranks.fail(error);

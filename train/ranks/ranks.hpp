@@ -20,6 +20,7 @@ namespace skytape::train {
 enum class Reduce { automatic, ordered, fast };
 /// "auto", "ordered" or "fast"; UsageError for another name.
 [[nodiscard]] Reduce parse_reduce(const std::string& name);
+[[nodiscard]] const char* name(Reduce reduce);
 
 /// A line for --version: the library of MPI, or that there is none.
 [[nodiscard]] std::string mpi_facts();
@@ -59,6 +60,11 @@ class Ranks {
   /// rank says, its name and host before it unless all say the same. Waits for the slowest: for
   /// ever if `patient`, as for data that are prepared.
   void together(const std::function<void()>& work, bool patient = false) const;
+  /// The same on rank 0 alone: the folders of a run, and what the user reads, are its own.
+  void on_first(const std::function<void()>& work) const;
+  /// What rank 0 answers, on all.
+  [[nodiscard]] bool ask_first(const std::function<bool()>& question) const;
+  [[nodiscard]] std::string ask_first(const std::function<std::string()>& question) const;
   /// The largest of the ranks' numbers.
   [[nodiscard]] int largest(int mine) const;
   /// Every rank's numbers, by rank; all have as many.
@@ -77,9 +83,9 @@ class Ranks {
   /// The sum over the ranks, in place, in any order: twice numbers.size() in and out.
   void sum(std::span<float> numbers) const;
 
-  /// Waits until all are here, or do not come. A launcher ends the job as soon as one rank has left
-  /// it with an error: nobody does before rank 0 has said what went wrong.
-  void meet() const;
+  /// A barrier, but no error where a rank does not reach it. A launcher ends the job as soon as one
+  /// rank has left it with an error: nobody does before rank 0 has said what went wrong.
+  void sync() const;
   /// Says what went wrong here and ends the job. Where several ranks fail at once, the lowest
   /// speaks.
   [[noreturn]] void fail(const std::exception& error) const;

@@ -46,7 +46,7 @@ TEST_CASE("a launcher's words are read from the environment") {
 
 TEST_CASE("tasks of srun that cannot find each other are refused, not run beside each other") {
   const Variable task("SLURM_PROCID", "1"), size("SLURM_STEP_NUM_TASKS", "2");
-  CHECK(strangers() == 2);
+  CHECK(unconnected_tasks() == 2);
   CHECK_THROWS_WITH_AS((void)Ranks::join({}),
                        doctest::Contains("srun started 2 tasks that do not know each other"),
                        UsageError);
