@@ -8,23 +8,23 @@
 #include "attention/registry.hpp"
 #include "train/loop/objective.hpp"
 #include "train/opening/rank_share.hpp"
-#include "train/opening/splits.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
 namespace {
 
-std::string who(const RunConfig& config, const data::Dataset& train, std::int64_t parameters) {
+std::string who(const OpenRun& run) {
+  const RunConfig& config = run.config;
   return fmt::format(
-      "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", train.name(), config.method->name,
-      config.recipe, config.seed, name(config.device),
+      "{} with {}, recipe {}, seed {}, on {}{}: {} parameters", run.splits.train.name(),
+      config.method->name, config.recipe, config.seed, name(config.device),
       config.device == Device::cpu ? fmt::format(" ({})", counted(thread_count(), "thread")) : "",
-      grouped(parameters));
+      grouped(run.model->parameters().parameter_count()));
 }
 
-std::string how_computed(const RunConfig& config, const Ranks& ranks) {
-  const MicrobatchLimits limits = microbatch_limits(config, ranks);
+std::string how_computed(const OpenRun& run) {
+  const MicrobatchLimits limits = microbatch_limits(run.config, run.ranks());
   if (limits.positions > 0) {
     return fmt::format("computed {} positions at a time", grouped(limits.positions));
   }
@@ -32,19 +32,21 @@ std::string how_computed(const RunConfig& config, const Ranks& ranks) {
                                 : fmt::format("computed in {} microbatches", limits.accumulate);
 }
 
-std::string how_long(const RunConfig& config, const std::filesystem::path& folder,
-                     const Ranks& ranks) {
+std::string how_long(const OpenRun& run) {
+  const RunConfig& config = run.config;
   const std::int64_t most = config.batches.batch * config.batches.nominal_length *
                             static_cast<std::int64_t>(config.model.towers);
   return fmt::format(
       "{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
       "steps; {}",
-      grouped(config.steps()), config.batches.batch, grouped(most), how_computed(config, ranks),
-      config.schedule.warmup, config.eval_every, folder.string());
+      grouped(config.steps()), config.batches.batch, grouped(most), how_computed(run),
+      config.schedule.warmup, config.eval_every, run.options.out.string());
 }
 
 /// What max_length leaves out; empty if nothing.
-std::string what_is_cut(const RunConfig& config, const data::Dataset& train) {
+std::string what_is_cut(const OpenRun& run) {
+  const RunConfig& config = run.config;
+  const data::Dataset& train = run.splits.train;
   // Where tokens are left out on reading, a stored length says nothing.
   if (config.batches.drop_token >= 0) return {};
   const std::int64_t read = config.batches.max_length, cut = train.longer_than(read);
@@ -76,6 +78,14 @@ std::string scaled_warmup(const RunConfig& config) {
   return {};
 }
 
+std::string who_trains(const OpenRun& run) {
+  const Ranks& ranks = run.ranks();
+  if (ranks.alone()) return {};
+  return fmt::format("{}, gradients added up {} (--reduce); a batch has up to {} microbatches",
+                     ranks.text(), name(ranks.reduce_on(run.config.device)),
+                     most_microbatches(run.config, longest_sequence(run.splits.train), ranks));
+}
+
 /// What other_load_text() says of this machine now, for a run on the CPU.
 std::string what_else_runs(const RunConfig& config) {
   double load = 0;  // mean of the last minute
@@ -96,25 +106,17 @@ std::string other_load_text(int threads, int cores, double load) {
       load, counted(cores, "core"));
 }
 
-const char* adds_up(const RunConfig& config, const Ranks& ranks) {
-  return ranks.reduce_on(config.device) == Reduce::ordered ? "ordered" : "fast";
-}
-
-std::vector<std::string> announcement(const RunConfig& config, const data::Dataset& train,
-                                      std::int64_t parameters, const std::filesystem::path& folder,
-                                      const Ranks& ranks) {
-  std::vector<std::string> lines = {who(config, train, parameters)};
-  if (predicts_masked(config)) lines.push_back(objective_text(config));
-  lines.push_back(how_long(config, folder, ranks));
-  if (!ranks.alone()) {
-    lines.push_back(fmt::format(
-        "{}, gradients added up {} (--reduce); a batch has up to {} microbatches", ranks.text(),
-        adds_up(config, ranks), most_microbatches(config, longest_sequence(train), ranks)));
-  }
-  for (std::string line : {what_is_cut(config, train), how_lengths_grow(config.batches),
-                           scaled_warmup(config), what_else_runs(config)}) {
-    if (!line.empty()) lines.push_back(std::move(line));
-  }
+std::vector<std::string> announcement(const OpenRun& run) {
+  const RunConfig& config = run.config;
+  std::vector<std::string> lines = {who(run),
+                                    objective_text(config),
+                                    how_long(run),
+                                    who_trains(run),
+                                    what_is_cut(run),
+                                    how_lengths_grow(config.batches),
+                                    scaled_warmup(config),
+                                    what_else_runs(config)};
+  std::erase(lines, "");
   return lines;
 }
 

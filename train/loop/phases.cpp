@@ -25,16 +25,15 @@ int train(const RunConfig& config, const TrainOptions& options) {
   const std::int64_t stop = options.stop_after;  // counts both phases; 0: never
   TrainOptions second = options;
   second.stop_after = stop > before ? stop - before : 0;
-  const Ranks& ranks = *options.ranks;
-  const auto is_there = [&](const char* file) {  // in the folder, which need be rank 0's alone
-    return ranks.largest(ranks.first() && fs::exists(options.out / file)) == 1;
+  const auto is_there = [&](const fs::path& file) {
+    return options.ranks->ask_first([&] { return fs::exists(file); });
   };
-  const bool begun = options.existing == Existing::resume && is_there("last.safetensors");
+  const bool begun = options.existing == Existing::resume && is_there(last_file(options.out));
   if (!begun) {
     if (const int code = first_phase(config, options, stop < before ? stop : 0)) return code;
-    second.init = options.out / kPretrainingFolder / "last.safetensors";
+    second.init = last_file(options.out / kPretrainingFolder);
     // A second phase that has not begun has nothing to resume, and that needs no saying.
-    if (!is_there("config.json")) second.existing = Existing::refuse;
+    if (!is_there(config_file(options.out))) second.existing = Existing::refuse;
   }
   if (stop > 0 && stop <= before) return 0;
   return run_phase(config, second);

@@ -7,8 +7,8 @@
 
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
-#include "train/loop/phases.hpp"
 #include "train/runs/result.hpp"
+#include "train/loop/phases.hpp"
 
 namespace skytape::train {
 namespace {
@@ -84,8 +84,8 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
     if (code != 0) continue;
     options.out = folder / run_name(config);
     code = train(config, options);
-    if (code == 0 && options.ranks->first() && fs::exists(options.out / "result.json")) {
-      seeds.back().result = read_result(options.out / "result.json");
+    if (code == 0 && options.ranks->first() && fs::exists(result_file(options.out))) {
+      seeds.back().result = read_result(result_file(options.out));
     }
   }
   if (!options.ranks->first()) return code;

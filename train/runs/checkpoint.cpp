@@ -5,6 +5,7 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
 namespace {
@@ -85,7 +86,7 @@ void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
 }  // namespace
 
 std::string last_good_state(const std::filesystem::path& folder) {
-  const std::filesystem::path last = folder / "last.safetensors";
+  const std::filesystem::path last = last_file(folder);
   return fmt::format("{} (train --check-finite names the first op that went wrong)",
                      std::filesystem::exists(last) ? last.string() + " keeps the last good state"
                                                    : "no checkpoint was written yet");

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 using data::Json;
 
 void refuse_other_run(const fs::path& folder, const Json& config) {
-  const fs::path path = folder / "config.json";
+  const fs::path path = config_file(folder);
   if (!fs::exists(path)) return;
   const std::string difference = first_difference(read_json(path), config);
   if (difference.empty()) return;

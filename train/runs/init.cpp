@@ -192,10 +192,10 @@ std::string checksum_of(const std::vector<NamedTensor>& tensors) {
 
 std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
   if (std::filesystem::is_directory(run) && holds_encoder(run)) return run;
-  std::filesystem::path file = std::filesystem::is_directory(run) ? run / "last.safetensors" : run;
+  std::filesystem::path file = std::filesystem::is_directory(run) ? last_file(run) : run;
   if (!std::filesystem::exists(file) &&
-      std::filesystem::exists(run / kPretrainingFolder / "last.safetensors")) {
-    file = run / kPretrainingFolder / "last.safetensors";
+      std::filesystem::exists(last_file(run / kPretrainingFolder))) {
+    file = last_file(run / kPretrainingFolder);
   }
   if (!std::filesystem::exists(file)) {
     throw DataError(
@@ -238,7 +238,8 @@ Json init_facts(const std::filesystem::path& file) {
 
 std::string pretraining_text(const Json& facts) { return "pre-" + training_text(facts); }
 
-std::string load_init(const std::filesystem::path& file, nn::Model& model, const Json& config) {
+std::string load_initial_weights(const std::filesystem::path& file, nn::Model& model,
+                                 const Json& config) {
   const Source from = open_source(file, model, config);
   const SafetensorsFile& weights = from.weights;
   const bool predicts = model.config().objective == nn::Objective::predict_masked;

@@ -40,7 +40,7 @@ namespace skytape::train {
 /// naming the tensor and both shapes if one of the encoder's own is missing or has another shape,
 /// or if its rows stand for other tokens; UsageError if the run reads longer texts than an encoder
 /// has positions for.
-[[nodiscard]] std::string load_init(const std::filesystem::path& file, nn::Model& model,
-                                    const data::Json& config);
+[[nodiscard]] std::string load_initial_weights(const std::filesystem::path& file, nn::Model& model,
+                                               const data::Json& config);
 
 }  // namespace skytape::train

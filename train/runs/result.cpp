@@ -157,7 +157,7 @@ data::Json read_pretraining_result(const std::filesystem::path& file) {
 
 std::optional<data::Json> finished_result(const std::filesystem::path& folder,
                                           const data::Json& full_config) {
-  const auto config = folder / "config.json", result = folder / "result.json";
+  const auto config = config_file(folder), result = result_file(folder);
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
     if (!first_difference(read_json(config), full_config).empty()) return {};

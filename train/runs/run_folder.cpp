@@ -134,7 +134,7 @@ void RunFolder::lock() {
 
 void refuse_existing(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path / "config.json", error) && !fs::exists(path / "last.safetensors", error)) {
+  if (!fs::exists(config_file(path), error) && !fs::exists(last_file(path), error)) {
     return;
   }
   throw UsageError(

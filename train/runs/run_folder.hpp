@@ -30,6 +30,20 @@ class AppendFile {
   int file_ = -1;
 };
 
+// The files of a run's folder.
+[[nodiscard]] inline std::filesystem::path config_file(const std::filesystem::path& folder) {
+  return folder / "config.json";
+}
+[[nodiscard]] inline std::filesystem::path result_file(const std::filesystem::path& folder) {
+  return folder / "result.json";
+}
+[[nodiscard]] inline std::filesystem::path last_file(const std::filesystem::path& folder) {
+  return folder / "last.safetensors";
+}
+[[nodiscard]] inline std::filesystem::path best_file(const std::filesystem::path& folder) {
+  return folder / "best.safetensors";
+}
+
 /// Inside the folder of a run of two phases: the folder of the first, a run of its own.
 inline constexpr const char* kPretrainingFolder = "pretraining";
 
@@ -46,10 +60,6 @@ class RunFolder {
   RunFolder& operator=(const RunFolder&) = delete;
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-  [[nodiscard]] std::filesystem::path last() const { return path_ / "last.safetensors"; }
-  [[nodiscard]] std::filesystem::path best() const { return path_ / "best.safetensors"; }
-  [[nodiscard]] std::filesystem::path config() const { return path_ / "config.json"; }
-  [[nodiscard]] std::filesystem::path result() const { return path_ / "result.json"; }
   [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
 
   /// Starts the metrics at `step`: lines of later steps, and final ones, are cut off; the event

@@ -143,12 +143,12 @@ void fill(Table& table, const Json& config, const Json& result, const Metrics& m
 }  // namespace
 
 Table run_summary(const fs::path& folder) {
-  if (!fs::exists(folder / "config.json")) {
+  if (!fs::exists(config_file(folder))) {
     throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
   }
-  const Json config = read_json(folder / "config.json");
-  const bool finished = fs::exists(folder / "result.json");
-  const Json result = finished ? read_json(folder / "result.json") : Json();
+  const Json config = read_json(config_file(folder));
+  const bool finished = fs::exists(result_file(folder));
+  const Json result = finished ? read_json(result_file(folder)) : Json();
   Table table;
   table.name = "run";
   table.title = folder.string();
@@ -179,7 +179,7 @@ std::vector<std::string> runs_on(const std::filesystem::path& runs,
   std::vector<std::string> found;
   std::error_code none;  // no such folder: no runs known
   for (const auto& entry : std::filesystem::directory_iterator(runs, none)) {
-    const std::filesystem::path config = entry.path() / "config.json";
+    const std::filesystem::path config = config_file(entry.path());
     if (!std::filesystem::exists(config, none)) continue;
     try {
       const Json json = read_json(config);

@@ -45,11 +45,11 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   if (checkpoint != "best" && checkpoint != "last") {
     throw UsageError(unknown_name("checkpoint", checkpoint, {"best", "last"}));
   }
-  if (!std::filesystem::exists(folder / "config.json")) {
+  if (!std::filesystem::exists(config_file(folder))) {
     throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
   }
   SavedModel saved;
-  const std::filesystem::path config = folder / "config.json";
+  const std::filesystem::path config = config_file(folder);
   const data::Json json = read_json(config);
   if (is_pretraining(json)) {
     throw DataError(fmt::format(
@@ -61,7 +61,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   read_data_facts(saved, json, config);
   saved.file = folder / (checkpoint + ".safetensors");
   if (checkpoint == "best" && saved.config.select == Select::last) {
-    saved.file = folder / "last.safetensors";
+    saved.file = last_file(folder);
   }
   const SafetensorsFile weights = read_safetensors(saved.file);
   const CheckpointFacts facts = read_facts(weights, saved.file);

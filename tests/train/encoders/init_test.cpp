@@ -118,7 +118,8 @@ TEST_CASE("before training a run's model encodes as the encoder that it starts f
     const Encodings want = encode_texts(encoder, texts);
 
     nn::Model model(model_like(encoder.facts), DType::f64, Device::cpu, 3);
-    const std::string said = load_init(kEncoders / c.name, model, config_like(encoder, c.longest));
+    const std::string said =
+        load_initial_weights(kEncoders / c.name, model, config_like(encoder, c.longest));
     CHECK(says(said, "fresh: seq_classifer; not used of it: "));
     const std::string width_text = std::to_string(encoder.facts.model.width);
     CHECK(says(said, std::string(c.name) + ", 2 layers, width " + width_text));
@@ -151,7 +152,7 @@ TEST_CASE("the two texts of a pair have the encoder's token types") {
   config.token_types = true;
   config.separator = encoder.vocabulary->end_of_text() + 1;
   nn::Model model(config, DType::f64, Device::cpu, 3);
-  CHECK(says(load_init(kEncoders / "bert", model, config_like(encoder, 24)),
+  CHECK(says(load_initial_weights(kEncoders / "bert", model, config_like(encoder, 24)),
              "fresh: seq_classifer; not used of it: "));
   Tape tape(Tape::Mode::eval);
   const Tensor want = encoder.model->encode(tape, theirs, {}).value();
@@ -174,7 +175,7 @@ TEST_CASE("rows of an encoder's tables come to stand where a run's ids and place
   nn::ModelConfig config = model_like(encoder.facts);
   config.pooling = nn::Pooling::cls;
   nn::Model model(config, DType::f64, Device::cpu, 3);
-  (void)load_init(kEncoders / "roberta", model, config_like(encoder, 39));
+  (void)load_initial_weights(kEncoders / "roberta", model, config_like(encoder, 39));
   const auto row = [](const Tensor& table, std::int64_t i) {
     return table.slice(i, i + 1).to_vector();
   };
@@ -215,14 +216,14 @@ TEST_CASE("the head that predicts hidden tokens comes along where the file has i
     nn::ModelConfig config = model_like(encoder.facts);
     config.objective = nn::Objective::predict_masked;
     nn::Model model(config, DType::f32, Device::cpu, 3);
-    CHECK(says(load_init(from, model, config_like(encoder, 24)), "fresh: nothing; "));
+    CHECK(says(load_initial_weights(from, model, config_like(encoder, 24)), "fresh: nothing; "));
     const std::vector<double> bias = model.parameters().find("masked_head.bias")->value.to_vector();
     CHECK(bias[1] == doctest::Approx(std::sin(0.7)).epsilon(1e-6));
     CHECK(bias.back() == doctest::Approx(std::sin(0.7 * (encoder.hidden + 1))).epsilon(1e-6));
   }
   // A run of the task has no use for it.
   nn::Model task(model_like(encoder.facts), DType::f32, Device::cpu, 3);
-  CHECK(says(load_init(copy, task, config_like(encoder, 24)), "masked_head"));
+  CHECK(says(load_initial_weights(copy, task, config_like(encoder, 24)), "masked_head"));
 }
 
 TEST_CASE("encoders that do not fit a run are refused with what differs") {
@@ -233,7 +234,8 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
     nn::ModelConfig config = model_like(encoder.facts);
     change(config);
     nn::Model model(config, DType::f32, Device::cpu, 3);
-    return error_of<DataError>([&] { (void)load_init(bert, model, config_like(encoder, 24)); });
+    return error_of<DataError>(
+        [&] { (void)load_initial_weights(bert, model, config_like(encoder, 24)); });
   };
   CHECK(says(error_with([](nn::ModelConfig& c) { c.width = 48; }),
              "tensor model.embeddings.word_embeddings.weight is f32[76, 24]@cpu, this run's is "
@@ -248,7 +250,7 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
 
   nn::Model model(model_like(encoder.facts), DType::f32, Device::cpu, 3);
   const auto error_on = [&](Json config) {
-    return error_of<DataError>([&] { (void)load_init(bert, model, config); });
+    return error_of<DataError>([&] { (void)load_initial_weights(bert, model, config); });
   };
   Json other = config_like(encoder, 24);
   Json words = other["data_provenance"]["vocabulary"];
@@ -264,7 +266,8 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
   CHECK(says(error_on(other), "by another \"lower_case\""));
   other["model"]["tokens"] = "bytes";
   CHECK(says(error_on(other), "its rows are wordpiece, this run's are bytes"));
-  CHECK(says(error_of<UsageError>([&] { (void)load_init(bert, model, config_like(encoder, 25)); }),
+  CHECK(says(error_of<UsageError>(
+                 [&] { (void)load_initial_weights(bert, model, config_like(encoder, 25)); }),
              "positions for 24 tokens; expected max_length of at most 24"));
 }
 
