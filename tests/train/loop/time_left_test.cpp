@@ -2,7 +2,7 @@
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
-#include "train/loop/budget.hpp"
+#include "train/start/budget.hpp"
 
 using namespace skytape;
 using namespace skytape::data::synthetic;

@@ -1,4 +1,4 @@
-#include "train/loop/budget.hpp"
+#include "train/start/budget.hpp"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/loop/seeds.hpp"
+#include "train/start/seeds.hpp"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/runs/result.hpp"
-#include "train/loop/phases.hpp"
+#include "train/start/phases.hpp"
 
 namespace skytape::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/loop/phases.hpp"
+#include "train/start/phases.hpp"
 
 #include "tensor/core/error.hpp"
 
