@@ -55,11 +55,11 @@ namespace {
 Measured measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch,
                          StepGraphs& graphs) {
   const nn::StepContext context = nn::answer_context(kSeed);
-  const Feed feed = upload(batch, whole(batch), c.device);
+  const DeviceBatch on_device = upload(batch, whole(batch), c.device);
   return measure(c, [&] {
     graphs.run({}, [&] {
       Tape tape(Tape::Mode::eval);
-      (void)model.logits(tape, feed.input, context);
+      (void)model.logits(tape, on_device.input, context);
     });
   });
 }

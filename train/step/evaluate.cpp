@@ -154,11 +154,11 @@ Evaluator::Evaluator(const nn::Model& model, bool graphs, const Ranks& ranks)
 
 /// Adds a microbatch's sums to results_, or puts its scores there.
 void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
-  const Feed feed = inputs_.feed(microbatch);
+  const DeviceBatch on_device = inputs_.on_device(microbatch);
   const auto context = [&](std::int64_t draw) { return nn::answer_context(options.seed, draw); };
   Tape tape(Tape::Mode::eval);
   if (masked_) {
-    const nn::Scored scored = model_.masked(tape, feed.input, feed.targets, context(0));
+    const nn::Scored scored = model_.masked(tape, on_device.input, on_device.targets, context(0));
     Tensor loss = results_.slice(0, 1), correct = results_.slice(1, 2);
     tensor::accumulate(loss, scored.loss.value().reshape({1}));
     tensor::accumulate(correct, scored.correct.reshape({1}));
@@ -166,7 +166,7 @@ void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
   }
   const Microbatch& own = inputs_.microbatches()[microbatch];
   for (std::int64_t draw = 0; draw < options.draws; ++draw) {
-    const Tensor scores = model_.logits(tape, feed.input, context(draw)).value();  // [b, C]
+    const Tensor scores = model_.logits(tape, on_device.input, context(draw)).value();  // [b, C]
     Tensor place = results_[draw].slice(own.first, own.first + std::ssize(own.rows));
     place.copy_from(scores);
   }
@@ -182,7 +182,7 @@ void Evaluator::compute(const data::Batch& batch, const EvaluateOptions& options
   }
   results_ = room_.slice(0, shape.numel()).reshape(shape);
   results_.fill(0);
-  inputs_.send(batch, microbatches_of(batch, {1, options.positions}), {});
+  inputs_.upload(batch, microbatches_of(batch, {1, options.positions}), {});
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
     StepGraphs::Layout layout = inputs_.layout(i);
     // Arguments of kernels.

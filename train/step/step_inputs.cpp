@@ -1,7 +1,9 @@
 #include "train/step/step_inputs.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "data/masking.hpp"
 #include "tensor/core/error.hpp"
@@ -19,20 +21,35 @@ std::int64_t align(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// Bytes of ids, or of a mask; and of labels.
-std::int64_t cell_bytes(const Microbatch& microbatch) {
-  return align(4 * std::ssize(microbatch.rows) * microbatch.width);
-}
-std::int64_t label_bytes(const Microbatch& microbatch) {
-  return align(4 * std::ssize(microbatch.rows));
-}
-/// Bytes of one array of targets, where `rate` of the tokens have some.
-std::int64_t target_bytes(const Microbatch& microbatch, double rate) {
-  return align(4 * std::ssize(microbatch.rows) * data::most_targets(rate, microbatch.width));
-}
-std::int64_t microbatch_bytes(const Microbatch& microbatch, std::int64_t towers, double rate) {
-  return towers * (2 * cell_bytes(microbatch) + 3 * target_bytes(microbatch, rate)) +
-         label_bytes(microbatch);
+/// Where the arrays of a microbatch begin, bytes from its own start; each entry has four. `width`
+/// positions, of which `rate` have targets.
+struct Places {
+  std::array<std::int64_t, nn::kMaxTowers> ids{}, mask{};                               // [B, N]
+  std::int64_t labels = 0;                                                              // [B]
+  std::array<std::int64_t, nn::kMaxTowers> target_at{}, target_ids{}, target_weight{};  // [B, P]
+  std::int64_t targets = 0;                                                             // P
+  std::int64_t end = 0;
+};
+
+Places places_of(std::int64_t examples, std::int64_t width, std::int64_t towers, double rate) {
+  Places places;
+  const auto add = [&](std::int64_t columns) {
+    return std::exchange(places.end, places.end + align(4 * examples * columns));
+  };
+  for (std::size_t t = 0; t < static_cast<std::size_t>(towers); ++t) {
+    places.ids[t] = add(width);
+    places.mask[t] = add(width);
+  }
+  places.labels = add(1);
+  if (rate == 0) return places;
+  // A narrow microbatch has no room for more targets than its width can have.
+  places.targets = data::most_targets(rate, width);
+  for (std::size_t t = 0; t < static_cast<std::size_t>(towers); ++t) {
+    places.target_at[t] = add(places.targets);
+    places.target_ids[t] = add(places.targets);
+    places.target_weight[t] = add(places.targets);
+  }
+  return places;
 }
 
 /// Columns [0, width) of the chosen rows of a [B, N] array, one behind the other.
@@ -46,29 +63,21 @@ template <class T> void write_rows(const std::vector<T>& cells, std::int64_t col
   }
 }
 
-void write_microbatch(const data::Batch& batch, const Microbatch& microbatch,
-                      std::byte* const start) {
-  std::byte* to = start;
+void write_microbatch(const data::Batch& batch, const Microbatch& microbatch, const Places& places,
+                      std::byte* const to) {
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    write_rows(batch.ids[t], batch.width, microbatch, microbatch.width, to);
-    write_rows(batch.mask[t], batch.width, microbatch, microbatch.width,
-               to + cell_bytes(microbatch));
-    to += 2 * cell_bytes(microbatch);
+    write_rows(batch.ids[t], batch.width, microbatch, microbatch.width, to + places.ids[t]);
+    write_rows(batch.mask[t], batch.width, microbatch, microbatch.width, to + places.mask[t]);
   }
-  for (const std::int64_t row : microbatch.rows) {
-    std::memcpy(to, &batch.labels[static_cast<std::size_t>(row)], sizeof(std::int32_t));
-    to += sizeof(std::int32_t);
-  }
-  if (batch.target_rate == 0) return;
-  to = start + microbatch_bytes(microbatch, batch.towers, 0);
-  // A narrow microbatch has no room for more targets than its width can have.
-  const std::int64_t room = data::most_targets(batch.target_rate, microbatch.width);
+  write_rows(batch.labels, 1, microbatch, 1, to + places.labels);
+  if (places.targets == 0) return;
   for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
-    const std::int64_t step = target_bytes(microbatch, batch.target_rate);
-    write_rows(batch.target_at[t], batch.targets, microbatch, room, to);
-    write_rows(batch.target_ids[t], batch.targets, microbatch, room, to + step);
-    write_rows(batch.target_weight[t], batch.targets, microbatch, room, to + 2 * step);
-    to += 3 * step;
+    const auto write = [&](const auto& cells, std::int64_t at) {
+      write_rows(cells, batch.targets, microbatch, places.targets, to + at);
+    };
+    write(batch.target_at[t], places.target_at[t]);
+    write(batch.target_ids[t], places.target_ids[t]);
+    write(batch.target_weight[t], places.target_weight[t]);
   }
 }
 
@@ -77,20 +86,21 @@ void write_microbatch(const data::Batch& batch, const Microbatch& microbatch,
 /// Room for microbatches of full width, so that each stays where it is.
 void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches) {
   begins_.clear();
-  std::int64_t widest = kMicrobatches;
-  for (Microbatch microbatch : microbatches) {
-    begins_.push_back(widest);
-    microbatch.width = std::max(microbatch.width, batch.nominal_length);
-    widest += microbatch_bytes(microbatch, batch.towers, batch.target_rate);
+  std::int64_t end = kMicrobatches;
+  for (const Microbatch& microbatch : microbatches) {
+    begins_.push_back(end);
+    end += places_of(std::ssize(microbatch.rows), std::max(microbatch.width, batch.nominal_length),
+                     batch.towers, batch.target_rate)
+               .end;
   }
-  if (static_cast<std::size_t>(widest) <= capacity_) return;
-  capacity_ = static_cast<std::size_t>(widest);
+  if (static_cast<std::size_t>(end) <= capacity_) return;
+  capacity_ = static_cast<std::size_t>(end);
   staging_ = std::make_unique<Staging>(capacity_, device_);
-  ++places_;
+  ++stagings_;
 }
 
-void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbatches,
-                      const StepNumbers& numbers) {
+void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microbatches,
+                        const StepNumbers& numbers) {
   reserve(batch, microbatches);
   microbatches_ = std::move(microbatches);
   towers_ = batch.towers;
@@ -107,37 +117,36 @@ void StepInputs::send(const data::Batch& batch, std::vector<Microbatch> microbat
   }
   std::int64_t end = kMicrobatches;
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
-    write_microbatch(batch, microbatches_[i], to + begins_[i]);
-    end = begins_[i] + microbatch_bytes(microbatches_[i], towers_, target_rate_);
+    const Microbatch& microbatch = microbatches_[i];
+    const Places places =
+        places_of(std::ssize(microbatch.rows), microbatch.width, towers_, target_rate_);
+    write_microbatch(batch, microbatch, places, to + begins_[i]);
+    end = begins_[i] + places.end;
   }
   staging_->send(static_cast<std::size_t>(end));
 }
 
-Feed StepInputs::feed(std::size_t index) const {
-  const Microbatch& microbatch = microbatches_.at(index);
-  const std::int64_t examples = std::ssize(microbatch.rows);
-  const Tensor& place = staging_->place();
-  std::int64_t at = begins_[index];
-  Feed feed;
+DeviceBatch StepInputs::on_device(std::size_t index) const {
+  const std::int64_t width = microbatches_.at(index).width;             // N
+  const std::int64_t examples = std::ssize(microbatches_[index].rows);  // B
+  const Places places = places_of(examples, width, towers_, target_rate_);
+  const auto view = [&](std::int64_t at, const Shape& shape, DType dtype) {
+    return staging_->place().view(begins_[index] + at, shape, dtype);
+  };
+  DeviceBatch batch;
   for (std::size_t t = 0; t < static_cast<std::size_t>(towers_); ++t) {
-    feed.input.ids[t] = place.view(at, {examples, microbatch.width}, DType::i32);
-    feed.input.mask[t] =
-        place.view(at + cell_bytes(microbatch), {examples, microbatch.width}, DType::f32);
-    feed.fewest_tokens[t] = place.view(kFewest + 4 * static_cast<std::int64_t>(t), {1}, DType::i32);
-    at += 2 * cell_bytes(microbatch);
+    batch.input.ids[t] = view(places.ids[t], {examples, width}, DType::i32);
+    batch.input.mask[t] = view(places.mask[t], {examples, width}, DType::f32);
+    batch.fewest_tokens[t] =
+        staging_->place().view(kFewest + 4 * static_cast<std::int64_t>(t), {1}, DType::i32);
+    if (places.targets == 0) continue;
+    const Shape shape = {examples, places.targets};
+    batch.targets.at[t] = view(places.target_at[t], shape, DType::i32);
+    batch.targets.ids[t] = view(places.target_ids[t], shape, DType::i32);
+    batch.targets.weight[t] = view(places.target_weight[t], shape, DType::f32);
   }
-  feed.labels = place.view(at, {examples}, DType::i32);
-  if (target_rate_ == 0) return feed;
-  at = begins_[index] + microbatch_bytes(microbatch, towers_, 0);
-  const std::int64_t step = target_bytes(microbatch, target_rate_);
-  const std::int64_t room = data::most_targets(target_rate_, microbatch.width);  // P
-  for (std::size_t t = 0; t < static_cast<std::size_t>(towers_); ++t) {
-    feed.targets.at[t] = place.view(at, {examples, room}, DType::i32);
-    feed.targets.ids[t] = place.view(at + step, {examples, room}, DType::i32);
-    feed.targets.weight[t] = place.view(at + 2 * step, {examples, room}, DType::f32);
-    at += 3 * step;
-  }
-  return feed;
+  batch.labels = view(places.labels, {examples}, DType::i32);
+  return batch;
 }
 
 Tensor StepInputs::step() const { return staging_->place().view(kStep, {1}, DType::i32); }
@@ -146,7 +155,7 @@ Tensor StepInputs::hyper() const { return staging_->place().view(kHyper, {4}, DT
 std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
   const Microbatch& microbatch = microbatches_.at(index);
   return {static_cast<std::int64_t>(precision(device_)),
-          places_,
+          stagings_,
           towers_,
           examples_,
           data::most_targets(target_rate_, microbatch.width),
@@ -158,10 +167,10 @@ std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
           microbatch.width};
 }
 
-Feed upload(const data::Batch& batch, const Microbatch& microbatch, Device device) {
+DeviceBatch upload(const data::Batch& batch, const Microbatch& microbatch, Device device) {
   StepInputs inputs(device);
-  inputs.send(batch, {microbatch}, {});
-  return inputs.feed(0);
+  inputs.upload(batch, {microbatch}, {});
+  return inputs.on_device(0);
 }
 
 }  // namespace skytape::train

@@ -16,7 +16,7 @@
 namespace skytape::train {
 
 /// A microbatch on the model's device.
-struct Feed {
+struct DeviceBatch {
   nn::ModelInput input;                              // [B, N]
   Tensor labels;                                     // i32[B]
   nn::MaskedTargets targets;                         // where the batch has some
@@ -33,13 +33,14 @@ class StepInputs {
  public:
   explicit StepInputs(Device device) : device_(device) {}
 
-  /// Sends the microbatches of a batch. Work submitted before still reads the batch before.
-  void send(const data::Batch& batch, std::vector<Microbatch> microbatches,
-            const StepNumbers& numbers);
+  /// Copies the microbatches of a batch to the device. Work submitted before still reads the batch
+  /// before.
+  void upload(const data::Batch& batch, std::vector<Microbatch> microbatches,
+              const StepNumbers& numbers);
 
   [[nodiscard]] const std::vector<Microbatch>& microbatches() const { return microbatches_; }
   [[nodiscard]] std::int64_t examples() const { return examples_; }  ///< of all microbatches
-  [[nodiscard]] Feed feed(std::size_t microbatch) const;
+  [[nodiscard]] DeviceBatch on_device(std::size_t microbatch) const;
   [[nodiscard]] Tensor step() const;   // i32[1]
   [[nodiscard]] Tensor hyper() const;  // f64[4]
 
@@ -53,7 +54,7 @@ class StepInputs {
 
   Device device_;
   std::unique_ptr<Staging> staging_;
-  std::int64_t places_ = 0;  // how many stagings there were: addresses are part of the layout
+  std::int64_t stagings_ = 0;  // how many there were: addresses are part of the layout
   std::size_t capacity_ = 0;
   std::vector<Microbatch> microbatches_;
   std::vector<std::int64_t> begins_;  // bytes before each microbatch's numbers
@@ -62,6 +63,7 @@ class StepInputs {
 };
 
 /// One microbatch alone.
-[[nodiscard]] Feed upload(const data::Batch& batch, const Microbatch& microbatch, Device device);
+[[nodiscard]] DeviceBatch upload(const data::Batch& batch, const Microbatch& microbatch,
+                                 Device device);
 
 }  // namespace skytape::train

@@ -42,8 +42,8 @@ void Trainer::step(const data::Batch& batch) {
   std::vector<Microbatch> microbatches = microbatches_of(batch, limits_);
   microbatches_ = std::ssize(microbatches);
   sum_.begin(microbatches_);
-  inputs_.send(batch, share(std::move(microbatches), ranks_),
-               {optimizer_.steps_done(), optimizer_.next_hyper()});
+  inputs_.upload(batch, share(std::move(microbatches), ranks_),
+                 {optimizer_.steps_done(), optimizer_.next_hyper()});
   add_time("data", start);
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
     if (check_finite_ || seconds_ != nullptr) {
@@ -97,18 +97,18 @@ void Trainer::share_reached() {
 
 void Trainer::add_microbatch(std::size_t index) {
   const Microbatch& microbatch = inputs_.microbatches()[index];
-  const Feed feed = inputs_.feed(index);
+  const DeviceBatch on_device = inputs_.on_device(index);
   nn::StepContext context;
   context.training = true;
   context.random = {seed_, inputs_.step()};
   context.first_example = microbatch.first;
-  context.fewest_tokens = feed.fewest_tokens;
+  context.fewest_tokens = on_device.fewest_tokens;
 
   Tape tape;
   tape.check_finite(check_finite_);
   if (seconds_ != nullptr) tape.time_ops(*seconds_);
   try {
-    const nn::Scored scored = score(tape, index, feed, context);
+    const nn::Scored scored = score(tape, index, on_device, context);
     tape.backward(scored.loss);
 
     if (in_place()) {
@@ -128,13 +128,13 @@ void Trainer::add_microbatch(std::size_t index) {
 }
 
 /// Loss and correct share of a microbatch, as its parts of the whole batch's.
-nn::Scored Trainer::score(Tape& tape, std::size_t index, const Feed& feed,
+nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batch,
                           const nn::StepContext& context) const {
   if (model_.config().objective == nn::Objective::predict_masked) {
-    return model_.masked(tape, feed.input, feed.targets, context);
+    return model_.masked(tape, batch.input, batch.targets, context);
   }
   const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
-  nn::Scored scored = model_.classified(tape, feed.input, feed.labels, context, examples);
+  nn::Scored scored = model_.classified(tape, batch.input, batch.labels, context, examples);
   if (microbatches_ > 1) {
     const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
     scored.loss = affine(scored.loss, here / examples);

@@ -68,7 +68,7 @@ class Trainer {
   void update();
   void share_reached();
   [[nodiscard]] bool in_place() const { return ranks_.alone() && microbatches_ == 1; }
-  [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const Feed& feed,
+  [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const DeviceBatch& batch,
                                  const nn::StepContext& context) const;
 
   nn::Model& model_;

@@ -57,10 +57,10 @@ std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batc
                                  std::uint64_t seed) {
   std::vector<LayerInputs> layers;
   nn::StepContext context = nn::answer_context(seed);
-  const Feed feed = upload(batch, whole(batch), Device::cpu);
+  const DeviceBatch on_device = upload(batch, whole(batch), Device::cpu);
   keep_in(layers, context);
   Tape tape(Tape::Mode::eval);
-  (void)model.encode(tape, feed.input, 0, context);
+  (void)model.encode(tape, on_device.input, 0, context);
   return layers;
 }
 

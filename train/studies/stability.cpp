@@ -27,12 +27,12 @@ double squared_norm(const Tensor& x) {
 /// Embeddings of a batch after the encoder, one per tower: [B, N, E].
 std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
                                nn::StepContext context, Device device) {
-  const Feed feed = upload(batch, whole(batch), device);
-  context.fewest_tokens = feed.fewest_tokens;
+  const DeviceBatch on_device = upload(batch, whole(batch), device);
+  context.fewest_tokens = on_device.fewest_tokens;
   std::vector<Tensor> all;
   for (int tower = 0; tower < batch.towers; ++tower) {
     Tape tape(Tape::Mode::eval);
-    all.push_back(model.encode(tape, feed.input, tower, context).value());
+    all.push_back(model.encode(tape, on_device.input, tower, context).value());
   }
   return all;
 }

@@ -89,13 +89,13 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
     examples.push_back(data::tokenise(*saved.config.task, nullptr, text, "test"));
   }
   const data::Batch batch = data::pad(examples, saved.config.batches);
-  const train::Feed feed = train::upload(batch, train::whole(batch), Device::cpu);
+  const train::DeviceBatch on_device = train::upload(batch, train::whole(batch), Device::cpu);
   nn::StepContext context;
   context.random = {saved.config.seed, Tensor::zeros({1}, DType::i32, Device::cpu)};
-  context.fewest_tokens = feed.fewest_tokens;
+  context.fewest_tokens = on_device.fewest_tokens;
   Tape tape(Tape::Mode::eval);
   const std::vector<double> expected =
-      saved.model->logits(tape, feed.input, context).value().to_vector();  // [3, 2]
+      saved.model->logits(tape, on_device.input, context).value().to_vector();  // [3, 2]
 
   CHECK(std::abs(expected[0] - expected[2]) > 0.1);  // the texts make a difference
 

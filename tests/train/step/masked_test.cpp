@@ -134,7 +134,7 @@ TEST_CASE("microbatches of hidden tokens make up the batch, of ids, of pixels, o
 TEST_CASE("a narrow microbatch computes as many places as its width can have") {
   const data::Batch batch = hidden_batch({32, 7, 5}, 0);
   CHECK(upload(batch, {{0}, 0, 32}, Device::cpu).targets.at[0].shape() == Shape{1, 8});
-  const Feed narrow = upload(batch, {{1, 2}, 1, 8}, Device::cpu);
+  const DeviceBatch narrow = upload(batch, {{1, 2}, 1, 8}, Device::cpu);
   CHECK(narrow.targets.at[0].shape() == Shape{2, 2});
   double weight = 0;
   for (const double w : narrow.targets.weight[0].to_vector()) weight += w;

@@ -128,12 +128,12 @@ TEST_CASE("microbatches hold each example once, sorted by length, as narrow as t
   CHECK(microbatches_of(batch, {1, 48}).size() == 7);
   CHECK_THROWS_AS((void)microbatches_of(batch, {8}), Error);
 
-  const Feed feed = upload(batch, {{6, 4}, 0, 16}, Device::cpu);
-  CHECK(feed.input.mask[0].shape() == Shape{2, 16});
+  const DeviceBatch on_device = upload(batch, {{6, 4}, 0, 16}, Device::cpu);
+  CHECK(on_device.input.mask[0].shape() == Shape{2, 16});
   double tokens = 0;
-  for (const double one : feed.input.mask[0].to_vector()) tokens += one;
+  for (const double one : on_device.input.mask[0].to_vector()) tokens += one;
   CHECK(tokens == 19);
-  CHECK(feed.input.ids[0].to_vector()[16] == 6);  // first token of example 4
+  CHECK(on_device.input.ids[0].to_vector()[16] == 6);  // first token of example 4
 }
 
 TEST_CASE("training lowers the loss and the metrics are means since the last reading") {

@@ -73,8 +73,8 @@ TEST_CASE("the instability score is the embedding's way over the weights'") {
   stream.next(batch);
   const auto embed_in = [&](const nn::StepContext& context) {
     Tape tape(Tape::Mode::eval);
-    const Feed feed = upload(batch, whole(batch), Device::cpu);
-    return model.encode(tape, feed.input, 0, context).value().to_vector();
+    const DeviceBatch on_device = upload(batch, whole(batch), Device::cpu);
+    return model.encode(tape, on_device.input, 0, context).value().to_vector();
   };
   const auto embed = [&] { return embed_in({}); };
   const auto embed_dropped = [&](double draw) {

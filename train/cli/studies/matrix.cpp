@@ -133,12 +133,12 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
   options.round_to = 1;
   result.tokens = names;
   const data::Batch batch = data::pad({tokens}, options);
-  const Feed feed = upload(batch, whole(batch), Device::cpu);
+  const DeviceBatch on_device = upload(batch, whole(batch), Device::cpu);
   Seen seen;
   nn::StepContext step = nn::answer_context(config.seed);
   step.observe = keep_in(seen);
   Tape tape(Tape::Mode::eval);
-  (void)saved.model->encode(tape, feed.input, 0, step);
+  (void)saved.model->encode(tape, on_device.input, 0, step);
   choose_layer(flags, seen, result);
   result.own = &saved.model->layer(static_cast<int>(result.layer)).method();
   result.own_name = config.method->name;
