@@ -8,7 +8,8 @@ set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mapfile -t pages < <(find README.md tensor autograd attention nn data train tests -name README.md
-                     find train/results train/runs -name speed.md -o -name accuracy.md -o -name checkpoint.md)
+                     find train/results train/runs -name speed.md -o -name accuracy.md -o -name checkpoint.md
+                     echo train/one_batch.md)
 failed=0
 complain() { echo "$1"; failed=1; }
 
