@@ -18,7 +18,7 @@ namespace {
 
 using namespace block_cuda;
 using namespace tensor_core_tiles;
-static_assert(kTile == kTileRows && kChunk == kChunkRows);
+static_assert(kTile == kTileRows && kMmaK == kChunkRows);
 
 template <Precision kPrecision> using Rounded =
     Operands<typename TensorCore<kPrecision>::Number, float>;
@@ -79,20 +79,20 @@ template <Precision kPrecision, int kWidth, bool kRules>
 __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules>)
     block_forward_kernel(BlockPlan plan, Rounded<kPrecision> in, Results result) {
   using P = Products<kPrecision, kWidth>;
-  const Place at;
+  const WarpRows at;
   const Task task(plan, in.block_rows, kTile);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const float scale = kLog2E * static_cast<float>(plan.scale);
 
-  typename P::Left q[P::kSteps];
+  typename P::FragmentA q[P::kSteps];
   P::load_own(at, in.queries.first + task.at * kWidth, q);
   const Query<float> query[2] = {in.queries.facts[task.at + at.row_of(0)],
                                  in.queries.facts[task.at + at.row_of(1)]};
-  Sums total[P::kOuts];
+  Accumulator total[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};
   walk<P, kRules>(task, in.queries, in.keys, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
-    Sums score[kTile / 8];
+    Accumulator score[kTile / 8];
 #pragma unroll
     for (int n = 0; n < kTile / 8; ++n) {
       score[n] = P::scores(at, q, tile.first, 8 * n);
@@ -104,9 +104,9 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
     }
     softmax_tile(score, maximum, sum, total);
 #pragma unroll
-    for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      const Sums weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
-      P::add_weighted(at, weights, tile.second, kChunk * chunk, total);
+    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+      const Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
+      P::add_weighted(at, weights, tile.second, kMmaK * chunk, total);
     }
   });
 
@@ -127,7 +127,7 @@ template <Precision kPrecision, int kWidth, bool kRules, bool kOwnKeys>
 __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules && kOwnKeys>)
     block_gradient_kernel(BlockPlan plan, Rounded<kPrecision> in, Results result) {
   using P = Products<kPrecision, kWidth>;
-  const Place at;
+  const WarpRows at;
   const Task task(plan, in.block_rows, kTile);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const auto scale = static_cast<float>(plan.scale);
@@ -135,20 +135,20 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   const auto& own = either<kOwnKeys>(in.keys, in.queries);
   const auto& other = either<kOwnKeys>(in.queries, in.keys);
 
-  typename P::Left first[P::kSteps], second[P::kSteps];
+  typename P::FragmentA first[P::kSteps], second[P::kSteps];
   P::load_own(at, own.first + task.at * kWidth, first);
   P::load_own(at, own.second + task.at * kWidth, second);
   const typename std::remove_cvref_t<decltype(own)>::Fact own_facts[2] = {
       own.facts[task.at + at.row_of(0)], own.facts[task.at + at.row_of(1)]};
-  Sums dfirst[P::kOuts], dsecond[P::kOuts];
+  Accumulator dfirst[P::kOuts], dsecond[P::kOuts];
   walk<P, kRules>(task, own, other, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
 #pragma unroll 1
-    for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      Sums weights[2], dscores[2];
+    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+      Accumulator weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int column = kChunk * chunk + 8 * n;
+        const int column = kMmaK * chunk + 8 * n;
         weights[n] = P::scores(at, first, tile.first, column);
         dscores[n] = P::scores(at, second, tile.second, column);
 #pragma unroll
@@ -162,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
           dscore = rules.value && is_self(query, key) ? 0.0f : w * (dscore - query.delta);
         }
       }
-      if constexpr (kOwnKeys) P::add_weighted(at, weights, tile.second, kChunk * chunk, dsecond);
-      P::add_weighted(at, dscores, tile.first, kChunk * chunk, dfirst);
+      if constexpr (kOwnKeys) P::add_weighted(at, weights, tile.second, kMmaK * chunk, dsecond);
+      P::add_weighted(at, dscores, tile.first, kMmaK * chunk, dfirst);
     }
   });
 

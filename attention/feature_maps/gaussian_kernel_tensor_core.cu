@@ -24,25 +24,16 @@
 namespace skytape::attention::kernel_cuda {
 namespace {
 
-using cuda::Sums;
+using cuda::Accumulator;
+using cuda::kMmaK;
 using cuda::TensorCore;
+using cuda::WarpRows;
 
 constexpr int kTile = 128;            // rows of either side
 constexpr int kOwn = kTile / kWarps;  // of a warp
-constexpr int kChunk = 16;            // inner index of one product
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kLog2E = std::numbers::log2e_v<float>;
-static_assert(kOwn == 16 && kTile >= kLandmarks && kChunkRows % kTile == 0);
-
-/// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
-struct Place {
-  int g, t, row;  // row: the warp's first
-  __device__ Place()
-      : g(threadIdx.x % cuda::kWarp / 4),
-        t(threadIdx.x % 4),
-        row(threadIdx.x / cuda::kWarp * kOwn) {}
-  __device__ int row_of(int half) const { return row + g + 8 * half; }
-};
+static_assert(kOwn == cuda::kMmaM && kTile >= kLandmarks && kChunkRows % kTile == 0);
 
 /// Over the four lanes of a row.
 __device__ float over_row(float x) {
@@ -53,10 +44,10 @@ __device__ float over_row(float x) {
 /// Rows of one array in shared memory, rounded.
 template <class Core, int kWidth> struct Tile {
   using Number = typename Core::Number;
-  using Left = typename Core::Left;
-  using Right = typename Core::Right;
+  using FragmentA = typename Core::FragmentA;
+  using FragmentB = typename Core::FragmentB;
   static constexpr int kStride = kWidth + 8;  // of a row: eight rows then touch every bank
-  static constexpr int kSteps = kWidth / kChunk;
+  static constexpr int kSteps = kWidth / kMmaK;
   static constexpr int kOuts = kWidth / 8;
   static constexpr int kQuads = kWidth / 4;  // of a row
   alignas(16) Number n[kTile * kStride];
@@ -87,58 +78,58 @@ template <class Core, int kWidth> struct Tile {
     });
   }
 
-  /// The warp's own rows as left operands.
-  __device__ void own_rows(const Place& at, Left (&own)[kSteps]) const {
+  /// The warp's own rows as fragments A.
+  __device__ void own_rows(const WarpRows& at, FragmentA (&own)[kSteps]) const {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      if constexpr (Core::kMatrices) {
-        own[s] = Core::left_by_rows(n + at.row * kStride + kChunk * s, kStride);
+      if constexpr (Core::kHasLdmatrix) {
+        own[s] = Core::ldmatrix_a(n + at.row * kStride + kMmaK * s, kStride);
       } else {
-        const Number* const a = n + at.row_of(0) * kStride + kChunk * s + 2 * at.t;
+        const Number* const a = n + at.row_of(0) * kStride + kMmaK * s + 2 * at.t;
         const Number* const b = a + 8 * kStride;
-        own[s] = Core::left({{a[0], a[1], a[8], a[9]}, {b[0], b[1], b[8], b[9]}});
+        own[s] = Core::fragment_a({{a[0], a[1], a[8], a[9]}, {b[0], b[1], b[8], b[9]}});
       }
     }
   }
   /// Own rows times rows [first, first + 16), over the width: eight columns each.
-  __device__ void scores(const Place& at, const Left (&own)[kSteps], int first,
-                         Sums (&sums)[2]) const {
+  __device__ void scores(const WarpRows& at, const FragmentA (&own)[kSteps], int first,
+                         Accumulator (&sums)[2]) const {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      Right two[2];
-      if constexpr (Core::kMatrices) {
-        Core::two_rights_by_columns(n + first * kStride + kChunk * s, kStride, two);
+      FragmentB two[2];
+      if constexpr (Core::kHasLdmatrix) {
+        Core::ldmatrix_b(n + first * kStride + kMmaK * s, kStride, two);
       } else {
-        const Number* const row = n + (first + at.g) * kStride + kChunk * s + 2 * at.t;
+        const Number* const row = n + (first + at.g) * kStride + kMmaK * s + 2 * at.t;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const Number* const m = row + 8 * half * kStride;
-          two[half] = Core::right(m[0], m[1], m[8], m[9]);
+          two[half] = Core::fragment_b(m[0], m[1], m[8], m[9]);
         }
       }
-      Core::multiply_add(sums[0], own[s], two[0]);
-      Core::multiply_add(sums[1], own[s], two[1]);
+      Core::mma(sums[0], own[s], two[0]);
+      Core::mma(sums[1], own[s], two[1]);
     }
   }
   /// total += weights, of 16 own rows, times rows [first, first + 16).
-  __device__ void add_weighted(const Place& at, const Left& weights, int first,
-                               Sums (&total)[kOuts]) const {
+  __device__ void add_weighted(const WarpRows& at, const FragmentA& weights, int first,
+                               Accumulator (&total)[kOuts]) const {
     static_assert(kOuts % 2 == 0);
 #pragma unroll
     for (int c = 0; c < kOuts; c += 2) {
-      Right two[2];
-      if constexpr (Core::kMatrices) {
-        Core::two_rights_by_rows(n + first * kStride + 8 * c, kStride, two);
+      FragmentB two[2];
+      if constexpr (Core::kHasLdmatrix) {
+        Core::ldmatrix_b_trans(n + first * kStride + 8 * c, kStride, two);
       } else {
         const Number* const row = n + (first + 2 * at.t) * kStride + 8 * c + at.g;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const Number* const m = row + 8 * half;
-          two[half] = Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]);
+          two[half] = Core::fragment_b(m[0], m[kStride], m[8 * kStride], m[9 * kStride]);
         }
       }
-      Core::multiply_add(total[c], weights, two[0]);
-      Core::multiply_add(total[c + 1], weights, two[1]);
+      Core::mma(total[c], weights, two[0]);
+      Core::mma(total[c + 1], weights, two[1]);
     }
   }
 
@@ -186,35 +177,36 @@ template <class Core, int kD, int kP> struct Shared { Side<Core, kD, kP> rows, l
 
 /// What own rows of a side add up, in a lane's registers.
 template <int kD, int kP> struct Totals {
-  Sums d[kD / 8];       // E first
-  Sums values[kP / 8];  // C second
-  float sums[2] = {};   // E 1, this lane's part
+  Accumulator d[kD / 8];       // E first
+  Accumulator values[kP / 8];  // C second
+  float sums[2] = {};          // E 1, this lane's part
 };
 
-/// Weights as a left operand.
+/// Weights as a fragment A.
 template <class Core>
-__device__ typename Core::Left as_left(const Sums (&weights)[2], float (&sums)[2]) {
-  const typename Core::Left left = Core::rounded_left(weights);
+__device__ typename Core::FragmentA as_fragment_a(const Accumulator (&weights)[2],
+                                                  float (&sums)[2]) {
+  const typename Core::FragmentA a = Core::rounded_a(weights);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sums[half] += Core::entry(left, half, i);
+    for (int i = 0; i < 4; ++i) sums[half] += Core::entry(a, half, i);
   }
-  return left;
+  return a;
 }
 
 /// Adds what the first `count` rows of the other side give to own rows. The sums of E are those of
 /// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these are.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
-__device__ void walk(const Place& at, const Side<Core, kD, kP>& own,
+__device__ void walk(const WarpRows& at, const Side<Core, kD, kP>& own,
                      const Side<Core, kD, kP>& other, int count, Totals<kD, kP>& totals) {
-  typename Core::Left first[kD / kChunk], second[kP / kChunk];
+  typename Core::FragmentA first[kD / kMmaK], second[kP / kMmaK];
   own.first.own_rows(at, first);
   if constexpr (kGradient) own.second.own_rows(at, second);
   const float term[2] = {own.term[at.row_of(0)], own.term[at.row_of(1)]};
 #pragma unroll 1
-  for (int from = 0; from < count; from += kChunk) {
-    Sums c[2], e[2];  // this lane's part of C and E
+  for (int from = 0; from < count; from += kMmaK) {
+    Accumulator c[2], e[2];  // this lane's part of C and E
     other.first.scores(at, first, from, c);
     if constexpr (kGradient) other.second.scores(at, second, from, e);
 #pragma unroll
@@ -228,11 +220,11 @@ __device__ void walk(const Place& at, const Side<Core, kD, kP>& own,
       }
     }
     if constexpr (kGradient) {
-      other.first.add_weighted(at, as_left<Core>(e, totals.sums), from, totals.d);
+      other.first.add_weighted(at, as_fragment_a<Core>(e, totals.sums), from, totals.d);
     }
     if constexpr (kValues) {
       float ignored[2] = {};
-      other.second.add_weighted(at, as_left<Core>(c, ignored), from, totals.values);
+      other.second.add_weighted(at, as_fragment_a<Core>(c, ignored), from, totals.values);
     }
   }
 }
@@ -242,15 +234,16 @@ struct Largest {
   float value[2];
   std::int32_t position[2];
 
-  template <class Core, int kD> __device__ Largest(const Place& at, const Tile<Core, kD>& own_rows,
-                                                   const Tile<Core, kD>& other, int count)
+  template <class Core, int kD>
+  __device__ Largest(const WarpRows& at, const Tile<Core, kD>& own_rows,
+                     const Tile<Core, kD>& other, int count)
       : value{-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()},
         position{0, 0} {
-    typename Core::Left own[kD / kChunk];
+    typename Core::FragmentA own[kD / kMmaK];
     own_rows.own_rows(at, own);
 #pragma unroll 2
-    for (int from = 0; from < count; from += kChunk) {
-      Sums products[2];
+    for (int from = 0; from < count; from += kMmaK) {
+      Accumulator products[2];
       other.scores(at, own, from, products);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -271,7 +264,7 @@ struct Largest {
     }
   }
   /// To the call's arrays [G, N], from row `first` of these on.
-  __device__ void store(const Place& at, const Arrays& in, std::int64_t first, int count) const {
+  __device__ void store(const WarpRows& at, const Arrays& in, std::int64_t first, int count) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = at.row_of(half);
@@ -290,8 +283,9 @@ struct Largest {
 };
 
 /// d -= sums times own rows: what the Gaussian's norms add to a gradient.
-template <class Core, int kD, int kP>
-__device__ void subtract_own(const Place& at, const Tile<Core, kD>& own, Totals<kD, kP>& totals) {
+template <class Core, int kD, int kP> __device__ void subtract_own(const WarpRows& at,
+                                                                   const Tile<Core, kD>& own,
+                                                                   Totals<kD, kP>& totals) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sum = over_row(totals.sums[half]);
@@ -306,7 +300,7 @@ __device__ void subtract_own(const Place& at, const Tile<Core, kD>& own, Totals<
 }
 
 /// Own rows times their factors to target [count, width].
-template <int kOuts> __device__ void store(const Place& at, const Sums (&total)[kOuts],
+template <int kOuts> __device__ void store(const WarpRows& at, const Accumulator (&total)[kOuts],
                                            const RowFactors& factors, float* target, int count,
                                            std::int64_t width) {
 #pragma unroll
@@ -328,7 +322,7 @@ template <int kOuts> __device__ void store(const Place& at, const Sums (&total)[
 /// The totals of own rows, times the factors, to d [.., D], if it is wanted, and values [.., P], from
 /// row `first` of these on.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
-__device__ void finish(const Place& at, const Tile<Core, kD>& own, const Sizes& s,
+__device__ void finish(const WarpRows& at, const Tile<Core, kD>& own, const Sizes& s,
                        Totals<kD, kP>& totals, float* d, float* values, std::int64_t first,
                        int count, const RowFactors& of_d = {}, const RowFactors& of_values = {}) {
   if constexpr (kGradient) {
@@ -344,7 +338,7 @@ __device__ void finish(const Place& at, const Tile<Core, kD>& own, const Sizes& 
 
 /// Finds the largest products of own rows, and takes them from their exponents.
 template <class Core, int kD, int kP>
-__device__ void stabilise(const Place& at, const Arrays& in, std::int64_t first, int count,
+__device__ void stabilise(const WarpRows& at, const Arrays& in, std::int64_t first, int count,
                           int landmarks, Side<Core, kD, kP>& rows, const Tile<Core, kD>& other) {
   const Largest found(at, rows.first, other, landmarks);
   found.store(at, in, first, count);
@@ -376,7 +370,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
   using Memory = Shared<TensorCore<kPrecision>, kD, kP>;
   constexpr bool kGradient = has_gradient(kForm), kValues = has_landmark_values(kForm);
   auto& shared = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
-  const Place at;
+  const WarpRows at;
   const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
   const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
   const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
@@ -432,7 +426,7 @@ template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThrea
     maxima_kernel(Sizes s, Arrays in) {
   using Memory = Tile<TensorCore<kPrecision>, kD>[2];
   auto& [x, w] = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
-  const Place at;
+  const WarpRows at;
   const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
   const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
   const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));

@@ -23,7 +23,7 @@ namespace skytape::attention::planes {
 
 using Core = cuda::TensorCore<Precision::bf16>;
 using Number = Core::Number;
-using cuda::Sums;
+using cuda::Accumulator;
 
 __device__ __forceinline__ int warp() { return threadIdx.x / cuda::kWarp; }
 
@@ -76,7 +76,7 @@ __device__ __forceinline__ Split split(float first, float second) {
 
 /// A thread's part of a result that the warps share as S says: f32 accumulators, zeros at first.
 template <class S> struct Result {
-  Sums tiles[S::kRowTiles][S::kColumnTiles];
+  Accumulator tiles[S::kRowTiles][S::kColumnTiles];
 
   /// += op(a) op(b). All operands must be there: meet() before.
   template <Op kOpA, Op kOpB, class A, class B>
@@ -143,7 +143,7 @@ template <class S> struct Result {
   /// To and from as many numbers in device memory, for the same threads.
   __device__ __forceinline__ void put_aside(float* to) const {
     for_tiles([&](int r, int c, int at) {
-      const Sums& own = tiles[r][c];
+      const Accumulator& own = tiles[r][c];
       cuda::Four<float>{{own.x[0][0], own.x[0][1], own.x[1][0], own.x[1][1]}}.store(to + at);
     });
   }
@@ -175,38 +175,38 @@ template <class S> template <Op kOpA, Op kOpB, class A, class B>
 __device__ __forceinline__ void Result<S>::add(const A& a, const B& b) {
   constexpr int kInner = kOpA == Op::none ? A::kColumns : A::kRows;
   static_assert(kInner == (kOpB == Op::none ? B::kRows : B::kColumns));
-  using Left = Core::Left;
-  using Right = Core::Right;
+  using FragmentA = Core::FragmentA;
+  using FragmentB = Core::FragmentB;
   const int first_row = S::row(), first_column = S::column();
-  const auto left = [&](const Number* plane, int k, int row) {
-    return kOpA == Op::none ? Core::left_by_rows(plane + row * A::kStride + k, A::kStride)
-                            : Core::left_by_columns(plane + k * A::kStride + row, A::kStride);
+  const auto a_at = [&](const Number* plane, int k, int row) {
+    return kOpA == Op::none ? Core::ldmatrix_a(plane + row * A::kStride + k, A::kStride)
+                            : Core::ldmatrix_a_trans(plane + k * A::kStride + row, A::kStride);
   };
-  const auto rights = [&](const Number* plane, int k, int column, Right(&two)[2]) {
+  const auto two_b_at = [&](const Number* plane, int k, int column, FragmentB(&two)[2]) {
     if constexpr (kOpB == Op::none) {
-      Core::two_rights_by_rows(plane + k * B::kStride + column, B::kStride, two);
+      Core::ldmatrix_b_trans(plane + k * B::kStride + column, B::kStride, two);
     } else {
-      Core::two_rights_by_columns(plane + column * B::kStride + k, B::kStride, two);
+      Core::ldmatrix_b(plane + column * B::kStride + k, B::kStride, two);
     }
   };
 #pragma unroll 1
   for (int k = 0; k < kInner; k += 16) {
-    Right b_high[S::kColumnTiles / 2][2], b_low[S::kColumnTiles / 2][2];
+    FragmentB b_high[S::kColumnTiles / 2][2], b_low[S::kColumnTiles / 2][2];
 #pragma unroll
     for (int c = 0; c < S::kColumnTiles / 2; ++c) {
-      rights(b.high(), k, first_column + 16 * c, b_high[c]);
-      rights(b.low(), k, first_column + 16 * c, b_low[c]);
+      two_b_at(b.high(), k, first_column + 16 * c, b_high[c]);
+      two_b_at(b.low(), k, first_column + 16 * c, b_low[c]);
     }
-    Left a_high[S::kRowTiles], a_low[S::kRowTiles];
+    FragmentA a_high[S::kRowTiles], a_low[S::kRowTiles];
 #pragma unroll
     for (int r = 0; r < S::kRowTiles; ++r) {
-      a_high[r] = left(a.high(), k, first_row + 16 * r);
-      a_low[r] = left(a.low(), k, first_row + 16 * r);
+      a_high[r] = a_at(a.high(), k, first_row + 16 * r);
+      a_low[r] = a_at(a.low(), k, first_row + 16 * r);
     }
     // Each instruction waits for the last one with its accumulators: all others come between.
-    const auto multiply = [&](const Left(&x)[S::kRowTiles],
-                              const Right(&y)[S::kColumnTiles / 2][2]) {
-      for_tiles([&](int r, int c, int) { Core::multiply_add(tiles[r][c], x[r], y[c / 2][c % 2]); });
+    const auto multiply = [&](const FragmentA(&x)[S::kRowTiles],
+                              const FragmentB(&y)[S::kColumnTiles / 2][2]) {
+      for_tiles([&](int r, int c, int) { Core::mma(tiles[r][c], x[r], y[c / 2][c % 2]); });
     };
     multiply(a_low, b_high);
     multiply(a_high, b_low);
@@ -216,8 +216,8 @@ __device__ __forceinline__ void Result<S>::add(const A& a, const B& b) {
 
 template <class S> template <class F>
 __device__ __forceinline__ void Result<S>::each_two(const F& f) {
-  const int row = S::row() + static_cast<int>(threadIdx.x % cuda::kWarp / 4);
-  const int column = S::column() + static_cast<int>(threadIdx.x % 4 * 2);
+  const cuda::LaneMap lane;
+  const int row = S::row() + lane.g, column = S::column() + 2 * lane.t;
 #pragma unroll
   for (int r = 0; r < S::kRowTiles; ++r) {
 #pragma unroll

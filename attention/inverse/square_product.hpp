@@ -3,7 +3,7 @@
 //
 // Matrices have kSize rows and columns, zeros beyond the real ones; kSize is a power of two from 32
 // on. A block has two rows of warps; a warp owns half of the block's rows of the result and 32 of its
-// columns, in tiles [16, 8] whose entries lie with the lanes as tensor_core.hpp says (g, t).
+// columns, in tiles [16, 8] whose entries lie with the lanes by the lane map of tensor_core.hpp.
 //
 // Two blocks (a cluster) may work on a matrix together. Each then forms half of a result's rows and
 // stores them in its own shared memory and the other's, so that the next product finds all of them.
@@ -33,7 +33,7 @@
 
 namespace skytape::attention::square {
 
-using cuda::Sums;
+using cuda::Accumulator;
 
 /// How matrices [kRows, kRows] are spread over the blocks that work on one together: each block has
 /// all entries of the operands in its shared memory, and forms a share of the result's rows.
@@ -57,23 +57,21 @@ template <class L> __device__ __forceinline__ void meet() {
   }
 }
 
-/// A thread's place: its first own entry.
-template <class L> struct Place {
-  int g, t, row, column;  // row, column: first of the warp
-  __device__ Place()
-      : g(threadIdx.x % cuda::kWarp / 4),
-        t(threadIdx.x % 4),
-        row(blockIdx.x % L::kBlocks * L::kShare + threadIdx.x / cuda::kWarp % 2 * (L::kShare / 2)),
+/// The warp's part of a result, and the lane's in it.
+template <class L> struct WarpTile : cuda::LaneMap {
+  int row, column;  // first of the warp
+  __device__ WarpTile()
+      : row(blockIdx.x % L::kBlocks * L::kShare + threadIdx.x / cuda::kWarp % 2 * (L::kShare / 2)),
         column(threadIdx.x / cuda::kWarp / 2 * 32) {}
 };
 
 /// A thread's entries of a result; zeros at first.
 template <class L> struct Own {
-  Sums tiles[L::kRowTiles][L::kColumnTiles];
+  Accumulator tiles[L::kRowTiles][L::kColumnTiles];
 
   /// f(row, column, x) for its entries x[0], x[1] at (row, column) and (row, column + 1).
   template <class F> __device__ __forceinline__ void each(const F& f) {
-    const Place<L> at;
+    const WarpTile<L> at;
 #pragma unroll
     for (int r = 0; r < L::kRowTiles; ++r) {
 #pragma unroll
@@ -103,7 +101,7 @@ struct PlainProduct {
   __device__ __forceinline__ static void add(const float* a, const float* b, Own<L>& c) {
     constexpr int kRows = 2 * L::kRowTiles;  // of a thread
     constexpr int kColumnTiles = L::kColumnTiles;
-    const Place<L> at;
+    const WarpTile<L> at;
 #pragma unroll 1
     for (int k = 0; k < L::kSize; ++k) {
       float left[kRows], right[kColumnTiles][2];
@@ -144,13 +142,13 @@ struct SplitProduct {
   template <Op kOpA, Op kOpB, class L>
   __device__ __forceinline__ static void add(const float* a, const float* b, Own<L>& c) {
     constexpr int kColumnTiles = L::kColumnTiles;
-    const Place<L> at;
+    const WarpTile<L> at;
 #pragma unroll 1
     for (int k = 0; k < L::kSize; k += 32) {
 #pragma unroll 1
       for (int first = 0; first < 8; first += 4) {
         const int inner = k + 8 * at.t + first;  // and the next three
-        Core::Right high[kColumnTiles], low[kColumnTiles];
+        Core::FragmentB high[kColumnTiles], low[kColumnTiles];
 #pragma unroll
         for (int j = 0; j < kColumnTiles; ++j) {
           Core::Number h[4], l[4];
@@ -158,8 +156,8 @@ struct SplitProduct {
           for (int i = 0; i < 4; ++i) {
             split(entry<L, kOpB>(b, inner + i, at.column + 8 * j + at.g), h[i], l[i]);
           }
-          high[j] = Core::right(h[0], h[1], h[2], h[3]);
-          low[j] = Core::right(l[0], l[1], l[2], l[3]);
+          high[j] = Core::fragment_b(h[0], h[1], h[2], h[3]);
+          low[j] = Core::fragment_b(l[0], l[1], l[2], l[3]);
         }
 #pragma unroll
         for (int r = 0; r < L::kRowTiles; ++r) {
@@ -172,10 +170,10 @@ struct SplitProduct {
  private:
   /// The 16 rows from `row` on, and a lane's four inner indices from `inner` on.
   template <Op kOpA, class L, int kTiles>
-  __device__ __forceinline__ static void add_rows(const float* a, const Place<L>& at, int row,
-                                                  int inner, const Core::Right (&high)[kTiles],
-                                                  const Core::Right (&low)[kTiles],
-                                                  Sums (&total)[kTiles]) {
+  __device__ __forceinline__ static void add_rows(const float* a, const WarpTile<L>& at, int row,
+                                                  int inner, const Core::FragmentB (&high)[kTiles],
+                                                  const Core::FragmentB (&low)[kTiles],
+                                                  Accumulator (&total)[kTiles]) {
     Core::Number h[2][4], l[2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -184,14 +182,14 @@ struct SplitProduct {
         split(entry<L, kOpA>(a, row + 8 * half + at.g, inner + i), h[half][i], l[half][i]);
       }
     }
-    const Core::Left left_high = Core::left(h), left_low = Core::left(l);
-    Sums sums[kTiles];
+    const Core::FragmentA a_high = Core::fragment_a(h), a_low = Core::fragment_a(l);
+    Accumulator sums[kTiles];
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) Core::multiply_add(sums[j], left_low, high[j]);
+    for (int j = 0; j < kTiles; ++j) Core::mma(sums[j], a_low, high[j]);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) Core::multiply_add(sums[j], left_high, low[j]);
+    for (int j = 0; j < kTiles; ++j) Core::mma(sums[j], a_high, low[j]);
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j) Core::multiply_add(sums[j], left_high, high[j]);
+    for (int j = 0; j < kTiles; ++j) Core::mma(sums[j], a_high, high[j]);
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
 #pragma unroll

@@ -22,29 +22,20 @@
 
 namespace skytape::attention::tensor_core_tiles {
 
-using cuda::Sums;
+using cuda::Accumulator;
+using cuda::kMmaK;
 using cuda::TensorCore;
+using cuda::WarpRows;
 using cuda::ptx::exp2;
 
 inline constexpr int kTile = 64;  // rows of either side
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
 inline constexpr int kRows = kTile / kWarps;  // of a warp
-inline constexpr int kChunk = 16;             // inner index of one product
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
-static_assert(kRows == 16);
-
-/// A lane's rows g, g + 8 and columns 2t, 2t + 1 of its warp's 16 rows.
-struct Place {
-  int g, t, row;  // row: first of the warp in the tile
-  __device__ Place()
-      : g(threadIdx.x % cuda::kWarp / 4),
-        t(threadIdx.x % 4),
-        row(threadIdx.x / cuda::kWarp * kRows) {}
-  __device__ int row_of(int half) const { return row + g + 8 * half; }
-};
+static_assert(kRows == cuda::kMmaM);
 
 /// Products of one precision and head widths up to kWidth. `Rows` gives the address of a row of a
 /// tile, or null: zeros, nothing to store.
@@ -52,8 +43,8 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   static constexpr int kWidth = kHeadWidth;
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
-  using Left = typename Core::Left;
-  using Right = typename Core::Right;
+  using FragmentA = typename Core::FragmentA;
+  using FragmentB = typename Core::FragmentB;
   static constexpr int kStride = kWidth + 8;  // of a tile's row: eight rows then touch every bank
   struct Tile {
     alignas(16) Number n[kTile * kStride];
@@ -61,12 +52,13 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   struct alignas(2 * sizeof(Number)) Two {
     Number x[2];
   };
-  static constexpr int kSteps = kWidth / kChunk;  // along the head width
-  static constexpr int kOuts = kWidth / 8;        // columns of results
+  static constexpr int kSteps = kWidth / kMmaK;  // along the head width
+  static constexpr int kOuts = kWidth / 8;       // columns of results
 
-  /// This warp's rows as left operands.
-  template <class Rows> __device__ static void load_own(const Place& at, const Rows& rows,
-                                                        std::int64_t width, Left (&own)[kSteps]) {
+  /// This warp's rows as fragments A.
+  template <class Rows> __device__ static void load_own(const WarpRows& at, const Rows& rows,
+                                                        std::int64_t width,
+                                                        FragmentA (&own)[kSteps]) {
     const float* const from[2] = {rows(at.row_of(0)), rows(at.row_of(1))};
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
@@ -75,12 +67,12 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int c = kChunk * s + 2 * at.t + i % 2 + i / 2 * 8;
+          const int c = kMmaK * s + 2 * at.t + i % 2 + i / 2 * 8;
           const bool inside = from[half] != nullptr && c < width;
           n[half][i] = Core::rounded(inside ? from[half][c] : 0.0f);
         }
       }
-      own[s] = Core::left(n);
+      own[s] = Core::fragment_a(n);
     }
   }
 
@@ -103,20 +95,21 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     }
   }
 
-  /// This warp's rows of a rounded array [.., kWidth] as left operands; `first`: the block's first.
-  __device__ static void load_own(const Place& at, const Number* first, Left (&own)[kSteps]) {
+  /// This warp's rows of a rounded array [.., kWidth] as fragments A; `first`: the block's first.
+  __device__ static void load_own(const WarpRows& at, const Number* first,
+                                  FragmentA (&own)[kSteps]) {
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
       Number n[2][4];
 #pragma unroll
       for (int i = 0; i < 8; i += 2) {
         const Number* const from =
-            first + at.row_of(i / 4) * kWidth + kChunk * s + 2 * at.t + i % 4 / 2 * 8;
+            first + at.row_of(i / 4) * kWidth + kMmaK * s + 2 * at.t + i % 4 / 2 * 8;
         const Two two = *reinterpret_cast<const Two*>(from);
         n[i / 4][i % 4] = two.x[0];
         n[i / 4][i % 4 + 1] = two.x[1];
       }
-      own[s] = Core::left(n);
+      own[s] = Core::fragment_a(n);
     }
   }
 
@@ -136,55 +129,54 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   }
 
   /// Own rows times rows [first, first + 8) of a tile, over the head width.
-  __device__ static Sums scores(const Place& at, const Left (&own)[kSteps], const Tile& tile,
-                                int first) {
-    Sums sums;
-    if constexpr (Core::kMatrices) {
+  __device__ static Accumulator scores(const WarpRows& at, const FragmentA (&own)[kSteps],
+                                       const Tile& tile, int first) {
+    Accumulator sums;
+    if constexpr (Core::kHasLdmatrix) {
 #pragma unroll
       for (int s = 0; s < kSteps; s += 2) {
-        Right two[2];
-        Core::two_rights(tile.n + first * kStride + kChunk * s, kStride, two);
-        Core::multiply_add(sums, own[s], two[0]);
-        Core::multiply_add(sums, own[s + 1], two[1]);
+        FragmentB two[2];
+        Core::ldmatrix_b_along_k(tile.n + first * kStride + kMmaK * s, kStride, two);
+        Core::mma(sums, own[s], two[0]);
+        Core::mma(sums, own[s + 1], two[1]);
       }
     } else {
       const Number* const row = tile.n + (first + at.g) * kStride + 2 * at.t;
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        const Number* const n = row + kChunk * s;
-        Core::multiply_add(sums, own[s], Core::right(n[0], n[1], n[8], n[9]));
+        const Number* const n = row + kMmaK * s;
+        Core::mma(sums, own[s], Core::fragment_b(n[0], n[1], n[8], n[9]));
       }
     }
     return sums;
   }
 
   /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile.
-  __device__ static void add_weighted(const Place& at, const Sums (&weights)[2], const Tile& tile,
-                                      int first, Sums (&total)[kOuts]) {
-    const Left left = Core::rounded_left(weights);
-    if constexpr (Core::kMatrices) {
+  __device__ static void add_weighted(const WarpRows& at, const Accumulator (&weights)[2],
+                                      const Tile& tile, int first, Accumulator (&total)[kOuts]) {
+    const FragmentA a = Core::rounded_a(weights);
+    if constexpr (Core::kHasLdmatrix) {
 #pragma unroll
       for (int c = 0; c < kOuts; c += 2) {
-        Right two[2];
-        Core::two_rights_by_rows(tile.n + first * kStride + 8 * c, kStride, two);
-        Core::multiply_add(total[c], left, two[0]);
-        Core::multiply_add(total[c + 1], left, two[1]);
+        FragmentB two[2];
+        Core::ldmatrix_b_trans(tile.n + first * kStride + 8 * c, kStride, two);
+        Core::mma(total[c], a, two[0]);
+        Core::mma(total[c + 1], a, two[1]);
       }
     } else {
       const Number* const n = tile.n + (first + 2 * at.t) * kStride + at.g;
 #pragma unroll
       for (int c = 0; c < kOuts; ++c) {
         const Number* const m = n + 8 * c;
-        Core::multiply_add(total[c], left,
-                           Core::right(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
+        Core::mma(total[c], a, Core::fragment_b(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
       }
     }
   }
 
   /// Stores factor[half] * total to own rows.
-  template <class Rows> __device__ static void store(const Place& at, const Sums (&total)[kOuts],
-                                                     const float (&factor)[2], const Rows& rows,
-                                                     std::int64_t width) {
+  template <class Rows>
+  __device__ static void store(const WarpRows& at, const Accumulator (&total)[kOuts],
+                               const float (&factor)[2], const Rows& rows, std::int64_t width) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float* const to = rows(at.row_of(half));
@@ -221,7 +213,7 @@ __device__ inline float row_sum(float x) {
 
 /// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and sum;
 /// returns what earlier sums must be multiplied by.
-__device__ inline float softmax_row(Sums (&score)[kTile / 8], int half, float& maximum,
+__device__ inline float softmax_row(Accumulator (&score)[kTile / 8], int half, float& maximum,
                                     float& sum) {
   float largest = maximum;
 #pragma unroll
@@ -254,8 +246,9 @@ __device__ inline float log_sum_exp(float maximum, float sum) {
 }
 
 /// A tile's softmax: scores become relative weights, and earlier sums shrink with their rows.
-template <int kOuts> __device__ void softmax_tile(Sums (&score)[kTile / 8], float (&maximum)[2],
-                                                  float (&sum)[2], Sums (&total)[kOuts]) {
+template <int kOuts> __device__ void softmax_tile(Accumulator (&score)[kTile / 8],
+                                                  float (&maximum)[2], float (&sum)[2],
+                                                  Accumulator (&total)[kOuts]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float correction = softmax_row(score, half, maximum[half], sum[half]);

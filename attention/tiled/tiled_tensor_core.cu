@@ -19,7 +19,7 @@ namespace {
 
 using namespace tensor_core_tiles;
 
-static_assert(philox::kChunk == 2 * kTile && kChunk == philox::kLanes);
+static_assert(philox::kChunk == 2 * kTile && kMmaK == philox::kLanes);
 
 // Who owns keys owns a whole chunk of them, in eight warps: one counter decides about all of its keys.
 inline constexpr int kKeys = philox::kChunk, kKeyThreads = kThreads * kKeys / kTile;
@@ -30,11 +30,11 @@ struct KeptOfLane {
   unsigned of_tile[2] = {~0u, ~0u};  // by row half
 
   /// On to the tile at j0. word(query): about a lane's query and the chunk that begins there.
-  template <class F> __device__ void enter(const Place& at, int i0, int j0, const F& word) {
+  template <class F> __device__ void enter(const WarpRows& at, int i0, int j0, const F& word) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       of_tile[half] =
-          j0 % philox::kChunk == 0 ? word(i0 + at.row_of(half)) : of_tile[half] >> kTile / kChunk;
+          j0 % philox::kChunk == 0 ? word(i0 + at.row_of(half)) : of_tile[half] >> kTile / kMmaK;
     }
   }
   [[nodiscard]] __device__ bool keeps(int half, int c, int n, int e) const {
@@ -59,14 +59,15 @@ struct KeptOfKeys {
     }
   }
   /// Of a query and the lane's keys: bit 16 half.
-  [[nodiscard]] __device__ unsigned of_lane(const Place& at, int query) const {
-    return words[query * kWordsOfChunk + at.g / 2] >> (at.g % 2 * 8 + at.row / kChunk);
+  [[nodiscard]] __device__ unsigned of_lane(const WarpRows& at, int query) const {
+    return words[query * kWordsOfChunk + at.g / 2] >> (at.g % 2 * 8 + at.row / kMmaK);
   }
 };
 
 /// A gaussian's row and column terms depend on q and k as well: total -= sum times own rows, (4), (5).
-template <class P> __device__ void subtract_own(const typename P::Left (&own)[P::kSteps],
-                                                const float (&sum)[2], Sums (&total)[P::kOuts]) {
+template <class P> __device__ void subtract_own(const typename P::FragmentA (&own)[P::kSteps],
+                                                const float (&sum)[2],
+                                                Accumulator (&total)[P::kOuts]) {
 #pragma unroll
   for (int c = 0; c < P::kOuts; ++c) {
 #pragma unroll
@@ -76,8 +77,8 @@ template <class P> __device__ void subtract_own(const typename P::Left (&own)[P:
   }
 }
 /// Own rows times those of `total`.
-template <class P> __device__ void dots(const typename P::Left (&own)[P::kSteps],
-                                        const Sums (&total)[P::kOuts], float (&dot)[2]) {
+template <class P> __device__ void dots(const typename P::FragmentA (&own)[P::kSteps],
+                                        const Accumulator (&total)[P::kOuts], float (&dot)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     dot[half] = 0;
@@ -116,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     forward_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = *reinterpret_cast<Shared<P>*>(cuda::dynamic_shared());
-  const Place at;
+  const WarpRows at;
   const Task task(plan.queries, kTile);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
@@ -126,10 +127,10 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   const HeadDropout<float> dropout(plan, result, bh);
   const bool drops = dropout.drops();
 
-  typename P::Left q[P::kSteps];
+  typename P::FragmentA q[P::kSteps];
   P::load_own(at, in.q + (queries_at + i0) * kWidth, q);
   KeptOfLane kept;
-  Sums total[P::kOuts];
+  Accumulator total[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0}, row[2] = {0, 0};
   for (int half = 0; half < 2; ++half) {
     if (!softmax) row[half] = in.shift[queries_at + i0 + at.row_of(half)];
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       kept.enter(at, i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
     }
     const auto& tile = shared.stage(j0);
-    Sums score[kTile / 8];
+    Accumulator score[kTile / 8];
 #pragma unroll
     for (int n = 0; n < kTile / 8; ++n) {
       score[n] = P::scores(at, q, tile.first, 8 * n);
@@ -166,14 +167,14 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     if constexpr (softmax) softmax_tile(score, maximum, sum, total);
     if (result.out == nullptr) continue;  // the same for all threads
 #pragma unroll
-    for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      Sums weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
+    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+      Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int n = i / 4, half = i / 2 % 2, e = i % 2;
         if (!kept.keeps(half, chunk, n, e)) weights[n].x[half][e] = 0;
       }
-      P::add_weighted(at, weights, tile.second, kChunk * chunk, total);
+      P::add_weighted(at, weights, tile.second, kMmaK * chunk, total);
     }
   }
   float factor[2] = {dropout.scale(), dropout.scale()};
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = *reinterpret_cast<SharedOfKeys<P>*>(cuda::dynamic_shared());
-  const Place at;
+  const WarpRows at;
   const Task task(plan.keys, kKeys);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
@@ -207,11 +208,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
 
-  typename P::Left k[P::kSteps], v[P::kSteps];
+  typename P::FragmentA k[P::kSteps], v[P::kSteps];
   P::load_own(at, in.k + keys_at * kWidth, k);
   P::load_own(at, in.v + keys_at * kWidth, v);
   const float column[2] = {in.column[keys_at + at.row_of(0)], in.column[keys_at + at.row_of(1)]};
-  Sums dk[P::kOuts], dv[P::kOuts];
+  Accumulator dk[P::kOuts], dv[P::kOuts];
   for (int i0 = -kTile; i0 < queries; i0 += kTile) {  // the first round only fetches
     __pipeline_wait_prior(0);
     __syncthreads();  // the queries are there, and everybody is done with the last ones
@@ -228,11 +229,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     const auto& tile = shared.stage(i0);
     const KeptOfKeys& kept = shared.kept[i0 / kTile % 2];
 #pragma unroll 1
-    for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      Sums weights[2], dscores[2];
+    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+      Accumulator weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int first = kChunk * chunk + 8 * n;
+        const int first = kMmaK * chunk + 8 * n;
         weights[n] = P::scores(at, k, tile.first, first);
         dscores[n] = P::scores(at, v, tile.second, first);
         unsigned keeps[2] = {~0u, ~0u};  // by the query's e
@@ -248,8 +249,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
           dscore = weight * (dscore * factor - tile.delta[query]);
         }
       }
-      P::add_weighted(at, weights, tile.second, kChunk * chunk, dv);
-      P::add_weighted(at, dscores, tile.first, kChunk * chunk, dk);
+      P::add_weighted(at, weights, tile.second, kMmaK * chunk, dv);
+      P::add_weighted(at, dscores, tile.first, kMmaK * chunk, dk);
     }
   }
   if (plan.score == Score::gaussian) {
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = *reinterpret_cast<Shared<P>*>(cuda::dynamic_shared());
-  const Place at;
+  const WarpRows at;
   const Task task(plan.queries, kTile);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
 
-  typename P::Left q[P::kSteps], dout[P::kSteps];
+  typename P::FragmentA q[P::kSteps], dout[P::kSteps];
   P::load_own(at, in.q + queries_at * kWidth, q);
   P::load_own(at, in.dout + queries_at * kWidth, dout);
   float shift[2], delta[2];
@@ -290,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     delta[half] = in.delta[queries_at + at.row_of(half)];
   }
   KeptOfLane kept;
-  Sums dq[P::kOuts];
+  Accumulator dq[P::kOuts];
   for (int j0 = -kTile; j0 < keys; j0 += kTile) {  // the first round only fetches
     __pipeline_wait_prior(0);
     __syncthreads();  // the keys are there, and everybody is done with the last ones
@@ -307,12 +308,12 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     }
     const auto& tile = shared.stage(j0);
 #pragma unroll 1
-    for (int chunk = 0; chunk < kTile / kChunk; ++chunk) {
-      Sums dscores[2];
+    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+      Accumulator dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int first = kChunk * chunk + 8 * n;
-        const Sums score = P::scores(at, q, tile.first, first);
+        const int first = kMmaK * chunk + 8 * n;
+        const Accumulator score = P::scores(at, q, tile.first, first);
         dscores[n] = P::scores(at, dout, tile.second, first);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
@@ -323,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
           dscore = weight * (dscore * factor - delta[half]);
         }
       }
-      P::add_weighted(at, dscores, tile.first, kChunk * chunk, dq);
+      P::add_weighted(at, dscores, tile.first, kMmaK * chunk, dq);
     }
   }
   if (plan.score == Score::gaussian) {

@@ -1,15 +1,15 @@
-// Products of tiles on tensor cores, CUDA only: d [16, 8] += a [16, 16] b [16, 8] with operands
-// rounded to tf32 or bf16 and f32 sums. A warp works together; the one place with PTX.
+// Products of tiles on tensor cores, CUDA only: C [16, 8] += A [16, 16] B [16, 8] with A and B
+// rounded to tf32 or bf16 and f32 accumulators. A warp works together; the one place with PTX.
 //
-// Each lane holds some entries of a tile (PTX ISA, "Matrix fragments for mma.m16n8k16"). With
-// g = lane / 4 and t = lane % 4:
-//   Sums   rows g, g + 8;  columns 2t, 2t + 1
-//   Left   rows g, g + 8;  inner index 2t, 2t + 1, 2t + 8, 2t + 9
-//   Right  column g;       inner index 2t, 2t + 1, 2t + 8, 2t + 9
-// That is bf16's layout. tf32 takes two instructions of inner size 8 whose lanes hold the inner
-// indices t and t + 4. A product does not mind in which order its inner index counts, so they are
-// called 2t and 2t + 1 on both sides, and the layout is the same. Hence two Sums side by side are
-// lane by lane a Left operand: weights go from one product to the next without leaving registers.
+// The lane map: each lane holds some entries of a tile, its fragment (PTX ISA, "Matrix fragments for
+// mma.m16n8k16"; a picture is in README.md). With g = lane / 4 and t = lane % 4:
+//   Accumulator  rows g, g + 8;  columns 2t, 2t + 1
+//   FragmentA    rows g, g + 8;  k = 2t, 2t + 1, 2t + 8, 2t + 9
+//   FragmentB    column g;       k = 2t, 2t + 1, 2t + 8, 2t + 9
+// That is bf16's. tf32 takes two instructions with k = 8 whose lanes hold k = t and t + 4. A product
+// does not mind in which order k counts, so they are called 2t and 2t + 1 on both sides, and the map
+// is the same. Hence two accumulators side by side are lane by lane a fragment A: weights go from one
+// product to the next without leaving registers.
 #pragma once
 
 #include <bit>
@@ -23,18 +23,32 @@
 
 namespace skytape::cuda {
 
-/// A lane's part of d.
-struct Sums {
+constexpr int kMmaM = 16, kMmaN = 8, kMmaK = 16;  // of a product of tiles
+
+/// A lane's part of C.
+struct Accumulator {
   float x[2][2] = {};
 };  // [row g or g + 8, column 2t or 2t + 1]
+
+/// Where a lane is in its warp's tiles.
+struct LaneMap {
+  int g, t;
+  __device__ LaneMap() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4) {}
+};
+/// The same where each warp owns 16 rows of the block's.
+struct WarpRows : LaneMap {
+  int row;  // the warp's first
+  __device__ WarpRows() : row(threadIdx.x / kWarp * kMmaM) {}
+  __device__ int row_of(int half) const { return row + g + 8 * half; }
+};
 
 namespace ptx {
 #ifdef SKYTAPE_CUDA_SIMULATED
 using cuda_simulator::exp2;
-using cuda_simulator::load_matrices;
-using cuda_simulator::load_transposed_matrices;
-using cuda_simulator::mma_bf16;
-using cuda_simulator::mma_tf32;
+using cuda_simulator::ldmatrix_x4;
+using cuda_simulator::ldmatrix_x4_trans;
+using cuda_simulator::mma_m16n8k16_bf16;
+using cuda_simulator::mma_m16n8k8_tf32;
 using cuda_simulator::reciprocal;
 using cuda_simulator::round_bf16;
 using cuda_simulator::round_tf32;
@@ -56,16 +70,16 @@ __device__ __forceinline__ std::uint32_t round_two_bf16(float first, float secon
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
   return result;
 }
-__device__ __forceinline__ void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4],
-                                         const std::uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4],
+                                                 const std::uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-__device__ __forceinline__ void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4],
-                                         const std::uint32_t (&b)[2]) {
+__device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4],
+                                                  const std::uint32_t (&b)[2]) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -86,15 +100,14 @@ __device__ __forceinline__ float reciprocal(float x) {
 }
 /// Four matrices of 8 x 8 numbers from shared memory: lanes 8 m to 8 m + 7 say where the rows of
 /// matrix m are, 16 bytes each, and register m gets numbers 2t and 2t + 1 of its row g.
-__device__ __forceinline__ void load_matrices(std::uint32_t (&r)[4], const std::uint16_t* row) {
+__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], const std::uint16_t* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(at));
 }
 /// The same of the transposed matrices: numbers 2t and 2t + 1 of column g.
-__device__ __forceinline__ void load_transposed_matrices(std::uint32_t (&r)[4],
-                                                         const std::uint16_t* row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const std::uint16_t* row) {
   const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -103,55 +116,55 @@ __device__ __forceinline__ void load_transposed_matrices(std::uint32_t (&r)[4],
 #endif
 }  // namespace ptx
 
-/// Number: an entry of a or b in memory. left and right pack a lane's entries. kMatrices: whether
-/// a warp loads whole matrices of them, for which tf32's are too wide.
+/// Number: an entry of A or B in memory. fragment_a and fragment_b pack a lane's entries. kHasLdmatrix:
+/// whether ldmatrix loads them, for which tf32's are too wide.
 template <Precision kPrecision> struct TensorCore;
 
 template <> struct TensorCore<Precision::tf32> {
   using Number = std::uint32_t;
-  static constexpr bool kMatrices = false;
-  struct Left {
+  static constexpr bool kHasLdmatrix = false;
+  struct FragmentA {
     std::uint32_t r[2][4];
   };  // of either instruction
-  struct Right {
+  struct FragmentB {
     std::uint32_t r[2][2];
   };
 
   __device__ static Number rounded(float x) { return ptx::round_tf32(x); }
   __device__ static float value(Number n) { return std::bit_cast<float>(n); }
   /// The i-th of a lane's four entries of row g (half 0) or g + 8.
-  __device__ static float entry(const Left& a, int half, int i) {
+  __device__ static float entry(const FragmentA& a, int half, int i) {
     return value(a.r[i / 2][half + i % 2 * 2]);
   }
-  /// n: [row half, inner index]
-  __device__ static Left left(const Number (&n)[2][4]) {
+  /// n: [row half, k]
+  __device__ static FragmentA fragment_a(const Number (&n)[2][4]) {
     return {{{n[0][0], n[1][0], n[0][1], n[1][1]}, {n[0][2], n[1][2], n[0][3], n[1][3]}}};
   }
-  /// Two Sums side by side, rounded.
-  __device__ static Left rounded_left(const Sums (&s)[2]) {
+  /// Two accumulators side by side, rounded.
+  __device__ static FragmentA rounded_a(const Accumulator (&s)[2]) {
     Number n[2][4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) n[i / 4][i % 4] = rounded(s[i % 4 / 2].x[i / 4][i % 2]);
-    return left(n);
+    return fragment_a(n);
   }
-  __device__ static Right right(Number n0, Number n1, Number n2, Number n3) {
+  __device__ static FragmentB fragment_b(Number n0, Number n1, Number n2, Number n3) {
     return {{{n0, n1}, {n2, n3}}};
   }
-  __device__ static void multiply_add(Sums& sums, const Left& a, const Right& b) {
-    float d[4] = {sums.x[0][0], sums.x[0][1], sums.x[1][0], sums.x[1][1]};
-    ptx::mma_tf32(d, a.r[0], b.r[0]);
-    ptx::mma_tf32(d, a.r[1], b.r[1]);
-    sums = {{{d[0], d[1]}, {d[2], d[3]}}};
+  __device__ static void mma(Accumulator& c, const FragmentA& a, const FragmentB& b) {
+    float d[4] = {c.x[0][0], c.x[0][1], c.x[1][0], c.x[1][1]};
+    ptx::mma_m16n8k8_tf32(d, a.r[0], b.r[0]);
+    ptx::mma_m16n8k8_tf32(d, a.r[1], b.r[1]);
+    c = {{{d[0], d[1]}, {d[2], d[3]}}};
   }
 };
 
 template <> struct TensorCore<Precision::bf16> {
   using Number = std::uint16_t;
-  static constexpr bool kMatrices = true;
-  struct Left {
+  static constexpr bool kHasLdmatrix = true;
+  struct FragmentA {
     std::uint32_t r[4];
   };
-  struct Right {
+  struct FragmentB {
     std::uint32_t r[2];
   };
 
@@ -159,68 +172,66 @@ template <> struct TensorCore<Precision::bf16> {
   __device__ static float value(Number n) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(n) << 16);
   }
-  __device__ static float entry(const Left& a, int half, int i) {
+  __device__ static float entry(const FragmentA& a, int half, int i) {
     const std::uint32_t two = a.r[half + i / 2 * 2];
     return std::bit_cast<float>(i % 2 == 0 ? two << 16 : two & 0xffff0000u);
   }
   __device__ static std::uint32_t pair(Number low, Number high) {
     return static_cast<std::uint32_t>(low) | static_cast<std::uint32_t>(high) << 16;
   }
-  __device__ static Left left(const Number (&n)[2][4]) {
+  __device__ static FragmentA fragment_a(const Number (&n)[2][4]) {
     return {{pair(n[0][0], n[0][1]), pair(n[1][0], n[1][1]), pair(n[0][2], n[0][3]),
              pair(n[1][2], n[1][3])}};
   }
-  __device__ static Left rounded_left(const Sums (&s)[2]) {
+  __device__ static FragmentA rounded_a(const Accumulator (&s)[2]) {
     const auto two = [](const float(&x)[2]) { return ptx::round_two_bf16(x[0], x[1]); };
     return {{two(s[0].x[0]), two(s[0].x[1]), two(s[1].x[0]), two(s[1].x[1])}};
   }
-  __device__ static Right right(Number n0, Number n1, Number n2, Number n3) {
+  __device__ static FragmentB fragment_b(Number n0, Number n1, Number n2, Number n3) {
     return {{pair(n0, n1), pair(n2, n3)}};
   }
-  /// A left operand from shared memory, a's rows its rows there.
-  __device__ static Left left_by_rows(const Number* corner, int stride) {
+  /// A from shared memory, whose rows are A's. `corner`: the first number, rows are `stride` apart.
+  __device__ static FragmentA ldmatrix_a(const Number* corner, int stride) {
     const int lane = threadIdx.x % kWarp;
-    Left a;
-    ptx::load_matrices(a.r, corner + lane % 16 * stride + lane / 16 * 8);
+    FragmentA a;
+    ptx::ldmatrix_x4(a.r, corner + lane % 16 * stride + lane / 16 * 8);
     return a;
   }
-  /// A left operand from shared memory, a's columns its rows there.
-  __device__ static Left left_by_columns(const Number* corner, int stride) {
+  /// A from shared memory, whose rows are A's columns.
+  __device__ static FragmentA ldmatrix_a_trans(const Number* corner, int stride) {
     const int lane = threadIdx.x % kWarp;
-    Left a;
-    ptx::load_transposed_matrices(a.r,
-                                  corner + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+    FragmentA a;
+    ptx::ldmatrix_x4_trans(a.r, corner + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
     return a;
   }
-  /// Two right operands from shared memory, b's columns its rows there: of the inner indices from 0
-  /// and from 16 on. `corner`: the first number, rows are `stride` apart.
-  __device__ static void two_rights(const Number* corner, int stride, Right (&two)[2]) {
+  /// Two B from shared memory, whose rows are B's columns: of k from 0 and from 16 on.
+  __device__ static void ldmatrix_b_along_k(const Number* corner, int stride, FragmentB (&two)[2]) {
     const int lane = threadIdx.x % kWarp;
     std::uint32_t r[4];
-    ptx::load_matrices(r, corner + lane % 8 * stride + lane / 8 * 8);
+    ptx::ldmatrix_x4(r, corner + lane % 8 * stride + lane / 8 * 8);
     two[0] = {{r[0], r[1]}};
     two[1] = {{r[2], r[3]}};
   }
-  /// The same of one range of inner indices and the columns from 0 and from 8 on.
-  __device__ static void two_rights_by_columns(const Number* corner, int stride, Right (&two)[2]) {
+  /// The same of one range of k and the columns from 0 and from 8 on.
+  __device__ static void ldmatrix_b(const Number* corner, int stride, FragmentB (&two)[2]) {
     const int lane = threadIdx.x % kWarp;
     std::uint32_t r[4];
-    ptx::load_matrices(r, corner + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
+    ptx::ldmatrix_x4(r, corner + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8);
     two[0] = {{r[0], r[1]}};
     two[1] = {{r[2], r[3]}};
   }
-  /// Two right operands from shared memory, b's rows its rows there: of columns from 0 and from 8 on.
-  __device__ static void two_rights_by_rows(const Number* corner, int stride, Right (&two)[2]) {
+  /// Two B from shared memory, whose rows are B's: of columns from 0 and from 8 on.
+  __device__ static void ldmatrix_b_trans(const Number* corner, int stride, FragmentB (&two)[2]) {
     const int lane = threadIdx.x % kWarp;
     std::uint32_t r[4];
-    ptx::load_transposed_matrices(r, corner + lane % 16 * stride + lane / 16 * 8);
+    ptx::ldmatrix_x4_trans(r, corner + lane % 16 * stride + lane / 16 * 8);
     two[0] = {{r[0], r[1]}};
     two[1] = {{r[2], r[3]}};
   }
-  __device__ static void multiply_add(Sums& sums, const Left& a, const Right& b) {
-    float d[4] = {sums.x[0][0], sums.x[0][1], sums.x[1][0], sums.x[1][1]};
-    ptx::mma_bf16(d, a.r, b.r);
-    sums = {{{d[0], d[1]}, {d[2], d[3]}}};
+  __device__ static void mma(Accumulator& c, const FragmentA& a, const FragmentB& b) {
+    float d[4] = {c.x[0][0], c.x[0][1], c.x[1][0], c.x[1][1]};
+    ptx::mma_m16n8k16_bf16(d, a.r, b.r);
+    c = {{{d[0], d[1]}, {d[2], d[3]}}};
   }
 };
 

@@ -26,7 +26,7 @@ using namespace token_tiles;
 constexpr int kE = kWidth, kF = 128;  // compiled widths
 constexpr int kSlab = kE;             // hidden channels whose u and dz lie in shared memory
 constexpr int kStrideF = kF + 8;      // as kStride, of rows of F
-static_assert(kF % kSlab == 0 && kSlab % kStep == 0 && kF <= philox::kChunk);
+static_assert(kF % kSlab == 0 && kSlab % kMmaK == 0 && kF <= philox::kChunk);
 
 struct Arrays {
   const float* x;                        // [B N, E]
@@ -64,9 +64,9 @@ __device__ float row_sum(float x) {
 /// norm(x) of the warp's rows.
 struct Norm {
   float mean[2], inv_std[2];
-  Sums h[kE / 8];
+  Accumulator h[kE / 8];
   __device__ Norm(const MlpPlan& plan, const Weights& w, const Rows<const float>& x,
-                  const Place& at) {
+                  const WarpTokens& at) {
     const float share = 1.0f / static_cast<float>(plan.e);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -107,40 +107,40 @@ struct Norm {
 __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(MlpPlan plan, Arrays in, float* y, std::int64_t blocks) {
   auto& w = cuda::shared<Weights>();
-  const Place at;
+  const WarpTokens at;
   w.load<kThreads>(plan, in);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
     const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
-    Core::Left h[kSteps];
+    Core::FragmentA h[kSteps];
     {
       const Norm norm(plan, w, x, at);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) h[step] = Packed(norm.h + 2 * step).left();
+      for (int step = 0; step < kSteps; ++step) h[step] = Packed(norm.h + 2 * step).fragment_a();
     }
     const Keep keep_hidden(plan.hidden, first, at);
-    Sums out[kE / 8];
+    Accumulator out[kE / 8];
 #pragma unroll 1
-    for (int f = 0; f < kF; f += kStep) {
-      Sums u[2];
+    for (int f = 0; f < kF; f += kMmaK) {
+      Accumulator u[2];
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        add_columns(h[step], w.in + f * kStride + kStep * step, kStride, u);
+        add_columns(h[step], w.in + f * kStride + kMmaK * step, kStride, u);
       }
-      const Quad bias = quad_of(w.in_bias, f / kStep, at);
+      const Quad bias = quad_of(w.in_bias, f / kMmaK, at);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& z = entry(u, half, i);  // u from here on
-          z = gelu_of(z + bias.x[i]).value * keep_hidden.factor(half, f / kStep, i);
+          z = gelu_of(z + bias.x[i]).value * keep_hidden.factor(half, f / kMmaK, i);
         }
       }
-      const Core::Left left = Packed(u).left();
+      const Core::FragmentA a = Packed(u).fragment_a();
 #pragma unroll
       for (int c = 0; c < kE / 8; c += 2) {
-        add_columns(left, w.out + 8 * c * kStrideF + f, kStrideF, out + c);
+        add_columns(a, w.out + 8 * c * kStrideF + f, kStrideF, out + c);
       }
     }
     const Keep keep(plan.output, first, at);
@@ -175,17 +175,17 @@ struct Shared {
 /// E, by 32 columns.
 struct WeightSums {
   static constexpr int kTiles = kSlab / 8 / 2;
-  Sums x[kF / kSlab][kTiles];
+  Accumulator x[kF / kSlab][kTiles];
 
-  __device__ static int row(const Place& at) { return kRows * (at.warp % 4); }
-  __device__ static int column(const Place& at) { return kSlab / 2 * (at.warp / 4); }
+  __device__ static int row(const WarpTokens& at) { return kRows * (at.warp % 4); }
+  __device__ static int column(const WarpTokens& at) { return kSlab / 2 * (at.warp / 4); }
 
-  template <int kWhich> __device__ void add(const Shared& s, const Place& at) {
+  template <int kWhich> __device__ void add(const Shared& s, const WarpTokens& at) {
     const Number* const left = (at.side == 0 ? s.dz : s.dout) + row(at);
     const Number* const right = (at.side == 0 ? s.h : s.u) + column(at);
 #pragma unroll 4
-    for (int token = 0; token < kTokens; token += kStep) {
-      const Core::Left a = Core::left_by_columns(left + token * kStride, kStride);
+    for (int token = 0; token < kTokens; token += kMmaK) {
+      const Core::FragmentA a = Core::ldmatrix_a_trans(left + token * kStride, kStride);
 #pragma unroll
       for (int c = 0; c < kTiles; c += 2) {
         add_rows(a, right + token * kStride + 8 * c, kStride, x[kWhich] + c);
@@ -193,7 +193,7 @@ struct WeightSums {
     }
   }
 
-  __device__ void store(const MlpPlan& plan, const MlpGradientPlaces& to, const Place& at,
+  __device__ void store(const MlpPlan& plan, const MlpGradientPlaces& to, const WarpTokens& at,
                         float* all) const {
     const bool first = at.side == 0;
 #pragma unroll
@@ -222,7 +222,7 @@ struct Work {
   const Arrays& in;
   const float* dy;
   Shared& s;
-  Place at;
+  WarpTokens at;
   std::int64_t first;
 
   /// h and do to shared memory; db2.
@@ -231,7 +231,7 @@ struct Work {
       const Norm norm(plan, s.w, Rows<const float>(in.x, plan.rows, plan.e, first, at), at);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        Packed(norm.h + 2 * step).store(s.h, at, kStep * step);
+        Packed(norm.h + 2 * step).store(s.h, at, kMmaK * step);
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -244,7 +244,7 @@ struct Work {
       const Keep keep(plan.output, first, at);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        Sums dout[2];
+        Accumulator dout[2];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const Quad quad = rows.load(half, step);
@@ -253,8 +253,8 @@ struct Work {
             entry(dout, half, i) = quad.x[i] * keep.factor(half, step, i);
           }
         }
-        Packed(dout).store(s.dout, at, kStep * step);
-        add_sums(at, dout, s.sums.out_bias[at.warp] + kStep * step);
+        Packed(dout).store(s.dout, at, kMmaK * step);
+        add_sums(at, dout, s.sums.out_bias[at.warp] + kMmaK * step);
       }
     }
     s.kept[at.side][threadIdx.x % kThreads] =
@@ -263,25 +263,24 @@ struct Work {
 
   /// u and dz of this warp's half of the slab from hidden channel `begin` on to shared memory; db1;
   /// dh += dz W1.
-  __device__ void hidden_slab(const Keep& keep, int begin, Sums (&dh)[kE / 8]) const {
+  __device__ void hidden_slab(const Keep& keep, int begin, Accumulator (&dh)[kE / 8]) const {
     const int own = kRows * at.warp * kStride;
 #pragma unroll 1
-    for (int f = begin + kStep * at.side; f < begin + kSlab; f += 2 * kStep) {
-      Sums u[2], dz[2];  // at first z without its bias, and du
+    for (int f = begin + kMmaK * at.side; f < begin + kSlab; f += 2 * kMmaK) {
+      Accumulator u[2], dz[2];  // at first z without its bias, and du
 #pragma unroll
-      for (int e = 0; e < kE; e += kStep) {
-        add_columns(Core::left_by_rows(s.h + own + e, kStride), s.w.in + f * kStride + e, kStride,
-                    u);
-        add_rows(Core::left_by_rows(s.dout + own + e, kStride), s.w.out + e * kStrideF + f,
-                 kStrideF, dz);
+      for (int e = 0; e < kE; e += kMmaK) {
+        add_columns(Core::ldmatrix_a(s.h + own + e, kStride), s.w.in + f * kStride + e, kStride, u);
+        add_rows(Core::ldmatrix_a(s.dout + own + e, kStride), s.w.out + e * kStrideF + f, kStrideF,
+                 dz);
       }
-      const Quad bias = quad_of(s.w.in_bias, f / kStep, at);
+      const Quad bias = quad_of(s.w.in_bias, f / kMmaK, at);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const Gelu gelu = gelu_of(entry(u, half, i) + bias.x[i]);
-          const float factor = keep.factor(half, f / kStep, i);
+          const float factor = keep.factor(half, f / kMmaK, i);
           entry(u, half, i) = gelu.value * factor;
           entry(dz, half, i) *= gelu.derivative * factor;
         }
@@ -290,16 +289,16 @@ struct Work {
       const Packed rounded(dz);
       rounded.store(s.dz, at, f - begin);
       add_sums(at, dz, s.sums.in_bias[at.warp] + f);
-      const Core::Left left = rounded.left();
+      const Core::FragmentA a = rounded.fragment_a();
 #pragma unroll
       for (int c = 0; c < kE / 8; c += 2) {
-        add_rows(left, s.w.in + f * kStride + 8 * c, kStride, dh + c);
+        add_rows(a, s.w.in + f * kStride + 8 * c, kStride, dh + c);
       }
     }
   }
 
   /// dh of the row that the other warp finishes.
-  __device__ void hand_over(const Sums (&dh)[kE / 8]) const {
+  __device__ void hand_over(const Accumulator (&dh)[kE / 8]) const {
 #pragma unroll
     for (int i = 0; i < kE / 4; ++i) {
       const float first_row = entry(dh, 0, i), second_row = entry(dh, 1, i);
@@ -309,7 +308,7 @@ struct Work {
 
   /// dx of the lane's row; what it adds to the norm's own gradients. With n = (x - mean) inv_std and
   /// g = dh weight: dx = dy + inv_std (g - mean(g) - n mean(g n)).
-  __device__ void norm_backward(const Sums (&both)[kE / 8], float* dx) const {
+  __device__ void norm_backward(const Accumulator (&both)[kE / 8], float* dx) const {
     const int token = at.token(at.side);
     const std::int64_t row = first + token;
     const Row<const float> x_row(in.x, plan.rows, plan.e, row, at);
@@ -333,8 +332,8 @@ struct Work {
         sum_g += g[e];
         sum_gn += g[e] * n[e];
       }
-      add_sums(at, dh, s.sums.norm_bias[line] + kStep * step);
-      add_sums(at, dh_n, s.sums.norm_weight[line] + kStep * step);
+      add_sums(at, dh, s.sums.norm_bias[line] + kMmaK * step);
+      add_sums(at, dh_n, s.sums.norm_weight[line] + kMmaK * step);
     }
     const float share = 1.0f / static_cast<float>(plan.e);
     const float mean_g = share * row_sum(sum_g), mean_gn = share * row_sum(sum_gn);
@@ -357,7 +356,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                     std::int64_t chunk_size, std::int64_t chunks) {
   auto& s = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
   const MlpGradientPlaces to(plan.e, plan.f);
-  const Place at;
+  const WarpTokens at;
   s.w.load<kBackwardThreads>(plan, in);
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     for (int i = threadIdx.x; i < static_cast<int>(sizeof s.sums / sizeof(float));
@@ -374,7 +373,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       __syncthreads();
       const int lane = threadIdx.x % kThreads;
       const Keep keep(plan.hidden, s.kept[0][lane], s.kept[1][lane]);
-      Sums dh[kE / 8];
+      Accumulator dh[kE / 8];
       work.hidden_slab(keep, 0, dh);
       __syncthreads();
       weights.add<0>(s, at);

@@ -14,8 +14,10 @@
 namespace skytape::tensor {
 namespace {
 
-using cuda::Sums;
+using cuda::Accumulator;
+using cuda::kMmaK;
 using cuda::TensorCore;
+using cuda::WarpRows;
 
 constexpr int kRows = 128;  // of a block
 constexpr int kColumns = 64;
@@ -135,31 +137,21 @@ template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 
 
 // ---- tf32 and bf16 -------------------------------------------------------------------------------
 
-constexpr int kChunk = 16;  // inner index of one product on tensor cores
-constexpr int kSlab = 64;   // of x's width at a time
-constexpr int kSteps = kSlab / kChunk;
+constexpr int kSlab = 64;  // of x's width at a time
+constexpr int kSteps = kSlab / kMmaK;
 constexpr int kStride = kSlab + 8;  // of a weight's row: eight rows then touch every bank
 static_assert(kThreads / cuda::kWarp * 16 == kRows);
-
-/// Rows g and g + 8 of this warp's 16, columns 2t and 2t + 1 of a product's 8.
-struct Place {
-  int g, t, first;  // first: of the warp in the block
-  __device__ Place()
-      : g(threadIdx.x % cuda::kWarp / 4),
-        t(threadIdx.x % 4),
-        first(threadIdx.x / cuda::kWarp * 16) {}
-};
 
 /// Two numbers side by side, at one address where that is even.
 struct alignas(8) Pair {
   float first, second;
 };
 
-/// This warp's rows of x from column `begin` on, as left operands; zeros beyond.
+/// This warp's rows of x from column `begin` on, as fragments A; zeros beyond.
 template <class Core> __device__ void load_rows(const HeadsPlan& plan, const float* x,
-                                                std::int64_t first, const Place& place,
+                                                std::int64_t first, const WarpRows& place,
                                                 std::int64_t begin,
-                                                typename Core::Left (&own)[kSteps]) {
+                                                typename Core::FragmentA (&own)[kSteps]) {
   const bool even = plan.width % 2 == 0;
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
@@ -167,8 +159,8 @@ template <class Core> __device__ void load_rows(const HeadsPlan& plan, const flo
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int half = e / 2, i = e % 2 * 2;
-      const std::int64_t row = first + place.first + place.g + 8 * half;
-      const std::int64_t c = begin + kChunk * s + 2 * place.t + 4 * i;
+      const std::int64_t row = first + place.row + place.g + 8 * half;
+      const std::int64_t c = begin + kMmaK * s + 2 * place.t + 4 * i;
       Pair pair{0, 0};
       if (row < plan.rows() && c < plan.width) {
         const float* const from = x + row * plan.width + c;
@@ -178,12 +170,12 @@ template <class Core> __device__ void load_rows(const HeadsPlan& plan, const flo
       n[half][i] = Core::rounded(pair.first);
       n[half][i + 1] = Core::rounded(pair.second);
     }
-    own[s] = Core::left(n);
+    own[s] = Core::fragment_a(n);
   }
 }
 
 /// Sums of two columns, from an even one on, to their places.
-__device__ void store(const HeadsPlan& plan, const Arrays<float>& in, const Sums& sums,
+__device__ void store(const HeadsPlan& plan, const Arrays<float>& in, const Accumulator& sums,
                       std::int64_t column, const std::int64_t (&rows)[2],
                       const std::int64_t (&places)[2]) {
   if (column >= plan.columns()) return;
@@ -221,13 +213,13 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
   auto& slab = cuda::shared<Slab<Number>>();
-  const Place place;
+  const WarpRows place;
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const Corner at(plan, task);
     find_weights(plan, in, at, slab.weights);
-    Sums sums[kColumns / 8];
+    Accumulator sums[kColumns / 8];
     for (std::int64_t begin = 0; begin < plan.width; begin += kSlab) {
-      typename Core::Left own[kSteps];
+      typename Core::FragmentA own[kSteps];
       load_rows<Core>(plan, in.x, at.row, place, begin, own);
       __syncthreads();  // everybody is done with the last weights
       for (int e = threadIdx.x; e < kColumns * kSlab; e += kThreads) {
@@ -240,12 +232,12 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
       for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
         for (int c = 0; c < kColumns / 8; ++c) {
-          const Number* const n = slab.w + (8 * c + place.g) * kStride + kChunk * s + 2 * place.t;
-          Core::multiply_add(sums[c], own[s], Core::right(n[0], n[1], n[8], n[9]));
+          const Number* const n = slab.w + (8 * c + place.g) * kStride + kMmaK * s + 2 * place.t;
+          Core::mma(sums[c], own[s], Core::fragment_b(n[0], n[1], n[8], n[9]));
         }
       }
     }
-    const std::int64_t first = at.row + place.first + place.g;
+    const std::int64_t first = at.row + place.row + place.g;
     const std::int64_t rows[2] = {first, first + 8};
     const std::int64_t places[2] = {plan.place_of_row(first), plan.place_of_row(first + 8)};
 #pragma unroll

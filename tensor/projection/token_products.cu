@@ -27,7 +27,7 @@ template <class T> struct HeadRows {
   int steps[2];  // as in Rows
   const TokenPlan& plan;
   int channel;  // the lane's first
-  __device__ HeadRows(T* all, const TokenPlan& sizes, std::int64_t first, const Place& at)
+  __device__ HeadRows(T* all, const TokenPlan& sizes, std::int64_t first, const WarpTokens& at)
       : plan(sizes), channel(4 * at.t) {
     const int width = static_cast<int>(plan.heads.out());
 #pragma unroll
@@ -35,12 +35,12 @@ template <class T> struct HeadRows {
       const std::int64_t r = first + at.token(half);
       const bool inside = all != nullptr && r < plan.heads.rows();
       row[half] = inside ? all + plan.heads.place_of_row(r) : nullptr;
-      steps[half] = inside ? (width - channel + kStep - 1) / kStep : 0;
+      steps[half] = inside ? (width - channel + kMmaK - 1) / kMmaK : 0;
     }
   }
   __device__ bool has(int half, int step) const { return step < steps[half]; }
   __device__ T* place(int half, int step) const {
-    return row[half] + plan.place_of_column(channel + kStep * step);
+    return row[half] + plan.place_of_column(channel + kMmaK * step);
   }
   __device__ Quad load(int half, int step) const {
     return has(half, step) ? Quad::at(place(half, step)) : Quad{};
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& shared = cuda::shared<ProjectShared>();
   const int width = static_cast<int>(plan.heads.width), out = static_cast<int>(plan.heads.out());
   const int parts = static_cast<int>(plan.heads.parts);
-  const Place at;
+  const WarpTokens at;
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(in.weight.at(part), out, width, width, shared.weight[part]);
     load_vector(in.bias.at(part), in.bias.at(part) == nullptr ? 0 : out, shared.bias[part]);
@@ -71,12 +71,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
     const Rows<const float> x(in.x, plan.heads.rows(), width, first, at);
-    Core::Left left[kSteps];
-    load_left(x, 0, left);
+    Core::FragmentA a[kSteps];
+    load_a(x, 0, a);
     for (int part = 0; part < parts; ++part) {
       const HeadRows<float> y(in.y + part * plan.heads.part_size(), plan, first, at);
-      Sums sums[kWidth / 8];
-      multiply(left, shared.weight[part], sums);
+      Accumulator sums[kWidth / 8];
+      multiply(a, shared.weight[part], sums);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const Quad& bias = quad_of(shared.bias[part], step, at);
@@ -109,16 +109,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     merge_kernel(TokenPlan plan, MergeArrays in, std::int64_t blocks) {
   auto& shared = cuda::shared<MergeShared>();
   const int e_width = static_cast<int>(plan.heads.width);
-  const Place at;
+  const WarpTokens at;
   const int merged = static_cast<int>(plan.heads.out());
   load_weight<kWidth, kWidth>(in.weight, e_width, merged, merged, shared.weight);
   load_vector(in.bias, e_width, shared.bias);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
-    Core::Left a[kSteps];
-    load_left(HeadRows<const float>(in.a, plan, first, at), 0, a);
-    Sums out[kWidth / 8];
+    Core::FragmentA a[kSteps];
+    load_a(HeadRows<const float>(in.a, plan, first, at), 0, a);
+    Accumulator out[kWidth / 8];
     multiply(a, shared.weight, out);
     const Keep keep(plan.dropout, first, at);
     const Rows<const float> x(in.x, plan.heads.rows(), e_width, first, at);
@@ -139,25 +139,25 @@ template <int kParts> struct Shared {
 /// dW of the tokens so far: a warp owns 16 rows of each part by half of the columns.
 template <int kParts> struct WeightSums {
   static constexpr int kTiles = kWidth / 8 / 2;
-  Sums x[kParts][kTiles];
+  Accumulator x[kParts][kTiles];
 
-  __device__ static int row(const Place& at) { return kRows * (at.warp % 4); }
-  __device__ static int column(const Place& at) { return kWidth / 2 * (at.warp / 4); }
+  __device__ static int row(const WarpTokens& at) { return kRows * (at.warp % 4); }
+  __device__ static int column(const WarpTokens& at) { return kWidth / 2 * (at.warp / 4); }
 
   /// `part` is known when loops are unrolled: sums stay in registers.
-  __device__ void add(int part, const Shared<kParts>& s, const Place& at) {
+  __device__ void add(int part, const Shared<kParts>& s, const WarpTokens& at) {
 #pragma unroll 2
-    for (int token = 0; token < kTokens; token += kStep) {
-      const Core::Left left =
-          Core::left_by_columns(s.dy[part] + token * kStride + row(at), kStride);
+    for (int token = 0; token < kTokens; token += kMmaK) {
+      const Core::FragmentA a =
+          Core::ldmatrix_a_trans(s.dy[part] + token * kStride + row(at), kStride);
 #pragma unroll
       for (int c = 0; c < kTiles; c += 2) {
-        add_rows(left, s.in + token * kStride + column(at) + 8 * c, kStride, x[part] + c);
+        add_rows(a, s.in + token * kStride + column(at) + 8 * c, kStride, x[part] + c);
       }
     }
   }
   /// To [P, out, in].
-  __device__ void store(const Place& at, int parts, int out, int in, float* all) const {
+  __device__ void store(const WarpTokens& at, int parts, int out, int in, float* all) const {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
       if (part >= parts) break;
@@ -186,19 +186,20 @@ struct ProjectSides {
 
   __device__ int out() const { return static_cast<int>(plan.heads.out()); }
   __device__ int width() const { return static_cast<int>(plan.heads.width); }
-  __device__ HeadRows<const float> dy_rows(int part, std::int64_t first, const Place& at) const {
+  __device__ HeadRows<const float> dy_rows(int part, std::int64_t first,
+                                           const WarpTokens& at) const {
     return {dy.at(part), plan, first, at};
   }
-  __device__ Rows<const float> in_rows(std::int64_t first, const Place& at) const {
+  __device__ Rows<const float> in_rows(std::int64_t first, const WarpTokens& at) const {
     return {in, plan.heads.rows(), width(), first, at};
   }
-  __device__ Rows<float> din_rows(std::int64_t first, const Place& at) const {
+  __device__ Rows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan.heads.rows(), width(), first, at};
   }
   struct Whole {
     __device__ float factor(int, int, int) const { return 1; }
   };
-  __device__ Whole kept(std::int64_t, const Place&) const { return {}; }
+  __device__ Whole kept(std::int64_t, const WarpTokens&) const { return {}; }
 };
 
 /// Sides of merge_heads: dy in rows [B N, E] through dropout, the other side by head.
@@ -211,48 +212,48 @@ struct MergeSides {
 
   __device__ int out() const { return static_cast<int>(plan.heads.width); }
   __device__ int width() const { return static_cast<int>(plan.heads.out()); }
-  __device__ Rows<const float> dy_rows(int, std::int64_t first, const Place& at) const {
+  __device__ Rows<const float> dy_rows(int, std::int64_t first, const WarpTokens& at) const {
     return {dy, plan.heads.rows(), out(), first, at};
   }
-  __device__ HeadRows<const float> in_rows(std::int64_t first, const Place& at) const {
+  __device__ HeadRows<const float> in_rows(std::int64_t first, const WarpTokens& at) const {
     return {in, plan, first, at};
   }
-  __device__ HeadRows<float> din_rows(std::int64_t first, const Place& at) const {
+  __device__ HeadRows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan, first, at};
   }
-  __device__ Keep kept(std::int64_t first, const Place& at) const {
+  __device__ Keep kept(std::int64_t first, const WarpTokens& at) const {
     return {plan.dropout, first, at};
   }
 };
 
 /// A part's dy, through dropout, to shared memory; its sums to the warp's line.
 template <class Source, class Kept> __device__ void load_part(const Source& dy, const Kept& kept,
-                                                              const Place& at, Number* to,
+                                                              const WarpTokens& at, Number* to,
                                                               float* line) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    Sums two[2];
+    Accumulator two[2];
     load_step(dy, step, two);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) entry(two, half, i) *= kept.factor(half, step, i);
     }
-    Packed(two).store(to, at, kStep * step);
-    add_sums(at, two, line + kStep * step);
+    Packed(two).store(to, at, kMmaK * step);
+    add_sums(at, two, line + kMmaK * step);
   }
 }
 
 /// din += dy W of the warp's rows.
-__device__ void add_product(const Place& at, const Number* dy, const Number* weight,
-                            Sums (&din)[kWidth / 8]) {
+__device__ void add_product(const WarpTokens& at, const Number* dy, const Number* weight,
+                            Accumulator (&din)[kWidth / 8]) {
   const Number* const own = dy + kRows * at.warp * kStride;
 #pragma unroll
-  for (int step = 0; step < kWidth; step += kStep) {
-    const Core::Left left = Core::left_by_rows(own + step, kStride);
+  for (int step = 0; step < kWidth; step += kMmaK) {
+    const Core::FragmentA a = Core::ldmatrix_a(own + step, kStride);
 #pragma unroll
     for (int c = 0; c < kWidth / 8; c += 2) {
-      add_rows(left, weight + step * kStride + 8 * c, kStride, din + c);
+      add_rows(a, weight + step * kStride + 8 * c, kStride, din + c);
     }
   }
 }
@@ -267,7 +268,7 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(weight.at(part), out, width, width, s.weight[part]);
   }
-  const Place at;
+  const WarpTokens at;
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     for (int i = threadIdx.x; i < kParts * kWarps * kWidth; i += kThreads) {
       (&s.bias[0][0][0])[i] = 0;
@@ -280,9 +281,9 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
       const auto in = sides.in_rows(first, at);
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        Sums two[2];
+        Accumulator two[2];
         load_step(in, step, two);
-        Packed(two).store(s.in, at, kStep * step);
+        Packed(two).store(s.in, at, kMmaK * step);
       }
       const auto kept = sides.kept(first, at);
 #pragma unroll 1
@@ -290,7 +291,7 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
         load_part(sides.dy_rows(part, first, at), kept, at, s.dy[part], s.bias[part][at.warp]);
       }
       __syncthreads();
-      Sums din[kWidth / 8];
+      Accumulator din[kWidth / 8];
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         if (part >= parts) break;

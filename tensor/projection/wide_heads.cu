@@ -1,6 +1,6 @@
 // project_heads of wide models at bf16, CUDA only: E and H D multiples of 64, D of 16. A block owns 128
 // tokens by 128 columns of all projections side by side, [P H D], and walks E by 64 channels. A warp's
-// 16 tokens come from memory as left operands (token_tiles.hpp), weights pass through shared memory.
+// 16 tokens come from memory as fragments A (token_tiles.hpp), weights pass through shared memory.
 // Blocks of the same tokens are neighbours and find x in the cache.
 #include <cstdint>
 
@@ -34,7 +34,7 @@ struct Group {
 __global__ void __launch_bounds__(kThreads, 2)
     wide_kernel(HeadsPlan plan, ProjectionArrays<float> in, std::int64_t tasks) {
   auto& weights = cuda::shared<Weights>();
-  const Place at;
+  const WarpTokens at;
   const int width = static_cast<int>(plan.width);
   const std::int64_t across = (plan.columns() + kColumns - 1) / kColumns;
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       const Group own(plan, task % across * kGroups + group);
       weight[group] = own.inside ? in.weight.at(own.part) + own.column * plan.width : nullptr;
     }
-    Sums sums[kGroups][kWidth / 8];
+    Accumulator sums[kGroups][kWidth / 8];
     for (int e = 0; e < width; e += kWidth) {
       __syncthreads();  // everybody is done with the last weights
 #pragma unroll
@@ -55,12 +55,12 @@ __global__ void __launch_bounds__(kThreads, 2)
         load_weight<kWidth, kWidth>(weight[group] + e, kWidth, kWidth, plan.width,
                                     weights.rows[group]);
       }
-      Core::Left left[kSteps];
-      load_left(x, e / kStep, left);
+      Core::FragmentA a[kSteps];
+      load_a(x, e / kMmaK, a);
       __syncthreads();
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
-        if (weight[group] != nullptr) multiply(left, weights.rows[group], sums[group]);
+        if (weight[group] != nullptr) multiply(a, weights.rows[group], sums[group]);
       }
     }
     std::int64_t place[2];  // of the lane's rows, by head; negative beyond the last
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       float* const y = in.y + own.part * plan.part_size();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        const std::int64_t c = own.column + kStep * step;  // 16 columns are of one head
+        const std::int64_t c = own.column + kMmaK * step;  // 16 columns are of one head
         const Quad biases = bias == nullptr ? Quad{} : Quad::at(bias + c + 4 * at.t);
         float* const to = y + plan.place_in_part(c) + 4 * at.t;
 #pragma unroll

@@ -19,8 +19,9 @@
 
 namespace skytape::tensor::token_tiles {
 
+using cuda::Accumulator;
+using cuda::kMmaK;
 using cuda::kWarp;
-using cuda::Sums;
 using Core = cuda::TensorCore<Precision::bf16>;
 using Number = Core::Number;
 
@@ -28,8 +29,7 @@ constexpr int kWidth = 64;  // channels
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 constexpr int kRows = 16;                // tokens of a warp
 constexpr int kTokens = kWarps * kRows;  // of a block at a time
-constexpr int kStep = 16;                // inner index of a product
-constexpr int kSteps = kWidth / kStep;
+constexpr int kSteps = kWidth / kMmaK;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Of rows of kWidth in shared memory: eight rows then touch every bank.
@@ -53,13 +53,9 @@ __device__ constexpr int channel_of(int column) {
 }
 
 /// A lane of its warp. Where two warps share 16 tokens, `side` says which it is.
-struct Place {
-  int g, t, warp, side;
-  __device__ Place()
-      : g(threadIdx.x % kWarp / 4),
-        t(threadIdx.x % 4),
-        warp(threadIdx.x / kWarp % kWarps),
-        side(threadIdx.x / kThreads) {}
+struct WarpTokens : cuda::LaneMap {
+  int warp, side;
+  __device__ WarpTokens() : warp(threadIdx.x / kWarp % kWarps), side(threadIdx.x / kThreads) {}
   /// Of the lane's two: a token of the block, and its row in a tile.
   __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
   __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
@@ -68,10 +64,10 @@ struct Place {
 /// A lane's four channels of 16, from 4t on.
 using Quad = cuda::Four<float>;
 /// The same in the layout of products: columns 8c + 2t + e are channels 4t + 2c + e.
-__device__ __forceinline__ float& entry(Sums* two, int half, int i) {
+__device__ __forceinline__ float& entry(Accumulator* two, int half, int i) {
   return two[i / 2].x[half][i % 2];
 }
-__device__ __forceinline__ float entry(const Sums* two, int half, int i) {
+__device__ __forceinline__ float entry(const Accumulator* two, int half, int i) {
   return two[i / 2].x[half][i % 2];
 }
 
@@ -79,21 +75,21 @@ __device__ __forceinline__ float entry(const Sums* two, int half, int i) {
 template <class T> struct Row {
   T* from;    // channel 4t
   int steps;  // of 16 channels that the lane has a part in; 0 beyond the last row
-  __device__ Row(T* all, std::int64_t rows, int width, std::int64_t row, const Place& at)
+  __device__ Row(T* all, std::int64_t rows, int width, std::int64_t row, const WarpTokens& at)
       : from(all + row * width + 4 * at.t),
-        steps(row < rows ? (width - 4 * at.t + kStep - 1) / kStep : 0) {}
+        steps(row < rows ? (width - 4 * at.t + kMmaK - 1) / kMmaK : 0) {}
   __device__ bool has(int step) const { return step < steps; }
   __device__ Quad load(int step) const {
-    return has(step) ? Quad::at(from + kStep * step) : Quad{};
+    return has(step) ? Quad::at(from + kMmaK * step) : Quad{};
   }
   __device__ void store(int step, const Quad& quad) const {
-    if (has(step)) quad.store(from + kStep * step);
+    if (has(step)) quad.store(from + kMmaK * step);
   }
 };
 /// The lane's two.
 template <class T> struct Rows {
   Row<T> of[2];
-  __device__ Rows(T* all, std::int64_t rows, int width, std::int64_t first, const Place& at)
+  __device__ Rows(T* all, std::int64_t rows, int width, std::int64_t first, const WarpTokens& at)
       : of{{all, rows, width, first + at.token(0), at},
            {all, rows, width, first + at.token(1), at}} {}
   __device__ bool has(int half, int step) const { return of[half].has(step); }
@@ -104,7 +100,7 @@ template <class T> struct Rows {
 /// What dropout keeps of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t + i.
 class Keep {
  public:
-  __device__ Keep(const RowDropout& dropout, std::int64_t first, const Place& at)
+  __device__ Keep(const RowDropout& dropout, std::int64_t first, const WarpTokens& at)
       : scale_(dropout.scale), bits_{kAllLanes, kAllLanes} {
     if (dropout.threshold == 0) return;
     std::int64_t chunk = -1;
@@ -189,23 +185,23 @@ template <int kMost> __device__ void load_vector(const float* from, int width, f
   if (i < kMost) to[i] = i < width ? from[i] : 0.0f;
 }
 /// A lane's channels of step s of such a vector.
-__device__ inline const Quad& quad_of(const float* vector, int step, const Place& at) {
-  return *reinterpret_cast<const Quad*>(vector + kStep * step + 4 * at.t);
+__device__ inline const Quad& quad_of(const float* vector, int step, const WarpTokens& at) {
+  return *reinterpret_cast<const Quad*>(vector + kMmaK * step + 4 * at.t);
 }
 
-/// Two product results side by side as a left operand: their 16 columns become the inner index.
+/// Two product results side by side as a fragment A: their 16 columns become k.
 struct Packed {
   Number n[2][4];  // rounded: [row half, column 2t, 2t + 1, 2t + 8, 2t + 9]
-  __device__ explicit Packed(const Sums* two) {
+  __device__ explicit Packed(const Accumulator* two) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) n[half][i] = Core::rounded(entry(two, half, i));
     }
   }
-  [[nodiscard]] __device__ Core::Left left() const { return Core::left(n); }
+  [[nodiscard]] __device__ Core::FragmentA fragment_a() const { return Core::fragment_a(n); }
   /// To the lane's rows of a tile, [tokens, kStride], from `column` on.
-  __device__ void store(Number* tile, const Place& at, int column) const {
+  __device__ void store(Number* tile, const WarpTokens& at, int column) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       Number* const to = tile + at.row(half) * kStride + column + 2 * at.t;
@@ -218,25 +214,26 @@ struct Packed {
   }
 };
 
-/// sums[0] and sums[1], columns 0 and 8 on, += left times 16 rows of shared memory.
-__device__ inline void add_rows(const Core::Left& left, const Number* corner, int stride,
-                                Sums* sums) {
-  Core::Right two[2];
-  Core::two_rights_by_rows(corner, stride, two);
-  Core::multiply_add(sums[0], left, two[0]);
-  Core::multiply_add(sums[1], left, two[1]);
+/// sums[0] and sums[1], columns 0 and 8 on, += a times 16 rows of shared memory.
+__device__ inline void add_rows(const Core::FragmentA& a, const Number* corner, int stride,
+                                Accumulator* sums) {
+  Core::FragmentB two[2];
+  Core::ldmatrix_b_trans(corner, stride, two);
+  Core::mma(sums[0], a, two[0]);
+  Core::mma(sums[1], a, two[1]);
 }
 /// The same with the transposed 16 rows.
-__device__ inline void add_columns(const Core::Left& left, const Number* corner, int stride,
-                                   Sums* sums) {
-  Core::Right two[2];
-  Core::two_rights_by_columns(corner, stride, two);
-  Core::multiply_add(sums[0], left, two[0]);
-  Core::multiply_add(sums[1], left, two[1]);
+__device__ inline void add_columns(const Core::FragmentA& a, const Number* corner, int stride,
+                                   Accumulator* sums) {
+  Core::FragmentB two[2];
+  Core::ldmatrix_b(corner, stride, two);
+  Core::mma(sums[0], a, two[0]);
+  Core::mma(sums[1], a, two[1]);
 }
 
 /// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
-template <class Source> __device__ void load_step(const Source& from, int step, Sums (&two)[2]) {
+template <class Source>
+__device__ void load_step(const Source& from, int step, Accumulator (&two)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const Quad quad = from.load(half, step);
@@ -244,24 +241,24 @@ template <class Source> __device__ void load_step(const Source& from, int step, 
     for (int i = 0; i < 4; ++i) entry(two, half, i) = quad.x[i];
   }
 }
-/// kWidth channels of rows, from step `first` on, as left operands.
+/// kWidth channels of rows, from step `first` on, as fragments A.
 template <class Source>
-__device__ void load_left(const Source& from, int first, Core::Left (&left)[kSteps]) {
+__device__ void load_a(const Source& from, int first, Core::FragmentA (&a)[kSteps]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    Sums two[2];
+    Accumulator two[2];
     load_step(from, first + step, two);
-    left[step] = Packed(two).left();
+    a[step] = Packed(two).fragment_a();
   }
 }
 /// out += their products with a weight's rows.
-__device__ inline void multiply(const Core::Left (&left)[kSteps], const Number* weight,
-                                Sums (&out)[kWidth / 8]) {
+__device__ inline void multiply(const Core::FragmentA (&a)[kSteps], const Number* weight,
+                                Accumulator (&out)[kWidth / 8]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
 #pragma unroll
     for (int c = 0; c < kWidth / 8; c += 2) {
-      add_columns(left[step], weight + 8 * c * kStride + kStep * step, kStride, out + c);
+      add_columns(a[step], weight + 8 * c * kStride + kMmaK * step, kStride, out + c);
     }
   }
 }
@@ -284,26 +281,26 @@ __device__ __forceinline__ void share_sums(float (&v)[kAll]) {
 }
 
 /// Adds a lane's sums of 16 channels, over its rows, to the warp's line; two lanes have each sum.
-__device__ inline void add_sums(const Place& at, float (&v)[4], float* line) {
+__device__ inline void add_sums(const WarpTokens& at, float (&v)[4], float* line) {
   share_sums<4>(v);
   if (at.g % 2 == 0) line[4 * at.t + at.g / 2] += v[0];
 }
-__device__ inline void add_sums(const Place& at, const Sums* two, float* line) {
+__device__ inline void add_sums(const WarpTokens& at, const Accumulator* two, float* line) {
   float v[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] = entry(two, 0, i) + entry(two, 1, i);
   add_sums(at, v, line);
 }
-static_assert(kStep == 16);
 
-__device__ __forceinline__ Quad quad_of(const Sums* two, int half) {
+__device__ __forceinline__ Quad quad_of(const Accumulator* two, int half) {
   return {{entry(two, half, 0), entry(two, half, 1), entry(two, half, 2), entry(two, half, 3)}};
 }
 
 /// y = x + drop(result + bias): a product's result leaves registers once.
-__device__ inline void add_to_residual(const Place& at, const Sums (&result)[kWidth / 8],
-                                       const float* bias, const Keep& keep,
-                                       const Rows<const float>& x, const Rows<float>& y) {
+__device__ inline void add_to_residual(const WarpTokens& at,
+                                       const Accumulator (&result)[kWidth / 8], const float* bias,
+                                       const Keep& keep, const Rows<const float>& x,
+                                       const Rows<float>& y) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const Quad biases = quad_of(bias, step, at);

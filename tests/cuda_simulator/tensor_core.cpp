@@ -107,11 +107,11 @@ std::uint16_t round_bf16(float x) {
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   Registers slot{d, a, b};
   warp_together(0xffffffffu, tf32_lanes, &slot);
 }
-void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   Registers slot{d, a, b};
   warp_together(0xffffffffu, bf16_lanes, &slot);
 }

@@ -16,9 +16,9 @@ namespace skytape::cuda_simulator {
 }
 
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32: d += a b.
-void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
+void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 /// mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32: d += a b.
-void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
+void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]);
 
 /// ex2.approx.ftz.f32: 2^x; what is too small for a normal number becomes 0.
 [[nodiscard]] float exp2(float x);
@@ -41,12 +41,12 @@ inline MatrixRow matrix_row(std::uint32_t (&r)[4], const std::uint16_t* row) {
   return own;
 }
 /// ldmatrix.sync.aligned.m8n8.x4.shared.b16
-inline void load_matrices(std::uint32_t (&r)[4], const std::uint16_t* row) {
+inline void ldmatrix_x4(std::uint32_t (&r)[4], const std::uint16_t* row) {
   MatrixRow own = matrix_row(r, row);
   exchange_matrices(own, false);
 }
 /// ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16
-inline void load_transposed_matrices(std::uint32_t (&r)[4], const std::uint16_t* row) {
+inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], const std::uint16_t* row) {
   MatrixRow own = matrix_row(r, row);
   exchange_matrices(own, true);
 }

@@ -108,7 +108,7 @@ __global__ void mma_kernel(std::int64_t loops, float* out) {
   float sums[kIndependent][4] = {};
   for (std::int64_t loop = 0; loop < loops; ++loop) {
 #pragma unroll
-    for (int i = 0; i < kIndependent; ++i) cuda::ptx::mma_bf16(sums[i], a, b);
+    for (int i = 0; i < kIndependent; ++i) cuda::ptx::mma_m16n8k16_bf16(sums[i], a, b);
   }
   float total = 0;
   for (int i = 0; i < kIndependent; ++i) total += sums[i][0] + sums[i][1] + sums[i][2] + sums[i][3];

@@ -97,9 +97,9 @@ void load_matrix(float* x, int m, bool transposed, int shift) {
   std::uint32_t r[4];
   const std::uint16_t* const row = shared + 8 * lane + shift;
   if (transposed) {
-    cuda_simulator::load_transposed_matrices(r, row);
+    cuda_simulator::ldmatrix_x4_trans(r, row);
   } else {
-    cuda_simulator::load_matrices(r, row);
+    cuda_simulator::ldmatrix_x4(r, row);
   }
   x[2 * lane] = static_cast<float>(r[m] & 0xffffu);
   x[2 * lane + 1] = static_cast<float>(r[m] >> 16);
