@@ -40,21 +40,21 @@ template <class T> struct Results {
 
 /// Shared memory of a block.
 template <class S, class T, class Fact> struct Walked {
-  alignas(16) T first[S::kWalk * S::kStride], second[S::kWalk * S::kStride];  // k, v or q, dout
-  alignas(16) T weights[S::kOwn * S::kWeightStride];
-  Fact facts[S::kWalk];
+  alignas(16) T first[S::kBlockN * S::kStride], second[S::kBlockN * S::kStride];  // k, v or q, dout
+  alignas(16) T weights[S::kBlockM * S::kWeightStride];
+  Fact facts[S::kBlockN];
 };
 template <class S, class T> struct ForwardShared {
-  alignas(16) T q[S::kOwn * S::kStride];
-  Query<T> query[S::kOwn];
+  alignas(16) T q[S::kBlockM * S::kStride];
+  Query<T> query[S::kBlockM];
   Walked<S, T, Key<T>> walked;
-  T factor[S::kOwn];  // of sums
+  T factor[S::kBlockM];  // of sums
 };
 template <class S, class T, bool kOwnKeys> struct BackwardShared {
   using Own = std::conditional_t<kOwnKeys, Key<T>, Query<T>>;
   using Other = std::conditional_t<kOwnKeys, Query<T>, Key<T>>;
-  alignas(16) T first[S::kOwn * S::kStride], second[S::kOwn * S::kStride];  // k, v or q, dout
-  Own own[S::kOwn];
+  alignas(16) T first[S::kBlockM * S::kStride], second[S::kBlockM * S::kStride];  // k, v or q, dout
+  Own own[S::kBlockM];
   Walked<S, T, Other> walked;
 };
 
@@ -74,13 +74,13 @@ template <class S, class Own, class Other, class Walked, class F>
 __device__ void walk(const Task& task, const Own& own, const Other& other, Walked& walked,
                      const F& f) {
   const Walk walk = own.walks[task.walk];
-  for (int tile = 0; tile < walk.tiles * (kTileRows / S::kWalk); ++tile) {
-    const std::int32_t* const chunks = own.chunks + walk.first + tile * (S::kWalk / kChunkRows);
+  for (int tile = 0; tile < walk.tiles * (kTileRows / S::kBlockN); ++tile) {
+    const std::int32_t* const chunks = own.chunks + walk.first + tile * (S::kBlockN / kChunkRows);
     const auto chunk = [&](int c) { return chunks[c]; };
     __syncthreads();  // everybody is done with the last tile
-    begin_rows<S, S::kWalk>(chunk, other.first, walked.first);
-    begin_rows<S, S::kWalk>(chunk, other.second, walked.second);
-    begin_facts<S::kThreads, S::kWalk / kChunkRows>(chunk, other.facts, walked.facts);
+    begin_rows<S, S::kBlockN>(chunk, other.first, walked.first);
+    begin_rows<S, S::kBlockN>(chunk, other.second, walked.second);
+    begin_facts<S::kThreads, S::kBlockN / kChunkRows>(chunk, other.facts, walked.facts);
     __pipeline_commit();
     __pipeline_wait_prior(0);
     __syncthreads();
@@ -95,24 +95,25 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [k, v, w, key] = shared.walked;
   const auto& query = shared.query;
-  const Place at;
-  const Task task(plan, in.block_rows, S::kOwn);
+  const ThreadTile at;
+  const Task task(plan, in.block_rows, S::kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const T scale = kLog2E<T> * static_cast<T>(plan.scale);
 
-  begin_rows<S, S::kOwn>(own_chunks(task), in.queries.first, shared.q);
-  begin_facts<S::kThreads, S::kOwn / kChunkRows>(own_chunks(task), in.queries.facts, shared.query);
+  begin_rows<S, S::kBlockM>(own_chunks(task), in.queries.first, shared.q);
+  begin_facts<S::kThreads, S::kBlockM / kChunkRows>(own_chunks(task), in.queries.facts,
+                                                    shared.query);
   WeightedSums<S, T> out;
   SoftmaxRows<S, T> rows;
   walk<S>(task, in.queries, in.keys, shared.walked, [&] {
-    T score[S::kOwnRun][S::kWalkRun];
+    T score[S::kThreadM][S::kThreadN];
     products<S>(at, shared.q, k, score);
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) {
+    for (int r = 0; r < S::kThreadM; ++r) {
       const int i = at.own<S>(r);
 #pragma unroll
-      for (int c = 0; c < S::kWalkRun; ++c) {
-        const int j = at.tx + kGrid * c;
+      for (int c = 0; c < S::kThreadN; ++c) {
+        const int j = at.tx + kThreadsN * c;
         score[r][c] = score_of<true>(score[r][c], scale, query[i], key[j]);
       }
       rows.add(at, r, score[r], shared.factor);
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
     out.add(w, v);
   });
 #pragma unroll
-  for (int r = 0; r < S::kOwnRun; ++r) {
+  for (int r = 0; r < S::kThreadM; ++r) {
     if (in.keys.facts[task.at + at.own<S>(r)].token < 0) rows.clear(r);
   }
   rows.finish(at, shared.factor, task.out_rows(result.lse, plan, in.keys.facts, 1));
@@ -142,24 +143,24 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
   auto& [first, second, w, walked] = shared.walked;
   const auto& queries = either<kOwnKeys>(walked, shared.own);
   const auto& keys = either<kOwnKeys>(shared.own, walked);
-  const Place at;
-  const Task task(plan, in.block_rows, S::kOwn);
+  const ThreadTile at;
+  const Task task(plan, in.block_rows, S::kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
-  begin_rows<S, S::kOwn>(own_chunks(task), own.first, shared.first);
-  begin_rows<S, S::kOwn>(own_chunks(task), own.second, shared.second);
-  begin_facts<S::kThreads, S::kOwn / kChunkRows>(own_chunks(task), own.facts, shared.own);
+  begin_rows<S, S::kBlockM>(own_chunks(task), own.first, shared.first);
+  begin_rows<S, S::kBlockM>(own_chunks(task), own.second, shared.second);
+  begin_facts<S::kThreads, S::kBlockM / kChunkRows>(own_chunks(task), own.facts, shared.own);
   WeightedSums<S, T> dfirst, dsecond;
   walk<S>(task, own, other, shared.walked, [&] {
-    T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
+    T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
     products<S>(at, shared.first, first, score);
     products<S>(at, shared.second, second, dscore);
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) {
+    for (int r = 0; r < S::kThreadM; ++r) {
       const int i = at.own<S>(r);
 #pragma unroll
-      for (int c = 0; c < S::kWalkRun; ++c) {
-        const int j = at.tx + kGrid * c;
+      for (int c = 0; c < S::kThreadN; ++c) {
+        const int j = at.tx + kThreadsN * c;
         const Query<T>& query = queries[kOwnKeys ? j : i];
         const Key<T>& key = keys[kOwnKeys ? i : j];
         to_gradients(score[r][c], dscore[r][c],
@@ -206,7 +207,7 @@ template <class Shared, class S, class T>
 void launch(void (*kernel)(BlockPlan, Operands<T, T>, Results<T>), const BlockPlan& plan,
             const Operands<T, T>& in, const Results<T>& result, std::int64_t products) {
   static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
-  const unsigned blocks = tasks(plan, S::kOwn);
+  const unsigned blocks = tasks(plan, S::kBlockM);
   if (blocks == 0) return;
   cuda::allow_shared("block attention", kernel, sizeof(Shared));
   cuda::computes(products * multiply_adds_of_product(plan));

@@ -18,7 +18,7 @@ namespace {
 
 using namespace block_cuda;
 using namespace tensor_core_tiles;
-static_assert(kTile == kTileRows && kMmaK == kChunkRows);
+static_assert(kBlockM == kTileRows && kBlockN == kTileRows && kMmaK == kChunkRows);
 
 template <Precision kPrecision> using Rounded =
     Operands<typename TensorCore<kPrecision>::Number, float>;
@@ -31,7 +31,7 @@ struct Results {
 /// Shared memory of a block.
 template <class P, class Fact> struct Stage {
   typename P::Tile first, second;  // k and v, or q and dout
-  Fact facts[kTile];
+  Fact facts[kBlockN];
   alignas(16) std::int32_t next[kTileChunks];  // chunks of the tile after this one
 };
 template <class P, class Fact> struct Shared { Stage<P, Fact> stages[2]; };
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
     block_forward_kernel(BlockPlan plan, Rounded<kPrecision> in, Results result) {
   using P = Products<kPrecision, kWidth>;
   const WarpRows at;
-  const Task task(plan, in.block_rows, kTile);
+  const Task task(plan, in.block_rows, kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const float scale = kLog2E * static_cast<float>(plan.scale);
 
@@ -92,9 +92,9 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};
   walk<P, kRules>(task, in.queries, in.keys, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
-    Accumulator score[kTile / 8];
+    Accumulator score[kBlockN / kMmaN];
 #pragma unroll
-    for (int n = 0; n < kTile / 8; ++n) {
+    for (int n = 0; n < kBlockN / kMmaN; ++n) {
       score[n] = P::scores(at, q, tile.first, 8 * n);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
     }
     softmax_tile(score, maximum, sum, total);
 #pragma unroll
-    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       const Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
       P::add_weighted(at, weights, tile.second, kMmaK * chunk, total);
     }
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
     block_gradient_kernel(BlockPlan plan, Rounded<kPrecision> in, Results result) {
   using P = Products<kPrecision, kWidth>;
   const WarpRows at;
-  const Task task(plan, in.block_rows, kTile);
+  const Task task(plan, in.block_rows, kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   walk<P, kRules>(task, own, other, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
 #pragma unroll 1
-    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
@@ -180,7 +180,7 @@ void start(const char* name, void (*kernel)(BlockPlan, Operands, Results), const
            const Operands& in, const Results& result, std::int64_t products) {
   using Memory = Shared<P, Query<float>>;
   static_assert(sizeof(Memory) == sizeof(Shared<P, Key<float>>));
-  const unsigned blocks = tasks(plan, kTile);
+  const unsigned blocks = tasks(plan, kBlockM);
   if (blocks == 0) return;
   cuda::allow_shared(name, kernel, sizeof(Memory));
   cuda::computes(products * multiply_adds_of_product(plan), true);

@@ -2,10 +2,11 @@
 // blocks/block_attention.cu walks lists of blocks. Tiles of either side and weights lie in shared
 // memory, sums in registers.
 //
-// A block owns rows of one side. Its threads make two kinds of products, of four neighbouring numbers
-// a load from shared memory:
-//   scores          thread (ty, tx) of a kOwnThreads x 16 grid has own rows ty + kOwnThreads r, walked
-//                   rows tx + 16 c;
+// A block owns kBlockM rows of one side (queries, or keys for their gradient) and walks the other side in
+// tiles of kBlockN rows; k of a product is the head's width, in one piece. Its threads make two kinds of
+// products, of four neighbouring numbers a load from shared memory:
+//   scores          thread (ty, tx) of a kThreadsM x kThreadsN grid has kThreadM own rows,
+//                   ty + kThreadsM r, and kThreadN walked rows, tx + kThreadsN c;
 //   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
 // What counts without tensor cores is how many multiply-adds a load serves: with 8 own rows and 4
 // walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256.
@@ -24,32 +25,32 @@ namespace skytape::attention::register_tiles {
 
 using cuda::Four;
 
-inline constexpr int kGrid = 16;  // threads along a tile's walked side
+inline constexpr int kThreadsN = 16;  // threads along a tile's walked side
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Sizes of tiles for head widths up to kHeadWidth, whose own side has kOwnSide threads of a block's
+/// Sizes of tiles for head widths up to kHeadWidth, whose own side has kThreadsOfM threads of a block's
 /// grid. kLong: a pass with one product of scores, not two, has the registers for twice as many walked
 /// rows.
-template <class T, int kHeadWidth, int kOwnSide, bool kLong> struct Tiling {
+template <class T, int kHeadWidth, int kThreadsOfM, bool kLong> struct Tiling {
   static constexpr bool kNarrow = sizeof(T) == 4 && kHeadWidth <= 64;
   static constexpr bool kSmall = sizeof(T) == 8 && kHeadWidth > 64;
   static constexpr bool kTwice = kLong && kNarrow && kHeadWidth <= 32;
-  static constexpr int kOwnThreads = kOwnSide, kThreads = kOwnSide * kGrid;
-  static constexpr int kOwnRun = kNarrow ? 8 : kSmall ? 2 : 4;   // own rows of a thread
-  static constexpr int kWalkRun = kTwice ? 8 : kNarrow ? 4 : 2;  // walked rows of a thread
-  static constexpr int kOwn = kOwnThreads * kOwnRun, kWalk = kGrid * kWalkRun;
+  static constexpr int kThreadsM = kThreadsOfM, kThreads = kThreadsOfM * kThreadsN;
+  static constexpr int kThreadM = kNarrow ? 8 : kSmall ? 2 : 4;  // own rows of a thread
+  static constexpr int kThreadN = kTwice ? 8 : kNarrow ? 4 : 2;  // walked rows of a thread
+  static constexpr int kBlockM = kThreadsM * kThreadM, kBlockN = kThreadsN * kThreadN;
   static constexpr int kWidth = kHeadWidth;
   static constexpr int kStride = kWidth + 4;  // of rows: eight of them then touch every bank
-  static constexpr int kWeightStride = kWalk + 4;
+  static constexpr int kWeightStride = kBlockN + 4;
   static constexpr int kGroups = kWidth / 4;         // of channels
   static constexpr int kTeams = kThreads / kGroups;  // of own rows
-  static constexpr int kRows = kOwn / kTeams;        // own rows of a thread's weighted sums
+  static constexpr int kRows = kBlockM / kTeams;     // own rows of a thread's weighted sums
 };
 
-struct Place {
+struct ThreadTile {
   int tx, ty;
-  __device__ Place() : tx(threadIdx.x % kGrid), ty(threadIdx.x / kGrid) {}
-  template <class S> __device__ int own(int r) const { return ty + S::kOwnThreads * r; }
+  __device__ ThreadTile() : tx(threadIdx.x % kThreadsN), ty(threadIdx.x / kThreadsN) {}
+  template <class S> __device__ int own(int r) const { return ty + S::kThreadsM * r; }
 };
 
 // Exponents are base 2, of which a GPU's f32 exponential is one instruction.
@@ -62,25 +63,28 @@ __device__ inline double larger(double a, double b) { return fmax(a, b); }
 template <class T> __device__ T minus_infinity() { return -std::numeric_limits<T>::infinity(); }
 
 /// Scores of this thread: own rows times walked rows.
-template <class S, class T> __device__ void products(const Place& at, const T* own, const T* walked,
-                                                     T (&result)[S::kOwnRun][S::kWalkRun]) {
+template <class S, class T> __device__ void products(const ThreadTile& at, const T* own,
+                                                     const T* walked,
+                                                     T (&result)[S::kThreadM][S::kThreadN]) {
 #pragma unroll
-  for (int r = 0; r < S::kOwnRun; ++r) {
+  for (int r = 0; r < S::kThreadM; ++r) {
 #pragma unroll
-    for (int c = 0; c < S::kWalkRun; ++c) result[r][c] = 0;
+    for (int c = 0; c < S::kThreadN; ++c) result[r][c] = 0;
   }
   const T* const left = own + at.ty * S::kStride;
   const T* const right = walked + at.tx * S::kStride;
 #pragma unroll 4
   for (int d = 0; d < S::kWidth; d += 4) {
-    Four<T> y[S::kWalkRun];
+    Four<T> y[S::kThreadN];
 #pragma unroll
-    for (int c = 0; c < S::kWalkRun; ++c) y[c] = Four<T>::at(right + kGrid * c * S::kStride + d);
+    for (int c = 0; c < S::kThreadN; ++c) {
+      y[c] = Four<T>::at(right + kThreadsN * c * S::kStride + d);
+    }
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) {
-      const Four<T> x = Four<T>::at(left + S::kOwnThreads * r * S::kStride + d);
+    for (int r = 0; r < S::kThreadM; ++r) {
+      const Four<T> x = Four<T>::at(left + S::kThreadsM * r * S::kStride + d);
 #pragma unroll
-      for (int c = 0; c < S::kWalkRun; ++c) {
+      for (int c = 0; c < S::kThreadN; ++c) {
 #pragma unroll
         for (int v = 0; v < 4; ++v) result[r][c] += x.x[v] * y[c].x[v];
       }
@@ -101,7 +105,7 @@ template <class S, class T> struct WeightedSums {
     const T* const left = weights + team() * S::kWeightStride;
     const T* const right = rows + channel();
 #pragma unroll 4
-    for (int inner = 0; inner < S::kWalk; inner += 4) {
+    for (int inner = 0; inner < S::kBlockN; inner += 4) {
       Four<T> y[4];
 #pragma unroll
       for (int v = 0; v < 4; ++v) y[v] = Four<T>::at(right + (inner + v) * S::kStride);
@@ -143,14 +147,16 @@ template <class S, class T> struct WeightedSums {
 /// Maximum and sum over the 16 threads of a row.
 template <class T> __device__ T row_max(T x) {
 #pragma unroll
-  for (int offset = kGrid / 2; offset > 0; offset /= 2) {
+  for (int offset = kThreadsN / 2; offset > 0; offset /= 2) {
     x = larger(x, __shfl_xor_sync(kAllLanes, x, offset));
   }
   return x;
 }
 template <class T> __device__ T row_sum(T x) {
 #pragma unroll
-  for (int offset = kGrid / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(kAllLanes, x, offset);
+  for (int offset = kThreadsN / 2; offset > 0; offset /= 2) {
+    x += __shfl_xor_sync(kAllLanes, x, offset);
+  }
   return x;
 }
 
@@ -175,14 +181,14 @@ template <class T, int kRun> __device__ T softmax_row(T (&score)[kRun], T& maxim
 
 /// The running softmax of a thread's own rows.
 template <class S, class T> struct SoftmaxRows {
-  T maximum[S::kOwnRun], sum[S::kOwnRun];
+  T maximum[S::kThreadM], sum[S::kThreadM];
 
   __device__ SoftmaxRows() {
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) clear(r);
+    for (int r = 0; r < S::kThreadM; ++r) clear(r);
   }
   /// Scores of a tile become relative weights, and factor[own row] what earlier sums shrink by.
-  __device__ void add(const Place& at, int r, T (&score)[S::kWalkRun], T* factor) {
+  __device__ void add(const ThreadTile& at, int r, T (&score)[S::kThreadN], T* factor) {
     const T correction = softmax_row(score, maximum[r], sum[r]);
     if (at.tx == 0) factor[at.own<S>(r)] = correction;
   }
@@ -193,10 +199,11 @@ template <class S, class T> struct SoftmaxRows {
   }
   /// factor[own row] becomes what makes sums of relative weights means, *lse(own row) the log of the
   /// row's sum (null: nobody asks); for all threads of a block.
-  template <class Lse> __device__ void finish(const Place& at, T* factor, const Lse& lse) const {
+  template <class Lse>
+  __device__ void finish(const ThreadTile& at, T* factor, const Lse& lse) const {
     __syncthreads();
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) {
+    for (int r = 0; r < S::kThreadM; ++r) {
       const T total = row_sum(sum[r]);
       if (at.tx != 0) continue;
       factor[at.own<S>(r)] = total > T(0) ? T(1) / total : T(0);  // 0: no real key
@@ -216,13 +223,14 @@ __device__ void to_gradients(T& score, T& dscore, T exponent, bool keeps, T keep
 }
 
 /// A thread's entries [own, walked] of a tile to shared memory.
-template <class S, class T>
-__device__ void store_weights(const Place& at, const T (&x)[S::kOwnRun][S::kWalkRun], T* weights) {
+template <class S, class T> __device__ void store_weights(const ThreadTile& at,
+                                                          const T (&x)[S::kThreadM][S::kThreadN],
+                                                          T* weights) {
 #pragma unroll
-  for (int r = 0; r < S::kOwnRun; ++r) {
+  for (int r = 0; r < S::kThreadM; ++r) {
 #pragma unroll
-    for (int c = 0; c < S::kWalkRun; ++c) {
-      weights[at.own<S>(r) * S::kWeightStride + at.tx + kGrid * c] = x[r][c];
+    for (int c = 0; c < S::kThreadN; ++c) {
+      weights[at.own<S>(r) * S::kWeightStride + at.tx + kThreadsN * c] = x[r][c];
     }
   }
 }

@@ -1,11 +1,11 @@
 // What attention kernels on tensor cores are made of, CUDA only: tiled_tensor_core.cu walks all keys,
 // blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
 //
-// A warp owns 16 rows, a block of four warps 64 (of eight 128), whose operands stay in registers,
-// rounded to tf32 or bf16; it walks the other side in tiles of 64 rows in shared memory. Weights go
-// from the score product to the value product within a lane's registers (tensor_core.hpp).
-// Exponentials, sums and row statistics stay f32. Scores carry a factor log2(e), so that an
-// exponential is one instruction.
+// A warp owns 16 rows, a block of four warps kBlockM = 64 (of eight 128), whose fragments stay in
+// registers, rounded to tf32 or bf16; it walks the other side in tiles of kBlockN rows in shared
+// memory. Weights go from the score product to the value product within a lane's registers
+// (tensor_core.hpp). Exponentials, sums and row statistics stay f32. Scores carry a factor log2(e), so
+// that an exponential is one instruction.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -24,18 +24,19 @@ namespace skytape::attention::tensor_core_tiles {
 
 using cuda::Accumulator;
 using cuda::kMmaK;
+using cuda::kMmaN;
 using cuda::TensorCore;
 using cuda::WarpRows;
 using cuda::ptx::exp2;
 
-inline constexpr int kTile = 64;  // rows of either side
+inline constexpr int kBlockM = 64, kBlockN = 64;  // own and walked rows; k is the head's width
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
-inline constexpr int kRows = kTile / kWarps;  // of a warp
+inline constexpr int kWarpM = kBlockM / kWarps;  // own rows of a warp
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
-static_assert(kRows == cuda::kMmaM);
+static_assert(kWarpM == cuda::kMmaM);
 
 /// Products of one precision and head widths up to kWidth. `Rows` gives the address of a row of a
 /// tile, or null: zeros, nothing to store.
@@ -47,13 +48,13 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   using FragmentB = typename Core::FragmentB;
   static constexpr int kStride = kWidth + 8;  // of a tile's row: eight rows then touch every bank
   struct Tile {
-    alignas(16) Number n[kTile * kStride];
+    alignas(16) Number n[kBlockN * kStride];
   };
   struct alignas(2 * sizeof(Number)) Two {
     Number x[2];
   };
   static constexpr int kSteps = kWidth / kMmaK;  // along the head width
-  static constexpr int kOuts = kWidth / 8;       // columns of results
+  static constexpr int kOuts = kWidth / kMmaN;   // columns of results
 
   /// This warp's rows as fragments A.
   template <class Rows> __device__ static void load_own(const WarpRows& at, const Rows& rows,
@@ -85,11 +86,11 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     rounded.store(target);
   }
 
-  /// A tile's rows to shared memory, rounded, by all threads of a block, kBlock.
-  template <int kBlock = kThreads, class Rows>
+  /// A tile's rows to shared memory, rounded, by all threads of a block.
+  template <int kBlockThreads = kThreads, class Rows>
   __device__ static void load_tile(const Rows& rows, std::int64_t width, Tile& target) {
 #pragma unroll 2
-    for (int e = threadIdx.x; e < kTile * kWidth / 4; e += kBlock) {
+    for (int e = threadIdx.x; e < kBlockN * kWidth / 4; e += kBlockThreads) {
       const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
       round_four(rows(row), c, width, target.n + row * kStride + c);
     }
@@ -113,16 +114,16 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     }
   }
 
-  /// Begins to copy rows [kTile, kWidth] of a rounded array to shared memory, by all threads of a
+  /// Begins to copy rows [kBlockN, kWidth] of a rounded array to shared memory, by all threads of a
   /// block; they are there after __pipeline_wait_prior of each thread and a barrier.
-  template <int kBlock = kThreads>
+  template <int kBlockThreads = kThreads>
   __device__ static void begin_tile(const Number* first, Tile& target) {
     constexpr int kRun = 16 / sizeof(Number);  // numbers of one copy
     constexpr int kRuns = kWidth / kRun;       // of a row
-    static_assert(kTile * kRuns % kBlock == 0);
+    static_assert(kBlockN * kRuns % kBlockThreads == 0);
 #pragma unroll
-    for (int i = 0; i < kTile * kRuns / kBlock; ++i) {
-      const int e = i * kBlock + threadIdx.x;
+    for (int i = 0; i < kBlockN * kRuns / kBlockThreads; ++i) {
+      const int e = i * kBlockThreads + threadIdx.x;
       __pipeline_memcpy_async(target.n + e / kRuns * kStride + e % kRuns * kRun, first + e * kRun,
                               16);
     }
@@ -193,10 +194,10 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   }
 };
 
-/// Begins to copy entries [kTile] to shared memory; waits as for a tile.
+/// Begins to copy entries [kBlockN] to shared memory; waits as for a tile.
 __device__ inline void begin_entries(const float* first, float* target) {
   constexpr int kRun = 16 / sizeof(float);
-  if (threadIdx.x < kTile / kRun) {
+  if (threadIdx.x < kBlockN / kRun) {
     __pipeline_memcpy_async(target + threadIdx.x * kRun, first + threadIdx.x * kRun, 16);
   }
 }
@@ -213,11 +214,11 @@ __device__ inline float row_sum(float x) {
 
 /// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and sum;
 /// returns what earlier sums must be multiplied by.
-__device__ inline float softmax_row(Accumulator (&score)[kTile / 8], int half, float& maximum,
+__device__ inline float softmax_row(Accumulator (&score)[kBlockN / kMmaN], int half, float& maximum,
                                     float& sum) {
   float largest = maximum;
 #pragma unroll
-  for (int n = 0; n < kTile / 8; ++n) {
+  for (int n = 0; n < kBlockN / kMmaN; ++n) {
     largest = fmaxf(largest, fmaxf(score[n].x[half][0], score[n].x[half][1]));
   }
   largest = row_max(largest);
@@ -225,7 +226,7 @@ __device__ inline float softmax_row(Accumulator (&score)[kTile / 8], int half, f
   const float reference = nothing ? 0.0f : largest;
   float total = 0;
 #pragma unroll
-  for (int n = 0; n < kTile / 8; ++n) {
+  for (int n = 0; n < kBlockN / kMmaN; ++n) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       float& x = score[n].x[half][e];
@@ -246,7 +247,7 @@ __device__ inline float log_sum_exp(float maximum, float sum) {
 }
 
 /// A tile's softmax: scores become relative weights, and earlier sums shrink with their rows.
-template <int kOuts> __device__ void softmax_tile(Accumulator (&score)[kTile / 8],
+template <int kOuts> __device__ void softmax_tile(Accumulator (&score)[kBlockN / kMmaN],
                                                   float (&maximum)[2], float (&sum)[2],
                                                   Accumulator (&total)[kOuts]) {
 #pragma unroll

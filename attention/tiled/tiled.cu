@@ -23,31 +23,42 @@ using tiled_cuda::HeadDropout;
 using tiled_cuda::rows_of;
 using tiled_cuda::Task;
 
-constexpr int kThreads = kGrid * kGrid;
-static_assert(kGrid == philox::kLanes, "a counter's keys are a thread's own rows, or walked ones");
+constexpr int kThreads = kThreadsN * kThreadsN;
+static_assert(kThreadsN == philox::kLanes,
+              "a counter's keys are a thread's own rows, or walked ones");
 
 enum class Pass { forward, backward };
 template <class T, int kWidth, Pass kPass> struct Tiles
-    : Tiling<T, kWidth, kGrid, kPass == Pass::forward> {
-  static_assert(philox::kChunk % Tiles::kOwn == 0 && philox::kChunk % Tiles::kWalk == 0);
+    : Tiling<T, kWidth, kThreadsN, kPass == Pass::forward> {
+  static_assert(philox::kChunk % Tiles::kBlockM == 0 && philox::kChunk % Tiles::kBlockN == 0);
 };
 
+/// Rows of keys, or of queries, in shared memory.
+template <class S, class T, int kRows> struct KeyRows {
+  alignas(16) T k[kRows * S::kStride], v[kRows * S::kStride];
+};
+template <class S, class T, int kRows> struct QueryRows {
+  alignas(16) T q[kRows * S::kStride], dout[kRows * S::kStride];
+};
 /// Shared memory of a block.
-template <class S, class T> struct Walked {
-  alignas(16) T first[S::kWalk * S::kStride], second[S::kWalk * S::kStride];  // k, v or q, dout
-  alignas(16) T weights[S::kOwn * S::kWeightStride];
-};
 template <class S, class T> struct ForwardShared {
-  alignas(16) T q[S::kOwn * S::kStride];
-  Walked<S, T> walked;
-  T column[S::kWalk];  // of keys
-  T factor[S::kOwn];   // of sums
+  alignas(16) T q[S::kBlockM * S::kStride];
+  KeyRows<S, T, S::kBlockN> walked;
+  alignas(16) T weights[S::kBlockM * S::kWeightStride];
+  T column[S::kBlockN];  // of keys
+  T factor[S::kBlockM];  // of sums
 };
-template <class S, class T> struct BackwardShared {
-  alignas(16) T first[S::kOwn * S::kStride], second[S::kOwn * S::kStride];  // k, v or q, dout
-  Walked<S, T> walked;
-  T shift[S::kWalk], delta[S::kWalk];  // of walked queries
-  T column[S::kWalk];                  // of walked keys
+template <class S, class T> struct KeyGradientShared {
+  KeyRows<S, T, S::kBlockM> own;
+  QueryRows<S, T, S::kBlockN> walked;
+  alignas(16) T weights[S::kBlockM * S::kWeightStride];
+  T shift[S::kBlockN], delta[S::kBlockN];  // of queries
+};
+template <class S, class T> struct QueryGradientShared {
+  QueryRows<S, T, S::kBlockM> own;
+  KeyRows<S, T, S::kBlockN> walked;
+  alignas(16) T weights[S::kBlockM * S::kWeightStride];
+  T column[S::kBlockN];  // of keys
 };
 
 /// Copies rows [first, first + kRows) of a head of source [B H, count, width] to shared memory; zeros
@@ -71,21 +82,21 @@ template <class S> struct KeptKeys {
   std::uint64_t bits = 0;
 
   /// byte(i, j): of query i and the keys j, j + 16, …
-  template <class F> __device__ void fill(const Place& at, int i0, int j0, const F& byte) {
+  template <class F> __device__ void fill(const ThreadTile& at, int i0, int j0, const F& byte) {
     bits = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // of the bits: shifts of 64 take several instructions
       unsigned four = 0;
 #pragma unroll 2
-      for (int r = 4 * half; r < S::kOwnRun && r < 4 * half + 4; ++r) {
-        four |= byte(i0 + at.ty + kGrid * r, j0 + at.tx) << (8 * (r % 4));
+      for (int r = 4 * half; r < S::kThreadM && r < 4 * half + 4; ++r) {
+        four |= byte(i0 + at.ty + kThreadsN * r, j0 + at.tx) << (8 * (r % 4));
       }
       bits |= std::uint64_t{four} << (32 * half);
     }
   }
   /// Those of the tile at j0, from bit 0 of each byte on.
   [[nodiscard]] __device__ std::uint64_t of_tile(int j0) const {
-    return bits >> (j0 % philox::kChunk / kGrid);
+    return bits >> (j0 % philox::kChunk / kThreadsN);
   }
 };
 __device__ bool keeps(std::uint64_t bits, int byte, int bit) {
@@ -111,30 +122,31 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
     forward_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiles<T, kWidth, Pass::forward>;
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
-  auto& [k, v, w] = shared.walked;
-  const Place at;
-  const Task task(plan.queries, S::kOwn);
+  auto& [k, v] = shared.walked;
+  T* const w = shared.weights;
+  const ThreadTile at;
+  const Task task(plan.queries, S::kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   constexpr bool softmax = kScore == Score::softmax;
   const T scale = kLog2E<T> * static_cast<T>(plan.scale);
   const HeadDropout<T> dropout(plan, in, bh);
 
-  load_rows<S, S::kOwn>(in.q, bh, i0, plan.queries, plan.width, shared.q);
+  load_rows<S, S::kBlockM>(in.q, bh, i0, plan.queries, plan.width, shared.q);
   WeightedSums<S, T> out;
   KeptKeys<S> kept;
   SoftmaxRows<S, T> rows;
-  T row[S::kOwnRun];
+  T row[S::kThreadM];
 #pragma unroll
-  for (int r = 0; r < S::kOwnRun; ++r) {
-    const int i = i0 + at.ty + kGrid * r;
+  for (int r = 0; r < S::kThreadM; ++r) {
+    const int i = i0 + at.ty + kThreadsN * r;
     row[r] = !softmax && i < plan.queries ? kLog2E<T> * in.row[bh * plan.queries + i] : T(0);
   }
-  for (int j0 = 0; j0 < keys; j0 += S::kWalk) {
+  for (int j0 = 0; j0 < keys; j0 += S::kBlockN) {
     __syncthreads();  // everybody is done with the last tile
-    load_rows<S, S::kWalk>(in.k, bh, j0, plan.keys, plan.width, k);
-    load_rows<S, S::kWalk>(in.v, bh, j0, plan.keys, plan.width, v);
-    if (const int c = threadIdx.x; c < S::kWalk) {
+    load_rows<S, S::kBlockN>(in.k, bh, j0, plan.keys, plan.width, k);
+    load_rows<S, S::kBlockN>(in.v, bh, j0, plan.keys, plan.width, v);
+    if (const int c = threadIdx.x; c < S::kBlockN) {
       shared.column[c] = column_of(plan, in, bh, j0 + c);
     }
     if (j0 % philox::kChunk == 0) {
@@ -142,20 +154,20 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
     }
     const std::uint64_t bits = kept.of_tile(j0);
     __syncthreads();
-    T score[S::kOwnRun][S::kWalkRun];
+    T score[S::kThreadM][S::kThreadN];
     products<S>(at, shared.q, k, score);
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) {
+    for (int r = 0; r < S::kThreadM; ++r) {
 #pragma unroll
-      for (int c = 0; c < S::kWalkRun; ++c) {
-        score[r][c] = scale * score[r][c] + shared.column[at.tx + kGrid * c];
+      for (int c = 0; c < S::kThreadN; ++c) {
+        score[r][c] = scale * score[r][c] + shared.column[at.tx + kThreadsN * c];
         if (!softmax) score[r][c] = exp2(score[r][c] + row[r]);
       }
-      const int own = at.ty + kGrid * r;
+      const int own = at.ty + kThreadsN * r;
       if constexpr (softmax) rows.add(at, r, score[r], shared.factor);
 #pragma unroll
-      for (int c = 0; c < S::kWalkRun; ++c) {
-        w[own * S::kWeightStride + at.tx + kGrid * c] = keeps(bits, r, c) ? score[r][c] : T(0);
+      for (int c = 0; c < S::kThreadN; ++c) {
+        w[own * S::kWeightStride + at.tx + kThreadsN * c] = keeps(bits, r, c) ? score[r][c] : T(0);
       }
     }
     __syncthreads();
@@ -175,49 +187,52 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     key_gradient_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiles<T, kWidth, Pass::backward>;
-  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
-  auto& [q, dout, w] = shared.walked;
-  const Place at;
-  const Task task(plan.keys, S::kOwn);
+  auto& shared = *reinterpret_cast<KeyGradientShared<S, T>*>(cuda::dynamic_shared());
+  auto& [k, v] = shared.own;
+  auto& [q, dout] = shared.walked;
+  T* const w = shared.weights;
+  const ThreadTile at;
+  const Task task(plan.keys, S::kBlockM);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
   const HeadDropout<T> dropout(plan, in, bh);
   const T keep_scale = dropout.scale();
 
-  load_rows<S, S::kOwn>(in.k, bh, j0, plan.keys, plan.width, shared.first);
-  load_rows<S, S::kOwn>(in.v, bh, j0, plan.keys, plan.width, shared.second);
-  T column[S::kOwnRun];
+  load_rows<S, S::kBlockM>(in.k, bh, j0, plan.keys, plan.width, k);
+  load_rows<S, S::kBlockM>(in.v, bh, j0, plan.keys, plan.width, v);
+  T column[S::kThreadM];
 #pragma unroll
-  for (int r = 0; r < S::kOwnRun; ++r) {
-    column[r] = column_of(plan, in, bh, j0 + at.ty + kGrid * r);
+  for (int r = 0; r < S::kThreadM; ++r) {
+    column[r] = column_of(plan, in, bh, j0 + at.ty + kThreadsN * r);
   }
   WeightedSums<S, T> dk, dv;
-  for (int i0 = 0; i0 < queries; i0 += S::kWalk) {
+  for (int i0 = 0; i0 < queries; i0 += S::kBlockN) {
     __syncthreads();  // everybody is done with the last queries
-    load_rows<S, S::kWalk>(in.q, bh, i0, plan.queries, plan.width, q);
-    load_rows<S, S::kWalk>(in.dout, bh, i0, plan.queries, plan.width, dout);
-    if (const int c = threadIdx.x; c < S::kWalk) {
+    load_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, q);
+    load_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, dout);
+    if (const int c = threadIdx.x; c < S::kBlockN) {
       shared.shift[c] = shift_of(plan, in, bh, i0 + c);
       shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
     }
     unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
                         // Unrolled this takes registers that sm_80 then spills.
 #pragma unroll 1
-    for (int c = 0; c < S::kWalkRun; ++c) {
+    for (int c = 0; c < S::kThreadN; ++c) {
       const int chunk = j0 / philox::kChunk * philox::kChunk;
-      kept |= (dropout.decided(i0 + at.tx + kGrid * c, chunk + at.ty) >> ((j0 - chunk) / kGrid))
-              << (8 * c);
+      kept |=
+          (dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty) >> ((j0 - chunk) / kThreadsN))
+          << (8 * c);
     }
     __syncthreads();
-    T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
-    products<S>(at, shared.first, q, score);
-    products<S>(at, shared.second, dout, dscore);
+    T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
+    products<S>(at, k, q, score);
+    products<S>(at, v, dout, dscore);
 #pragma unroll
-    for (int c = 0; c < S::kWalkRun; ++c) {
-      const int query = at.tx + kGrid * c;
+    for (int c = 0; c < S::kThreadN; ++c) {
+      const int query = at.tx + kThreadsN * c;
 #pragma unroll
-      for (int r = 0; r < S::kOwnRun; ++r) {
+      for (int r = 0; r < S::kThreadM; ++r) {
         to_gradients(score[r][c], dscore[r][c],
                      scale2 * score[r][c] + shared.shift[query] + column[r], keeps(kept, c, r),
                      keep_scale, shared.delta[query]);
@@ -238,32 +253,34 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     query_gradient_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiles<T, kWidth, Pass::backward>;
-  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
-  auto& [k, v, w] = shared.walked;
-  const Place at;
-  const Task task(plan.queries, S::kOwn);
+  auto& shared = *reinterpret_cast<QueryGradientShared<S, T>*>(cuda::dynamic_shared());
+  auto& [q, dout] = shared.own;
+  auto& [k, v] = shared.walked;
+  T* const w = shared.weights;
+  const ThreadTile at;
+  const Task task(plan.queries, S::kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
   const HeadDropout<T> dropout(plan, in, bh);
   const T keep_scale = dropout.scale();
 
-  load_rows<S, S::kOwn>(in.q, bh, i0, plan.queries, plan.width, shared.first);
-  load_rows<S, S::kOwn>(in.dout, bh, i0, plan.queries, plan.width, shared.second);
-  T shift[S::kOwnRun], delta[S::kOwnRun];
+  load_rows<S, S::kBlockM>(in.q, bh, i0, plan.queries, plan.width, q);
+  load_rows<S, S::kBlockM>(in.dout, bh, i0, plan.queries, plan.width, dout);
+  T shift[S::kThreadM], delta[S::kThreadM];
 #pragma unroll
-  for (int r = 0; r < S::kOwnRun; ++r) {
-    const int i = i0 + at.ty + kGrid * r;
+  for (int r = 0; r < S::kThreadM; ++r) {
+    const int i = i0 + at.ty + kThreadsN * r;
     shift[r] = shift_of(plan, in, bh, i);
     delta[r] = i < plan.queries ? in.delta[bh * plan.queries + i] : T(0);
   }
   WeightedSums<S, T> dq;
   KeptKeys<S> kept;
-  for (int j0 = 0; j0 < keys; j0 += S::kWalk) {
+  for (int j0 = 0; j0 < keys; j0 += S::kBlockN) {
     __syncthreads();  // everybody is done with the last keys
-    load_rows<S, S::kWalk>(in.k, bh, j0, plan.keys, plan.width, k);
-    load_rows<S, S::kWalk>(in.v, bh, j0, plan.keys, plan.width, v);
-    if (const int c = threadIdx.x; c < S::kWalk) {
+    load_rows<S, S::kBlockN>(in.k, bh, j0, plan.keys, plan.width, k);
+    load_rows<S, S::kBlockN>(in.v, bh, j0, plan.keys, plan.width, v);
+    if (const int c = threadIdx.x; c < S::kBlockN) {
       shared.column[c] = column_of(plan, in, bh, j0 + c);
     }
     if (j0 % philox::kChunk == 0) {
@@ -271,15 +288,15 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
     }
     const std::uint64_t bits = kept.of_tile(j0);
     __syncthreads();
-    T score[S::kOwnRun][S::kWalkRun], dscore[S::kOwnRun][S::kWalkRun];
-    products<S>(at, shared.first, k, score);
-    products<S>(at, shared.second, v, dscore);
+    T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
+    products<S>(at, q, k, score);
+    products<S>(at, dout, v, dscore);
 #pragma unroll
-    for (int r = 0; r < S::kOwnRun; ++r) {
+    for (int r = 0; r < S::kThreadM; ++r) {
 #pragma unroll
-      for (int c = 0; c < S::kWalkRun; ++c) {
+      for (int c = 0; c < S::kThreadN; ++c) {
         to_gradients(score[r][c], dscore[r][c],
-                     scale2 * score[r][c] + shift[r] + shared.column[at.tx + kGrid * c],
+                     scale2 * score[r][c] + shift[r] + shared.column[at.tx + kThreadsN * c],
                      keeps(bits, r, c), keep_scale, delta[r]);
       }
     }
@@ -316,7 +333,7 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
     const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
     const auto kernel = plan.score == Score::softmax ? forward_kernel<T, kWidth, Score::softmax>
                                                      : forward_kernel<T, kWidth, Score::gaussian>;
-    launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kOwn, 2);
+    launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kBlockM, 2);
   });
 }
 
@@ -330,9 +347,10 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
   register_tiles::dispatch("tiled attention", in.q, [&]<class T, int kWidth>() {
     using S = Tiles<T, kWidth, Pass::backward>;
     const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
-    using Shared = BackwardShared<S, T>;
-    launch<Shared>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kOwn, 4);
-    launch<Shared>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries, S::kOwn, 3);
+    launch<KeyGradientShared<S, T>>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kBlockM,
+                                    4);
+    launch<QueryGradientShared<S, T>>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries,
+                                      S::kBlockM, 3);
   });
 }
 

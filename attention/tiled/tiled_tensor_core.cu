@@ -19,10 +19,10 @@ namespace {
 
 using namespace tensor_core_tiles;
 
-static_assert(philox::kChunk == 2 * kTile && kMmaK == philox::kLanes);
+static_assert(philox::kChunk == 2 * kBlockN && kMmaK == philox::kLanes);
 
 // Who owns keys owns a whole chunk of them, in eight warps: one counter decides about all of its keys.
-inline constexpr int kKeys = philox::kChunk, kKeyThreads = kThreads * kKeys / kTile;
+inline constexpr int kKeyBlockM = philox::kChunk, kKeyThreads = kThreads * kKeyBlockM / kBlockM;
 
 /// Dropout decisions of a lane that walks keys, about its two queries: bit 16 n + 8 e + c is of key
 /// 16 c + 8 n + 2 t + e of a tile.
@@ -34,7 +34,7 @@ struct KeptOfLane {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       of_tile[half] =
-          j0 % philox::kChunk == 0 ? word(i0 + at.row_of(half)) : of_tile[half] >> kTile / kMmaK;
+          j0 % philox::kChunk == 0 ? word(i0 + at.row_of(half)) : of_tile[half] >> kBlockN / kMmaK;
     }
   }
   [[nodiscard]] __device__ bool keeps(int half, int c, int n, int e) const {
@@ -44,16 +44,16 @@ struct KeptOfLane {
 
 /// The same about 64 queries and the keys of a block, in shared memory, for who walks queries.
 struct KeptOfKeys {
-  alignas(16) std::uint32_t words[kTile * kWordsOfChunk];  // [query, t]
+  alignas(16) std::uint32_t words[kBlockN * kWordsOfChunk];  // [query, t]
 
   /// What forward decided about the queries from i0 on: waits as for a tile.
   __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
-    static_assert(kTile * kWordsOfChunk == kKeyThreads);
+    static_assert(kBlockN * kWordsOfChunk == kKeyThreads);
     if (!dropout.drops()) return;
     if (!dropout.keeps()) {
       words[threadIdx.x] =
           dropout.decided_word(i0 + threadIdx.x / kWordsOfChunk, j0, threadIdx.x % kWordsOfChunk);
-    } else if (threadIdx.x < kTile) {
+    } else if (threadIdx.x < kBlockN) {
       __pipeline_memcpy_async(words + threadIdx.x * kWordsOfChunk,
                               dropout.words(i0 + threadIdx.x, j0), 16);
     }
@@ -96,18 +96,23 @@ template <class P> __device__ void dots(const typename P::FragmentA (&own)[P::kS
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
-/// Shared memory of a block: while one tile is used, the next one comes.
-template <class P> struct Shared {
-  struct Stage {
-    typename P::Tile first, second;                // k and v, or q and dout
-    alignas(16) float column[kTile];               // of keys
-    alignas(16) float shift[kTile], delta[kTile];  // of queries, backward
-  } stages[2];
+/// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used, the
+/// next one comes.
+template <class P> struct KeyTile {
+  typename P::Tile k, v;
+  alignas(16) float column[kBlockN];
+};
+template <class P> struct QueryTile {
+  typename P::Tile q, dout;
+  alignas(16) float shift[kBlockN], delta[kBlockN];
+  KeptOfKeys kept;
+};
+template <class Stage> struct Shared {
+  Stage stages[2];
 
   /// Of the tile that begins at row `first`.
-  __device__ Stage& stage(int first) { return stages[first / kTile % 2]; }
+  __device__ Stage& stage(int first) { return stages[first / kBlockN % 2]; }
 };
-template <class P> struct SharedOfKeys : Shared<P> { KeptOfKeys kept[2]; };
 
 // Blocks of a multiprocessor where queries are owned: to fit one more, ptxas spills registers.
 template <int kWidth> constexpr int kResident = kWidth > 32 ? 3 : 4;
@@ -116,9 +121,9 @@ template <Precision kPrecision, int kWidth, Score kScore>
 __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     forward_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = *reinterpret_cast<Shared<P>*>(cuda::dynamic_shared());
+  auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
   const WarpRows at;
-  const Task task(plan.queries, kTile);
+  const Task task(plan.queries, kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries;
@@ -135,13 +140,13 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   for (int half = 0; half < 2; ++half) {
     if (!softmax) row[half] = in.shift[queries_at + i0 + at.row_of(half)];
   }
-  for (int j0 = -kTile; j0 < keys; j0 += kTile) {  // the first round only fetches
+  for (int j0 = -kBlockN; j0 < keys; j0 += kBlockN) {  // the first round only fetches
     __pipeline_wait_prior(0);
     __syncthreads();  // the tile is there, and everybody is done with the last one
-    if (const int next = j0 + kTile; next < keys) {
+    if (const int next = j0 + kBlockN; next < keys) {
       auto& stage = shared.stage(next);
-      P::begin_tile(in.k + (keys_at + next) * kWidth, stage.first);
-      if (in.v != nullptr) P::begin_tile(in.v + (keys_at + next) * kWidth, stage.second);
+      P::begin_tile(in.k + (keys_at + next) * kWidth, stage.k);
+      if (in.v != nullptr) P::begin_tile(in.v + (keys_at + next) * kWidth, stage.v);
       begin_entries(in.column + keys_at + next, stage.column);
       __pipeline_commit();
     }
@@ -150,10 +155,10 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       kept.enter(at, i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
     }
     const auto& tile = shared.stage(j0);
-    Accumulator score[kTile / 8];
+    Accumulator score[kBlockN / kMmaN];
 #pragma unroll
-    for (int n = 0; n < kTile / 8; ++n) {
-      score[n] = P::scores(at, q, tile.first, 8 * n);
+    for (int n = 0; n < kBlockN / kMmaN; ++n) {
+      score[n] = P::scores(at, q, tile.k, 8 * n);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -167,14 +172,14 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     if constexpr (softmax) softmax_tile(score, maximum, sum, total);
     if (result.out == nullptr) continue;  // the same for all threads
 #pragma unroll
-    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int n = i / 4, half = i / 2 % 2, e = i % 2;
         if (!kept.keeps(half, chunk, n, e)) weights[n].x[half][e] = 0;
       }
-      P::add_weighted(at, weights, tile.second, kMmaK * chunk, total);
+      P::add_weighted(at, weights, tile.v, kMmaK * chunk, total);
     }
   }
   float factor[2] = {dropout.scale(), dropout.scale()};
@@ -196,9 +201,9 @@ template <Precision kPrecision, int kWidth>
 __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = *reinterpret_cast<SharedOfKeys<P>*>(cuda::dynamic_shared());
+  auto& shared = *reinterpret_cast<Shared<QueryTile<P>>*>(cuda::dynamic_shared());
   const WarpRows at;
-  const Task task(plan.keys, kKeys);
+  const Task task(plan.keys, kKeyBlockM);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
   const std::int64_t keys_at = bh * in.keys + j0, queries_at = bh * in.queries;
@@ -213,31 +218,30 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   P::load_own(at, in.v + keys_at * kWidth, v);
   const float column[2] = {in.column[keys_at + at.row_of(0)], in.column[keys_at + at.row_of(1)]};
   Accumulator dk[P::kOuts], dv[P::kOuts];
-  for (int i0 = -kTile; i0 < queries; i0 += kTile) {  // the first round only fetches
+  for (int i0 = -kBlockN; i0 < queries; i0 += kBlockN) {  // the first round only fetches
     __pipeline_wait_prior(0);
     __syncthreads();  // the queries are there, and everybody is done with the last ones
-    if (const int next = i0 + kTile; next < queries) {
+    if (const int next = i0 + kBlockN; next < queries) {
       auto& stage = shared.stage(next);
-      P::template begin_tile<kKeyThreads>(in.q + (queries_at + next) * kWidth, stage.first);
-      P::template begin_tile<kKeyThreads>(in.dout + (queries_at + next) * kWidth, stage.second);
+      P::template begin_tile<kKeyThreads>(in.q + (queries_at + next) * kWidth, stage.q);
+      P::template begin_tile<kKeyThreads>(in.dout + (queries_at + next) * kWidth, stage.dout);
       begin_entries(in.shift + queries_at + next, stage.shift);
       begin_entries(in.delta + queries_at + next, stage.delta);
-      shared.kept[next / kTile % 2].begin(dropout, next, j0);
+      stage.kept.begin(dropout, next, j0);
       __pipeline_commit();
     }
     if (i0 < 0) continue;
     const auto& tile = shared.stage(i0);
-    const KeptOfKeys& kept = shared.kept[i0 / kTile % 2];
 #pragma unroll 1
-    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kMmaK * chunk + 8 * n;
-        weights[n] = P::scores(at, k, tile.first, first);
-        dscores[n] = P::scores(at, v, tile.second, first);
+        weights[n] = P::scores(at, k, tile.q, first);
+        dscores[n] = P::scores(at, v, tile.dout, first);
         unsigned keeps[2] = {~0u, ~0u};  // by the query's e
-        for (int e = 0; e < 2 && drops; ++e) keeps[e] = kept.of_lane(at, first + 2 * at.t + e);
+        for (int e = 0; e < 2 && drops; ++e) keeps[e] = tile.kept.of_lane(at, first + 2 * at.t + e);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, query = first + 2 * at.t + e % 2;
@@ -249,8 +253,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
           dscore = weight * (dscore * factor - tile.delta[query]);
         }
       }
-      P::add_weighted(at, weights, tile.second, kMmaK * chunk, dv);
-      P::add_weighted(at, dscores, tile.first, kMmaK * chunk, dk);
+      P::add_weighted(at, weights, tile.dout, kMmaK * chunk, dv);
+      P::add_weighted(at, dscores, tile.q, kMmaK * chunk, dk);
     }
   }
   if (plan.score == Score::gaussian) {
@@ -270,9 +274,9 @@ template <Precision kPrecision, int kWidth>
 __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
-  auto& shared = *reinterpret_cast<Shared<P>*>(cuda::dynamic_shared());
+  auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
   const WarpRows at;
-  const Task task(plan.queries, kTile);
+  const Task task(plan.queries, kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries + i0;
@@ -292,13 +296,13 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   }
   KeptOfLane kept;
   Accumulator dq[P::kOuts];
-  for (int j0 = -kTile; j0 < keys; j0 += kTile) {  // the first round only fetches
+  for (int j0 = -kBlockN; j0 < keys; j0 += kBlockN) {  // the first round only fetches
     __pipeline_wait_prior(0);
     __syncthreads();  // the keys are there, and everybody is done with the last ones
-    if (const int next = j0 + kTile; next < keys) {
+    if (const int next = j0 + kBlockN; next < keys) {
       auto& stage = shared.stage(next);
-      P::begin_tile(in.k + (keys_at + next) * kWidth, stage.first);
-      P::begin_tile(in.v + (keys_at + next) * kWidth, stage.second);
+      P::begin_tile(in.k + (keys_at + next) * kWidth, stage.k);
+      P::begin_tile(in.v + (keys_at + next) * kWidth, stage.v);
       begin_entries(in.column + keys_at + next, stage.column);
       __pipeline_commit();
     }
@@ -308,13 +312,13 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     }
     const auto& tile = shared.stage(j0);
 #pragma unroll 1
-    for (int chunk = 0; chunk < kTile / kMmaK; ++chunk) {
+    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kMmaK * chunk + 8 * n;
-        const Accumulator score = P::scores(at, q, tile.first, first);
-        dscores[n] = P::scores(at, dout, tile.second, first);
+        const Accumulator score = P::scores(at, q, tile.k, first);
+        dscores[n] = P::scores(at, dout, tile.v, first);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int half = e / 2, key = first + 2 * at.t + e % 2;
@@ -324,7 +328,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
           dscore = weight * (dscore * factor - delta[half]);
         }
       }
-      P::add_weighted(at, dscores, tile.first, kMmaK * chunk, dq);
+      P::add_weighted(at, dscores, tile.k, kMmaK * chunk, dq);
     }
   }
   if (plan.score == Score::gaussian) {
@@ -352,7 +356,7 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   result.kept = arrays.kept;
   result.out = arrays.out;
   result.lse = arrays.lse;
-  if (own == kKeys) {
+  if (own == kKeyBlockM) {
     result.dk = arrays.dk;
     result.dv = arrays.dv;
   } else {
@@ -360,7 +364,7 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   }
   cuda::allow_shared(name, kernel, sizeof(Memory));
   cuda::computes(products * multiply_adds_of_product(plan), true);
-  const auto threads = static_cast<unsigned>(kThreads * own / kTile);
+  const auto threads = static_cast<unsigned>(kThreads * own / kBlockM);
   cuda::launch(name, kernel, static_cast<unsigned>(blocks), threads, sizeof(Memory), plan, result,
                in);
 }
@@ -374,8 +378,8 @@ void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
     const auto kernel = plan.score == Score::softmax
                             ? forward_kernel<kPrecision, kWidth, Score::softmax>
                             : forward_kernel<kPrecision, kWidth, Score::gaussian>;
-    start<Shared<P>>("tiled attention on tensor cores", kernel, plan, arrays, operands.tiles,
-                     plan.queries, kTile, arrays.out == nullptr ? 1 : 2);
+    start<Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan, arrays,
+                              operands.tiles, plan.queries, kBlockM, arrays.out == nullptr ? 1 : 2);
   });
 }
 
@@ -383,10 +387,12 @@ void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
   dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
     using P = Products<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
-    start<SharedOfKeys<P>>("key gradient on tensor cores", key_gradient_kernel<kPrecision, kWidth>,
-                           plan, arrays, operands.tiles, plan.keys, kKeys, 4);
-    start<Shared<P>>("query gradient on tensor cores", query_gradient_kernel<kPrecision, kWidth>,
-                     plan, arrays, operands.tiles, plan.queries, kTile, 3);
+    start<Shared<QueryTile<P>>>("key gradient on tensor cores",
+                                key_gradient_kernel<kPrecision, kWidth>, plan, arrays,
+                                operands.tiles, plan.keys, kKeyBlockM, 4);
+    start<Shared<KeyTile<P>>>("query gradient on tensor cores",
+                              query_gradient_kernel<kPrecision, kWidth>, plan, arrays,
+                              operands.tiles, plan.queries, kBlockM, 3);
   });
 }
 

@@ -10,7 +10,7 @@ set -euo pipefail
 OUT=${OUT:-train/results/gpu-static.md}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mapfile -t notes < <(find "$B" -name '*.cuda.o.ptxas' | sort)
+mapfile -t notes < <(find "$B" -path "$B/tests" -prune -o -name '*.cuda.o.ptxas' -print | sort)
 if [ ${#notes[@]} -eq 0 ]; then
   echo "gpu_static: no *.ptxas below $B; expected a CUDA build's folder" >&2
   exit 1
@@ -85,8 +85,8 @@ awk -F '\t' -v OFS='\t' '
     }
     if (name ~ /operands_kernel$/ || name == "wide_kernel") return 256
     if (file ~ /tiled_tensor_core.cu$/) {
-      split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 384)
-      if (name == "key_gradient_kernel") bytes += 2048
+      split(args, n, ", "); bytes = 4 * (64 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2) + 128)
+      if (name == "key_gradient_kernel") bytes += 512 + 2048
       return name == "key_gradient_kernel" ? 256 : 128
     }
     if (file ~ /block_attention_tensor_core.cu$/) {
@@ -101,7 +101,7 @@ awk -F '\t' -v OFS='\t' '
       own = 16 * run; walk = size == 4 && width <= 64 ? 64 : 32
       if (name == "forward_kernel" && size == 4 && width == 32) walk = 128
       square = 2 * walk * (width + 4) + own * (walk + 4)
-      bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + 3 * walk)
+      bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + (name == "key_gradient_kernel" ? 2 : 1) * walk)
       return 256
     }
     if (file ~ /block_attention.cu$/) {
