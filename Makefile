@@ -99,9 +99,9 @@ SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
 TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/%,$(call find,tests,*.cpp))
 TOUR     := $(wildcard tests/tour/0*.cpp)# its pages
 OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
-TEST_OBJ := $(TEST_SRC:%=$B/%.o)
+TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(if $(WITH_CUDA),$(patsubst %,$B/%.cuda.o,$(call find,tests,*.cu)))
 # The pages need the engine and the methods, no data and no training.
-TOUR_OBJ := $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
+TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
   $(filter-out $B/data/% $B/train/%,$(OBJ))
 
 .PHONY: all
@@ -251,7 +251,7 @@ STUDY_FLAGS = $(call flag,RUN,run) $(call flag,FEATURES,features) $(call flag,SE
 # ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
 	+@B=$B train/scripts/test.sh $(ARGS)
-tour: $B/skytape_tour ## six tests to read from top to bottom, with their stories (tests/tour)
+tour: $B/skytape_tour ## seven tests to read from top to bottom, with their stories (tests/tour)
 	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \
@@ -267,7 +267,7 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@SECONDS_EACH=$(FUZZ_SECONDS) train/scripts/fuzz.sh $(DEFINES) $(OWN_DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(filter-out -mstore-max=%,$(ALL_CXXFLAGS))
-FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS),*.cu) $(wildcard tests/cuda_simulator/*.h)
+FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS) tests,*.cu) $(wildcard tests/cuda_simulator/*.h)
 readme: all ## write the generated tables of the pages
 	train/scripts/readme.sh
 readme-check: all ## check the pages: tables current, short enough, what they name exists

@@ -1,0 +1,267 @@
+// Softmax attention of one head on a GPU, five times: from the kernel that anybody would write
+// first to the one that tiled attention runs. Read them from top to bottom; each says what it has
+// over the one before.
+//
+//   out_i = Σ_j w_ij v_j     w_ij = exp(scale q_i.k_j - m_i) / Σ_j exp(scale q_i.k_j - m_i)
+//
+// with m_i the row's maximum. N queries and as many keys, a multiple of 64; D = 32 channels. What
+// the real kernels have beside this: masks, dropout, padding, gradients, and copies that run ahead
+// (cp.async).
+#include "tests/tour/07_kernel.hpp"
+
+#include "attention/tiled/register_tiles.hpp"
+#include "attention/tiled/tensor_core_tiles.hpp"
+#include "tensor/launch/cuda.hpp"
+
+namespace skytape::tour {
+namespace {
+
+constexpr int kD = kHeadWidth;
+
+struct Head {
+  const float *q, *k, *v;  // [N, D]
+  float* out;              // [N, D]
+  float* weights;          // [N, N], of the first rung alone
+  int n;
+  float scale;
+
+  [[nodiscard]] __device__ float score(const float* query, const float* key) const {
+    float sum = 0;
+    for (int c = 0; c < kD; ++c) sum += query[c] * key[c];
+    return scale * sum;
+  }
+};
+
+// ---- 1. naive -----------------------------------------------------------------------------------
+// A thread has a query. Its row of weights goes to device memory, N² numbers in all, and comes back
+// for every channel; and each thread reads all of k and v from there.
+__global__ void naive_kernel(Head h) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= h.n) return;
+  const float* const q = h.q + i * kD;
+  float* const w = h.weights + i * h.n;  // [N]
+  float maximum = -INFINITY, sum = 0;
+  for (int j = 0; j < h.n; ++j) {
+    w[j] = h.score(q, h.k + j * kD);
+    maximum = fmaxf(maximum, w[j]);
+  }
+  for (int j = 0; j < h.n; ++j) {
+    w[j] = expf(w[j] - maximum);
+    sum += w[j];
+  }
+  for (int c = 0; c < kD; ++c) {
+    float out = 0;
+    for (int j = 0; j < h.n; ++j) out += w[j] * h.v[j * kD + c];
+    h.out[i * kD + c] = out / sum;
+  }
+}
+
+// ---- 2. one pass --------------------------------------------------------------------------------
+// No N²: with a running maximum a row is done in one pass over the keys. Where a key moves the
+// maximum, what has been added up so far shrinks by exp(old - new). Weights never leave registers.
+__global__ void one_pass_kernel(Head h) {
+  const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (i >= h.n) return;
+  float q[kD], out[kD] = {}, maximum = -INFINITY, sum = 0;
+  for (int c = 0; c < kD; ++c) q[c] = h.q[i * kD + c];
+  for (int j = 0; j < h.n; ++j) {
+    const float score = h.score(q, h.k + j * kD);
+    const float larger = fmaxf(maximum, score);
+    const float shrink = expf(maximum - larger), weight = expf(score - larger);
+    sum = shrink * sum + weight;
+    for (int c = 0; c < kD; ++c) out[c] = shrink * out[c] + weight * h.v[j * kD + c];
+    maximum = larger;
+  }
+  for (int c = 0; c < kD; ++c) h.out[i * kD + c] = out[c] / sum;
+}
+
+// ---- 3. tiles -----------------------------------------------------------------------------------
+// A block owns kBlockM queries and walks the keys in tiles of kBlockN: k and v come from device
+// memory once for all of its queries, not once for each. Everybody waits until a tile is there, and
+// until all are done with it.
+namespace tiles {
+constexpr int kBlockM = 64, kBlockN = 32;
+struct Shared {
+  float k[kBlockN * kD], v[kBlockN * kD];
+};
+}  // namespace tiles
+
+__global__ void tiles_kernel(Head h) {
+  using namespace tiles;
+  auto& shared = cuda::shared<Shared>();
+  const int i = static_cast<int>(blockIdx.x) * kBlockM + static_cast<int>(threadIdx.x);
+  float q[kD], out[kD] = {}, maximum = -INFINITY, sum = 0;
+  for (int c = 0; c < kD; ++c) q[c] = h.q[i * kD + c];
+  for (int j0 = 0; j0 < h.n; j0 += kBlockN) {
+    __syncthreads();  // everybody is done with the last tile
+    for (int e = threadIdx.x; e < kBlockN * kD; e += kBlockM) {
+      shared.k[e] = h.k[j0 * kD + e];
+      shared.v[e] = h.v[j0 * kD + e];
+    }
+    __syncthreads();  // the tile is there
+    for (int j = 0; j < kBlockN; ++j) {
+      const float score = h.score(q, shared.k + j * kD);
+      const float larger = fmaxf(maximum, score);
+      const float shrink = expf(maximum - larger), weight = expf(score - larger);
+      sum = shrink * sum + weight;
+      for (int c = 0; c < kD; ++c) out[c] = shrink * out[c] + weight * shared.v[j * kD + c];
+      maximum = larger;
+    }
+  }
+  for (int c = 0; c < kD; ++c) h.out[i * kD + c] = out[c] / sum;
+}
+
+// ---- 4. registers -------------------------------------------------------------------------------
+// Now each multiply-add waits for its load from shared memory. A thread therefore makes a tile of
+// kThreadM x kThreadN scores, and loads four channels at a time: kThreadM + kThreadN loads serve 4
+// kThreadM kThreadN multiply-adds. Weights pass through shared memory to the threads that add up
+// channels. From here on these are the parts of the real kernels: this is what
+// blocks/block_attention.cu does with a list of tiles.
+namespace registers {
+using namespace attention::register_tiles;
+using S = Tiling<float, kD, 8, false>;
+struct Shared {
+  alignas(16) float q[S::kBlockM * S::kStride];
+  alignas(16) float k[S::kBlockN * S::kStride], v[S::kBlockN * S::kStride];
+  alignas(16) float weights[S::kBlockM * S::kWeightStride];
+  float factor[S::kBlockM];  // of sums
+};
+
+__device__ void load(const float* rows, int count, float* to) {
+  for (int e = 4 * static_cast<int>(threadIdx.x); e < count * kD; e += 4 * S::kThreads) {
+    Four<float>::at(rows + e).store(to + e / kD * S::kStride + e % kD);
+  }
+}
+}  // namespace registers
+
+__global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head h) {
+  using namespace registers;
+  auto& shared = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
+  const ThreadTile at;
+  const int i0 = static_cast<int>(blockIdx.x) * S::kBlockM;
+  load(h.q + i0 * kD, S::kBlockM, shared.q);
+  WeightedSums<S, float> out;
+  SoftmaxRows<S, float> rows;
+  for (int j0 = 0; j0 < h.n; j0 += S::kBlockN) {
+    __syncthreads();
+    load(h.k + j0 * kD, S::kBlockN, shared.k);
+    load(h.v + j0 * kD, S::kBlockN, shared.v);
+    __syncthreads();
+    float score[S::kThreadM][S::kThreadN];
+    products<S>(at, shared.q, shared.k, score);
+    for (int r = 0; r < S::kThreadM; ++r) {
+      for (int c = 0; c < S::kThreadN; ++c) score[r][c] *= kLog2E<float> * h.scale;  // for exp2
+      rows.add(at, r, score[r], shared.factor);
+    }
+    store_weights<S>(at, score, shared.weights);
+    __syncthreads();
+    out.multiply(shared.factor);  // what has been added up shrinks
+    out.add(shared.weights, shared.v);
+  }
+  rows.finish(at, shared.factor, [](int) -> float* { return nullptr; });
+  out.multiply(shared.factor);
+  out.store(
+      1.0f, [&](int row) { return h.out + (i0 + row) * kD; }, kD);
+}
+
+// ---- 5. tensor cores ----------------------------------------------------------------------------
+// One instruction of a warp is 16 x 8 x 16 multiply-adds, of operands rounded to bf16 with f32
+// accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
+// the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
+// through shared memory any more. This is tiled_tensor_core.cu, where the next tile is copied while
+// this one is used.
+namespace tensor_cores {
+using namespace attention::tensor_core_tiles;
+using P = Products<Precision::bf16, kD>;
+struct Shared {
+  P::Tile k, v;
+};
+}  // namespace tensor_cores
+
+__global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(Head h) {
+  using namespace tensor_cores;
+  auto& shared = cuda::shared<Shared>();
+  const WarpRows at;
+  const int i0 = static_cast<int>(blockIdx.x) * kBlockM;
+  const auto rows_of = [](auto* x, int first) {
+    return [=](int row) { return x + (first + row) * kD; };
+  };
+  P::FragmentA q[P::kSteps];
+  P::load_own(at, rows_of(h.q, i0), kD, q);
+  Accumulator out[P::kOuts];
+  float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};  // of the lane's two rows
+  for (int j0 = 0; j0 < h.n; j0 += kBlockN) {
+    __syncthreads();
+    P::load_tile(rows_of(h.k, j0), kD, shared.k);
+    P::load_tile(rows_of(h.v, j0), kD, shared.v);
+    __syncthreads();
+    Accumulator score[kBlockN / kMmaN];
+    for (int n = 0; n < kBlockN / kMmaN; ++n) {
+      score[n] = P::scores(at, q, shared.k, kMmaN * n);
+      for (int e = 0; e < 4; ++e) score[n].x[e / 2][e % 2] *= kLog2E * h.scale;
+    }
+    softmax_tile(score, maximum, sum, out);
+    for (int k = 0; k < kBlockN; k += kMmaK) {
+      const Accumulator weights[2] = {score[k / kMmaN], score[k / kMmaN + 1]};
+      P::add_weighted(at, weights, shared.v, k, out);
+    }
+  }
+  const float factor[2] = {1 / sum[0], 1 / sum[1]};
+  P::store(at, out, factor, rows_of(h.out, i0), kD);
+}
+
+/// Each lane's number at the entries that it holds; see LaneMap.
+__global__ void lane_map_kernel(int* a, int* b, int* c) {
+  const cuda::LaneMap at;
+  const int lane = static_cast<int>(threadIdx.x);
+  for (int half = 0; half < 2; ++half) {
+    for (int e = 0; e < 2; ++e) {
+      c[(at.g + 8 * half) * 8 + 2 * at.t + e] = lane;
+      b[(2 * at.t + 8 * half + e) * 8 + at.g] = lane;
+      for (int k = 0; k < 2; ++k) a[(at.g + 8 * half) * 16 + 2 * at.t + 8 * k + e] = lane;
+    }
+  }
+}
+
+}  // namespace
+
+Tensor attend_on(Cuda, Rung rung, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const std::int64_t n = q.size(0);
+  Tensor out = empty_like(q);                                              // [N, D]
+  const Tensor weights = Tensor::empty({n, n}, DType::f32, Device::cuda);  // [N, N]
+  const Head h{q.data<float>(),       k.data<float>(),     v.data<float>(), out.data<float>(),
+               weights.data<float>(), static_cast<int>(n), kScale};
+  const auto blocks = [&](int rows) { return static_cast<unsigned>(n / rows); };
+  switch (rung) {
+    case Rung::naive:
+      cuda::launch("naive", naive_kernel, blocks(64), 64, 0, h);
+      break;
+    case Rung::one_pass:
+      cuda::launch("one pass", one_pass_kernel, blocks(64), 64, 0, h);
+      break;
+    case Rung::tiles:
+      cuda::launch("tiles", tiles_kernel, blocks(tiles::kBlockM), tiles::kBlockM, 0, h);
+      break;
+    case Rung::registers:
+      cuda::allow_shared("registers", registers_kernel, sizeof(registers::Shared));
+      cuda::launch("registers", registers_kernel, blocks(registers::S::kBlockM),
+                   registers::S::kThreads, sizeof(registers::Shared), h);
+      break;
+    case Rung::tensor_cores:
+      cuda::launch("tensor cores", tensor_cores_kernel, blocks(tensor_cores::kBlockM),
+                   tensor_cores::kThreads, 0, h);
+  }
+  return out;
+}
+
+LaneMaps lane_maps_on(Cuda) {
+  const auto map = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::i32, Device::cuda);
+  };
+  const LaneMaps maps{map({16, 16}), map({16, 8}), map({16, 8})};
+  cuda::launch("lane map", lane_map_kernel, 1, cuda::kWarp, 0, maps.a.data<std::int32_t>(),
+               maps.b.data<std::int32_t>(), maps.c.data<std::int32_t>());
+  return maps;
+}
+
+}  // namespace skytape::tour
