@@ -14,7 +14,7 @@
 namespace skytape::attention::kernel_tiles {
 
 inline constexpr std::int64_t kTile = 128;  // rows; a tile of C with 128 landmarks is 64 KiB in f32
-inline constexpr std::int64_t kChunk = 512;  // rows of a task
+inline constexpr std::int64_t kTaskRows = 512;  // rows of a task
 
 /// One head's operands and the sizes of everything.
 template <class T> struct Head {
@@ -51,7 +51,7 @@ template <class T> struct Head {
 /// scratch memory once per thread through `make`.
 template <class Make, class F>
 void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
-  const std::int64_t n = in.x.size(1), chunks = (n + kChunk - 1) / kChunk;
+  const std::int64_t n = in.x.size(1), chunks = (n + kTaskRows - 1) / kTaskRows;
   const std::int64_t tasks = in.x.size(0) * chunks;
 #pragma omp parallel if (tasks > 1)
   {
@@ -59,7 +59,7 @@ void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
 #pragma omp for schedule(static)
     for (std::int64_t task = 0; task < tasks; ++task) {
       const std::int64_t chunk = task % chunks;
-      f(scratch, task / chunks, chunk, chunk * kChunk, std::min(n, (chunk + 1) * kChunk));
+      f(scratch, task / chunks, chunk, chunk * kTaskRows, std::min(n, (chunk + 1) * kTaskRows));
     }
   }
 }
@@ -68,7 +68,7 @@ void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
 template <class T> class Partials {
  public:
   Partials(const KernelInputs& in, std::int64_t size)
-      : chunks_((in.x.size(1) + kChunk - 1) / kChunk),
+      : chunks_((in.x.size(1) + kTaskRows - 1) / kTaskRows),
         size_(size),
         memory_(Tensor::zeros({in.x.size(0), chunks_, size}, kDTypeOf<T>, Device::cpu)) {}
 
@@ -82,13 +82,13 @@ template <class T> class Partials {
   }
   /// The same with weight(g, chunk) for each chunk.
   template <class Weight> void add_up(Tensor& out, const Weight& weight) const {
-    constexpr std::int64_t kBlock = 1024;  // elements of a task
-    const std::int64_t blocks = (size_ + kBlock - 1) / kBlock;
+    constexpr std::int64_t kElements = 1024;  // elements of a task
+    const std::int64_t blocks = (size_ + kElements - 1) / kElements;
     const std::int64_t tasks = memory_.size(0) * blocks;
 #pragma omp parallel for schedule(static) if (memory_.numel() > cpu::kParallelWork)
     for (std::int64_t task = 0; task < tasks; ++task) {
-      const std::int64_t g = task / blocks, first = task % blocks * kBlock;
-      const std::int64_t last = std::min(size_, first + kBlock);
+      const std::int64_t g = task / blocks, first = task % blocks * kElements;
+      const std::int64_t last = std::min(size_, first + kElements);
       T* const to = out.data<T>() + g * size_;
       std::fill(to + first, to + last, T(0));
       for (std::int64_t chunk = 0; chunk < chunks_; ++chunk) {

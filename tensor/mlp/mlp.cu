@@ -41,9 +41,9 @@ struct Weights {
   alignas(16) Number out[kE * kStrideF];  // W2
   alignas(16) float norm_weight[kE], norm_bias[kE], out_bias[kE], in_bias[kF];
 
-  template <int kBlock> __device__ void load(const MlpPlan& plan, const Arrays& a) {
-    load_weight<kF, kE, kBlock>(a.in_weight, plan.f, plan.e, plan.e, in);
-    load_weight<kE, kF, kBlock>(a.out_weight, plan.e, plan.f, plan.f, out);
+  template <int kBlockThreads> __device__ void load(const MlpPlan& plan, const Arrays& a) {
+    load_weight<kF, kE, kBlockThreads>(a.in_weight, plan.f, plan.e, plan.e, in);
+    load_weight<kE, kF, kBlockThreads>(a.out_weight, plan.e, plan.f, plan.f, out);
     load_vector(a.norm_weight, plan.e, norm_weight);
     load_vector(a.norm_bias, plan.e, norm_bias);
     load_vector(a.out_bias, plan.e, out_bias);

@@ -19,8 +19,8 @@ using cuda::kMmaK;
 using cuda::TensorCore;
 using cuda::WarpRows;
 
-constexpr int kRows = 128;  // of a block
-constexpr int kColumns = 64;
+constexpr int kBlockM = 128;  // of a block
+constexpr int kBlockN = 64;
 constexpr int kThreads = 256;
 
 template <class T> using Arrays = ProjectionArrays<T>;
@@ -29,9 +29,9 @@ template <class T> using Arrays = ProjectionArrays<T>;
 struct Corner {
   std::int64_t row, column;
   __device__ Corner(const HeadsPlan& plan, std::int64_t task) {
-    const std::int64_t across = (plan.columns() + kColumns - 1) / kColumns;
-    row = task / across * kRows;
-    column = task % across * kColumns;
+    const std::int64_t across = (plan.columns() + kBlockN - 1) / kBlockN;
+    row = task / across * kBlockM;
+    column = task % across * kBlockN;
   }
 };
 
@@ -50,9 +50,9 @@ template <class T> struct Column {
 /// Where the weights of the block's columns lie, [E] each; null beyond the last column. The block
 /// waits before it reads them.
 template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arrays<T>& in,
-                                                Corner at, const T* (&rows)[kColumns]) {
+                                                Corner at, const T* (&rows)[kBlockN]) {
   const int c = threadIdx.x;
-  if (c >= kColumns) return;
+  if (c >= kBlockN) return;
   const std::int64_t column = at.column + c, p = plan.part_of(column);
   rows[c] =
       column < plan.columns() ? in.weight.at(p) + (column - p * plan.out()) * plan.width : nullptr;
@@ -60,27 +60,27 @@ template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arr
 
 // ---- true f32 and f64 ----------------------------------------------------------------------------
 
-constexpr int kDepth = 16;                               // of x's width at a time
+constexpr int kBlockK = 16;                              // of x's width at a time
 constexpr int kAcross = 16, kDown = kThreads / kAcross;  // threads along columns and rows
-constexpr int kOwnRows = kRows / kDown, kOwnColumns = kColumns / kAcross;
+constexpr int kThreadM = kBlockM / kDown, kThreadN = kBlockN / kAcross;
 
 /// Operands of a block, by depth. A thread owns rows that lie together and columns kAcross apart, so
 /// that results of one row are stored side by side. The rows' padding keeps them aligned.
 template <class T> struct Operands {
-  alignas(16) T x[kDepth][kRows + 4];
-  alignas(16) T w[kDepth][kColumns + 4];
-  const T* weights[kColumns];
+  alignas(16) T x[kBlockK][kBlockM + 4];
+  alignas(16) T w[kBlockK][kBlockN + 4];
+  const T* weights[kBlockN];
 };
 
 template <class T> __device__ void load(const HeadsPlan& plan, const Arrays<T>& in, Corner at,
                                         std::int64_t begin, Operands<T>& to) {
-  for (int e = threadIdx.x; e < kRows * kDepth; e += kThreads) {
-    const int row = e / kDepth, depth = e % kDepth;
+  for (int e = threadIdx.x; e < kBlockM * kBlockK; e += kThreads) {
+    const int row = e / kBlockK, depth = e % kBlockK;
     const bool inside = at.row + row < plan.rows() && begin + depth < plan.width;
     to.x[depth][row] = inside ? in.x[(at.row + row) * plan.width + begin + depth] : T(0);
   }
-  for (int e = threadIdx.x; e < kColumns * kDepth; e += kThreads) {
-    const int c = e / kDepth, depth = e % kDepth;
+  for (int e = threadIdx.x; e < kBlockN * kBlockK; e += kThreads) {
+    const int c = e / kBlockK, depth = e % kBlockK;
     const bool inside = to.weights[c] != nullptr && begin + depth < plan.width;
     to.w[depth][c] = inside ? to.weights[c][begin + depth] : T(0);
   }
@@ -90,33 +90,33 @@ template <class T> __device__ void load(const HeadsPlan& plan, const Arrays<T>& 
 template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 2 : 1)
     project_kernel(HeadsPlan plan, Arrays<T> in, std::int64_t tasks) {
   auto& tile = cuda::shared<Operands<T>>();
-  const int right = threadIdx.x % kAcross, down = threadIdx.x / kAcross * kOwnRows;
+  const int right = threadIdx.x % kAcross, down = threadIdx.x / kAcross * kThreadM;
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const Corner at(plan, task);
     find_weights(plan, in, at, tile.weights);
-    T sum[kOwnRows][kOwnColumns] = {};
-    for (std::int64_t begin = 0; begin < plan.width; begin += kDepth) {
+    T sum[kThreadM][kThreadN] = {};
+    for (std::int64_t begin = 0; begin < plan.width; begin += kBlockK) {
       __syncthreads();  // everybody is done with the last operands
       load(plan, in, at, begin, tile);
       __syncthreads();
 #pragma unroll
-      for (int depth = 0; depth < kDepth; ++depth) {
-        T x[kOwnRows], w[kOwnColumns];
+      for (int depth = 0; depth < kBlockK; ++depth) {
+        T x[kThreadM], w[kThreadN];
 #pragma unroll
-        for (int r = 0; r < kOwnRows; ++r) x[r] = tile.x[depth][down + r];
+        for (int r = 0; r < kThreadM; ++r) x[r] = tile.x[depth][down + r];
 #pragma unroll
-        for (int c = 0; c < kOwnColumns; ++c) w[c] = tile.w[depth][right + kAcross * c];
+        for (int c = 0; c < kThreadN; ++c) w[c] = tile.w[depth][right + kAcross * c];
 #pragma unroll
-        for (int r = 0; r < kOwnRows; ++r) {
+        for (int r = 0; r < kThreadM; ++r) {
 #pragma unroll
-          for (int c = 0; c < kOwnColumns; ++c) sum[r][c] += x[r] * w[c];
+          for (int c = 0; c < kThreadN; ++c) sum[r][c] += x[r] * w[c];
         }
       }
     }
-    T* to[kOwnColumns];
-    T bias[kOwnColumns];
+    T* to[kThreadN];
+    T bias[kThreadN];
 #pragma unroll
-    for (int c = 0; c < kOwnColumns; ++c) {
+    for (int c = 0; c < kThreadN; ++c) {
       const std::int64_t column = at.column + right + kAcross * c;
       const bool inside = column < plan.columns();
       const Column<T> found(plan, in, inside ? column : 0);
@@ -124,11 +124,11 @@ template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 
       bias[c] = inside ? found.bias(0) : T(0);
     }
 #pragma unroll
-    for (int r = 0; r < kOwnRows; ++r) {
+    for (int r = 0; r < kThreadM; ++r) {
       if (at.row + down + r >= plan.rows()) break;
       const std::int64_t place = plan.place_of_row(at.row + down + r);
 #pragma unroll
-      for (int c = 0; c < kOwnColumns; ++c) {
+      for (int c = 0; c < kThreadN; ++c) {
         if (to[c] != nullptr) to[c][place] = sum[r][c] + bias[c];
       }
     }
@@ -140,7 +140,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 
 constexpr int kSlab = 64;  // of x's width at a time
 constexpr int kSteps = kSlab / kMmaK;
 constexpr int kStride = kSlab + 8;  // of a weight's row: eight rows then touch every bank
-static_assert(kThreads / cuda::kWarp * 16 == kRows);
+static_assert(kThreads / cuda::kWarp * 16 == kBlockM);
 
 /// Two numbers side by side, at one address where that is even.
 struct alignas(8) Pair {
@@ -204,8 +204,8 @@ __device__ void store(const HeadsPlan& plan, const Arrays<float>& in, const Accu
 
 /// Weights of the block's columns, [E] cut into slabs.
 template <class Number> struct Slab {
-  Number w[kColumns * kStride];
-  const float* weights[kColumns];
+  Number w[kBlockN * kStride];
+  const float* weights[kBlockN];
 };
 
 template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
@@ -217,12 +217,12 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const Corner at(plan, task);
     find_weights(plan, in, at, slab.weights);
-    Accumulator sums[kColumns / 8];
+    Accumulator sums[kBlockN / 8];
     for (std::int64_t begin = 0; begin < plan.width; begin += kSlab) {
       typename Core::FragmentA own[kSteps];
       load_rows<Core>(plan, in.x, at.row, place, begin, own);
       __syncthreads();  // everybody is done with the last weights
-      for (int e = threadIdx.x; e < kColumns * kSlab; e += kThreads) {
+      for (int e = threadIdx.x; e < kBlockN * kSlab; e += kThreads) {
         const int c = e / kSlab, depth = e % kSlab;
         const bool inside = slab.weights[c] != nullptr && begin + depth < plan.width;
         slab.w[c * kStride + depth] = Core::rounded(inside ? slab.weights[c][begin + depth] : 0.0f);
@@ -231,7 +231,7 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-        for (int c = 0; c < kColumns / 8; ++c) {
+        for (int c = 0; c < kBlockN / 8; ++c) {
           const Number* const n = slab.w + (8 * c + place.g) * kStride + kMmaK * s + 2 * place.t;
           Core::mma(sums[c], own[s], Core::fragment_b(n[0], n[1], n[8], n[9]));
         }
@@ -241,7 +241,7 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
     const std::int64_t rows[2] = {first, first + 8};
     const std::int64_t places[2] = {plan.place_of_row(first), plan.place_of_row(first + 8)};
 #pragma unroll
-    for (int c = 0; c < kColumns / 8; ++c) {
+    for (int c = 0; c < kBlockN / 8; ++c) {
       store(plan, in, sums[c], at.column + 8 * c + 2 * place.t, rows, places);
     }
   }
@@ -252,7 +252,7 @@ template <class T, class Kernel> void run(Kernel kernel, bool product, const Hea
                                           std::span<const Tensor> biases, Tensor& y) {
   const Arrays<T> in = projection_arrays<T>(x, weights, biases, y);
   const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
-  const std::int64_t tasks = (rows + kRows - 1) / kRows * ((columns + kColumns - 1) / kColumns);
+  const std::int64_t tasks = (rows + kBlockM - 1) / kBlockM * ((columns + kBlockN - 1) / kBlockN);
   cuda::computes(rows * plan.width * columns, product);
   cuda::launch("project heads", kernel, cuda::grid_for(tasks, 1), kThreads, 0, plan, in, tasks);
 }

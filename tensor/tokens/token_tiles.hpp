@@ -160,10 +160,10 @@ class Keep {
 
 /// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order of
 /// products; zeros beyond.
-template <int kMostRows, int kMostColumns, int kBlock = kThreads>
+template <int kMostRows, int kMostColumns, int kBlockThreads = kThreads>
 __device__ void load_weight(const float* from, int rows, int columns, std::int64_t stride,
                             Number* to) {
-  constexpr int kQuads = kMostColumns / 4, kAtOnce = kBlock / kQuads;
+  constexpr int kQuads = kMostColumns / 4, kAtOnce = kBlockThreads / kQuads;
   const int c = threadIdx.x % kQuads * 4;
   static_assert(kMostRows % kAtOnce == 0);
 #pragma unroll
