@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 
@@ -207,29 +206,12 @@ class Predictor {
     return std::count(tokens.begin(), tokens.end(), saved_.config.batches.drop_token);
   }
 
-  /// The answers to all that wait, in their order. Batches are of similar lengths, so that little is
-  /// computed for padding.
+  /// The answers to all that wait, in their order.
   [[nodiscard]] std::vector<std::optional<Answer>> compute() {
-    const auto length = [&](std::size_t i) {
-      std::size_t longest = 0;
-      for (const auto& tower : waiting_[i].tokens) longest = std::max(longest, tower.size());
-      return longest;
-    };
-    std::vector<std::size_t> order(waiting_.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return length(a) < length(b); });
-    std::vector<std::optional<Answer>> answers(waiting_.size());
-    const auto at_once = static_cast<std::size_t>(saved_.config.microbatch());
-    for (std::size_t begin = 0; begin < order.size(); begin += at_once) {
-      const std::size_t end = std::min(order.size(), begin + at_once);
-      std::vector<data::Tokens> examples;
-      for (std::size_t i = begin; i < end; ++i) examples.push_back(waiting_[order[i]].tokens);
-      std::vector<std::optional<Answer>> found =
-          evaluator_.answers(data::pad(examples, saved_.config.batches), options_);
-      for (std::size_t i = begin; i < end; ++i) answers[order[i]] = std::move(found[i - begin]);
-    }
-    return answers;
+    std::vector<data::Tokens> examples;
+    for (const Waiting& waiting : waiting_) examples.push_back(waiting.tokens);
+    return evaluator_.answers(examples, saved_.config.batches, saved_.config.microbatch(),
+                              options_);
   }
 
   /// The label; with --scores the probability of each class, and how large a share of the draws

@@ -197,6 +197,30 @@ std::vector<std::optional<Answer>> Evaluator::answers(const data::Batch& batch,
   return answers_in_order(results_, sorted_rows(inputs_.microbatches()));
 }
 
+std::vector<std::optional<Answer>> Evaluator::answers(const std::vector<data::Tokens>& examples,
+                                                      const data::BatchOptions& batches,
+                                                      std::int64_t at_once,
+                                                      const EvaluateOptions& options) {
+  const auto length = [&](std::size_t i) {
+    std::size_t longest = 0;
+    for (const auto& tower : examples[i]) longest = std::max(longest, tower.size());
+    return longest;
+  };
+  std::vector<std::size_t> order(examples.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return length(a) < length(b); });
+  std::vector<std::optional<Answer>> found(examples.size());
+  for (std::size_t begin = 0; begin < order.size(); begin += static_cast<std::size_t>(at_once)) {
+    const std::size_t end = std::min(order.size(), begin + static_cast<std::size_t>(at_once));
+    std::vector<data::Tokens> batch;
+    for (std::size_t i = begin; i < end; ++i) batch.push_back(examples[order[i]]);
+    std::vector<std::optional<Answer>> some = answers(data::pad(batch, batches), options);
+    for (std::size_t i = begin; i < end; ++i) found[order[i]] = std::move(some[i - begin]);
+  }
+  return found;
+}
+
 Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions batches,
                                  const EvaluateOptions& options) {
   using Clock = std::chrono::steady_clock;

@@ -10,6 +10,7 @@
 #include "data/batches.hpp"
 #include "data/cache/dataset.hpp"
 #include "data/masking.hpp"
+#include "data/tokenise.hpp"
 #include "nn/model.hpp"
 #include "train/ranks/ranks.hpp"
 #include "train/step/answers.hpp"
@@ -60,6 +61,11 @@ class Evaluator {
   /// The answers about a batch's examples, in its order; nothing where scores are not finite.
   [[nodiscard]] std::vector<std::optional<Answer>> answers(const data::Batch& batch,
                                                            const EvaluateOptions& options);
+  /// The same about any number of examples, padded to batches of similar lengths by the rules of
+  /// `batches`, so that little is computed for padding; at most `at_once` in one.
+  [[nodiscard]] std::vector<std::optional<Answer>> answers(
+      const std::vector<data::Tokens>& examples, const data::BatchOptions& batches,
+      std::int64_t at_once, const EvaluateOptions& options);
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
 
  private:
