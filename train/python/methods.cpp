@@ -80,24 +80,28 @@ struct Layer {
 /// What a call of a method leaves, and its gradients, once.
 class Attended {
  public:
-  Attended(std::unique_ptr<Layer> layer, bool differentiable)
-      : layer_(std::move(layer)), tape_(differentiable ? Tape::Mode::train : Tape::Mode::eval) {}
-
-  void run(const attention::Inputs& in, const attention::Call& call) {
+  /// Calls the method.
+  Attended(std::unique_ptr<Layer> layer, attention::Inputs in, attention::Call call,
+           bool differentiable)
+      : layer_(std::move(layer)),
+        in_(std::move(in)),
+        call_(std::move(call)),
+        tape_(differentiable ? Tape::Mode::train : Tape::Mode::eval) {
     const auto leaf = [&](const char* name, const Tensor& value) {
       if (!value.defined()) return Var();
       leaves_.emplace_back(name, tape_.input(value));
       return leaves_.back().second;
     };
-    const attention::InputVars vars{leaf("q", in.q), leaf("k", in.k), leaf("v", in.v),
-                                    leaf("x", in.x)};
-    out_ = attention::apply(*layer_->method, vars, in.mask, call);
+    const attention::InputVars vars{leaf("q", in_.q), leaf("k", in_.k), leaf("v", in_.v),
+                                    leaf("x", in_.x)};
+    out_ = attention::apply(*layer_->method, vars, in_.mask, call_);
+    call_.injected = nullptr;  // the caller's, for this call
     synchronize(out_.value().device());
   }
 
-  /// Gradients of inputs and parameters by name, zeros where nothing depends on one. Running averages
-  /// among the parameters move, as after a training step.
-  [[nodiscard]] Named backward(const Tensor& dout) {
+  /// Gradients of inputs and parameters by name, zeros where nothing depends on one.
+  /// `move_averages`: running averages among the parameters move, as after a training step.
+  [[nodiscard]] Named backward(const Tensor& dout, bool move_averages) {
     tape_.backward(out_, dout);
     Named gradients;
     for (const auto& [name, leaf] : leaves_) {
@@ -107,16 +111,20 @@ class Attended {
     for (const Parameter& p : layer_->store.parameters()) {
       if (p.trainable) gradients.emplace_back(p.name, p.grad);
     }
-    layer_->store.update_averages();
+    if (move_averages) layer_->store.update_averages();
     synchronize(dout.device());
     return gradients;
   }
 
   [[nodiscard]] const Tensor& out() const { return out_.value(); }
   [[nodiscard]] Named parameters() const { return layer_->values(); }
+  /// What the method drew: a function of inputs and seed, so it is drawn again.
+  [[nodiscard]] Named draws() const { return layer_->method->draw(in_, call_).all(); }
 
  private:
   std::unique_ptr<Layer> layer_;  // outlives the tape, which points to it
+  attention::Inputs in_;
+  attention::Call call_;
   Tape tape_;
   std::vector<std::pair<std::string, Var>> leaves_;
   Var out_;
@@ -166,9 +174,8 @@ std::unique_ptr<Attended> attend(const std::string& name, nb::handle q, nb::hand
   call.training = training;
   call.random.key = seed;
   if (!draws.all().empty()) call.injected = &draws;
-  auto attended = std::make_unique<Attended>(std::move(layer), differentiable);
-  attended->run(in, call);
-  return attended;
+  return std::make_unique<Attended>(std::move(layer), std::move(in), std::move(call),
+                                    differentiable);
 }
 
 /// The rows of the registry: what `skytape info attention` prints.
@@ -208,17 +215,21 @@ nb::list methods() {
 void add_methods(nb::module_& m) {
   nb::class_<Attended>(m, "Attended")
       .def_prop_ro("out", [](const Attended& self) { return array_of(self.out()); })
+      .def_prop_ro("draws", [](const Attended& self) { return arrays_of(self.draws()); })
       .def_prop_ro("parameters", [](const Attended& self) { return arrays_of(self.parameters()); })
-      .def("backward", [](Attended& self, nb::handle dout) {
-        const Tensor cotangent = tensor_of(dout, "dout");
-        Named gradients;
-        {
-          const nb::gil_scoped_release free;
-          const auto turn = turn_on(cotangent.device());
-          gradients = self.backward(cotangent);
-        }
-        return arrays_of(gradients);
-      });
+      .def(
+          "backward",
+          [](Attended& self, nb::handle dout, bool move_averages) {
+            const Tensor cotangent = tensor_of(dout, "dout");
+            Named gradients;
+            {
+              const nb::gil_scoped_release free;
+              const auto turn = turn_on(cotangent.device());
+              gradients = self.backward(cotangent, move_averages);
+            }
+            return arrays_of(gradients);
+          },
+          nb::arg("dout"), nb::arg("move_averages") = false);
   const auto optional = [](const char* name) { return nb::arg(name).none(); };
   m.def("attend", &attend, nb::arg("name"), optional("q"), optional("k"), nb::arg("v"),
         optional("mask"), optional("x"), nb::arg("options"), nb::arg("seed"), nb::arg("training"),

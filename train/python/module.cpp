@@ -18,5 +18,6 @@ NB_MODULE(_engine, m) {
   m.def("set_threads", &skytape::train::set_threads);
   m.def("thread_count", &skytape::train::thread_count);
   skytape::python::add_methods(m);
+  skytape::python::add_runs(m);
   skytape::python::add_tape(m);
 }

@@ -6,6 +6,7 @@
 namespace skytape::python {
 
 void add_methods(nanobind::module_& m);
+void add_runs(nanobind::module_& m);
 void add_tape(nanobind::module_& m);
 
 }  // namespace skytape::python

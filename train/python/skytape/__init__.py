@@ -12,10 +12,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 from ._engine import (DataError, Error, NonFiniteError, UsageError,  # noqa: E402
                       methods, set_threads, thread_count)
 from . import _engine  # noqa: E402
+from .runs import attention_matrices, curves, load, results  # noqa: E402
 from .tape import Dropout, Tape, Var, gradcheck, ops  # noqa: E402
 
-__all__ = ["attention", "vjp", "methods", "Tape", "Var", "Dropout", "ops", "gradcheck", "set_threads",
-           "thread_count", "Error", "UsageError", "DataError", "NonFiniteError"]
+__all__ = ["attention", "vjp", "draws", "methods", "Tape", "Var", "Dropout", "ops", "gradcheck", "set_threads",
+           "thread_count", "load", "results", "curves", "attention_matrices", "Error", "UsageError", "DataError", "NonFiniteError"]
 
 
 def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
@@ -37,6 +38,13 @@ def vjp(name, q, k, v, dout, mask=None, seed=0, training=False, **more):
     attended = _attend(name, q, k, v, mask, seed, training, True, **more)
     gradients = attended.backward(dout)
     return _like(v, attended.out), {key: _like(v, value) for key, value in gradients.items()}
+
+
+def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
+    """The random arrays of attention() with these arguments, by name; given to it again as `draws`, they
+    stay while its inputs change."""
+    drawn = _attend(name, q, k, v, mask, seed, training, False, **more).draws
+    return {key: _like(v, value) for key, value in drawn.items()}
 
 
 def _attend(name, q, k, v, mask, seed, training, differentiable, *, x=None, length=0, parameters=None,

@@ -1,0 +1,73 @@
+"""Trained runs: the module answers as the program does."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+
+import skytape
+
+PROGRAM = pathlib.Path(os.environ.get("SKYTAPE_PROGRAM", "build/skytape")).absolute()
+
+
+@unittest.skipUnless(PROGRAM.exists(), "no program build/skytape here")
+class Runs(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.scratch.name)
+        words = {"good": "fine bright warm", "bad": "dull cold grey"}
+        rows = [f"{label}\tday {i} {words[label]}" for i in range(50) for label in words]
+        (cls.folder / "rows.tsv").write_text("\n".join(rows) + "\n")
+        cls.program("data", "--task", "tsv", "--from", "rows.tsv")
+        cls.program("train", "--task", "tsv", "--attention", "softmax", "--steps", "4",
+                    "--recipe", "skyformer", "--batch", "8", "--set", "max_length=64", "--out", "runs/a")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    @classmethod
+    def program(cls, *arguments):
+        return subprocess.run([PROGRAM, *arguments], cwd=cls.folder, check=True, capture_output=True, text=True).stdout
+
+    def test_predictions_are_the_programs(self):
+        texts = ["day 3 fine", "day 4 cold and grey and long"]
+        (self.folder / "texts.txt").write_text("\n".join(texts) + "\n")
+        said = self.program("predict", "--run", "runs/a", "--from", "texts.txt", "--scores").split("\n")
+        run = skytape.load(self.folder / "runs/a")
+        labels, probabilities = run.predict(texts)
+        self.assertEqual(said[0].split("\t")[1:], run.labels)
+        for label, row, line in zip(labels, probabilities, said[1:]):
+            self.assertEqual(line, "\t".join([label, *(f"{p:.6f}" for p in row)]))
+
+    def test_encodings_and_maps_are_of_the_texts_tokens(self):
+        run = skytape.load(self.folder / "runs/a")
+        encoding, mask = run.encode(["day 3", "fine"])
+        self.assertEqual(encoding.shape[:2], mask.shape)
+        self.assertEqual(abs(encoding[1][mask[1] == 0]).sum(), 0)
+        maps = run.attention_maps("day 3 fine")
+        self.assertEqual(len(maps), 2)
+        self.assertLess(abs(maps[0].sum(-1) - 1).max(), 1e-4)
+
+    def test_results_are_rows_and_curves(self):
+        row, = skytape.results(self.folder)
+        self.assertEqual(row["attention"], "softmax")
+        self.assertIn("test_accuracy", " ".join(row))
+        self.assertEqual(skytape.curves(self.folder / "runs/a")[-1]["kind"], "final")
+
+    def test_what_is_no_run_is_an_exception(self):
+        with self.assertRaisesRegex(skytape.DataError, "nowhere"):
+            skytape.load("nowhere")
+
+
+class Matrices(unittest.TestCase):
+    def test_a_methods_matrix_times_the_values_is_its_output(self):
+        q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 16, 8))
+        found = skytape.attention_matrices(q, k, v, v[:, 0], ["softmax", "vmean"])
+        matrix, exact, error = found["softmax"]
+        self.assertLess(abs(matrix @ v[0, 0] - skytape.attention("softmax", q, k, v)[0, 0]).max(), 1e-5)
+        self.assertLess(error, 1e-5)
+        self.assertGreater(found["vmean"][2], error)

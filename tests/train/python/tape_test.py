@@ -1,0 +1,70 @@
+"""The tape: operations by their header's names, operators, gradcheck, operations written in Python."""
+import pathlib
+import re
+import shutil
+import unittest
+
+import numpy as np
+
+import skytape
+from skytape import ops
+
+ROOT = pathlib.Path(__file__).parents[3]
+random = np.random.default_rng(0)
+A, C = random.standard_normal((3, 4)), random.standard_normal((3, 4))
+W = random.standard_normal((4, 2))
+
+
+class Tapes(unittest.TestCase):
+    def test_every_operation_of_the_header_is_there(self):
+        header = (ROOT / "autograd/ops.hpp").read_text()
+        declared = set(re.findall(r"Var (\w+)\(", header)) - {"operator", "norm_pool"}
+        self.assertGreater(len(declared), 25)
+        self.assertEqual(declared, {name for name in dir(ops) if not name.startswith("_")})
+
+    def test_operators_are_those_of_numbers(self):
+        tape = skytape.Tape()
+        a, c, w = tape.input(A), tape.input(C), tape.constant(W)
+        found = ((a + c) * a - c / (a * a + 2) + 1 - 3 * a + (2 - a) / 4 + 1 / (c * c + 1) - a) @ w
+        expected = ((A + C) * A - C / (A * A + 2) + 1 - 3 * A + (2 - A) / 4 + 1 / (C * C + 1) - A) @ W
+        self.assertLess(abs(found.value - expected).max(), 1e-12)
+        self.assertEqual(found.shape, (3, 2))
+
+    def test_gradients_go_back_to_inputs(self):
+        tape = skytape.Tape()
+        a, c = tape.input(A), tape.constant(C)
+        tape.backward(ops.sum_all(ops.square(a - c)))
+        self.assertLess(abs(tape.grad(a) - 2 * (A - C)).max(), 1e-12)
+        with self.assertRaisesRegex(skytape.Error, "runs once per tape"):
+            tape.backward(a)
+
+    def test_gradcheck_passes_right_gradients_and_finds_wrong_ones(self):
+        def cube(x, factor):
+            value = x.value
+            return x.tape.record("cube", [x], value**3, lambda dy: [factor * value**2 * dy])
+        self.assertTrue(skytape.gradcheck(lambda x: cube(x, 3), [A]))
+        report = skytape.gradcheck(lambda x: cube(x, 2), [A])
+        self.assertFalse(report)
+        self.assertRegex(repr(report), "FAILED")
+        self.assertTrue(skytape.gradcheck(lambda x, w: ops.softmax(x @ w), [A, W]))
+        self.assertTrue(skytape.gradcheck(lambda x: ops.gelu(ops.sum(x, axis=1, keep=True)), [A]))
+
+    def test_a_mistake_in_python_is_an_exception_there(self):
+        tape = skytape.Tape()
+        a = tape.input(A)
+        with self.assertRaisesRegex(skytape.Error, r"matmul: .*f64\[3, 4\]"):
+            a @ a
+        with self.assertRaisesRegex(ZeroDivisionError, "mine"):
+            def fails(dy):
+                raise ZeroDivisionError("mine")
+            tape.backward(ops.sum_all(tape.record("mine", [a], A, fails)))
+        with self.assertRaisesRegex(skytape.Error, "its Tape is gone"):
+            skytape.Tape().input(A).value
+
+    @unittest.skipUnless(shutil.which("dot"), "no Graphviz here")
+    def test_a_tape_is_drawn(self):
+        tape = skytape.Tape()
+        ops.softmax(tape.input(A) @ tape.constant(W))
+        drawing = tape.draw()._repr_svg_()
+        for word in ("<svg", "matmul", "softmax"):
+            self.assertIn(word, drawing)
