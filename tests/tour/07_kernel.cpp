@@ -103,7 +103,7 @@ TEST_CASE("tour 7: five kernels of softmax attention, from the naive to the fast
       const double error =
           error_of(tour::attend_on(Cuda{}, step.rung, on_gpu(q), on_gpu(k), on_gpu(v)));
       say("{:14}  {:6.1f}   {:6.1f}   {:.1e}\n", step.name, step.reads, step.loads, error);
-      CAPTURE(step.name);
+      CAPTURE(std::string(step.name));
       if (step.rung == Rung::naive) naive = error;
       // Weights have bf16's 8 bits on tensor cores: at most 2^-9 of the largest value, 2.
       const double bound = step.rung == Rung::tensor_cores ? std::ldexp(2, -9) : 3 * naive;
