@@ -40,13 +40,13 @@ Parameter* shared_angles(ParameterStore& store, const ModelConfig& config) {
     throw UsageError(join("positions: rotary turns queries and keys, but ", config.attention,
                           " reads neither; expected learned, sinusoidal or none"));
   }
-  if (config.head_width % 2 != 0) {
+  if (config.width_of_head() % 2 != 0) {
     throw UsageError(join("positions: rotary turns pairs of channels, but a head has ",
-                          config.head_width, "; expected an even width / heads"));
+                          config.width_of_head(), "; expected an even width / heads"));
   }
   const std::string name = "model.rotary_angles";
   if (Parameter* known = store.find(name)) return known;
-  return &store.add(name, {config.nominal_length, config.head_width},
+  return &store.add(name, {config.nominal_length, config.width_of_head()},
                     rotary_angles(config.rotary_base), false);
 }
 
@@ -78,19 +78,18 @@ StepContext answer_context(std::uint64_t seed, std::int64_t draw) {
 MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string& name,
                                        const ModelConfig& config, int layer)
     : heads_(config.heads),
-      head_width_(config.head_width),
-      query_(store, name + ".W_q", config.width, config.heads * config.head_width),
-      key_(store, name + ".W_k", config.width, config.heads * config.head_width),
-      value_(store, name + ".W_v", config.width, config.heads * config.head_width),
-      output_(store, name + ".ff", config.heads * config.head_width, config.width,
-              config.residual_scale),
+      head_width_(config.width_of_head()),
+      query_(store, name + ".W_q", config.width, config.heads * head_width_),
+      key_(store, name + ".W_k", config.width, config.heads * head_width_),
+      value_(store, name + ".W_v", config.width, config.heads * head_width_),
+      output_(store, name + ".ff", config.heads * head_width_, config.width, config.residual_scale),
       angles_(shared_angles(store, config)) {
   const attention::Spec& spec = attention::find(config.attention);
   shared_qk_ = spec.shared_qk;
   values_only_ = spec.values_only;
   reads_x_ = spec.reads_x;
   const attention::LayerContext context{
-      layer,           config.heads, config.head_width, config.nominal_length,
+      layer,           config.heads, head_width_, config.nominal_length,
       name + ".attn.", &store,       config.width};
   method_ = spec.make(context, config.attention_options);
 }
@@ -201,42 +200,29 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
   return norm2_(add_dropout(x, mlp_out_(hidden), out_of_mlp));
 }
 
-EmbeddingConfig embedding_config(const ModelConfig& config) {
-  EmbeddingConfig e;
-  e.vocabulary = config.vocabulary + (config.pooling == Pooling::cls ? 1 : 0);
-  e.nominal_length = config.nominal_length;
-  e.width = config.width;
-  e.positions = config.positions;
-  e.both_ends = config.both_ends;
-  e.token_types = config.token_types;
-  e.separator = config.separator;
-  e.ngrams = config.ngrams;
-  e.ngram_rows = config.ngram_rows;
-  e.ngram_deviation = config.ngram_deviation;
-  e.patch = config.patch;
-  e.columns = config.columns;
-  return e;
-}
-
 Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed)
     : config_(config) {
   ENSURE(config.towers >= 1 && config.towers <= kMaxTowers, "model: towers must be 1 or ",
          kMaxTowers, ", got ", config.towers);
-  const EmbeddingConfig embedding = embedding_config(config);
-  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", embedding);
+  embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", config);
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
   norm_ = std::make_unique<LayerNorm>(
       store_, config.norm == Norm::post ? "model.embeddings.norm" : "model.norm", config.width,
       config.norm_epsilon);
   if (config.objective == Objective::predict_masked) {
-    masked_head_ = std::make_unique<MaskedHead>(store_, config.width, embedding.vocabulary,
+    masked_head_ = std::make_unique<MaskedHead>(store_, config.width, config.token_rows(),
                                                 config.pixels, config.norm_epsilon);
     store_.pack(dtype, device, seed);
     return;
   }
-  pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length,
-                                 config.columns);
+  if (config.pyramid) {
+    ENSURE(config.columns > 0, "model: a pyramid halves pictures, but the tokens are no pixels");
+    // The name is that of checkpoints made when it counted among the poolings.
+    pyramid_ = std::make_unique<Pyramid>(store_, "model.pooling", config.width,
+                                         config.nominal_length, config.columns);
+  }
+  pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length);
   std::int64_t features = config.width;
   if (config.towers == 2) {
     pair_ = std::make_unique<PairFeatures>(store_, config.width, config.pair_cosine);
@@ -289,7 +275,8 @@ Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepCont
 }
 
 Var Model::pooled(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
-  const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];  // [B, N]
+  if (pyramid_ != nullptr) return (*pyramid_)(encode(tape, input, tower, step));  // [B, E]
+  const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];               // [B, N]
   const auto weights = pool_->weights();
   const bool plain = config_.norm == Norm::pre && norm_->factor == 1;
   const Var x = through_layers(tape, input, tower, step);  // [B, N, E]

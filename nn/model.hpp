@@ -22,11 +22,9 @@
 #include "nn/layers/masked_head.hpp"
 #include "nn/layers/pair_features.hpp"
 #include "nn/layers/pooling.hpp"
+#include "nn/pyramid/pyramid.hpp"
 
 namespace skytape::nn {
-
-/// Sizes of a model's embedding: where pooling is cls, with a row for its token.
-[[nodiscard]] EmbeddingConfig embedding_config(const ModelConfig& config);
 
 /// The tensors of one batch on the model's device.
 struct ModelInput {
@@ -143,7 +141,8 @@ class Model {
   ParameterStore store_;
   std::unique_ptr<Embedding> embedding_;
   std::vector<EncoderLayer> layers_;
-  std::unique_ptr<LayerNorm> norm_;  // behind the last layer, or behind the embedding
+  std::unique_ptr<LayerNorm> norm_;   // behind the last layer, or behind the embedding
+  std::unique_ptr<Pyramid> pyramid_;  // nullptr: the pool reads the encodings
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PairFeatures> pair_;          // of two towers
   std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify

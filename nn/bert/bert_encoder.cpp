@@ -14,7 +14,6 @@ ModelConfig layer_config(const BertConfig& config) {
   model.width = config.width;
   model.ff_width = config.ff_width;
   model.heads = config.heads;
-  model.head_width = config.width / config.heads;
   model.norm = Norm::post;
   model.norm_epsilon = config.norm_epsilon;
   return model;

@@ -6,7 +6,7 @@
 #include "nn/embedding/patches.hpp"
 
 namespace skytape::nn {
-Embedding::Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config)
+Embedding::Embedding(ParameterStore& store, const std::string& name, const ModelConfig& config)
     : longest_ngram_(config.ngrams),
       separator_(config.separator),
       patch_side_(config.patch),
@@ -14,7 +14,7 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Embed
   const Initialiser start = normal_init(kEmbeddingDeviation);
   const Initialiser high = normal_init(5 * kEmbeddingDeviation);
   const Shape by_place = {config.nominal_length, config.width};
-  tokens = &store.add(name + ".word_embeddings.weight", {config.vocabulary, config.width}, start);
+  tokens = &store.add(name + ".word_embeddings.weight", {config.token_rows(), config.width}, start);
   if (config.positions == Positions::learned) {
     positions = &store.add(name + ".position_embeddings.weight", by_place, start);
   } else if (config.positions == Positions::sinusoidal) {

@@ -15,22 +15,6 @@
 
 namespace skytape::nn {
 
-/// Which vectors are added up at a position besides the token's.
-struct EmbeddingConfig {
-  std::int64_t vocabulary = 32;        // V
-  std::int64_t nominal_length = 2048;  // positions before trimming
-  std::int64_t width = 64;             // E
-  Positions positions = Positions::learned;
-  bool both_ends = false;       // positions are also counted from the last token
-  bool token_types = false;     // of pairs in one sequence: which text a token is of
-  std::int32_t separator = -1;  // id behind the first text of a pair; -1: texts are single
-  int ngrams = 0;               // tokens of the longest n-gram; 0: none
-  std::int64_t ngram_rows = 1;  // S
-  double ngram_deviation = 5 * kEmbeddingDeviation;
-  std::int64_t patch = 0;    // side of the square of pixels that each sees; 0: none
-  std::int64_t columns = 0;  // pixels in a row of a picture
-};
-
 /// A trained vector of the token, of its position, of its distance to the last token, of the text of
 /// a pair that it is of and of the n-grams that end there, as configured; they start as N(0, 0.02²),
 /// as in the papers' code, and n-grams five times as high, or as configured: they say most, and
@@ -46,7 +30,7 @@ struct Embedding {
   Parameter* patches = nullptr;  // [T, E], of the greys around a pixel, trained; nullptr: not added
   Parameter* constant = nullptr;  // [E], trained, where there are patches
 
-  Embedding(ParameterStore& store, const std::string& name, const EmbeddingConfig& config);
+  Embedding(ParameterStore& store, const std::string& name, const ModelConfig& config);
   /// ids: i32[B, N], mask: [B, N] -> [B, N, E].
   [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const;
   /// The same behind dropout: one kernel on CUDA where at most one vector is added to the token's, of its

@@ -6,8 +6,6 @@
 
 namespace skytape::nn {
 
-static_assert(kNormEpsilon == tensor::kLayerNormEpsilon);  // configurations read no kernels
-
 Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out,
                double scale) {
   const double bound = scale / std::sqrt(static_cast<double>(in));

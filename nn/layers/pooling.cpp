@@ -45,16 +45,11 @@ Var attention_over_tokens(Var x, const Tensor& mask, Var query) {
 
 }  // namespace
 
-Pool::Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length,
-           std::int64_t columns)
+Pool::Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length)
     : pooling_(pooling), nominal_length_(static_cast<double>(nominal_length)) {
   // Zeros: it starts as the mean.
   if (pooling == Pooling::attention) {
     query_ = &store.add("model.pooling.query", {width, 1}, constant_init(0));
-  }
-  if (pooling == Pooling::pyramid) {
-    ENSURE(columns > 0, "pooling: pyramid halves pictures, but the tokens are no pixels");
-    pyramid_.emplace(store, "model.pooling", width, nominal_length, columns);
   }
 }
 
@@ -71,10 +66,8 @@ Var Pool::operator()(Var x, const Tensor& mask) const {
       return max_of_tokens(x, mask);
     case Pooling::attention:
       return attention_over_tokens(x, mask, x.tape().parameter(*query_));
-    case Pooling::pyramid:
-      return (*pyramid_)(x);
   }
-  throw Error("pooling: none of nominal, mean, first, cls, max, attention, pyramid");
+  throw Error("pooling: none of nominal, mean, first, cls, max, attention");
 }
 
 std::optional<tensor::TokenWeights> Pool::weights() const {

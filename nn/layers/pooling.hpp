@@ -9,7 +9,6 @@
 #include "autograd/parameter.hpp"
 #include "autograd/tape.hpp"
 #include "nn/config/model_config.hpp"
-#include "nn/pyramid/pyramid.hpp"
 #include "tensor/norm/norm_pool.hpp"
 
 namespace skytape::nn {
@@ -17,9 +16,7 @@ namespace skytape::nn {
 /// What every tower of a model pools by. A sequence without real tokens gives zeros.
 class Pool {
  public:
-  /// columns: tokens in a row of a picture, for `pyramid` alone; 0: no picture.
-  Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length,
-       std::int64_t columns);
+  Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length);
   /// x: [B, N, E], zero where the mask [B, N] is -> [B, E].
   [[nodiscard]] Var operator()(Var x, const Tensor& mask) const;
   /// The weights of tokens, where a sum of them is all that it does.
@@ -29,7 +26,6 @@ class Pool {
   Pooling pooling_;
   double nominal_length_;
   Parameter* query_ = nullptr;  // w, [E, 1]; attention alone has it
-  std::optional<Pyramid> pyramid_;
 };
 
 }  // namespace skytape::nn

@@ -14,6 +14,7 @@
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
 #include "train/bench/roofline.hpp"
+#include "train/config/settings.hpp"
 #include "train/process/version.hpp"
 #include "train/step/trainer.hpp"
 
@@ -154,11 +155,6 @@ Measured measure(const BenchCase& c, const std::function<void()>& f) {
   return {{median, ms.front()}, (tensor::cpu_multiply_adds() - before) / calls};
 }
 
-/// What shapes the model, of every recipe's keys.
-constexpr std::string_view kModelKeys[] = {"layers",    "width",   "ff_width",  "heads",
-                                           "dropout",   "pooling", "positions", "conv_width",
-                                           "both_ends", "ngrams",  "patch",     "pair_cosine"};
-
 RunConfig configure(const BenchCase& c) {
   Choices choices;
   choices.task = c.task;
@@ -174,10 +170,14 @@ RunConfig configure(const BenchCase& c) {
   }
   // The recipe that trains best changes as we learn; the model that is timed stays the papers'.
   if (c.recipe == "skytape" && c.papers_model) {
-    for (const Setting& s : recipe_settings("skyformer", c.task, c.attention)) {
-      const bool shapes =
-          std::find(std::begin(kModelKeys), std::end(kModelKeys), s.key) != std::end(kModelKeys);
-      if (shapes) choices.values.push_back({s.key, s.value, "bench: the papers' model"});
+    const std::vector<Setting> papers = recipe_settings("skyformer", c.task, c.attention);
+    for (const KeyInfo& key : recipe_keys()) {
+      const bool shapes = key.shapes == Shapes::encoder || key.shapes == Shapes::model;
+      // The caller says the length and, of the options that methods share, the features.
+      if (!shapes || is_shared(key.key) || key.key == "max_length") continue;
+      if (!idle_because(papers, key).empty()) continue;
+      choices.values.push_back(
+          {std::string(key.key), value_of(papers, key), "bench: the papers' model"});
     }
   }
   for (const auto& [key, value] : c.options) {

@@ -24,7 +24,7 @@ void RunFlags::declare(Command& command) {
   command.option("--task", task, "task: `skytape info tasks` lists them").show_default();
   command.option("--attention", attention, "method: `skytape info attention` lists them")
       .show_default();
-  command.option("--recipe", recipe, "skytape, skyformer, skeinformer or lra").show_default();
+  command.option("--recipe", recipe, kRecipeHelp).show_default();
   command.option("--seed", seed, "of initial values, order and draws").show_default();
   command.option("--device", device, "auto, cpu or cuda").show_default();
   command.option("--threads", threads, "CPU threads; 0: all cores").show_default();
@@ -42,6 +42,9 @@ void RunFlags::given(const Command& command) {
        {"--task", "--attention", "--recipe", "--seed", "--device", "--threads", "--data"}) {
     if (command.given(flag)) said.insert(flag);
   }
+  const Recipe of_run = find_recipe(recipe);
+  if (!of_run.task.empty() && !said.contains("--task")) task = of_run.task;
+  if (!of_run.attention.empty() && !said.contains("--attention")) attention = of_run.attention;
 }
 
 Choices RunFlags::choices() const {

@@ -38,6 +38,11 @@ void add_report(CommandLine& program);
 void add_import(CommandLine& program);
 void add_encode(CommandLine& program);
 
+inline constexpr const char* kRecipeHelp =
+    "skytape, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` prints, or "
+    "the "
+    "config.json of a run";
+
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {
   std::string task = "listops", attention = "skyformer", recipe = "skytape", device = "auto";
@@ -58,7 +63,8 @@ struct RunFlags {
   ~RunFlags();
 
   void declare(Command& command);
-  /// Notes what the user said; after parsing.
+  /// Notes what the user said; after parsing. Where the recipe is a run's config.json, task and
+  /// method are that run's unless said.
   void given(const Command& command);
   /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
   /// malformed --set or an unknown device.

@@ -8,7 +8,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
-#include "train/config/recipes.hpp"
+#include "train/config/keys.hpp"
 
 namespace skytape::train {
 namespace {

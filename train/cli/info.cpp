@@ -11,6 +11,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "train/bench/product_rates.hpp"
 #include "train/cli/cli.hpp"
+#include "train/config/keys.hpp"
 #include "train/formats/table.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
@@ -160,10 +161,13 @@ void print_methods_markdown() {
 }
 
 void print_recipes() {
-  for (const RecipeInfo& recipe : recipes()) fmt::print("{:<12} {}\n", recipe.name, recipe.idea);
-  fmt::print("\n{:<18} {:<34} {}\n", "key", "range", "meaning");
+  for (const Recipe& recipe : recipes()) fmt::print("{:<12} {}\n", recipe.name, recipe.idea);
+  fmt::print("\n{:<18} {:<39} {:<14} {:<9} {}\n", "key", "range", "default", "shapes", "meaning");
+  constexpr const char* kShapes[] = {"encoder", "model", "schedule", "data"};
   for (const KeyInfo& key : recipe_keys()) {
-    fmt::print("{:<18} {:<34} {}\n", key.key, range_of(key), key.meaning);
+    fmt::print("{:<18} {:<39} {:<14} {:<9} {}\n", key.key, range_of(key),
+               key.standard.empty() ? "–" : key.standard, kShapes[static_cast<int>(key.shapes)],
+               key.meaning);
   }
 }
 
@@ -206,7 +210,8 @@ int run(const InfoFlags& flags) {
   if (what == "run" && flags.folder.empty()) {
     throw UsageError("info run: expected the folder of a run, as in info run runs/NAME");
   }
-  if (what != "run" && !flags.folder.empty()) {
+  const bool of_recipe = what == "recipe" || what == "recipes";
+  if (what != "run" && !of_recipe && !flags.folder.empty()) {
     throw UsageError(fmt::format("info: a folder is for the topic run, got '{}'", flags.folder));
   }
   if (what.empty() || what == "build") {
@@ -217,7 +222,9 @@ int run(const InfoFlags& flags) {
                    : print_methods();
   } else if (what == "gpu") {
     print_gpu(flags.require_tensor_cores);
-  } else if (what == "recipe" || what == "recipes") {
+  } else if (of_recipe && !flags.folder.empty()) {
+    fmt::print("{}", find_recipe(flags.folder).text);
+  } else if (of_recipe) {
     print_recipes();
   } else if (what == "task" || what == "tasks") {
     print_tasks();
@@ -238,7 +245,8 @@ void add_info(CommandLine& program) {
   const auto flags = std::make_shared<InfoFlags>();
   command.option("topic", flags->topic,
                  "build (default), attention, gpu, recipe, task, or run with its folder");
-  command.option("folder", flags->folder, "of the run");
+  command.option("folder", flags->folder,
+                 "of the run; of recipe: the name of one, which is printed as a file has it");
   const Flag markdown = command.flag("--markdown", flags->markdown,
                                      "print the methods of attention as Markdown tables");
   command.flag("--names", flags->names, "print the names of the methods of attention alone")

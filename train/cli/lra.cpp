@@ -89,8 +89,7 @@ void add_lra(CommandLine& program) {
   command.option("--seeds", flags->seeds, "seeds per cell, from --seed on")
       .range(1, 10000)
       .show_default();
-  command.option("--recipe", flags->run.recipe, "skytape, skyformer, skeinformer or lra")
-      .show_default();
+  command.option("--recipe", flags->run.recipe, kRecipeHelp).show_default();
   command.option("--steps", flags->run.steps, "length of every run and of its schedule");
   command.option("--features", flags->features, "for the methods that have them");
   command.option("--precision", flags->run.precision, kRunPrecisionHelp);

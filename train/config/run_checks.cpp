@@ -44,10 +44,13 @@ void check_together(const RunConfig& c) {
     throw UsageError(fmt::format("shift: expected less than the {} pixels of a line of {}, got {}",
                                  m.columns, c.task->name, b.variations.shift));
   }
-  if (m.pooling == nn::Pooling::pyramid && m.columns == 0) {
-    throw UsageError(fmt::format(
-        "pooling: pyramid halves pictures, but the tokens of {} are no pixels; expected another",
-        c.task->name));
+  if (m.pyramid && m.columns == 0) {
+    throw UsageError(
+        fmt::format("pyramid: it halves pictures, but the tokens of {} are no pixels; expected 0",
+                    c.task->name));
+  }
+  if (m.pyramid && m.pooling != nn::Pooling::mean) {
+    throw UsageError("pyramid: the mean over its top is taken; expected pooling=mean, or 0");
   }
   if (m.patch > 0 && m.patch % 2 == 0) {
     throw UsageError(
@@ -98,25 +101,10 @@ void check_together(const RunConfig& c) {
 
 void check_effects(const Choices& choices, const RunConfig& config) {
   for (const Choice& choice : choices.values) {
-    if (choice.key == "select_after" && config.select == Select::last) {
-      throw UsageError("select_after has no effect on this run: select is last");
-    }
-    if (choice.key == "rotary_base" && config.model.positions != nn::Positions::rotary) {
-      throw UsageError("rotary_base has no effect on this run: positions is not rotary");
-    }
-    const bool of_ngrams = choice.key != "ngrams" && choice.key.starts_with("ngram_");
-    if (of_ngrams && config.model.ngrams == 0) {
-      throw UsageError(fmt::format("{} has no effect on this run: ngrams is 0", choice.key));
-    }
-    const bool of_pretraining = choice.key == "pretrain_lr" || choice.key == "pretrain_warmup" ||
-                                choice.key.starts_with("mask_");
-    if (of_pretraining && config.pretraining.steps == 0) {
-      throw UsageError(
-          fmt::format("{} has no effect on this run: pretrain_steps is 0", choice.key));
-    }
-    const bool of_growth = choice.key != "length_warmup" && choice.key.starts_with("length_");
-    if (of_growth && config.batches.grow_steps == 0) {
-      throw UsageError(fmt::format("{} has no effect on this run: length_warmup is 0", choice.key));
+    const KeyInfo* const key = find_key(choice.key);
+    const std::string why = key == nullptr ? "" : idle_because(config.settings, *key);
+    if (!why.empty()) {
+      throw UsageError(fmt::format("{} has no effect on this run: {}", choice.key, why));
     }
     if (choice.key == "length_start" && choice.value != std::to_string(config.batches.grow_start)) {
       throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
@@ -126,7 +114,7 @@ void check_effects(const Choices& choices, const RunConfig& config) {
 }
 
 void check_token_types(const RunConfig& c, bool separated) {
-  const Setting* const said = Values(c.settings).find("token_types");
+  const Setting* const said = find_setting(c.settings, "token_types");
   if (said == nullptr || said->value != "1" || said->origin != "--set" || separated) {
     return;
   }

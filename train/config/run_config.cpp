@@ -36,26 +36,20 @@ std::int64_t hidden_id(const RunConfig& c) {
   return c.vocabulary == nullptr ? data::mask_id(*c.task) : c.vocabulary->mask_id();
 }
 
-void fill_batches(RunConfig& c, const Values& values) {
+void derive_batches(RunConfig& c) {
   data::BatchOptions& b = c.batches;
-  b.batch = values.integer("batch");
-  b.max_length = values.integer("max_length");
   b.nominal_length =
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(b.max_length)));
-  b.mask = data::parse_mask_rule(values.text("mask", "length"));
-  b.drop_token = values.flag("drop_close") ? c.task->closing_symbol : -1;
+  b.drop_token = c.drop_close ? c.task->closing_symbol : -1;
   b.trim = !c.method->reads_padding;
-  b.group_by_length = values.flag("group_by_length");
   b.seed = c.seed;
-  b.grow_steps = values.integer("length_warmup");
-  b.grow_hold = values.integer("length_hold");
-  b.grow_whole = values.integer("length_whole");
-  b.grow_start = std::min(values.integer("length_start"), b.nominal_length);
-  b.growth = values.choice<data::Growth>("length_growth");
-  b.keep = values.choice<data::Keep>("length_keep");
-  if (values.choice<nn::Pooling>("pooling") == nn::Pooling::cls) {
-    b.first_token = static_cast<int>(c.model.vocabulary);
-  }
+  b.grow_start = std::min(b.grow_start, b.nominal_length);
+  if (c.model.pooling == nn::Pooling::cls) b.first_token = static_cast<int>(c.model.vocabulary);
+  // Pictures are square.
+  const bool pixels = c.task->tokens == data::TokenKind::pixels;
+  b.variations.columns =
+      pixels ? std::llround(std::sqrt(static_cast<double>(c.task->max_length))) : 0;
+  b.variations.black = c.task->token_offset;
 }
 
 /// Which ids may stand for another token: those that sequences of this run are made of.
@@ -74,16 +68,9 @@ void replace_by_tokens(const RunConfig& c, data::MaskingOptions& m) {
   }
 }
 
-void fill_pretraining(RunConfig& c, const Values& values) {
-  Pretraining& p = c.pretraining;
-  p.steps = values.integer("pretrain_steps");
-  p.lr = values.real("pretrain_lr");
-  p.warmup = values.integer("pretrain_warmup");
-  data::MaskingOptions& m = p.masking;
-  m.rate = values.real("mask_rate");
-  m.span = values.integer("mask_span");
-  m.keep = values.real("mask_keep");
-  m.random = values.real("mask_random");
+void derive_pretraining(RunConfig& c) {
+  const Pretraining& p = c.pretraining;
+  data::MaskingOptions& m = c.pretraining.masking;
   m.mask_id = hidden_id(c);
   replace_by_tokens(c, m);
   m.first = c.model.pooling == nn::Pooling::cls ? 1 : 0;
@@ -98,52 +85,28 @@ void fill_pretraining(RunConfig& c, const Values& values) {
   }
 }
 
-void fill_model(RunConfig& c, const Values& values) {
+void derive_model(RunConfig& c) {
   nn::ModelConfig& m = c.model;
   m.attention = c.method->name;
   // Defaults are left to the method: some are empty, which is no value that a user could set.
   for (const attention::OptionInfo& option : c.method->options) {
-    const Setting* s =
-        values.find(is_shared(option.key) ? option.key : m.attention + "." + option.key);
+    const Setting* const s = find_setting(
+        c.settings, is_shared(option.key) ? option.key : m.attention + "." + option.key);
     if (s != nullptr && s->value != option.default_text) {
       m.attention_options[option.key] = s->value;
     }
   }
   m.pixels = c.task->tokens == data::TokenKind::pixels;
-  // Pictures are square.
-  m.columns = m.pixels ? std::llround(std::sqrt(static_cast<double>(c.task->max_length))) : 0;
-  c.batches.variations = {m.columns, values.flag("mirror"), values.integer("shift"),
-                          c.task->token_offset};
+  m.columns = c.batches.variations.columns;
   m.classes = c.task->classes;
   m.nominal_length = c.batches.nominal_length;
   m.towers = c.task->towers;
-  m.layers = static_cast<int>(values.integer("layers"));
-  m.width = values.integer("width");
-  m.ff_width = values.integer("ff_width");
-  m.heads = values.integer("heads");
-  m.head_width = values.integer("head_width");
   if (m.head_width == 0 && m.width % m.heads != 0) {
     throw UsageError(
         fmt::format("width: expected a multiple of heads = {}, got {}", m.heads, m.width));
   }
-  if (m.head_width == 0) m.head_width = m.width / m.heads;
-  m.norm = values.choice<nn::Norm>("norm");
-  m.norm_epsilon = values.real("norm_epsilon");
-  m.dropout = values.real("dropout");
-  m.pooling = values.choice<nn::Pooling>("pooling");
-  m.positions = values.choice<nn::Positions>("positions");
-  m.rotary_base = values.real("rotary_base");
-  m.conv_width = values.integer("conv_width");
-  m.both_ends = values.flag("both_ends");
-  m.token_types = values.flag("token_types");
+  m.head_width = m.width_of_head();
   m.separator = separator_id(c);
-  m.patch = values.integer("patch");
-  m.pair_cosine = values.flag("pair_cosine");
-  m.residual_scale = values.real("residual_scale");
-  m.ngrams = static_cast<int>(values.integer("ngrams"));
-  m.ngram_rows = values.integer("ngram_rows");
-  m.ngram_deviation = values.real("ngram_deviation");
-  m.label_smoothing = values.real("label_smoothing");
 
   // The method itself judges its options; the model that counts is built later.
   ParameterStore scratch;
@@ -165,37 +128,22 @@ void settle_precision(RunConfig& c) {
   }
 }
 
-/// Fills the typed fields from `settings`.
+/// Fills the typed fields from `settings`, and what follows from them.
 void fill(RunConfig& c) {
-  const Values values(c.settings);
-  c.accumulate = values.integer("accumulate");
-  c.adamw.weight_decay = values.real("weight_decay");
-  c.adamw.clip_value = values.real("clip_value");
-  c.adamw.beta2 = values.real("beta2");
-  c.adamw.epsilon = values.real("adam_epsilon");
-  c.schedule = {values.real("lr"), values.integer("steps"), values.integer("warmup"),
-                values.choice<nn::Curve>("schedule")};
-  c.eval_every = values.integer("eval_every");
-  c.eval_examples = values.integer("eval_examples");
-  c.patience = values.integer("patience");
-  c.checkpoint_every = values.integer("checkpoint_every");
-  const std::string select = values.text("select");
-  c.select = select == "last"            ? Select::last
-             : select == "best_accuracy" ? Select::best_accuracy
-                                         : Select::best_loss;
-  c.select_after = values.real("select_after");
-  c.precision = parse_precision(values.text("precision"));
-  c.dev_rule =
-      values.text("text.dev", "heldout") == "test" ? data::DevRule::test : data::DevRule::held_out;
+  for (const KeyInfo& key : recipe_keys()) {
+    const std::string text = value_of(c.settings, key);
+    if (key.fill != nullptr) key.fill(c, key, text);
+  }
+  c.precision = parse_precision(value_of(c.settings, *find_key("precision")));
   c.model.vocabulary = c.vocabulary == nullptr ? c.task->vocabulary : c.vocabulary->rows();
   // The hidden token needs a row of the embedding, in both phases: the encoder is the same.
-  c.mask_token = c.mask_token || values.integer("pretrain_steps") > 0;
+  c.mask_token = c.mask_token || c.pretraining.steps > 0;
   if (c.mask_token) {
     c.model.vocabulary = std::max(c.model.vocabulary, hidden_id(c) + 1);
   }
-  fill_batches(c, values);
-  fill_model(c, values);
-  fill_pretraining(c, values);
+  derive_batches(c);
+  derive_model(c);
+  derive_pretraining(c);
   if (c.accumulate > c.batches.batch) {
     throw UsageError(fmt::format("accumulate: expected at most batch = {}, got {}", c.batches.batch,
                                  c.accumulate));
@@ -212,20 +160,6 @@ void fill(RunConfig& c) {
 
 }  // namespace
 
-Choices::Choices() = default;
-Choices::Choices(const Choices& other) = default;
-Choices::Choices(Choices&& other) noexcept = default;
-Choices& Choices::operator=(const Choices& other) = default;
-Choices& Choices::operator=(Choices&& other) noexcept = default;
-Choices::~Choices() = default;
-
-RunConfig::RunConfig() = default;
-RunConfig::RunConfig(const RunConfig& other) = default;
-RunConfig::RunConfig(RunConfig&& other) noexcept = default;
-RunConfig& RunConfig::operator=(const RunConfig& other) = default;
-RunConfig& RunConfig::operator=(RunConfig&& other) noexcept = default;
-RunConfig::~RunConfig() = default;
-
 Precision parse_precision(const std::string& name) {
   if (name == "fp32") return Precision::fp32;
   if (name == "tf32") return Precision::tf32;
@@ -238,31 +172,35 @@ MicrobatchLimits RunConfig::microbatch_limits() const {
   return {accumulate, at_once ? 0 : cache_positions()};
 }
 
-RunConfig resolve(const Choices& choices) {
+RunConfig resolve(const Choices& choices) { return resolve(choices, find_recipe(choices.recipe)); }
+
+RunConfig resolve(const Choices& choices, const Recipe& recipe) {
   RunConfig config;
-  config.recipe = choices.recipe;
+  config.recipe = recipe.name;
   config.task = &data::find_task(choices.task);
   config.method = &attention::find(choices.attention);
   config.seed = choices.seed;
   config.device = choices.device;
   config.data_root = choices.data_root;
-  config.settings = effective_settings(choices);
+  config.settings = effective_settings(choices, recipe);
   settle_precision(config);
   fill(config);
   check_effects(choices, config);
   return config;
 }
 
+void unsettle_precision(Setting& setting) {
+  const std::size_t mark = setting.origin.find(kAutomatic);
+  if (setting.key != "precision" || mark == setting.origin.npos) return;
+  setting.value = "auto";
+  setting.origin.erase(mark);
+}
+
 RunConfig moved_to(Device device, RunConfig config) {
   config.device = device;
-  for (Setting& s : config.settings) {
-    const std::size_t mark = s.origin.find(kAutomatic);
-    if (s.key != "precision" || mark == s.origin.npos) continue;
-    s.value = "auto";
-    s.origin.erase(mark);
-  }
+  for (Setting& s : config.settings) unsettle_precision(s);
   settle_precision(config);
-  config.precision = parse_precision(Values(config.settings).text("precision"));
+  config.precision = parse_precision(value_of(config.settings, *find_key("precision")));
   return config;
 }
 
@@ -323,11 +261,7 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
     config.task = &data::find_task(saved.at("task").get<std::string>());
     config.method = &attention::find(saved.at("attention").get<std::string>());
     config.seed = saved.at("seed").get<std::uint64_t>();
-    const Json settings = in_todays_spelling(saved.at("settings"));
-    for (const auto& [key, entry] : settings.items()) {
-      config.settings.push_back(
-          {key, entry.at("value").get<std::string>(), entry.at("origin").get<std::string>()});
-    }
+    config.settings = saved_settings(saved);
     config.mask_token = saved.value("mask_token", false);
   } catch (const data::JsonError& e) {
     throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
@@ -347,6 +281,3 @@ std::string run_name(const RunConfig& config) {
 }
 
 }  // namespace skytape::train
-
-template class std::vector<skytape::train::Choice>;
-template class std::vector<skytape::train::Setting>;

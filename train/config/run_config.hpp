@@ -37,19 +37,11 @@ struct Choice {
 struct Choices {
   std::string task = "listops";
   std::string attention = "skyformer";
-  std::string recipe = "skytape";
+  std::string recipe = "skytape";  // name or file
   std::uint64_t seed = 42;
   Device device = Device::cpu;
   std::filesystem::path data_root = "datasets";
   std::vector<Choice> values;
-
-  // Compiled once, in run_config.cpp, as are RunConfig's: nearly every file of train/ has some.
-  Choices();
-  Choices(const Choices& other);
-  Choices(Choices&& other) noexcept;
-  Choices& operator=(const Choices& other);
-  Choices& operator=(Choices&& other) noexcept;
-  ~Choices();
 };
 
 enum class Select { best_accuracy, best_loss, last };
@@ -73,7 +65,7 @@ struct RunConfig {
   std::filesystem::path data_root;
   std::vector<Setting> settings;  // every effective value, recipe keys first, then the method's
 
-  // The same values, typed.
+  // The same values, typed: filled by the rows of keys.cpp.
   std::int64_t accumulate = 1;  // microbatches a batch is computed in
   nn::AdamWConfig adamw;
   nn::Schedule schedule;
@@ -87,16 +79,10 @@ struct RunConfig {
   double select_after = 0;  // share of the steps
   Precision precision = Precision::fp32;
   data::DevRule dev_rule = data::DevRule::held_out;
+  bool drop_close = false;  // tokens that close are left out, where the task has some
   data::BatchOptions batches;
   nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
   bool needs_whole_batch = false;  // by the method with these options: see attention::Method
-
-  RunConfig();
-  RunConfig(const RunConfig& other);
-  RunConfig(RunConfig&& other) noexcept;
-  RunConfig& operator=(const RunConfig& other);
-  RunConfig& operator=(RunConfig&& other) noexcept;
-  ~RunConfig();
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
@@ -124,7 +110,11 @@ inline constexpr const char* kRunPrecisionHelp =
 /// user's that changes nothing in this run. `--steps` rescales the warm-up unless that is set too.
 /// A precision of `auto` becomes what it stands for on the device.
 [[nodiscard]] RunConfig resolve(const Choices& choices);
+/// The same by this recipe, whatever `choices` name.
+[[nodiscard]] RunConfig resolve(const Choices& choices, const Recipe& recipe);
 
+/// Makes a precision that was settled from `auto` that again.
+void unsettle_precision(Setting& setting);
 /// The same run on another device, for which a precision that was `auto` is decided anew.
 [[nodiscard]] RunConfig moved_to(Device device, RunConfig config);
 
@@ -132,10 +122,6 @@ inline constexpr const char* kRunPrecisionHelp =
 [[nodiscard]] data::Json to_json(const RunConfig& config);
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const data::Json& json, const std::string& file);
-
-/// The settings of a config.json with the methods' options in today's spelling, whatever version of
-/// the program wrote them.
-[[nodiscard]] data::Json in_todays_spelling(const data::Json& settings);
 
 /// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
 /// Empty when `saved` is the same run. Devices may differ.
@@ -167,6 +153,3 @@ inline constexpr const char* kRunPrecisionHelp =
 [[nodiscard]] std::string run_name(const RunConfig& config);
 
 }  // namespace skytape::train
-
-extern template class std::vector<skytape::train::Choice>;
-extern template class std::vector<skytape::train::Setting>;

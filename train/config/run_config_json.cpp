@@ -23,19 +23,6 @@ Json to_json(const RunConfig& config) {
   return saved;
 }
 
-Json in_todays_spelling(const Json& settings) {
-  Json today = Json::object();
-  for (const auto& [saved_key, saved_entry] : settings.items()) {
-    const bool is_text = saved_entry.is_object() && saved_entry.contains("value") &&
-                         saved_entry["value"].is_string();
-    const auto [key, value] = in_todays_spelling(
-        saved_key, is_text ? saved_entry["value"].get<std::string>() : std::string());
-    today[key] = saved_entry;
-    if (is_text) today[key]["value"] = value;
-  }
-  return today;
-}
-
 std::string first_difference(const Json& saved, const Json& wanted) {
   const auto differs = [](const std::string& key, const Json& there, const Json& here) {
     return fmt::format("{}: {} there, {} here", key,
@@ -58,18 +45,16 @@ std::string first_difference(const Json& saved, const Json& wanted) {
     }
     return differs(key, there, here);
   }
-  const Json there = in_todays_spelling(saved["settings"]);
-  const Json here = in_todays_spelling(wanted["settings"]);
-  const auto value = [](const Json& settings, const std::string& key) {
-    const Json* found = settings.find(key);
-    if (found != nullptr && found->is_object()) return (*found)["value"];
-    const KeyInfo* info = find_key(key);  // saved before the key existed
-    return info == nullptr || info->before.empty() ? Json() : Json(std::string(info->before));
+  const std::vector<Setting> there = saved_settings(saved), here = saved_settings(wanted);
+  const auto value = [](const std::vector<Setting>& settings, const std::string& key) -> Json {
+    if (const Setting* const found = find_setting(settings, key)) return found->value;
+    const KeyInfo* const info = find_key(key);  // saved before the key existed
+    return info == nullptr || info->standard.empty() ? Json() : Json(info->standard);
   };
-  for (const Json& side : {here, there}) {
-    for (const auto& [key, entry] : side.items()) {
-      if (value(there, key) != value(here, key)) {
-        return differs(key, value(there, key), value(here, key));
+  for (const auto* side : {&here, &there}) {
+    for (const Setting& s : *side) {
+      if (value(there, s.key) != value(here, s.key)) {
+        return differs(s.key, value(there, s.key), value(here, s.key));
       }
     }
   }

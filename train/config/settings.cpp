@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "attention/registry.hpp"
 #include "tensor/core/error.hpp"
@@ -41,51 +39,14 @@ std::string no_effect(std::string_view key, const data::TaskInfo& task,
   return {};
 }
 
-/// The place of `text` among the key's names.
-int parse_choice(const KeyInfo& key, const std::string& text) {
-  std::istringstream names{std::string(key.choices)};
-  int place = 0;
-  for (std::string name; std::getline(names, name, '|'); ++place) {
-    if (name == text) return place;
-  }
-  throw UsageError(fmt::format("{}: expected {}, got '{}'", key.key, key.choices, text));
-}
-
-template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const auto number = static_cast<double>(value);
-  if (error != std::errc{} || stop != end || !(number >= key.low && number <= key.high)) {
-    throw UsageError(
-        fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
-  }
-  return value;
-}
-
-/// Checks a value against its key's range. UsageError.
-void check_value(const KeyInfo& key, const std::string& text) {
-  if (key.kind == KeyKind::integer) {
-    (void)parse_number<std::int64_t>(key, text);
-  } else if (key.kind == KeyKind::real) {
-    (void)parse_number<double>(key, text);
-  } else {
-    const std::string range = "|" + range_of(key) + "|";
-    if (text.find('|') != text.npos || range.find("|" + text + "|") == range.npos) {
-      throw UsageError(
-          fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
-    }
-  }
-}
-
 /// The settings of a run while they are put together.
 class Resolver {
  public:
-  explicit Resolver(const Choices& choices)
-      : task_(data::find_task(choices.task)), method_(attention::find(choices.attention)) {
-    for (const Setting& s : recipe_settings(choices.recipe, task_.name, method_.name)) {
-      recipe_[s.key] = s;
-    }
+  Resolver(const Choices& choices, const Recipe& recipe)
+      : name_(recipe.name),
+        task_(data::find_task(choices.task)),
+        method_(attention::find(choices.attention)) {
+    for (const Setting& s : recipe_settings(recipe, task_.name, method_.name)) recipe_[s.key] = s;
     recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
                                               "task " + std::string(task_.name)});
     for (const Choice& choice : choices.values) choose(choice);
@@ -115,12 +76,16 @@ class Resolver {
                                   const std::optional<std::string>& fallback) const {
     if (const auto user = user_.find(key); user != user_.end()) return user->second;
     if (const auto row = recipe_.find(key); row != recipe_.end()) return row->second;
-    ENSURE(fallback.has_value(), "recipes: no value for ", key, " of task ", task_.name);
+    if (!fallback) {
+      throw UsageError(
+          fmt::format("recipe {}: no {} for {}, which has no default", name_, key, task_.name));
+    }
     return {key, *fallback, "default of " + method_.name};
   }
 
   void choose(const Choice& choice) {
-    auto [key, value] = in_todays_spelling(choice.key, choice.value);
+    std::string key = choice.key;
+    const std::string& value = choice.value;
     // `skyformer.features` and `features` are one key.
     if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
         method_.has_option(key.substr(method_.name.size() + 1))) {
@@ -166,11 +131,12 @@ class Resolver {
   void rescale(const char* which, const char* of, std::int64_t least) {
     const auto chosen = user_.find(of);
     if (chosen == user_.end() || user_.contains(which)) return;
+    if (!recipe_.contains(of) || !recipe_.contains(which)) return;  // nothing to keep a share of
     const KeyInfo& key = *find_key(of);
-    const auto steps = parse_number<std::int64_t>(key, chosen->second.value);
-    const auto full = parse_number<std::int64_t>(key, recipe_.at(of).value);
+    const std::int64_t steps = whole_number(key, chosen->second.value);
+    const std::int64_t full = whole_number(key, recipe_.at(of).value);
     Setting& warmup = recipe_.at(which);
-    const auto before = parse_number<std::int64_t>(*find_key(which), warmup.value);
+    const std::int64_t before = whole_number(*find_key(which), warmup.value);
     if (steps == full || before == 0) return;
     const auto scaled = static_cast<std::int64_t>(
         static_cast<double>(before) * static_cast<double>(steps) / static_cast<double>(full) + 0.5);
@@ -182,16 +148,16 @@ class Resolver {
   void shorten_pretraining_warmup() {
     const auto chosen = user_.find("pretrain_steps");
     if (chosen == user_.end() || user_.contains("pretrain_warmup")) return;
-    const auto steps =
-        parse_number<std::int64_t>(*find_key("pretrain_steps"), chosen->second.value);
+    const std::int64_t steps = whole_number(*find_key("pretrain_steps"), chosen->second.value);
     Setting& warmup = recipe_.at("pretrain_warmup");
     const std::int64_t tenth = std::max<std::int64_t>(2, steps / 10);
-    const auto before = parse_number<std::int64_t>(*find_key("pretrain_warmup"), warmup.value);
+    const std::int64_t before = whole_number(*find_key("pretrain_warmup"), warmup.value);
     if (steps == 0 || before <= tenth) return;
     warmup.origin = fmt::format("{} steps, scaled to a tenth of {}", before, steps);
     warmup.value = std::to_string(tenth);
   }
 
+  const std::string& name_;  // of the recipe
   const data::TaskInfo& task_;
   const attention::Spec& method_;
   std::map<std::string, Setting> recipe_, user_;
@@ -203,48 +169,45 @@ bool is_shared(std::string_view key) {
   return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
 }
 
-std::pair<std::string, std::string> in_todays_spelling(const std::string& key,
-                                                       const std::string& value) {
-  const std::size_t dot = key.find('.');
-  if (dot == key.npos) return {key, value};
-  for (const attention::Spec& spec : attention::registry()) {
-    if (spec.name != key.substr(0, dot)) continue;
-    const auto [option, text] =
-        attention::in_todays_spelling(spec.options, key.substr(dot + 1), value);
-    return {spec.name + "." + option, text};
+std::vector<Setting> effective_settings(const Choices& choices, const Recipe& recipe) {
+  return Resolver(choices, recipe).settings();
+}
+
+const Setting* find_setting(const std::vector<Setting>& settings, std::string_view key) {
+  const auto found = std::find_if(settings.begin(), settings.end(),
+                                  [&](const Setting& s) { return s.key == key; });
+  return found == settings.end() ? nullptr : &*found;
+}
+
+std::string value_of(const std::vector<Setting>& settings, const KeyInfo& key) {
+  const Setting* const s = find_setting(settings, key.key);
+  if (s == nullptr && key.standard.empty()) {
+    throw DataError(fmt::format("configuration: no value for {}", key.key));
   }
-  return {key, value};
+  std::string text = s == nullptr ? std::string(key.standard) : s->value;
+  check_value(key, text);
+  return text;
 }
 
-std::vector<Setting> effective_settings(const Choices& choices) {
-  return Resolver(choices).settings();
+std::string idle_because(const std::vector<Setting>& settings, const KeyInfo& key) {
+  if (key.idle.key.empty()) return {};
+  const std::string other = value_of(settings, *find_key(key.idle.key));
+  return is_among(key.idle.values, other) ? fmt::format("{} is {}", key.idle.key, other) : "";
 }
 
-const Setting* Values::find(std::string_view key) const {
-  for (const Setting& s : settings_) {
-    if (s.key == key) return &s;
+std::vector<Setting> saved_settings(const data::Json& config) {
+  std::vector<Setting> settings;
+  for (const auto& [key, entry] : config.at("settings").items()) {
+    const std::string value = entry.at("value").get<std::string>();
+    const std::string origin = entry.value("origin", "");
+    if (key == "pooling" && value == "pyramid") {  // what checkpoints call it that were made before
+      settings.push_back({"pooling", "mean", origin});
+      settings.push_back({"pyramid", "1", origin});
+    } else {
+      settings.push_back({key, value, origin});
+    }
   }
-  return nullptr;
-}
-
-std::string Values::text(std::string_view key, std::string fallback) const {
-  const KeyInfo& info = *find_key(key);
-  const Setting* s = find(key);
-  if (s == nullptr && fallback.empty()) fallback = info.before;
-  if (s == nullptr && !fallback.empty()) return fallback;
-  if (s == nullptr) throw DataError(fmt::format("configuration: no value for {}", key));
-  check_value(info, s->value);
-  return s->value;
-}
-
-int Values::place(std::string_view key) const { return parse_choice(*find_key(key), text(key)); }
-
-std::int64_t Values::integer(std::string_view key) const {
-  return parse_number<std::int64_t>(*find_key(key), text(key));
-}
-
-double Values::real(std::string_view key) const {
-  return parse_number<double>(*find_key(key), text(key));
+  return settings;
 }
 
 }  // namespace skytape::train

@@ -7,6 +7,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "train/config/keys.hpp"
 
 namespace skytape::train {
 namespace {
@@ -60,20 +61,22 @@ constexpr std::int64_t kTypesOfPairs = 2;  // rows that a run's table has
 
 Json settings_of(const EncoderFacts& facts) {
   const nn::BertConfig& model = facts.model;
-  const auto setting = [](auto value) -> Json { return {{"value", fmt::format("{}", value)}}; };
-  return {{"layers", setting(model.layers)},
-          {"width", setting(model.width)},
-          {"ff_width", setting(model.ff_width)},
-          {"heads", setting(model.heads)},
-          {"head_width", setting(0)},
-          {"norm", setting("post")},
-          {"norm_epsilon", setting(model.norm_epsilon)},
-          {"positions", setting("learned")},
-          {"both_ends", setting(0)},
-          {"token_types", setting(model.types >= kTypesOfPairs ? 1 : 0)},
-          {"ngrams", setting(0)},
-          {"conv_width", setting(0)},
-          {"max_length", setting(facts.longest())}};
+  Json settings = Json::object();
+  for (const KeyInfo& key : recipe_keys()) {  // it has none of what we add to an encoder
+    if (key.shapes == Shapes::encoder) settings[std::string(key.key)]["value"] = key.standard;
+  }
+  const auto set = [&](const char* key, auto value) {
+    settings[key]["value"] = fmt::format("{}", value);
+  };
+  set("layers", model.layers);
+  set("width", model.width);
+  set("ff_width", model.ff_width);
+  set("heads", model.heads);
+  set("norm", "post");
+  set("norm_epsilon", model.norm_epsilon);
+  set("token_types", model.types >= kTypesOfPairs ? 1 : 0);
+  set("max_length", facts.longest());
+  return settings;
 }
 
 Json tokens_of(const Encoder& encoder) {

@@ -54,7 +54,7 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   choose("batch", batch);
   if (attention::find(attention).has_option("features")) choose("features", options.features);
   cell.config = resolve(cell.choices);
-  cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.choices.recipe,
+  cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.config.recipe,
                             lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);
   return cell;
 }

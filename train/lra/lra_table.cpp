@@ -287,7 +287,7 @@ FoundRuns find_runs(const fs::path& folder) {
 
 std::string settings_of(const Json& config) {
   std::string text = config.value("recipe", "");
-  const Json settings = in_todays_spelling(config["settings"]);
+  const Json& settings = config["settings"];
   for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
     if (!entry.value("origin", "").starts_with("--")) continue;
     text += fmt::format(", {}={}", key, entry.value("value", ""));

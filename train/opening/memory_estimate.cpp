@@ -20,7 +20,7 @@ constexpr std::int64_t kRowsOfWidth = 10, kRowsOfHidden = 3;
 /// Embedding and layers, which are all of a model but a few rows. They are declared, not allocated.
 std::int64_t parameter_bytes(const nn::ModelConfig& model) {
   ParameterStore store;
-  const nn::Embedding embedding(store, "embeddings", nn::embedding_config(model));
+  const nn::Embedding embedding(store, "embeddings", model);
   for (int layer = 0; layer < model.layers; ++layer) {
     const nn::EncoderLayer encoder(store, fmt::format("transformer_{}", layer), model, layer);
   }

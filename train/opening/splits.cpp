@@ -6,6 +6,7 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/settings.hpp"
 
 namespace skytape::train {
 namespace {
@@ -20,6 +21,20 @@ std::string_view token_kind(const data::TaskInfo& task) {
       break;
   }
   return "pixels";
+}
+
+data::Json as_json(const KeyInfo& key, const std::string& value) {
+  switch (key.range.kind) {
+    case KeyKind::integer:
+      return static_cast<std::int64_t>(std::stoll(value));
+    case KeyKind::real:
+      return std::stod(value);
+    case KeyKind::flag:
+      return value == "1";
+    case KeyKind::choice:
+      break;
+  }
+  return value;
 }
 
 }  // namespace
@@ -79,33 +94,22 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
   const auto of_data = [&](const char* key, auto otherwise) {
     return provenance.is_object() ? provenance.value(key, otherwise) : otherwise;
   };
-  const auto setting = [&](std::string_view key) {
-    const auto found = std::find_if(config.settings.begin(), config.settings.end(),
-                                    [&](const Setting& s) { return s.key == key; });
-    return found->value;
-  };
   const std::vector<std::string> names(task.labels.begin(), task.labels.end());
-  return {{"tokens", of_data("tokens", std::string(token_kind(task)))},
-          {"token_offset", train.token_offset()},
-          {"labels", of_data("labels", names)},
-          {"max_length", config.batches.max_length},
-          {"nominal_length", model.nominal_length},
-          {"attention", model.attention},
-          {"layers", model.layers},
-          {"heads", model.heads},
-          {"head_width", model.head_width},
-          {"towers", model.towers},
-          {"positions", setting("positions")},
-          {"both_ends", model.both_ends},
-          {"token_types", model.token_types},
-          {"patch", model.patch},
-          {"ngrams", model.ngrams},
-          {"pair_cosine", model.pair_cosine},
-          {"conv_width", model.conv_width},
-          {"pooling", setting("pooling")},
-          {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
-          {"norm", model.norm == nn::Norm::post ? "post" : "pre"},
-          {"layer_norm_epsilon", model.norm_epsilon}};
+  data::Json facts = {{"tokens", of_data("tokens", std::string(token_kind(task)))},
+                      {"token_offset", train.token_offset()},
+                      {"labels", of_data("labels", names)},
+                      {"nominal_length", model.nominal_length},
+                      {"attention", model.attention},
+                      {"towers", model.towers},
+                      {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
+                      {"layer_norm_epsilon", model.norm_epsilon}};
+  for (const KeyInfo& key : recipe_keys()) {
+    if (key.shapes != Shapes::encoder && key.shapes != Shapes::model) continue;
+    const Setting* const s = find_setting(config.settings, key.key);
+    if (s != nullptr) facts[s->key] = as_json(key, s->value);
+  }
+  facts["head_width"] = model.head_width;  // also where it follows from the width
+  return facts;
 }
 
 data::Json facts(const Splits& splits) {

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/resume.hpp"
+#include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/ranks/ranks.hpp"
@@ -31,7 +30,8 @@ fs::path folder_of(const Request& r) {
   if (r.seeds > 1) return kRuns;  // the folder of theirs
   const Choices& c = r.choices;
   if (!r.pretraining) return kRuns / run_name(resolve(c));
-  return kRuns / fmt::format("{}-{}-{}-pretrain-s{}", c.task, c.attention, c.recipe, c.seed);
+  return kRuns / fmt::format("{}-{}-{}-pretrain-s{}", c.task, c.attention,
+                             find_recipe(c.recipe).name, c.seed);
 }
 
 bool resumes(const Request& r) { return r.options.existing == RunFolder::Existing::resume; }
@@ -81,32 +81,21 @@ RunConfig configure(const Request& r, const Json& saved) {
   return resumed(r.choices, r.said, config, saved["file"].get<std::string>());
 }
 
-/// Keys that decide an encoder's tensors.
-constexpr const char* kEncoderKeys[] = {"layers",     "width",       "ff_width",     "heads",
-                                        "head_width", "norm",        "norm_epsilon", "positions",
-                                        "both_ends",  "token_types", "patch",        "ngrams",
-                                        "ngram_rows", "conv_width",  "max_length"};
-
-/// Adds what the run of --init had of these keys where it is not what this run would have, and the
-/// user says nothing. `method` may have another value in its place, as in a recipe.
+/// Adds what the run of --init had of an encoder's keys where it is not what this run would have, and
+/// the user says nothing. The method may have another value in its place, as in a recipe.
 void add_encoder_settings(const Json& settings, Choices& choices) {
   if (!settings.is_object()) return;
+  const std::vector<Setting> had = saved_settings({{"settings", settings}});
   const RunConfig before = resolve(choices);
-  const auto had = [&](const std::string& key) -> std::optional<std::string> {
-    const Json* found = settings.find(key);
-    if (found == nullptr || !found->is_object()) return std::nullopt;
-    return for_method({key, found->value("value", std::string()), ""}, choices.attention).value;
-  };
-  for (const char* key : kEncoderKeys) {
-    const auto value = had(key);
+  for (const Setting& there : had) {
+    const KeyInfo* const key = find_key(there.key);
+    if (key == nullptr || key->shapes != Shapes::encoder) continue;
+    if (!idle_because(had, *key).empty()) continue;
     const bool said = std::any_of(choices.values.begin(), choices.values.end(),
-                                  [&](const Choice& c) { return c.key == key; });
-    const bool same =
-        std::any_of(before.settings.begin(), before.settings.end(),
-                    [&](const Setting& s) { return s.key == key && s.value == value; });
-    if (!value || value->empty() || said || same) continue;
-    if (key == std::string_view("ngram_rows") && had("ngrams") == "0") continue;
-    choices.values.push_back({key, *value, "--init"});
+                                  [&](const Choice& c) { return c.key == there.key; });
+    const std::string value = for_method(there, choices.attention).value;
+    if (said || value == value_of(before.settings, *key)) continue;
+    choices.values.push_back({there.key, value, "--init"});
   }
 }
 

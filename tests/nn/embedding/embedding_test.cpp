@@ -54,7 +54,7 @@ TEST_CASE("the waves of a square are at right angles, and as long as their frequ
 }
 
 TEST_CASE("patches are a linear map of the greys, and pass gradcheck") {
-  nn::EmbeddingConfig config;
+  nn::ModelConfig config;
   config.vocabulary = 257;
   config.nominal_length = 6;
   config.width = 2;

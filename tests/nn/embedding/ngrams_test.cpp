@@ -65,7 +65,7 @@ TEST_CASE("slots of wrong arguments are refused") {
 }
 
 TEST_CASE("an embedding with n-grams adds the rows of the table, and only they get a gradient") {
-  nn::EmbeddingConfig config;
+  nn::ModelConfig config;
   config.vocabulary = 12;
   config.nominal_length = 4;
   config.width = 3;

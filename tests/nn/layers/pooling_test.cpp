@@ -38,7 +38,7 @@ Var masked(Var x, const Tensor& mask) { return mask_rows(narrow(x, 1, 0, mask.si
 struct Pooled {
   ParameterStore store;
   nn::Pool pool;
-  explicit Pooled(Pooling pooling) : pool(store, pooling, kWidth, kNominal, 0) {
+  explicit Pooled(Pooling pooling) : pool(store, pooling, kWidth, kNominal) {
     store.pack(DType::f64, Device::cpu, 1);
     if (Parameter* query = store.find("model.pooling.query")) {
       query->value.copy_from(numbers({kWidth, 1}, 9));
@@ -144,7 +144,7 @@ TEST_CASE("every pooling passes gradcheck, its query included") {
 
 TEST_CASE("attention pooling starts as the mean over the tokens") {
   ParameterStore store;
-  const nn::Pool pool(store, Pooling::attention, kWidth, kNominal, 0);
+  const nn::Pool pool(store, Pooling::attention, kWidth, kNominal);
   store.pack(DType::f64, Device::cpu, 1);
   const Tensor x = numbers({2, 6, kWidth}, 7), mask = mask_of({4, 6}, 6);
   Tape tape(Tape::Mode::eval);

@@ -33,26 +33,6 @@ std::vector<data::Json> metrics_of(const fs::path& run) {
   return lines;
 }
 
-/// A saved configuration in the words of versions that called the inverse's options otherwise.
-data::Json in_former_spelling(data::Json config) {
-  data::Json& settings = config["settings"];
-  settings["skyformer.constant_init"] = settings.at("skyformer.detach_start");
-  settings.erase("skyformer.detach_start");
-  REQUIRE(settings.at("skyformer.inverse_start").at("value") == "official");
-  settings["skyformer.inverse_start"]["value"] = "original";
-  return config;
-}
-
-/// Rewrites config.json and the checkpoint of a run so.
-void spell_as_before(const fs::path& run, const fs::path& checkpoint) {
-  const data::Json config = data::parse_json(read_file(run / "config.json"));
-  std::ofstream(run / "config.json") << in_former_spelling(config);
-  train::SafetensorsFile file = train::read_safetensors(checkpoint);
-  std::string& saved = file.metadata.at("skytape.config");
-  saved = data::json_text(in_former_spelling(data::parse_json(saved)));
-  train::write_safetensors(checkpoint, file.tensors, file.metadata);
-}
-
 int files_in(const fs::path& folder, const std::string& part) {
   int count = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -173,28 +153,6 @@ TEST_CASE("--stop-after leaves the schedule alone and a resumed run ends like a 
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
 }
 
-TEST_CASE("a run that was saved under former option names is resumed and evaluated") {
-  if (!program_or_skip()) return;
-  const Workshop w;
-  const auto train = [&](const char* name, const char* start, std::vector<std::string> more) {
-    more.insert(more.end(), {"--set", std::string("skyformer.inverse_start=") + start});
-    return w.finish(w.train(name, 12, more));
-  };
-  REQUIRE(train("whole", "official", {}).code == 0);
-  REQUIRE(train("part", "original", {"--stop-after", "5"}).code == 0);
-  const fs::path last = w.run("part") / "last.safetensors";
-  spell_as_before(w.run("part"), last);
-
-  const Finished evaluated = w.finish({"eval", "--run", w.run("part").string(), "--checkpoint",
-                                       "last", "--split", "dev", "--device", "cpu"});
-  CAPTURE(evaluated.err);
-  CHECK(evaluated.code == 0);
-  const Finished resumed = train("part", "official", {"--resume"});
-  CAPTURE(resumed.err);
-  CHECK(resumed.code == 0);
-  CHECK(same_tensors(w.run("whole") / "last.safetensors", last));
-}
-
 TEST_CASE("a finished run has a complete result, and eval and predict agree with it") {
   if (!program_or_skip()) return;
   const Workshop w;
@@ -280,7 +238,7 @@ TEST_CASE("--lr is the highest learning rate of train, and of pretrain that of i
     return value + " " + said_by;
   };
   CHECK(origin("train", "lr") == "3e-4 --lr");
-  CHECK(origin("train", "pretrain_lr") == "1e-3 recipe");
+  CHECK(origin("train", "pretrain_lr") == "1e-3 default");
   CHECK(origin("pretrain", "pretrain_lr") == "3e-4 --lr");
 }
 

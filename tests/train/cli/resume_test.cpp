@@ -1,6 +1,7 @@
 // --resume from outside: what need not be said again, and what is refused before the first step.
 #include <chrono>
 #include <csignal>
+#include <fstream>
 #include <thread>
 
 #include "tests/support/doctest.hpp"
@@ -47,6 +48,41 @@ TEST_CASE("--resume with nothing but the folder goes on as the run was started")
   CHECK(rest.code == 0);
   CHECK(says(rest.err, "resuming " + folder + " at step 5"));
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("part") / "last.safetensors"));
+}
+
+TEST_CASE("a run by a recipe of the user's resumes without it, and its config.json repeats it") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const fs::path file = w.folder.path() / "mine.recipe";
+  std::ofstream(file) << "lr=1e-2 warmup=2 eval_every=5 dropout=0\n[listops] heads=4\n";
+  const auto refused = w.finish({"train", "--recipe", (w.folder.path() / "none").string()});
+  CHECK(refused.code == 2);
+  CHECK(says(refused.err, "unknown recipe"));
+  const Words by_file = {
+      "train",     "--task", "listops",  "--recipe", file.string(),  "--data", w.data.string(),
+      "--threads", "1",      "--device", "cpu",      "--steps",      "6",      "--set",
+      "batch=4",   "--set",  "width=8",  "--set",    "max_length=64"};
+  const auto to = [&](const char* name, Words more) {
+    Words arguments = by_file;
+    arguments.insert(arguments.end(), {"--out", w.run(name).string()});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return w.finish(arguments);
+  };
+  const Finished whole = to("whole", {});
+  CAPTURE(whole.err);
+  REQUIRE(whole.code == 0);
+  CHECK(says(whole.err, "recipe mine"));
+  REQUIRE(to("part", {"--stop-after", "3"}).code == 0);
+  fs::remove(file);
+  REQUIRE(w.finish({"train", "--resume", "--out", w.run("part").string()}).code == 0);
+  const Finished again = w.finish({"train", "--recipe", (w.run("whole") / "config.json").string(),
+                                   "--data", w.data.string(), "--threads", "1", "--device", "cpu",
+                                   "--out", w.run("again").string()});
+  CAPTURE(again.err);
+  REQUIRE(again.code == 0);
+  for (const char* name : {"part", "again"}) {
+    CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run(name) / "last.safetensors"));
+  }
 }
 
 TEST_CASE("a run of two phases, and one from other weights, resume with the folder alone") {

@@ -47,7 +47,7 @@ const Choice kBf16 = {"precision", "bf16", "--precision"};
 TEST_CASE("on a CPU a run computes in fp32 unless the user says otherwise") {
   const Device cpu = Device::cpu;
   CHECK(precision_of(choices(cpu, "skytape")) == "fp32, recipe skytape: auto on cpu");
-  CHECK(precision_of(choices(cpu, "skyformer")) == "fp32, recipe skyformer");
+  CHECK(precision_of(choices(cpu, "skyformer")) == "fp32, default");
   CHECK(precision_of(choices(cpu, "skyformer", {kAuto})) == "fp32, --precision: auto on cpu");
   CHECK(precision_of(choices(cpu, "skytape", {kBf16})) == "bf16, --precision");
   CHECK_THROWS_WITH_AS((void)resolve(choices(cpu, "skytape", {{"precision", "fp16", "--set"}})),
@@ -63,7 +63,7 @@ TEST_CASE("on a GPU recipe skytape computes in bf16, the papers' in fp32") {
   CHECK(precision_of(choices(gpu, "skytape")) == best + "recipe skytape: auto on cuda");
   CHECK(precision_of(choices(gpu, "skyformer", {kAuto})) == best + "--precision: auto on cuda");
   for (const char* recipe : {"skyformer", "skeinformer", "lra"}) {
-    CHECK(precision_of(choices(gpu, recipe)) == std::string("fp32, recipe ") + recipe);
+    CHECK(precision_of(choices(gpu, recipe)) == "fp32, default");
   }
   CHECK(precision_of(choices(gpu, "skytape", {{"precision", "tf32", "--set"}})) == "tf32, --set");
 #ifdef SKYTAPE_CUDA_SIMULATED

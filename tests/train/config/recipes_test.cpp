@@ -9,7 +9,9 @@
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "train/config/keys.hpp"
 #include "train/config/run_config.hpp"
+#include "train/config/settings.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -177,34 +179,77 @@ TEST_CASE("recipe skytape fixes the known bugs of the papers' code") {
   CHECK(recipe("skeinformer", "listops", "softmax")["clip_value"] == "0");
 }
 
-TEST_CASE("every paper option of a registered method exists and is accepted") {
-  for (const PaperOption& row : paper_options()) {
-    bool registered = false;
-    bool served = false;
-    for (const attention::Spec& spec : attention::registry()) {
-      if (!matches(row, spec.name)) continue;
-      registered = true;
-      served |= std::any_of(spec.options.begin(), spec.options.end(),
-                            [&](const auto& option) { return option.key == row.option; });
+TEST_CASE("a recipe's text says what differs from the defaults, for whom, or what is wrong where") {
+  const std::string text =
+      "batch=8 lr=1e-2  # of all\n"
+      "[listops] batch=16\n"
+      "  width=32\n"
+      "[skein*] weighted=0\n"
+      "[listops skyformer] features=7 gamma=0.3\n"
+      "[sinkhorn] sinkhorn.steps=1\n";
+  const Recipe mine = parse_recipe("mine", text, "mine.recipe");
+  const auto value = [&](const char* task, const char* method, const char* key) {
+    for (const Setting& s : recipe_settings(mine, task, method)) {
+      if (s.key == key) return s.value + ", " + s.origin;
     }
-    CAPTURE(row.methods);
-    CAPTURE(row.option);
-    if (registered) CHECK(served);
-  }
-  for (const attention::Spec& spec : attention::registry()) {
-    for (const RecipeInfo& info : recipes()) {
-      Choices c;
-      c.attention = spec.name;
-      c.recipe = info.name;
-      CAPTURE(spec.name);
-      CHECK(error_of([&] { (void)resolve(c); }) == "");
-    }
-  }
+    return std::string("none");
+  };
+  CHECK(value("text", "softmax", "batch") == "8, recipe mine");
+  CHECK(value("listops", "softmax", "batch") == "16, recipe mine, row listops");
+  CHECK(value("listops", "softmax", "width") == "32, recipe mine, row listops");
+  CHECK(value("text", "softmax", "width") == "64, default");
+  CHECK(value("listops", "skyformer", "features") == "7, recipe mine, row listops skyformer");
+  CHECK(value("listops", "skyformer", "skyformer.gamma").starts_with("0.3, "));
+  CHECK(value("text", "skyformer", "skyformer.gamma") == "none");
+  CHECK(value("text", "sinkhorn", "sinkhorn.steps") == "1, recipe mine, row sinkhorn");
+  CHECK(value("text", "skein_nonorm", "skein_nonorm.weighted").starts_with("0, "));
+  CHECK(value("text", "softmax", "steps") == "none");
+
+  const auto fault = [](const std::string& broken) {
+    return error_of<UsageError>([&] { (void)parse_recipe("mine", broken, "mine.recipe"); });
+  };
+  CHECK(fault("batch=8\nbatsh=8").starts_with("mine.recipe:2: unknown key 'batsh'"));
+  CHECK(fault("lr=fast").starts_with("mine.recipe:1: lr: expected 0..10, got 'fast'"));
+  CHECK(fault("lr").starts_with("mine.recipe:1: expected key=value, got 'lr'"));
+  CHECK(fault("[listop] lr=1").starts_with("mine.recipe:1: [listop]: 'listop' is neither"));
+  CHECK(fault("[listops lr=1").starts_with("mine.recipe:1: expected ]"));
+  CHECK(fault("[softmax] gamma=1").starts_with("mine.recipe:1: unknown key 'gamma'"));
+  CHECK(fault("[sinkhorn] steps=1").starts_with("mine.recipe:1: steps: expected 3.."));
+  CHECK(fault("gamma=1").starts_with("mine.recipe:1: unknown key 'gamma'"));
+
+  Choices c = choices();
+  CHECK(error_of<UsageError>([&] { (void)resolve(c, mine); }) ==
+        "recipe mine: no warmup for listops, which has no default");
+  c.values = {{"warmup", "2", "--set"}, {"steps", "9", "--set"}, {"eval_every", "3", "--set"}};
+  CHECK(resolve(c, mine).model.width == 32);
+  CHECK(resolve(c, mine).recipe == "mine");
+  c.recipe = "skytap";
+  CHECK(error_of<UsageError>([&] { (void)resolve(c); }).find("did you mean 'skytape'") !=
+        std::string::npos);
+}
+
+TEST_CASE("the settings of a run are a recipe: of the same method, and of others") {
+  Choices c = choices({{"features", "16", "--set"}, {"positions", "rotary", "--set"}});
+  c.attention = "linformer";  // a recipe's rotary positions would give way to learned ones
+  const RunConfig config = resolve(c);
+  const Recipe same = recipe_of_run(to_json(config), "config.json");
+  CHECK(same.task == "listops");
+  CHECK(same.attention == "linformer");
+  c.values = {};
+  CHECK(to_json(resolve(c, same)) == to_json(config));
+  c.attention = "vmean";
+  c.task = "text";
+  const RunConfig other = resolve(c, same);
+  CHECK(other.model.positions == nn::Positions::learned);
+  CHECK(other.batches.batch == config.batches.batch);
+  CHECK(error_of<DataError>([] {
+          (void)recipe_of_run(data::Json(), "x/config.json");
+        }).starts_with("x/config.json: not a configuration"));
 }
 
 TEST_CASE("every task has a complete recipe") {
   for (const data::TaskInfo& task : data::tasks()) {
-    for (const RecipeInfo& info : recipes()) {
+    for (const Recipe& info : recipes()) {
       Choices c;
       c.task = task.name;
       c.attention = "softmax";
@@ -338,10 +383,11 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
   says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
   says(refusal({{"patch", "5", "--set"}}), "patch: the tokens of listops are no pixels");
-  const Choice pyramid = {"pooling", "pyramid", "--set"};
-  says(refusal({pyramid}),
-       "pooling: pyramid halves pictures, but the tokens of listops are no pixels");
+  const Choice pyramid = {"pyramid", "1", "--set"};
+  says(refusal({pyramid}), "pyramid: it halves pictures, but the tokens of listops are no pixels");
   CHECK(refusal({pyramid}, "softmax", "image").empty());
+  says(refusal({pyramid, {"pooling", "max", "--set"}}, "softmax", "image"),
+       "pyramid: the mean over its top is taken");
   says(refusal({{"patch", "4", "--set"}}, "softmax", "image"), "patch: expected an odd number");
   const Choice no_patch = {"patch", "0", "--set"}, no_conv = {"conv_width", "0", "--set"};
   says(refusal({no_conv, cls}, "softmax", "image"), "patch: pooling=cls");
@@ -408,7 +454,7 @@ TEST_CASE(
 TEST_CASE("every recipe runs every method on every task") {
   for (const data::TaskInfo& task : data::tasks()) {
     for (const attention::Spec& spec : attention::registry()) {
-      for (const RecipeInfo& info : recipes()) {
+      for (const Recipe& info : recipes()) {
         Choices c;
         c.task = task.name;
         c.attention = spec.name;
@@ -422,7 +468,7 @@ TEST_CASE("every recipe runs every method on every task") {
 }
 
 TEST_CASE("a task's row of a recipe replaces the row of every task, and a key comes once") {
-  for (const RecipeInfo& info : recipes()) {
+  for (const Recipe& info : recipes()) {
     for (const data::TaskInfo& task : data::tasks()) {
       std::vector<std::string> keys;
       for (const Setting& s : recipe_settings(info.name, task.name, "softmax"))
@@ -449,12 +495,28 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");
+  CHECK(read.model.norm == nn::Norm::pre);
   CHECK(read.model.pooling == nn::Pooling::nominal);
   CHECK(read.model.positions == nn::Positions::learned);
   CHECK(read.batches.grow_steps == 0);
   CHECK(first_difference(old, now).empty());
   const data::Json other = to_json(resolve(of_papers({{"pooling", "mean", "--set"}})));
   CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
+}
+
+TEST_CASE("a checkpoint that counts the pyramid among the poolings is the same run") {
+  Choices c = choices();
+  c.task = "pathfinder";
+  const data::Json now = to_json(resolve(c));
+  REQUIRE(now.at("settings").at("pyramid").at("value") == "1");
+  data::Json old = now;
+  old["settings"].erase("pyramid");
+  CHECK(first_difference(old, now) == "pyramid: \"0\" there, \"1\" here");
+  old["settings"]["pooling"]["value"] = "pyramid";
+  CHECK(first_difference(old, now).empty());
+  const RunConfig read = config_from_json(old, "config.json");
+  CHECK(read.model.pyramid);
+  CHECK(read.model.pooling == nn::Pooling::mean);
 }
 
 TEST_CASE("a configuration survives JSON and its differences are found by name") {
@@ -473,46 +535,6 @@ TEST_CASE("a configuration survives JSON and its differences are found by name")
   CHECK(error_of<DataError>([&] {
           (void)config_from_json(broken, "x/config.json");
         }).find("x/config.json") != std::string::npos);
-}
-
-TEST_CASE("options under their former names are those of today") {
-  const RunConfig before = resolve(choices({{"skyformer.constant_init", "1", "--set"},
-                                            {"skyformer.inverse_start", "original", "--set"}}));
-  const RunConfig today = resolve(choices({{"skyformer.detach_start", "1", "--set"},
-                                           {"skyformer.inverse_start", "official", "--set"}}));
-  CHECK(to_json(before) == to_json(today));
-  CHECK(setting(before, "skyformer.detach_start").value == "1");
-  CHECK(before.needs_whole_batch);
-  CHECK(before.model.attention_options.at("detach_start") == "1");
-  CHECK(before.model.attention_options.at("inverse_start") == "official");
-
-  CHECK(error_of<UsageError>([] {
-          (void)resolve(choices({{"skyformer.detach_start", "1", "--set"},
-                                 {"skyformer.constant_init", "0", "--set"}}));
-        }).find("skyformer.detach_start is set twice") != std::string::npos);
-  Choices other = choices({{"skyformer.constant_init", "1", "--set"}});
-  other.attention = "softmax";
-  CHECK(error_of<UsageError>([&] { (void)resolve(other); }).find("its attention is softmax") !=
-        std::string::npos);
-}
-
-TEST_CASE("a configuration that was saved under former names is the same run") {
-  const RunConfig today = resolve(choices({{"skyformer.inverse_start", "official", "--set"}}));
-  const data::Json wanted = to_json(today);
-  data::Json saved = wanted;
-  data::Json& settings = saved["settings"];
-  settings["skyformer.constant_init"] = settings["skyformer.detach_start"];
-  settings.erase("skyformer.detach_start");
-  settings["skyformer.inverse_start"]["value"] = "original";
-  CHECK(first_difference(saved, wanted).empty());
-  CHECK(first_difference(wanted, saved).empty());
-  CHECK(in_todays_spelling(settings) == wanted["settings"]);
-  CHECK(to_json(config_from_json(saved, "config.json")) == wanted);
-
-  settings["skyformer.constant_init"]["value"] = "1";
-  CHECK(first_difference(saved, wanted) == "skyformer.detach_start: \"1\" there, \"0\" here");
-  settings["skyformer.inverse_start"]["value"] = "per_matrix";
-  CHECK_FALSE(first_difference(saved, wanted).empty());
 }
 
 TEST_CASE("trivial baselines are known for the benchmark's tasks") {

@@ -204,15 +204,22 @@ TEST_CASE("steps of every pooling and kind of positions replay as well") {
   if (!test::cuda_or_skip()) return;
   using nn::Pooling;
   using nn::Positions;
-  const std::pair<Pooling, Positions> options[] = {
+  struct Case {
+    Pooling pooling;
+    Positions positions;
+    bool pyramid = false;
+  };
+  const Case cases[] = {
       {Pooling::mean, Positions::rotary},       {Pooling::first, Positions::sinusoidal},
       {Pooling::cls, Positions::none},          {Pooling::max, Positions::rotary},
-      {Pooling::attention, Positions::learned}, {Pooling::pyramid, Positions::learned}};
-  for (const auto& [pooling, positions] : options) {
+      {Pooling::attention, Positions::learned}, {Pooling::mean, Positions::learned, true}};
+  for (const auto& [pooling, positions, pyramid] : cases) {
     CAPTURE(static_cast<int>(pooling));
+    CAPTURE(pyramid);
     nn::ModelConfig config = small_model("skyformer", few_features("skyformer"));
     config.pooling = pooling;
-    config.columns = pooling == Pooling::pyramid ? 8 : 0;
+    config.pyramid = pyramid;
+    config.columns = pyramid ? 8 : 0;
     config.positions = positions;
     config.label_smoothing = 0.1;
     Training direct(config, Device::cuda, false), replayed(config, Device::cuda, true);

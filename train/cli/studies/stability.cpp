@@ -69,8 +69,7 @@ void add_stability(CommandLine& program) {
   command.option("--tasks", flags->tasks, "tasks a,b,… or all").show_default();
   command.option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios")
       .show_default();
-  command.option("--recipe", flags->run.recipe, "skytape, skyformer, skeinformer or lra")
-      .show_default();
+  command.option("--recipe", flags->run.recipe, kRecipeHelp).show_default();
   command.option("--steps", flags->steps, "over which scores are averaged")
       .range(1, 100000)
       .show_default();

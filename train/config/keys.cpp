@@ -1,0 +1,320 @@
+#include "train/config/keys.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+#include <type_traits>
+
+#include "tensor/core/error.hpp"
+#include "train/config/run_config.hpp"
+
+namespace skytape::train {
+namespace {
+
+// ---- what a row is made of ----------------------------------------------------------------------
+
+constexpr Range whole(double low, double high) { return {KeyKind::integer, low, high}; }
+constexpr Range real(double low, double high) { return {KeyKind::real, low, high}; }
+constexpr Range flag = {KeyKind::flag};
+constexpr Range choice(std::string_view choices) { return {KeyKind::choice, 0, 0, choices}; }
+
+[[noreturn]] void refuse(const KeyInfo& key, const std::string& text) {
+  throw UsageError(
+      fmt::format("{}: expected {}, got '{}' ({})", key.key, range_of(key), text, key.meaning));
+}
+
+template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  const auto number = static_cast<double>(value);
+  if (error != std::errc{} || stop != end ||
+      !(number >= key.range.low && number <= key.range.high)) {
+    refuse(key, text);
+  }
+  return value;
+}
+
+/// The place of `text` among the key's choices: enumerations have their order.
+int place_of(const KeyInfo& key, const std::string& text) {
+  std::istringstream names{std::string(key.range.choices)};
+  int place = 0;
+  for (std::string name; std::getline(names, name, '|'); ++place) {
+    if (name == text) return place;
+  }
+  refuse(key, text);
+}
+
+/// Fills the member at the end of a path of members: into<&RunConfig::adamw, &nn::AdamWConfig::beta2>.
+template <auto... Path> void into(RunConfig& config, const KeyInfo& key, const std::string& text) {
+  auto& member = (config.*....*Path);
+  using T = std::remove_reference_t<decltype(member)>;
+  if constexpr (std::is_same_v<T, bool>) {
+    member = text == "1";
+  } else if constexpr (std::is_enum_v<T>) {
+    member = static_cast<T>(place_of(key, text));
+  } else {
+    member = parse_number<T>(key, text);
+  }
+}
+template <auto Member> constexpr auto run = into<Member>;
+template <auto Member> constexpr auto adamw = into<&RunConfig::adamw, Member>;
+template <auto Member> constexpr auto rate = into<&RunConfig::schedule, Member>;
+template <auto Member> constexpr auto batches = into<&RunConfig::batches, Member>;
+template <auto Member> constexpr auto pictures =
+    into<&RunConfig::batches, &data::BatchOptions::variations, Member>;
+template <auto Member> constexpr auto hidden = into<&RunConfig::pretraining, Member>;
+template <auto Member> constexpr auto masking =
+    into<&RunConfig::pretraining, &Pretraining::masking, Member>;
+/// The default of a model's option as users write it: "pre" of Norm::pre.
+constexpr std::string_view spelt(std::string_view standard) {
+  const std::size_t colon = standard.rfind(':');
+  return colon == standard.npos ? standard : standard.substr(colon + 1);
+}
+
+// ---- the rows -----------------------------------------------------------------------------------
+
+constexpr double kMost = 1e9;  // upper end of counts that only memory or patience limits
+
+using data::BatchOptions;
+using data::MaskingOptions;
+using data::Variations;
+using nn::AdamWConfig;
+using nn::Schedule;
+using enum Shapes;
+
+// clang-format off: a table that is read by column
+constexpr KeyInfo kKeys[] = {
+    // key, default, legal values, what it shapes, its member, its meaning[, where it has no effect]
+    {"batch", "", whole(1, 65536), schedule, batches<&BatchOptions::batch>,
+     "examples per optimiser step"},
+    {"accumulate", "1", whole(1, 65536), schedule, run<&RunConfig::accumulate>,
+     "microbatches a batch is computed in"},
+    {"lr", "", real(0, 10), schedule, rate<&Schedule::max_lr>, "highest learning rate"},
+    {"warmup", "", whole(2, kMost), schedule, rate<&Schedule::warmup>,
+     "steps until the highest rate"},
+    {"steps", "", whole(3, kMost), schedule, rate<&Schedule::steps>,
+     "optimiser steps, and length of the schedule"},
+    {"schedule", "one_cycle", choice("one_cycle|inverse_sqrt|cosine|linear"), schedule,
+     rate<&Schedule::curve>, "how the rate falls after the warm-up, and how beta1 runs"},
+    {"beta2", "0.999", real(0, 0.999999), schedule, adamw<&AdamWConfig::beta2>,
+     "decay of squared gradients"},
+    {"adam_epsilon", "1e-6", real(0, 1), schedule, adamw<&AdamWConfig::epsilon>,
+     "added to the root of their average"},
+    {"weight_decay", "0", real(0, 10), schedule, adamw<&AdamWConfig::weight_decay>,
+     "decoupled decay per unit of learning rate"},
+    {"clip_value", "1", real(0, 1e30), schedule, adamw<&AdamWConfig::clip_value>,
+     "bound of every gradient entry; 0: off"},
+
+    {"attention_dropout", "0.1", real(0, 0.99), model, nullptr,
+     "share of attention weights dropped"},
+    {"features", "128", whole(1, 65536), model, nullptr,
+     "landmarks, projected length or random features"},
+#define OPTION(type, key, standard, range, shapes, meaning, ...) \
+  {#key,                                                         \
+   spelt(#standard),                                             \
+   range,                                                        \
+   shapes,                                                       \
+   into<&RunConfig::model, &nn::ModelConfig::key>,               \
+   meaning __VA_OPT__(, ) __VA_ARGS__},
+#include "nn/config/model_options.def"
+
+    {"mirror", "0", flag, data, pictures<&Variations::mirror>,
+     "pixels: half of the training pictures are mirrored"},
+    {"shift", "0", whole(0, 65535), data, pictures<&Variations::shift>,
+     "pixels that training pictures are moved by"},
+    {"length_warmup", "0", whole(0, kMost), data, batches<&BatchOptions::grow_steps>,
+     "steps of growing lengths; 0: off"},
+    {"length_hold",
+     "0",
+     whole(0, kMost),
+     data,
+     batches<&BatchOptions::grow_hold>,
+     "the first of them, before lengths grow",
+     {"length_warmup", "0"}},
+    {"length_whole",
+     "0",
+     whole(0, kMost),
+     data,
+     batches<&BatchOptions::grow_whole>,
+     "every n-th of them uses the full length; 0: none",
+     {"length_warmup", "0"}},
+    {"length_start",
+     "64",
+     whole(2, 1 << 24),
+     data,
+     batches<&BatchOptions::grow_start>,
+     "tokens kept at the first of them",
+     {"length_warmup", "0"}},
+    {"length_growth",
+     "linear",
+     choice("linear|geometric"),
+     data,
+     batches<&BatchOptions::growth>,
+     "by as much, or by as large a factor, in each of them",
+     {"length_warmup", "0"}},
+    {"length_keep",
+     "front",
+     choice("front|ends"),
+     data,
+     batches<&BatchOptions::keep>,
+     "what is left of a sequence that is cut",
+     {"length_warmup", "0"}},
+    {"mask", "length", choice("length|nonzero"), data, batches<&BatchOptions::mask>,
+     "positions that attention may read"},
+    {"drop_close", "0", flag, data, run<&RunConfig::drop_close>,
+     "ListOps without `]`, as the papers' pipeline reads it"},
+    {"text.dev", "heldout", choice("heldout|test"), data, run<&RunConfig::dev_rule>,
+     "which examples Text's dev split is"},
+    {"max_length", "", whole(1, 1 << 24), encoder, batches<&BatchOptions::max_length>,
+     "tokens kept from the front"},
+    {"group_by_length", "0", flag, data, batches<&BatchOptions::group_by_length>,
+     "batches of similar lengths in a shuffle window"},
+
+    {"pretrain_steps", "0", whole(0, kMost), schedule, hidden<&Pretraining::steps>,
+     "steps of predicting hidden tokens"},
+    {"pretrain_lr",
+     "1e-3",
+     real(0, 10),
+     schedule,
+     hidden<&Pretraining::lr>,
+     "their highest learning rate",
+     {"pretrain_steps", "0"}},
+    {"pretrain_warmup",
+     "100",
+     whole(2, kMost),
+     schedule,
+     hidden<&Pretraining::warmup>,
+     "their steps until that rate",
+     {"pretrain_steps", "0"}},
+    {"mask_rate",
+     "0.15",
+     real(0.001, 0.999),
+     data,
+     masking<&MaskingOptions::rate>,
+     "share of tokens that are hidden",
+     {"pretrain_steps", "0"}},
+    {"mask_span",
+     "1",
+     whole(1, 65536),
+     data,
+     masking<&MaskingOptions::span>,
+     "neighbours that are hidden together",
+     {"pretrain_steps", "0"}},
+    {"mask_keep",
+     "0",
+     real(0, 1),
+     data,
+     masking<&MaskingOptions::keep>,
+     "share of the hidden that are shown as they are",
+     {"pretrain_steps", "0"}},
+    {"mask_random",
+     "0",
+     real(0, 1),
+     data,
+     masking<&MaskingOptions::random>,
+     "share that another token stands for",
+     {"pretrain_steps", "0"}},
+
+    {"eval_every", "", whole(1, kMost), schedule, run<&RunConfig::eval_every>,
+     "steps between dev evaluations"},
+    {"eval_examples", "0", whole(0, kMost), schedule, run<&RunConfig::eval_examples>,
+     "dev examples per evaluation; 0: all"},
+    {"patience", "0", whole(0, kMost), schedule, run<&RunConfig::patience>,
+     "evaluations without progress to stop at; 0: off"},
+    {"select", "best_accuracy", choice("best_accuracy|best_loss|last"), schedule,
+     run<&RunConfig::select>, "weights that are tested"},
+    {"select_after",
+     "0",
+     real(0, 1),
+     schedule,
+     run<&RunConfig::select_after>,
+     "share of the steps before selection starts",
+     {"select", "last"}},
+    {"checkpoint_every", "500", whole(1, kMost), schedule, run<&RunConfig::checkpoint_every>,
+     "steps between checkpoints"},
+    {"precision", "fp32", choice("auto|fp32|tf32|bf16"), schedule, nullptr,
+     "of matrix products; auto: bf16 on GPUs that have it, else fp32"},
+};
+// clang-format on
+
+/// What other programs call keys that are spelt too differently for a guess, without `_`.
+struct OtherName {
+  std::string_view name, key;
+};
+constexpr OtherName kOtherNames[] = {
+    {"learningrate", "lr"},
+    {"batchsize", "batch"},
+    {"maxsteps", "steps"},
+    {"warmupsteps", "warmup"},
+    {"gradientaccumulationsteps", "accumulate"},
+    {"adambeta2", "beta2"},
+    {"hiddensize", "width"},
+    {"intermediatesize", "ff_width"},
+    {"numhiddenlayers", "layers"},
+    {"numattentionheads", "heads"},
+    {"layernormeps", "norm_epsilon"},
+    {"mlmprobability", "mask_rate"},
+    {"maxseqlength", "max_length"},
+    {"savesteps", "checkpoint_every"},
+    {"evalsteps", "eval_every"},
+    {"lrschedulertype", "schedule"},
+};
+
+}  // namespace
+
+std::span<const KeyInfo> recipe_keys() { return kKeys; }
+
+const KeyInfo* find_key(std::string_view key) {
+  for (const KeyInfo& info : kKeys) {
+    if (info.key == key) return &info;
+  }
+  return nullptr;
+}
+
+std::string_view key_called(std::string_view name) {
+  std::string letters;
+  for (const char letter : name) {
+    if (letter != '_' && letter != '-') letters += letter;
+  }
+  for (const OtherName& other : kOtherNames) {
+    if (other.name == letters) return other.key;
+  }
+  return {};
+}
+
+std::string range_of(const KeyInfo& key) {
+  if (key.range.kind == KeyKind::flag) return "0|1";
+  if (key.range.kind == KeyKind::choice) return std::string(key.range.choices);
+  std::ostringstream text;
+  text.precision(10);
+  text << key.range.low << ".." << key.range.high;
+  return text.str();
+}
+
+void check_value(const KeyInfo& key, const std::string& text) {
+  if (key.range.kind == KeyKind::integer) {
+    (void)parse_number<std::int64_t>(key, text);
+  } else if (key.range.kind == KeyKind::real) {
+    (void)parse_number<double>(key, text);
+  } else if (!is_among(range_of(key), text)) {
+    refuse(key, text);
+  }
+}
+
+std::int64_t whole_number(const KeyInfo& key, const std::string& text) {
+  return parse_number<std::int64_t>(key, text);
+}
+
+bool is_among(std::string_view choices, std::string_view word) {
+  while (!choices.empty()) {
+    const std::size_t end = std::min(choices.find('|'), choices.size());
+    if (choices.substr(0, end) == word) return true;
+    choices.remove_prefix(std::min(end + 1, choices.size()));
+  }
+  return false;
+}
+
+}  // namespace skytape::train

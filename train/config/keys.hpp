@@ -1,0 +1,66 @@
+// The keys of recipes and of --set, a row each: legal values, default, what the value shapes, the
+// member of RunConfig that it fills, and its meaning. Help, config.json, the check of --resume, what
+// --init takes over and what a checkpoint says of its model all walk these rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace skytape::train {
+
+struct RunConfig;
+
+enum class KeyKind { integer, real, flag, choice };
+
+/// Legal values.
+struct Range {
+  KeyKind kind;
+  double low = 0, high = 1;       // of a number, both ends included
+  std::string_view choices = {};  // "a|b|c"
+};
+
+/// What a key decides. `encoder`: the tensors of an encoder, which a run of --init takes over.
+/// `model`: what else a model is. `schedule`: how it is trained. `data`: what it is shown.
+enum class Shapes { encoder, model, schedule, data };
+
+/// Values of another key that leave a key without effect, "a|b".
+struct Idle {
+  std::string_view key = {}, values = {};
+};
+
+struct KeyInfo {
+  std::string_view key;
+  std::string_view standard;  // default; empty: a recipe, or the task, says it
+  Range range;
+  Shapes shapes;
+  /// Puts the checked text of a value into its member; nullptr: resolve() and the method read it.
+  void (*fill)(RunConfig&, const KeyInfo&, const std::string&);
+  std::string_view meaning;
+  Idle idle = {};
+};
+
+/// All keys in the order in which they are printed.
+[[nodiscard]] std::span<const KeyInfo> recipe_keys();
+
+/// The key of that name or nullptr.
+[[nodiscard]] const KeyInfo* find_key(std::string_view key);
+
+/// The key that other programs call `name`, in any spelling: "lr" of "learning_rate" and
+/// "learning-rate". Empty if there is none.
+[[nodiscard]] std::string_view key_called(std::string_view name);
+
+/// "1..65536", "0|1", "length|nonzero".
+[[nodiscard]] std::string range_of(const KeyInfo& key);
+
+/// UsageError unless `text` is a legal value.
+void check_value(const KeyInfo& key, const std::string& text);
+
+/// A legal value of an integer's key.
+[[nodiscard]] std::int64_t whole_number(const KeyInfo& key, const std::string& text);
+
+/// Whether `word` is one of "a|b|c".
+[[nodiscard]] bool is_among(std::string_view choices, std::string_view word);
+
+}  // namespace skytape::train
