@@ -78,8 +78,8 @@ struct BatchOptions {
   int64_t window = 64;           // batches per shuffle window
   uint64_t seed = 42;
   // A training stream's sequences are cut to a length that grows from grow_start to nominal_length
-  // over so many steps; 0: they are not. The first grow_hold of them stay at grow_start. Each
-  // grow_whole-th is not cut, so that whole sequences are never forgotten; 0: none of them.
+  // over grow_steps steps; 0: they are not. The first grow_hold of them stay at grow_start. Every
+  // grow_whole-th uses the full length, so that whole sequences are never forgotten; 0: none.
   int64_t grow_steps = 0;
   int64_t grow_hold = 0;
   int64_t grow_whole = 0;

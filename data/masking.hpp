@@ -20,7 +20,7 @@ namespace skytape::data {
 struct MaskingOptions {
   double rate = 0.15;    // share of a sequence's tokens that are targets
   int64_t first = 0;     // positions before it are no tokens of the task (CLS) and stay
-  int64_t span = 1;      // targets come in runs of so many neighbours; 1: each for itself
+  int64_t span = 1;      // targets that are neighbours come in runs of this length; 1: each alone
   double keep = 0;       // share of the targets that are shown as they are (BERT: 0.1)
   double random = 0;     // share that is replaced by another token (BERT: 0.1)
   int64_t mask_id = 0;   // what the other targets are replaced by

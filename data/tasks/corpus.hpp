@@ -9,7 +9,7 @@ class CacheSet;
 struct PrepareOptions;
 struct TaskInfo;
 
-/// Of every so many documents, in the order of the files, one goes to dev and one to test.
+/// Of as many documents, in the order of the files, one goes to dev and one to test.
 inline constexpr int kDocumentsOfBlock = 20;
 
 /// Reads the documents (read_documents) of a file, or of the .txt files of a folder or an archive.
