@@ -126,7 +126,7 @@ template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
   work.load(s.start + work.own, work.second);
 #pragma unroll 1
   for (int t = 0; t < s.steps; ++t) work.forward_step(t);
-  if constexpr (L::kBlocks > 1) square::meet<L>();  // the other block stores here until then
+  if constexpr (L::kBlocks > 1) square::sync<L>();  // the other block stores here until then
 }
 
 template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)

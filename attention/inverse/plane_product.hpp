@@ -78,7 +78,7 @@ __device__ __forceinline__ Split split(float first, float second) {
 template <class S> struct Result {
   Accumulator tiles[S::kRowTiles][S::kColumnTiles];
 
-  /// += op(a) op(b). All operands must be there: meet() before.
+  /// += op(a) op(b). All operands must be there: sync() before.
   template <Op kOpA, Op kOpB, class A, class B>
   __device__ __forceinline__ void add(const A& a, const B& b);
 
@@ -232,7 +232,7 @@ __device__ __forceinline__ void Result<S>::each_two(const F& f) {
 
 /// Waits for what the block's threads stored in shared memory or began to copy there; what they read
 /// may be overwritten.
-__device__ __forceinline__ void meet() {
+__device__ __forceinline__ void sync() {
   __pipeline_wait_prior(0);
   __syncthreads();
 }
@@ -279,7 +279,7 @@ template <class L> __device__ __forceinline__ void keep(const Square<L>& from, N
   });
 }
 
-/// Begins to copy an image to shared memory; it is there after meet().
+/// Begins to copy an image to shared memory; it is there after sync().
 template <class L> __device__ __forceinline__ void begin_load(const Number* image, Square<L>& to) {
   for_eights<L>(
       [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); });

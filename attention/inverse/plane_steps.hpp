@@ -43,25 +43,25 @@ template <class L, class Slot> __device__ __forceinline__ Result<L> Work<L, Slot
   Square<L>&first = shared(0), &second = shared(1), &third = shared(2);
 #pragma unroll 1
   for (int t = 0;; ++t) {
-    meet();
+    sync();
     if (t == 0) keep<L>(first, m());
     keep<L>(third, v(t));
     Result<L> sums;
     sums.template add<kNone, kNone>(first, third);  // X
     sums.store(second);
     sums.affine(-7, 15);
-    meet();
+    sync();
     keep<L>(second, x(t));
     sums.template add<kNone, kNone>(second, second);  // R
     sums.store(first);
-    meet();
+    sync();
     keep<L>(first, r(t));
     Result<L> next;
     next.template add<kNone, kNone>(second, first);
     next.affine(-1, 13);  // P
     __syncthreads();
     next.store(second);
-    meet();
+    sync();
     keep<L>(second, p(t));
     if (t == steps - 1) break;
     begin_load<L>(m(), first);
@@ -87,7 +87,7 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
 #pragma unroll 1
   for (int t = steps - 1; t >= 0; --t) {
     Square<L>&first = shared(a), &second = shared(b), &third = shared(c);
-    meet();
+    sync();
     begin_load<L>(v(t), third);
     {  // dV = dnext P^T / 4
       Result<L> dv;
@@ -95,7 +95,7 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
       dv.affine(0.25f);
       dv.put_aside(dv_aside);
     }
-    meet();
+    sync();
     begin_load<L>(r(t), second);
     {  // dP = V^T dnext / 4
       Result<L> dp;
@@ -106,17 +106,17 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
     }
     // -dX = dP R^T - 7 N + N X^T + X^T N
     Result<L> dx;
-    meet();
+    sync();
     begin_load<L>(x(t), third);
     dx.template add<kNone, kTransposed>(first, second);
-    meet();
+    sync();
     {
       Result<L> n;
       n.template add<kTransposed, kNone>(third, first);
       n.store(second);
       dx.add_scaled(n, -7);
     }
-    meet();
+    sync();
     begin_load<L>(v(t), first);
     dx.template add<kNone, kTransposed>(second, third);
     dx.template add<kTransposed, kNone>(third, second);
@@ -126,14 +126,14 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
     {  // dM += dX V^T
       Result<L> dm;
       if (t < steps - 1) dm.take_back(dm_aside);
-      meet();
+      sync();
       begin_load<L>(m(), third);
       dm.template add<kNone, kTransposed>(second, first);
       dm.put_aside(dm_aside);
     }
     Result<L> dv;  // += M^T dX
     dv.take_back(dv_aside);
-    meet();
+    sync();
     if (t > 0) begin_load<L>(p(t - 1), first);
     dv.template add<kTransposed, kNone>(third, second);
     if (t > 0) {

@@ -49,7 +49,7 @@ template <int kRows, int kTogether> struct Layout {
 };
 
 /// Waits for all threads that work on the block's matrix.
-template <class L> __device__ __forceinline__ void meet() {
+template <class L> __device__ __forceinline__ void sync() {
   if constexpr (L::kBlocks == 1) {
     __syncthreads();
   } else {
@@ -251,10 +251,10 @@ __device__ __attribute__((noinline)) void multiply(const float* a, const float* 
                                                    Into into) {
   constexpr int kStride = L::kStride;
   __pipeline_wait_prior(0);
-  meet<L>();
+  sync<L>();
   Own<L> c;
   Product::template add<kOpA, kOpB>(a, b, c);
-  meet<L>();
+  sync<L>();
   c.each([&](int row, int column, float(&x)[2]) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {

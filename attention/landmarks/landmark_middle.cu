@@ -23,8 +23,8 @@ namespace skytape::attention {
 namespace {
 
 using planes::Layout;
-using planes::meet;
 using planes::Result;
+using planes::sync;
 
 constexpr Op kNone = Op::none, kTransposed = Op::transpose;
 constexpr unsigned kAllLanes = 0xffffffffu;
@@ -156,7 +156,7 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::share_column_su
 template <class L, int kWidth> __device__ void Block<L, kWidth>::scaled_kernel(Result<L>& m) const {
   Vectors<L>& v = vectors();
   load_w(tall(1));
-  meet();
+  sync();
   m.template add<kNone, kTransposed>(tall(1), tall(1));
   if (s.gaussian) {  // |w_i|^2 stands on the diagonal: k(w, w) is 1, and no exponent is above 0
     m.each([&](int row, int column, float& x) {
@@ -222,7 +222,7 @@ template <class L, int kWidth> __global__ void __launch_bounds__(L::kThreads, 1)
     z.store(B::square(2));
   }
   block.load_scaled(s.p, B::tall(0));
-  meet();
+  sync();
   planes::keep<L>(B::square(2), block.work.v(s.steps));
   if (!B::Share::has_part()) return;
   Result<typename B::Share> t;
@@ -238,7 +238,7 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients(
   planes::begin_load<L>(work.v(s.steps), square(1));  // Z
   load_scaled(s.dt, tall(2));
   load_scaled(s.p, tall(0));
-  meet();
+  sync();
   if (Share::has_part()) {
     Result<Share> ds;
     ds.template add<kTransposed, kNone>(square(1), tall(2));
@@ -340,7 +340,7 @@ template <class L, int kWidth> __global__ void __launch_bounds__(L::kThreads, 1)
     e.store(B::square(next));
   }
   block.load_w(B::tall(last));
-  meet();
+  sync();
   if (!B::Share::has_part()) return;
   Result<typename B::Share> dw;
   dw.template add<kNone, kNone>(B::square(next), B::tall(last));

@@ -148,12 +148,12 @@ template <class T> struct Gradients {
   T* dparams;        // at ClassifierGradientPlaces
 };
 
-template <class T> using Meet = T[kWarps][kWarp];
+template <class T> using WarpSums = T[kWarps][kWarp];
 
 /// to[j step] = Σ_i weights[i] rows[i, j] for rows [n, width], by the whole block: warps share the i,
 /// and what they found is added in order.
 template <class T> __device__ void combine(const T* weights, const T* rows, std::int64_t n,
-                                           std::int64_t width, Meet<T>& meet, T* to,
+                                           std::int64_t width, WarpSums<T>& warp_sums, T* to,
                                            std::int64_t step) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   for (std::int64_t begin = 0; begin < width; begin += kWarp) {
@@ -163,11 +163,11 @@ template <class T> __device__ void combine(const T* weights, const T* rows, std:
 #pragma unroll 4
       for (std::int64_t i = warp; i < n; i += kWarps) sum += weights[i] * rows[i * width + j];
     }
-    meet[warp][lane] = sum;
+    warp_sums[warp][lane] = sum;
     __syncthreads();
     if (warp == 0 && j < width) {
-      T total = meet[0][lane];
-      for (int other = 1; other < kWarps; ++other) total += meet[other][lane];
+      T total = warp_sums[0][lane];
+      for (int other = 1; other < kWarps; ++other) total += warp_sums[other][lane];
       to[j * step] = total;
     }
     __syncthreads();
@@ -186,23 +186,24 @@ template <class T> __device__ T dhidden(const Gradients<T>& in, std::int64_t b, 
 
 /// dx of an example: dh W1.
 template <class T>
-__device__ void example(const Gradients<T>& in, std::int64_t b, T* dh, Meet<T>& meet) {
+__device__ void example(const Gradients<T>& in, std::int64_t b, T* dh, WarpSums<T>& warp_sums) {
   for (std::int64_t f = threadIdx.x; f < in.plan.f; f += kThreads) dh[f] = dhidden(in, b, f);
   __syncthreads();
-  combine(dh, in.w.in, in.plan.f, in.plan.k, meet, in.dx + b * in.plan.k, 1);
+  combine(dh, in.w.in, in.plan.f, in.plan.k, warp_sums, in.dx + b * in.plan.k, 1);
 }
 
 /// A hidden channel's row of dW1, entry of db1 and column of dW2.
-template <class T>
-__device__ void channel(const Gradients<T>& in, std::int64_t f, T* dh, T* h, Meet<T>& meet) {
+template <class T> __device__ void channel(const Gradients<T>& in, std::int64_t f, T* dh, T* h,
+                                           WarpSums<T>& warp_sums) {
   const ClassifierGradientPlaces at(in.plan);
   for (std::int64_t b = threadIdx.x; b < in.plan.b; b += kThreads) {
     dh[b] = dhidden(in, b, f);
     h[b] = *in.dloss * in.hidden[b * in.plan.f + f];
   }
   __syncthreads();
-  combine(dh, in.x, in.plan.b, in.plan.k, meet, in.dparams + f * in.plan.k, 1);
-  combine(h, in.dlogits, in.plan.b, in.plan.c, meet, in.dparams + at.out_weight + f, in.plan.f);
+  combine(dh, in.x, in.plan.b, in.plan.k, warp_sums, in.dparams + f * in.plan.k, 1);
+  combine(h, in.dlogits, in.plan.b, in.plan.c, warp_sums, in.dparams + at.out_weight + f,
+          in.plan.f);
   if (threadIdx.x >= kWarp) return;
   const cuda::Warp warp{static_cast<int>(threadIdx.x)};
   const T total = warp.sum(in.plan.b, [=](std::int64_t b) { return dh[b]; });
@@ -213,19 +214,19 @@ __device__ void channel(const Gradients<T>& in, std::int64_t f, T* dh, T* h, Mee
 template <class T> __global__ void __launch_bounds__(kThreads)
     backward_kernel(cuda::Late<Gradients<T>> late) {
   const Gradients<T>& in = late.wait();
-  auto& meet = cuda::shared<Meet<T>>();
+  auto& warp_sums = cuda::shared<WarpSums<T>>();
   const std::int64_t b = in.plan.b, f = in.plan.f;
   T* const first = reinterpret_cast<T*>(cuda::dynamic_shared());  // [max(B, F)]
   T* const second = first + math::max(b, f);                      // [B]
   for (std::int64_t task = blockIdx.x; task < b + f + 1; task += gridDim.x) {
     if (task < b) {
-      example(in, task, first, meet);
+      example(in, task, first, warp_sums);
     } else if (task < b + f) {
-      channel(in, task - b, first, second, meet);
+      channel(in, task - b, first, second, warp_sums);
     } else {
       for (std::int64_t i = threadIdx.x; i < b; i += kThreads) first[i] = *in.dloss;
       __syncthreads();
-      combine(first, in.dlogits, b, in.plan.c, meet,
+      combine(first, in.dlogits, b, in.plan.c, warp_sums,
               in.dparams + ClassifierGradientPlaces(in.plan).out_bias, 1);
     }
     __syncthreads();  // the next task reuses the arrays

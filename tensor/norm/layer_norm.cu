@@ -93,7 +93,7 @@ template <class R> struct Loads {
 template <class R> __global__ void __launch_bounds__(kThreads)
     backward_kernel(cuda::Late<Backward<typename R::T>> late) {
   const Backward<typename R::T>& in = late.wait();
-  auto& meet = cuda::shared<norm_rows::Meet<R, kWarps>>();
+  auto& block_sums = cuda::shared<norm_rows::BlockSums<R, kWarps>>();
   constexpr int kRows = kThreads / R::kLanes;  // of the block at a time
   const R weight(in.weight, in.e);
   for (std::int64_t chunk = blockIdx.x; chunk < in.chunks; chunk += gridDim.x) {
@@ -116,8 +116,8 @@ template <class R> __global__ void __launch_bounds__(kThreads)
       R::each([&](int i, int u, int) { g.own[i].x[u] += now.residual.own[i].x[u]; });
       if (row < end) g.store(in.dx + row * in.e, in.e);
     }
-    meet.add_up(dweight, in.e, in.sums + chunk * in.e);
-    meet.add_up(dbias, in.e, in.sums + (in.chunks + chunk) * in.e);
+    block_sums.add_up(dweight, in.e, in.sums + chunk * in.e);
+    block_sums.add_up(dbias, in.e, in.sums + (in.chunks + chunk) * in.e);
   }
 }
 

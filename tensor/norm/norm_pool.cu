@@ -81,7 +81,7 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlock)
   const Forward<typename R::T>& in = late.wait();
   using T = typename R::T;
   struct Shared {
-    norm_rows::Meet<R, kWarps> meet;
+    norm_rows::BlockSums<R, kWarps> block_sums;
     T masked[kWarps];
   };
   auto& shared = cuda::shared<Shared>();
@@ -113,7 +113,7 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlock)
     }
     if (threadIdx.x % kWarp == 0) shared.masked[threadIdx.x / kWarp] = masked;
     T* const part = in.parts + task * (in.size.e + 1);
-    shared.meet.add_up(sums, in.size.e, part);
+    shared.block_sums.add_up(sums, in.size.e, part);
     if (threadIdx.x == 0) {
       T total = shared.masked[0];
       for (int w = 1; w < kWarps; ++w) total += shared.masked[w];

@@ -97,7 +97,7 @@ template <class T, class F> void dispatch_width(std::int64_t e, const F& f) {
 
 /// The sums over a block's rows from those over each of its lanes' rows: lanes that
 /// share columns are added within a warp, then warps in order. To be called by the whole block.
-template <class R, int kWarps> struct Meet {
+template <class R, int kWarps> struct BlockSums {
   typename R::T line[kWarps][R::kWidth];
   __device__ void add_up(const R& sums, int e, typename R::T* to) {
     using T = typename R::T;
