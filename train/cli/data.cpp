@@ -53,8 +53,8 @@ std::vector<std::string> users_of(const data::TaskInfo& task, const std::string&
   }
 }
 
-int run(const DataFlags& flags) {
-  const data::TaskInfo& task = data::find_task(flags.task);
+/// What is said about the files to read. UsageError for flags that contradict each other.
+data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& flags) {
   if (flags.fetch && !flags.from.empty()) {
     throw UsageError("data: --fetch and --from exclude each other");
   }
@@ -83,33 +83,41 @@ int run(const DataFlags& flags) {
         fmt::format("data: {} has no effect: {} is prepared in {}; --force does it again",
                     flags.of_generator, task.name, flags.root));
   }
+  options.data_seed = flags.data_seed;
+  options.threads = flags.threads;
+  options.force = flags.force;
+  options.limit = flags.limit;
+  return options;
+}
+
+void prepare(const data::TaskInfo& task, const DataFlags& flags, data::PrepareOptions options) {
+  Progress progress;
+  options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
+  options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
+    progress.at(what, done, total);
+    stop_if_signalled();  // what is half written goes
+  };
+  options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
+  if (!options.from.empty() || flags.force) options.used_by = users_of(task, flags.root);
+  try {
+    data::prepare(task, flags.root, options);
+  } catch (const DataError&) {
+    stop_if_signalled();  // which ended the waiting for a pipe
+    throw;
+  }
+  stop_if_signalled();
+  if (flags.force && !options.used_by.empty()) {
+    progress.line(
+        fmt::format("warning: the data of {} were prepared again", listed(options.used_by)));
+  }
+}
+
+int run(const DataFlags& flags) {
+  const data::TaskInfo& task = data::find_task(flags.task);
+  const data::PrepareOptions options = options_of(task, flags);
   set_threads(flags.threads);
   watch_signals();
-  {
-    Progress progress;
-    options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
-    options.data_seed = flags.data_seed;
-    options.threads = flags.threads;
-    options.force = flags.force;
-    options.limit = flags.limit;
-    options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
-      progress.at(what, done, total);
-      stop_if_signalled();  // what is half written goes
-    };
-    options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
-    if (!options.from.empty() || flags.force) options.used_by = users_of(task, flags.root);
-    try {
-      data::prepare(task, flags.root, options);
-    } catch (const DataError&) {
-      stop_if_signalled();  // which ended the waiting for a pipe
-      throw;
-    }
-    stop_if_signalled();
-    if (flags.force && !options.used_by.empty()) {
-      progress.line(
-          fmt::format("warning: the data of {} were prepared again", listed(options.used_by)));
-    }
-  }
+  prepare(task, flags, options);
   if (!flags.export_to.empty()) {
     data::export_official(task, flags.root, flags.export_to);
     fmt::print(stderr, "wrote the {} of {} to {}\n",
