@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/files/json.hpp"
@@ -32,6 +33,13 @@ class Experiment {
   /// What programs may want and readers do not: for the JSON file alone.
   void detail(const std::string& key, data::Json value) { details_[key] = std::move(value); }
   void add(Figure figure) { figures_.push_back(std::move(figure)); }
+
+  /// Adds all that a study of one source says: its results as JSON, its tables and its pictures.
+  template <class Results> void add_results(const Results& results, const std::string& source) {
+    detail("results", to_json(results));
+    for (Table& table : tables(results)) add(std::move(table));
+    for (Figure& figure : figures(results, source)) add(std::move(figure));
+  }
 
   /// Writes the files. Error when one cannot be written.
   void save() const;

@@ -56,9 +56,7 @@ int run(const ApproxFlags& flags) {
   experiment.note("layer", check_layer(source, options.layer));
   experiment.note("seed", options.seed);
   experiment.note("method options", options.method_options);
-  experiment.detail("results", to_json(cells));
-  for (Table& table : tables(cells)) experiment.add(std::move(table));
-  for (Figure& figure : figures(cells, source.name)) experiment.add(std::move(figure));
+  experiment.add_results(cells, source.name);
   experiment.save();
   return 0;
 }

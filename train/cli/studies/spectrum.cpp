@@ -42,9 +42,7 @@ int run(const SpectrumFlags& flags) {
   experiment.note("examples", options.examples);
   experiment.note("landmarks", options.landmarks);
   experiment.note("seed", options.seed);
-  experiment.detail("results", to_json(heads));
-  for (Table& table : tables(heads)) experiment.add(std::move(table));
-  for (Figure& figure : figures(heads, source.name)) experiment.add(std::move(figure));
+  experiment.add_results(heads, source.name);
   experiment.save();
   return 0;
 }
