@@ -143,6 +143,34 @@ Tally tally(const Computed& batch, bool masked, std::int64_t draws,
   return all;
 }
 
+/// Adds all ranks' batches to `sum`, in the order of the batches, whoever computed them. `mine`: the
+/// numbers of this rank's, one batch behind the other.
+Tally sum_over_ranks(const std::vector<double>& mine, Tally sum, const Ranks& ranks) {
+  const std::vector<std::vector<double>> all = ranks.gather(mine);
+  const std::size_t numbers = sum.numbers().size();
+  for (std::size_t at = 0; at < mine.size(); at += numbers) {
+    for (const std::vector<double>& of_rank : all) {
+      sum.add(std::span(of_rank).subspan(at, numbers));
+    }
+  }
+  return sum;
+}
+
+/// Loss and accuracies from their sums. NonFiniteError where an example's scores are not finite.
+void set_scores(Evaluation& result, const Tally& sum, bool masked, const std::string& what) {
+  if (sum.first_bad > 0) {
+    throw NonFiniteError(fmt::format("{}: example {}{}: what the model says is not finite", what,
+                                     static_cast<std::int64_t>(sum.first_bad),
+                                     masked ? " or a later one of its batch" : ""));
+  }
+  const double count = std::max(1.0, sum.count);
+  result.loss = sum.loss / count;
+  result.accuracy = sum.correct / count;
+  result.unanimous = sum.unanimous / count;
+  if (masked) return;
+  for (const double correct : sum.correct_draws) result.accuracies.push_back(correct / count);
+}
+
 }  // namespace
 
 Evaluator::Evaluator(const nn::Model& model, bool graphs, const Ranks& ranks)
@@ -176,17 +204,17 @@ void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
 void Evaluator::compute(const data::Batch& batch, const EvaluateOptions& options) {
   const Shape shape =
       masked_ ? Shape{2} : Shape{options.draws, batch.size, model_.config().classes};
-  if (!room_.defined() || room_.numel() < shape.numel()) {
-    room_ = Tensor::empty({shape.numel()}, DType::f32, device_of(model_));
-    ++places_;
+  if (!buffer_.defined() || buffer_.numel() < shape.numel()) {
+    buffer_ = Tensor::empty({shape.numel()}, DType::f32, device_of(model_));
+    ++buffers_;
   }
-  results_ = room_.slice(0, shape.numel()).reshape(shape);
+  results_ = buffer_.slice(0, shape.numel()).reshape(shape);
   results_.fill(0);
   inputs_.upload(batch, microbatches_of(batch, {1, options.positions}), {});
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
     StepGraphs::Layout layout = inputs_.layout(i);
     // Arguments of kernels.
-    layout.insert(layout.end(), {static_cast<std::int64_t>(options.seed), options.draws, places_});
+    layout.insert(layout.end(), {static_cast<std::int64_t>(options.seed), options.draws, buffers_});
     graphs_.run(layout, [&, i] { submit(i, options); });
   }
 }
@@ -247,6 +275,7 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
     computed.clear();
   };
   Evaluation result;
+  result.confusion.resize(confusion.size());
   for (std::int64_t round = 0; round < rounds && !result.interrupted; ++round) {
     if (const data::Batch* batch = loader.next()) {
       data::Batch hidden;  // with tokens hidden
@@ -267,26 +296,7 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   }
   read();
 
-  // In the order of the batches, whoever computed them.
-  const std::vector<std::vector<double>> all = ranks_.gather(mine);
-  for (std::size_t at = 0; at < mine.size(); at += numbers) {
-    for (const std::vector<double>& of_rank : all) {
-      sum.add(std::span(of_rank).subspan(at, numbers));
-    }
-  }
-  if (sum.first_bad > 0) {
-    throw NonFiniteError(fmt::format("{}: example {}{}: what the model says is not finite",
-                                     options.what, static_cast<std::int64_t>(sum.first_bad),
-                                     masked_ ? " or a later one of its batch" : ""));
-  }
-  const double count = std::max(1.0, sum.count);
-  result.loss = sum.loss / count;
-  result.accuracy = sum.correct / count;
-  result.unanimous = sum.unanimous / count;
-  if (!masked_) {
-    for (const double correct : sum.correct_draws) result.accuracies.push_back(correct / count);
-  }
-  result.confusion.resize(confusion.size());
+  set_scores(result, sum_over_ranks(mine, sum, ranks_), masked_, options.what);
   for (const std::vector<double>& of_rank : ranks_.gather(confusion)) {
     for (std::size_t i = 0; i < of_rank.size(); ++i) {
       result.confusion[i] += static_cast<std::int64_t>(of_rank[i]);

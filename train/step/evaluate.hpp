@@ -79,8 +79,8 @@ class Evaluator {
   bool masked_;     // hidden tokens are predicted, not classes
   Tensor results_;  // of a batch: scores f32[K, B, C], sorted by length, or the loss and the
                     // correct answers of hidden tokens, f32[2]
-  Tensor room_;     // where results_ lies
-  std::int64_t places_ = 0;  // how many rooms there were: addresses are part of the layout
+  Tensor buffer_;   // where results_ lies
+  std::int64_t buffers_ = 0;  // how many there were: addresses are part of the layout
 };
 
 /// The same, once.
