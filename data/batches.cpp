@@ -29,18 +29,18 @@ int64_t places_before(const BatchOptions& options) { return options.first_token 
 
 /// Places of a sequence in a batch, if training did not cut it: its tokens after dropping and
 /// max_length, and what stands before them.
-int64_t whole_length(const Dataset& data, int64_t row, int tower, const BatchOptions& options) {
-  int64_t length = data.length(row, tower);
+int64_t whole_length(const Dataset& data, int64_t row, int sequence, const BatchOptions& options) {
+  int64_t length = data.length(row, sequence);
   if (options.drop_token >= 0) {
-    const std::span<const uint8_t> tokens = data.tokens(row, tower);
+    const std::span<const uint8_t> tokens = data.tokens(row, sequence);
     length -= std::count(tokens.begin(), tokens.end(), static_cast<uint8_t>(options.drop_token));
   }
   const int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
   return std::min(std::min(length, most) + places_before(options), options.nominal_length);
 }
 
-int64_t shown_length(const Dataset& data, int64_t row, int tower, const BatchOptions& options) {
-  const int64_t length = whole_length(data, row, tower, options);
+int64_t shown_length(const Dataset& data, int64_t row, int sequence, const BatchOptions& options) {
+  const int64_t length = whole_length(data, row, sequence, options);
   return options.cut_to > 0 ? std::min(length, options.cut_to) : length;
 }
 
@@ -98,8 +98,8 @@ void validate(const Dataset& data, const BatchOptions& options) {
 
 int64_t Batch::longest(int64_t b) const {
   int64_t most = 0;
-  for (int tower = 0; tower < towers; ++tower) {
-    most = std::max<int64_t>(most, lengths[tower][b]);
+  for (int sequence = 0; sequence < sequences; ++sequence) {
+    most = std::max<int64_t>(most, lengths[sequence][b]);
   }
   return most;
 }
@@ -114,41 +114,41 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
              Batch& batch) {
   batch.size = static_cast<int64_t>(rows.size());
   batch.nominal_length = options.nominal_length;
-  batch.towers = data.towers();
+  batch.sequences = data.sequences();
   batch.real_tokens = 0;
   batch.labels.resize(rows.size());
   batch.round_to = options.trim ? options.round_to : 0;
   batch.width = options.nominal_length;
   int64_t longest = 1;
-  for (int tower = 0; tower < batch.towers; ++tower) {
-    batch.lengths[tower].resize(rows.size());
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
+    batch.lengths[sequence].resize(rows.size());
     for (size_t b = 0; b < rows.size(); ++b) {
-      const int64_t length = shown_length(data, rows[b], tower, options);
-      batch.lengths[tower][b] = static_cast<int32_t>(length);
+      const int64_t length = shown_length(data, rows[b], sequence, options);
+      batch.lengths[sequence][b] = static_cast<int32_t>(length);
       longest = std::max(longest, length);
     }
   }
   batch.width = batch.trimmed(longest);
   for (size_t b = 0; b < rows.size(); ++b) batch.labels[b] = data.label(rows[b]);
   batch.visits.assign(rows.begin(), rows.end());
-  for (int tower = 0; tower < batch.towers; ++tower) {
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
     // Room for the widest batch at once: no allocation in later steps.
-    batch.ids[tower].reserve(std::max(batch.size, options.batch) * options.nominal_length);
-    batch.mask[tower].reserve(std::max(batch.size, options.batch) * options.nominal_length);
-    batch.ids[tower].resize(batch.size * batch.width);
-    batch.mask[tower].resize(batch.size * batch.width);
-    batch.unmasked[tower].resize(rows.size());
+    batch.ids[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
+    batch.mask[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
+    batch.ids[sequence].resize(batch.size * batch.width);
+    batch.mask[sequence].resize(batch.size * batch.width);
+    batch.unmasked[sequence].resize(rows.size());
     for (size_t b = 0; b < rows.size(); ++b) {
-      const int64_t length = batch.lengths[tower][b];
-      const int64_t left_out = whole_length(data, rows[b], tower, options) - length;
+      const int64_t length = batch.lengths[sequence][b];
+      const int64_t left_out = whole_length(data, rows[b], sequence, options) - length;
       const auto fill = [&](auto tokens) {
         return fill_row(tokens, length, left_out, batch.width, data.token_offset(), options,
-                        batch.ids[tower].data() + b * batch.width,
-                        batch.mask[tower].data() + b * batch.width);
+                        batch.ids[sequence].data() + b * batch.width,
+                        batch.mask[sequence].data() + b * batch.width);
       };
-      const int32_t ones = data.token_bytes() == 1 ? fill(data.tokens(rows[b], tower))
-                                                   : fill(data.wide_tokens(rows[b], tower));
-      batch.unmasked[tower][b] = ones;
+      const int32_t ones = data.token_bytes() == 1 ? fill(data.tokens(rows[b], sequence))
+                                                   : fill(data.wide_tokens(rows[b], sequence));
+      batch.unmasked[sequence][b] = ones;
       batch.real_tokens += ones - places_before(options);
     }
   }
@@ -228,8 +228,8 @@ void BatchStream::order_window(int64_t epoch, int64_t begin, int64_t end) {
   for (int64_t at = begin; at < end; ++at) {
     const auto row = static_cast<int64_t>(order(at));
     int64_t length = 0;
-    for (int tower = 0; tower < data_.towers(); ++tower) {
-      length = std::max(length, shown_length(data_, row, tower, options_));
+    for (int sequence = 0; sequence < data_.sequences(); ++sequence) {
+      length = std::max(length, shown_length(data_, row, sequence, options_));
     }
     scratch_.push_back(length << 32 | row);
   }

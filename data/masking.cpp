@@ -19,8 +19,10 @@ int64_t count_targets(double rate, int64_t tokens) {
 /// Random words of a sequence in one epoch, Philox's: four for the sequence, four for each place.
 class Draws {
  public:
-  Draws(uint64_t seed, int tower, uint64_t visit)
-      : key_(fork(Random{seed, {}}, skytape::Purpose::data).fork(static_cast<uint64_t>(tower)).key),
+  Draws(uint64_t seed, int sequence, uint64_t visit)
+      : key_(fork(Random{seed, {}}, skytape::Purpose::data)
+                 .fork(static_cast<uint64_t>(sequence))
+                 .key),
         visit_(visit) {}
   [[nodiscard]] philox::Words of_sequence() const { return philox::draw(key_, 0, visit_); }
   [[nodiscard]] philox::Words of_place(int64_t place) const {
@@ -56,11 +58,11 @@ void draw_targets(int64_t tokens, int64_t count, int64_t span, const philox::Wor
 
 /// Where the tokens of a sequence stand that can be hidden: what attention may not read (a black
 /// pixel, by the rule `nonzero`) is not predicted either.
-void find_hideable(const Batch& batch, int tower, int64_t b, const MaskingOptions& options,
+void find_hideable(const Batch& batch, int sequence, int64_t b, const MaskingOptions& options,
                    std::vector<int32_t>& places) {
   places.clear();
-  const float* const mask = batch.mask[tower].data() + b * batch.width;
-  const int64_t length = batch.lengths[tower][static_cast<size_t>(b)];
+  const float* const mask = batch.mask[sequence].data() + b * batch.width;
+  const int64_t length = batch.lengths[sequence][static_cast<size_t>(b)];
   for (int64_t j = options.first; j < length; ++j) {
     if (mask[j] > 0) places.push_back(static_cast<int32_t>(j));
   }
@@ -101,32 +103,32 @@ void hide_tokens(Batch& batch, const MaskingOptions& options) {
   const auto cells = static_cast<size_t>(batch.size * batch.targets);
   int64_t total = 0;  // targets of the batch
   std::vector<int32_t> places;
-  for (int tower = 0; tower < batch.towers; ++tower) {
-    batch.target_at[tower].assign(cells, 0);
-    batch.target_ids[tower].assign(cells, 0);
-    batch.target_weight[tower].assign(cells, 0.0f);
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
+    batch.target_at[sequence].assign(cells, 0);
+    batch.target_ids[sequence].assign(cells, 0);
+    batch.target_weight[sequence].assign(cells, 0.0f);
     for (int64_t b = 0; b < batch.size; ++b) {
-      const Draws draws(options.seed, tower, batch.visits[static_cast<size_t>(b)]);
-      find_hideable(batch, tower, b, options, places);
+      const Draws draws(options.seed, sequence, batch.visits[static_cast<size_t>(b)]);
+      find_hideable(batch, sequence, b, options, places);
       const auto tokens = static_cast<int64_t>(places.size());
       const int64_t count = count_targets(options.rate, tokens);
-      int32_t* const at = batch.target_at[tower].data() + b * batch.targets;
+      int32_t* const at = batch.target_at[sequence].data() + b * batch.targets;
       draw_targets(tokens, count, options.span, draws.of_sequence(), at);
-      int32_t* const ids = batch.ids[tower].data() + b * batch.width;
+      int32_t* const ids = batch.ids[sequence].data() + b * batch.width;
       for (int64_t i = 0; i < count; ++i) {
         at[i] = places[static_cast<size_t>(at[i])];
         int32_t& shown = ids[at[i]];
         const auto cell = static_cast<size_t>(b * batch.targets + i);
-        batch.target_ids[tower][cell] = shown;
-        batch.target_weight[tower][cell] = 1;
+        batch.target_ids[sequence][cell] = shown;
+        batch.target_weight[sequence][cell] = 1;
         shown = shown_instead(shown, options, draws.of_place(at[i]));
       }
       total += count;
     }
   }
   const float share = 1.0f / static_cast<float>(std::max<int64_t>(total, 1));
-  for (int tower = 0; tower < batch.towers; ++tower) {
-    for (float& weight : batch.target_weight[tower]) weight *= share;
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
+    for (float& weight : batch.target_weight[sequence]) weight *= share;
   }
 }
 

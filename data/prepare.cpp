@@ -73,14 +73,14 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
   facts.fingerprint = data.fingerprint();
   for (int64_t i = 0; i < data.size(); ++i) {
     ++facts.label_counts[data.label(i)];
-    for (int tower = 0; tower < data.towers(); ++tower) {
-      const int64_t length = data.length(i, tower);
+    for (int sequence = 0; sequence < data.sequences(); ++sequence) {
+      const int64_t length = data.length(i, sequence);
       facts.tokens += length;
       facts.max_length = std::max(facts.max_length, length);
-      facts.min_length = i + tower == 0 ? length : std::min(facts.min_length, length);
+      facts.min_length = i + sequence == 0 ? length : std::min(facts.min_length, length);
     }
   }
-  const int64_t sequences = std::max<int64_t>(1, data.size() * data.towers());
+  const int64_t sequences = std::max<int64_t>(1, data.size() * data.sequences());
   facts.mean_length = static_cast<double>(facts.tokens) / static_cast<double>(sequences);
   return facts;
 }
@@ -129,7 +129,7 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
   if (!options.from.empty() && !fs::exists(options.from)) {
     throw DataError(fmt::format("{}: {} does not exist", task.name, options.from.string()));
   }
-  CacheSet set(task.name, folder_of(task, root), task.towers, task.token_offset);
+  CacheSet set(task.name, folder_of(task, root), task.sequences, task.token_offset);
   if (keep && is_prepared(task, root)) return;  // another process did it while we waited
   set.classes = task.classes;
   task.build(task, options, set);

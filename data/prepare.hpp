@@ -76,7 +76,7 @@ void export_official(const TaskInfo& task, const std::filesystem::path& root,
 struct SplitFacts {
   std::string split;
   int64_t examples = 0;
-  int64_t tokens = 0;  // over all towers
+  int64_t tokens = 0;  // of all sequences
   int64_t min_length = 0;
   int64_t max_length = 0;
   double mean_length = 0;

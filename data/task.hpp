@@ -43,7 +43,7 @@ struct TaskInfo {
   int symbols = 0;                   // of symbols: stored tokens are 1 to this number
   int64_t max_length = 0;            // tokens kept from the front of a sequence
   int64_t nominal_length = 0;        // max_length padded to a power of two
-  int towers = 1;                    // sequences per example: 1, or 2 (Retrieval)
+  int sequences = 1;                 // of an example: 1, or 2 (Retrieval)
   int token_offset = 0;              // id = stored byte + offset: 1 keeps id 0 free for padding
   MaskRule mask = MaskRule::length;  // default rule
   /// What prepare() uses without source files, and its version; empty: there is none.

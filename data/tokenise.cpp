@@ -95,7 +95,7 @@ Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_
     return std::vector<std::int32_t>();
   };
   Tokens tokens;
-  if (task.towers == 1) {
+  if (task.sequences == 1) {
     tokens = {ids(line)};
   } else {
     const std::size_t tab = line.find('\t');
@@ -103,15 +103,15 @@ Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_
       throw DataError(fmt::format("{}: expected two documents with a tab between", place));
     tokens = {ids(line.substr(0, tab)), ids(line.substr(tab + 1))};
   }
-  for (const std::vector<std::int32_t>& tower : tokens) {
-    if (tower.empty()) throw DataError(fmt::format("{}: an empty example", place));
+  for (const std::vector<std::int32_t>& sequence : tokens) {
+    if (sequence.empty()) throw DataError(fmt::format("{}: an empty example", place));
   }
   return tokens;
 }
 
 LabelledText split_label(const TaskInfo& task, std::string_view line) {
   const std::size_t tab = line.find('\t');
-  const bool pair = task.towers == 2;
+  const bool pair = task.sequences == 2;
   const bool labelled = task.tokens != TokenKind::pixels && tab != line.npos &&
                         (!pair || line.find('\t', tab + 1) != line.npos);
   if (!labelled) return {"", std::string(line)};
@@ -125,7 +125,7 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
   batch.size = static_cast<std::int64_t>(examples.size());
   batch.round_to = options.trim ? options.round_to : 0;
   batch.width = batch.nominal_length = options.nominal_length;
-  batch.towers = static_cast<int>(examples.at(0).size());
+  batch.sequences = static_cast<int>(examples.at(0).size());
   batch.labels.assign(examples.size(), 0);
   std::vector<Tokens> shown(examples.size());
   std::size_t longest = 1;
@@ -137,7 +137,7 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
   }
   batch.width = batch.trimmed(static_cast<std::int64_t>(longest));
   const auto width = static_cast<std::size_t>(batch.width);
-  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.sequences); ++t) {
     batch.ids[t].assign(examples.size() * width, 0);
     batch.mask[t].assign(examples.size() * width, 0);
     for (std::size_t b = 0; b < examples.size(); ++b) {

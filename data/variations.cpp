@@ -40,19 +40,19 @@ void vary_pictures(const BatchOptions& options, Batch& batch) {
   const Variations& v = options.variations;
   if (!v.mirror && v.shift == 0) return;
   std::vector<int32_t> picture;
-  for (int tower = 0; tower < batch.towers; ++tower) {
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
     for (int64_t b = 0; b < batch.size; ++b) {
       const View view = draw_view(v, options.seed, batch.visits[static_cast<size_t>(b)]);
-      const int64_t length = batch.lengths[tower][static_cast<size_t>(b)];
-      int32_t* const ids = batch.ids[tower].data() + b * batch.width;
+      const int64_t length = batch.lengths[sequence][static_cast<size_t>(b)];
+      int32_t* const ids = batch.ids[sequence].data() + b * batch.width;
       picture.assign(ids, ids + length);
       for (int64_t to = 0; to < length; ++to) {
         const int64_t from = source(view, v.columns, to, length);
         ids[to] = from < 0 ? static_cast<int32_t>(v.black) : picture[static_cast<size_t>(from)];
       }
-      int32_t& ones = batch.unmasked[tower][static_cast<size_t>(b)];
+      int32_t& ones = batch.unmasked[sequence][static_cast<size_t>(b)];
       batch.real_tokens -= ones;
-      ones = fill_mask(options.mask, length, ids, batch.mask[tower].data() + b * batch.width);
+      ones = fill_mask(options.mask, length, ids, batch.mask[sequence].data() + b * batch.width);
       batch.real_tokens += ones;
     }
   }

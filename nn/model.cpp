@@ -27,10 +27,10 @@ Random at(const Random& random, Place place) {
   return random.fork(static_cast<std::uint64_t>(place));
 }
 
-/// The random sequence of a tower, training and evaluation apart.
-Random tower_random(const StepContext& step, int tower) {
+/// Random numbers of one of an example's sequences, training and evaluation apart.
+Random random_of(const StepContext& step, int sequence) {
   const Purpose mode = step.training ? Purpose::train : Purpose::evaluate;
-  return fork(step.random, mode).fork(static_cast<std::uint64_t>(tower));
+  return fork(step.random, mode).fork(static_cast<std::uint64_t>(sequence));
 }
 
 /// The table of rotary positions, which all layers share; nullptr for other positions.
@@ -202,8 +202,8 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
 
 Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed)
     : config_(config) {
-  ENSURE(config.towers >= 1 && config.towers <= kMaxTowers, "model: towers must be 1 or ",
-         kMaxTowers, ", got ", config.towers);
+  ENSURE(config.sequences >= 1 && config.sequences <= kMaxSequences,
+         "model: sequences must be 1 or ", kMaxSequences, ", got ", config.sequences);
   embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", config);
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
@@ -224,7 +224,7 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
   }
   pool_ = std::make_unique<Pool>(store_, config.pooling, config.width, config.nominal_length);
   std::int64_t features = config.width;
-  if (config.towers == 2) {
+  if (config.sequences == 2) {
     pair_ = std::make_unique<PairFeatures>(store_, config.width, config.pair_cosine);
     features = pair_->size();
   }
@@ -236,15 +236,15 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
   store_.pack(dtype, device, seed);
 }
 
-Var Model::through_layers(Tape& tape, const ModelInput& input, int tower,
+Var Model::through_layers(Tape& tape, const ModelInput& input, int sequence,
                           const StepContext& step) const {
-  const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];  // [B, N]
-  const Random random = tower_random(step, tower);
+  const Tensor& mask = input.mask[static_cast<std::size_t>(sequence)];  // [B, N]
+  const Random random = random_of(step, sequence);
   Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
                   step.first_example, config_.nominal_length};
 
-  const Tensor& ids = input.ids[static_cast<std::size_t>(tower)];  // [B, N]
-  Var x = config_.norm == Norm::post                               // [B, N, E]
+  const Tensor& ids = input.ids[static_cast<std::size_t>(sequence)];  // [B, N]
+  Var x = config_.norm == Norm::post                                  // [B, N, E]
               ? skytape::dropout((*norm_)((*embedding_)(tape, ids, mask)), dropout)
               : embedding_->dropped(tape, ids, mask, dropout);
   Var state;  // between layers, of methods that carry one
@@ -255,7 +255,7 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int tower,
     call.random = at(layer_random, Place::attention);
     call.first_example = step.first_example;
     call.alone = step.alone;
-    call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(tower)];
+    call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(sequence)];
     if (!step.injected.empty()) call.injected = &step.injected[static_cast<std::size_t>(l)];
     if (step.observe) {
       call.observe = [&step, l](const attention::Inputs& in, const Tensor& out) {
@@ -268,18 +268,20 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int tower,
   return x;
 }
 
-Var Model::encode(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
-  const Var x = through_layers(tape, input, tower, step);  // [B, N, E]
+Var Model::encode(Tape& tape, const ModelInput& input, int sequence,
+                  const StepContext& step) const {
+  const Var x = through_layers(tape, input, sequence, step);  // [B, N, E]
   return mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x,
-                   input.mask[static_cast<std::size_t>(tower)]);
+                   input.mask[static_cast<std::size_t>(sequence)]);
 }
 
-Var Model::pooled(Tape& tape, const ModelInput& input, int tower, const StepContext& step) const {
-  if (pyramid_ != nullptr) return (*pyramid_)(encode(tape, input, tower, step));  // [B, E]
-  const Tensor& mask = input.mask[static_cast<std::size_t>(tower)];               // [B, N]
+Var Model::pooled(Tape& tape, const ModelInput& input, int sequence,
+                  const StepContext& step) const {
+  if (pyramid_ != nullptr) return (*pyramid_)(encode(tape, input, sequence, step));  // [B, E]
+  const Tensor& mask = input.mask[static_cast<std::size_t>(sequence)];               // [B, N]
   const auto weights = pool_->weights();
   const bool plain = config_.norm == Norm::pre && norm_->factor == 1;
-  const Var x = through_layers(tape, input, tower, step);  // [B, N, E]
+  const Var x = through_layers(tape, input, sequence, step);  // [B, N, E]
   if (plain && weights && tensor::norm_pool_is_fused(x.value())) {
     return norm_pool(x, tape.parameter(*norm_->weight), tape.parameter(*norm_->bias), mask,
                      *weights);
@@ -291,15 +293,16 @@ Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& t
                      const StepContext& step) const {
   ENSURE(masked_head_ != nullptr, "model: it classifies, and predicts no hidden tokens");
   Scored scored;
-  for (std::size_t tower = 0; tower < static_cast<std::size_t>(config_.towers); ++tower) {
-    const Var x = encode(tape, input, static_cast<int>(tower), step);  // [B, N, E]
-    const MaskedHead::Answers found =
-        (*masked_head_)(x, *embedding_->tokens, targets.at[tower], targets.ids[tower]);  // [B P]
-    const Tensor weight = targets.weight[tower].reshape({targets.weight[tower].numel()});
+  for (std::size_t sequence = 0; sequence < static_cast<std::size_t>(config_.sequences);
+       ++sequence) {
+    const Var x = encode(tape, input, static_cast<int>(sequence), step);  // [B, N, E]
+    const MaskedHead::Answers found = (*masked_head_)(x, *embedding_->tokens, targets.at[sequence],
+                                                      targets.ids[sequence]);  // [B P]
+    const Tensor weight = targets.weight[sequence].reshape({targets.weight[sequence].numel()});
     const Var loss = sum_all(found.losses * tape.constant(weight));
     const Tensor correct = tensor::sum_all(tensor::multiply(found.correct, weight));
-    scored.loss = tower == 0 ? loss : scored.loss + loss;
-    scored.correct = tower == 0 ? correct : tensor::add(scored.correct, correct);
+    scored.loss = sequence == 0 ? loss : scored.loss + loss;
+    scored.correct = sequence == 0 ? correct : tensor::add(scored.correct, correct);
   }
   return scored;
 }

@@ -1,6 +1,7 @@
 // The classifier of the papers: embedding, pre-norm encoder layers with any attention method,
-// pooling, and a two-layer head, as in the papers' code. One or two towers (Retrieval). With
-// Norm::post its encoder is that of BERT and RoBERTa, whose weights it can start from.
+// pooling, and a two-layer head, as in the papers' code. An example is one sequence or, of a dual
+// encoder (Retrieval), two. With Norm::post its encoder is that of BERT and RoBERTa, whose weights it
+// can start from.
 //
 // Letters: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
 // width, C classes.
@@ -28,15 +29,16 @@ namespace skytape::nn {
 
 /// The tensors of one batch on the model's device.
 struct ModelInput {
-  std::array<Tensor, kMaxTowers> ids;   // i32[B, N]
-  std::array<Tensor, kMaxTowers> mask;  // [B, N], 1 = token, 0 = padding
+  std::array<Tensor, kMaxSequences> ids;   // i32[B, N]
+  std::array<Tensor, kMaxSequences> mask;  // [B, N], 1 = token, 0 = padding
 };
 
 /// What was hidden in a batch: P places in each sequence, see data/masking.hpp.
 struct MaskedTargets {
-  std::array<Tensor, kMaxTowers> at;      // i32[B, P], positions
-  std::array<Tensor, kMaxTowers> ids;     // i32[B, P], what stood there
-  std::array<Tensor, kMaxTowers> weight;  // [B, P], share of the whole batch's loss; 0: no target
+  std::array<Tensor, kMaxSequences> at;   // i32[B, P], positions
+  std::array<Tensor, kMaxSequences> ids;  // i32[B, P], what stood there
+  std::array<Tensor, kMaxSequences>
+      weight;  // [B, P], share of the whole batch's loss; 0: no target
 };
 
 /// What changes from step to step besides the batch.
@@ -45,7 +47,7 @@ struct StepContext {
   Random random;                   // of the run; its step number says which step this is
   std::int64_t first_example = 0;  // index of the microbatch's first example in the full batch
   bool alone = false;  // answers: every example as if it were the batch, see attention::Call
-  std::array<Tensor, kMaxTowers> fewest_tokens;  // per tower, see attention::Call
+  std::array<Tensor, kMaxSequences> fewest_tokens;  // per sequence, see attention::Call
   /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.
   std::vector<attention::Draws> injected;
   /// Sees queries, keys, values and output of every layer's attention; usually empty.
@@ -124,15 +126,15 @@ class Model {
   [[nodiscard]] const ParameterStore& parameters() const { return store_; }
   [[nodiscard]] const EncoderLayer& layer(int index) const { return layers_[index]; }
   /// Embedding after the encoder, padded rows zero: [B, N, E].
-  [[nodiscard]] Var encode(Tape& tape, const ModelInput& input, int tower,
+  [[nodiscard]] Var encode(Tape& tape, const ModelInput& input, int sequence,
                            const StepContext& step) const;
 
  private:
   /// What the last layer gives, before any norm behind it: [B, N, E].
-  [[nodiscard]] Var through_layers(Tape& tape, const ModelInput& input, int tower,
+  [[nodiscard]] Var through_layers(Tape& tape, const ModelInput& input, int sequence,
                                    const StepContext& step) const;
-  /// The encoding of each sequence of a tower: [B, E].
-  [[nodiscard]] Var pooled(Tape& tape, const ModelInput& input, int tower,
+  /// The encoding of each example's `sequence`-th sequence: [B, E].
+  [[nodiscard]] Var pooled(Tape& tape, const ModelInput& input, int sequence,
                            const StepContext& step) const;
   /// What the classifier reads of a batch: [B, K].
   [[nodiscard]] Var features(Tape& tape, const ModelInput& input, const StepContext& step) const;
@@ -144,7 +146,7 @@ class Model {
   std::unique_ptr<LayerNorm> norm_;   // behind the last layer, or behind the embedding
   std::unique_ptr<Pyramid> pyramid_;  // nullptr: the pool reads the encodings
   std::unique_ptr<Pool> pool_;
-  std::unique_ptr<PairFeatures> pair_;          // of two towers
+  std::unique_ptr<PairFeatures> pair_;          // of a dual encoder
   std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify
   std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked
 };

@@ -62,13 +62,13 @@ bool plausible(const CacheHeader& h) {
   constexpr uint64_t kMany = uint64_t{1} << 40;
   if (h.examples > kMany || h.documents > kMany || h.tokens > kMany) return false;
   if (h.token_bytes < 1 || h.token_bytes > 2) return false;
-  if (h.towers < 1 || h.towers > 2 || h.classes < 1) return false;
+  if (h.sequences < 1 || h.sequences > 2 || h.classes < 1) return false;
   if (h.task[31] || h.name[31] || h.split[15]) return false;  // texts end inside their fields
   const auto aligned = [](uint64_t at) { return at % 8 == 0; };
   return aligned(h.begins_at) && aligned(h.examples_at) && aligned(h.labels_at) &&
          sizeof(CacheHeader) + h.tokens <= h.begins_at &&
          h.begins_at + 8 * (h.documents + 1) <= h.examples_at &&
-         h.examples_at + 4 * h.examples * h.towers <= h.labels_at &&
+         h.examples_at + 4 * h.examples * h.sequences <= h.labels_at &&
          h.labels_at + 4 * h.examples <= h.provenance_at && h.provenance_at <= h.file_bytes;
 }
 
@@ -147,7 +147,7 @@ void CacheFile::check(const std::filesystem::path& path) const {
   for (uint64_t i = 0; i < header_.documents; ++i) {
     sound &= begins_[i] <= begins_[i + 1] && begins_[i + 1] % header_.token_bytes == 0;
   }
-  for (uint64_t i = 0; i < header_.examples * header_.towers; ++i) {
+  for (uint64_t i = 0; i < header_.examples * header_.sequences; ++i) {
     sound &= documents_[i] < header_.documents;
   }
   for (uint64_t i = 0; i < header_.examples; ++i) {
@@ -161,16 +161,16 @@ std::string_view CacheFile::provenance() const {
           header_.file_bytes - header_.provenance_at};
 }
 
-std::span<const uint8_t> CacheFile::tokens(int64_t example, int tower) const {
-  const uint32_t document = documents_[example * header_.towers + tower];
+std::span<const uint8_t> CacheFile::tokens(int64_t example, int sequence) const {
+  const uint32_t document = documents_[example * header_.sequences + sequence];
   const uint64_t begin = begins_[document];
   return {bytes_ + sizeof(CacheHeader) + begin, begins_[document + 1] - begin};
 }
 
 // ---- writing -----------------------------------------------------------------------------------
 
-CacheWriter::CacheWriter(const std::filesystem::path& path, int towers)
-    : path_(path), temporary_(path), towers_(towers) {
+CacheWriter::CacheWriter(const std::filesystem::path& path, int sequences)
+    : path_(path), temporary_(path), sequences_(sequences) {
   temporary_ += ".tmp";  // the folder's lock makes the name ours
   file_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file_ < 0) system_failure(temporary_, "create it");
@@ -194,8 +194,8 @@ uint32_t CacheWriter::add_document(std::span<const uint8_t> tokens) {
 }
 
 void CacheWriter::add_example(int32_t label, std::span<const uint32_t> documents) {
-  ENSURE(static_cast<int>(documents.size()) == towers_, "cache: example of ", documents.size(),
-         " sequences, expected ", towers_);
+  ENSURE(static_cast<int>(documents.size()) == sequences_, "cache: example of ", documents.size(),
+         " sequences, expected ", sequences_);
   labels_.push_back(label);
   documents_.insert(documents_.end(), documents.begin(), documents.end());
 }
@@ -260,7 +260,7 @@ void CacheWriter::finish(CacheHeader header, std::string_view provenance) {
   write_all(as_bytes(provenance));
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
-  header.towers = static_cast<uint32_t>(towers_);
+  header.sequences = static_cast<uint32_t>(sequences_);
   header.tokens = header_.tokens;
   header.documents = header_.documents;
   header.examples = header_.examples;

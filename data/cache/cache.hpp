@@ -4,7 +4,7 @@
 //   offset 256    content: tokens of all documents, one byte each, or two: own data with a
 //                          vocabulary
 //                          begin of each document     uint64 [documents + 1], in bytes
-//                          documents of each example  uint32 [examples, towers]
+//                          documents of each example  uint32 [examples, sequences]
 //                          labels                     int32  [examples]
 //   then          provenance: JSON text
 //
@@ -34,7 +34,7 @@ struct CacheHeader {
   uint64_t examples;
   uint64_t documents;
   uint64_t tokens;  // bytes of them over all documents
-  uint32_t towers;
+  uint32_t sequences;
   uint32_t token_offset;
   uint32_t classes;
   uint32_t reserved;
@@ -66,7 +66,7 @@ class CacheFile {
   [[nodiscard]] const CacheHeader& header() const { return header_; }
   [[nodiscard]] std::string_view provenance() const;
   [[nodiscard]] int32_t label(int64_t example) const { return labels_[example]; }
-  [[nodiscard]] std::span<const uint8_t> tokens(int64_t example, int tower) const;
+  [[nodiscard]] std::span<const uint8_t> tokens(int64_t example, int sequence) const;
 
  private:
   explicit CacheFile(const std::filesystem::path& path);
@@ -76,23 +76,23 @@ class CacheFile {
   uint64_t size_ = 0;
   CacheHeader header_{};
   const uint64_t* begins_ = nullptr;     // [documents + 1]
-  const uint32_t* documents_ = nullptr;  // [examples, towers]
+  const uint32_t* documents_ = nullptr;  // [examples, sequences]
   const int32_t* labels_ = nullptr;      // [examples]
 };
 
 /// Writes one cache file under a temporary name; CacheSet gives it its real one.
 class CacheWriter {
  public:
-  CacheWriter(const std::filesystem::path& path, int towers);
+  CacheWriter(const std::filesystem::path& path, int sequences);
   ~CacheWriter();  // removes the temporary file unless published
   CacheWriter(const CacheWriter&) = delete;
   CacheWriter& operator=(const CacheWriter&) = delete;
 
   /// Stores a token sequence and returns its number.
   uint32_t add_document(std::span<const uint8_t> tokens);
-  /// One example over stored documents, one per tower.
+  /// One example over stored documents, one per sequence.
   void add_example(int32_t label, std::span<const uint32_t> documents);
-  /// One example of a one-tower task.
+  /// One example of one sequence.
   void add(int32_t label, std::span<const uint8_t> tokens);
   /// The same where a token takes two bytes.
   void add(int32_t label, std::span<const uint16_t> tokens);
@@ -114,7 +114,7 @@ class CacheWriter {
 
   std::filesystem::path path_, temporary_;
   int file_ = -1;
-  int towers_;
+  int sequences_;
   std::vector<uint64_t> begins_{0};
   std::vector<uint32_t> documents_;
   std::vector<int32_t> labels_;
@@ -128,7 +128,7 @@ class CacheWriter {
 class CacheSet {
  public:
   /// Creates `<root>/<task>` and waits for its lock; removes what interrupted preparations left.
-  CacheSet(std::string_view task, const std::filesystem::path& folder, int towers,
+  CacheSet(std::string_view task, const std::filesystem::path& folder, int sequences,
            int token_offset);
   ~CacheSet();
   CacheSet(const CacheSet&) = delete;
@@ -153,7 +153,7 @@ class CacheSet {
 
   std::string task_;
   std::filesystem::path folder_;
-  int towers_, token_offset_;
+  int sequences_, token_offset_;
   bool finished_ = false;  // the contents are
   int lock_ = -1;
   std::vector<std::pair<std::string, std::unique_ptr<CacheWriter>>> splits_;

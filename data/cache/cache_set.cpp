@@ -23,9 +23,9 @@ template <size_t N> void set_text(char (&field)[N], std::string_view text) {
 
 }  // namespace
 
-CacheSet::CacheSet(std::string_view task, const std::filesystem::path& folder, int towers,
+CacheSet::CacheSet(std::string_view task, const std::filesystem::path& folder, int sequences,
                    int token_offset)
-    : name(task), task_(task), folder_(folder), towers_(towers), token_offset_(token_offset) {
+    : name(task), task_(task), folder_(folder), sequences_(sequences), token_offset_(token_offset) {
   make_folder(folder_);
   const auto lock_path = folder_ / ".lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -51,7 +51,7 @@ CacheWriter& CacheSet::split(std::string_view split_name) {
     if (known == split_name) return *writer;
   }
   splits_.emplace_back(split_name,
-                       std::make_unique<CacheWriter>(cache_path(folder_, split_name), towers_));
+                       std::make_unique<CacheWriter>(cache_path(folder_, split_name), sequences_));
   return *splits_.back().second;
 }
 

@@ -19,7 +19,7 @@ class Dataset {
 
   [[nodiscard]] int64_t size() const { return count_; }  // examples
   [[nodiscard]] int64_t classes() const;
-  [[nodiscard]] int towers() const;        // sequences per example
+  [[nodiscard]] int sequences() const;     // of an example: 1, or 2 (Retrieval)
   [[nodiscard]] int token_offset() const;  // id = stored token + token_offset()
   [[nodiscard]] int token_bytes() const;   // of a stored token: 1, or 2 where there are many
   /// What results must be called: the task's name, or `retrieval-substitute` where the files are
@@ -32,10 +32,10 @@ class Dataset {
 
   [[nodiscard]] int32_t label(int64_t i) const;
   /// Stored tokens of one sequence, whole: add token_offset() to get ids. Of one byte each, …
-  [[nodiscard]] std::span<const uint8_t> tokens(int64_t i, int tower = 0) const;
+  [[nodiscard]] std::span<const uint8_t> tokens(int64_t i, int sequence = 0) const;
   /// … or of two.
-  [[nodiscard]] std::span<const uint16_t> wide_tokens(int64_t i, int tower = 0) const;
-  [[nodiscard]] int64_t length(int64_t i, int tower = 0) const;  // tokens
+  [[nodiscard]] std::span<const uint16_t> wide_tokens(int64_t i, int sequence = 0) const;
+  [[nodiscard]] int64_t length(int64_t i, int sequence = 0) const;  // tokens
   /// Sequences with more than `most` tokens.
   [[nodiscard]] int64_t longer_than(int64_t most) const;
 
@@ -43,7 +43,7 @@ class Dataset {
   [[nodiscard]] Dataset slice(int64_t begin, int64_t count) const;
 
  private:
-  [[nodiscard]] std::span<const uint8_t> bytes(int64_t i, int tower) const;
+  [[nodiscard]] std::span<const uint8_t> bytes(int64_t i, int sequence) const;
 
   std::shared_ptr<const CacheFile> file_;
   int64_t begin_ = 0;

@@ -172,7 +172,7 @@ TaskInfo retrieval_task() {
           .tokens = TokenKind::bytes,
           .max_length = 4000,
           .nominal_length = 4096,
-          .towers = 2,
+          .sequences = 2,
           .token_offset = 1,
           .benchmark = true,
           .source = kLraArchive,

@@ -9,7 +9,7 @@
 
 namespace skytape::nn {
 
-inline constexpr int kMaxTowers = 2;
+inline constexpr int kMaxSequences = 2;
 
 /// `learned`: a trained vector per position. `sinusoidal`: Vaswani et al. 2017, sec. 3.5, scaled.
 /// `rotary`: Su et al. 2021, queries and keys of every head turned. `none`: order is not shown.
@@ -38,7 +38,7 @@ struct ModelConfig {
   std::int64_t vocabulary = 32;  // ids of tokens; where pooling is cls, the next one is its token's
   std::int64_t classes = 10;
   std::int64_t nominal_length = 2048;  // positions before trimming
-  int towers = 1;                      // 2: both documents through one encoder
+  int sequences = 1;                   // of an example; 2: a dual encoder, both through one encoder
   std::int64_t columns = 0;            // tokens in a row of a picture; 0: no picture
   bool pixels = false;                 // tokens are grey values: predicted as numbers, not as ids
   std::int32_t separator = -1;         // id behind the first text of a pair; -1: texts are single

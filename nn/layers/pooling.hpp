@@ -13,7 +13,7 @@
 
 namespace skytape::nn {
 
-/// What every tower of a model pools by. A sequence without real tokens gives zeros.
+/// How every sequence is pooled. A sequence without real tokens gives zeros.
 class Pool {
  public:
   Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length);

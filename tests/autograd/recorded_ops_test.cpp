@@ -12,13 +12,13 @@ using namespace skytape;
 
 namespace {
 
-nn::ModelConfig small_config(const std::string& attention, int towers) {
+nn::ModelConfig small_config(const std::string& attention, int sequences) {
   nn::ModelConfig config;
   config.attention = attention;
   config.vocabulary = 7;
   config.classes = 3;
   config.nominal_length = 16;
-  config.towers = towers;
+  config.sequences = sequences;
   config.width = 8;
   config.ff_width = 12;
   config.head_width = 4;
@@ -26,12 +26,12 @@ nn::ModelConfig small_config(const std::string& attention, int towers) {
 }
 
 /// Names of the nodes of one training step, loss included.
-std::vector<std::string> recorded_by(const std::string& attention, int towers) {
-  const nn::Model model(small_config(attention, towers), DType::f64, Device::cpu, 1);
+std::vector<std::string> recorded_by(const std::string& attention, int sequences) {
+  const nn::Model model(small_config(attention, sequences), DType::f64, Device::cpu, 1);
   nn::ModelInput input;
-  for (std::size_t tower = 0; tower < static_cast<std::size_t>(towers); ++tower) {
-    input.ids[tower] = Tensor::full({2, 16}, 3, DType::i32, Device::cpu);
-    input.mask[tower] = Tensor::full({2, 16}, 1, DType::f64, Device::cpu);
+  for (std::size_t sequence = 0; sequence < static_cast<std::size_t>(sequences); ++sequence) {
+    input.ids[sequence] = Tensor::full({2, 16}, 3, DType::i32, Device::cpu);
+    input.mask[sequence] = Tensor::full({2, 16}, 1, DType::f64, Device::cpu);
   }
   nn::StepContext step;
   step.training = true;
@@ -48,8 +48,8 @@ TEST_CASE("every op that a model records has a row in the op table") {
   const std::set<std::string> elsewhere = {"leaf", "attention"};
   std::set<std::string> recorded;
   for (const attention::Spec& spec : attention::registry()) {
-    for (const int towers : {1, 2}) {
-      for (const std::string& name : recorded_by(spec.name, towers)) recorded.insert(name);
+    for (const int sequences : {1, 2}) {
+      for (const std::string& name : recorded_by(spec.name, sequences)) recorded.insert(name);
     }
   }
   CHECK(recorded.size() > elsewhere.size());

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kVocabulary = 11;
 
-nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
+nn::ModelConfig small_config(const std::string& attention, int sequences = 1) {
   nn::ModelConfig config;
   config.attention = attention;
   if (attention == "skyformer" || attention == "linformer" || attention == "luna") {
@@ -25,7 +25,7 @@ nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
   config.vocabulary = kVocabulary;
   config.classes = 3;
   config.nominal_length = 24;
-  config.towers = towers;
+  config.sequences = sequences;
   config.layers = 2;
   config.width = 8;
   config.ff_width = 12;
@@ -36,22 +36,22 @@ nn::ModelConfig small_config(const std::string& attention, int towers = 1) {
 
 /// Ids 1..10 of the given lengths, padded with 0 to `width`.
 nn::ModelInput make_input(const std::vector<std::int64_t>& lengths, std::int64_t width, DType dtype,
-                          int towers = 1) {
+                          int sequences = 1) {
   nn::ModelInput input;
   const auto batch = static_cast<std::int64_t>(lengths.size());
-  for (int tower = 0; tower < towers; ++tower) {
+  for (int sequence = 0; sequence < sequences; ++sequence) {
     std::vector<std::int32_t> ids;
     std::vector<double> mask;
     for (std::int64_t b = 0; b < batch; ++b) {
       for (std::int64_t i = 0; i < width; ++i) {
         const bool real = i < lengths[static_cast<std::size_t>(b)];
-        ids.push_back(real ? 1 + static_cast<std::int32_t>((7 * i + 3 * b + tower) % 10) : 0);
+        ids.push_back(real ? 1 + static_cast<std::int32_t>((7 * i + 3 * b + sequence) % 10) : 0);
         mask.push_back(real ? 1 : 0);
       }
     }
-    input.ids[static_cast<std::size_t>(tower)] =
+    input.ids[static_cast<std::size_t>(sequence)] =
         Tensor::from(ids, {batch, width}, DType::i32, Device::cpu);
-    input.mask[static_cast<std::size_t>(tower)] =
+    input.mask[static_cast<std::size_t>(sequence)] =
         Tensor::from(mask, {batch, width}, dtype, Device::cpu);
   }
   return input;
@@ -165,14 +165,14 @@ TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {
   CHECK(at(1) != at(2));
 }
 
-TEST_CASE("the whole model's gradients pass gradcheck, one and two towers") {
-  for (const int towers : {1, 2}) {
+TEST_CASE("the whole model's gradients pass gradcheck, of one sequence and of a dual encoder") {
+  for (const int sequences : {1, 2}) {
     for (const char* attention :
          {"softmax", "kernelized", "skyformer", "vmean", "linformer", "synthesizer", "luna"}) {
       CAPTURE(attention);
-      CAPTURE(towers);
-      nn::Model model(small_config(attention, towers), DType::f64, Device::cpu, 3);
-      const nn::ModelInput input = make_input({13, 9}, 16, DType::f64, towers);
+      CAPTURE(sequences);
+      nn::Model model(small_config(attention, sequences), DType::f64, Device::cpu, 3);
+      const nn::ModelInput input = make_input({13, 9}, 16, DType::f64, sequences);
       const Tensor labels =
           Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
       std::vector<Parameter*> parameters;

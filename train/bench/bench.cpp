@@ -33,10 +33,10 @@ constexpr std::int64_t kTokenKinds = 15;  // ids 1..15, as ListOps has them
 data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model) {
   data::Batch batch;
   batch.size = c.batch;
-  batch.towers = model.towers;
+  batch.sequences = model.sequences;
   batch.width = batch.nominal_length = c.n;
   const auto cells = static_cast<std::size_t>(c.batch * c.n);
-  for (std::size_t t = 0; t < static_cast<std::size_t>(model.towers); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(model.sequences); ++t) {
     batch.mask[t].assign(cells, 1);
     batch.lengths[t].assign(static_cast<std::size_t>(c.batch), static_cast<std::int32_t>(c.n));
     batch.unmasked[t] = batch.lengths[t];
@@ -47,7 +47,7 @@ data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model) {
   for (std::int64_t b = 0; b < c.batch; ++b) {
     batch.labels.push_back(static_cast<std::int32_t>(b % model.classes));
   }
-  batch.real_tokens = c.batch * c.n * model.towers;
+  batch.real_tokens = c.batch * c.n * model.sequences;
   return batch;
 }
 
@@ -56,7 +56,7 @@ namespace {
 Measured measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch,
                          StepGraphs& graphs) {
   const nn::StepContext context = nn::answer_context(kSeed);
-  const DeviceBatch on_device = upload(batch, whole(batch), c.device);
+  const DeviceBatch on_device = upload(batch, c.device);
   return measure(c, [&] {
     graphs.run({}, [&] {
       Tape tape(Tape::Mode::eval);
@@ -290,7 +290,7 @@ double model_flops(const nn::ModelConfig& model, const attention::CostSizes& siz
   const double keys = spec.shared_qk || spec.values_only ? 0 : combined.rows;
   const double projected = queries + keys + combined.rows + sizes.n;
   const double linear = projected * width * heads * sizes.width + sizes.n * 2 * width * ff_width;
-  const double features = model.towers == 2 ? 4 * width : width;
+  const double features = model.sequences == 2 ? 4 * width : width;
   const double head = features * ff_width + ff_width * static_cast<double>(model.classes);
   const auto times = [&](double forward, double backward) {
     return forward_only ? forward : forward + backward;
@@ -298,7 +298,7 @@ double model_flops(const nn::ModelConfig& model, const attention::CostSizes& siz
   const double layer =
       times(linear + combined.combining.forward + heads * combined.attention.forward,
             2 * linear + combined.combining.backward + heads * combined.attention.backward);
-  const double example = model.towers * model.layers * layer + times(head, 2 * head);
+  const double example = model.sequences * model.layers * layer + times(head, 2 * head);
   return 2 * static_cast<double>(batch) * example;
 }
 

@@ -18,7 +18,7 @@ namespace skytape::train {
 
 struct BenchCase {
   std::string attention;
-  std::string task = "listops";  // whose vocabulary, classes and towers the model has
+  std::string task = "listops";  // whose vocabulary, classes and number of sequences the model has
   std::string recipe = "skytape";
   bool papers_model = true;  // recipe skytape: with the model and dropout of recipe skyformer
   attention::OptionValues options;  // of the method, besides features

@@ -262,7 +262,7 @@ int run_kernels(const BenchFlags& flags) {
 int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
   BenchCase c;
   ranks.together([&] {
-    set_threads(flags.threads == 0 ? ranks.fair_threads() : flags.threads);
+    set_threads(flags.threads == 0 ? ranks.default_threads() : flags.threads);
     c.device = parse_device(flags.device);
     c.precision = flags.precision;
     c.features = flags.features;

@@ -174,14 +174,14 @@ void print_recipes() {
 void print_tasks() {
   Table table{"tasks",
               "tasks, with the sequence length padded to a power of two",
-              {{"task"}, {"classes"}, {"vocabulary"}, {"length"}, {"towers"}, {"what"}},
+              {{"task"}, {"classes"}, {"vocabulary"}, {"length"}, {"sequences"}, {"what"}},
               {},
               {}};
   for (const data::TaskInfo& task : data::tasks()) {
     const auto number = [](std::int64_t n) { return Cell(static_cast<double>(n)); };
     table.add(
         {std::string(task.name), number(task.classes), number(task.vocabulary),
-         number(task.nominal_length), number(task.towers),
+         number(task.nominal_length), number(task.sequences),
          fmt::format("{}{}", task.description, task.generator.empty() ? "" : " (generated)")});
   }
   fmt::print("{}", to_text(table));

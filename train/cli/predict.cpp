@@ -114,11 +114,11 @@ class Predictor {
     data::Tokens tokens =
         data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place, config.pairs);
     const auto most = static_cast<std::size_t>(saved_.config.batches.max_length);
-    cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& tower) {
-      return tower.size() > most + static_cast<std::size_t>(dropped_of(tower));
+    cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& sequence) {
+      return sequence.size() > most + static_cast<std::size_t>(dropped_of(sequence));
     });
-    for (const std::vector<std::int32_t>& tower : tokens) {
-      waiting_tokens_ += static_cast<std::int64_t>(tower.size());
+    for (const std::vector<std::int32_t>& sequence : tokens) {
+      waiting_tokens_ += static_cast<std::int64_t>(sequence.size());
     }
     waiting_.push_back(
         {row.label, row.place, flags_.with_input ? row.text : "", std::move(tokens)});

@@ -45,7 +45,7 @@ int print_config(const RunConfig& config) {
 }
 
 Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
-  if (flags.run.threads == 0 && !ranks.alone()) flags.run.threads = ranks.fair_threads();
+  if (flags.run.threads == 0 && !ranks.alone()) flags.run.threads = ranks.default_threads();
   Request request;
   ranks.together([&] {
     request.choices = flags.run.choices();

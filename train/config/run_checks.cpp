@@ -56,7 +56,7 @@ void check_together(const RunConfig& c) {
     throw UsageError(
         fmt::format("patch: expected an odd number of pixels, or 0 for none, got {}", m.patch));
   }
-  if (m.pair_cosine && m.towers != 2) {
+  if (m.pair_cosine && m.sequences != 2) {
     throw UsageError(
         fmt::format("pair_cosine: {} has no pairs of documents; expected 0", c.task->name));
   }

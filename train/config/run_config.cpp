@@ -100,7 +100,7 @@ void derive_model(RunConfig& c) {
   m.columns = c.batches.variations.columns;
   m.classes = c.task->classes;
   m.nominal_length = c.batches.nominal_length;
-  m.towers = c.task->towers;
+  m.sequences = c.task->sequences;
   if (m.head_width == 0 && m.width % m.heads != 0) {
     throw UsageError(
         fmt::format("width: expected a multiple of heads = {}, got {}", m.heads, m.width));

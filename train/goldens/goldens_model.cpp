@@ -58,7 +58,7 @@ Setting read_setting(const GoldenCase& c) {
   s.model.vocabulary = options.integer("vocabulary");
   s.model.classes = options.integer("classes");
   s.model.nominal_length = options.integer("nominal_length");
-  s.model.towers = options.take("two_towers") == "1" ? 2 : 1;
+  s.model.sequences = options.take("two_towers") == "1" ? 2 : 1;
   s.model.layers = static_cast<int>(options.integer("layers"));
   s.model.width = options.integer("width");
   s.model.ff_width = options.integer("ff_width");
@@ -77,16 +77,16 @@ Setting read_setting(const GoldenCase& c) {
 }
 
 /// Examples [begin, end) of step `step`, with mask = (id != 0).
-nn::ModelInput read_input(const GoldenCase& c, int towers, int step, std::int64_t begin,
+nn::ModelInput read_input(const GoldenCase& c, int sequences, int step, std::int64_t begin,
                           std::int64_t end, DType dtype, Device device) {
   nn::ModelInput input;
-  for (int t = 0; t < towers; ++t) {
-    const auto tower = static_cast<std::size_t>(t);
+  for (int t = 0; t < sequences; ++t) {
+    const auto sequence = static_cast<std::size_t>(t);
     const Tensor ids = c.get(join("input_ids_", t, "_step", step)).tensor(DType::i32);  // [B, N]
-    input.ids[tower] = ids.slice(begin, end).clone().to(device);
+    input.ids[sequence] = ids.slice(begin, end).clone().to(device);
     std::vector<double> mask;
-    for (const double id : input.ids[tower].to_vector()) mask.push_back(id != 0 ? 1 : 0);
-    input.mask[tower] = Tensor::from(mask, input.ids[tower].shape(), dtype, device);
+    for (const double id : input.ids[sequence].to_vector()) mask.push_back(id != 0 ? 1 : 0);
+    input.mask[sequence] = Tensor::from(mask, input.ids[sequence].shape(), dtype, device);
   }
   return input;
 }
@@ -113,7 +113,7 @@ double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, i
       context.injected.push_back(std::move(draws));
     }
     const nn::ModelInput input =
-        read_input(c, setting.model.towers, step, begin, end, dtype, device);
+        read_input(c, setting.model.sequences, step, begin, end, dtype, device);
     Tape tape;
     const Var logits = model.logits(tape, input, context);  // [B, C]
     const std::string name = join("logits_step", step);

@@ -35,7 +35,7 @@ std::string how_computed(const OpenRun& run) {
 std::string how_long(const OpenRun& run) {
   const RunConfig& config = run.config;
   const std::int64_t most = config.batches.batch * config.batches.nominal_length *
-                            static_cast<std::int64_t>(config.model.towers);
+                            static_cast<std::int64_t>(config.model.sequences);
   return fmt::format(
       "{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
       "steps; {}",
@@ -53,8 +53,8 @@ std::string what_is_cut(const OpenRun& run) {
   if (cut == 0) return {};
   return fmt::format(
       "{} of {} training {} are longer than max_length = {}: their ends are not read", grouped(cut),
-      grouped(train.size() * config.model.towers), config.model.towers == 1 ? "examples" : "texts",
-      read);
+      grouped(train.size() * config.model.sequences),
+      config.model.sequences == 1 ? "examples" : "texts", read);
 }
 
 std::string how_lengths_grow(const data::BatchOptions& batches) {

@@ -12,8 +12,8 @@ namespace {
 double mean_length(const data::Dataset& split, std::int64_t most) {
   std::int64_t sum = 0;
   for (std::int64_t i = 0; i < split.size(); ++i) {
-    for (int tower = 0; tower < split.towers(); ++tower) {
-      sum += std::min(split.length(i, tower), most);
+    for (int sequence = 0; sequence < split.sequences(); ++sequence) {
+      sum += std::min(split.length(i, sequence), most);
     }
   }
   return static_cast<double>(sum) / static_cast<double>(split.size());
@@ -28,7 +28,7 @@ TimeLeft::TimeLeft(const data::Dataset& train, const data::BatchOptions& batches
   for (std::int64_t step = 0; step < steps; ++step) {
     // What reads its padding computes all positions in every step.
     const std::int64_t most = batches.trim ? data::grown_length(batches, step) : 0;
-    const auto all = static_cast<double>(batches.nominal_length * train.towers());
+    const auto all = static_cast<double>(batches.nominal_length * train.sequences());
     const auto [known, is_new] = mean.try_emplace(most, all);
     if (is_new && batches.trim) known->second = mean_length(train, most);
     work_[step + 1] = work_[step] + known->second;

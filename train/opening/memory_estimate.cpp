@@ -36,7 +36,7 @@ std::int64_t positions_at_once(const RunConfig& config, std::int64_t longest) {
   const data::BatchOptions& batches = config.batches;
   const std::int64_t most = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
   const std::int64_t width = batches.trim ? std::min(longest, most) : batches.nominal_length;
-  const std::int64_t example = std::max<std::int64_t>(1, width * config.model.towers);
+  const std::int64_t example = std::max<std::int64_t>(1, width * config.model.sequences);
   const MicrobatchLimits limits = config.microbatch_limits();
   const std::int64_t examples =
       limits.positions > 0

@@ -80,7 +80,7 @@ void load_checkpoint(OpenRun& run, Progress& progress) {
   }
   run.state = saved.state;
   load_training(file, last_file(folder), run.state, *run.model, *run.trainer);
-  for (const std::string& warning : warnings_elsewhere(saved.config, run.json)) {
+  for (const std::string& warning : reproducibility_warnings(saved.config, run.json)) {
     progress.line(warning);
   }
   progress.line(fmt::format("resuming {} at step {}", folder.string(), run.state.step));
@@ -130,7 +130,7 @@ OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress&
   run.evaluator = std::make_unique<Evaluator>(*run.model, options.graphs, ranks);
 
   ranks.on_first([&] { load(run, progress); });
-  share_training(ranks, run.state, *run.model, *run.trainer);
+  broadcast_training(ranks, run.state, *run.model, *run.trainer);
   run.started_at = run.state.step;
   return run;
 }

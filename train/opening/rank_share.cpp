@@ -89,7 +89,7 @@ std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest, co
       b.trim ? std::min(rounded_up(std::max<std::int64_t>(1, read), b.round_to), b.nominal_length)
              : b.nominal_length;
   const std::int64_t fitting =
-      limits.positions > 0 ? limits.positions / (width * config.model.towers) : most;
+      limits.positions > 0 ? limits.positions / (width * config.model.sequences) : most;
   const std::int64_t examples = std::clamp<std::int64_t>(fitting, 1, most);
   return (b.batch + examples - 1) / examples;
 }

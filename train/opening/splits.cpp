@@ -80,8 +80,8 @@ nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train) {
 std::int64_t longest_sequence(const data::Dataset& split) {
   std::int64_t longest = 0;
   for (std::int64_t i = 0; i < split.size(); ++i) {
-    for (int tower = 0; tower < split.towers(); ++tower) {
-      longest = std::max(longest, split.length(i, tower));
+    for (int sequence = 0; sequence < split.sequences(); ++sequence) {
+      longest = std::max(longest, split.length(i, sequence));
     }
   }
   return longest;
@@ -100,7 +100,7 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
                       {"labels", of_data("labels", names)},
                       {"nominal_length", model.nominal_length},
                       {"attention", model.attention},
-                      {"towers", model.towers},
+                      {"sequences", model.sequences},
                       {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
                       {"layer_norm_epsilon", model.norm_epsilon}};
   for (const KeyInfo& key : recipe_keys()) {

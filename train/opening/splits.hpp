@@ -30,7 +30,7 @@ struct Splits {
 /// have no labels, and it is to learn some.
 [[nodiscard]] nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train);
 
-/// Tokens of the longest text of a split, of either tower.
+/// Tokens of the longest sequence of a split.
 [[nodiscard]] std::int64_t longest_sequence(const data::Dataset& split);
 
 /// What a reader of the weights without skytape must know besides them: runs/checkpoint.md lists it.

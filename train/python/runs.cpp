@@ -86,10 +86,10 @@ class Run {
   /// Encodings [B, N, E], zero at padding, and the mask [B, N].
   [[nodiscard]] std::pair<Tensor, Tensor> encode(const std::vector<std::string>& texts) {
     const std::lock_guard turn(mutex_);
-    const train::DeviceBatch feed = batch_of(texts);
+    const train::DeviceBatch on_device = batch_of(texts);
     Tape tape(Tape::Mode::eval);
     const nn::StepContext step = nn::answer_context(saved_.config.seed);
-    return {saved_.model->encode(tape, feed.input, 0, step).value(), feed.input.mask[0]};
+    return {saved_.model->encode(tape, on_device.input, 0, step).value(), on_device.input.mask[0]};
   }
 
   /// The matrices [H, N, N] that each layer's method multiplies the values of a text with.
@@ -140,7 +140,7 @@ class Run {
     options.trim = true;
     options.round_to = 1;
     const data::Batch batch = data::pad(tokens_of(texts), options);
-    return train::upload(batch, train::whole(batch), saved_.model->parameters().values().device());
+    return train::upload(batch, saved_.model->parameters().values().device());
   }
 
   train::SavedModel saved_;

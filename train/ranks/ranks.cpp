@@ -145,7 +145,7 @@ Ranks Ranks::join(const RanksOptions& options) {
 
 bool Ranks::first_of_host() const { return job_ == nullptr || job_->place().local_rank == 0; }
 
-int Ranks::fair_threads() const {
+int Ranks::default_threads() const {
   const int usable = usable_cores();
   const bool bound = usable < static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   if (alone() || bound) return usable;

@@ -50,7 +50,7 @@ class Ranks {
   [[nodiscard]] Reduce reduce_on(Device device) const;  ///< ordered or fast
   /// CPU threads for this rank where the user says none: the cores that it may use, shared with the
   /// other ranks of its host unless the launcher bound it to cores of its own.
-  [[nodiscard]] int fair_threads() const;
+  [[nodiscard]] int default_threads() const;
   /// "4 ranks on 2 hosts".
   [[nodiscard]] std::string text() const;
 

@@ -148,7 +148,7 @@ void load_training(const SafetensorsFile& file, const std::filesystem::path& pat
   trainer.resume_sums(summed_steps_in(data::parse_json(metadata_of(file, path, kState))));
 }
 
-void share_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer) {
+void broadcast_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer) {
   if (ranks.alone()) return;
   std::string text = data::json_text(state_json(state, trainer.summed_steps()));
   ranks.broadcast(text);

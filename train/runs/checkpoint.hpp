@@ -59,6 +59,6 @@ void load_training(const SafetensorsFile& file, const std::filesystem::path& pat
                    const RunState& state, nn::Model& model, Trainer& trainer);
 
 /// Weights, moments, sums and state as rank 0 has them, on all ranks.
-void share_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer);
+void broadcast_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer);
 
 }  // namespace skytape::train

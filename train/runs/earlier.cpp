@@ -61,7 +61,7 @@ void load_best(const fs::path& path, const Json& config, const RunState& state, 
   load_weights(best, path, model);
 }
 
-std::vector<std::string> warnings_elsewhere(const Json& saved, const Json& now) {
+std::vector<std::string> reproducibility_warnings(const Json& saved, const Json& now) {
   std::vector<std::string> warnings;
   const auto compare = [&](const char* what, const Json& there, const Json& here) {
     if (there == here) return;

@@ -31,7 +31,7 @@ void load_best(const std::filesystem::path& path, const data::Json& config, cons
 
 /// Warnings, one for each of device, threads and program that is not what it was: the same bits are
 /// promised for the same ones only. Both are config.json's objects.
-[[nodiscard]] std::vector<std::string> warnings_elsewhere(const data::Json& saved,
-                                                          const data::Json& now);
+[[nodiscard]] std::vector<std::string> reproducibility_warnings(const data::Json& saved,
+                                                                const data::Json& now);
 
 }  // namespace skytape::train

@@ -74,7 +74,7 @@ def logits(w, model, text):
 tensors, facts = read(sys.argv[1])
 for key, known in {"tokens": ["bytes"], "attention": ["softmax"], "positions": ["learned", "rotary"],
                    "both_ends": [False], "token_types": [False], "conv_width": [0], "norm": ["pre"],
-                   "pooling": ["nominal", "mean"], "towers": [1]}.items():
+                   "pooling": ["nominal", "mean"], "sequences": [1]}.items():
     if facts.get(key, known[0]) not in known:
         sys.exit(f"logits.py: the model has {key} {facts[key]}, this script knows {known}")
 for argument in sys.argv[2:]:

@@ -52,7 +52,8 @@ Timed time_steps(const RunConfig& config, const data::BatchOptions& options,
 
 double computed_tokens(const data::Batch& batch) {
   const bool trimmed = batch.round_to > 0;
-  return static_cast<double>(trimmed ? batch.real_tokens : batch.size * batch.width * batch.towers);
+  return static_cast<double>(trimmed ? batch.real_tokens
+                                     : batch.size * batch.width * batch.sequences);
 }
 
 Pace measure_pace(const RunConfig& config, const Splits& splits) {

@@ -231,7 +231,7 @@ std::vector<std::optional<Answer>> Evaluator::answers(const std::vector<data::To
                                                       const EvaluateOptions& options) {
   const auto length = [&](std::size_t i) {
     std::size_t longest = 0;
-    for (const auto& tower : examples[i]) longest = std::max(longest, tower.size());
+    for (const auto& sequence : examples[i]) longest = std::max(longest, sequence.size());
     return longest;
   };
   std::vector<std::size_t> order(examples.size());

@@ -31,7 +31,7 @@ std::vector<Microbatch> microbatches_of(const data::Batch& batch, const Microbat
     const std::int64_t row = order[static_cast<std::size_t>(place)];
     const auto fits = [&](const Microbatch& microbatch) {
       const auto size = static_cast<std::int64_t>(microbatch.rows.size()) + 1;
-      const std::int64_t positions = size * microbatch.width * batch.towers;
+      const std::int64_t positions = size * microbatch.width * batch.sequences;
       return size <= most && (limits.positions == 0 || positions <= limits.positions);
     };
     if (microbatches.empty() || !fits(microbatches.back())) {
@@ -40,13 +40,6 @@ std::vector<Microbatch> microbatches_of(const data::Batch& batch, const Microbat
     microbatches.back().rows.push_back(row);
   }
   return microbatches;
-}
-
-Microbatch whole(const data::Batch& batch) {
-  Microbatch microbatch{std::vector<std::int64_t>(static_cast<std::size_t>(batch.size)), 0,
-                        batch.width};
-  std::iota(microbatch.rows.begin(), microbatch.rows.end(), 0);
-  return microbatch;
 }
 
 }  // namespace skytape::train

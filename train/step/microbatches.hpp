@@ -29,7 +29,4 @@ struct Microbatch {
 [[nodiscard]] std::vector<Microbatch> microbatches_of(const data::Batch& batch,
                                                       const MicrobatchLimits& limits);
 
-/// The batch as it is, as one microbatch.
-[[nodiscard]] Microbatch whole(const data::Batch& batch);
-
 }  // namespace skytape::train

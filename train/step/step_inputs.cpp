@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "data/masking.hpp"
@@ -12,8 +13,8 @@
 namespace skytape::train {
 namespace {
 
-// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each tower, the
-// microbatches. Of a microbatch: ids and mask of each tower, labels, targets of each tower.
+// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each sequence, the
+// microbatches. Of a microbatch: ids and mask of each sequence, labels, targets of each sequence.
 constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kMicrobatches = 64;
 constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
 
@@ -24,19 +25,19 @@ std::int64_t align(std::int64_t bytes) {
 /// Where the arrays of a microbatch begin, bytes from its own start; each entry has four. `width`
 /// positions, of which `rate` have targets.
 struct Places {
-  std::array<std::int64_t, nn::kMaxTowers> ids{}, mask{};                               // [B, N]
-  std::int64_t labels = 0;                                                              // [B]
-  std::array<std::int64_t, nn::kMaxTowers> target_at{}, target_ids{}, target_weight{};  // [B, P]
-  std::int64_t targets = 0;                                                             // P
+  std::array<std::int64_t, nn::kMaxSequences> ids{}, mask{};                               // [B, N]
+  std::int64_t labels = 0;                                                                 // [B]
+  std::array<std::int64_t, nn::kMaxSequences> target_at{}, target_ids{}, target_weight{};  // [B, P]
+  std::int64_t targets = 0;                                                                // P
   std::int64_t end = 0;
 };
 
-Places places_of(std::int64_t examples, std::int64_t width, std::int64_t towers, double rate) {
+Places places_of(std::int64_t examples, std::int64_t width, std::int64_t sequences, double rate) {
   Places places;
   const auto add = [&](std::int64_t columns) {
     return std::exchange(places.end, places.end + align(4 * examples * columns));
   };
-  for (std::size_t t = 0; t < static_cast<std::size_t>(towers); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(sequences); ++t) {
     places.ids[t] = add(width);
     places.mask[t] = add(width);
   }
@@ -44,7 +45,7 @@ Places places_of(std::int64_t examples, std::int64_t width, std::int64_t towers,
   if (rate == 0) return places;
   // A narrow microbatch has no room for more targets than its width can have.
   places.targets = data::most_targets(rate, width);
-  for (std::size_t t = 0; t < static_cast<std::size_t>(towers); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(sequences); ++t) {
     places.target_at[t] = add(places.targets);
     places.target_ids[t] = add(places.targets);
     places.target_weight[t] = add(places.targets);
@@ -65,13 +66,13 @@ template <class T> void write_rows(const std::vector<T>& cells, std::int64_t col
 
 void write_microbatch(const data::Batch& batch, const Microbatch& microbatch, const Places& places,
                       std::byte* const to) {
-  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.sequences); ++t) {
     write_rows(batch.ids[t], batch.width, microbatch, microbatch.width, to + places.ids[t]);
     write_rows(batch.mask[t], batch.width, microbatch, microbatch.width, to + places.mask[t]);
   }
   write_rows(batch.labels, 1, microbatch, 1, to + places.labels);
   if (places.targets == 0) return;
-  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.towers); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(batch.sequences); ++t) {
     const auto write = [&](const auto& cells, std::int64_t at) {
       write_rows(cells, batch.targets, microbatch, places.targets, to + at);
     };
@@ -90,7 +91,7 @@ void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>
   for (const Microbatch& microbatch : microbatches) {
     begins_.push_back(end);
     end += places_of(std::ssize(microbatch.rows), std::max(microbatch.width, batch.nominal_length),
-                     batch.towers, batch.target_rate)
+                     batch.sequences, batch.target_rate)
                .end;
   }
   if (static_cast<std::size_t>(end) <= capacity_) return;
@@ -103,14 +104,14 @@ void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microb
                         const StepNumbers& numbers) {
   reserve(batch, microbatches);
   microbatches_ = std::move(microbatches);
-  towers_ = batch.towers;
+  sequences_ = batch.sequences;
   examples_ = batch.size;
   target_rate_ = batch.target_rate;
   std::byte* const to = staging_->host();
   std::memcpy(to + kHyper, numbers.hyper.data(), sizeof(numbers.hyper));
   const auto step = static_cast<std::int32_t>(numbers.step);
   std::memcpy(to + kStep, &step, sizeof(step));
-  for (std::int64_t t = 0; t < towers_; ++t) {
+  for (std::int64_t t = 0; t < sequences_; ++t) {
     const std::vector<std::int32_t>& counts = batch.unmasked[static_cast<std::size_t>(t)];
     const std::int32_t fewest = *std::min_element(counts.begin(), counts.end());
     std::memcpy(to + kFewest + 4 * t, &fewest, sizeof(fewest));
@@ -119,7 +120,7 @@ void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microb
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     const Microbatch& microbatch = microbatches_[i];
     const Places places =
-        places_of(std::ssize(microbatch.rows), microbatch.width, towers_, target_rate_);
+        places_of(std::ssize(microbatch.rows), microbatch.width, sequences_, target_rate_);
     write_microbatch(batch, microbatch, places, to + begins_[i]);
     end = begins_[i] + places.end;
   }
@@ -129,12 +130,12 @@ void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microb
 DeviceBatch StepInputs::on_device(std::size_t index) const {
   const std::int64_t width = microbatches_.at(index).width;             // N
   const std::int64_t examples = std::ssize(microbatches_[index].rows);  // B
-  const Places places = places_of(examples, width, towers_, target_rate_);
+  const Places places = places_of(examples, width, sequences_, target_rate_);
   const auto view = [&](std::int64_t at, const Shape& shape, DType dtype) {
     return staging_->place().view(begins_[index] + at, shape, dtype);
   };
   DeviceBatch batch;
-  for (std::size_t t = 0; t < static_cast<std::size_t>(towers_); ++t) {
+  for (std::size_t t = 0; t < static_cast<std::size_t>(sequences_); ++t) {
     batch.input.ids[t] = view(places.ids[t], {examples, width}, DType::i32);
     batch.input.mask[t] = view(places.mask[t], {examples, width}, DType::f32);
     batch.fewest_tokens[t] =
@@ -156,7 +157,7 @@ std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
   const Microbatch& microbatch = microbatches_.at(index);
   return {static_cast<std::int64_t>(precision(device_)),
           stagings_,
-          towers_,
+          sequences_,
           examples_,
           data::most_targets(target_rate_, microbatch.width),
           std::ssize(microbatches_),
@@ -171,6 +172,12 @@ DeviceBatch upload(const data::Batch& batch, const Microbatch& microbatch, Devic
   StepInputs inputs(device);
   inputs.upload(batch, {microbatch}, {});
   return inputs.on_device(0);
+}
+
+DeviceBatch upload(const data::Batch& batch, Device device) {
+  Microbatch all{std::vector<std::int64_t>(static_cast<std::size_t>(batch.size)), 0, batch.width};
+  std::iota(all.rows.begin(), all.rows.end(), 0);
+  return upload(batch, all, device);
 }
 
 }  // namespace skytape::train

@@ -17,10 +17,10 @@ namespace skytape::train {
 
 /// A microbatch on the model's device.
 struct DeviceBatch {
-  nn::ModelInput input;                              // [B, N]
-  Tensor labels;                                     // i32[B]
-  nn::MaskedTargets targets;                         // where the batch has some
-  std::array<Tensor, nn::kMaxTowers> fewest_tokens;  // i32[1]: of the full batch, unmasked
+  nn::ModelInput input;                                 // [B, N]
+  Tensor labels;                                        // i32[B]
+  nn::MaskedTargets targets;                            // where the batch has some
+  std::array<Tensor, nn::kMaxSequences> fewest_tokens;  // i32[1]: of the full batch, unmasked
 };
 
 /// Numbers of a step beside its batch.
@@ -58,12 +58,13 @@ class StepInputs {
   std::size_t capacity_ = 0;
   std::vector<Microbatch> microbatches_;
   std::vector<std::int64_t> begins_;  // bytes before each microbatch's numbers
-  std::int64_t towers_ = 1, examples_ = 0;
+  std::int64_t sequences_ = 1, examples_ = 0;
   double target_rate_ = 0;  // share of a sequence's tokens that have targets
 };
 
-/// One microbatch alone.
+/// One microbatch alone, or the batch as it is.
 [[nodiscard]] DeviceBatch upload(const data::Batch& batch, const Microbatch& microbatch,
                                  Device device);
+[[nodiscard]] DeviceBatch upload(const data::Batch& batch, Device device);
 
 }  // namespace skytape::train

@@ -52,12 +52,12 @@ void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
   };
 }
 
-/// What the attention of every layer sees when the model reads the batch's first tower.
+/// What the attention of every layer sees when the model reads the batch's first sequence.
 std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batch,
                                  std::uint64_t seed) {
   std::vector<LayerInputs> layers;
   nn::StepContext context = nn::answer_context(seed);
-  const DeviceBatch on_device = upload(batch, whole(batch), Device::cpu);
+  const DeviceBatch on_device = upload(batch, Device::cpu);
   keep_in(layers, context);
   Tape tape(Tape::Mode::eval);
   (void)model.encode(tape, on_device.input, 0, context);

@@ -24,15 +24,15 @@ double squared_norm(const Tensor& x) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-/// Embeddings of a batch after the encoder, one per tower: [B, N, E].
+/// Embeddings of a batch after the encoder, one per sequence: [B, N, E].
 std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
                                nn::StepContext context, Device device) {
-  const DeviceBatch on_device = upload(batch, whole(batch), device);
+  const DeviceBatch on_device = upload(batch, device);
   context.fewest_tokens = on_device.fewest_tokens;
   std::vector<Tensor> all;
-  for (int tower = 0; tower < batch.towers; ++tower) {
+  for (int sequence = 0; sequence < batch.sequences; ++sequence) {
     Tape tape(Tape::Mode::eval);
-    all.push_back(model.encode(tape, on_device.input, tower, context).value());
+    all.push_back(model.encode(tape, on_device.input, sequence, context).value());
   }
   return all;
 }
@@ -71,7 +71,7 @@ std::vector<double> ratios(const StabilityStudy& study, const std::string& task,
   return result;
 }
 
-/// |x - y|_F^2 over all towers.
+/// |x - y|_F^2 over all sequences.
 double squared_distance(const std::vector<Tensor>& x, const std::vector<Tensor>& y) {
   double sum = 0;
   for (std::size_t t = 0; t < x.size(); ++t) sum += squared_norm(tensor::subtract(x[t], y[t]));

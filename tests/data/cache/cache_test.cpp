@@ -64,7 +64,7 @@ TEST_CASE("a cache gives back what was written, documents shared by examples onc
     return std::equal(got.begin(), got.end(), want.begin(), want.end());
   };
   CHECK(data.size() == 3);
-  CHECK(data.towers() == 2);
+  CHECK(data.sequences() == 2);
   CHECK(data.token_offset() == 1);
   CHECK(data.classes() == 3);
   CHECK(data.label(1) == 2);

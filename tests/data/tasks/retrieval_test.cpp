@@ -77,7 +77,7 @@ TEST_CASE("five columns and ids with a document table give the same set, each te
   CHECK(prints(folder.path() / "x") == prints(folder.path() / "y"));
   const Dataset train = open(find_task("retrieval"), folder.path() / "x", "train");
   CHECK(train.name() == "retrieval-substitute");
-  CHECK(train.towers() == 2);
+  CHECK(train.sequences() == 2);
   CHECK(train.length(0, 0) == 300);
   CHECK(train.length(0, 1) == 10000);  // the front of a long text
   CHECK(train.tokens(0, 1).data() == train.tokens(1, 0).data());
@@ -88,7 +88,7 @@ TEST_CASE("five columns and ids with a document table give the same set, each te
   options.max_length = 4000;
   Batch batch;
   collate(train, {0, 1, 2}, options, batch);
-  CHECK(batch.towers == 2);
+  CHECK(batch.sequences == 2);
   CHECK(batch.width == 4032);
   CHECK(batch.lengths[0] == std::vector<int32_t>{300, 4000, 4000});
   CHECK(batch.lengths[1] == std::vector<int32_t>{4000, 10, 300});

@@ -81,11 +81,11 @@ TEST_CASE("the masked loss of a whole model passes gradcheck: its table is read 
     CAPTURE(pixels);
     nn::ModelConfig config = masked_model();
     config.pixels = pixels;
-    config.towers = pixels ? 1 : 2;
+    config.sequences = pixels ? 1 : 2;
     nn::Model model(config, DType::f64, Device::cpu, 3);
     nn::ModelInput input;
     nn::MaskedTargets targets;
-    for (std::size_t t = 0; t < static_cast<std::size_t>(config.towers); ++t) {
+    for (std::size_t t = 0; t < static_cast<std::size_t>(config.sequences); ++t) {
       input.ids[t] = integers({1, 2, 15, 4, 5, 6, 15, 8, 9, 1, 15, 3, 0, 0, 0, 0}, {2, 8});
       input.mask[t] = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);
       for (int j = 12; j < 16; ++j) input.mask[t].data<double>()[j] = 0;

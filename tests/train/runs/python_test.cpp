@@ -90,7 +90,7 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
     examples.push_back(data::tokenise(*saved.config.task, nullptr, text, "test"));
   }
   const data::Batch batch = data::pad(examples, saved.config.batches);
-  const train::DeviceBatch on_device = train::upload(batch, train::whole(batch), Device::cpu);
+  const train::DeviceBatch on_device = train::upload(batch, Device::cpu);
   nn::StepContext context;
   context.random = {saved.config.seed, Tensor::zeros({1}, DType::i32, Device::cpu)};
   context.fewest_tokens = on_device.fewest_tokens;

@@ -13,26 +13,26 @@ using namespace skytape::train;
 
 namespace {
 
-nn::ModelConfig small_model(int towers = 1) {
+nn::ModelConfig small_model(int sequences = 1) {
   nn::ModelConfig config;
   config.attention = "routing";
   config.attention_options = {{"clusters", "4"}, {"decay", "0.9"}};
   config.vocabulary = 16;
   config.classes = 2;
   config.nominal_length = 32;
-  config.towers = towers;
+  config.sequences = sequences;
   config.width = 8;
   config.ff_width = 12;
   config.head_width = 4;
   return config;
 }
 
-data::Batch make_batch(int towers = 1) {
+data::Batch make_batch(int sequences = 1) {
   const int lengths[] = {20, 7, 32, 11, 5, 9, 14};
   std::vector<data::Tokens> examples;
   for (int i = 0; i < 7; ++i) {
     data::Tokens example;
-    for (int t = 0; t < towers; ++t) {
+    for (int t = 0; t < sequences; ++t) {
       std::vector<std::int32_t> ids;
       for (int j = 0; j < lengths[i]; ++j) ids.push_back(1 + (5 * i + 3 * j + t) % 15);
       example.push_back(ids);
@@ -56,10 +56,10 @@ std::vector<const Parameter*> averages(const nn::Model& model) {
 }
 
 /// All centroids after a step.
-std::vector<double> centroids_after_step(const MicrobatchLimits& limits, int towers) {
-  nn::Model model(small_model(towers), DType::f32, Device::cpu, 3);
+std::vector<double> centroids_after_step(const MicrobatchLimits& limits, int sequences) {
+  nn::Model model(small_model(sequences), DType::f32, Device::cpu, 3);
   Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
-  trainer.step(make_batch(towers));
+  trainer.step(make_batch(sequences));
   std::vector<double> all;
   for (const Parameter* p : averages(model)) {
     const std::vector<double> values = p->value.to_vector();
@@ -95,13 +95,13 @@ TEST_CASE("a step moves averages by their decay toward its sums, whatever the op
   }
 }
 
-TEST_CASE("microbatches and towers move averages as the whole batch does") {
-  for (const int towers : {1, 2}) {
-    const std::vector<double> whole = centroids_after_step({}, towers);
+TEST_CASE("microbatches and sequences move averages as the whole batch does") {
+  for (const int sequences : {1, 2}) {
+    const std::vector<double> whole = centroids_after_step({}, sequences);
     double norm = 0;
     for (const double x : whole) norm += x * x;
     for (const MicrobatchLimits limits : {MicrobatchLimits{2}, {7}, {1, 40}}) {
-      const std::vector<double> parts = centroids_after_step(limits, towers);
+      const std::vector<double> parts = centroids_after_step(limits, sequences);
       double difference = 0;
       for (std::size_t i = 0; i < whole.size(); ++i) {
         difference += (whole[i] - parts[i]) * (whole[i] - parts[i]);

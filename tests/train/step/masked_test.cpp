@@ -23,7 +23,7 @@ namespace {
 constexpr std::int64_t kLength = 32;
 constexpr int kPeriod = 15;  // ids of tokens are 1 to this number, or grey values
 
-nn::ModelConfig masked_model(const std::string& attention, bool pixels = false, int towers = 1) {
+nn::ModelConfig masked_model(const std::string& attention, bool pixels = false, int sequences = 1) {
   nn::ModelConfig config;
   config.attention = attention;
   if (attention::find(attention).has_option("features")) {
@@ -35,7 +35,7 @@ nn::ModelConfig masked_model(const std::string& attention, bool pixels = false, 
   config.ff_width = 16;
   config.head_width = 8;
   config.layers = 1;
-  config.towers = towers;
+  config.sequences = sequences;
   config.dropout = 0;
   config.objective = nn::Objective::predict_masked;
   config.pixels = pixels;
@@ -50,9 +50,9 @@ data::MaskingOptions masking_of(bool pixels = false) {
 }
 
 /// Sequences of two tokens in turn, others in each: neighbours tell what is hidden.
-Tokens sequence(int number, int length, bool pixels, int towers) {
+Tokens sequence(int number, int length, bool pixels, int sequences) {
   Tokens example;
-  for (int t = 0; t < towers; ++t) {
+  for (int t = 0; t < sequences; ++t) {
     std::vector<std::int32_t> ids;
     for (int j = 0; j < length; ++j) {
       const int token = (number + t + j % 2) % kPeriod;
@@ -65,10 +65,10 @@ Tokens sequence(int number, int length, bool pixels, int towers) {
 
 /// A batch whose tokens are hidden as those of epoch `epoch` are.
 data::Batch hidden_batch(const std::vector<int>& lengths, std::uint64_t epoch, bool pixels = false,
-                         int towers = 1) {
+                         int sequences = 1) {
   std::vector<Tokens> examples;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    examples.push_back(sequence(2 * static_cast<int>(i), lengths[i], pixels, towers));
+    examples.push_back(sequence(2 * static_cast<int>(i), lengths[i], pixels, sequences));
   }
   data::BatchOptions options;
   options.nominal_length = kLength;
@@ -104,18 +104,18 @@ double distance(const std::vector<double>& x, const std::vector<double>& y) {
 
 }  // namespace
 
-TEST_CASE("microbatches of hidden tokens make up the batch, of ids, of pixels, of two towers") {
+TEST_CASE("microbatches of hidden tokens make up the batch, of ids, of pixels, of a dual encoder") {
   const std::vector<int> lengths = {20, 7, 32, 11, 5, 9, 14};
   struct Kind {
     bool pixels;
-    int towers;
+    int sequences;
   };
   for (const Kind kind : {Kind{false, 1}, {true, 1}, {false, 2}}) {
     CAPTURE(kind.pixels);
-    CAPTURE(kind.towers);
-    nn::ModelConfig config = masked_model("softmax", kind.pixels, kind.towers);
+    CAPTURE(kind.sequences);
+    nn::ModelConfig config = masked_model("softmax", kind.pixels, kind.sequences);
     config.dropout = 0.1;
-    const data::Batch batch = hidden_batch(lengths, 0, kind.pixels, kind.towers);
+    const data::Batch batch = hidden_batch(lengths, 0, kind.pixels, kind.sequences);
     Training whole(config);
     whole.trainer.step(batch);
     const TrainMetrics expected = whole.trainer.take_metrics();
@@ -214,19 +214,19 @@ TEST_CASE("steps of hidden tokens on a GPU replay their graphs, and agree with t
   if (!test::cuda_or_skip()) return;
   struct Kind {
     bool pixels;
-    int towers;
+    int sequences;
   };
   for (const Kind kind : {Kind{false, 1}, {true, 1}, {false, 2}}) {
     CAPTURE(kind.pixels);
-    CAPTURE(kind.towers);
-    const nn::ModelConfig config = masked_model("skyformer", kind.pixels, kind.towers);
+    CAPTURE(kind.sequences);
+    const nn::ModelConfig config = masked_model("skyformer", kind.pixels, kind.sequences);
     for (const MicrobatchLimits limits : {MicrobatchLimits{1}, {2}}) {
       Training direct(config, Device::cuda, 1e-2, limits, false);
       Training replayed(config, Device::cuda, 1e-2, limits),
           on_cpu(config, Device::cpu, 1e-2, limits);
       for (std::uint64_t epoch = 0; epoch < 4; ++epoch) {
         const data::Batch batch = hidden_batch({32, 11, 25, 6 + static_cast<int>(epoch)}, epoch,
-                                               kind.pixels, kind.towers);
+                                               kind.pixels, kind.sequences);
         for (Training* run : {&direct, &replayed, &on_cpu}) run->trainer.step(batch);
       }
       CHECK(replayed.trainer.graphs().counts().replayed > 0);

@@ -31,14 +31,14 @@ constexpr std::size_t kMostSamples = 1000;
 #endif
 
 nn::ModelConfig small_model(const std::string& attention, const attention::OptionValues& options,
-                            int towers = 1) {
+                            int sequences = 1) {
   nn::ModelConfig config;
   config.attention = attention;
   config.attention_options = options;
   config.vocabulary = 16;
   config.classes = 3;
   config.nominal_length = kLength;
-  config.towers = towers;
+  config.sequences = sequences;
   config.width = 8;
   config.ff_width = 12;
   config.head_width = 4;
@@ -48,11 +48,11 @@ nn::ModelConfig small_model(const std::string& attention, const attention::Optio
 }
 
 /// Examples of these lengths, other tokens for another seed.
-data::Batch make_batch(const std::vector<int>& lengths, int seed, bool trim, int towers = 1) {
+data::Batch make_batch(const std::vector<int>& lengths, int seed, bool trim, int sequences = 1) {
   std::vector<Tokens> examples;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     Tokens example;
-    for (int t = 0; t < towers; ++t) {
+    for (int t = 0; t < sequences; ++t) {
       std::vector<std::int32_t> ids;
       for (int j = 0; j < lengths[i]; ++j) {
         ids.push_back(1 + (5 * static_cast<int>(i) + 3 * j + 7 * seed + 2 * t) % 15);
@@ -73,13 +73,13 @@ data::Batch make_batch(const std::vector<int>& lengths, int seed, bool trim, int
 }
 
 /// Batches of two layouts, in a mixed order; no two alike.
-std::vector<data::Batch> changing_batches(bool trim = true, int towers = 1, int count = 6) {
+std::vector<data::Batch> changing_batches(bool trim = true, int sequences = 1, int count = 6) {
   std::vector<data::Batch> batches;
   for (int i = 0; i < count; ++i) {
     const bool narrow = i % 3 == 1;
     batches.push_back(
         make_batch(narrow ? std::vector<int>{16, 9 + i, 3} : std::vector<int>{40, 11 + i, 25, 6}, i,
-                   trim, towers));
+                   trim, sequences));
   }
   return batches;
 }
@@ -182,7 +182,7 @@ TEST_CASE("a replayed step allocates nothing and leaves the peak as it was") {
   CHECK(memory_stats(Device::cuda).live_bytes == before.live_bytes);
 }
 
-TEST_CASE("two towers and accumulated microbatches replay as well") {
+TEST_CASE("a dual encoder and accumulated microbatches replay as well") {
   if (!test::cuda_or_skip()) return;
   for (const char* method : {"skeinformer", "vmean"}) {
     CAPTURE(method);

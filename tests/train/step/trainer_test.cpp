@@ -253,7 +253,7 @@ TEST_CASE("lines become tokens by the task's rules") {
   bytes.tokens = data::TokenKind::bytes;
   bytes.token_offset = 1;
   CHECK(tokenise(bytes, nullptr, "AB", "x:1") == Tokens{{66, 67}});
-  bytes.towers = 2;
+  bytes.sequences = 2;
   CHECK(tokenise(bytes, nullptr, "A\tB", "x:1") == Tokens{{66}, {67}});
   CHECK(error_of<DataError>([&] { (void)tokenise(bytes, nullptr, "AB", "x:1"); }).find("tab") !=
         std::string::npos);

@@ -73,7 +73,7 @@ TEST_CASE("the instability score is the embedding's way over the weights'") {
   stream.next(batch);
   const auto embed_in = [&](const nn::StepContext& context) {
     Tape tape(Tape::Mode::eval);
-    const DeviceBatch on_device = upload(batch, whole(batch), Device::cpu);
+    const DeviceBatch on_device = upload(batch, Device::cpu);
     return model.encode(tape, on_device.input, 0, context).value().to_vector();
   };
   const auto embed = [&] { return embed_in({}); };

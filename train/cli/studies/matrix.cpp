@@ -107,7 +107,7 @@ std::vector<std::string> names_of(const RunConfig& config, const std::string& se
 
 MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progress& progress) {
   const RunConfig& config = saved.config;
-  if (config.task->towers != 1) {
+  if (config.task->sequences != 1) {
     throw UsageError(fmt::format("{}: {} compares two documents; expected a run on single texts",
                                  flags.run, config.task->name));
   }
@@ -133,7 +133,7 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
   options.round_to = 1;
   result.tokens = names;
   const data::Batch batch = data::pad({tokens}, options);
-  const DeviceBatch on_device = upload(batch, whole(batch), Device::cpu);
+  const DeviceBatch on_device = upload(batch, Device::cpu);
   Seen seen;
   nn::StepContext step = nn::answer_context(config.seed);
   step.observe = keep_in(seen);
