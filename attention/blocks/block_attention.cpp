@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "attention/blocks/block_attention_plan.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -86,10 +85,8 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
   return plan;
 }
 
-/// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
-void count_precision(const BlockPlan& plan) {
-  if (fits_tensor_cores(plan)) count_product();
-}
+/// At tf32 and bf16 a GPU computes this call on tensor cores.
+Work work_of(const BlockPlan& plan) { return {.product = fits_tensor_cores(plan)}; }
 
 }  // namespace
 
@@ -135,10 +132,7 @@ BlockForward block_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   BlockForward result;
   result.out = Tensor::empty(q.shape().with(2, plan.rows), q.dtype(), q.device());
   result.lse = Tensor::empty(result.out.shape().first(3), q.dtype(), q.device());
-  on_device(q.device(), [&](auto tag) {
-    count_precision(plan);
-    block_forward_on(tag, plan, in, result);
-  });
+  on_device(q.device(), work_of(plan), [&](auto tag) { block_forward_on(tag, plan, in, result); });
   return result;
 }
 
@@ -156,10 +150,8 @@ BlockBackward block_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   Tensor delta = tensor::row_dot(dout, saved.out);  // as lse
   if (dlse.defined()) delta = tensor::subtract(delta, dlse);
   BlockBackward result{empty_like(q), empty_like(k), empty_like(v)};
-  on_device(q.device(), [&](auto tag) {
-    count_precision(plan);
-    block_backward_on(tag, plan, in, saved.lse, delta, dout, result);
-  });
+  on_device(q.device(), work_of(plan),
+            [&](auto tag) { block_backward_on(tag, plan, in, saved.lse, delta, dout, result); });
   return result;
 }
 

@@ -209,9 +209,9 @@ void launch(void (*kernel)(BlockPlan, Operands<T, T>, Results<T>), const BlockPl
   static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const unsigned blocks = tasks(plan, S::kBlockM);
   if (blocks == 0) return;
-  cuda::allow_shared("block attention", kernel, sizeof(Shared));
-  cuda::computes(products * multiply_adds_of_product(plan));
-  cuda::launch("block attention", kernel, blocks, S::kThreads, sizeof(Shared), plan, in, result);
+  const Work work{.multiply_adds = products * multiply_adds_of_product(plan)};
+  cuda::launch({"block attention", blocks, S::kThreads, sizeof(Shared), work}, kernel, plan, in,
+               result);
 }
 
 bool on_tensor_cores(const BlockPlan& plan, const BlockInputs& in) {

@@ -182,9 +182,8 @@ void start(const char* name, void (*kernel)(BlockPlan, Operands, Results), const
   static_assert(sizeof(Memory) == sizeof(Shared<P, Key<float>>));
   const unsigned blocks = tasks(plan, kBlockM);
   if (blocks == 0) return;
-  cuda::allow_shared(name, kernel, sizeof(Memory));
-  cuda::computes(products * multiply_adds_of_product(plan), true);
-  cuda::launch(name, kernel, blocks, kThreads, sizeof(Memory), plan, in, result);
+  const Work work{.multiply_adds = products * multiply_adds_of_product(plan), .product = true};
+  cuda::launch({name, blocks, kThreads, sizeof(Memory), work}, kernel, plan, in, result);
 }
 
 /// Calls f.operator()<precision, kWidth, kRules>().

@@ -321,8 +321,8 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
   };
   take_side(a.queries, backward, true);
   take_side(a.keys, true, backward);
-  cuda::launch("operands of block attention", block_operands_kernel<Core, kWidth, T>,
-               static_cast<unsigned>(tiles), cuda::kBlock, 0, plan, in, a);
+  cuda::launch({"operands of block attention", static_cast<unsigned>(tiles), cuda::kBlock},
+               block_operands_kernel<Core, kWidth, T>, plan, in, a);
 
   const auto walk = [&](auto& own, const auto& other, const std::int32_t* begin,
                         const std::int32_t* listed, std::int64_t begins, bool own_keys) {

@@ -94,12 +94,11 @@ template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
 
 /// One block per chunk of rows, each with so many bytes of shared memory.
 inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& s, const Arrays& in,
-                  std::size_t bytes) {
+                  std::size_t bytes, const Work& work) {
   const std::int64_t blocks = s.heads * s.chunks;
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
          " chunks of rows are too many for one launch");
-  cuda::allow_shared(name, kernel, bytes);
-  cuda::launch(name, kernel, static_cast<unsigned>(blocks), kThreads, bytes, s, in);
+  cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes, work}, kernel, s, in);
 }
 
 /// At tf32 or bf16.

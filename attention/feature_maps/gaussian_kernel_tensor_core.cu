@@ -442,23 +442,29 @@ template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThrea
   }
 }
 
-template <Precision kPrecision> void form_at(Form form, const Sizes& s, const Arrays& in) {
+template <Precision kPrecision>
+void form_at(Form form, const Sizes& s, const Arrays& in, const Work& work) {
   dispatch(form, s, [&]<int kD, int kP, Form kForm>() {
     start("kernel products on tensor cores", form_kernel<kPrecision, kD, kP, kForm>, s, in,
-          sizeof(Shared<TensorCore<kPrecision>, kD, kP>));
+          sizeof(Shared<TensorCore<kPrecision>, kD, kP>), work);
   });
 }
 
-template <Precision kPrecision> void maxima_at(const Sizes& s, const Arrays& in) {
+template <Precision kPrecision> void maxima_at(const Sizes& s, const Arrays& in, const Work& work) {
   const auto run = [&]<int kD>() {
     start("row maxima on tensor cores", maxima_kernel<kPrecision, kD>, s, in,
-          2 * sizeof(Tile<TensorCore<kPrecision>, kD>));
+          2 * sizeof(Tile<TensorCore<kPrecision>, kD>), work);
   };
   if (s.width <= 32) {
     run.template operator()<32>();
   } else {
     run.template operator()<64>();
   }
+}
+
+/// So many multiply-adds for each row and landmark.
+Work products_of(const Sizes& s, std::int64_t multiply_adds) {
+  return {.multiply_adds = s.heads * s.rows * s.landmarks * multiply_adds, .product = true};
 }
 
 /// f.operator()<precision>() for tf32 or bf16.
@@ -478,14 +484,13 @@ void tensor_core_form(Form form, const Sizes& s, const Arrays& in) {
   const int sides = (rows ? 1 : 0) + (landmarks ? 1 : 0);
   const std::int64_t of_side = has_gradient(form) ? 2 * s.width + s.factor : s.width;
   const std::int64_t maxima = in.largest == nullptr ? 0 : s.width;
-  const std::int64_t products = sides * of_side + s.factor + maxima;  // of a row and a landmark
-  cuda::computes(s.heads * s.rows * s.landmarks * products, true);
-  at_precision([&]<Precision kPrecision>() { form_at<kPrecision>(form, s, in); });
+  const Work work = products_of(s, sides * of_side + s.factor + maxima);
+  at_precision([&]<Precision kPrecision>() { form_at<kPrecision>(form, s, in, work); });
 }
 
 void tensor_core_maxima(const Sizes& s, const Arrays& in) {
-  cuda::computes(s.heads * s.rows * s.landmarks * s.width, true);
-  at_precision([&]<Precision kPrecision>() { maxima_at<kPrecision>(s, in); });
+  const Work work = products_of(s, s.width);
+  at_precision([&]<Precision kPrecision>() { maxima_at<kPrecision>(s, in, work); });
 }
 
 }  // namespace skytape::attention::kernel_cuda

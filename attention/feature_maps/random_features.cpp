@@ -60,10 +60,8 @@ Tensor products_and_maxima(const KernelInputs& in, const RowMaxima& rows) {
 void exponentiate_stabilised(const KernelInputs& in, const Tensor& c, Tensor& products) {
   KernelInputs shifted = in;
   shifted.xx = tensor::subtract(in.xx, c);
-  on_device(products.device(), [&](auto tag) {
-    exponentiate_on(tag, shifted, products);
-    count_again(products.bytes());
-  });
+  on_device(products.device(), in_place(products),
+            [&](auto tag) { exponentiate_on(tag, shifted, products); });
 }
 
 }  // namespace

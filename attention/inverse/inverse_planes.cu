@@ -64,9 +64,12 @@ template <class L> constexpr std::size_t kSharedBytes = 3 * sizeof(Square<L>);
 template <class L> void launch(const char* name, void (*kernel)(Steps), const Steps& s,
                                std::int64_t count, std::int64_t products) {
   const std::int64_t size = s.size;
-  cuda::allow_shared(name, kernel, kSharedBytes<L>);
-  cuda::computes(products * s.steps * count * size * size * size);
-  cuda::launch(name, kernel, static_cast<unsigned>(count), L::kThreads, kSharedBytes<L>, s);
+  cuda::launch({name,
+                static_cast<unsigned>(count),
+                L::kThreads,
+                kSharedBytes<L>,
+                {.multiply_adds = products * s.steps * count * size * size * size}},
+               kernel, s);
 }
 
 Steps steps_of(const Tensor& m, const InverseTrace& trace) {
@@ -86,7 +89,7 @@ bool inverse_planes_fit(std::int64_t size) {
   return fit;
 }
 
-// The kernels' names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
+// The kernels' names tell which rate of products applies (train/bench/roofline.cpp).
 
 void inverse_steps_by_planes(const Tensor& m, InverseTrace& trace) {
   Steps s = steps_of(m, trace);

@@ -38,7 +38,6 @@
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "attention/inverse/square_sizes.hpp"
 #include "autograd/ops.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -178,9 +177,8 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   saved.coefficient = empty_like(largest);
   saved.argmax = argmax;
   Tensor start = tensor::transpose(batch);  // [G, L, L]
-  on_device(m.device(), [&](auto tag) {
+  on_device(m.device(), in_place(start), [&](auto tag) {
     scale_start_on(tag, largest, saved.coefficient, start);  // (1)
-    count_again(start.bytes());
   });
 
   const InverseKept kept =
@@ -218,10 +216,8 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   // (1)
   const Tensor dstart_t = tensor::transpose(dstart);                           // [G, L, L]
   Tensor dc = Tensor::empty(s.m.shape().first(2), s.m.dtype(), s.m.device());  // [G, L]: shares
-  on_device(dz.device(), [&](auto tag) {
-    start_backward_on(tag, s.m, dstart_t, s.coefficient, dm, dc);
-    count_again(dm.bytes());
-  });
+  on_device(dz.device(), in_place(dm),
+            [&](auto tag) { start_backward_on(tag, s.m, dstart_t, s.coefficient, dm, dc); });
   if (s.config.detach_start) return dm.reshape(dz.shape());
   const std::int64_t scopes = s.coefficient.numel();
   if (scopes == 1 && s.m.size(0) > 1) {

@@ -136,18 +136,13 @@ template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
   for (int t = s.steps - 1; t >= 0; --t) work.backward_step(t);
 }
 
-template <class L> constexpr int kSharedBytes = 2 * L::kEntries* static_cast<int>(sizeof(float));
+template <class L> constexpr std::size_t kSharedBytes = 2 * L::kEntries * sizeof(float);
 
 /// Whether all matrices find a pair of blocks at once.
 template <class L, class Product> bool in_pairs(const Steps& s, int most_blocks) {
   if (most_blocks < L::kBlocks || !cuda::has_shared(kSharedBytes<L>)) return false;
-  const auto ask = [] {
-    cuda::allow_shared("iterative inverse", backward_kernel<L, Product>, kSharedBytes<L>);
-    return cuda::most_pairs(backward_kernel<L, Product>, L::kThreads, kSharedBytes<L>);
-  };
-  if (GpuCount::active()) return s.count <= ask();
-  static const std::int64_t most = ask();  // a process has one device
-  return s.count <= most;
+  const auto* const kernel = reinterpret_cast<const void*>(backward_kernel<L, Product>);
+  return s.count <= cuda::most_pairs(kernel, L::kThreads, kSharedBytes<L>);
 }
 
 /// Calls f.operator()<Layout, Product>(): tensor cores wherever the device's products may use them,
@@ -173,10 +168,13 @@ template <class F> void dispatch(const Steps& s, int most_blocks, const F& f) {
 template <class L>
 void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_t products) {
   const std::int64_t size = s.size;
-  cuda::allow_shared(name, kernel, kSharedBytes<L>);
-  cuda::computes(products * s.steps * s.count * size * size * size);
-  cuda::launch_clusters(name, kernel, L::kBlocks, static_cast<unsigned>(s.count * L::kBlocks),
-                        L::kThreads, kSharedBytes<L>, s);
+  cuda::launch({.name = name,
+                .grid = static_cast<unsigned>(s.count * L::kBlocks),
+                .block = L::kThreads,
+                .shared_bytes = kSharedBytes<L>,
+                .work = {.multiply_adds = products * s.steps * s.count * size * size * size},
+                .cluster = L::kBlocks},
+               kernel, s);
 }
 
 Steps steps_of(const Tensor& m, const InverseTrace& trace) {
@@ -214,7 +212,7 @@ int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size, int most_bloc
   return blocks;
 }
 
-// The kernels' names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
+// The kernels' names tell which rate of products applies (train/bench/roofline.cpp).
 
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace, int most_blocks) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);

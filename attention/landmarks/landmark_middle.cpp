@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attention/inverse/square_sizes.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -68,8 +67,7 @@ Tensor landmark_middle(const MiddleConfig& config, const Tensor& w, const Tensor
     if (is_fused(config, w, p)) {
       saved.p = p;
       keep_memory(saved);
-      const LaunchScope counted;
-      fused_middle(saved);
+      on_device(Device::cuda, [&](auto) { fused_middle(saved); });
       return saved.t;
     }
   }
@@ -82,8 +80,7 @@ MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor&
   if constexpr (kHaveCuda) {
     if (saved.planes.defined()) {
       MiddleGradients d{empty_like(saved.w), empty_like(saved.p)};
-      const LaunchScope counted;
-      fused_middle_backward(saved, dt, d);
+      on_device(Device::cuda, [&](auto) { fused_middle_backward(saved, dt, d); });
       return d;
     }
   }

@@ -374,9 +374,8 @@ template <class L, int kWidth> void launch(const char* name, void (*kernel)(Midd
                                            const Middle& s, std::int64_t count,
                                            std::int64_t multiply_adds) {
   constexpr std::size_t kBytes = kSharedBytes<L, kWidth>;
-  cuda::allow_shared(name, kernel, kBytes);
-  cuda::computes(count * multiply_adds);
-  cuda::launch(name, kernel, static_cast<unsigned>(count), L::kThreads, kBytes, s);
+  const Work work{.multiply_adds = count * multiply_adds};
+  cuda::launch({name, static_cast<unsigned>(count), L::kThreads, kBytes, work}, kernel, s);
 }
 
 Middle middle_of(const MiddleSaved& saved) {
@@ -408,7 +407,7 @@ bool middle_fits(std::int64_t size, std::int64_t width) {
   return fits;
 }
 
-// The kernels' names tell a GpuCount's reader which rate applies (train/bench/roofline.cpp).
+// The kernels' names tell which rate of products applies (train/bench/roofline.cpp).
 
 void fused_middle(MiddleSaved& saved) {
   const Middle s = middle_of(saved);

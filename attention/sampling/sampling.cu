@@ -65,8 +65,7 @@ void top_k_on(Cuda, const Tensor& values, Tensor& index) {
                  static_cast<int>(padded),
                  static_cast<int>(cuda::padded_keys(k))};
     const auto launch = [&](void (*kernel)(Rows<T>), std::size_t shared) {
-      cuda::allow_shared("top_k", kernel, shared);
-      cuda::launch("top_k", kernel, static_cast<unsigned>(count), threads, shared, rows);
+      cuda::launch({"top_k", static_cast<unsigned>(count), threads, shared}, kernel, rows);
     };
     const std::int64_t bytes = padded * static_cast<std::int64_t>(sizeof(Key<T>));  // of a row
     if (bytes <= kMostBytes) return launch(top_k_kernel<T, true>, bytes);

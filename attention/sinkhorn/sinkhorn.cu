@@ -102,8 +102,9 @@ template <class T> __global__ void __launch_bounds__(kThreads) backward_kernel(B
 
 template <class T, class In> void launch(const char* name, void (*kernel)(In), const In& in) {
   const std::int64_t lanes = in.size * cuda::kWarp;
-  cuda::launch(name, kernel, static_cast<unsigned>(in.of_step / in.size),
-               static_cast<unsigned>(std::min<std::int64_t>(lanes, kThreads)), 0, in);
+  cuda::launch({name, static_cast<unsigned>(in.of_step / in.size),
+                static_cast<unsigned>(std::min<std::int64_t>(lanes, kThreads))},
+               kernel, in);
 }
 
 }  // namespace

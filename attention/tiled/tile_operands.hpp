@@ -160,8 +160,9 @@ PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands
 
   const std::int64_t blocks = blocks_for(plan, std::max(plan.queries, plan.keys), kPadded);
   if (blocks > 0) {
-    cuda::launch("operands of tiled attention", operands_kernel<kPrecision, kWidth>,
-                 dim3(static_cast<unsigned>(blocks), 2), cuda::kBlock, 0, plan, in, t);
+    cuda::launch(
+        {"operands of tiled attention", dim3(static_cast<unsigned>(blocks), 2), cuda::kBlock},
+        operands_kernel<kPrecision, kWidth>, plan, in, t);
   }
   return p;
 }

@@ -21,7 +21,6 @@
 #include <algorithm>
 
 #include "attention/tiled/tiled_plan.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -153,17 +152,13 @@ TiledBackward backward_on_tensor_cores(const TiledPlan& plan, TiledInputs in,
   in.dlse = dlse;
   TiledBackward result{empty_like(in.q), empty_like(in.k),
                        in.v.defined() ? empty_like(in.v) : Tensor()};
-  on_device(Device::cuda, [&](auto tag) {
-    count_product();
-    tiled_backward_on(tag, plan, in, dout, {}, result);
-  });
+  on_device(Device::cuda, {.product = true},
+            [&](auto tag) { tiled_backward_on(tag, plan, in, dout, {}, result); });
   return result;
 }
 
-/// For the count of work: at tf32 and bf16 a GPU computes this call on tensor cores.
-void count_precision(const Tensor& q) {
-  if (q.size(3) <= kTensorCoreWidth) count_product();
-}
+/// At tf32 and bf16 a GPU computes this call on tensor cores.
+Work work_of(const Tensor& q) { return {.product = q.size(3) <= kTensorCoreWidth}; }
 
 }  // namespace
 
@@ -192,10 +187,7 @@ TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   if (plan.score == Score::softmax) {
     result.lse = Tensor::empty(q.shape().first(3), q.dtype(), q.device());
   }
-  on_device(q.device(), [&](auto tag) {
-    count_precision(q);
-    tiled_forward_on(tag, plan, in, result);
-  });
+  on_device(q.device(), work_of(q), [&](auto tag) { tiled_forward_on(tag, plan, in, result); });
   return result;
 }
 
@@ -236,10 +228,8 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   }
 
   TiledBackward result{empty_like(q), empty_like(k), v.defined() ? empty_like(v) : Tensor()};
-  on_device(q.device(), [&](auto tag) {
-    count_precision(q);
-    tiled_backward_on(tag, plan, in, dout, delta, result);
-  });
+  on_device(q.device(), work_of(q),
+            [&](auto tag) { tiled_backward_on(tag, plan, in, dout, delta, result); });
   if (plan.score == Score::gaussian) {
     tensor::accumulate(result.dq, scale_rows(in.q, out_dot), -plan.scale);  // (4)
     tensor::accumulate(result.dk, scale_rows(in.k, dots_as_multiplied(v, result.dv)),

@@ -315,10 +315,9 @@ template <class Shared, class T> void launch(void (*kernel)(TiledPlan, Arrays<T>
   static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, own);
   if (blocks == 0) return;
-  cuda::allow_shared("tiled attention", kernel, sizeof(Shared));
-  cuda::computes(products * tiled_cuda::multiply_adds_of_product(plan));
-  cuda::launch("tiled attention", kernel, static_cast<unsigned>(blocks), kThreads, sizeof(Shared),
-               plan, in);
+  const Work work{.multiply_adds = products * tiled_cuda::multiply_adds_of_product(plan)};
+  cuda::launch({"tiled attention", static_cast<unsigned>(blocks), kThreads, sizeof(Shared), work},
+               kernel, plan, in);
 }
 
 }  // namespace

@@ -362,11 +362,10 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   } else {
     result.dq = arrays.dq;
   }
-  cuda::allow_shared(name, kernel, sizeof(Memory));
-  cuda::computes(products * multiply_adds_of_product(plan), true);
+  const Work work{.multiply_adds = products * multiply_adds_of_product(plan), .product = true};
   const auto threads = static_cast<unsigned>(kThreads * own / kBlockM);
-  cuda::launch(name, kernel, static_cast<unsigned>(blocks), threads, sizeof(Memory), plan, result,
-               in);
+  cuda::launch({name, static_cast<unsigned>(blocks), threads, sizeof(Memory), work}, kernel, plan,
+               result, in);
 }
 
 }  // namespace

@@ -240,9 +240,9 @@ void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const Classi
   dispatch_float(x.dtype(), [&]<class T>() {
     const Tensor scores = Tensor::empty({2, plan.b}, x.dtype(), Device::cuda);
     const auto shared = static_cast<std::size_t>(padded(plan.k) + padded(plan.f) + plan.c);
-    cuda::computes(plan.b * plan.f * (plan.k + plan.c));
-    cuda::launch("classifier", forward_kernel<T>, cuda::grid_for(plan.b, 1), kThreads,
-                 sizeof(T) * shared,
+    const Work work{.multiply_adds = plan.b * plan.f * (plan.k + plan.c)};
+    cuda::launch({"classifier", cuda::grid_for(plan.b, 1), kThreads, sizeof(T) * shared, work},
+                 forward_kernel<T>,
                  Forward<T>{plan, x.data<T>(), Weights<T>(w), labels.data<std::int32_t>(),
                             out.hidden.data<T>(), out.dlogits.data<T>(), scores.data<T>()});
     cuda::warp_rows(2, Shares<T>{scores.data<T>(),
@@ -257,10 +257,11 @@ void classify_backward_on(Cuda, const ClassifierPlan& plan, const Tensor& x,
                           Tensor& dx, Tensor& dparams) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const auto shared = static_cast<std::size_t>(std::max(plan.b, plan.f) + plan.b);
-    cuda::computes(2 * plan.b * plan.f * (plan.k + plan.c));
+    const Work work{.multiply_adds = 2 * plan.b * plan.f * (plan.k + plan.c)};
     cuda::launch(
-        "classifier backward", backward_kernel<T>, cuda::grid_for(plan.b + plan.f + 1, 1), kThreads,
-        sizeof(T) * shared,
+        {"classifier backward", cuda::grid_for(plan.b + plan.f + 1, 1), kThreads,
+         sizeof(T) * shared, work},
+        backward_kernel<T>,
         Gradients<T>{plan, x.data<T>(), Weights<T>(w), saved.hidden.data<T>(),
                      saved.dlogits.data<T>(), dloss.data<T>(), dx.data<T>(), dparams.data<T>()});
   });

@@ -25,9 +25,10 @@ inline constexpr bool kHaveCuda = false;
   return device == Device::cpu ? "cpu" : "cuda";
 }
 
-/// Calls f(Cpu{}) or f(Cuda{}). Throws in a build without CUDA when the device is cuda.
-template <class F> decltype(auto) on_device(Device device, F&& f) {
-  const LaunchScope scope;
+/// Calls f(Cpu{}) or f(Cuda{}), which launch a kernel of such work (traffic.hpp). Throws in a build
+/// without CUDA when the device is cuda.
+template <class F> decltype(auto) on_device(Device device, const Work& work, F&& f) {
+  const LaunchScope scope(work);
   if (device == Device::cuda) {
     if constexpr (kHaveCuda) {
       return std::forward<F>(f)(Cuda{});
@@ -36,6 +37,9 @@ template <class F> decltype(auto) on_device(Device device, F&& f) {
     }
   }
   return std::forward<F>(f)(Cpu{});
+}
+template <class F> decltype(auto) on_device(Device device, F&& f) {
+  return on_device(device, Work{}, std::forward<F>(f));
 }
 
 /// Why no GPU can be used, in words: a build without CUDA, no GPU, a driver older than the build's

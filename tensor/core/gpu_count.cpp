@@ -60,24 +60,16 @@ void GpuCount::argument(const void* value, std::size_t bytes) {
   }
 }
 
-void GpuCount::computes(std::int64_t multiply_adds, bool product) {
-  counting->next_.multiply_adds = multiply_adds;
-  counting->next_.product = product;
-}
-
-void GpuCount::kernel(const char* name, const void* function, std::int64_t blocks) {
-  std::size_t bytes = 0;
-  for (const auto& [begin, length] : counting->arguments_) bytes += length;
+void GpuCount::kernel(const char* name, const void* function, std::int64_t blocks, Work work) {
+  for (const auto& [begin, length] : counting->arguments_) {
+    work.bytes += static_cast<std::int64_t>(length);
+  }
   counting->arguments_.clear();
-  call(name, static_cast<std::int64_t>(bytes));
-  counting->kernels_.back().blocks = blocks;
-  counting->kernels_.back().function = function;
+  counting->kernels_.push_back({name, {}, work, blocks, function});
 }
 
-void GpuCount::call(const char* name, std::int64_t bytes) {
-  Launch& work = counting->next_;
-  work.bytes = bytes;
-  counting->kernels_.push_back({name, {}, std::exchange(work, Launch{}), 0, nullptr});
+void GpuCount::call(const char* name, const Work& work) {
+  counting->kernels_.push_back({name, {}, work, 0, nullptr});
 }
 
 void GpuCount::end_part(const char* name) {
@@ -91,9 +83,9 @@ void GpuCount::array(const void* begin, std::size_t bytes) {
   if (counting != nullptr && owns(begin)) counting->arrays_[begin] = bytes;
 }
 
-void GpuCount::again(std::size_t bytes) {
+void GpuCount::again(std::int64_t bytes) {
   if (counting == nullptr || counting->kernels_.empty()) return;
-  counting->kernels_.back().work.bytes += static_cast<std::int64_t>(bytes);
+  counting->kernels_.back().work.bytes += bytes;
 }
 
 }  // namespace skytape

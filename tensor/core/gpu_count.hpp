@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tensor/core/traffic.hpp"
@@ -17,7 +16,7 @@ namespace skytape {
 struct GpuKernel {
   std::string name;
   std::string part;                // of the work, see GpuCount::end_part
-  Launch work;                     // each array that the kernel takes passes through memory once
+  Work work;                       // each array that the kernel takes passes through memory once
   std::int64_t blocks = 0;         // of a kernel's grid; 0: a library's
   const void* function = nullptr;  // the kernel on the host; a library's and copies have none
 };
@@ -43,12 +42,10 @@ class GpuCount {
   static void free(const void* data);
   /// An argument of the next kernel, its padding zero; finds the arrays whose addresses are in it.
   static void argument(const void* value, std::size_t bytes);
-  /// What the next kernel computes; `product`: at the precision of matrix products.
-  static void computes(std::int64_t multiply_adds, bool product);
-  /// The kernel itself, after its arguments, and the blocks of its grid.
-  static void kernel(const char* name, const void* function, std::int64_t blocks);
-  /// A product or a copy that moves so many bytes.
-  static void call(const char* name, std::int64_t bytes);
+  /// The kernel itself, after its arguments, and the blocks of its grid. `work` has no bytes of arrays.
+  static void kernel(const char* name, const void* function, std::int64_t blocks, Work work);
+  /// A library's product, or a copy.
+  static void call(const char* name, const Work& work);
 
   // For anybody; nothing happens while nobody counts.
 
@@ -57,7 +54,7 @@ class GpuCount {
   /// The array, or part of one, that a kernel takes whose arguments hold this address.
   static void array(const void* begin, std::size_t bytes);
   /// The last kernel passes so many bytes through memory once more.
-  static void again(std::size_t bytes);
+  static void again(std::int64_t bytes);
 
  private:
   std::vector<GpuKernel> kernels_;
@@ -65,7 +62,6 @@ class GpuCount {
   std::map<const void*, std::size_t> memory_;     // begin and bytes, until it is freed
   std::map<const void*, std::size_t> arrays_;     // begin and bytes, as the host saw them last
   std::map<const void*, std::size_t> arguments_;  // of the next kernel
-  Launch next_;
 };
 
 }  // namespace skytape

@@ -226,7 +226,7 @@ Tensor Tensor::to(DType target) const {
 void Tensor::copy_from(const Tensor& source) {
   ENSURE(shape_ == source.shape_ && dtype_ == source.dtype_, "copy_from: target ", *this,
          ", source ", source);
-  const LaunchScope scope;
+  const LaunchScope scope({});
   copy_bytes(raw(), device(), source.raw(), source.device(), bytes());
 }
 

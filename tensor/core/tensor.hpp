@@ -129,11 +129,21 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
+/// How many pieces of one size cover a length: whole / piece, rounded up.
+template <class T> [[nodiscard]] constexpr T ceil_div(T whole, std::type_identity_t<T> piece) {
+  return (whole + piece - 1) / piece;
+}
+
 [[nodiscard]] inline Tensor empty_like(const Tensor& t) {
   return Tensor::empty(t.shape(), t.dtype(), t.device());
 }
 [[nodiscard]] inline Tensor zeros_like(const Tensor& t) {
   return Tensor::zeros(t.shape(), t.dtype(), t.device());
+}
+
+/// Of a kernel that reads these arrays and writes them, too.
+template <class... Arrays> [[nodiscard]] Work in_place(const Arrays&... arrays) {
+  return {.bytes = (static_cast<std::int64_t>(arrays.bytes()) + ...)};
 }
 
 /// Throws unless every tensor has the dtype and device of the first; `op` names the caller.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/core/storage.hpp"
@@ -26,25 +27,28 @@ TrafficCount::TrafficCount() {
 
 TrafficCount::~TrafficCount() { counting = nullptr; }
 
-LaunchScope::LaunchScope() {
-  if (counting == nullptr || counting->depth_++ > 0) return;
+// Only where the product is a call of its own: a kernel may multiply inside.
+LaunchScope::LaunchScope(const Work& stated) : bytes_(stated.bytes) {
+  if (counting == nullptr) return;
+  counting->stated_.bytes += stated.bytes;
+  if (counting->depth_++ > 0) return;
+  counting->stated_.product = stated.product;
   counting->start_ = tensor::cpu_multiply_adds();
 }
 
 LaunchScope::~LaunchScope() {
+  GpuCount::again(bytes_);
   if (counting == nullptr || --counting->depth_ > 0) return;
-  Launch launch{counting->again_, tensor::cpu_multiply_adds() - counting->start_,
-                counting->product_};
+  Work work = std::exchange(counting->stated_, Work{});
+  work.multiply_adds = tensor::cpu_multiply_adds() - counting->start_;
   for (const auto& [storage, touched] : counting->touched_) {
     std::size_t bytes = 0;  // of pieces that may overlap
     for (const auto& [begin, length] : touched.pieces) bytes += length;
-    launch.bytes += static_cast<std::int64_t>(std::min(bytes, touched.capacity));
+    work.bytes += static_cast<std::int64_t>(std::min(bytes, touched.capacity));
   }
   counting->touched_.clear();
   counting->scratch_.clear();
-  counting->again_ = 0;
-  counting->product_ = false;
-  if (launch.bytes > 0) counting->launches_.push_back(launch);
+  if (work.bytes > 0) counting->launches_.push_back(work);
 }
 
 void TrafficHooks::touched(const Storage& storage, const void* begin, std::size_t bytes) {
@@ -57,16 +61,6 @@ void TrafficHooks::touched(const Storage& storage, const void* begin, std::size_
 
 void TrafficHooks::made(const Storage& storage) {
   if (counting != nullptr && counting->depth_ > 0) counting->scratch_.insert(&storage);
-}
-
-// Only where the product is a call of its own: a kernel may multiply inside.
-void count_product() {
-  if (counting != nullptr && counting->depth_ == 1) counting->product_ = true;
-}
-
-void count_again(std::size_t bytes) {
-  GpuCount::again(bytes);
-  if (counting != nullptr) counting->again_ += static_cast<std::int64_t>(bytes);
 }
 
 std::int64_t tensor::cpu_multiply_adds() { return work_done().load(std::memory_order_relaxed); }

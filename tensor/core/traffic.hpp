@@ -14,8 +14,9 @@ namespace skytape {
 
 class Storage;
 
-/// One call of a kernel.
-struct Launch {
+/// What one call of a kernel costs. A caller who launches it states what its arguments do not show:
+/// the bytes that pass once more where an array is both read and written, the products.
+struct Work {
   std::int64_t bytes = 0;          // read plus written, scratch of its own not counted
   std::int64_t multiply_adds = 0;  // of scalar products, as tensor::cpu_multiply_adds counts them
   bool product = false;            // at the precision of products: theirs, and tiled attention's
@@ -30,34 +31,34 @@ class TrafficCount {
   TrafficCount& operator=(const TrafficCount&) = delete;
 
   /// The calls so far, in order; those that touched no array are left out.
-  [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
+  [[nodiscard]] const std::vector<Work>& launches() const { return launches_; }
 
  private:
   friend class LaunchScope;
   friend struct TrafficHooks;
-  friend void count_again(std::size_t bytes);
-  friend void count_product();
   struct Touched {
     std::size_t capacity = 0;                              // bytes of the storage
     std::set<std::pair<const void*, std::size_t>> pieces;  // begin and bytes
   };
 
-  std::vector<Launch> launches_;
+  std::vector<Work> launches_;
   int depth_ = 0;                              // kernels may call others
   std::int64_t start_ = 0;                     // multiply-adds before the call
   std::map<const Storage*, Touched> touched_;  // by the call that runs
   std::set<const Storage*> scratch_;           // made during the call
-  std::int64_t again_ = 0;                     // bytes that pass more than once
-  bool product_ = false;
+  Work stated_;                                // by those who launched
 };
 
 /// Wraps the call of one kernel (on_device does).
 class LaunchScope {
  public:
-  LaunchScope();
+  explicit LaunchScope(const Work& stated);
   ~LaunchScope();
   LaunchScope(const LaunchScope&) = delete;
   LaunchScope& operator=(const LaunchScope&) = delete;
+
+ private:
+  std::int64_t bytes_;  // stated
 };
 
 /// Called by tensors and storage; nothing happens while nobody counts.
@@ -65,11 +66,6 @@ struct TrafficHooks {
   static void touched(const Storage& storage, const void* begin, std::size_t bytes);
   static void made(const Storage& storage);
 };
-
-/// For a kernel that both reads and writes an array, inside its call: that many bytes pass again.
-void count_again(std::size_t bytes);
-/// For a call that computes at the precision of matrix products, inside it.
-void count_product();
 
 namespace tensor {
 

@@ -36,9 +36,18 @@ struct Call {
   static cublasOperation_t letter(Op op) { return op == Op::transpose ? CUBLAS_OP_T : CUBLAS_OP_N; }
 };
 
+/// The handle with the mode of the device's precision. tf32 is a mode. bf16 is asked for by each product's
+/// compute type, which the pedantic mode may keep from the tensor cores.
+cublasHandle_t cublas_at_precision() {
+  const cublasMath_t modes[] = {CUBLAS_PEDANTIC_MATH, CUBLAS_TF32_TENSOR_OP_MATH,
+                                CUBLAS_DEFAULT_MATH};  // by Precision
+  CUDA_CHECK(cublasSetMathMode(cuda::cublas(), modes[static_cast<int>(precision(Device::cuda))]));
+  return cuda::cublas();
+}
+
 void multiply_f64(const GemmPlan& p, const Call& s, const double* a, const double* b, double* c) {
-  CUDA_CHECK(cublasDgemmStridedBatched(cuda::cublas(), s.op_first, s.op_second, s.n, s.m, s.k,
-                                       &p.alpha, b, s.ldb, p.stride_b, a, s.lda, p.stride_a,
+  CUDA_CHECK(cublasDgemmStridedBatched(cublas_at_precision(), s.op_first, s.op_second, s.n, s.m,
+                                       s.k, &p.alpha, b, s.ldb, p.stride_b, a, s.lda, p.stride_a,
                                        &p.beta, c, s.n, p.m * p.n, s.batch));
 }
 
@@ -56,12 +65,12 @@ std::int64_t parts_of_depth(const GemmPlan& p) {
   return parts;
 }
 
-/// fp32 or tf32 as the handle's math mode says.
+/// fp32 or tf32 as the handle's mode says.
 void multiply_f32(const GemmPlan& p, const Call& s, const float* a, const float* b, float* c) {
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
-  CUDA_CHECK(cublasSgemmStridedBatched(cuda::cublas(), s.op_first, s.op_second, s.n, s.m, s.k,
-                                       &alpha, b, s.ldb, p.stride_b, a, s.lda, p.stride_a, &beta, c,
-                                       s.n, p.m * p.n, s.batch));
+  CUDA_CHECK(cublasSgemmStridedBatched(cublas_at_precision(), s.op_first, s.op_second, s.n, s.m,
+                                       s.k, &alpha, b, s.ldb, p.stride_b, a, s.lda, p.stride_a,
+                                       &beta, c, s.n, p.m * p.n, s.batch));
 }
 
 /// Operands of one type in memory, f32 results. From f32 operands the compute type asks for products of
@@ -69,8 +78,8 @@ void multiply_f32(const GemmPlan& p, const Call& s, const float* a, const float*
 void multiply_bf16(const GemmPlan& p, const Call& s, const void* a, const void* b, float* c,
                    cudaDataType_t type, cublasComputeType_t compute) {
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
-  CUDA_CHECK(cublasGemmStridedBatchedEx(cuda::cublas(), s.op_first, s.op_second, s.n, s.m, s.k,
-                                        &alpha, b, type, s.ldb, p.stride_b, a, type, s.lda,
+  CUDA_CHECK(cublasGemmStridedBatchedEx(cublas_at_precision(), s.op_first, s.op_second, s.n, s.m,
+                                        s.k, &alpha, b, type, s.ldb, p.stride_b, a, type, s.lda,
                                         p.stride_a, &beta, c, CUDA_R_32F, s.n, p.m * p.n, s.batch,
                                         compute, CUBLAS_GEMM_DEFAULT));
 }
@@ -108,15 +117,14 @@ Tensor rounded(const Tensor& x) {
   return numbers;
 }
 
-/// For a GpuCount: operands and result pass through memory once. The iterative inverse's products are
-/// fp32 in every precision.
-void count(const GemmPlan& p, const Tensor& c, std::int64_t operand_size) {
+/// Operands of so many bytes a number and the result pass through memory once.
+Work work_of(const GemmPlan& p, const Tensor& c, std::int64_t operand_size) {
   const std::int64_t a = (p.stride_a == 0 ? 1 : p.batch) * p.m * p.k;
   const std::int64_t b = (p.stride_b == 0 ? 1 : p.batch) * p.k * p.n;
   const std::int64_t results = p.batch * p.m * p.n;
-  GpuCount::computes(p.batch * p.m * p.n * p.k, precision(Device::cuda) != Precision::fp32);
-  GpuCount::call("product",
-                 operand_size * (a + b) + static_cast<std::int64_t>(size_of(c.dtype())) * results);
+  return {.bytes = operand_size * (a + b) + static_cast<std::int64_t>(size_of(c.dtype())) * results,
+          .multiply_adds = results * p.k,
+          .product = precision(Device::cuda) != Precision::fp32};
 }
 
 }  // namespace
@@ -138,21 +146,23 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
   const bool at_bf16 = c.dtype() == DType::f32 && precision(Device::cuda) == Precision::bf16;
   if (at_bf16 && rounds_first(plan)) {
     const Tensor x = rounded(a), y = rounded(b);
-    if (GpuCount::active()) return count(plan, c, 2);
-    return multiply_bf16(plan, Call(plan), x.data<std::int32_t>(), y.data<std::int32_t>(),
-                         c.data<float>(), CUDA_R_16BF, CUBLAS_COMPUTE_32F);
+    return cuda::submit("product", work_of(plan, c, 2), [&] {
+      multiply_bf16(plan, Call(plan), x.data<std::int32_t>(), y.data<std::int32_t>(),
+                    c.data<float>(), CUDA_R_16BF, CUBLAS_COMPUTE_32F);
+    });
   }
-  if (GpuCount::active()) return count(plan, c, static_cast<std::int64_t>(size_of(c.dtype())));
-  const Call sizes(plan);
-  if (c.dtype() == DType::f64) {
-    multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
-  } else if (at_bf16) {
-    multiply_bf16(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>(), CUDA_R_32F,
-                  CUBLAS_COMPUTE_32F_FAST_16BF);
-  } else {
-    multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
-  }
-  cuda::submitted("product");
+  const auto operand_size = static_cast<std::int64_t>(size_of(c.dtype()));
+  cuda::submit("product", work_of(plan, c, operand_size), [&] {
+    const Call sizes(plan);
+    if (c.dtype() == DType::f64) {
+      multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
+    } else if (at_bf16) {
+      multiply_bf16(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>(), CUDA_R_32F,
+                    CUBLAS_COMPUTE_32F_FAST_16BF);
+    } else {
+      multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
+    }
+  });
 }
 
 void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
@@ -165,20 +175,6 @@ void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, T
 
 namespace skytape {
 
-void set_precision_on(Cuda, Precision precision) {
-  if (GpuCount::active()) return;
-  // tf32 is a math mode. bf16 is asked for by each product's compute type, which the pedantic mode
-  // may keep from the tensor cores.
-  const cublasMath_t modes[] = {CUBLAS_PEDANTIC_MATH, CUBLAS_TF32_TENSOR_OP_MATH,
-                                CUBLAS_DEFAULT_MATH};  // by Precision
-  CUDA_CHECK(cublasSetMathMode(cuda::cublas(), modes[static_cast<int>(precision)]));
-}
-
-bool has_bf16_on(Cuda) {
-  int device = 0, major = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major >= 8;
-}
+bool has_bf16_on(Cuda) { return cuda::device_facts().compute_capability >= 8; }
 
 }  // namespace skytape

@@ -9,7 +9,6 @@
 
 namespace skytape {
 
-void set_precision_on(Cuda, Precision precision);
 bool has_bf16_on(Cuda);
 
 namespace tensor {

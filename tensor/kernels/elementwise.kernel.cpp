@@ -205,18 +205,16 @@ void accumulate_all_on(Backend, std::span<Addition> additions) {
   dispatch_float(additions.front().target.dtype(), [&]<class T>() {
     using Chunks = AccumulateChunk<T>;
     Chunks next{};
-    std::int64_t chunks = 0, bytes = 0;
+    std::int64_t chunks = 0;
     for (std::size_t i = 0; i < additions.size(); ++i) {
       auto& [target, source] = additions[i];
       const std::int64_t n = target.numel();
       if (n > 0) next.pairs[next.count++] = {target.data<T>(), source.data<T>(), n, chunks};
       chunks += (n + Chunks::kChunk - 1) / Chunks::kChunk;
-      bytes += target.bytes();
       if (next.count < Chunks::kPairs && i + 1 < additions.size()) continue;
       if (chunks > 0) rows(chunks, Chunks::kChunk, next);
-      count_again(bytes);
       next.count = 0;
-      chunks = bytes = 0;
+      chunks = 0;
     }
   });
 }

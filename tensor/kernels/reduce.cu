@@ -72,8 +72,8 @@ void max_of_columns_on(Cuda, const AxisView& view, const Tensor& x, Tensor& y, T
   const auto groups =
       static_cast<unsigned>(std::clamp<std::int64_t>(view.n / kRowsEach, 1, kMostGroups));
   dispatch_float(x.dtype(), [&]<class T>() {
-    cuda::launch("max of columns", max_columns_kernel<T>, cuda::grid_for(tasks, 1),
-                 dim3(cuda::kWarp, groups), 0,
+    cuda::launch({"max of columns", cuda::grid_for(tasks, 1), dim3(cuda::kWarp, groups)},
+                 max_columns_kernel<T>,
                  MaxColumns<T>{x.data<T>(), y.data<T>(), position.data<std::int32_t>(), view});
   });
 }

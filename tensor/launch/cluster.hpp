@@ -27,28 +27,9 @@ template <class T> __device__ __forceinline__ T* in_block(T* own, unsigned rank)
 #endif
 }
 
-/// How many pairs of the kernel's blocks this device runs at once, each block on a multiprocessor of its
-/// own: so many are faster by pairs. Where launches are only counted, those of an H100 or H200.
-template <class... P>
-std::int64_t most_pairs(void (*kernel)(P...), unsigned threads, std::size_t shared_bytes) {
-  if (GpuCount::active()) return 66;
-  int device = 0, clusters = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&clusters, cudaDevAttrClusterLaunch, device));
-  cudaFuncAttributes code{};
-  CUDA_CHECK(cudaFuncGetAttributes(&code, kernel));
-  if (clusters == 0 || code.ptxVersion < 90) return 0;
-#ifdef SKYTAPE_CUDA_SIMULATED
-  (void)threads, (void)shared_bytes;
-  return cuda_simulator::kMultiprocessors / 2;
-#else
-  const ExtendedLaunch launch(2, false, dim3(2), dim3(threads), shared_bytes);
-  int at_once = 0;
-  CUDA_CHECK(cudaOccupancyMaxActiveClusters(&at_once, kernel, &launch.config));
-  int multiprocessors = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
-  return std::min(at_once, multiprocessors / 2);  // small blocks would share one
-#endif
-}
+/// How many pairs of the kernel's blocks the device runs at once, each block on a multiprocessor of its
+/// own: so many are faster by pairs.
+[[nodiscard]] std::int64_t most_pairs(const void* kernel, unsigned threads,
+                                      std::size_t shared_bytes);
 
 }  // namespace skytape::cuda

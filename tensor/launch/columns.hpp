@@ -99,8 +99,8 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
   static_assert(K <= kColumnGroups);
   const std::int64_t tasks = outer * chunks * ((inner + kColumnLanes - 1) / kColumnLanes);
   if (tasks == 0) return;
-  launch(kernel_label<F>("column chunks"), column_chunks_kernel<K, T, F>, grid_for(tasks, 1),
-         dim3(kColumnLanes, kColumnGroups), 0,
+  launch({kernel_label<F>("column chunks"), grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups)},
+         column_chunks_kernel<K, T, F>,
          ColumnChunks<T, F>{outer, n, inner, chunks, chunk, f, partial});
 }
 

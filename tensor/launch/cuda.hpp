@@ -1,4 +1,4 @@
-// CUDA only (included by nvcc): checks, the device's stream, teams and launchers.
+// CUDA only (included by nvcc): checks, the device's stream and facts, teams and launchers.
 #pragma once
 
 #include <cublas_v2.h>
@@ -11,6 +11,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/names/kernel_names.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include <simulator.hpp>  // of tests/cuda_simulator
@@ -37,9 +38,36 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 cudaStream_t stream();
 cublasHandle_t cublas();
 
+/// What kernels are chosen by: the facts of the device or, where launches are only counted and there is
+/// none to ask, of an H100 or H200.
+struct DeviceFacts {
+  int compute_capability = 9;             // the major number
+  std::size_t shared_bytes = 227 * 1024;  // that a block may have
+  int multiprocessors = 132;
+  bool clusters = true;                // of blocks (cluster.hpp)
+  std::int64_t most_blocks = 1 << 20;  // of a kernel that loops beyond it
+};
+[[nodiscard]] DeviceFacts device_facts();
+
+/// Whether the device's blocks may have so many bytes of dynamic shared memory.
+[[nodiscard]] inline bool has_shared(std::size_t bytes) {
+  return bytes <= device_facts().shared_bytes;
+}
+
 /// To be called behind each kernel (with its blocks), product and copy that was submitted to the
 /// stream, for time_launches (timing/kernel_times.hpp).
 void submitted(const char* name, std::int64_t blocks = 0);
+
+/// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its work is
+/// counted instead.
+template <class F> void submit(const char* name, const Work& work, const F& f) {
+  if (GpuCount::active()) return GpuCount::call(name, work);
+  f();
+  submitted(name);
+}
+[[nodiscard]] inline Work copy_of(std::size_t bytes) {
+  return {.bytes = 2 * static_cast<std::int64_t>(bytes)};
+}
 
 /// All arguments of a kernel that may be started while the one before it still runs (programmatic
 /// dependent launch), which hides most of what a launch takes. Only wait() hands them out, so no such
@@ -95,25 +123,40 @@ struct ExtendedLaunch {
 };
 #endif
 
-/// launch() of a grid in clusters of so many blocks along x (cluster.hpp); 1: of single blocks.
-template <class... P, class... A> void launch_clusters(const char* name, void (*kernel)(P...),
-                                                       unsigned cluster, dim3 grid, dim3 block,
-                                                       std::size_t shared_bytes, A&&... args) {
+/// How a kernel is launched; the grid must not be empty.
+struct LaunchParams {
+  const char* name;  // for errors, times and counts
+  dim3 grid, block;
+  std::size_t shared_bytes = 0;  // dynamic
+  Work work{};                   // without the arrays that the arguments point to
+  unsigned cluster = 1;          // blocks of a cluster, along x (cluster.hpp)
+};
+
+/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
+/// this device cannot have them.
+void allow_shared(const char* name, const void* kernel, std::size_t bytes);
+
+/// Runs a kernel on the stream. One that takes a Late may be started early. Where a GpuCount lives, the
+/// kernel is counted instead.
+template <class... P, class... A>
+void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
+  const auto& [name, grid, block, shared_bytes, work, cluster] = params;
   const std::int64_t blocks = std::int64_t{grid.x} * grid.y * grid.z;
+  const auto* const function = reinterpret_cast<const void*>(kernel);
   if (GpuCount::active()) {
     const auto see = [](auto value) {
       __builtin_clear_padding(&value);  // old addresses may lie there
       GpuCount::argument(&value, sizeof value);
     };
     (see(static_cast<P>(args)), ...);
-    GpuCount::kernel(name, reinterpret_cast<const void*>(kernel), blocks);
-    return;
+    return GpuCount::kernel(name, function, blocks, work);
   }
+  if (shared_bytes > 0) allow_shared(name, function, shared_bytes);
 #ifdef SKYTAPE_CUDA_SIMULATED
   cuda_simulator::launch<P...>(name, kernel, grid, block, cluster, shared_bytes, stream(),
                                std::forward<A>(args)...);
 #else
-  const bool early = kLate<P...> && starts_early(reinterpret_cast<const void*>(kernel));
+  const bool early = kLate<P...> && starts_early(function);
   if (cluster == 1 && !early) {
     kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
   } else {
@@ -127,42 +170,6 @@ template <class... P, class... A> void launch_clusters(const char* name, void (*
     throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
   }
   submitted(name, blocks);
-}
-
-/// Runs a kernel on the stream; `name` is for the error. The grid must not be empty. One that takes a
-/// Late may be started early. Where a GpuCount lives, the kernel is counted instead, with what was said
-/// of its work just before.
-template <class... P, class... A> void launch(const char* name, void (*kernel)(P...), dim3 grid,
-                                              dim3 block, std::size_t shared_bytes, A&&... args) {
-  launch_clusters(name, kernel, 1, grid, block, shared_bytes, std::forward<A>(args)...);
-}
-
-/// Whether this device's blocks may have so many bytes of dynamic shared memory. Where launches are only
-/// counted, there is no device to ask: those that this is built for do.
-inline bool has_shared(std::size_t bytes) {
-  if (GpuCount::active()) return true;
-  int device = 0, limit = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return bytes <= static_cast<std::size_t>(limit);
-}
-
-/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
-/// this device cannot have them.
-template <class... P> void allow_shared(const char* name, void (*kernel)(P...), std::size_t bytes) {
-  if (GpuCount::active()) return;
-  int device = 0, limit = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  ENSURE(bytes <= static_cast<std::size_t>(limit), name, ": needs ", bytes,
-         " bytes of shared memory for a block, this device has ", limit);
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)));
-}
-
-/// What the kernel launched next computes, for a GpuCount; `product`: on tensor cores.
-inline void computes(std::int64_t multiply_adds, bool product = false) {
-  if (GpuCount::active()) GpuCount::computes(multiply_adds, product);
 }
 
 /// The block's array of type Array in shared memory, e.g. shared<float[32][33]>(). One array per
@@ -288,30 +295,23 @@ template <class F> __global__ void block_rows_kernel(Late<Loop<F>> late) {
   for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{partials});
 }
 
-inline constexpr std::int64_t kMaxGrid = 1 << 20;    // blocks; kernels loop beyond it
 inline constexpr std::int64_t kWarpRowWidth = 1024;  // wider rows get a whole block
 
 inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
-#ifdef SKYTAPE_CUDA_SIMULATED
-  const std::int64_t most =
-      GpuCount::active() ? kMaxGrid : cuda_simulator::max_looping_grid(kMaxGrid);
-#else
-  const std::int64_t most = kMaxGrid;
-#endif
-  return static_cast<unsigned>(std::min<std::int64_t>((work + per_block - 1) / per_block, most));
+  return static_cast<unsigned>(std::min(ceil_div(work, per_block), device_facts().most_blocks));
 }
 
 /// f(i) for i in [0, n).
 template <class F> void map(std::int64_t n, const F& f) {
   if (n == 0) return;
-  launch(kernel_label<F>("map"), map_kernel<F>, grid_for(n, kBlock), kBlock, 0, Loop<F>{n, f});
+  launch({kernel_label<F>("map"), grid_for(n, kBlock), kBlock}, map_kernel<F>, Loop<F>{n, f});
 }
 
 /// f(row, warp) for row in [0, count).
 template <class F> void warp_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
-  launch(kernel_label<F>("warp rows"), warp_rows_kernel<F>, grid_for(count, kBlock / kWarp), kBlock,
-         0, Loop<F>{count, f});
+  launch({kernel_label<F>("warp rows"), grid_for(count, kBlock / kWarp), kBlock},
+         warp_rows_kernel<F>, Loop<F>{count, f});
 }
 
 /// f(row, team) for row in [0, count); `width` entries a row decide between warp and block.
@@ -320,7 +320,7 @@ template <class F> void rows(std::int64_t count, std::int64_t width, const F& f)
   if (width <= kWarpRowWidth) {
     warp_rows(count, f);
   } else {
-    launch(kernel_label<F>("block rows"), block_rows_kernel<F>, grid_for(count, 1), kBlock, 0,
+    launch({kernel_label<F>("block rows"), grid_for(count, 1), kBlock}, block_rows_kernel<F>,
            Loop<F>{count, f});
   }
 }

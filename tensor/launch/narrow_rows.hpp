@@ -92,8 +92,8 @@ template <int kLanes, class F> __global__ void narrow_rows_kernel(Late<Loop<F>> 
 /// f(row, lanes) for row in [0, count).
 template <int kLanes, class F> void lanes_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
-  launch(kernel_label<F>("narrow rows"), narrow_rows_kernel<kLanes, F>,
-         grid_for(count, kBlock / kLanes), kBlock, 0, Loop<F>{count, f});
+  launch({kernel_label<F>("narrow rows"), grid_for(count, kBlock / kLanes), kBlock},
+         narrow_rows_kernel<kLanes, F>, Loop<F>{count, f});
 }
 
 /// f(row, team) as by rows(), but up to 64 entries are for 8 lanes: what a row costs beside its entries

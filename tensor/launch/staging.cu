@@ -66,16 +66,17 @@ std::byte* staging_host_on(Cuda, Staging::Gpu& gpu) {
 }
 
 void staging_send_on(Cuda, Staging::Gpu& gpu, std::size_t bytes, void* place) {
-  if (!gpu.counted.empty()) return GpuCount::call("copy", 2 * static_cast<std::int64_t>(bytes));
-  const Staging::Gpu::Lane& lane = gpu.lanes[static_cast<std::size_t>(gpu.next)];
-  CUDA_CHECK(cudaStreamWaitEvent(gpu.copies, lane.emptied, 0));
-  CUDA_CHECK(cudaMemcpyAsync(lane.landing, lane.host, bytes, cudaMemcpyHostToDevice, gpu.copies));
-  CUDA_CHECK(cudaEventRecord(lane.copied, gpu.copies));
-  CUDA_CHECK(cudaStreamWaitEvent(cuda::stream(), lane.copied, 0));
-  CUDA_CHECK(cudaMemcpyAsync(place, lane.landing, bytes, cudaMemcpyDeviceToDevice, cuda::stream()));
-  cuda::submitted("copy");
-  CUDA_CHECK(cudaEventRecord(lane.emptied, cuda::stream()));
-  gpu.next = 1 - gpu.next;
+  cuda::submit("copy", cuda::copy_of(bytes), [&] {
+    const Staging::Gpu::Lane& lane = gpu.lanes[static_cast<std::size_t>(gpu.next)];
+    CUDA_CHECK(cudaStreamWaitEvent(gpu.copies, lane.emptied, 0));
+    CUDA_CHECK(cudaMemcpyAsync(lane.landing, lane.host, bytes, cudaMemcpyHostToDevice, gpu.copies));
+    CUDA_CHECK(cudaEventRecord(lane.copied, gpu.copies));
+    CUDA_CHECK(cudaStreamWaitEvent(cuda::stream(), lane.copied, 0));
+    CUDA_CHECK(
+        cudaMemcpyAsync(place, lane.landing, bytes, cudaMemcpyDeviceToDevice, cuda::stream()));
+    CUDA_CHECK(cudaEventRecord(lane.emptied, cuda::stream()));
+    gpu.next = 1 - gpu.next;
+  });
 }
 
 }  // namespace skytape

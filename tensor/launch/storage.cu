@@ -1,10 +1,13 @@
-// CUDA half of storage.cpp and device.cpp: the stream, cuBLAS, and the stream-ordered pool.
+// CUDA half of storage.cpp and device.cpp: the stream, cuBLAS, what the device can, and the
+// stream-ordered pool.
 #include "tensor/core/storage.hpp"
 
 #include <cstring>
+#include <map>
+#include <mutex>
 
 #include "tensor/core/storage_plan.hpp"
-#include "tensor/launch/cuda.hpp"
+#include "tensor/launch/cluster.hpp"
 #include "tensor/launch/graph.hpp"
 
 namespace skytape {
@@ -37,7 +40,6 @@ struct Context {
     // resets it. With one stream and one workspace cuBLAS repeats its bits.
     CUDA_CHECK(cudaMalloc(&workspace, kWorkspaceBytes));
     CUDA_CHECK(cublasSetWorkspace(cublas, workspace, kWorkspaceBytes));
-    CUDA_CHECK(cublasSetMathMode(cublas, CUBLAS_PEDANTIC_MATH));  // true fp32 until asked otherwise
     CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, chosen));
     std::uint64_t keep = UINT64_MAX;  // freed blocks stay in the pool
     CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
@@ -54,19 +56,83 @@ Context& context() {
 cudaStream_t stream() { return context().stream; }
 cublasHandle_t cublas() { return context().cublas; }
 
-#ifndef SKYTAPE_CUDA_SIMULATED
+// ---- what the device can, and runs of a kernel ---------------------------------------------------
+namespace {
+
+int attribute(cudaDeviceAttr which) {
+  int device = 0, value = 0;
+  CUDA_CHECK(cudaGetDevice(&device));
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+DeviceFacts ask() {
+  return {attribute(cudaDevAttrComputeCapabilityMajor),
+          static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+          attribute(cudaDevAttrMultiProcessorCount), attribute(cudaDevAttrClusterLaunch) != 0};
+}
+
+}  // namespace
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+DeviceFacts device_facts() {
+  if (GpuCount::active()) return {};
+  DeviceFacts facts = ask();  // each time: tests change the device
+  facts.most_blocks = cuda_simulator::max_looping_grid(facts.most_blocks);
+  return facts;
+}
+
+std::int64_t most_pairs(const void*, unsigned, std::size_t) {
+  return device_facts().multiprocessors / 2;
+}
+#else
+namespace {
+
+/// Whether the kernel was compiled for sm_90, which has clusters and early starts.
+bool compiled_for_90(const void* kernel) {
+  cudaFuncAttributes attributes{};
+  CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  return attributes.ptxVersion >= 90;
+}
+
+}  // namespace
+
+DeviceFacts device_facts() {
+  if (GpuCount::active()) return {};
+  static const DeviceFacts facts = ask();  // a process has one device
+  return facts;
+}
+
+std::int64_t most_pairs(const void* kernel, unsigned threads, std::size_t shared_bytes) {
+  const DeviceFacts facts = device_facts();
+  const int one_each = facts.multiprocessors / 2;  // small blocks would share a multiprocessor
+  if (GpuCount::active()) return one_each;
+  if (!facts.clusters || !compiled_for_90(kernel)) return 0;
+  static std::mutex mutex;
+  static std::map<const void*, int> answers;  // a kernel has one size
+  const std::lock_guard lock(mutex);
+  const auto [answer, is_new] = answers.try_emplace(kernel, 0);
+  if (is_new) {
+    allow_shared("pairs of blocks", kernel, shared_bytes);
+    const ExtendedLaunch launch(2, false, dim3(2), dim3(threads), shared_bytes);
+    CUDA_CHECK(cudaOccupancyMaxActiveClusters(&answer->second, kernel, &launch.config));
+  }
+  return std::min(answer->second, one_each);
+}
+
 bool starts_early(const void* kernel) {
-  static const bool answer = [&] {
-    int device = 0, major = 0;
-    CUDA_CHECK(cudaGetDevice(&device));
-    CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-    cudaFuncAttributes attributes;
-    CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
-    return major >= 9 && attributes.ptxVersion >= 90;
-  }();
+  static const bool answer = device_facts().compute_capability >= 9 && compiled_for_90(kernel);
   return answer;
 }
 #endif
+
+void allow_shared(const char* name, const void* kernel, std::size_t bytes) {
+  const std::size_t most = device_facts().shared_bytes;
+  ENSURE(bytes <= most, name, ": needs ", bytes,
+         " bytes of shared memory for a block, this device has ", most);
+  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(bytes)));
+}
 
 }  // namespace cuda
 
@@ -156,18 +222,17 @@ void copy_cuda_bytes(void* target, Device target_device, const void* source, Dev
   const bool host = target_device == Device::cpu || source_device == Device::cpu;
   ENSURE(!host || !capturing(), "copy: ", bytes, " bytes from ", name(source_device), " to ",
          name(target_device), " while a CUDA graph is captured: a replay would not repeat it");
+  const auto copy = [&] {
+    CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
+  };
+  // Device to device stays on the stream; anything that touches the host waits.
+  if (!host) return cuda::submit("copy", cuda::copy_of(bytes), copy);
   if (GpuCount::active()) {
     if (target_device == Device::cpu) std::memset(target, 0, bytes);
-    if (!host) GpuCount::call("copy", 2 * static_cast<std::int64_t>(bytes));
     return;
   }
-  CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
-  // Device to device stays on the stream; anything that touches the host waits.
-  if (host) {
-    CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
-  } else {
-    cuda::submitted("copy");
-  }
+  copy();
+  CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
 }
 
 }  // namespace skytape

@@ -406,9 +406,9 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y) {
   const std::int64_t blocks = (plan.rows + kTokens - 1) / kTokens;
-  cuda::computes(2 * plan.rows * plan.e * plan.f, true);
-  cuda::launch("mlp on tensor cores", forward_kernel, cuda::grid_for(blocks, 1), kThreads, 0, plan,
-               arrays(x, w), y.data<float>(), blocks);
+  const skytape::Work work{.multiply_adds = 2 * plan.rows * plan.e * plan.f, .product = true};
+  cuda::launch({"mlp on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
+               forward_kernel, plan, arrays(x, w), y.data<float>(), blocks);
 }
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
@@ -418,11 +418,11 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes == 161024);  // as train/scripts/gpu_static.sh states
-  cuda::allow_shared("mlp", backward_kernel, kBytes);
-  cuda::computes(5 * plan.rows * plan.e * plan.f, true);
-  cuda::launch("mlp backward on tensor cores", backward_kernel, cuda::grid_for(chunks, 1),
-               kBackwardThreads, kBytes, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),
-               partial.data<float>(), chunk, chunks);
+  const skytape::Work work{.multiply_adds = 5 * plan.rows * plan.e * plan.f, .product = true};
+  cuda::launch(
+      {"mlp backward on tensor cores", cuda::grid_for(chunks, 1), kBackwardThreads, kBytes, work},
+      backward_kernel, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),
+      partial.data<float>(), chunk, chunks);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());
 }

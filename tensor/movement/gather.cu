@@ -141,10 +141,10 @@ bool sum_by_table(const GatherPlan& plan, const std::int32_t* index, const T* y,
   if (chunks > 1) partial = Tensor::empty(Shape({chunks, size}), kDTypeOf<T>, Device::cuda);
   T* const target = (chunks > 1 ? partial : dtable).template data<T>();
   const std::int64_t slices = (plan.width + kTableColumns - 1) / kTableColumns;
-  cuda::allow_shared("rows by index", table_kernel<T>, bytes);
-  cuda::launch("rows by index", table_kernel<T>, cuda::grid_for(chunks * slices, 1),
-               kTableWarps * cuda::kWarp, bytes,
-               TableSums<T>{index, y, target, plan.picks, plan.rows, plan.width, chunk, chunks});
+  cuda::launch(
+      {"rows by index", cuda::grid_for(chunks * slices, 1), kTableWarps * cuda::kWarp, bytes},
+      table_kernel<T>,
+      TableSums<T>{index, y, target, plan.picks, plan.rows, plan.width, chunk, chunks});
   if (chunks > 1) {
     columns<1, T>(1, chunks, size, PartialEntry<T>{target, chunks, size}, dtable.data<T>());
   }

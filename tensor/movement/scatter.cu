@@ -139,9 +139,9 @@ void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& 
                            (plan.picks + kSegment - 1) / kSegment};
   const auto padded =
       static_cast<int>(cuda::padded_keys(std::min<std::int64_t>(plan.picks, kSegment)));
-  cuda::launch("sort picks", sort_picks_kernel, static_cast<unsigned>(lists * sorted.segments),
-               static_cast<unsigned>(std::min(kSortBlock, padded / 2)), 0,
-               index.data<std::int32_t>(), sorted, padded);
+  cuda::launch({"sort picks", static_cast<unsigned>(lists * sorted.segments),
+                static_cast<unsigned>(std::min(kSortBlock, padded / 2))},
+               sort_picks_kernel, index.data<std::int32_t>(), sorted, padded);
   dispatch_float(x.dtype(), [&]<class T>() {
     const auto add = plan.width <= 32 ? add_picks<8, T> : add_picks<cuda::kWarp, T>;
     add(plan, sorted, y.data<T>(), x.data<T>());

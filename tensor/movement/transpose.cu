@@ -36,8 +36,8 @@ template <class Word>
 void transpose(std::int64_t batch, std::int64_t n, std::int64_t m, const void* from, void* to) {
   const std::int64_t tasks = batch * ((n + kTile - 1) / kTile) * ((m + kTile - 1) / kTile);
   if (tasks == 0) return;
-  cuda::launch("transpose", transpose_kernel<Word>, cuda::grid_for(tasks, 1),
-               dim3(kTile, kTileRows), 0, batch, n, m, static_cast<const Word*>(from),
+  cuda::launch({"transpose", cuda::grid_for(tasks, 1), dim3(kTile, kTileRows)},
+               transpose_kernel<Word>, batch, n, m, static_cast<const Word*>(from),
                static_cast<Word*>(to));
 }
 

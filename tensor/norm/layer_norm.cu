@@ -130,8 +130,8 @@ bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bia
   dispatch_float(x.dtype(), [&]<class T>() {
     norm_rows::dispatch_width<T>(x.cols(), [&]<class R>() {
       cuda::launch(
-          "layer norm", forward_kernel<R>, cuda::grid_for(x.rows(), cuda::kBlock / R::kLanes),
-          cuda::kBlock, 0,
+          {"layer norm", cuda::grid_for(x.rows(), cuda::kBlock / R::kLanes), cuda::kBlock},
+          forward_kernel<R>,
           Forward<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<T>(), f.mean.data<T>(),
                      f.inv_std.data<T>(), x.rows(), static_cast<int>(x.cols())});
     });
@@ -153,8 +153,7 @@ bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Te
       return t.defined() ? t.data<T>() : nullptr;
     };
     norm_rows::dispatch_width<T>(e, [&]<class R>() {
-      cuda::launch("layer norm backward", backward_kernel<R>, cuda::grid_for(chunks, 1), kThreads,
-                   0,
+      cuda::launch({"layer norm backward", cuda::grid_for(chunks, 1), kThreads}, backward_kernel<R>,
                    Backward<T>{x.data<T>(),
                                weight.data<T>(),
                                mean.data<T>(),

@@ -203,8 +203,8 @@ void norm_pool_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bia
                         out.pooled.data<T>(),
                         chunks};
     norm_rows::dispatch_width<T>(size.e, [&]<class R>() {
-      cuda::launch("norm and pool", forward_kernel<R>, cuda::grid_for(size.batch * chunks, 1),
-                   cuda::kBlock, 0, in);
+      cuda::launch({"norm and pool", cuda::grid_for(size.batch * chunks, 1), cuda::kBlock},
+                   forward_kernel<R>, in);
     });
     if (chunks > 1) cuda::map(size.batch * width, in);
   });
@@ -220,8 +220,9 @@ void norm_pool_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Te
                          dparams.data<T>()};
     norm_rows::dispatch_width<T>(x.size(2), [&]<class R>() {
       constexpr int kRows = cuda::kBlock / R::kLanes;
-      cuda::launch("norm and pool backward", backward_kernel<R>,
-                   cuda::grid_for(x.rows() + kRows, kRows), cuda::kBlock, 0, in);
+      cuda::launch(
+          {"norm and pool backward", cuda::grid_for(x.rows() + kRows, kRows), cuda::kBlock},
+          backward_kernel<R>, in);
     });
   });
 }

@@ -253,8 +253,9 @@ template <class T, class Kernel> void run(Kernel kernel, bool product, const Hea
   const Arrays<T> in = projection_arrays<T>(x, weights, biases, y);
   const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
   const std::int64_t tasks = (rows + kBlockM - 1) / kBlockM * ((columns + kBlockN - 1) / kBlockN);
-  cuda::computes(rows * plan.width * columns, product);
-  cuda::launch("project heads", kernel, cuda::grid_for(tasks, 1), kThreads, 0, plan, in, tasks);
+  const Work work{.multiply_adds = rows * plan.width * columns, .product = product};
+  cuda::launch({"project heads", cuda::grid_for(tasks, 1), kThreads, 0, work}, kernel, plan, in,
+               tasks);
 }
 
 }  // namespace

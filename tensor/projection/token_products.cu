@@ -325,11 +325,12 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);
   static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 107520));  // as train/scripts/gpu_static.sh
-  cuda::allow_shared("projections", backward_kernel<Sides>, kBytes);
-  cuda::computes(2 * rows * std::ssize(weights) * weights[0].numel(), true);
-  cuda::launch("projections backward on tensor cores", backward_kernel<Sides>,
-               cuda::grid_for(chunks, 1), kThreads, kBytes, sides, of_each<const float>(weights),
-               partial.data<float>(), chunk, chunks);
+  const Work work{.multiply_adds = 2 * rows * std::ssize(weights) * weights[0].numel(),
+                  .product = true};
+  cuda::launch(
+      {"projections backward on tensor cores", cuda::grid_for(chunks, 1), kThreads, kBytes, work},
+      backward_kernel<Sides>, sides, of_each<const float>(weights), partial.data<float>(), chunk,
+      chunks);
   columns<1, float>(1, chunks, dparams.numel(),
                     PartialEntry<float>{partial.data<float>(), chunks, dparams.numel()},
                     dparams.data<float>());
@@ -340,17 +341,17 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
 void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
                        std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
-  cuda::computes(y.numel() * plan.heads.width, true);
-  cuda::launch("project heads on tensor cores", project_kernel, cuda::grid_for(blocks, 1), kThreads,
-               0, plan, projection_arrays<float>(x, weights, biases, y), blocks);
+  const Work work{.multiply_adds = y.numel() * plan.heads.width, .product = true};
+  cuda::launch({"project heads on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
+               project_kernel, plan, projection_arrays<float>(x, weights, biases, y), blocks);
 }
 
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
                     const Tensor& weight, const Tensor& bias, Tensor& y) {
   const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
-  cuda::computes(x.rows() * weight.numel(), true);
-  cuda::launch("merge heads on tensor cores", merge_kernel, cuda::grid_for(blocks, 1), kThreads, 0,
-               plan,
+  const Work work{.multiply_adds = x.rows() * weight.numel(), .product = true};
+  cuda::launch({"merge heads on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
+               merge_kernel, plan,
                MergeArrays{x.data<float>(), a.data<float>(), weight.data<float>(),
                            bias.data<float>(), y.data<float>()},
                blocks);

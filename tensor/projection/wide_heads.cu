@@ -99,9 +99,9 @@ void project_wide_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<con
                      std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t rows = x.rows(), columns = y.numel() / rows;
   const std::int64_t tasks = (rows + kTokens - 1) / kTokens * ((columns + kColumns - 1) / kColumns);
-  cuda::computes(x.numel() * columns, true);
-  cuda::launch("project wide heads on tensor cores", wide_kernel, cuda::grid_for(tasks, 1),
-               kThreads, 0, plan, projection_arrays<float>(x, weights, biases, y), tasks);
+  const Work work{.multiply_adds = x.numel() * columns, .product = true};
+  cuda::launch({"project wide heads on tensor cores", cuda::grid_for(tasks, 1), kThreads, 0, work},
+               wide_kernel, plan, projection_arrays<float>(x, weights, biases, y), tasks);
 }
 
 }  // namespace skytape::tensor

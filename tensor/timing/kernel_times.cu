@@ -287,7 +287,7 @@ __global__ void empty_kernel(int) {}
 /// wait for room in the stream's queue cannot hang.
 std::vector<LaunchTime> times_behind(double busy_ms, const std::function<void()>& f) {
   synchronize(Device::cuda);
-  cuda::launch("busy", busy_kernel, 1, 1, 0, static_cast<std::int64_t>(1e6 * busy_ms));
+  cuda::launch({"busy", 1, 1}, busy_kernel, static_cast<std::int64_t>(1e6 * busy_ms));
   const Submissions submissions;
   f();
   return submissions.times();
@@ -302,7 +302,7 @@ void cuda::submitted(const char* name, std::int64_t blocks) {
 std::vector<LaunchTime> time_launches_on(Cuda, double busy_ms, const std::function<void()>& f) {
   constexpr int kEmpty = 101;
   std::vector<LaunchTime> empty = times_behind(1, [] {
-    for (int i = 0; i < kEmpty; ++i) cuda::launch("empty", empty_kernel, 1, 1, 0, i);
+    for (int i = 0; i < kEmpty; ++i) cuda::launch({"empty", 1, 1}, empty_kernel, i);
   });
   std::sort(empty.begin(), empty.end(), [](const auto& a, const auto& b) { return a.us < b.us; });
   std::vector<LaunchTime> times = times_behind(busy_ms, f);
@@ -310,11 +310,6 @@ std::vector<LaunchTime> time_launches_on(Cuda, double busy_ms, const std::functi
   return times;
 }
 
-int multiprocessors_on(Cuda) {
-  int device = 0, count = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
-  return count;
-}
+int multiprocessors_on(Cuda) { return cuda::device_facts().multiprocessors; }
 
 }  // namespace skytape

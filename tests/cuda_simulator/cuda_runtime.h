@@ -64,14 +64,7 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
-namespace skytape::cuda_simulator {
-cudaError_t set_dynamic_limit(const void* kernel, cudaFuncAttribute attribute, int bytes);
-}
-template <class... P>
-cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value) {
-  return skytape::cuda_simulator::set_dynamic_limit(reinterpret_cast<const void*>(kernel),
-                                                    attribute, value);
-}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 /// Some name of the kernel's own.
 cudaError_t cudaFuncGetName(const char** name, const void* kernel);
@@ -80,14 +73,6 @@ cudaError_t cudaFuncGetName(const char** name, const void* kernel);
 inline void __cluster_barrier_arrive() {}
 void __cluster_barrier_wait();
 void* __cluster_map_shared_rank(const void* own, unsigned rank);
-struct cudaFuncAttributes {
-  int ptxVersion;
-};
-template <class... P>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*)(P...)) {
-  attributes->ptxVersion = 90;
-  return cudaSuccess;
-}
 
 // ---- streams, events, memory -----------------------------------------------------------------------
 using cudaStream_t = struct CUstream_st*;

@@ -360,14 +360,6 @@ void submit(Kernel kernel, cudaStream_t stream) {
   });
 }
 
-cudaError_t set_dynamic_limit(const void* kernel, cudaFuncAttribute, int bytes) {
-  if (bytes < 0 || static_cast<std::size_t>(bytes) > max_shared_bytes()) {
-    return failed(cudaErrorInvalidValue, join(bytes, " bytes of shared memory are too many"));
-  }
-  device().dynamic_limits[kernel] = bytes;
-  return cudaSuccess;
-}
-
 }  // namespace skytape::cuda_simulator
 
 // ---- errors and device ---------------------------------------------------------------------------
@@ -400,6 +392,13 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return *value = 1, cudaSuccess;
   }
   return cudaErrorInvalidValue;
+}
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > max_shared_bytes()) {
+    return failed(cudaErrorInvalidValue, join(bytes, " bytes of shared memory are too many"));
+  }
+  device().dynamic_limits[kernel] = bytes;
+  return cudaSuccess;
 }
 cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
   return *name = function_name(kernel), cudaSuccess;

@@ -234,22 +234,22 @@ Tensor attend_on(Cuda, Rung rung, const Tensor& q, const Tensor& k, const Tensor
   const auto blocks = [&](int rows) { return static_cast<unsigned>(n / rows); };
   switch (rung) {
     case Rung::naive:
-      cuda::launch("naive", naive_kernel, blocks(64), 64, 0, h);
+      cuda::launch({"naive", blocks(64), 64}, naive_kernel, h);
       break;
     case Rung::one_pass:
-      cuda::launch("one pass", one_pass_kernel, blocks(64), 64, 0, h);
+      cuda::launch({"one pass", blocks(64), 64}, one_pass_kernel, h);
       break;
     case Rung::tiles:
-      cuda::launch("tiles", tiles_kernel, blocks(tiles::kBlockM), tiles::kBlockM, 0, h);
+      cuda::launch({"tiles", blocks(tiles::kBlockM), tiles::kBlockM}, tiles_kernel, h);
       break;
     case Rung::registers:
-      cuda::allow_shared("registers", registers_kernel, sizeof(registers::Shared));
-      cuda::launch("registers", registers_kernel, blocks(registers::S::kBlockM),
-                   registers::S::kThreads, sizeof(registers::Shared), h);
+      cuda::launch({"registers", blocks(registers::S::kBlockM), registers::S::kThreads,
+                    sizeof(registers::Shared)},
+                   registers_kernel, h);
       break;
     case Rung::tensor_cores:
-      cuda::launch("tensor cores", tensor_cores_kernel, blocks(tensor_cores::kBlockM),
-                   tensor_cores::kThreads, 0, h);
+      cuda::launch({"tensor cores", blocks(tensor_cores::kBlockM), tensor_cores::kThreads},
+                   tensor_cores_kernel, h);
   }
   return out;
 }
@@ -259,7 +259,7 @@ LaneMaps lane_maps_on(Cuda) {
     return Tensor::empty(shape, DType::i32, Device::cuda);
   };
   const LaneMaps maps{map({16, 16}), map({16, 8}), map({16, 8})};
-  cuda::launch("lane map", lane_map_kernel, 1, cuda::kWarp, 0, maps.a.data<std::int32_t>(),
+  cuda::launch({"lane map", 1, cuda::kWarp}, lane_map_kernel, maps.a.data<std::int32_t>(),
                maps.b.data<std::int32_t>(), maps.c.data<std::int32_t>());
   return maps;
 }

@@ -51,7 +51,7 @@ double clock_mhz() {
   Tensor c = empty_like(a), mhz = Tensor::empty({kRuns}, DType::f64, Device::cuda);
   for (int run = 0; run < kRuns; ++run) {
     for (int i = 0; i < kProducts; ++i) tensor::gemm(a, Op::none, a, Op::none, c);
-    cuda::launch("clock", clock_kernel, 1, 1, 0, std::int64_t{100'000}, mhz.data<double>() + run);
+    cuda::launch({"clock", 1, 1}, clock_kernel, std::int64_t{100'000}, mhz.data<double>() + run);
   }
   std::vector<double> values = mhz.to_vector();
   std::sort(values.begin(), values.end());
@@ -69,7 +69,7 @@ __global__ void dependent_node(int) {
 
 void launch_dependent([[maybe_unused]] int i) {
 #ifdef SKYTAPE_CUDA_SIMULATED
-  cuda::launch("dependent node", dependent_node, 1, 32, 0, i);
+  cuda::launch({"dependent node", 1, 32}, dependent_node, i);
 #else
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -125,7 +125,7 @@ double mma_tflops() {
 #endif
   const Tensor out = Tensor::empty({blocks * kProductThreads}, DType::f32, Device::cuda);
   const double us = shortest_us([&] {
-    cuda::launch("mma.sync", mma_kernel, static_cast<unsigned>(blocks), kProductThreads, 0, kLoops,
+    cuda::launch({"mma.sync", static_cast<unsigned>(blocks), kProductThreads}, mma_kernel, kLoops,
                  out.data<float>());
   });
   constexpr int kWarps = kProductThreads / cuda::kWarp;
@@ -137,7 +137,7 @@ double mma_tflops() {
 GpuFacts gpu_facts_on(Cuda) {
   GpuFacts facts;
   facts.clock_mhz = clock_mhz();
-  facts.node_ns = node_ns([](int i) { cuda::launch("empty node", empty_node, 1, 32, 0, i); });
+  facts.node_ns = node_ns([](int i) { cuda::launch({"empty node", 1, 32}, empty_node, i); });
   try {
     facts.dependent_node_ns = node_ns(launch_dependent);
   } catch (const Error& error) {

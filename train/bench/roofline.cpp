@@ -23,9 +23,9 @@ template <class Count> void count_step(const BenchCase& c, OpSeconds* parts, con
 }
 
 /// One step of so many examples, computed at once as on a GPU.
-std::vector<Launch> counted_launches(BenchCase c, std::int64_t batch) {
+std::vector<Work> counted_launches(BenchCase c, std::int64_t batch) {
   c.batch = batch;
-  std::vector<Launch> launches;
+  std::vector<Work> launches;
   count_step(c, nullptr, [&](const auto& step) {
     const TrafficCount count;
     step();
@@ -54,14 +54,14 @@ double Rates::product_tflops(const std::string& precision) const {
 
 // A step of 32 long examples takes a CPU seconds. Per kernel, work is what the parameters need plus
 // a share for each example, so two small batches say what any batch does.
-std::vector<Launch> cpu_step_launches(const BenchCase& c) {
+std::vector<Work> cpu_step_launches(const BenchCase& c) {
   BenchCase small = c;
   small.device = Device::cpu;
   small.precision = "fp32";
-  const std::vector<Launch> two = counted_launches(small, 2), three = counted_launches(small, 3);
+  const std::vector<Work> two = counted_launches(small, 2), three = counted_launches(small, 3);
   ENSURE(two.size() == three.size(), "roofline: ", c.attention, " calls ", two.size(),
          " kernels for two examples and ", three.size(), " for three");
-  std::vector<Launch> launches = two;
+  std::vector<Work> launches = two;
   for (std::size_t i = 0; i < launches.size(); ++i) {
     launches[i].bytes += (c.batch - 2) * (three[i].bytes - two[i].bytes);
     launches[i].multiply_adds += (c.batch - 2) * (three[i].multiply_adds - two[i].multiply_adds);
@@ -74,7 +74,7 @@ const char* counted_kernels() { return name(kHaveCuda ? Device::cuda : Device::c
 std::vector<GpuKernel> step_kernels(const BenchCase& c) {
   std::vector<GpuKernel> kernels;
   if (!kHaveCuda) {
-    for (const Launch& launch : cpu_step_launches(c)) kernels.push_back({{}, {}, launch});
+    for (const Work& launch : cpu_step_launches(c)) kernels.push_back({{}, {}, launch});
     return kernels;
   }
   const GpuCount count;  // outlives what it gave addresses to
@@ -95,7 +95,7 @@ StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
   StepWork work;
   OpSeconds parts;
   for (const GpuKernel& kernel : kernels) {
-    const Launch& launch = kernel.work;
+    const Work& launch = kernel.work;
     const double split = split_product_tflops(kernel, rates);
     const double tflops = split > 0        ? split
                           : launch.product ? rates.product_tflops(precision)

@@ -28,7 +28,7 @@ struct Rates {
 };
 
 /// The kernels of one training step of a case on the CPU, in order, with the work of each.
-[[nodiscard]] std::vector<Launch> cpu_step_launches(const BenchCase& c);
+[[nodiscard]] std::vector<Work> cpu_step_launches(const BenchCase& c);
 
 /// Whose kernels step_kernels counts: "cuda" or, in a program without CUDA, "cpu".
 [[nodiscard]] const char* counted_kernels();

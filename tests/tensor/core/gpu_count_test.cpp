@@ -126,7 +126,7 @@ TEST_CASE("an address in the padding of a kernel's argument is no array that the
     alignas(Padded) std::byte memory[sizeof(Padded)];
     static_assert(sizeof memory == sizeof words);
     std::memcpy(memory, words, sizeof words);
-    cuda::launch("take", take, 1, 1, 0, reinterpret_cast<const Padded&>(memory));
+    cuda::launch({"take", 1, 1}, take, reinterpret_cast<const Padded&>(memory));
   });
   REQUIRE(kernels.size() == 1);
   CHECK(kernels[0].work.bytes == 4 * 10);

@@ -13,14 +13,14 @@ namespace {
 Tensor ones(const Shape& shape) { return Tensor::full(shape, 1, DType::f32, Device::cpu); }
 
 /// What f calls.
-template <class F> std::vector<Launch> launches_of(const F& f) {
+template <class F> std::vector<Work> launches_of(const F& f) {
   const TrafficCount count;
   f();
   return count.launches();
 }
 
-template <class F> Launch launch_of(const F& f) {
-  const std::vector<Launch> launches = launches_of(f);
+template <class F> Work launch_of(const F& f) {
+  const std::vector<Work> launches = launches_of(f);
   REQUIRE(launches.size() == 1);
   return launches.front();
 }
@@ -48,7 +48,7 @@ TEST_CASE("AdamW reads four arrays and writes three of them") {
   Tensor values = ones({1000}), m = ones({1000}), v = ones({1000});
   const Tensor gradients = ones({1000});
   const Tensor hyper = Tensor::full({4}, 0.5, DType::f64, Device::cpu);
-  const Launch launch = launch_of(
+  const Work launch = launch_of(
       [&] { tensor::adamw_step(values, gradients, m, v, 0, 1000, hyper, 1, 0, 0.999, 1e-6); });
   CHECK(launch.bytes == 7 * 4000);
   CHECK_FALSE(launch.product);
@@ -56,11 +56,11 @@ TEST_CASE("AdamW reads four arrays and writes three of them") {
 
 TEST_CASE("a product counts its operands, its result and its multiply-adds") {
   const Tensor a = ones({3, 5, 7}), b = ones({3, 7, 11});
-  const Launch product = launch_of([&] { (void)tensor::matmul(a, b); });
+  const Work product = launch_of([&] { (void)tensor::matmul(a, b); });
   CHECK(product.bytes == 4 * (3 * 5 * 7 + 3 * 7 * 11 + 3 * 5 * 11));
   CHECK(product.multiply_adds == 3 * 5 * 7 * 11);
   CHECK(product.product);
   Tensor c = ones({3, 5, 11});
-  const Launch added = launch_of([&] { tensor::gemm(a, Op::none, b, Op::none, c, 1, 1); });
+  const Work added = launch_of([&] { tensor::gemm(a, Op::none, b, Op::none, c, 1, 1); });
   CHECK(added.bytes == product.bytes + 4 * 3 * 5 * 11);  // c is read as well
 }

@@ -33,7 +33,7 @@ TEST_CASE("a kernel that may be started early gets its arguments by waiting, and
   static_assert(!std::is_convertible_v<Late, Arguments> && !std::is_aggregate_v<Late>);
   static_assert(cuda::kLate<Late> && !cuda::kLate<Arguments> && !cuda::kLate<Late, int>);
   const Tensor x = Tensor::zeros({32}, DType::f32, Device::cuda);
-  cuda::launch("waiting", waiting_kernel, 1, 32, 0, Arguments{x.data<float>(), 3});
+  cuda::launch({"waiting", 1, 32}, waiting_kernel, Arguments{x.data<float>(), 3});
   CHECK(x.to_vector() == std::vector<double>(32, 3));
 }
 #endif

@@ -26,9 +26,9 @@ TEST_CASE("names of kernels lose scopes, casts and parameters; others stay as th
 namespace {
 
 /// What is traced here, four pieces of work. `two` comes back from the host.
-struct Work {
+struct Submitted {
   Tensor x, y, c;  // [64, 64]
-  Work() {
+  Submitted() {
     x = Tensor::full({64, 64}, 2, DType::f32, Device::cuda);
     y = Tensor::empty({64, 64}, DType::f32, Device::cuda);
     c = Tensor::empty({64, 64}, DType::f32, Device::cuda);
@@ -44,7 +44,7 @@ struct Work {
 /// What the work is counted to submit.
 std::vector<GpuKernel> counted() {
   const GpuCount count;
-  Work work;
+  Submitted work;
   const auto before = count.kernels().size();
   work.submit();
   return {count.kernels().begin() + static_cast<std::ptrdiff_t>(before), count.kernels().end()};
@@ -54,7 +54,7 @@ std::vector<GpuKernel> counted() {
 
 TEST_CASE("launches are timed one by one, under the names that they are counted by") {
   if (!test::cuda_or_skip()) return;
-  Work work;
+  Submitted work;
   work.submit();
   const std::vector<LaunchTime> times = time_launches(1, [&] { work.submit(); });
   const std::vector<GpuKernel> kernels = counted();
@@ -71,7 +71,7 @@ TEST_CASE("launches are timed one by one, under the names that they are counted 
 TEST_CASE(
     "a trace says what ran, also in a replayed graph, in the order of the starts; or why not") {
   if (!test::cuda_or_skip()) return;
-  Work work;
+  Submitted work;
   work.submit();
   const Graph graph([&] { work.submit(); });
   const KernelTrace trace = trace_kernels([&] {
@@ -111,7 +111,7 @@ TEST_CASE(
 #ifdef SKYTAPE_CUDA_SIMULATED
 TEST_CASE("a trace that CUPTI refuses or cannot complete says so, and the next one works") {
   using cuda_simulator::TraceFault;
-  Work work;
+  Submitted work;
   const auto fault = [&](TraceFault which) {
     const cuda_simulator::TraceFaults faults(which);
     const KernelTrace trace = trace_kernels([&] { work.submit(); });

@@ -19,7 +19,7 @@ BenchCase small_case(const std::string& method, std::int64_t batch) {
 }
 
 /// Counted without reckoning from smaller batches.
-std::vector<Launch> counted(const BenchCase& c) {
+std::vector<Work> counted(const BenchCase& c) {
   const RunConfig config = configure(c);
   nn::Model model(config.model, DType::f32, Device::cpu, 1);
   const data::Batch batch = bench_batch(c, config.model);
@@ -36,7 +36,7 @@ TEST_CASE("the work of any batch follows from two small ones, for every method")
   for (const attention::Spec& spec : attention::registry()) {
     CAPTURE(spec.name);
     const BenchCase c = small_case(spec.name, 5);
-    const std::vector<Launch> reckoned = cpu_step_launches(c), direct = counted(c);
+    const std::vector<Work> reckoned = cpu_step_launches(c), direct = counted(c);
     REQUIRE(reckoned.size() == direct.size());
     for (std::size_t i = 0; i < direct.size(); ++i) {
       CAPTURE(i);
@@ -55,7 +55,7 @@ TEST_CASE("a step's operations are those that the model's formula states") {
     const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
                                      static_cast<double>(config.model.head_width)};
     std::int64_t multiply_adds = 0;
-    for (const Launch& launch : cpu_step_launches(c)) multiply_adds += launch.multiply_adds;
+    for (const Work& launch : cpu_step_launches(c)) multiply_adds += launch.multiply_adds;
     CHECK(2.0 * static_cast<double>(multiply_adds) ==
           model_flops(config.model, sizes, c.batch, false));
   }
@@ -63,14 +63,14 @@ TEST_CASE("a step's operations are those that the model's formula states") {
 
 TEST_CASE("each kernel waits for the slower of arithmetic and memory, products at their own rate") {
   const Rates rates{1000, 100, 10};  // GB/s, TFLOP/s
-  const auto seconds = [&](const Launch& launch, const char* precision) {
+  const auto seconds = [&](const Work& launch, const char* precision) {
     return predict({{"", "", launch}}, rates, precision).seconds;
   };
-  const Launch product{1'000'000, 500'000'000'000, true};  // 1 us of memory, 10^12 operations
+  const Work product{1'000'000, 500'000'000'000, true};  // 1 us of memory, 10^12 operations
   CHECK(seconds(product, "bf16") == doctest::Approx(1e-2));
   CHECK(seconds(product, "tf32") == doctest::Approx(2e-2));
   CHECK(seconds(product, "fp32") == doctest::Approx(1e-1));
-  const Launch own{1'000'000, 500'000'000'000, false};  // no tensor cores
+  const Work own{1'000'000, 500'000'000'000, false};  // no tensor cores
   CHECK(seconds(own, "bf16") == doctest::Approx(1e-1));
   // Three products each, whatever the precision of others.
   for (const auto& [name, time] :
@@ -82,7 +82,7 @@ TEST_CASE("each kernel waits for the slower of arithmetic and memory, products a
   // 33 blocks keep a quarter of the 132 multiprocessors busy, which memory does not see.
   CHECK(predict({{"", "", own, 33}}, rates, "bf16").seconds == doctest::Approx(4e-1));
   CHECK(predict({{"", "", own, 1000}}, rates, "bf16").seconds == doctest::Approx(1e-1));
-  const Launch copy{2'000'000'000'000, 1, true};
+  const Work copy{2'000'000'000'000, 1, true};
   CHECK(seconds(copy, "bf16") == doctest::Approx(2));
   CHECK(predict({{"", "", copy, 1}}, rates, "bf16").seconds == doctest::Approx(2));
   const StepWork both = predict({{"", "", product}, {"", "", copy}}, rates, "bf16");
