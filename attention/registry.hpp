@@ -1,12 +1,37 @@
 // The table of all attention methods. Command line, README, benchmarks and tests walk it.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "attention/method.hpp"
 
 namespace skytape::attention {
+
+/// The row of a method with settings: `spec` with the options of `defaults`, and `make`, which gets them
+/// as the user set them and returns the method.
+template <class Config, class Make>
+[[nodiscard]] Spec register_method(Spec spec, Config defaults, const Make& make) {
+  spec.options = describe(defaults.options());
+  spec.make = [name = spec.name, defaults, make](const LayerContext& context,
+                                                 const OptionValues& values) {
+    Config config = defaults;
+    assign(name, config.options(), values);
+    return make(context, config);
+  };
+  return spec;
+}
+
+/// That of the class T, constructed from a LayerContext and its Config.
+template <class T, class Config>
+[[nodiscard]] Spec register_method(Spec spec, const Config& defaults = {}) {
+  return register_method(std::move(spec), defaults,
+                         [](const LayerContext& context, const Config& config) {
+                           return std::make_unique<T>(context, config);
+                         });
+}
 
 /// All methods in the order of attention/methods.def.
 [[nodiscard]] std::span<const Spec> registry();

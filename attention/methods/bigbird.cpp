@@ -259,15 +259,7 @@ Spec bigbird_spec() {
                   {{"block", "5"}},
                   {{"block", "4"}, {"random_blocks", "2"}, {"random_range", "official"}},
                   {{"block", "3"}, {"random_blocks", "0"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("bigbird", config.options(), values);
-    return std::make_unique<BigBird>(context, config);
-  };
-  return spec;
+  return register_method<BigBird, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

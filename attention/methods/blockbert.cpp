@@ -117,15 +117,7 @@ Spec blockbert_spec() {
   spec.memory = "N per head (log-sum-exp of rows)";
   spec.exact = {{"one block", "softmax", {{"blocks", "1"}}, {}}};
   spec.samples = {{}, {{"blocks", "5"}}, {{"blocks", "3"}, {"head_counts", "1:1"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("blockbert", config.options(), values);
-    return std::make_unique<BlockBert>(context, config);
-  };
-  return spec;
+  return register_method<BlockBert, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -127,15 +127,7 @@ Spec cosformer_spec() {
   spec.cost_at = cost_at;
   spec.memory = "2 D^2, N per head (normalisers)";
   spec.samples = {{}, {{"activation", "elu"}}, {{"epsilon", "0.3"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("cosformer", config.options(), values);
-    return std::make_unique<Cosformer>(context, config);
-  };
-  return spec;
+  return register_method<Cosformer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -265,15 +265,7 @@ Spec spec_of(bool masked, const std::string& idea) {
                   {{"features", "9"}},
                   {{"samples", "5"}, {"top", "30"}},
                   {{"top", "11"}, {"measure", "exact"}}};
-  spec.options = describe(defaults.options());
-  spec.make = [masked](const LayerContext& context,
-                       const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    config.masked = masked;
-    assign(config.name(), config.options(), values);
-    return std::make_unique<Informer>(context, config);
-  };
-  return spec;
+  return register_method<Informer>(std::move(spec), defaults);
 }
 
 }  // namespace

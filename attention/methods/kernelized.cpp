@@ -120,15 +120,7 @@ Spec kernelized_spec() {
   spec.random = true;
   spec.samples = {
       {}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.3"}, {"scale", "0.8"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("kernelized", config.options(), values);
-    return std::make_unique<Kernelized>(context, config);
-  };
-  return spec;
+  return register_method<Kernelized, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -103,15 +103,7 @@ Spec linear_attention_spec() {
   spec.cost_at = cost_at;
   spec.memory = "D^2, N per head (normalisers)";
   spec.samples = {{}, {{"epsilon", "0"}}, {{"epsilon", "0.5"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("linear_attention", config.options(), values);
-    return std::make_unique<LinearAttention>(context, config);
-  };
-  return spec;
+  return register_method<LinearAttention, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -391,15 +391,7 @@ Spec linformer_spec() {
   }
   spec.samples.push_back({{"features", "8"}, {"head_features", "8:5"}});
   spec.samples.push_back({{"features", "8"}, {"frozen", "1"}, {"init_std", "0.02"}});
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("linformer", config.options(), values);
-    return std::make_unique<Linformer>(context, config);
-  };
-  return spec;
+  return register_method<Linformer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -156,15 +156,7 @@ Spec linformer_jlt_spec() {
   spec.random = true;
   spec.exact = {{"S = identity", "softmax", {}, identity_sketch}};
   spec.samples = {{}, {{"features", "12"}}, {{"features", "12"}, {"fixed", "1"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("linformer_jlt", config.options(), values);
-    return std::make_unique<LinformerJlt>(context, config);
-  };
-  return spec;
+  return register_method<LinformerJlt, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

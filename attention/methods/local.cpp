@@ -106,15 +106,7 @@ Spec local_spec() {
                   {{"block", "200"}},
                   {{"block", "10"}, {"form", "official"}},
                   {{"block", "9"}, {"form", "sliding"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("local", config.options(), values);
-    return std::make_unique<Local>(context, config);
-  };
-  return spec;
+  return register_method<Local, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -259,15 +259,7 @@ Spec longformer_spec() {
                   {{"window", "6"}},
                   {{"window", "9"}, {"globals", "3"}, {"dilation", "1:4"}},
                   {{"window", "8"}, {"globals", "0"}, {"dilation", "3:2"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("longformer", config.options(), values);
-    return std::make_unique<Longformer>(context, config);
-  };
-  return spec;
+  return register_method<Longformer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -286,15 +286,7 @@ Spec luna_spec() {
   spec.memory = "N, 8 L D per head";
   spec.carries_state = true;
   spec.samples = {{}, {{"features", "7"}}, {{"features", "7"}, {"norm", "after"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("luna", config.options(), values);
-    return std::make_unique<Luna>(context, config);
-  };
-  return spec;
+  return register_method<Luna, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

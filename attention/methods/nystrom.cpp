@@ -275,15 +275,7 @@ Spec nystrom_spec() {
   spec.samples = {{{"features", "5"}},
                   {{"features", "8"}, {"conv_kernel", "5"}, {"inverse_steps", "4"}},
                   {{"features", "64"}, {"conv_kernel", "3"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("nystrom", config.options(), values);
-    return std::make_unique<Nystrom>(context, config);
-  };
-  return spec;
+  return register_method<Nystrom, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

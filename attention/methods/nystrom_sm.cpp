@@ -214,15 +214,7 @@ Spec nystrom_sm_spec() {
                    {"gamma", "0.5"},
                    {"inverse_steps", "24"},
                    {"inverse_backward", "implicit"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("nystrom_sm", config.options(), values);
-    return std::make_unique<NystromSm>(context, config);
-  };
-  return spec;
+  return register_method<NystromSm, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

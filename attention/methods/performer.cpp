@@ -299,15 +299,7 @@ Spec performer_spec() {
                   {{"features", "24"}, {"form", "official"}},
                   {{"features", "19"}, {"redraw", "3"}, {"epsilon", "0.01"}},
                   {{"features", "24"}, {"form", "official"}, {"epsilon", "0.1"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("performer", config.options(), values);
-    return std::make_unique<Performer>(context, config);
-  };
-  return spec;
+  return register_method<Performer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -51,6 +51,9 @@ struct Config {
 
 /// One or two factors whose product is the number of buckets: many are hashed in two parts.
 std::vector<std::int64_t> bucket_factors(const Config& config, std::int64_t nominal_length) {
+  if (config.buckets % 2 != 0) {
+    throw UsageError(join("reformer.buckets: expected an even number, got ", config.buckets));
+  }
   if (config.buckets > 0) return {config.buckets};
   int power = 0;
   while ((std::int64_t{2} << power) <= 2 * (nominal_length / config.chunk)) ++power;
@@ -291,18 +294,7 @@ Spec reformer_spec() {
                   {{"chunk", "16"}},
                   {{"chunk", "8"}, {"hashes", "3"}, {"buckets", "6"}},
                   {{"chunk", "2"}, {"hashes", "1"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("reformer", config.options(), values);
-    if (config.buckets % 2 != 0) {
-      throw UsageError(join("reformer.buckets: expected an even number, got ", config.buckets));
-    }
-    return std::make_unique<Reformer>(context, config);
-  };
-  return spec;
+  return register_method<Reformer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

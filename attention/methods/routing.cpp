@@ -254,15 +254,7 @@ Spec routing_spec() {
   spec.samples = {{},
                   {{"clusters", "3"}, {"window", "20"}},
                   {{"clusters", "5"}, {"window", "4"}, {"decay", "0.9"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("routing", config.options(), values);
-    return std::make_unique<Routing>(context, config);
-  };
-  return spec;
+  return register_method<Routing, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -298,15 +298,7 @@ Spec sinkhorn_spec() {
   spec.samples = {{},
                   {{"block", "7"}, {"steps", "3"}},
                   {{"block", "16"}, {"steps", "1"}, {"temperature", "0.3"}, {"gumbel", "0"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("sinkhorn", config.options(), values);
-    return std::make_unique<Sinkhorn>(context, config);
-  };
-  return spec;
+  return register_method<Sinkhorn, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

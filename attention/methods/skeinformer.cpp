@@ -442,15 +442,7 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   defaults.parts = parts;
   spec.cost_at = [defaults](const CostSizes& s) { return cost_at(defaults, s); };
   if (parts.columns == Columns::sampled) spec.sequential = "O(log N)";  // the race of the columns
-  spec.options = describe(defaults.options());
-  spec.make = [parts](const LayerContext& context,
-                      const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    config.parts = parts;
-    assign(parts.name, config.options(), values);
-    return std::make_unique<Skeinformer>(context, config);
-  };
-  return spec;
+  return register_method<Skeinformer>(std::move(spec), defaults);
 }
 
 }  // namespace

@@ -227,15 +227,7 @@ Spec skyformer_spec() {
       {{"features", "16"}, {"landmarks", "uniform"}, {"scale", "0.9"}, {"inverse_steps", "4"}},
       {{"features", "6"}, {"inverse_steps", "24"}, {"inverse_backward", "implicit"}},
       {{"features", "6"}, {"inverse_steps", "24"}, {"detach_start", "1"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("skyformer", config.options(), values);
-    return std::make_unique<Skyformer>(context, config);
-  };
-  return spec;
+  return register_method<Skyformer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

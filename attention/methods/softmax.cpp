@@ -105,15 +105,7 @@ Spec softmax_spec() {
   spec.paper_cost = [](const CostSizes& s) { return 2 * s.n * s.n * s.width; };
   spec.random = true;
   spec.samples = {{}, {{"attention_dropout", "0"}}, {{"attention_dropout", "0.5"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("softmax", config.options(), values);
-    return std::make_unique<Softmax>(context, config);
-  };
-  return spec;
+  return register_method<Softmax, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -77,7 +77,12 @@ HeadViews views_for(const Config& config, std::int64_t layer, std::int64_t heads
 class SparseTransformer final : public Method {
  public:
   SparseTransformer(const LayerContext& context, const Config& config)
-      : views_(views_for(config, context.layer, context.heads, context.nominal_length)) {}
+      : views_(views_for(config, context.layer, context.heads, context.nominal_length)) {
+    if (config.pattern == "strided" && config.heads == "merged") {
+      throw UsageError(
+          "sparse_transformer.pattern: strided needs sparse_transformer.heads=interleaved");
+    }
+  }
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
@@ -130,19 +135,7 @@ Spec sparse_transformer_spec() {
                   {{"stride", "8"}, {"summary", "2"}},
                   {{"stride", "8"}, {"summary", "3"}, {"heads", "interleaved"}},
                   {{"stride", "6"}, {"pattern", "strided"}, {"heads", "interleaved"}}};
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("sparse_transformer", config.options(), values);
-    if (config.pattern == "strided" && config.heads == "merged") {
-      throw UsageError(
-          "sparse_transformer.pattern: strided needs sparse_transformer.heads=interleaved");
-    }
-    return std::make_unique<SparseTransformer>(context, config);
-  };
-  return spec;
+  return register_method<SparseTransformer, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention

@@ -389,16 +389,12 @@ Spec synthesizer_spec() {
   spec.samples.push_back({{"logits", "factorised"}, {"rank", "3"}});
   spec.samples.push_back({{"logits", "random"}, {"trained", "0"}});
   spec.samples.push_back({{"logits", "dense"}, {"shared", "1"}, {"hidden", "3"}});
-  Config defaults;
-  spec.options = describe(defaults.options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("synthesizer", config.options(), values);
+  const auto make = [](const LayerContext& context,
+                       const Config& config) -> std::unique_ptr<Method> {
     if (config.logits == "dense") return std::make_unique<Synthesizer<Dense>>(context, config);
     return std::make_unique<Synthesizer<Table>>(context, config);
   };
-  return spec;
+  return register_method(std::move(spec), Config{}, make);
 }
 
 }  // namespace skytape::attention

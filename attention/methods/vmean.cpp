@@ -119,13 +119,6 @@ Spec vmean_spec() {
   spec.cost = "2 N D additions";
   spec.memory = "none";
   spec.samples = {{}};  // settings that the tests run, as {{"features", "16"}}; {}: the defaults
-  spec.options = describe(Config().options());
-  spec.make = [](const LayerContext& context,
-                 const OptionValues& values) -> std::unique_ptr<Method> {
-    Config config;
-    assign("vmean", config.options(), values);
-    return std::make_unique<VMean>(context, config);
-  };
   spec.cost_at = [](const CostSizes&) { return Cost{}; };  // multiply-adds alone count: none
 
   // Traits that are the usual ones need no line; these are written for the reader.
@@ -139,7 +132,7 @@ Spec vmean_spec() {
   spec.combined_cost_at = [](const CostSizes& s, double columns) {
     return CombinedCost{1, {s.n * columns, s.n * columns}, {}};
   };
-  return spec;
+  return register_method<VMean, Config>(std::move(spec));
 }
 
 }  // namespace skytape::attention
