@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
@@ -40,7 +41,7 @@ std::uint64_t hash(std::string_view text) {
 /// vector.
 std::int64_t align(std::int64_t end, DType dtype) {
   const auto line = static_cast<std::int64_t>(64 / size_of(dtype));  // elements
-  return (end + line - 1) / line * line;
+  return ceil_div(end, line) * line;
 }
 
 void initialise(Parameter& parameter, const Random& random) {

@@ -6,6 +6,7 @@
 #include "data/random.hpp"
 #include "data/variations.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::data {
 
@@ -106,7 +107,7 @@ int64_t Batch::longest(int64_t b) const {
 
 int64_t Batch::trimmed(int64_t length) const {
   if (round_to == 0) return width;
-  const int64_t steps = (std::max<int64_t>(1, length) + round_to - 1) / round_to;
+  const int64_t steps = ceil_div(std::max<int64_t>(1, length), round_to);
   return std::min(steps * round_to, width);
 }
 

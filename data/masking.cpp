@@ -5,6 +5,7 @@
 
 #include "data/random.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/random/philox.hpp"
 #include "tensor/random/random.hpp"
 
@@ -43,7 +44,7 @@ int64_t below(int64_t n, uint32_t word) {
 void draw_targets(int64_t tokens, int64_t count, int64_t span, const philox::Words& words,
                   int32_t* chosen) {
   const int64_t offset = below(span, words.w[0]);
-  const int64_t cells = (tokens + offset + span - 1) / span;
+  const int64_t cells = ceil_div(tokens + offset, span);
   const Permutation order(static_cast<uint64_t>(cells), uint64_t{words.w[1]} << 32 | words.w[2],
                           words.w[3]);
   int64_t found = 0;

@@ -18,6 +18,7 @@
 
 #include "attention/blocks/block_attention_plan.hpp"
 #include "attention/tiled/register_tiles.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/four.hpp"
 
@@ -271,7 +272,7 @@ struct ListChunks {
     list_those(Sight::whole);
     const int open = count / kTileChunks;
     list_those(Sight::part);
-    const int all = (count + kTileChunks - 1) / kTileChunks;
+    const int all = ceil_div(count, kTileChunks);
     if (warp.lane < all * kTileChunks - count) chunks[first + count + warp.lane] = spare;
     if (warp.leader()) walks[task] = {static_cast<std::int32_t>(first), all, open};
   }
@@ -301,10 +302,10 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
   const std::int64_t blocks = plan.batch * plan.heads * plan.row_blocks;
   ListChunks list{};
   list.plan = plan;
-  list.each = (plan.block + kChunkRows - 1) / kChunkRows;
-  list.tiles = (list.each + kTileChunks - 1) / kTileChunks;
+  list.each = ceil_div(plan.block, kChunkRows);
+  list.tiles = ceil_div(list.each, kTileChunks);
   const std::int64_t used = blocks * list.each * kChunkRows;
-  const std::int64_t tiles = (used + kTileRows - 1) / kTileRows + 1, rows = tiles * kTileRows;
+  const std::int64_t tiles = ceil_div(used, kTileRows) + 1, rows = tiles * kTileRows;
   const std::int64_t room = plan.batch * plan.heads * list.room(plan.total, plan.row_blocks, 0);
   ENSURE(std::max(room, rows) <= kMost, "block attention on cuda: ", room, " listed chunks or ",
          rows, " rows are too many for one launch");
@@ -349,8 +350,7 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
 
 /// Blocks of a launch with one per `own` rows of every block of slots (Task).
 inline unsigned tasks(const BlockPlan& plan, int own) {
-  const std::int64_t blocks =
-      plan.batch * plan.heads * plan.row_blocks * ((plan.block + own - 1) / own);
+  const std::int64_t blocks = plan.batch * plan.heads * plan.row_blocks * ceil_div(plan.block, own);
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), "block attention on cuda: ", blocks,
          " tiles are too many for one launch");
   return static_cast<unsigned>(blocks);
@@ -369,14 +369,14 @@ struct Task {
   int rows;
   __device__ Task(const BlockPlan& plan, std::int64_t block_rows, int own) {
     const auto groups = static_cast<unsigned>(plan.batch * plan.heads);
-    const auto tiles = static_cast<unsigned>((plan.block + own - 1) / own);
+    const auto tiles = static_cast<unsigned>(ceil_div(plan.block, own));
     group = blockIdx.x % groups;
     const unsigned in_order = blockIdx.x / groups / tiles;
     const int inside = static_cast<int>(blockIdx.x / groups % tiles) * own;
     const std::int32_t number = plan.order[in_order];
     const int left = static_cast<int>(plan.block) - inside;
     const std::int64_t block = group * plan.row_blocks + number;
-    walk = block * ((plan.block + kTileRows - 1) / kTileRows) + inside / kTileRows;
+    walk = block * ceil_div(plan.block, kTileRows) + inside / kTileRows;
     at = block * block_rows + inside;
     slot = number * plan.block + inside;
     rows = left < own ? left : own;
@@ -401,7 +401,7 @@ __device__ void begin_chunks(const Chunk& chunk, const Number* source, Number* t
   constexpr int kRuns = kChunkRows * kWidth / kRun;  // of a chunk
   static_assert(kWidth == kStride || kWidth % kRun == 0);
 #pragma unroll
-  for (int i = 0; i < (kChunks * kRuns + kThreads - 1) / kThreads; ++i) {
+  for (int i = 0; i < ceil_div(kChunks * kRuns, kThreads); ++i) {
     const int e = i * kThreads + static_cast<int>(threadIdx.x);
     if (kChunks * kRuns % kThreads != 0 && e >= kChunks * kRuns) break;
     const int c = e / kRuns, first = e % kRuns * kRun;

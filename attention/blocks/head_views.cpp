@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autograd/ops.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::attention {
@@ -14,8 +15,6 @@ namespace {
 
 constexpr std::int64_t kLargestBlock = 128;  // rows: scores of a query block stay in cache
 constexpr std::int64_t kUsualBlock = 64;
-
-std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 std::vector<std::int32_t> consecutive(std::int64_t n) {
   std::vector<std::int32_t> order(static_cast<std::size_t>(n));
@@ -45,7 +44,7 @@ struct Range {
 std::vector<Range> block_ranges(const std::vector<std::int32_t>& order,
                                 const std::vector<std::int32_t>& place, std::int64_t block) {
   std::vector<Range> ranges(
-      static_cast<std::size_t>(ceil_divide(static_cast<std::int64_t>(order.size()), block)));
+      static_cast<std::size_t>(ceil_div(static_cast<std::int64_t>(order.size()), block)));
   for (std::size_t s = 0; s < order.size(); ++s) {
     const std::int32_t at = place[static_cast<std::size_t>(order[s])];
     if (at != kSeenByAll) ranges[s / static_cast<std::size_t>(block)].add(at);
@@ -68,7 +67,7 @@ bool HeadView::sees(std::size_t i, std::size_t j) const {
 HeadView window_view(std::int64_t n, std::int64_t reach, std::int64_t dilation,
                      std::int64_t globals) {
   HeadView view;
-  const std::int64_t steps = ceil_divide(n, dilation);  // tokens of a residue class
+  const std::int64_t steps = ceil_div(n, dilation);  // tokens of a residue class
   view.reach = static_cast<std::int32_t>(std::min(reach, steps));
   // Classes lie further apart than any query can see.
   const std::int64_t span = steps + view.reach + 1;
@@ -85,7 +84,7 @@ HeadView window_view(std::int64_t n, std::int64_t reach, std::int64_t dilation,
 }
 
 HeadView group_view(std::int64_t n, std::int64_t size, std::int64_t shift) {
-  const std::int64_t groups = ceil_divide(n, size);
+  const std::int64_t groups = ceil_div(n, size);
   HeadView view;
   view.order = consecutive(n);
   view.query_place = places(n, [&](std::int64_t t) { return (t / size + shift) % groups; });
@@ -106,7 +105,7 @@ HeadView summary_view(std::int64_t n, std::int64_t size, std::int64_t summary, b
 
 std::int64_t block_for(std::int64_t size) {
   if (size <= kLargestBlock) return size;
-  return ceil_divide(size, ceil_divide(size, kUsualBlock));
+  return ceil_div(size, ceil_div(size, kUsualBlock));
 }
 
 HeadViews::HeadViews(std::vector<HeadView> views, std::int64_t block)
@@ -116,7 +115,7 @@ HeadViews::HeadViews(std::vector<HeadView> views, std::int64_t block)
 
 BlockLists::Lists HeadViews::lists(const HeadView& view) const {
   const std::size_t n = view.order.size(), c = static_cast<std::size_t>(block_);
-  const std::size_t blocks = (n + c - 1) / c;
+  const std::size_t blocks = ceil_div(n, c);
   std::vector<char> by_all(blocks);                            // blocks that everybody lists
   std::vector<std::pair<std::int32_t, std::size_t>> by_place;  // place and block of other keys
   for (std::size_t s = 0; s < n; ++s) {

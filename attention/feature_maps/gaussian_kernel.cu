@@ -14,6 +14,7 @@
 #include "attention/feature_maps/gaussian_kernel_cuda.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "attention/feature_maps/random_features_plan.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/launch/math.hpp"
 
@@ -29,7 +30,7 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 static_assert(kOwn == 4 && kChunkRows % kRows == 0);
 
 /// Columns of a lane: lane, lane + 32, …
-template <int kWidth> constexpr int kColumns = (kWidth + cuda::kWarp - 1) / cuda::kWarp;
+template <int kWidth> constexpr int kColumns = ceil_div(kWidth, cuda::kWarp);
 
 /// Rows in shared memory. A quarter warp that reads four columns of a row each meets no bank twice.
 template <int kCount, int kWidth> struct Tile {
@@ -336,8 +337,7 @@ struct Results {
 
 Sizes sizes_of(const KernelInputs& in, std::int64_t factor) {
   const std::int64_t n = in.x.size(1);
-  return {in.x.size(0), n,           in.w.size(1),
-          in.x.size(2), factor,      (n + kChunkRows - 1) / kChunkRows,
+  return {in.x.size(0), n,           in.w.size(1), in.x.size(2), factor, ceil_div(n, kChunkRows),
           in.sharing,   in.gaussian, in.features};
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -51,7 +52,7 @@ template <class T> struct Head {
 /// scratch memory once per thread through `make`.
 template <class Make, class F>
 void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
-  const std::int64_t n = in.x.size(1), chunks = (n + kTaskRows - 1) / kTaskRows;
+  const std::int64_t n = in.x.size(1), chunks = ceil_div(n, kTaskRows);
   const std::int64_t tasks = in.x.size(0) * chunks;
 #pragma omp parallel if (tasks > 1)
   {
@@ -68,7 +69,7 @@ void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
 template <class T> class Partials {
  public:
   Partials(const KernelInputs& in, std::int64_t size)
-      : chunks_((in.x.size(1) + kTaskRows - 1) / kTaskRows),
+      : chunks_(ceil_div(in.x.size(1), kTaskRows)),
         size_(size),
         memory_(Tensor::zeros({in.x.size(0), chunks_, size}, kDTypeOf<T>, Device::cpu)) {}
 
@@ -83,7 +84,7 @@ template <class T> class Partials {
   /// The same with weight(g, chunk) for each chunk.
   template <class Weight> void add_up(Tensor& out, const Weight& weight) const {
     constexpr std::int64_t kElements = 1024;  // elements of a task
-    const std::int64_t blocks = (size_ + kElements - 1) / kElements;
+    const std::int64_t blocks = ceil_div(size_, kElements);
     const std::int64_t tasks = memory_.size(0) * blocks;
 #pragma omp parallel for schedule(static) if (memory_.numel() > cpu::kParallelWork)
     for (std::int64_t task = 0; task < tasks; ++task) {

@@ -2,6 +2,7 @@
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "attention/feature_maps/random_features_plan.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -91,7 +92,7 @@ Tensor orthogonal_features(std::int64_t count, std::int64_t width, const Random&
                            DType dtype, Device device) {
   enum Purposes : std::uint64_t { kDirections = 1, kLengths };
   ENSURE(count > 0 && width > 0, "orthogonal_features: cannot make ", count, " of width ", width);
-  const std::int64_t blocks = (count + width - 1) / width;
+  const std::int64_t blocks = ceil_div(count, width);
   Tensor directions =  // [K, D, D]
       tensor::normal({blocks, width, width}, random.fork(kDirections), dtype, device);
   on_device(device, [&](auto tag) { orthonormalise_on(tag, directions); });

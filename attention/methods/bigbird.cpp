@@ -25,6 +25,7 @@
 #include "attention/blocks/head_views.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::attention {
@@ -123,7 +124,7 @@ BlockLists::Lists static_lists(std::int64_t blocks, std::int64_t drawn) {
 class BigBird final : public Method {
  public:
   BigBird(const LayerContext& context, const Config& config) : config_(config) {
-    blocks_ = (context.nominal_length + config.block - 1) / config.block;
+    blocks_ = ceil_div(context.nominal_length, config.block);
     if (blocks_ < kFewestBlocks || config.random_blocks == 0) return;
     table_ = &context.store->add(context.prefix + "blocks",
                                  {context.heads, blocks_ - 2, config.random_blocks},

@@ -21,6 +21,7 @@
 
 #include "attention/blocks/head_views.hpp"
 #include "attention/registry.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -59,7 +60,7 @@ std::vector<std::int64_t> shifts(const Config& config, std::int64_t heads) {
 }
 
 HeadViews views_for(const Config& config, std::int64_t heads, std::int64_t n) {
-  const std::int64_t size = (n + config.blocks - 1) / config.blocks;  // tokens of a block
+  const std::int64_t size = ceil_div(n, config.blocks);  // tokens of a block
   std::vector<HeadView> views;
   for (const std::int64_t shift : shifts(config, heads)) {
     views.push_back(group_view(n, size, shift));

@@ -27,6 +27,7 @@
 #include "attention/registry.hpp"
 #include "attention/tiled/tiled.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -76,7 +77,7 @@ class Linformer final : public Method {
   Linformer(const LayerContext& context, const Config& config)
       : config_(config), nominal_(context.nominal_length) {
     slots_ = slots_of(context);
-    window_ = (nominal_ + slots_ - 1) / slots_;
+    window_ = ceil_div(nominal_, slots_);
     add_head_slots(context);
     if (learned()) {
       add_learned(context);

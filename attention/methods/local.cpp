@@ -21,6 +21,7 @@
 
 #include "attention/blocks/head_views.hpp"
 #include "attention/registry.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -46,7 +47,7 @@ HeadViews views_for(const Config& config, std::int64_t n) {
     return {{window_view(n, reach, 1)}, std::clamp<std::int64_t>(reach, 16, 64)};
   }
   if (config.form == "block") return {{group_view(n, block)}, block_for(block)};
-  const std::int64_t blocks = (n + block - 1) / block;
+  const std::int64_t blocks = ceil_div(n, block);
   return {{window_view(n, n, blocks)}, block_for(block)};
 }
 

@@ -29,6 +29,7 @@
 #include "attention/registry.hpp"
 #include "attention/selection/lsh.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 
@@ -190,7 +191,7 @@ class Reformer final : public Method {
   [[nodiscard]] BlockPattern pattern(const Tensor& q, const Tensor& mask,
                                      const Draws& draws) const {
     const std::int64_t n = q.size(2);
-    const std::int64_t per_round = (length(n) + config_.chunk - 1) / config_.chunk;  // chunks
+    const std::int64_t per_round = ceil_div(length(n), config_.chunk);  // chunks
     const auto chunks = static_cast<std::int32_t>(dense(n) ? 1 : config_.hashes * per_round);
     BlockPattern p = lists_.pattern(chunks, q.device(), [=] { return chunk_lists(chunks); });
     p.block = config_.chunk;

@@ -35,6 +35,7 @@
 #include "attention/selection/clusters.hpp"
 #include "attention/selection/lsh.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::attention {
@@ -64,7 +65,7 @@ struct Sizes {
       clusters = 1;
       while (4 * clusters * clusters <= n) clusters *= 2;
     }
-    if (window == 0) window = (n + clusters - 1) / clusters;
+    if (window == 0) window = ceil_div(n, clusters);
   }
 };
 

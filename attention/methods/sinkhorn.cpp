@@ -33,6 +33,7 @@
 #include "attention/sequence/sequence.hpp"
 #include "attention/sinkhorn/sinkhorn.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -79,7 +80,7 @@ struct Presence {
 class Sinkhorn final : public Method {
  public:
   Sinkhorn(const LayerContext& context, const Config& config)
-      : config_(config), blocks_((context.nominal_length + config.block - 1) / config.block) {
+      : config_(config), blocks_(ceil_div(context.nominal_length, config.block)) {
     weight_ =
         &context.store->add(context.prefix + "sort", {context.heads, context.head_width, blocks_},
                             normal_init(1 / std::sqrt(static_cast<double>(context.head_width))));

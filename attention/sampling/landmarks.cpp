@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/sampling/landmarks_plan.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -45,7 +46,7 @@ Tensor draw_landmarks(const LandmarkDraw& draw, const Tensor& mask, const Call& 
   plan.key = call.random.key;
   plan.step = tensor::step_data("draw_landmarks", call.random, mask.device());
 
-  const std::int64_t blocks = (plan.rows + kCountBlock - 1) / kCountBlock;
+  const std::int64_t blocks = ceil_div(plan.rows, kCountBlock);
   Tensor counts = Tensor::empty({plan.batch, blocks}, DType::i32, mask.device());
   Tensor out = Tensor::empty({plan.batch, plan.heads, plan.slots}, DType::i32, mask.device());
   on_device(mask.device(), [&](auto tag) {

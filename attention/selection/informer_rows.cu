@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attention/selection/informer_rows_plan.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/four.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -153,7 +154,7 @@ void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& ke
   if (measure.numel() == 0) return;
   const std::int64_t heads = q.size(0) * q.size(1), n = q.size(2), width = q.size(3);
   constexpr std::int64_t kColumns = 4 * kFours;
-  const std::int64_t fours = (width + kColumns - 1) / kColumns * kFours;
+  const std::int64_t fours = ceil_div(width, kColumns) * kFours;
   const Work work{.multiply_adds = measure.numel() * keys.cols() * width};
   dispatch_float(q.dtype(), [&]<class T>() {
     const std::int64_t row_bytes = fours * static_cast<std::int64_t>(sizeof(cuda::Four<T>));
@@ -168,8 +169,8 @@ void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& ke
     in.width = width;
     in.rows = static_cast<int>(n);
     in.samples = static_cast<int>(keys.cols());
-    in.queries = std::min((in.rows + kWarps - 1) / kWarps, cuda::kWarp);
-    in.blocks = (in.rows + kWarps * in.queries - 1) / (kWarps * in.queries);
+    in.queries = std::min(ceil_div(in.rows, kWarps), cuda::kWarp);
+    in.blocks = ceil_div(in.rows, kWarps * in.queries);
     in.part = static_cast<int>(std::min(kPartBytes / row_bytes, n));
     in.stride = static_cast<int>(fours);
     void (*const kernel)(Sample<T>) =

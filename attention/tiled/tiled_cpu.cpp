@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "attention/tiled/tiled_plan.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -34,8 +35,8 @@ constexpr std::int64_t kBackwardUnits = 16;
 /// Rows of a query tile: as few tiles as kQueryTile allows, of nearly the same size, in whole groups
 /// of the eight that a product takes at once.
 std::int64_t query_tile(std::int64_t queries) {
-  const std::int64_t tiles = std::max<std::int64_t>(1, (queries + kQueryTile - 1) / kQueryTile);
-  return std::max<std::int64_t>(8, ((queries + tiles - 1) / tiles + 7) / 8 * 8);
+  const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(queries, kQueryTile));
+  return std::max<std::int64_t>(8, (ceil_div(queries, tiles) + 7) / 8 * 8);
 }
 
 /// Typed pointers of one call; see TiledInputs for the shapes.
@@ -72,7 +73,7 @@ template <class T> void keep_row(const TiledPlan& plan, const Arrays<T>& in, con
   }
   const std::int64_t element =
       ((plan.first_head + tile.bh) * plan.row_count + i) * plan.row_stride + tile.j;
-  const std::int64_t chunks = (tile.cols + philox::kChunk - 1) / philox::kChunk;
+  const std::int64_t chunks = ceil_div(tile.cols, philox::kChunk);
   philox::keep_factors(plan.key, philox::step_of(plan.step), element / philox::kChunk, chunks,
                        plan.threshold, scale, out);
 }
@@ -276,7 +277,7 @@ void forward(const TiledPlan& plan, const TiledInputs& inputs, TiledForward& res
   T* const lse = result.lse.defined() ? result.lse.data<T>() : nullptr;
   const bool dropout = drops(plan, inputs);
   const std::int64_t tile_rows = query_tile(plan.queries);
-  const std::int64_t tiles = (plan.queries + tile_rows - 1) / tile_rows;
+  const std::int64_t tiles = ceil_div(plan.queries, tile_rows);
   const std::int64_t units = plan.batch * plan.heads * tiles;
   const Tensor workspace =
       Tensor::empty({omp_get_max_threads(), kQueryTile + 1, kKeyTile}, kDTypeOf<T>, Device::cpu);
@@ -297,7 +298,7 @@ template <class T> void backward(const TiledPlan& plan, const TiledInputs& input
   const Arrays<T> in(inputs);
   const bool dropout = drops(plan, inputs);
   const std::int64_t all_heads = plan.batch * plan.heads;
-  const std::int64_t tiles = (plan.keys + kKeyTile - 1) / kKeyTile;
+  const std::int64_t tiles = ceil_div(plan.keys, kKeyTile);
   const std::int64_t slabs = std::clamp<std::int64_t>(
       kBackwardUnits / std::max<std::int64_t>(all_heads, 1), 1, std::max<std::int64_t>(tiles, 1));
   const std::int64_t slab = result.dq.numel();

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "attention/tiled/tiled_plan.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/cuda.hpp"
 
 namespace skytape::attention::tiled_cuda {
@@ -58,7 +59,7 @@ template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor
 
 /// Blocks of a launch with one per tile of `rows` rows of every head.
 inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int tile) {
-  const std::int64_t blocks = plan.batch * plan.heads * ((rows + tile - 1) / tile);
+  const std::int64_t blocks = plan.batch * plan.heads * ceil_div(rows, tile);
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), "tiled attention: ", blocks,
          " tiles are too many for one launch");
   return blocks;
@@ -69,7 +70,7 @@ struct Task {
   std::int64_t bh;
   int first;
   __device__ Task(std::int64_t rows, int own) {
-    const auto blocks = static_cast<unsigned>((rows + own - 1) / own);
+    const auto blocks = static_cast<unsigned>(ceil_div(rows, own));
     bh = blockIdx.x / blocks;
     first = static_cast<int>(blockIdx.x % blocks) * own;
   }

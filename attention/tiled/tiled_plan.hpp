@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention/tiled/tiled.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/random/dropout.hpp"
 
 namespace skytape::attention {
@@ -19,7 +20,7 @@ namespace tiled_cuda {
 
 /// Rounded up to whole chunks of dropout.
 constexpr std::int64_t whole_chunks(std::int64_t n) {
-  return (n + tensor::kDropoutChunk - 1) / tensor::kDropoutChunk * tensor::kDropoutChunk;
+  return ceil_div(n, tensor::kDropoutChunk) * tensor::kDropoutChunk;
 }
 
 /// Sizes and constants of one call.

@@ -14,6 +14,7 @@
 
 #include "data/files/digest.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::data {
 namespace {
@@ -34,7 +35,7 @@ uint64_t combine(std::span<const uint64_t> block_checksums) {
 
 /// Checksum of the content, its blocks spread over all threads.
 uint64_t content_checksum(std::span<const uint8_t> content) {
-  const auto blocks = static_cast<int64_t>((content.size() + kBlock - 1) / kBlock);
+  const auto blocks = static_cast<int64_t>(ceil_div(content.size(), kBlock));
   std::vector<uint64_t> sums(blocks);
 #pragma omp parallel for schedule(static)
   for (int64_t i = 0; i < blocks; ++i) {

@@ -1,6 +1,7 @@
 // CUDA half of look_up.
 #include "nn/embedding/lookup.hpp"
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/dropout_chunks.hpp"
 
@@ -98,7 +99,7 @@ void look_up_backward_on(Cuda, const DropoutPlan& plan, const Tensor& dx, Tensor
     // Where nothing is trimmed, the plan has one range for all examples.
     const std::int64_t size = dx.numel() / dx.size(0);
     const std::int64_t numbers = plan.ranges == 1 ? size : plan.range_stride;
-    cuda::warp_rows((rows_size + philox::kChunk - 1) / philox::kChunk,
+    cuda::warp_rows(ceil_div(rows_size, philox::kChunk),
                     DropAndSum<T>{plan, dx.data<T>(), plan.threshold == 0 ? nullptr : d.data<T>(),
                                   dsecond.data<T>(), dx.size(0), size, rows_size, numbers});
   });

@@ -7,12 +7,13 @@
 #include "autograd/ops.hpp"
 #include "nn/pyramid/instance_norm.hpp"
 #include "nn/pyramid/unfold.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::nn {
 
 Pyramid::Pyramid(ParameterStore& store, const std::string& name, std::int64_t width,
                  std::int64_t positions, std::int64_t columns)
-    : width_(width), rows_((positions + columns - 1) / columns), columns_(columns) {
+    : width_(width), rows_(ceil_div(positions, columns)), columns_(columns) {
   std::int64_t longest = std::max(rows_, columns_);
   do {
     for (const std::int64_t stride : {2, 1}) {

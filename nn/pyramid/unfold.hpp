@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "autograd/tape.hpp"
+#include "tensor/core/tensor.hpp"
 
 namespace skytape::nn {
 
@@ -16,9 +17,7 @@ struct Windows {
   std::int64_t stride = 1;
 
   /// Windows along a side of the picture that has so many places.
-  [[nodiscard]] std::int64_t along(std::int64_t places) const {
-    return (places + stride - 1) / stride;
-  }
+  [[nodiscard]] std::int64_t along(std::int64_t places) const { return ceil_div(places, stride); }
 };
 
 /// y[b, m, (r side + c) E + e]: channel e of place (r, c) of window m, 0 outside the picture. Window

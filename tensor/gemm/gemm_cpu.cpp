@@ -11,6 +11,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <Eigen/Core>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm_bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -135,18 +136,17 @@ struct Cut {
     constexpr std::int64_t kTile = 64, kChunk = 512;
     // Weight gradients, Linformer's projections: small results from thousands of rows, with too few
     // tiles to share out. Only these are cut along k.
-    const std::int64_t smallest =
-        p.batch * ((p.m + kTile - 1) / kTile) * ((p.n + kTile - 1) / kTile);
+    const std::int64_t smallest = p.batch * ceil_div(p.m, kTile) * ceil_div(p.n, kTile);
     if (smallest < kTasks && p.k >= 2 * kChunk && p.k > 4 * std::max(p.m, p.n)) {
-      chunk_k = std::max(kChunk, (smallest * p.k + kTasks - 1) / kTasks);
-      chunks_k = (p.k + chunk_k - 1) / chunk_k;
+      chunk_k = std::max(kChunk, ceil_div(smallest * p.k, kTasks));
+      chunks_k = ceil_div(p.k, chunk_k);
     }
     while (p.batch * tiles_m * tiles_n * chunks_k < kTasks &&
            terms * tile_m * tile_n * chunk_k > kWork && std::max(tile_m, tile_n) > kTile) {
       std::int64_t& longer = tile_m >= tile_n ? tile_m : tile_n;
       longer = std::max(kTile, (longer / 2 + 15) / 16 * 16);  // whole vectors
-      tiles_m = (p.m + tile_m - 1) / tile_m;
-      tiles_n = (p.n + tile_n - 1) / tile_n;
+      tiles_m = ceil_div(p.m, tile_m);
+      tiles_n = ceil_div(p.n, tile_n);
     }
   }
 };

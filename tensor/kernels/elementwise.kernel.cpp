@@ -2,6 +2,7 @@
 // once per call.
 #include "tensor/kernels/elementwise.hpp"
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise_plan.hpp"
 #include "tensor/launch/narrow_rows.hpp"
 
@@ -210,7 +211,7 @@ void accumulate_all_on(Backend, std::span<Addition> additions) {
       auto& [target, source] = additions[i];
       const std::int64_t n = target.numel();
       if (n > 0) next.pairs[next.count++] = {target.data<T>(), source.data<T>(), n, chunks};
-      chunks += (n + Chunks::kChunk - 1) / Chunks::kChunk;
+      chunks += ceil_div(n, Chunks::kChunk);
       if (next.count < Chunks::kPairs && i + 1 < additions.size()) continue;
       if (chunks > 0) rows(chunks, Chunks::kChunk, next);
       next.count = 0;
@@ -229,7 +230,7 @@ void mask_rows_on(Backend, const Tensor& x, const Tensor& mask, double scale, Te
 
 Tensor non_finite_on(Backend, const Tensor& x) {
   constexpr std::int64_t kChunk = NonFinite<float>::kChunk;
-  const std::int64_t chunks = (x.numel() + kChunk - 1) / kChunk;
+  const std::int64_t chunks = ceil_div(x.numel(), kChunk);
   Tensor counts = Tensor::empty({chunks}, DType::i32, x.device());
   dispatch_float(x.dtype(), [&]<class T>() {
     rows(chunks, kChunk, NonFinite<T>{x.data<T>(), counts.data<std::int32_t>(), x.numel()});

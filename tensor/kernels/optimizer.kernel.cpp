@@ -1,6 +1,7 @@
 // The fused AdamW update.
 #include "tensor/kernels/optimizer.hpp"
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/optimizer_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -52,7 +53,7 @@ template <class T> struct AdamwBlock {
 void adamw_on(Backend, const AdamwStep& step, Tensor& values, const Tensor& gradients, Tensor& m,
               Tensor& v) {
   dispatch_float(values.dtype(), [&]<class T>() {
-    rows((step.end - step.begin + kEntries - 1) / kEntries, kEntries,
+    rows(ceil_div(step.end - step.begin, kEntries), kEntries,
          AdamwBlock<T>{step, values.data<T>(), gradients.data<T>(), m.data<T>(), v.data<T>()});
   });
 }

@@ -1,6 +1,7 @@
 // CUDA half of maxima down columns.
 #include <algorithm>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/reduce_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -25,7 +26,7 @@ template <class T> struct Best {
 
 template <class T> __global__ void max_columns_kernel(MaxColumns<T> in) {
   auto& best = cuda::shared<Best<T>>();
-  const std::int64_t inner = in.view.inner, stripes = (inner + cuda::kWarp - 1) / cuda::kWarp;
+  const std::int64_t inner = in.view.inner, stripes = ceil_div(inner, cuda::kWarp);
   const int lane = threadIdx.x, group = threadIdx.y;
   const int groups = static_cast<int>(math::min<std::int64_t>(blockDim.y, in.view.n));
   for (std::int64_t task = blockIdx.x; task < in.view.outer * stripes; task += gridDim.x) {
@@ -67,7 +68,7 @@ template <class T> __global__ void max_columns_kernel(MaxColumns<T> in) {
 }  // namespace
 
 void max_of_columns_on(Cuda, const AxisView& view, const Tensor& x, Tensor& y, Tensor& position) {
-  const std::int64_t tasks = view.outer * ((view.inner + cuda::kWarp - 1) / cuda::kWarp);
+  const std::int64_t tasks = view.outer * ceil_div(view.inner, cuda::kWarp);
   if (tasks == 0) return;
   const auto groups =
       static_cast<unsigned>(std::clamp<std::int64_t>(view.n / kRowsEach, 1, kMostGroups));

@@ -1,6 +1,7 @@
 // CPU half of maxima down columns.
 #include <algorithm>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/reduce_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
@@ -8,7 +9,7 @@ namespace skytape::tensor {
 
 void max_of_columns_on(Cpu, const AxisView& view, const Tensor& x, Tensor& y, Tensor& position) {
   constexpr std::int64_t kStripe = 64;  // columns that a thread takes down all rows
-  const std::int64_t stripes = (view.inner + kStripe - 1) / kStripe;
+  const std::int64_t stripes = ceil_div(view.inner, kStripe);
   dispatch_float(x.dtype(), [&]<class T>() {
     cpu::rows(view.outer * stripes, view.n * kStripe,
               [&](std::int64_t task, const cpu::Team& team) {

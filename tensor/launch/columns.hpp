@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape {
@@ -21,7 +22,7 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
                                                       std::int64_t chunk, const F& f, T* partial) {
   constexpr std::int64_t kStripe = 128;  // columns of one task: their sums stay in L1
   constexpr std::int64_t kBlock = 32;    // rows summed in T before they join the double sum
-  const std::int64_t stripes = (inner + kStripe - 1) / kStripe;
+  const std::int64_t stripes = ceil_div(inner, kStripe);
 #pragma omp parallel for schedule(static) if (K * outer * n * inner > kParallelWork)
   for (std::int64_t task = 0; task < outer * chunks * stripes; ++task) {
     const std::int64_t o = task / stripes / chunks, c = task / stripes % chunks;
@@ -67,7 +68,7 @@ template <int K, class T, class F>
 __global__ void column_chunks_kernel(Late<ColumnChunks<T, F>> late) {
   const auto& [outer, n, inner, chunks, chunk, f, partial] = late.wait();
   auto& meet = shared<T[K][kColumnGroups][kColumnLanes]>();
-  const std::int64_t stripes = (inner + kColumnLanes - 1) / kColumnLanes;
+  const std::int64_t stripes = ceil_div(inner, kColumnLanes);
   for (std::int64_t task = blockIdx.x; task < outer * chunks * stripes; task += gridDim.x) {
     const std::int64_t o = task / stripes / chunks, c = task / stripes % chunks;
     const std::int64_t j = task % stripes * kColumnLanes + threadIdx.x;
@@ -97,7 +98,7 @@ template <int K, class T, class F> void column_chunks(std::int64_t outer, std::i
                                                       std::int64_t inner, std::int64_t chunks,
                                                       std::int64_t chunk, const F& f, T* partial) {
   static_assert(K <= kColumnGroups);
-  const std::int64_t tasks = outer * chunks * ((inner + kColumnLanes - 1) / kColumnLanes);
+  const std::int64_t tasks = outer * chunks * ceil_div(inner, kColumnLanes);
   if (tasks == 0) return;
   launch({kernel_label<F>("column chunks"), grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups)},
          column_chunks_kernel<K, T, F>,
@@ -145,7 +146,7 @@ template <int K, class T, class F>
 void columns(std::int64_t outer, std::int64_t n, std::int64_t inner, const F& f, T* out) {
   if (outer * inner == 0) return;
   const std::int64_t chunk = inner == 1 ? 8192 : 256;
-  const std::int64_t chunks = std::max<std::int64_t>((n + chunk - 1) / chunk, 1);
+  const std::int64_t chunks = std::max<std::int64_t>(ceil_div(n, chunk), 1);
   Tensor partial;  // [K, outer, chunks, inner]
   if (chunks > 1) partial = Tensor::empty({K, outer, chunks, inner}, kDTypeOf<T>, kBackendDevice);
   T* const to = chunks > 1 ? partial.data<T>() : out;

@@ -1,4 +1,5 @@
 #include "tensor/launch/strided.hpp"
+#include "tensor/core/tensor.hpp"
 
 #include <algorithm>
 
@@ -36,9 +37,9 @@ StridedLoop::StridedLoop(const Shape& shape, const Strides& a, const Strides& b)
   std::copy(axes, axes + outer_axes, outer);
 
   row_step = std::min(row.size, kTaskEntries);
-  row_tasks = (row.size + row_step - 1) / row_step;
+  row_tasks = ceil_div(row.size, row_step);
   middle_step = std::min(middle.size, kTaskEntries / row_step);
-  middle_tasks = (middle.size + middle_step - 1) / middle_step;
+  middle_tasks = ceil_div(middle.size, middle_step);
   tasks = row_tasks * middle_tasks;
   for (std::int64_t axis = 0; axis < outer_axes; ++axis) tasks *= outer[axis].size;
 }

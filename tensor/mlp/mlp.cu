@@ -12,6 +12,7 @@
 //              order afterwards.
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/mlp/gelu.hpp"
@@ -405,7 +406,7 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 }  // namespace
 
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y) {
-  const std::int64_t blocks = (plan.rows + kTokens - 1) / kTokens;
+  const std::int64_t blocks = ceil_div(plan.rows, kTokens);
   const skytape::Work work{.multiply_adds = 2 * plan.rows * plan.e * plan.f, .product = true};
   cuda::launch({"mlp on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
                forward_kernel, plan, arrays(x, w), y.data<float>(), blocks);
@@ -414,7 +415,7 @@ void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Ten
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
                      const Tensor& dy, Tensor& dx, Tensor& dparams) {
   const std::int64_t chunk = chunk_tokens(plan.rows, 128);  // one block on a multiprocessor
-  const std::int64_t chunks = (plan.rows + chunk - 1) / chunk, size = dparams.numel();
+  const std::int64_t chunks = ceil_div(plan.rows, chunk), size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
   static_assert(kBytes == 161024);  // as train/scripts/gpu_static.sh states

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/movement/gather_plan.hpp"
 
@@ -40,7 +41,7 @@ template <class T>
 void scatter_rows(const GatherPlan& p, T* x, const std::int32_t* index, const T* y) {
   // A column block is a cache line or more; groups alone may be too few for the threads.
   constexpr std::int64_t kColumns = 64;
-  const std::int64_t blocks = (p.width + kColumns - 1) / kColumns;
+  const std::int64_t blocks = ceil_div(p.width, kColumns);
 #pragma omp parallel for schedule(static) if (p.groups * p.picks * p.width > cpu::kParallelWork)
   for (std::int64_t task = 0; task < p.groups * blocks; ++task) {
     const std::int64_t g = task / blocks, begin = task % blocks * kColumns;

@@ -1,6 +1,7 @@
 // CUDA half of the embedding's backward. The owner computes: a warp owns some columns of the whole
 // table, where that fits into shared memory, and adds every token to its row; or some columns of one row,
 // looks through the list of ids for it and adds what it finds, in order. No atomics, so sums repeat.
+#include "tensor/core/tensor.hpp"
 #include "tensor/movement/gather.hpp"
 
 #include "tensor/launch/columns.hpp"
@@ -27,7 +28,7 @@ template <class T> struct CollectRows {
   std::int64_t segment;       // picks per segment
 
   __device__ void operator()(std::int64_t task, const cuda::Warp& warp) const {
-    const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
+    const std::int64_t blocks = ceil_div(plan.width, kColumns);
     const std::int64_t first_column = task % blocks * kColumns + warp.lane;
     const std::int64_t target_row = task / blocks;  // over segments, groups and rows
     const std::int64_t row = target_row % plan.rows;
@@ -69,7 +70,7 @@ template <class T> struct CollectRows {
 
 template <class T> void collect(const CollectRows<T>& f, std::int64_t segments) {
   const GatherPlan& p = f.plan;
-  const std::int64_t warps = segments * p.groups * p.rows * ((p.width + kColumns - 1) / kColumns);
+  const std::int64_t warps = segments * p.groups * p.rows * ceil_div(p.width, kColumns);
   cuda::warp_rows(warps, f);
 }
 
@@ -93,7 +94,7 @@ template <class T> __global__ void __launch_bounds__(kTableWarps* cuda::kWarp)
   constexpr int kLoads = 8;  // rows on their way
   const int lane = threadIdx.x % cuda::kWarp;
   T* const table = reinterpret_cast<T*>(cuda::dynamic_shared()) + threadIdx.x;  // [rows, 64]
-  const std::int64_t slices = (in.width + kTableColumns - 1) / kTableColumns;
+  const std::int64_t slices = ceil_div(in.width, kTableColumns);
   for (std::int64_t task = blockIdx.x; task < in.chunks * slices; task += gridDim.x) {
     const std::int64_t column = task % slices * kTableColumns + threadIdx.x;
     const std::int64_t begin = task / slices * in.chunk;
@@ -136,11 +137,11 @@ bool sum_by_table(const GatherPlan& plan, const std::int32_t* index, const T* y,
   const std::size_t bytes = static_cast<std::size_t>(plan.rows * kTableColumns) * sizeof(T);
   if (bytes > kTableBytes) return false;
   const std::int64_t chunk = table_chunk(plan), size = plan.rows * plan.width;
-  const std::int64_t chunks = std::max<std::int64_t>((plan.picks + chunk - 1) / chunk, 1);
+  const std::int64_t chunks = std::max<std::int64_t>(ceil_div(plan.picks, chunk), 1);
   Tensor partial;  // [chunks, V E]
   if (chunks > 1) partial = Tensor::empty(Shape({chunks, size}), kDTypeOf<T>, Device::cuda);
   T* const target = (chunks > 1 ? partial : dtable).template data<T>();
-  const std::int64_t slices = (plan.width + kTableColumns - 1) / kTableColumns;
+  const std::int64_t slices = ceil_div(plan.width, kTableColumns);
   cuda::launch(
       {"rows by index", cuda::grid_for(chunks * slices, 1), kTableWarps * cuda::kWarp, bytes},
       table_kernel<T>,
@@ -161,7 +162,7 @@ void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const
   const std::int64_t wanted = std::max<std::int64_t>(1, plan.picks / kMinSegment);
   const std::int64_t allowed = std::max<std::int64_t>(1, kMaxPartials / size);
   const std::int64_t segments = std::min(wanted, allowed);
-  const std::int64_t segment = (plan.picks + segments - 1) / segments;
+  const std::int64_t segment = ceil_div(plan.picks, segments);
   dispatch_float(dy.dtype(), [&]<class T>() {
     const std::int32_t* const index = ids.data<std::int32_t>();
     if (sum_by_table(plan, index, dy.data<T>(), dtable)) return;

@@ -3,6 +3,7 @@
 // sums repeat, and rows that nobody picks are not touched.
 #include <algorithm>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/bitonic.hpp"
 #include "tensor/launch/narrow_rows.hpp"
 #include "tensor/movement/gather.hpp"
@@ -54,7 +55,7 @@ template <class T, int kLanes> struct AddPicks {
   T* x;        // [groups, rows, width]
 
   __device__ void operator()(std::int64_t task, const Lanes& lanes) const {
-    const std::int64_t blocks = (plan.width + kColumns - 1) / kColumns;
+    const std::int64_t blocks = ceil_div(plan.width, kColumns);
     const auto first = static_cast<int>(task % blocks * kColumns) + 4 * lanes.lane;  // column
     const std::int64_t group = task / blocks / plan.picks, own = task / blocks % plan.picks;
     const std::int64_t list = group / plan.sharing * plan.picks;
@@ -124,7 +125,7 @@ template <class T, int kLanes> struct AddPicks {
 template <int kLanes, class T>
 void add_picks(const GatherPlan& plan, const SortedPicks& sorted, const T* y, T* x) {
   using Add = AddPicks<T, kLanes>;
-  const std::int64_t blocks = (plan.width + Add::kColumns - 1) / Add::kColumns;
+  const std::int64_t blocks = ceil_div(plan.width, Add::kColumns);
   cuda::lanes_rows<kLanes>(plan.groups * plan.picks * blocks, Add{plan, sorted, y, x});
 }
 
@@ -136,7 +137,7 @@ void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& 
   const Tensor memory = Tensor::empty({2, lists, plan.picks}, DType::i32, x.device());
   auto* const rows = memory.data<std::int32_t>();
   const SortedPicks sorted{rows, rows + lists * plan.picks, plan.picks,
-                           (plan.picks + kSegment - 1) / kSegment};
+                           ceil_div(plan.picks, kSegment)};
   const auto padded =
       static_cast<int>(cuda::padded_keys(std::min<std::int64_t>(plan.picks, kSegment)));
   cuda::launch({"sort picks", static_cast<unsigned>(lists * sorted.segments),

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/movement/layout_plan.hpp"
 
@@ -15,7 +16,7 @@ constexpr int kTileRows = 8;  // rows of a tile that a block moves at a time
 template <class Word> __global__ void transpose_kernel(std::int64_t batch, std::int64_t n,
                                                        std::int64_t m, const Word* from, Word* to) {
   auto& tile = cuda::shared<Word[kTile][kTile + 1]>();  // + 1: a column then touches every bank
-  const std::int64_t row_tiles = (n + kTile - 1) / kTile, column_tiles = (m + kTile - 1) / kTile;
+  const std::int64_t row_tiles = ceil_div(n, kTile), column_tiles = ceil_div(m, kTile);
   for (std::int64_t task = blockIdx.x; task < batch * row_tiles * column_tiles; task += gridDim.x) {
     const std::int64_t i0 = task / column_tiles % row_tiles * kTile;
     const std::int64_t j0 = task % column_tiles * kTile;
@@ -34,7 +35,7 @@ template <class Word> __global__ void transpose_kernel(std::int64_t batch, std::
 
 template <class Word>
 void transpose(std::int64_t batch, std::int64_t n, std::int64_t m, const void* from, void* to) {
-  const std::int64_t tasks = batch * ((n + kTile - 1) / kTile) * ((m + kTile - 1) / kTile);
+  const std::int64_t tasks = batch * ceil_div(n, kTile) * ceil_div(m, kTile);
   if (tasks == 0) return;
   cuda::launch({"transpose", cuda::grid_for(tasks, 1), dim3(kTile, kTileRows)},
                transpose_kernel<Word>, batch, n, m, static_cast<const Word*>(from),

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/movement/layout_plan.hpp"
 
@@ -13,8 +14,8 @@ constexpr std::int64_t kTile = 32;  // a tile's rows and columns stay in L1
 
 template <class Word>
 void transpose(std::int64_t batch, std::int64_t n, std::int64_t m, const Word* from, Word* to) {
-  const std::int64_t row_tiles = (n + kTile - 1) / kTile;
-  const std::int64_t column_tiles = (m + kTile - 1) / kTile;
+  const std::int64_t row_tiles = ceil_div(n, kTile);
+  const std::int64_t column_tiles = ceil_div(m, kTile);
 #pragma omp parallel for schedule(static) if (batch * n * m > cpu::kParallelWork)
   for (std::int64_t task = 0; task < batch * row_tiles * column_tiles; ++task) {
     const std::int64_t i0 = task % row_tiles * kTile;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/norm/layer_norm_plan.hpp"
 #include "tensor/norm/norm_rows.hpp"
@@ -144,7 +145,7 @@ bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Te
                                  const Tensor& residual, Tensor& dx, Tensor& dparams) {
   const std::int64_t e = x.cols(), rows = x.rows(), chunk = chunk_of(rows);
   if (e > norm_rows::kWidest) return false;
-  const std::int64_t chunks = std::max<std::int64_t>((rows + chunk - 1) / chunk, 1);
+  const std::int64_t chunks = std::max<std::int64_t>(ceil_div(rows, chunk), 1);
   dispatch_float(x.dtype(), [&]<class T>() {
     Tensor partial;  // [2, chunks, E]
     if (chunks > 1) partial = Tensor::empty({2, chunks, e}, x.dtype(), Device::cuda);

@@ -4,6 +4,7 @@
 //
 // so forward reads x once and writes no row, and the parameters' gradients need no pass over rows:
 // dweight = Σ_b c_b dpooled_b S_b, dbias = Σ_b c_b M_b dpooled_b. Backward writes dx from x.
+#include "tensor/core/tensor.hpp"
 #include "tensor/norm/norm_pool.hpp"
 
 #include <algorithm>
@@ -161,7 +162,7 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlock)
   using T = typename R::T;
   constexpr int kRows = cuda::kBlock / R::kLanes;  // of the block at a time
   const R weight(in.weight, in.size.e);
-  const std::int64_t rows = in.size.batch * in.size.n, tasks = 1 + (rows + kRows - 1) / kRows;
+  const std::int64_t rows = in.size.batch * in.size.n, tasks = 1 + ceil_div(rows, kRows);
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     if (task == 0) {
       for (int c = threadIdx.x; c < in.size.e; c += cuda::kBlock) in.parameter(c);
@@ -189,7 +190,7 @@ void norm_pool_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bia
                   const Tensor& mask, const TokenWeights& rule, NormPool& out) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const Sizes<T> size(x, rule);
-    const std::int64_t chunks = (size.used() + kChunk - 1) / kChunk, width = size.e + 1;
+    const std::int64_t chunks = ceil_div(size.used(), kChunk), width = size.e + 1;
     const Tensor parts = Tensor::empty(Shape({size.batch, chunks, width}), x.dtype(), Device::cuda);
     const Forward<T> in{size,
                         x.data<T>(),

@@ -7,6 +7,7 @@
 //   tensor_core_kernel   f32 operands rounded to tf32 or bf16, sums in f32: a warp has 16 tokens.
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/projection/heads_plan.hpp"
@@ -29,7 +30,7 @@ template <class T> using Arrays = ProjectionArrays<T>;
 struct Corner {
   std::int64_t row, column;
   __device__ Corner(const HeadsPlan& plan, std::int64_t task) {
-    const std::int64_t across = (plan.columns() + kBlockN - 1) / kBlockN;
+    const std::int64_t across = ceil_div(plan.columns(), kBlockN);
     row = task / across * kBlockM;
     column = task % across * kBlockN;
   }
@@ -252,7 +253,7 @@ template <class T, class Kernel> void run(Kernel kernel, bool product, const Hea
                                           std::span<const Tensor> biases, Tensor& y) {
   const Arrays<T> in = projection_arrays<T>(x, weights, biases, y);
   const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
-  const std::int64_t tasks = (rows + kBlockM - 1) / kBlockM * ((columns + kBlockN - 1) / kBlockN);
+  const std::int64_t tasks = ceil_div(rows, kBlockM) * ceil_div(columns, kBlockN);
   const Work work{.multiply_adds = rows * plan.width * columns, .product = product};
   cuda::launch({"project heads", cuda::grid_for(tasks, 1), kThreads, 0, work}, kernel, plan, in,
                tasks);

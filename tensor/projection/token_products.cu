@@ -10,6 +10,7 @@
 //                     chunk_tokens; the sums of all blocks are added in order afterwards.
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/projection/token_products.hpp"
@@ -35,7 +36,7 @@ template <class T> struct HeadRows {
       const std::int64_t r = first + at.token(half);
       const bool inside = all != nullptr && r < plan.heads.rows();
       row[half] = inside ? all + plan.heads.place_of_row(r) : nullptr;
-      steps[half] = inside ? (width - channel + kMmaK - 1) / kMmaK : 0;
+      steps[half] = inside ? ceil_div(width - channel, kMmaK) : 0;
     }
   }
   __device__ bool has(int half, int step) const { return step < steps[half]; }
@@ -321,7 +322,7 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
 template <class Sides>
 void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights, Tensor& dparams) {
   const std::int64_t chunk = chunk_tokens(rows, 256);  // two blocks on a multiprocessor
-  const std::int64_t chunks = (rows + chunk - 1) / chunk;
+  const std::int64_t chunks = ceil_div(rows, chunk);
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);
   static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 107520));  // as train/scripts/gpu_static.sh
@@ -340,7 +341,7 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
 
 void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
                        std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y) {
-  const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
+  const std::int64_t blocks = ceil_div(x.rows(), kTokens);
   const Work work{.multiply_adds = y.numel() * plan.heads.width, .product = true};
   cuda::launch({"project heads on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
                project_kernel, plan, projection_arrays<float>(x, weights, biases, y), blocks);
@@ -348,7 +349,7 @@ void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
 
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
                     const Tensor& weight, const Tensor& bias, Tensor& y) {
-  const std::int64_t blocks = (x.rows() + kTokens - 1) / kTokens;
+  const std::int64_t blocks = ceil_div(x.rows(), kTokens);
   const Work work{.multiply_adds = x.rows() * weight.numel(), .product = true};
   cuda::launch({"merge heads on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
                merge_kernel, plan,

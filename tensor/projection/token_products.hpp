@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/projection/heads_plan.hpp"
 #include "tensor/tokens/row_dropout.hpp"
 
@@ -19,7 +20,7 @@ struct TokenPlan {
   explicit TokenPlan(const HeadsPlan& sizes, const RowDropout& of_rows = {})
       : heads(sizes),
         dropout(of_rows),
-        inverse_d(static_cast<std::uint32_t>(((1 << 16) + sizes.d - 1) / sizes.d)) {}
+        inverse_d(static_cast<std::uint32_t>(ceil_div(std::int64_t{1} << 16, sizes.d))) {}
 
   /// HeadsPlan::place_in_part of a column of H D.
   HD int place_of_column(int column) const {

@@ -4,6 +4,7 @@
 // Blocks of the same tokens are neighbours and find x in the cache.
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/projection/token_products.hpp"
 #include "tensor/tokens/token_tiles.hpp"
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& weights = cuda::shared<Weights>();
   const WarpTokens at;
   const int width = static_cast<int>(plan.width);
-  const std::int64_t across = (plan.columns() + kColumns - 1) / kColumns;
+  const std::int64_t across = ceil_div(plan.columns(), kColumns);
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     const std::int64_t first = task / across * kTokens;
     const Rows<const float> x(in.x, plan.rows(), width, first, at);
@@ -98,7 +99,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 void project_wide_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
                      std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t rows = x.rows(), columns = y.numel() / rows;
-  const std::int64_t tasks = (rows + kTokens - 1) / kTokens * ((columns + kColumns - 1) / kColumns);
+  const std::int64_t tasks = ceil_div(rows, kTokens) * ceil_div(columns, kColumns);
   const Work work{.multiply_adds = x.numel() * columns, .product = true};
   cuda::launch({"project wide heads on tensor cores", cuda::grid_for(tasks, 1), kThreads, 0, work},
                wide_kernel, plan, projection_arrays<float>(x, weights, biases, y), tasks);

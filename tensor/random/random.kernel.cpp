@@ -1,6 +1,7 @@
 // Uniform and normal numbers: a counter gives four of them, a team draws 128.
 #include "tensor/random/random.hpp"
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/philox.hpp"
 #include "tensor/random/random_plan.hpp"
@@ -56,7 +57,7 @@ template <class Transform> void draw_into(const Random& random, std::int64_t fir
   const std::int64_t end = first + out.numel();
   if (end == first) return;
   const std::int64_t first_block = first / kNumbers;
-  const std::int64_t blocks = (end + kNumbers - 1) / kNumbers - first_block;
+  const std::int64_t blocks = ceil_div(end, kNumbers) - first_block;
   const bool direct = first % kNumbers == 0 && end % kNumbers == 0;
   const Tensor target =
       direct ? out : Tensor::empty({blocks * kNumbers}, out.dtype(), out.device());

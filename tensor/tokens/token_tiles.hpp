@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/four.hpp"
 #include "tensor/random/philox.hpp"
@@ -39,9 +40,9 @@ constexpr int kStride = kWidth + 8;
 /// `blocks` blocks, what a large GPU runs at once, would not all have work. The number of tokens alone
 /// decides, so that no result depends on a grid. (A simulated GPU has fewer blocks, and long chunks.)
 inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
-  const std::int64_t tiles = (rows + kTokens - 1) / kTokens;
+  const std::int64_t tiles = ceil_div(rows, kTokens);
   const std::int64_t at_once = cuda::grid_for(blocks, 1);
-  return kTokens * std::min<std::int64_t>((tiles + at_once - 1) / at_once, 4);
+  return kTokens * std::min<std::int64_t>(ceil_div(tiles, at_once), 4);
 }
 
 /// Where a channel, or a row of a weight, is among the columns of products; and back.
@@ -77,7 +78,7 @@ template <class T> struct Row {
   int steps;  // of 16 channels that the lane has a part in; 0 beyond the last row
   __device__ Row(T* all, std::int64_t rows, int width, std::int64_t row, const WarpTokens& at)
       : from(all + row * width + 4 * at.t),
-        steps(row < rows ? (width - 4 * at.t + kMmaK - 1) / kMmaK : 0) {}
+        steps(row < rows ? ceil_div(width - 4 * at.t, kMmaK) : 0) {}
   __device__ bool has(int step) const { return step < steps; }
   __device__ Quad load(int step) const {
     return has(step) ? Quad::at(from + kMmaK * step) : Quad{};

@@ -6,6 +6,7 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/bench/bench.hpp"
@@ -202,7 +203,7 @@ int run(const BenchFlags& flags) {
   for (BenchCase& c : cases) {
     c.device = device;
     c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
-    c.steps = (flags.steps + rounds - 1) / rounds;
+    c.steps = ceil_div(flags.steps, rounds);
   }
   std::vector<double> all_rates;
   run_in_turn(cases, rounds, [&](const BenchCase& c, BenchResult result) {

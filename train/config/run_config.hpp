@@ -16,6 +16,7 @@
 #include "nn/config/model_config.hpp"
 #include "nn/config/schedule.hpp"
 #include "tensor/core/device.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/config/recipes.hpp"
 #include "train/step/microbatches.hpp"
@@ -86,9 +87,7 @@ struct RunConfig {
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
-  [[nodiscard]] std::int64_t microbatch() const {
-    return (batches.batch + accumulate - 1) / accumulate;
-  }
+  [[nodiscard]] std::int64_t microbatch() const { return ceil_div(batches.batch, accumulate); }
   /// How training splits a batch: it stays whole on a GPU and where the method's batches must be
   /// computed at once; elsewhere the parts suit the caches.
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;

@@ -13,6 +13,7 @@
 #include "attention/registry.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 
 extern char** environ;
 
@@ -160,7 +161,7 @@ class Script {
     }
     const int panels = static_cast<int>(figure.panels.size());
     columns_ = std::min(figure.columns, panels);
-    const int rows = (panels + columns_ - 1) / columns_;
+    const int rows = ceil_div(panels, columns_);
     std::size_t longest = 0;
     for (const std::string& name : legend_) longest = std::max(longest, name.size());
     const int legend = legend_.empty() ? 0 : kLegendSample + kLetter * static_cast<int>(longest);

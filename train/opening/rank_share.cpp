@@ -8,6 +8,7 @@
 
 #include "attention/method.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -15,7 +16,7 @@ namespace {
 
 using data::Json;
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return (value + to - 1) / to * to; }
+std::int64_t rounded_up(std::int64_t value, std::int64_t to) { return ceil_div(value, to) * to; }
 
 /// The option without which the method would not need the whole batch; empty if that is no option's
 /// doing.
@@ -83,7 +84,7 @@ MicrobatchLimits microbatch_limits(const RunConfig& config, const Ranks& ranks) 
 std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest, const Ranks& ranks) {
   const data::BatchOptions& b = config.batches;
   const MicrobatchLimits limits = microbatch_limits(config, ranks);
-  const std::int64_t most = (b.batch + limits.accumulate - 1) / limits.accumulate;  // examples
+  const std::int64_t most = ceil_div(b.batch, limits.accumulate);  // examples
   const std::int64_t read = b.max_length > 0 ? std::min(longest, b.max_length) : longest;
   const std::int64_t width =
       b.trim ? std::min(rounded_up(std::max<std::int64_t>(1, read), b.round_to), b.nominal_length)
@@ -91,7 +92,7 @@ std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest, co
   const std::int64_t fitting =
       limits.positions > 0 ? limits.positions / (width * config.model.sequences) : most;
   const std::int64_t examples = std::clamp<std::int64_t>(fitting, 1, most);
-  return (b.batch + examples - 1) / examples;
+  return ceil_div(b.batch, examples);
 }
 
 void refuse_idle_ranks(const RunConfig& config, std::int64_t longest, const Ranks& ranks) {

@@ -12,6 +12,7 @@
 #include "autograd/tape.hpp"
 #include "data/loader.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "train/step/microbatches.hpp"
 
@@ -257,7 +258,7 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
       options.examples > 0 ? std::min(options.examples, split.size()) : split.size();
   batches.group_by_length = false;
   const std::int64_t a_round = batches.batch * ranks_.size();  // examples
-  const std::int64_t rounds = (total + a_round - 1) / a_round;
+  const std::int64_t rounds = ceil_div(total, a_round);
   data::Loader loader(pass(split, batches, total, ranks_));
 
   Tally sum;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -25,7 +26,7 @@ std::vector<Microbatch> microbatches_of(const data::Batch& batch, const Microbat
     return batch.longest(a) > batch.longest(b);
   });
 
-  const std::int64_t most = (batch.size + limits.accumulate - 1) / limits.accumulate;
+  const std::int64_t most = ceil_div(batch.size, limits.accumulate);
   std::vector<Microbatch> microbatches;
   for (std::int64_t place = 0; place < batch.size; ++place) {
     const std::int64_t row = order[static_cast<std::size_t>(place)];

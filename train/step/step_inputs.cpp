@@ -8,6 +8,7 @@
 
 #include "data/masking.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/gemm/precision.hpp"
 
 namespace skytape::train {
@@ -18,9 +19,7 @@ namespace {
 constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kMicrobatches = 64;
 constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
 
-std::int64_t align(std::int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+std::int64_t align(std::int64_t bytes) { return ceil_div(bytes, kAlignment) * kAlignment; }
 
 /// Where the arrays of a microbatch begin, bytes from its own start; each entry has four. `width`
 /// positions, of which `rate` have targets.

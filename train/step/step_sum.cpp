@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tensor/core/device.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::train {
@@ -22,7 +23,7 @@ std::span<float> numbers_of(const Tensor& t) {
 StepSum::StepSum(const Ranks& ranks, std::int64_t gradients, Device device)
     : ranks_(ranks), device_(device), count_(gradients) {
   const std::int64_t size = ranks.size();
-  width_ = (gradients + kMetrics + size - 1) / size * size;
+  width_ = ceil_div(gradients + kMetrics, size) * size;
   if (!ranks.alone() && device == Device::cuda && !keeps_rows() && DeviceSum::available()) {
     device_sum_ = std::make_unique<DeviceSum>(ranks);
   }
