@@ -4,6 +4,7 @@
 // layer's input.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -39,6 +40,11 @@ struct Inputs {
   Tensor state = {};      // [B, ..]: what the layer before left, Result::state; undefined for the
                           // first layer
 };
+
+/// 1 / sqrt D, by which products of queries [.., D] and keys become scores.
+[[nodiscard]] inline double score_scale(const Tensor& q) {
+  return 1 / std::sqrt(static_cast<double>(q.size(3)));
+}
 
 /// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
 /// and goldens inject theirs.

@@ -52,8 +52,6 @@ std::vector<Range> block_ranges(const std::vector<std::int32_t>& order,
   return ranges;
 }
 
-double scale_of(const Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(3))); }
-
 Tensor upload_integers(const std::vector<std::int32_t>& x, const Shape& shape, Device device) {
   return Tensor::from(x, shape, DType::i32, device);
 }
@@ -168,13 +166,26 @@ bool HeadViews::sees_whole_blocks(std::size_t view) const {
 }
 
 BlockForward HeadViews::attend(const Inputs& in) const {
-  return block_forward(in.q, in.k, in.v, in.mask, pattern(in.q.device()), scale_of(in.q));
+  return block_forward(in.q, in.k, in.v, in.mask, pattern(in.q.device()), score_scale(in.q));
 }
 
 BlockBackward HeadViews::attend_backward(const Inputs& in, const BlockForward& saved,
                                          const Tensor& dout) const {
-  return block_backward(in.q, in.k, in.v, in.mask, pattern(in.q.device()), scale_of(in.q), saved,
+  return block_backward(in.q, in.k, in.v, in.mask, pattern(in.q.device()), score_scale(in.q), saved,
                         dout);
+}
+
+Result HeadViews::attention(const Inputs& in) const {
+  const BlockForward saved = attend(in);
+  return {saved.out, [=, this](const Tensor& dout) -> Gradients {
+            const BlockBackward d = attend_backward(in, saved, dout);
+            return {d.dq, d.dk, d.dv, {}};
+          }};
+}
+
+Var HeadViews::reference(const InputVars& in, const Tensor& mask) const {
+  const Tensor times = pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
+  return counted_attention(in.q, in.k, in.v, times, mask);
 }
 
 const BlockPattern& HeadViews::pattern(Device device) const {
@@ -250,7 +261,7 @@ Var counted_attention(Var q, Var k, Var v, const Tensor& times, const Tensor& ma
   const Tensor seen = tensor::multiply(times.reshape({1, times.size(0), n, n}),
                                        mask.reshape({b, 1, 1, n}));  // [B, 1 or H, N, N]
   const Var bias = q.tape().constant(tensor::unary(tensor::Unary::log, seen));
-  const Var scores = affine(matmul(q, k, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));
+  const Var scores = affine(matmul(q, k, Op::none, Op::transpose), score_scale(q.value()));
   return matmul(softmax(scores + bias), v);
 }
 

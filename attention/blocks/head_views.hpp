@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "attention/blocks/block_attention.hpp"
-#include "attention/call.hpp"
-#include "autograd/tape.hpp"
+#include "attention/method.hpp"
 
 namespace skytape::attention {
 
@@ -54,6 +53,11 @@ class HeadViews {
   [[nodiscard]] BlockForward attend(const Inputs& in) const;
   [[nodiscard]] BlockBackward attend_backward(const Inputs& in, const BlockForward& saved,
                                               const Tensor& dout) const;
+
+  /// A method's call: attend, and attend_backward once its gradients are asked for. Holds `this`.
+  [[nodiscard]] Result attention(const Inputs& in) const;
+  /// The same, slow and obvious.
+  [[nodiscard]] Var reference(const InputVars& in, const Tensor& mask) const;
 
   /// How often (0 or 1) each of the first N queries counts each key: [1 or H, N, N] as `like`.
   [[nodiscard]] Tensor pair_counts(std::int64_t n, const Tensor& like) const;

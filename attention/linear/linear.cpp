@@ -107,4 +107,13 @@ LinearBackward linear_backward(const Tensor& q, const Tensor& k, const Tensor& v
   return {flat.dq.reshape(q.shape()), flat.dk.reshape(q.shape()), flat.dv.reshape(q.shape())};
 }
 
+Result linear_attention(const Inputs& in, const LinearOptions& options) {
+  const LinearForward saved = linear_forward(in.q, in.k, in.v, in.mask, options);
+  return {saved.out, [=](const Tensor& dout) -> Gradients {
+            const LinearBackward d =
+                linear_backward(in.q, in.k, in.v, in.mask, options, saved, dout);
+            return {d.dq, d.dk, d.dv, {}};
+          }};
+}
+
 }  // namespace skytape::attention

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "tensor/core/tensor.hpp"
+#include "attention/call.hpp"
 
 namespace skytape::attention {
 
@@ -45,5 +45,8 @@ struct LinearBackward {
 [[nodiscard]] LinearBackward linear_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                              const Tensor& mask, const LinearOptions& options,
                                              const LinearForward& saved, const Tensor& dout);
+
+/// A method's call: linear_forward, and linear_backward once its gradients are asked for.
+[[nodiscard]] Result linear_attention(const Inputs& in, const LinearOptions& options);
 
 }  // namespace skytape::attention

@@ -156,9 +156,9 @@ class BigBird final : public Method {
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
-    Saved s{in, pattern(in.q, draws), {}, 1 / std::sqrt(static_cast<double>(in.q.size(3)))};  // (1)
-    s.result = block_forward(in.q, in.k, in.v, in.mask, s.pattern, s.scale);                  // (2)
-    const Tensor out = tensor::mask_rows(s.result.out, in.mask);                              // (3)
+    Saved s{in, pattern(in.q, draws), {}, score_scale(in.q)};                 // (1)
+    s.result = block_forward(in.q, in.k, in.v, in.mask, s.pattern, s.scale);  // (2)
+    const Tensor out = tensor::mask_rows(s.result.out, in.mask);              // (3)
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 

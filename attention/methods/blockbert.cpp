@@ -75,8 +75,7 @@ class BlockBert final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    const Tensor times = views_.pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
-    return counted_attention(in.q, in.k, in.v, times, mask);
+    return views_.reference(in, mask);
   }
 
   // ---- derivation ------------------------------------------------------------------------------
@@ -84,19 +83,12 @@ class BlockBert final : public Method {
   //   P_i = softmax of q_i.k_j / sqrt D over the real keys j with g(j) = pi_h(g(i))     (1)
   //   O_i = sum_j P_ij v_j                                                              (2)
   // The permutations are constants; (1) and (2) have the derivative of softmax attention, tile by
-  // tile (block_attention.cpp).
+  // tile (block_attention.cpp), forward and backward.
 
   // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
 
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    const BlockForward saved = views_.attend(in);  // (1), (2)
-    return {saved.out, [=, this](const Tensor& dout) { return backward(in, saved, dout); }};
-  }
-
-  [[nodiscard]] Gradients backward(const Inputs& in, const BlockForward& saved,
-                                   const Tensor& dout) const {
-    const BlockBackward d = views_.attend_backward(in, saved, dout);  // (2), (1)
-    return {d.dq, d.dk, d.dv, {}};
+    return views_.attention(in);
   }
 
  private:

@@ -81,27 +81,12 @@ class Cosformer final : public Method {
   //        dA = dS T            dT = dS^T A
   //   (2)  dC = [V, 1] dT       dV = C dT[:D]^T
   //   (1)  dQ = f'(Q) (c dA[:, :D] + s dA[:, D:])       dK likewise from m dC
-  // All of it happens in tiles of rows (linear_cpu.cpp).
+  // All of it happens in tiles of rows (linear_cpu.cpp), forward and backward.
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N], O: [B, H, N, D], T: [B, H, D + 1, R], z: [B, H, N].
 
-  struct Saved {
-    Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
-    LinearForward result;  // O: [B, H, N, D], T: [B, H, D + 1, R], z: [B, H, N]
-    LinearOptions options;
-  };
-
-  // ---- forward ---------------------------------------------------------------------------------
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    const LinearOptions options{.activation = activation_, .turn = turn_, .least = epsilon_};
-    Saved s{in, linear_forward(in.q, in.k, in.v, in.mask, options), options};  // (1), (2), (3)
-    const Tensor out = s.result.out;                                           // [B, H, N, D]
-    return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
-  }
-
-  // ---- backward --------------------------------------------------------------------------------
-  static Gradients backward(const Saved& s, const Tensor& dout) {
-    const LinearBackward d = linear_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
-                                             dout);  // (3), (2), (1)
-    return {d.dq, d.dk, d.dv, {}};
+    return attention::linear_attention(
+        in, {.activation = activation_, .turn = turn_, .least = epsilon_});
   }
 
  private:

@@ -71,8 +71,6 @@ struct Config {
   }
 };
 
-double score_scale(const Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(3))); }
-
 /// x times one number per example. x: [B, ...], factor: [B].
 Tensor scale_examples(const Tensor& x, const Tensor& factor) {
   const std::int64_t rest = x.numel() / std::max<std::int64_t>(x.size(0), 1);

@@ -52,11 +52,7 @@ class Kernelized final : public Method {
     const Var yy = transpose(affine(sum(square(y), 3, true), -0.5));  // [B, H, 1, N]
     const Var c = exp(matmul(x, y, Op::none, Op::transpose) + xx + yy) *
                   q.tape().constant(mask.reshape({mask.size(0), 1, 1, n}));  // [B, H, N, N]
-    const WeightDropout dropout =
-        weight_dropout(config_.attention_dropout, nominal_length_, draws, call);
-    const Tensor factors = weight_dropout_factors(  // [B, H, N, N]
-        q.shape().with(3, n), dropout, q.value().dtype(), q.value().device());
-    return matmul(c * q.tape().constant(factors), v);
+    return matmul(drop_weights(c, dropout(draws, call)), v);
   }
 
   // ---- derivation ------------------------------------------------------------------------------
@@ -68,31 +64,20 @@ class Kernelized final : public Method {
   //   dX   = s^2 (E K - row_sum(E) X)                         from (2)
   //   dK   = s^2 (E^T X - column_sum(E) K)                    from (2)
   //   dQ   = m dX                                             from (1)
-  // All of it happens in the tiles (tiled.cpp). K needs no mask of its own: a
+  // All of it happens in the tiles (tiled.cpp), forward and backward. K needs no mask of its own: a
   // padded key's column of C, and with it its gradient, is zero.
-
-  struct Saved {
-    Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
-    TiledForward result;   // out: [B, H, N, D]; on a GPU a bit a pair (tiled.cpp)
-    TiledOptions options;  // where dropout comes from; its factors are made again
-  };
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N], out: [B, H, N, D], and where dropout comes from, whose
+  // factors are made again; on a GPU a bit a pair.
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
-    const TiledOptions options{
-        Score::gaussian, squared_scale(in.q.size(3)),
-        weight_dropout(config_.attention_dropout, nominal_length_, draws, call), true};  // (1)
-    Saved saved{in, tiled_forward(in.q, in.k, in.v, in.mask, options), options};  // (1) to (3)
-    const Tensor out = saved.result.out;                                          // [B, H, N, D]
-    return {out, [saved = std::move(saved)](const Tensor& dout) { return backward(saved, dout); }};
-  }
-
-  static Gradients backward(const Saved& s, const Tensor& dout) {
-    TiledBackward g = tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
-                                     dout);  // (3) to (1)
-    return {g.dq, g.dk, g.dv, {}};
+    const double scale = squared_scale(in.q.size(3));
+    return tiled_attention(in, {Score::gaussian, scale, dropout(draws, call), true});
   }
 
  private:
+  [[nodiscard]] WeightDropout dropout(const Draws& draws, const Call& call) const {
+    return weight_dropout(config_.attention_dropout, nominal_length_, draws, call);
+  }
   /// s^2, the factor of squared distances.
   [[nodiscard]] double squared_scale(std::int64_t head_width) const {
     if (config_.scale > 0) return config_.scale * config_.scale;

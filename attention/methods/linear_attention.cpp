@@ -58,27 +58,12 @@ class LinearAttention final : public Method {
   //   (3)  dS = [G / z, -row_sum(G O) / z]   dA = dS T   dT = dS^T A
   //   (2)  dC = [V, 1] dT               dV = C dT[:D]^T
   //   (1)  dQ = dA phi'(Q)              dK = m dC phi'(K)      phi'(x) = exp(min(x, 0))
-  // All of it happens in tiles of rows (linear_cpu.cpp).
+  // All of it happens in tiles of rows (linear_cpu.cpp), forward and backward.
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N], O: [B, H, N, D], T: [B, H, D + 1, D], z: [B, H, N].
 
-  struct Saved {
-    Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
-    LinearForward result;  // O: [B, H, N, D], T: [B, H, D + 1, D], z: [B, H, N]
-    LinearOptions options;
-  };
-
-  // ---- forward ---------------------------------------------------------------------------------
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    const LinearOptions options{.activation = Activation::elu, .added = config_.epsilon};
-    Saved s{in, linear_forward(in.q, in.k, in.v, in.mask, options), options};  // (1), (2), (3)
-    const Tensor out = s.result.out;                                           // [B, H, N, D]
-    return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
-  }
-
-  // ---- backward --------------------------------------------------------------------------------
-  static Gradients backward(const Saved& s, const Tensor& dout) {
-    const LinearBackward d = linear_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
-                                             dout);  // (3), (2), (1)
-    return {d.dq, d.dk, d.dv, {}};
+    return attention::linear_attention(in,
+                                       {.activation = Activation::elu, .added = config_.epsilon});
   }
 
  private:

@@ -102,7 +102,7 @@ class Linformer final : public Method {
     const Var keys = project(mask_rows(k, mask), key_);      // [B, H, L, D]
     const Var values = project(mask_rows(v, mask), value_);  // [B, H, L, D]
     const Var scores =
-        affine(matmul(q, keys, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));  // [B, H, N, L]
+        affine(matmul(q, keys, Op::none, Op::transpose), score_scale(q.value()));    // [B, H, N, L]
     const Tensor closed = tensor::unary(tensor::Unary::log, open_slots(q.value()));  // 0 or -inf
     const Var bias = q.tape().constant(closed.reshape({q.size(0), q.size(1), 1, slots_}));
     return matmul(softmax(scores + bias), values);
@@ -345,7 +345,7 @@ class Linformer final : public Method {
     return open.reshape({open.size(0) * open.size(1), open.size(2)});
   }
   [[nodiscard]] static TiledOptions options(const Tensor& q) {
-    return {Score::softmax, 1 / std::sqrt(static_cast<double>(q.size(3))), {}};
+    return {Score::softmax, score_scale(q), {}};
   }
 
   Config config_;

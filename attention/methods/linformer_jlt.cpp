@@ -61,7 +61,7 @@ class LinformerJlt final : public Method {
     const Var s = q.tape().constant(sketch(draws, n));           // [N, d]
     const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
                             .reshape({mask.size(0), 1, 1, n});
-    const Var scores = affine(matmul(q, k, Op::none, Op::transpose), scale(q.value()));
+    const Var scores = affine(matmul(q, k, Op::none, Op::transpose), score_scale(q.value()));
     const Var p = softmax(scores + q.tape().constant(bias));               // [B, H, N, N]
     const Var y = matmul(s, mask_rows(v, mask), Op::transpose, Op::none);  // [B, H, d, D]
     return matmul(matmul(p, s), y);
@@ -102,11 +102,8 @@ class LinformerJlt final : public Method {
   [[nodiscard]] double deviation() const {
     return 1 / std::sqrt(static_cast<double>(config_.features));
   }
-  [[nodiscard]] static double scale(const Tensor& q) {
-    return 1 / std::sqrt(static_cast<double>(q.size(3)));
-  }
   [[nodiscard]] static TiledOptions options(const Tensor& q) {
-    return {Score::softmax, scale(q), {}};
+    return {Score::softmax, score_scale(q), {}};
   }
 
   /// The first N rows of S, injected, drawn or fixed: [N, d].

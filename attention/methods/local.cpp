@@ -58,8 +58,7 @@ class Local final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    const Tensor times = views_.pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
-    return counted_attention(in.q, in.k, in.v, times, mask);
+    return views_.reference(in, mask);
   }
 
   // ---- derivation ------------------------------------------------------------------------------
@@ -67,19 +66,12 @@ class Local final : public Method {
   //   P_i = softmax of q_i.k_j / sqrt D over the real keys j in J_i           (2)
   //   O_i = sum_j P_ij v_j                                                    (3)
   // J is constant to the derivative; (2) and (3) have that of softmax attention, block by block
-  // (block_attention.cpp).
+  // (block_attention.cpp), forward and backward.
 
   // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
 
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    const BlockForward saved = views_.attend(in);  // (1) to (3)
-    return {saved.out, [=, this](const Tensor& dout) { return backward(in, saved, dout); }};
-  }
-
-  [[nodiscard]] Gradients backward(const Inputs& in, const BlockForward& saved,
-                                   const Tensor& dout) const {
-    const BlockBackward d = views_.attend_backward(in, saved, dout);  // (3), (2)
-    return {d.dq, d.dk, d.dv, {}};
+    return views_.attention(in);
   }
 
  private:

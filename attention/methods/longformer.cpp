@@ -106,7 +106,8 @@ class Longformer final : public Method {
     const Var queries = project(narrow(in.x, 1, 0, g), query_, query_bias_);
     const Var keys = project(in.x, key_, nullptr), values = project(in.x, value_, value_bias_);
     const Var seen = tape.constant(tensor::unary(tensor::Unary::log, mask).reshape({b, 1, 1, n}));
-    const Var scores = affine(matmul(queries, keys, Op::none, Op::transpose), 1 / std::sqrt(d));
+    const Var scores =
+        affine(matmul(queries, keys, Op::none, Op::transpose), score_scale(in.q.value()));
     const std::array<Var, 2> parts = {matmul(softmax(scores + seen), values),
                                       narrow(windows, 2, g, n)};
     return concat(parts, 2);
@@ -147,7 +148,7 @@ class Longformer final : public Method {
       const Tensor out = s.windows.out;
       return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
     }
-    const double scale = 1 / std::sqrt(static_cast<double>(in.q.size(3)));
+    const double scale = score_scale(in.q);
     Globals& t = s.globals;
     const Tensor first = tensor::narrow(in.x, 1, 0, g);  // [B, g, E]
     const Tensor a = tensor::add(tensor::matmul(first, query_->value, Op::none, Op::transpose),
@@ -180,7 +181,7 @@ class Longformer final : public Method {
 
     const Globals& t = s.globals;
     const std::int64_t width = dout.size(3);
-    const double scale = 1 / std::sqrt(static_cast<double>(width));
+    const double scale = score_scale(dout);
     const Tensor upstream = by_head(  // G: [H, B g, D]
         tensor::swap_middle(tensor::narrow(dout, 2, 0, g)).reshape({b, g * heads_, width}));
     const Tensor dvalue = tensor::matmul(upstream, t.combined, Op::transpose);  // (5): [H, D, E]

@@ -256,7 +256,7 @@ class Luna final : public Method {
   }
 
   [[nodiscard]] static TiledOptions options(const Tensor& q) {
-    return {Score::softmax, 1 / std::sqrt(static_cast<double>(q.size(3))), {}};
+    return {Score::softmax, score_scale(q), {}};
   }
 
   std::int64_t heads_, width_, rows_;  // H, C, L

@@ -106,7 +106,7 @@ class Routing final : public Method {
       return q.tape().constant(Tensor::from(x, shape, q.value().dtype(), q.value().device()));
     };
     const Var logits =
-        affine(matmul(q, in.k, Op::none, Op::transpose), 1 / std::sqrt(q.size(3)));  // [B, H, N, N]
+        affine(matmul(q, in.k, Op::none, Op::transpose), score_scale(q.value()));  // [B, H, N, N]
     std::vector<double> times(static_cast<std::size_t>(b * h * n), 0);  // clusters of each query
     Var total;                                                          // [B, H, N, D]
     for (std::int64_t c = 0; c < sizes_.clusters; ++c) {
@@ -147,7 +147,7 @@ class Routing final : public Method {
     s.queries = clusters(in.q, in.mask, call.training, s.sums);  // (1), (4)
     s.keys = clusters(in.k, in.mask, call.training, s.sums);
     s.slots = block_forward(slots(in.q, s.queries), slots(in.k, s.keys), slots(in.v, s.keys),
-                            real_keys(s), pattern(in.q), scale(in.q));  // (2)
+                            real_keys(s), pattern(in.q), score_scale(in.q));  // (2)
     s.weights = slot_weights(s.queries, n);
     const Tensor out = from_slots(weighted(s.slots.out, s), s.queries, n);  // (3)
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
@@ -158,7 +158,7 @@ class Routing final : public Method {
     const Tensor dslots = grouped(weighted(to_slots(dout, s.queries), s));  // (3)
     const BlockBackward d =
         block_backward(slots(in.q, s.queries), slots(in.k, s.keys), slots(in.v, s.keys),
-                       real_keys(s), pattern(in.q), scale(in.q), s.slots, dslots);  // (2)
+                       real_keys(s), pattern(in.q), score_scale(in.q), s.slots, dslots);  // (2)
     const auto added_up = [&](const Tensor& x, const Clusters& of) {
       return from_slots(x.reshape(slots_shape(in.q, of)), of, in.q.size(2));
     };
@@ -168,9 +168,6 @@ class Routing final : public Method {
   }
 
  private:
-  [[nodiscard]] static double scale(const Tensor& q) {
-    return 1 / std::sqrt(static_cast<double>(q.size(3)));
-  }
   [[nodiscard]] std::int64_t window(std::int64_t n) const { return std::min(sizes_.window, n); }
 
   /// Step (1) of queries or of keys; adds their share of (4) to `sums`, if wanted.

@@ -156,7 +156,7 @@ class Sinkhorn final : public Method {
         tensor::Unary::log, tensor::expand(tensor::concat(seen, 3), {b, h, blocks_, 2 * c}));
     const Var logits =
         affine(matmul(reshape(filled(q), blocks), with_mixed(keys), Op::none, Op::transpose),
-               1 / std::sqrt(d)) +
+               score_scale(q.value())) +
         tape.constant(bias.reshape({b, h * blocks_, 1, 2 * c}));
     return narrow(reshape(matmul(softmax(logits), with_mixed(values)), {b, h, rows, d}), 2, 0, n);
   }
@@ -199,7 +199,7 @@ class Sinkhorn final : public Method {
     s.keys = with_mixed(s.sorting.matrix, k);       // (4)
     s.values = with_mixed(s.sorting.matrix, v);
     s.result = block_forward(pad(in.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
-                             pattern(in.q.device()), scale(in.q));  // (5)
+                             pattern(in.q.device()), score_scale(in.q));  // (5)
     const Tensor out = tensor::narrow(s.result.out, 2, 0, n);
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
@@ -208,9 +208,9 @@ class Sinkhorn final : public Method {
     const std::int64_t n = s.q.size(2), rows = blocks_ * config_.block;
     const BlockBackward d =
         block_backward(pad(s.q, 2, 2 * rows), s.keys, s.values, s.key_mask, pattern(dout.device()),
-                       scale(s.q), s.result, pad(dout, 2, 2 * rows));  // (5)
-    Tensor dmatrix = empty_like(s.scores);                             // [B, H, Q, Q]
-    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);   // (4): [B, H, P, D]
+                       score_scale(s.q), s.result, pad(dout, 2, 2 * rows));  // (5)
+    Tensor dmatrix = empty_like(s.scores);                                   // [B, H, Q, Q]
+    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);         // (4): [B, H, P, D]
     const Tensor dv = unmixed(s.sorting.matrix, s.values, d.dv, dmatrix, 1);
     const Tensor dwanted = tensor::affine(sinkhorn_backward(s.scores, s.sorting, dmatrix),
                                           1 / config_.temperature);  // (3), (2)
@@ -224,9 +224,6 @@ class Sinkhorn final : public Method {
   }
 
  private:
-  [[nodiscard]] static double scale(const Tensor& q) {
-    return 1 / std::sqrt(static_cast<double>(q.size(3)));
-  }
   /// W for each example: [B, H, D, Q].
   [[nodiscard]] Tensor weights(std::int64_t batch) const {
     const Shape& shape = weight_->shape;

@@ -110,8 +110,6 @@ Tensor with_row(const Tensor& x, const Tensor& row) {
   return tensor::concat(parts, 2);
 }
 
-double score_scale(const Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(3))); }
-
 class Skeinformer final : public Method {
  public:
   Skeinformer(const LayerContext& context, const Config& config)

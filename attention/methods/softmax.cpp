@@ -41,16 +41,12 @@ class Softmax final : public Method {
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
-    const std::int64_t n = q.size(2), d = q.size(3);
+    const std::int64_t n = q.size(2);
     const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
                             .reshape({mask.size(0), 1, 1, n});
-    const Var scores = affine(matmul(q, k, Op::none, Op::transpose), 1 / std::sqrt(d));
+    const Var scores = affine(matmul(q, k, Op::none, Op::transpose), score_scale(q.value()));
     const Var p = softmax(scores + q.tape().constant(bias));  // [B, H, N, N]
-    const WeightDropout dropout =
-        weight_dropout(config_.attention_dropout, nominal_length_, draws, call);
-    const Tensor factors = weight_dropout_factors(  // [B, H, N, N]
-        q.shape().with(3, n), dropout, q.value().dtype(), q.value().device());
-    return matmul(p * q.tape().constant(factors), v);
+    return matmul(drop_weights(p, dropout(draws, call)), v);
   }
 
   // ---- derivation ------------------------------------------------------------------------------
@@ -60,30 +56,19 @@ class Softmax final : public Method {
   //   dV = (P c)^T G,         dP = (G V^T) c                      from (2)
   //   dS = P (dP - row_sum(P dP)),  row_sum(P dP) = row_sum(G O)   from (1)
   //   dQ = dS K / sqrt(D),    dK = dS^T Q / sqrt(D)               from (1)
-  // All of it happens in the tiles (tiled.cpp).
-
-  struct Saved {
-    Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
-    TiledForward result;   // out: [B, H, N, D], lse: [B, H, N]; on a GPU a bit a pair (tiled.cpp)
-    TiledOptions options;  // where dropout comes from; its factors are made again
-  };
+  // All of it happens in the tiles (tiled.cpp), forward and backward.
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N], out: [B, H, N, D], lse: [B, H, N], and where dropout
+  // comes from, whose factors are made again; on a GPU a bit a pair.
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
-    const TiledOptions options{
-        Score::softmax, 1 / std::sqrt(static_cast<double>(in.q.size(3))),
-        weight_dropout(config_.attention_dropout, nominal_length_, draws, call)};
-    Saved saved{in, tiled_forward(in.q, in.k, in.v, in.mask, options), options};  // (1), (2)
-    const Tensor out = saved.result.out;                                          // [B, H, N, D]
-    return {out, [saved = std::move(saved)](const Tensor& dout) { return backward(saved, dout); }};
-  }
-
-  static Gradients backward(const Saved& s, const Tensor& dout) {
-    TiledBackward g = tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask, s.options, s.result,
-                                     dout);  // (2), (1)
-    return {g.dq, g.dk, g.dv, {}};
+    return tiled_attention(in, {Score::softmax, score_scale(in.q), dropout(draws, call)});
   }
 
  private:
+  [[nodiscard]] WeightDropout dropout(const Draws& draws, const Call& call) const {
+    return weight_dropout(config_.attention_dropout, nominal_length_, draws, call);
+  }
+
   Config config_;
   std::int64_t nominal_length_;
 };

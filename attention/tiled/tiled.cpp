@@ -21,6 +21,7 @@
 #include <algorithm>
 
 #include "attention/tiled/tiled_plan.hpp"
+#include "autograd/ops.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -239,6 +240,14 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   return result;
 }
 
+Result tiled_attention(const Inputs& in, const TiledOptions& options) {
+  const TiledForward saved = tiled_forward(in.q, in.k, in.v, in.mask, options);
+  return {saved.out, [=](const Tensor& dout) -> Gradients {
+            const TiledBackward d = tiled_backward(in.q, in.k, in.v, in.mask, options, saved, dout);
+            return {d.dq, d.dk, d.dv, {}};
+          }};
+}
+
 Tensor weight_dropout_factors(const Shape& shape, const WeightDropout& dropout, DType dtype,
                               Device device) {
   ENSURE(shape.rank() == 4, "weight_dropout_factors: expected a shape [B, H, N, M], got ", shape);
@@ -251,6 +260,12 @@ Tensor weight_dropout_factors(const Shape& shape, const WeightDropout& dropout, 
       tensor::dropout_factors({shape[0], shape[1] * nominal, stride}, flat, dtype, device)
           .reshape({shape[0], shape[1], nominal, stride});
   return tensor::narrow(tensor::narrow(all, 2, 0, shape[2]), 3, 0, shape[3]);
+}
+
+Var drop_weights(Var weights, const WeightDropout& dropout) {
+  const Tensor& w = weights.value();
+  return weights *
+         weights.tape().constant(weight_dropout_factors(w.shape(), dropout, w.dtype(), w.device()));
 }
 
 }  // namespace skytape::attention

@@ -71,9 +71,14 @@ struct TiledBackward {
                                            const TiledForward& saved, const Tensor& dout,
                                            const Tensor& dlse = {});
 
+/// A method's call: tiled_forward, and tiled_backward once its gradients are asked for.
+[[nodiscard]] Result tiled_attention(const Inputs& in, const TiledOptions& options);
+
 /// The factors 0 and 1 / (1 - rate) that tiled attention multiplies its weights by, as
 /// [B, H, N, M]: for references and tests.
 [[nodiscard]] Tensor weight_dropout_factors(const Shape& shape, const WeightDropout& dropout,
                                             DType dtype, Device device);
+/// Weights [B, H, N, M] of a reference, times these factors.
+[[nodiscard]] Var drop_weights(Var weights, const WeightDropout& dropout);
 
 }  // namespace skytape::attention
