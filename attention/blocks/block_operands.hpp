@@ -150,9 +150,7 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
       rows.seen_by_all = counts && by_all;
       if (counts && !by_all) rows.low = rows.high = place;
       for (int offset = kChunkRows / 2; offset > 0; offset /= 2) {
-        const auto from = [&](auto x) {
-          return __shfl_xor_sync(register_tiles::kAllLanes, x, offset);
-        };
+        const auto from = [&](auto x) { return __shfl_xor_sync(cuda::kAllLanes, x, offset); };
         rows.add({from(rows.low), from(rows.high), from(int{rows.counts}) != 0,
                   from(int{rows.seen_by_all}) != 0});
       }
@@ -197,13 +195,13 @@ struct InvertLists {
     };
     std::int32_t at = 0;
     for (std::int64_t e = 0; e < total; e += cuda::kWarp) {
-      at += __popc(__ballot_sync(register_tiles::kAllLanes, entry(e) >= 0 && entry(e) < block));
+      at += __popc(__ballot_sync(cuda::kAllLanes, entry(e) >= 0 && entry(e) < block));
     }
     std::int32_t* const own = begin + list * (blocks + 1) + block;
     if (warp.leader()) own[0] = at;
     for (std::int64_t e = 0; e < total; e += cuda::kWarp) {
       const bool hit = entry(e) == block;
-      const unsigned hits = __ballot_sync(register_tiles::kAllLanes, hit);
+      const unsigned hits = __ballot_sync(cuda::kAllLanes, hit);
       const int earlier = __popc(hits & ((1u << warp.lane) - 1));
       if (hit) inverse[list * total + at + earlier] = row[e + warp.lane];
       at += __popc(hits);
@@ -263,7 +261,7 @@ struct ListChunks {
       for (std::int64_t i = 0; i < listed_blocks * each; i += cuda::kWarp) {
         const auto [chunk, seen] = sight(i + warp.lane);
         const bool hit = seen == wanted;
-        const unsigned hits = __ballot_sync(register_tiles::kAllLanes, hit);
+        const unsigned hits = __ballot_sync(cuda::kAllLanes, hit);
         const int earlier = __popc(hits & ((1u << warp.lane) - 1));
         if (hit) chunks[first + count + earlier] = static_cast<std::int32_t>(chunk);
         count += __popc(hits);

@@ -26,7 +26,6 @@ constexpr int kRows = 32;                           // of a tile
 constexpr int kOwn = kRows / kWarps;                // rows of a warp
 constexpr int kOwnLandmarks = kLandmarks / kWarps;  // of a warp
 constexpr int kWeightStride = kLandmarks + 4;
-constexpr unsigned kAllLanes = 0xffffffffu;
 static_assert(kOwn == 4 && kChunkRows % kRows == 0);
 
 /// Columns of a lane: lane, lane + 32, …
@@ -124,9 +123,7 @@ __device__ void weights(const Lane& at, Shared<kD, kP>& shared, int landmarks,
       }
     }
     if constexpr (kGradient) {
-      for (int lanes = cuda::kWarp / 2; lanes > 0; lanes /= 2) {
-        sums[i] += __shfl_xor_sync(kAllLanes, sums[i], lanes);
-      }
+      sums[i] = cuda::warp_reduce<cuda::kWarp>(sums[i]);
     }
   }
 }
@@ -245,7 +242,7 @@ __device__ void finish_landmarks(const Lane& at, const Shared<kD, kP>& shared, c
   if constexpr (has_gradient(kForm)) {
     float sums[kOwnLandmarks];
 #pragma unroll
-    for (int i = 0; i < kOwnLandmarks; ++i) sums[i] = __shfl_sync(kAllLanes, totals.sum, i);
+    for (int i = 0; i < kOwnLandmarks; ++i) sums[i] = __shfl_sync(cuda::kAllLanes, totals.sum, i);
     if (s.gaussian) subtract_own(at, shared.w, own, sums, totals.d);
     store(at, totals.d, own, in.dw + part * s.width, landmarks, s.width);
   }

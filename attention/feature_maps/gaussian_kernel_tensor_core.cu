@@ -31,15 +31,11 @@ using cuda::WarpRows;
 
 constexpr int kTile = 128;            // rows of either side
 constexpr int kOwn = kTile / kWarps;  // of a warp
-constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr float kLog2E = std::numbers::log2e_v<float>;
 static_assert(kOwn == cuda::kMmaM && kTile >= kLandmarks && kChunkRows % kTile == 0);
 
 /// Over the four lanes of a row.
-__device__ float over_row(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 1);
-  return x + __shfl_xor_sync(kAllLanes, x, 2);
-}
+__device__ float over_row(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
 /// Rows of one array in shared memory, rounded.
 template <class Core, int kWidth> struct Tile {
@@ -65,10 +61,7 @@ template <class Core, int kWidth> struct Tile {
                        float* term, const RowFactors& factors = {}, const float* less = nullptr) {
     static_assert(cuda::kWarp % kQuads == 0 && kTile * kQuads % kThreads == 0);
     each_four(source, count, width, factors, [&](int e, float square) {
-#pragma unroll
-      for (int lanes = kQuads / 2; lanes > 0; lanes /= 2) {
-        square += __shfl_xor_sync(kAllLanes, square, lanes);
-      }
+      square = cuda::warp_reduce<kQuads>(square);
       if (e % kQuads != 0) return;
       const int row = e / kQuads;
       const float inside = norms ? -0.5f * square : 0.0f;
@@ -258,8 +251,8 @@ struct Largest {
     for (int half = 0; half < 2; ++half) {  // over the four lanes of a row
 #pragma unroll
       for (int lanes = 1; lanes < 4; lanes *= 2) {
-        const float theirs = __shfl_xor_sync(kAllLanes, value[half], lanes);
-        consider(half, theirs, __shfl_xor_sync(kAllLanes, position[half], lanes));
+        const float theirs = __shfl_xor_sync(cuda::kAllLanes, value[half], lanes);
+        consider(half, theirs, __shfl_xor_sync(cuda::kAllLanes, position[half], lanes));
       }
     }
   }

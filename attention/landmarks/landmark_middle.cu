@@ -27,7 +27,6 @@ using planes::Result;
 using planes::sync;
 
 constexpr Op kNone = Op::none, kTransposed = Op::transpose;
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Of a launch: G = B H matrices.
 struct Middle {
@@ -125,8 +124,7 @@ __device__ void Block<L, kWidth>::share_row_sums(Result<S>& x, float* sums) {
       for (int c = 0; c < S::kColumnTiles; ++c) {
         sum += x.tiles[r][c].x[half][0] + x.tiles[r][c].x[half][1];
       }
-      sum += __shfl_xor_sync(kAllLanes, sum, 1);
-      sum += __shfl_xor_sync(kAllLanes, sum, 2);
+      sum = cuda::warp_reduce_up<1, 4>(sum);
       const int lane = threadIdx.x % cuda::kWarp;
       if (lane % 4 == 0) sums[S::row() + 16 * r + 8 * half + lane / 4] = sum;
     }
@@ -142,10 +140,7 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::share_column_su
       for (int r = 0; r < L::kRowTiles; ++r) {
         sum += x.tiles[r][c].x[0][e] + x.tiles[r][c].x[1][e];
       }
-#pragma unroll
-      for (int offset = 4; offset < cuda::kWarp; offset *= 2) {
-        sum += __shfl_xor_sync(kAllLanes, sum, offset);
-      }
+      sum = cuda::warp_reduce_up<4, cuda::kWarp>(sum);
       const int lane = threadIdx.x % cuda::kWarp;
       if (lane < 4) vectors().columns[planes::warp() % 2][L::column() + 8 * c + 2 * lane + e] = sum;
     }
@@ -194,8 +189,8 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::start(Result<L>
     for (int i = threadIdx.x + cuda::kWarp; i < L::kSize; i += cuda::kWarp) see(column_sum(i), i);
 #pragma unroll
     for (int offset = 1; offset < cuda::kWarp; offset *= 2) {
-      const float sum = __shfl_xor_sync(kAllLanes, largest, offset);
-      see(sum, __shfl_xor_sync(kAllLanes, column, offset));
+      const float sum = __shfl_xor_sync(cuda::kAllLanes, largest, offset);
+      see(sum, __shfl_xor_sync(cuda::kAllLanes, column, offset));
     }
     if (threadIdx.x == 0) {
       v.c = s.c[g] = 1 / largest;
@@ -276,10 +271,7 @@ __device__ void Block<L, kWidth>::start_backward(Result<L>& dm, const Square& m,
     x += c * dv;
   });
   if (s.detach_start) return;
-#pragma unroll
-  for (int offset = 1; offset < cuda::kWarp; offset *= 2) {
-    share += __shfl_xor_sync(kAllLanes, share, offset);
-  }
+  share = cuda::warp_reduce_up<1, cuda::kWarp>(share);
   if (threadIdx.x % cuda::kWarp == 0) v.of_warp[planes::warp()] = share;
   __syncthreads();
   float dc = 0;

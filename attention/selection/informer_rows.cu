@@ -70,8 +70,8 @@ template <class T> struct Scores {
   __device__ void add_lanes() {
 #pragma unroll
     for (int distance = cuda::kWarp / 2; distance > 0; distance /= 2) {
-      add(__shfl_xor_sync(0xffffffffu, largest, distance),
-          __shfl_xor_sync(0xffffffffu, sum, distance));
+      add(__shfl_xor_sync(cuda::kAllLanes, largest, distance),
+          __shfl_xor_sync(cuda::kAllLanes, sum, distance));
     }
   }
 };
@@ -89,7 +89,7 @@ __device__ Scores<T> scores_in_part(Query<T, kOnce>& query, const std::int32_t* 
     const int key = next - begin;
     next = sample(s + cuda::kWarp);
     const bool here = key >= 0 && key < count;
-    const unsigned votes = __ballot_sync(0xffffffffu, here);
+    const unsigned votes = __ballot_sync(cuda::kAllLanes, here);
     const unsigned before = __popc(votes & ((1u << query.lane) - 1));
     if (here) queue[(found + before) % kQueue] = key;
     found += __popc(votes);

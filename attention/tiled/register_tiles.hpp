@@ -26,7 +26,6 @@ namespace skytape::attention::register_tiles {
 using cuda::Four;
 
 inline constexpr int kThreadsN = 16;  // threads along a tile's walked side
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Sizes of tiles for head widths up to kHeadWidth, whose own side has kThreadsOfM threads of a block's
 /// grid. kLong: a pass with one product of scores, not two, has the registers for twice as many walked
@@ -146,19 +145,9 @@ template <class S, class T> struct WeightedSums {
 
 /// Maximum and sum over the 16 threads of a row.
 template <class T> __device__ T row_max(T x) {
-#pragma unroll
-  for (int offset = kThreadsN / 2; offset > 0; offset /= 2) {
-    x = larger(x, __shfl_xor_sync(kAllLanes, x, offset));
-  }
-  return x;
+  return cuda::warp_reduce<kThreadsN>(x, [](T a, T b) { return larger(a, b); });
 }
-template <class T> __device__ T row_sum(T x) {
-#pragma unroll
-  for (int offset = kThreadsN / 2; offset > 0; offset /= 2) {
-    x += __shfl_xor_sync(kAllLanes, x, offset);
-  }
-  return x;
-}
+template <class T> __device__ T row_sum(T x) { return cuda::warp_reduce<kThreadsN>(x); }
 
 /// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and this
 /// thread's part of its sum; returns what earlier sums must be multiplied by.

@@ -33,7 +33,6 @@ inline constexpr int kBlockM = 64, kBlockN = 64;  // own and walked rows; k is t
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
 inline constexpr int kWarpM = kBlockM / kWarps;  // own rows of a warp
-inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 static_assert(kWarpM == cuda::kMmaM);
@@ -204,13 +203,9 @@ __device__ inline void begin_entries(const float* first, float* target) {
 
 /// Over the four lanes of a row.
 __device__ inline float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, 1));
-  return fmaxf(x, __shfl_xor_sync(kAllLanes, x, 2));
+  return cuda::warp_reduce_up<1, 4>(x, [](float a, float b) { return fmaxf(a, b); });
 }
-__device__ inline float row_sum(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 1);
-  return x + __shfl_xor_sync(kAllLanes, x, 2);
-}
+__device__ inline float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
 /// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and sum;
 /// returns what earlier sums must be multiplied by.

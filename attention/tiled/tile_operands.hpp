@@ -46,11 +46,7 @@ __device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b)
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum += a.x[i] * b.x[i];
-#pragma unroll
-  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
-    sum += __shfl_xor_sync(tensor_core_tiles::kAllLanes, sum, lanes);
-  }
-  return sum;
+  return cuda::warp_reduce<kLanes>(sum);
 }
 
 /// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys.

@@ -17,7 +17,6 @@ using cuda::kWarp;
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 constexpr int kGroup = 4;                   // lanes of a row
 constexpr int kGroups = kThreads / kGroup;  // rows of a block at a time
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 constexpr std::int64_t padded(std::int64_t n) { return (n + 3) / 4 * 4; }
 
@@ -53,9 +52,7 @@ template <class T, class F> __device__ void each_product(const T* weight, const 
 #pragma unroll
       for (int u = 0; u < 4; ++u) sum += four.x[u] * v[i + u];
     }
-    for (int offset = 1; offset < kGroup; offset *= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, offset);
-    }
+    sum = cuda::warp_reduce_up<1, kGroup>(sum);
     if (r < rows && first == 0) f(r, sum + bias[r]);
   }
 }

@@ -31,10 +31,10 @@ struct LongKey {
 };
 
 __device__ inline std::uint64_t of_lane(std::uint64_t key, int distance) {
-  return __shfl_xor_sync(0xffffffffu, key, distance);
+  return __shfl_xor_sync(kAllLanes, key, distance);
 }
 __device__ inline LongKey of_lane(const LongKey& key, int distance) {
-  return {of_lane(key.high, distance), __shfl_xor_sync(0xffffffffu, key.low, distance)};
+  return {of_lane(key.high, distance), __shfl_xor_sync(kAllLanes, key.low, distance)};
 }
 
 /// The stages of runs of `size` with distances of 32 and less. a is the warp's key `i`, b the one 32

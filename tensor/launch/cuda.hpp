@@ -195,6 +195,27 @@ __device__ __forceinline__ unsigned char* dynamic_shared() {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kBlock = 256;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct Add {
+  template <class T> __device__ T operator()(T a, T b) const { return a + b; }
+};
+/// The sum (or another `op`) of x over kLanes neighbouring lanes, from far to near; all of them get it.
+template <int kLanes, class T, class Op = Add>
+__device__ __forceinline__ T warp_reduce(T x, const Op& op = {}, unsigned lanes = kAllLanes) {
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    x = op(x, __shfl_xor_sync(lanes, x, distance));
+  }
+  return x;
+}
+/// The same from near to far: over lanes kFirst, 2 kFirst, … kEnd / 2 apart, and sums of these.
+template <int kFirst, int kEnd, class T, class Op = Add>
+__device__ __forceinline__ T warp_reduce_up(T x, const Op& op = {}) {
+  for (int distance = kFirst; distance < kEnd; distance *= 2) {
+    x = op(x, __shfl_xor_sync(kAllLanes, x, distance));
+  }
+  return x;
+}
 
 /// One warp owns the row.
 struct Warp {
@@ -207,10 +228,7 @@ struct Warp {
     using T = decltype(f(std::int64_t{}));
     T s = 0;
     for (std::int64_t i = lane; i < n; i += kWarp) s += f(i);
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      s += __shfl_xor_sync(0xffffffffu, s, offset);
-    }
-    return s;
+    return warp_reduce<kWarp>(s);
   }
   template <class F> __device__ auto max(std::int64_t n, const F& f) const {
     using T = decltype(f(std::int64_t{}));
@@ -219,11 +237,7 @@ struct Warp {
       const T value = f(i);
       best = value > best ? value : best;
     }
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      const T other = __shfl_xor_sync(0xffffffffu, best, offset);
-      best = other > best ? other : best;
-    }
-    return best;
+    return warp_reduce<kWarp>(best, [](T a, T b) { return b > a ? b : a; });
   }
   __device__ bool leader() const { return lane == 0; }
 };
@@ -254,9 +268,7 @@ struct Block {
 
  private:
   template <class T, class Op> __device__ T combine(T value, const Op& op) const {
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      value = op(value, __shfl_xor_sync(0xffffffffu, value, offset));
-    }
+    value = warp_reduce<kWarp>(value, op);
     T* partial = reinterpret_cast<T*>(partials);
     if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
     __syncthreads();

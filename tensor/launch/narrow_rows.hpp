@@ -58,11 +58,7 @@ template <int kLanes> struct Lanes {
     using T = decltype(f(std::int64_t{}));
     T s = 0;
     for (std::int64_t i = lane; i < n; i += kLanes) s += f(i);
-#pragma unroll
-    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-      s += __shfl_xor_sync(mask(), s, offset);
-    }
-    return s;
+    return warp_reduce<kLanes>(s, Add{}, mask());
   }
   __device__ bool leader() const { return lane == 0; }
   /// Bit l: lane l of the row has a true one.

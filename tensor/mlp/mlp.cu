@@ -57,10 +57,7 @@ __device__ __forceinline__ Gelu gelu_of(float z) {
 }
 
 /// Over the four lanes of a row.
-__device__ float row_sum(float x) {
-  x += __shfl_xor_sync(kAllLanes, x, 1);
-  return x + __shfl_xor_sync(kAllLanes, x, 2);
-}
+__device__ float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
 /// norm(x) of the warp's rows.
 struct Norm {

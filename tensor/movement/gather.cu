@@ -41,7 +41,7 @@ template <class T> struct CollectRows {
     T sum[kPerLane] = {};
     for (std::int64_t i = begin; i < end; i += cuda::kWarp) {
       const bool hit = i + warp.lane < end && picks[i + warp.lane] == row;
-      unsigned hits = __ballot_sync(0xffffffffu, hit);
+      unsigned hits = __ballot_sync(cuda::kAllLanes, hit);
       while (hits != 0) {  // a few rows on their way at a time
         T found[kAhead][kPerLane] = {};
 #pragma unroll
@@ -112,7 +112,7 @@ template <class T> __global__ void __launch_bounds__(kTableWarps* cuda::kWarp)
         }
 #pragma unroll
         for (int u = 0; u < kLoads; ++u) {
-          const int to = __shfl_sync(0xffffffffu, mine, (i + u) % cuda::kWarp);
+          const int to = __shfl_sync(cuda::kAllLanes, mine, (i + u) % cuda::kWarp);
           if (i + u < count) table[to * kTableColumns] += row[u];
         }
       }

@@ -109,9 +109,7 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlock)
         in.inv_std[row] = by.inv_std;
       }
     }
-    for (int offset = R::kLanes; offset < kWarp; offset *= 2) {
-      masked += __shfl_xor_sync(0xffffffffu, masked, offset);
-    }
+    masked = cuda::warp_reduce_up<R::kLanes, kWarp>(masked);
     if (threadIdx.x % kWarp == 0) shared.masked[threadIdx.x / kWarp] = masked;
     T* const part = in.parts + task * (in.size.e + 1);
     shared.block_sums.add_up(sums, in.size.e, part);

@@ -51,10 +51,7 @@ template <class T_, int kLanes_, int kOwn_> struct Row {
   template <class F> __device__ static T sum(const F& f) {
     T s = 0;
     each([&](int i, int u, int c) { s += f(i, u, c); });
-    for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-      s += __shfl_xor_sync(0xffffffffu, s, offset);
-    }
-    return s;
+    return cuda::warp_reduce<kLanes>(s);
   }
 };
 
@@ -103,10 +100,7 @@ template <class R, int kWarps> struct BlockSums {
     using T = typename R::T;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     R::each([&](int i, int u, int c) {
-      T s = sums.own[i].x[u];
-      for (int offset = R::kLanes; offset < kWarp; offset *= 2) {
-        s += __shfl_xor_sync(0xffffffffu, s, offset);
-      }
+      const T s = cuda::warp_reduce_up<R::kLanes, kWarp>(sums.own[i].x[u]);
       if (R::place() == 0) line[warp][c] = s;
     });
     __syncthreads();

@@ -31,7 +31,6 @@ constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 constexpr int kRows = 16;                // tokens of a warp
 constexpr int kTokens = kWarps * kRows;  // of a block at a time
 constexpr int kSteps = kWidth / kMmaK;
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Of rows of kWidth in shared memory: eight rows then touch every bank.
 constexpr int kStride = kWidth + 8;
@@ -102,7 +101,7 @@ template <class T> struct Rows {
 class Keep {
  public:
   __device__ Keep(const RowDropout& dropout, std::int64_t first, const WarpTokens& at)
-      : scale_(dropout.scale), bits_{kAllLanes, kAllLanes} {
+      : scale_(dropout.scale), bits_{~0u, ~0u} {
     if (dropout.threshold == 0) return;
     std::int64_t chunk = -1;
     std::uint32_t of_chunk = 0;
@@ -122,7 +121,7 @@ class Keep {
 
   /// Of one row.
   __device__ static std::uint32_t draw(const RowDropout& dropout, std::int64_t row, int t) {
-    if (dropout.threshold == 0) return kAllLanes;
+    if (dropout.threshold == 0) return ~0u;
     const std::int64_t element = dropout.number(row) * dropout.width;
     return drawn(dropout, element / philox::kChunk, t) >> first_bit(element);
   }
@@ -269,13 +268,13 @@ __device__ inline void multiply(const Core::FragmentA (&a)[kSteps], const Number
 template <int kCount, int kOffset = kWarp / 2, int kAll>
 __device__ __forceinline__ void share_sums(float (&v)[kAll]) {
   if constexpr (kCount == 1) {
-    v[0] += __shfl_xor_sync(kAllLanes, v[0], kOffset);
+    v[0] += __shfl_xor_sync(cuda::kAllLanes, v[0], kOffset);
   } else {
     const bool upper = (threadIdx.x & kOffset) != 0;
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
       const float low = v[i], high = v[i + kCount / 2];
-      v[i] = (upper ? high : low) + __shfl_xor_sync(kAllLanes, upper ? low : high, kOffset);
+      v[i] = (upper ? high : low) + __shfl_xor_sync(cuda::kAllLanes, upper ? low : high, kOffset);
     }
   }
   if constexpr (kOffset > 4) share_sums<(kCount + 1) / 2, kOffset / 2>(v);
