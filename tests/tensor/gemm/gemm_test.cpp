@@ -11,6 +11,7 @@
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
+#include "tensor/timing/kernel_times.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
@@ -291,6 +292,10 @@ TEST_CASE("on CUDA a large product at bf16 is one of rounded factors, in all lay
   const auto somewhere = [](std::int64_t rows, std::int64_t columns) {
     return Tensor::empty({rows, columns}, DType::f32, Device::cuda);
   };
+  const std::vector<LaunchTime> times =
+      time_launches(1, [&] { (void)matmul(somewhere(m, k), somewhere(k, n)); });
+  REQUIRE(times.size() == 3);
+  CHECK(times[2].name == "product");
   const GpuCount count;  // from here on nothing runs
   (void)matmul(somewhere(m, k), somewhere(k, n));
   REQUIRE(count.kernels().size() == 3);  // both are rounded, then multiplied
