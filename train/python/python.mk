@@ -32,4 +32,4 @@ python: $P/$(PY_ENGINE)
 # For other machines: x86-64-v3, with the libraries it needs inside.
 wheel:
 	SKYTAPE_MAKE="PORTABLE=1 MPI=0" $(PYTHON) -m pip wheel -q --no-deps -w $P/wheel train/python
-	$(PYTHON) -m auditwheel repair -w $(or $(OUT),build/python) $P/wheel/skytape-*.whl
+	PATH="$(dir $(PYTHON)):$$PATH" $(PYTHON) -m auditwheel repair -w $(or $(OUT),build/python) $P/wheel/skytape-*.whl
