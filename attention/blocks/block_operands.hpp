@@ -100,8 +100,8 @@ template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse 
           given(lse),     given(delta),   given(dout)};
 }
 
-/// A block of cuda::kBlock threads writes a tile of rows.
-template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cuda::kBlock)
+/// A block of cuda::kBlockThreads threads writes a tile of rows.
+template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cuda::kBlockThreads)
     block_operands_kernel(BlockPlan plan, Source<T> in, Operands<typename Core::Number, T> out) {
   using Number = typename Core::Number;
   struct Picked {
@@ -164,7 +164,7 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
   __syncthreads();
   const auto gather = [&](const T* source, const std::int64_t* rows, Number* target) {
     if (target == nullptr) return;
-    for (int e = threadIdx.x; e < kTileRows * kWidth / 4; e += cuda::kBlock) {
+    for (int e = threadIdx.x; e < kTileRows * kWidth / 4; e += cuda::kBlockThreads) {
       const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
       const T* const from = rows[row] < 0 ? nullptr : source + rows[row] * plan.width;
       const cuda::Four<T> four = cuda::load_four(from, c, plan.width);
@@ -320,7 +320,7 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
   };
   take_side(a.queries, backward, true);
   take_side(a.keys, true, backward);
-  cuda::launch({"operands of block attention", static_cast<unsigned>(tiles), cuda::kBlock},
+  cuda::launch({"operands of block attention", static_cast<unsigned>(tiles), cuda::kBlockThreads},
                block_operands_kernel<Core, kWidth, T>, plan, in, a);
 
   const auto walk = [&](auto& own, const auto& other, const std::int32_t* begin,

@@ -50,7 +50,7 @@ __device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b)
 }
 
 /// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys.
-template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cuda::kBlock)
+template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cuda::kBlockThreads)
     operands_kernel(TiledPlan plan, Arrays<float> in,
                     TileOperands<typename cuda::TensorCore<kPrecision>::Number> out) {
   using Core = cuda::TensorCore<kPrecision>;
@@ -65,7 +65,7 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cu
   const std::int64_t first = std::int64_t{blockIdx.x % blocks} * kPadded;
   const float* const mask = in.mask + bh / plan.heads * plan.keys;  // [M]
 
-  for (int e = threadIdx.x; e < kPadded * kLanes; e += cuda::kBlock) {
+  for (int e = threadIdx.x; e < kPadded * kLanes; e += cuda::kBlockThreads) {
     const int c = e % kLanes * 4;
     const std::int64_t i = first + e / kLanes;
     const std::int64_t to = std::int64_t{bh} * blocks * kPadded + i;
@@ -156,9 +156,9 @@ PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands
 
   const std::int64_t blocks = blocks_for(plan, std::max(plan.queries, plan.keys), kPadded);
   if (blocks > 0) {
-    cuda::launch(
-        {"operands of tiled attention", dim3(static_cast<unsigned>(blocks), 2), cuda::kBlock},
-        operands_kernel<kPrecision, kWidth>, plan, in, t);
+    cuda::launch({"operands of tiled attention", dim3(static_cast<unsigned>(blocks), 2),
+                  cuda::kBlockThreads},
+                 operands_kernel<kPrecision, kWidth>, plan, in, t);
   }
   return p;
 }

@@ -194,7 +194,7 @@ __device__ __forceinline__ unsigned char* dynamic_shared() {
 }
 
 inline constexpr int kWarp = 32;
-inline constexpr int kBlock = 256;
+inline constexpr int kBlockThreads = 256;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Add {
@@ -242,23 +242,23 @@ struct Warp {
   __device__ bool leader() const { return lane == 0; }
 };
 
-/// One block of kBlock threads owns the row; partial results meet in shared memory.
+/// One block of kBlockThreads threads owns the row; partial results meet in shared memory.
 struct Block {
-  double* partials;  // [kBlock / kWarp]
+  double* partials;  // [kBlockThreads / kWarp]
   template <class F> __device__ void each(std::int64_t n, const F& f) const {
-    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) f(i);
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlockThreads) f(i);
     __syncthreads();
   }
   template <class F> __device__ auto sum(std::int64_t n, const F& f) const {
     using T = decltype(f(std::int64_t{}));
     T s = 0;
-    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) s += f(i);
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlockThreads) s += f(i);
     return combine(s, [](T a, T b) { return a + b; });
   }
   template <class F> __device__ auto max(std::int64_t n, const F& f) const {
     using T = decltype(f(std::int64_t{}));
     T best = -std::numeric_limits<T>::infinity();
-    for (std::int64_t i = threadIdx.x; i < n; i += kBlock) {
+    for (std::int64_t i = threadIdx.x; i < n; i += kBlockThreads) {
       const T value = f(i);
       best = value > best ? value : best;
     }
@@ -273,7 +273,7 @@ struct Block {
     if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
     __syncthreads();
     T total = partial[0];
-    for (int w = 1; w < kBlock / kWarp; ++w) total = op(total, partial[w]);
+    for (int w = 1; w < kBlockThreads / kWarp; ++w) total = op(total, partial[w]);
     __syncthreads();  // the next reduction reuses `partials`
     return total;
   }
@@ -294,16 +294,16 @@ template <class F> __global__ void map_kernel(Late<Loop<F>> late) {
 }
 template <class F> __global__ void warp_rows_kernel(Late<Loop<F>> late) {
   const auto& [count, f] = late.wait();
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * (kBlock / kWarp);
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * (kBlockThreads / kWarp);
   for (std::int64_t row =
-           static_cast<std::int64_t>(blockIdx.x) * (kBlock / kWarp) + threadIdx.x / kWarp;
+           static_cast<std::int64_t>(blockIdx.x) * (kBlockThreads / kWarp) + threadIdx.x / kWarp;
        row < count; row += stride) {
     f(row, Warp{static_cast<int>(threadIdx.x % kWarp)});
   }
 }
 template <class F> __global__ void block_rows_kernel(Late<Loop<F>> late) {
   const auto& [count, f] = late.wait();
-  auto& partials = shared<double[kBlock / kWarp]>();
+  auto& partials = shared<double[kBlockThreads / kWarp]>();
   for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{partials});
 }
 
@@ -316,13 +316,14 @@ inline unsigned grid_for(std::int64_t work, std::int64_t per_block) {
 /// f(i) for i in [0, n).
 template <class F> void map(std::int64_t n, const F& f) {
   if (n == 0) return;
-  launch({kernel_label<F>("map"), grid_for(n, kBlock), kBlock}, map_kernel<F>, Loop<F>{n, f});
+  launch({kernel_label<F>("map"), grid_for(n, kBlockThreads), kBlockThreads}, map_kernel<F>,
+         Loop<F>{n, f});
 }
 
 /// f(row, warp) for row in [0, count).
 template <class F> void warp_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
-  launch({kernel_label<F>("warp rows"), grid_for(count, kBlock / kWarp), kBlock},
+  launch({kernel_label<F>("warp rows"), grid_for(count, kBlockThreads / kWarp), kBlockThreads},
          warp_rows_kernel<F>, Loop<F>{count, f});
 }
 
@@ -332,7 +333,7 @@ template <class F> void rows(std::int64_t count, std::int64_t width, const F& f)
   if (width <= kWarpRowWidth) {
     warp_rows(count, f);
   } else {
-    launch({kernel_label<F>("block rows"), grid_for(count, 1), kBlock}, block_rows_kernel<F>,
+    launch({kernel_label<F>("block rows"), grid_for(count, 1), kBlockThreads}, block_rows_kernel<F>,
            Loop<F>{count, f});
   }
 }

@@ -77,7 +77,7 @@ template <int kLanes> struct Lanes {
 
 template <int kLanes, class F> __global__ void narrow_rows_kernel(Late<Loop<F>> late) {
   const auto& [count, f] = late.wait();
-  constexpr int kRows = kBlock / kLanes;  // of a block
+  constexpr int kRows = kBlockThreads / kLanes;  // of a block
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kRows;
   for (std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / kLanes;
        row < count; row += stride) {
@@ -88,7 +88,7 @@ template <int kLanes, class F> __global__ void narrow_rows_kernel(Late<Loop<F>> 
 /// f(row, lanes) for row in [0, count).
 template <int kLanes, class F> void lanes_rows(std::int64_t count, const F& f) {
   if (count == 0) return;
-  launch({kernel_label<F>("narrow rows"), grid_for(count, kBlock / kLanes), kBlock},
+  launch({kernel_label<F>("narrow rows"), grid_for(count, kBlockThreads / kLanes), kBlockThreads},
          narrow_rows_kernel<kLanes, F>, Loop<F>{count, f});
 }
 

@@ -26,11 +26,11 @@ template <class T> struct Forward {
   int e;
 };
 
-template <class R> __global__ void __launch_bounds__(cuda::kBlock)
+template <class R> __global__ void __launch_bounds__(cuda::kBlockThreads)
     forward_kernel(cuda::Late<Forward<typename R::T>> late) {
   const Forward<typename R::T>& in = late.wait();
   using T = typename R::T;
-  constexpr int kRows = cuda::kBlock / R::kLanes;  // of a block at a time
+  constexpr int kRows = cuda::kBlockThreads / R::kLanes;  // of a block at a time
   const R weight(in.weight, in.e), bias(in.bias, in.e);
   for (std::int64_t begin = std::int64_t{blockIdx.x} * kRows; begin < in.rows;
        begin += std::int64_t{gridDim.x} * kRows) {
@@ -131,7 +131,8 @@ bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bia
   dispatch_float(x.dtype(), [&]<class T>() {
     norm_rows::dispatch_width<T>(x.cols(), [&]<class R>() {
       cuda::launch(
-          {"layer norm", cuda::grid_for(x.rows(), cuda::kBlock / R::kLanes), cuda::kBlock},
+          {"layer norm", cuda::grid_for(x.rows(), cuda::kBlockThreads / R::kLanes),
+           cuda::kBlockThreads},
           forward_kernel<R>,
           Forward<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<T>(), f.mean.data<T>(),
                      f.inv_std.data<T>(), x.rows(), static_cast<int>(x.cols())});

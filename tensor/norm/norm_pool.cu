@@ -20,7 +20,7 @@ namespace {
 using cuda::kWarp;
 using Kind = TokenWeights::Kind;
 
-constexpr int kWarps = cuda::kBlock / kWarp;
+constexpr int kWarps = cuda::kBlockThreads / kWarp;
 constexpr std::int64_t kChunk =
     256;  // tokens of a block: fixed, so that no result depends on a grid
 
@@ -77,7 +77,7 @@ template <class T> struct Forward {
   __device__ void operator()(std::int64_t i) const { finish(i / (size.e + 1), i % (size.e + 1)); }
 };
 
-template <class R> __global__ void __launch_bounds__(cuda::kBlock)
+template <class R> __global__ void __launch_bounds__(cuda::kBlockThreads)
     forward_kernel(cuda::Late<Forward<typename R::T>> late) {
   const Forward<typename R::T>& in = late.wait();
   using T = typename R::T;
@@ -86,7 +86,7 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlock)
     T masked[kWarps];
   };
   auto& shared = cuda::shared<Shared>();
-  constexpr int kRows = cuda::kBlock / R::kLanes;  // of the block at a time
+  constexpr int kRows = cuda::kBlockThreads / R::kLanes;  // of the block at a time
   const int own = static_cast<int>(threadIdx.x) / R::kLanes;
   for (std::int64_t task = blockIdx.x; task < in.size.batch * in.chunks; task += gridDim.x) {
     const std::int64_t b = task / in.chunks, first = task % in.chunks * kChunk;
@@ -120,7 +120,7 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlock)
     }
     __syncthreads();
     if (in.chunks > 1) continue;
-    for (int c = threadIdx.x; c <= in.size.e; c += cuda::kBlock) in.finish(b, c);
+    for (int c = threadIdx.x; c <= in.size.e; c += cuda::kBlockThreads) in.finish(b, c);
     __syncthreads();
   }
 }
@@ -154,16 +154,16 @@ template <class T> struct Backward {
 };
 
 /// The first task is the parameters', every other one some rows of dx.
-template <class R> __global__ void __launch_bounds__(cuda::kBlock)
+template <class R> __global__ void __launch_bounds__(cuda::kBlockThreads)
     backward_kernel(cuda::Late<Backward<typename R::T>> late) {
   const Backward<typename R::T>& in = late.wait();
   using T = typename R::T;
-  constexpr int kRows = cuda::kBlock / R::kLanes;  // of the block at a time
+  constexpr int kRows = cuda::kBlockThreads / R::kLanes;  // of the block at a time
   const R weight(in.weight, in.size.e);
   const std::int64_t rows = in.size.batch * in.size.n, tasks = 1 + ceil_div(rows, kRows);
   for (std::int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
     if (task == 0) {
-      for (int c = threadIdx.x; c < in.size.e; c += cuda::kBlock) in.parameter(c);
+      for (int c = threadIdx.x; c < in.size.e; c += cuda::kBlockThreads) in.parameter(c);
       continue;
     }
     const std::int64_t row = (task - 1) * kRows + threadIdx.x / R::kLanes;
@@ -202,7 +202,7 @@ void norm_pool_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bia
                         out.pooled.data<T>(),
                         chunks};
     norm_rows::dispatch_width<T>(size.e, [&]<class R>() {
-      cuda::launch({"norm and pool", cuda::grid_for(size.batch * chunks, 1), cuda::kBlock},
+      cuda::launch({"norm and pool", cuda::grid_for(size.batch * chunks, 1), cuda::kBlockThreads},
                    forward_kernel<R>, in);
     });
     if (chunks > 1) cuda::map(size.batch * width, in);
@@ -218,9 +218,9 @@ void norm_pool_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Te
                          saved.sums.data<T>(), dpooled.data<T>(),    dx.data<T>(),
                          dparams.data<T>()};
     norm_rows::dispatch_width<T>(x.size(2), [&]<class R>() {
-      constexpr int kRows = cuda::kBlock / R::kLanes;
+      constexpr int kRows = cuda::kBlockThreads / R::kLanes;
       cuda::launch(
-          {"norm and pool backward", cuda::grid_for(x.rows() + kRows, kRows), cuda::kBlock},
+          {"norm and pool backward", cuda::grid_for(x.rows() + kRows, kRows), cuda::kBlockThreads},
           backward_kernel<R>, in);
     });
   });
