@@ -8,7 +8,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "attention/registry.hpp"
 #include "data/files/output.hpp"
@@ -52,13 +54,15 @@ std::string number(double value) {
 
 // ---- the numbers ---------------------------------------------------------------------------------
 
-/// One block of NAME.dat: x, y and the ends of the error bar; a gap where there is no point at all,
+/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is no point at all,
 /// because gnuplot does not count a block without lines. On a logarithmic axis a bar that
 /// reaches zero ends a tenth below its point.
 std::string block(const LinePanel& panel, const Series& s) {
   const std::size_t points = s.x.size();
-  ENSURE(s.y.size() == points && (s.errors.empty() || s.errors.size() == points), "plot: series ",
-         s.name, ": ", points, " x, ", s.y.size(), " y, ", s.errors.size(), " errors");
+  ENSURE(s.y.size() == points && (s.errors.empty() || s.errors.size() == points) &&
+             (s.low.empty() || s.low.size() == points) && s.high.size() == s.low.size(),
+         "plot: series ", s.name, ": ", points, " x, ", s.y.size(), " y, ", s.errors.size(),
+         " errors, ", s.low.size(), " and ", s.high.size(), " ends of a band");
   std::string text = fmt::format("# {}: {}\n# x y low high\n", panel.title, s.name);
   if (points == 0) text += "NaN NaN NaN NaN\n";
   for (std::size_t i = 0; i < points; ++i) {
@@ -67,10 +71,10 @@ std::string block(const LinePanel& panel, const Series& s) {
       continue;
     }
     const double error = s.errors.empty() || !std::isfinite(s.errors[i]) ? 0 : s.errors[i];
-    const double low = s.y[i] - error;
-    text +=
-        fmt::format("{} {} {} {}\n", number(s.x[i]), number(s.y[i]),
-                    number(drawable(low, panel.y) ? low : 0.9 * s.y[i]), number(s.y[i] + error));
+    const double low = s.low.empty() ? s.y[i] - error : s.low[i];
+    const double high = s.high.empty() ? s.y[i] + error : s.high[i];
+    text += fmt::format("{} {} {} {}\n", number(s.x[i]), number(s.y[i]),
+                        number(drawable(low, panel.y) ? low : 0.9 * s.y[i]), number(high));
   }
   return text + "\n\n";
 }
@@ -107,6 +111,8 @@ std::string data_text(const Figure& figure) {
 constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
                                  "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
+/// Towards black, or white: the colours above in so many rounds, no one twice.
+constexpr std::array kShades = {0.0, -0.4, 0.45, -0.65, 0.7};
 constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};  // gnuplot's point types
 constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
 constexpr int kUntilWider = 90;  // lines of one width, each with a look of its own
@@ -119,6 +125,19 @@ constexpr int kLabel = 45;                                       // an axis' lab
 constexpr int kCell = 14;                                        // of a heat map, at least
 constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8, kTitleLetter = 10;
 constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
+
+/// The `position`-th of the colours, round by round; after 45 from the front again.
+std::string colour_at(std::size_t position) {
+  const char* const base = kColours[position % kColours.size()];
+  const double shade = kShades[position / kColours.size() % kShades.size()];
+  std::string colour = "#";
+  for (int channel = 0; channel < 3; ++channel) {
+    const int value = std::stoi(std::string(base + 1 + 2 * channel, 2), nullptr, 16);
+    const double end = shade < 0 ? 0 : 255;
+    colour += fmt::format("{:02x}", std::lround(value + std::abs(shade) * (end - value)));
+  }
+  return colour;
+}
 
 bool has_gaps_only(const LinePanel& panel) {
   for (const Series& s : panel.series) {
@@ -159,6 +178,7 @@ class Script {
       if (const auto* lines = std::get_if<LinePanel>(&panel)) add_names(*lines);
       if (const auto* map = std::get_if<HeatMap>(&panel)) make_room(*map);
     }
+    choose_looks();
     const int panels = static_cast<int>(figure.panels.size());
     columns_ = std::min(figure.columns, panels);
     const int rows = ceil_div(panels, columns_);
@@ -208,20 +228,33 @@ class Script {
     }
   }
 
-  /// Lines that are no methods are dotted beside methods, and solid among themselves.
-  [[nodiscard]] std::string style(const std::string& name) const {
+  /// A look for each name of the legend. Methods have their own; other lines, which are dotted beside
+  /// methods and solid among themselves, have a colour that is free.
+  void choose_looks() {
+    std::set<std::string> taken;
+    const bool methods = std::any_of(legend_.begin(), legend_.end(),
+                                     [](const auto& name) { return method_position(name); });
+    for (const std::string& name : legend_) {
+      if (method_position(name)) taken.insert((looks_[name] = look_of(name)).colour);
+    }
     int other = 0;
-    bool methods = false;
-    for (const std::string& known : legend_) {
-      if (method_position(known)) methods = true;
+    for (const std::string& name : legend_) {
+      if (method_position(name)) continue;
+      Look look = other_look(other++);
+      for (std::size_t i = 0; taken.contains(look.colour) && i < kColours.size() * kShades.size();
+           ++i) {
+        look.colour = colour_at(i);
+      }
+      taken.insert(look.colour);
+      if (!methods) look.dash = kSolid;
+      looks_[name] = look;
     }
-    for (const std::string& before : legend_) {
-      if (before == name) break;
-      if (!method_position(before)) ++other;
-    }
-    const Look look = look_of(name, other);
-    return fmt::format("lc rgb '{}' pt {} dt {} lw {} ps 0.8", look.colour, look.marker,
-                       methods ? look.dash : kSolid, 1.5 + look.extra);
+  }
+
+  [[nodiscard]] std::string style(const std::string& name) const {
+    const Look& look = looks_.at(name);
+    return fmt::format("lc rgb '{}' pt {} dt {} lw {} ps 0.8", look.colour, look.marker, look.dash,
+                       1.5 + look.extra);
   }
 
   /// Widens all panels until the cells of a heat map, and the names beside them, have room.
@@ -278,6 +311,15 @@ class Script {
       return index + static_cast<int>(panel.series.size());
     }
     std::string plots;
+    for (std::size_t i = 0; i < panel.series.size(); ++i) {  // bands lie behind all lines
+      const Series& s = panel.series[i];
+      if (s.low.empty()) continue;
+      plots += fmt::format(
+          "{}'{}.dat' index {} using 1:3:4 with filledcurves lc rgb '{}' fs transparent solid 0.2 "
+          "noborder",
+          plots.empty() ? "" : ", \\\n", figure_.name, index + static_cast<int>(i),
+          looks_.at(s.name).colour);
+    }
     for (const Series& s : panel.series) {
       const bool bars = !s.errors.empty();
       plots += fmt::format("{}'{}.dat' index {} using {} with {} {} pi {}",
@@ -360,6 +402,7 @@ class Script {
 
   const Figure& figure_;
   std::vector<std::string> legend_;  // names of all series, each once
+  std::map<std::string, Look> looks_;
   int columns_ = 1, width_ = 0, height_ = 0;
   int panel_width_ = kPanelWidth, panel_height_ = kPanelHeight, left_ = kLeft, bottom_ = kBottom;
   std::string text_;
@@ -403,8 +446,9 @@ Look method_look(int position) {
   const std::size_t round = static_cast<std::size_t>(position) / kColours.size();
   const std::size_t marker = (i + round / 2) % kColours.size();
   const int extra = position / kUntilWider;
-  if (round % 2 == 0) return {kColours[i], kFilled[marker], kSolid, extra};
-  return {kColours[i], kOpen[marker], kDashed, extra};
+  const std::string colour = colour_at(static_cast<std::size_t>(position));
+  if (round % 2 == 0) return {colour, kFilled[marker], kSolid, extra};
+  return {colour, kOpen[marker], kDashed, extra};
 }
 
 Look other_look(int position) {

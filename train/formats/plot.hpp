@@ -21,6 +21,7 @@ struct Series {
   std::string name;            // in the legend; an attention method's name decides the line's look
   std::vector<double> x, y;    // as many of each
   std::vector<double> errors;  // half lengths of error bars; empty: none
+  std::vector<double> low = {}, high = {};  // ends of a band around the line; empty: none
 };
 
 enum class Scale { linear, log2, log10 };
@@ -57,7 +58,7 @@ struct Figure {
 };
 
 /// How a line is drawn: the same for a method in every figure, and no two methods alike, however
-/// many there are.
+/// many there are. In a figure no two lines of up to 45 have one colour.
 struct Look {
   std::string colour;  // "#rrggbb"
   int marker = 0;      // gnuplot's point type

@@ -170,21 +170,67 @@ Found read_all(const fs::path& root) {
 
 // ---- the page's parts ----------------------------------------------------------------------------
 
-/// What a run's line is called: its method, with as much more as tells it from the task's others.
-std::string line_name(const Run& run, const std::vector<Run>& runs) {
-  int of_method = 0, of_settings = 0;
-  for (const Run& other : runs) {
-    if (other.task != run.task || other.attention != run.attention) continue;
-    ++of_method;
-    if (other.settings == run.settings) ++of_settings;
+/// Runs that differ in their seeds alone: a line.
+struct Line {
+  std::string name;  // its method; the first run's folder where the method has other lines, too
+  std::vector<const Run*> runs;
+};
+
+std::vector<Line> lines_of(const std::string& task, const std::vector<Run>& runs) {
+  std::vector<Line> lines;
+  for (const Run& run : runs) {
+    if (run.task != task) continue;
+    const auto same = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
+      return line.runs[0]->attention == run.attention && line.runs[0]->settings == run.settings;
+    });
+    if (same == lines.end()) {
+      lines.push_back({"", {&run}});
+    } else {
+      same->runs.push_back(&run);
+    }
   }
-  if (of_method == 1) return run.attention;
-  if (of_settings == of_method) return fmt::format("{} s{}", run.attention, run.seed);
-  return run.folder;
+  for (Line& line : lines) {
+    const Run& first = *line.runs[0];
+    const bool only = std::count_if(lines.begin(), lines.end(), [&](const Line& other) {
+                        return other.runs[0]->attention == first.attention;
+                      }) == 1;
+    line.name = only ? first.attention : first.folder;
+  }
+  return lines;
+}
+
+/// The mean of the runs' values at each step that they have, against the mean of what x was there;
+/// of several runs with a band from the lowest to the highest value.
+Series mean_of(const Line& line, std::vector<double> Run::*steps, std::vector<double> Run::*x,
+               std::vector<double> Run::*y) {
+  struct Point {
+    double x = 0, y = 0, low = 0, high = 0, runs = 0;
+  };
+  std::map<double, Point> points;  // by step
+  for (const Run* run : line.runs) {
+    for (std::size_t i = 0; i < (run->*y).size(); ++i) {
+      Point& p = points[(run->*steps)[i]];
+      const double value = (run->*y)[i];
+      p.low = p.runs == 0 ? value : std::min(p.low, value);
+      p.high = p.runs == 0 ? value : std::max(p.high, value);
+      p.x += (run->*x)[i];
+      p.y += value;
+      ++p.runs;
+    }
+  }
+  Series series{line.name, {}, {}, {}};
+  for (const auto& [step, p] : points) {
+    series.x.push_back(p.x / p.runs);
+    series.y.push_back(p.y / p.runs);
+    if (line.runs.size() == 1) continue;
+    series.low.push_back(p.low);
+    series.high.push_back(p.high);
+  }
+  return series;
 }
 
 /// Loss and dev accuracy of a task's runs, or of its pre-trainings, against steps and against
-/// seconds.
+/// seconds; seeds together.
 Figure curves(const std::string& task, const std::vector<Run>& runs, bool pretraining) {
   const Axis steps{"steps"}, seconds{"seconds of training"},
       loss{pretraining ? "masked loss" : "training loss"},
@@ -194,15 +240,19 @@ Figure curves(const std::string& task, const std::vector<Run>& runs, bool pretra
                                    {"Dev accuracy against steps", steps, accuracy, {}},
                                    {"Dev accuracy against time", seconds, accuracy, {}}};
   double last_step = 0, last_second = 0;
-  for (const Run& run : runs) {
-    if (run.task != task) continue;
-    const std::string name = line_name(run, runs);
-    panels[0].series.push_back({name, run.step_at, run.loss, {}});
-    panels[1].series.push_back({name, run.seconds_at, run.loss, {}});
-    panels[2].series.push_back({name, run.dev_step_at, run.dev_accuracy, {}});
-    panels[3].series.push_back({name, run.dev_seconds_at, run.dev_accuracy, {}});
-    last_step = std::max(last_step, static_cast<double>(run.step));
-    last_second = std::max(last_second, run.seconds());
+  bool bands = false;
+  for (const Line& line : lines_of(task, runs)) {
+    bands = bands || line.runs.size() > 1;
+    panels[0].series.push_back(mean_of(line, &Run::step_at, &Run::step_at, &Run::loss));
+    panels[1].series.push_back(mean_of(line, &Run::step_at, &Run::seconds_at, &Run::loss));
+    panels[2].series.push_back(
+        mean_of(line, &Run::dev_step_at, &Run::dev_step_at, &Run::dev_accuracy));
+    panels[3].series.push_back(
+        mean_of(line, &Run::dev_step_at, &Run::dev_seconds_at, &Run::dev_accuracy));
+    for (const Run* run : line.runs) {
+      last_step = std::max(last_step, static_cast<double>(run->step));
+      last_second = std::max(last_second, run->seconds());
+    }
   }
   const auto level = [&](const char* name, double percent) {
     panels[2].series.push_back({name, {0, last_step}, {percent, percent}, {}});
@@ -214,7 +264,8 @@ Figure curves(const std::string& task, const std::vector<Run>& runs, bool pretra
     level("papers' best", *best);
   }
   Figure figure{(pretraining ? "pretraining-" : "curves-") + task,
-                pretraining ? task + ": pre-training" : task,
+                task + (pretraining ? ": pre-training" : "") +
+                    (bands ? "; lines: means over seeds, bands: lowest to highest" : ""),
                 {},
                 2};
   for (LinePanel& panel : panels) figure.panels.emplace_back(std::move(panel));

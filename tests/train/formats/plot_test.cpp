@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <map>
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
@@ -120,6 +121,29 @@ TEST_CASE("no two methods look alike, however many there are, and each always lo
     CAPTURE(look);
     CHECK(std::count(looks.begin(), looks.end(), look) == 1);
   }
+}
+
+TEST_CASE("in a figure no two lines have one colour, methods and others") {
+  const Folder folder;
+  const test::NoPrograms guard;
+  LinePanel panel;
+  for (const char* name : {"trivial baseline", "papers' best", "a", "b", "c"}) {
+    panel.series.push_back({name, {1}, {2}, {}});
+  }
+  for (const attention::Spec& spec : attention::registry()) {
+    panel.series.push_back({spec.name, {1}, {2}, {}});
+  }
+  const std::vector<Figure> figures = {{"many", "Many", {panel}, 1}};
+  (void)draw(folder.path(), figures);
+  const std::string script = read_file(folder.path() / "many.gp");
+  std::map<std::string, int> lines;  // of the legend, by colour
+  for (std::size_t at = 0;
+       (at = script.find("NaN with linespoints lc rgb '", at)) != script.npos;) {
+    at = script.find('#', at);
+    ++lines[script.substr(at, 7)];
+  }
+  CHECK(lines.size() == panel.series.size());
+  for (const auto& [colour, count] : lines) CHECK_MESSAGE(count == 1, colour);
 }
 
 TEST_CASE("a series whose lists differ in length is refused by name") {

@@ -12,6 +12,7 @@
 #include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/html.hpp"
+#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/runs/time_to_accuracy.hpp"
 
@@ -198,13 +199,23 @@ TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
   }
 }
 
-TEST_CASE("runs of one method are told apart by seed, of several settings by folder") {
+TEST_CASE("runs of several seeds are one line with a band, runs of several settings one each") {
   const Folder folder;
   const test::NoPrograms no_gnuplot;
   write_run(folder, "a", "softmax", true);
   write_run(folder, "b", "softmax", false);
+  std::string metrics = read_file(folder.path() / "b/metrics.jsonl");
+  metrics.replace(metrics.find("2.5"), 3, "3.5");                  // loss of step 10
+  metrics.replace(metrics.find("10.0"), 4, "5.00");                // two seconds until there
+  metrics.erase(metrics.find("{\"kind\":\"train\",\"step\":20"));  // not there yet
+  folder.write("b/metrics.jsonl", metrics);
   (void)write_report({folder.path(), folder.path() / "out", 0});
-  CHECK(has(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: softmax s1"));
+  const std::string curves = read_file(folder.path() / "out/curves-listops.dat");
+  CHECK(has(curves, "Loss against steps: softmax\n# x y low high\n10 3 2.5 3.5\n20 2.25 2.25"));
+  CHECK(has(curves, "Loss against time: softmax\n# x y low high\n1.5 3 2.5 3.5\n3 2.25"));
+  const std::string script = read_file(folder.path() / "out/curves-listops.gp");
+  CHECK(has(script, "index 0 using 1:3:4 with filledcurves lc rgb '" + look_of("softmax").colour));
+  CHECK(has(script, "bands: lowest to highest"));
   Json config = data::parse_json(read_file(folder.path() / "b/config.json"));
   config["recipe"] = "skyformer";
   folder.write("b/config.json", data::json_text(config));
