@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 """logits.py CHECKPOINT TEXT...: class scores of texts, from a checkpoint of skytape, with NumPy alone.
 
-The whole model in Python, for softmax attention over bytes; train/runs/checkpoint.md says what is
-what. Prints a line for each text: the label with the highest score, then all scores.
+The whole model in Python, for softmax attention; train/runs/checkpoint.md says what is what. TEXT is
+a text where the run's tokens are bytes; of any other run the numbers of its tokens, apart by blanks,
+from 0 in the order of its vocabulary: "4 17 2", or a picture's grey values. Prints a line for each
+text: the label with the highest score, then all scores.
 """
 import json
 import math
 import sys
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("logits.py: needs NumPy: apt-get install python3-numpy, or pip install numpy")
 
 
 def read(path):
@@ -16,13 +21,35 @@ def read(path):
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         data = file.read()
-    model = json.loads(header.pop("__metadata__")["skytape.config"])["model"]
+    config = header.pop("__metadata__", {}).get("skytape.config")
+    model = json.loads(config).get("model", {}) if config else {}
+    if not {"token_offset", "nominal_length"} <= model.keys():
+        sys.exit(f"logits.py: {path}: expected best.safetensors or last.safetensors of a run of skytape")
+    if "seq_classifer.mlpblock.0.weight" not in header:
+        sys.exit(f"logits.py: {path}: a pre-training, which has no classes")
     types = {"F32": "<f4", "F64": "<f8", "I32": "<i4"}
     return {name: np.frombuffer(data[slice(*entry["data_offsets"])], types[entry["dtype"]])
             .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}, model
 
 
-def logits(w, model, text):
+def numbers(w, model, text):
+    """The ids of a text's tokens, as far as the model reads them."""
+    if model["tokens"] == "bytes":
+        tokens = list(text.encode(errors="surrogateescape"))
+    else:
+        if not all(word.isdecimal() for word in text.split()):
+            sys.exit(f"logits.py: '{text}': the run's tokens are {model['tokens']}: expected their "
+                     "numbers, apart by blanks")
+        tokens = [int(word) for word in text.split()]
+    ids = [token + model["token_offset"] for token in tokens][:model["max_length"]]
+    rows = len(w["model.embeddings.word_embeddings.weight"])
+    if not ids or max(ids) >= rows:
+        sys.exit(f"logits.py: '{text}': expected one token at least, each of 0 to "
+                 f"{rows - model['token_offset'] - 1}")
+    return ids
+
+
+def logits(w, model, ids):
     def linear(x, name): return x @ w[name + ".weight"].T + w[name + ".bias"]
     def gelu(x): return x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2
     def heads(x): return x.reshape(len(x), model["heads"], -1).swapaxes(0, 1)  # [H, N, D]
@@ -50,7 +77,6 @@ def logits(w, model, text):
                 total[i] += table[h % len(table)] if back > 0 else 0
         return total
 
-    ids = [byte + model["token_offset"] for byte in text[:model["max_length"]]]
     x = w["model.embeddings.word_embeddings.weight"][ids]  # [N, E]
     if model["positions"] == "learned":
         x = x + w["model.embeddings.position_embeddings.weight"][:len(ids)]
@@ -71,13 +97,18 @@ def logits(w, model, text):
     return linear(np.maximum(linear(pooled, "seq_classifer.mlpblock.0"), 0), "seq_classifer.mlpblock.2")
 
 
-tensors, facts = read(sys.argv[1])
-for key, known in {"tokens": ["bytes"], "attention": ["softmax"], "positions": ["learned", "rotary"],
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
+try:
+    tensors, facts = read(sys.argv[1])
+except (OSError, ValueError, OverflowError, MemoryError, AttributeError) as problem:
+    sys.exit(f"logits.py: {sys.argv[1]}: {problem}")
+for key, known in {"attention": ["softmax"], "positions": ["learned", "rotary"],
                    "both_ends": [False], "token_types": [False], "conv_width": [0], "norm": ["pre"],
-                   "pooling": ["nominal", "mean"], "sequences": [1]}.items():
+                   "pooling": ["nominal", "mean"], "sequences": [1], "patch": [0]}.items():
     if facts.get(key, known[0]) not in known:
         sys.exit(f"logits.py: the model has {key} {facts[key]}, this script knows {known}")
 for argument in sys.argv[2:]:
-    scores = logits(tensors, facts, argument.encode())
+    scores = logits(tensors, facts, numbers(tensors, facts, argument))
     best = int(scores.argmax())
     print(facts["labels"][best] if facts["labels"] else best, *(f"{s:.9g}" for s in scores), sep="\t")

@@ -54,14 +54,17 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
   for (int i = 0; i < 40; ++i) rows += i % 2 ? "ham\tgreen apples\n" : "spam\tnasty, nasty\n";
   const std::string data = (folder.path() / "data").string();
   const std::string run = (folder.path() / "run").string();
-  REQUIRE(run_program(folder.path(), {"data", "--task", "tsv", "--from",
-                                      folder.write("own.tsv", rows).string(), "--data", data})
-              .code == 0);
   std::vector<std::string> shape = {"pooling=nominal", "positions=learned"};
+  std::string kind = "bytes";
   SUBCASE("the papers' pooling and positions") {}
   SUBCASE("the mean of real tokens, rotary positions") {
     shape = {"pooling=mean", "positions=rotary"};
   }
+  SUBCASE("words, by their numbers") { kind = "words"; }
+  REQUIRE(run_program(folder.path(),
+                      {"data", "--task", "tsv", "--from", folder.write("own.tsv", rows).string(),
+                       "--tokens", kind, "--data", data})
+              .code == 0);
   // Steps long enough to leave the middle of GELU, where its two forms agree.
   std::vector<std::string> arguments = {"train", "--task",      "tsv",     "--data",   data,
                                         "--out", run,           "--steps", "300",      "--batch",
@@ -78,16 +81,32 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
   REQUIRE(trained.code == 0);
 
   const std::vector<std::string> texts = {"green", "nasty apples of some length", "\xC3\x84pfel"};
-  std::string command = python + " train/scripts/logits.py " + run + "/best.safetensors";
-  for (const std::string& text : texts) command += " '" + text + "'";
+  const train::SavedModel saved = train::load_run(run, "best", Device::cpu);
+  const std::string script = python + " train/scripts/logits.py " + run + "/best.safetensors";
+  std::string command = script;
+  std::vector<data::Tokens> examples;
+  for (const std::string& text : texts) {
+    examples.push_back(
+        data::tokenise(*saved.config.task, saved.config.vocabulary.get(), text, "test"));
+    std::string numbers;  // tokens without the offset of their ids
+    for (const std::int32_t id : examples.back()[0]) numbers += std::to_string(id - 1) + " ";
+    command += " '" + (kind == "bytes" ? text : numbers) + "'";
+  }
   const auto [printed, ended_well] = output_of(command);
   CAPTURE(printed);
   REQUIRE(ended_well);
-
-  const train::SavedModel saved = train::load_run(run, "best", Device::cpu);
-  std::vector<data::Tokens> examples;
-  for (const std::string& text : texts) {
-    examples.push_back(data::tokenise(*saved.config.task, nullptr, text, "test"));
+  if (kind == "words") {
+    const auto [refused, well] = output_of(script + " green");
+    CHECK_FALSE(well);
+    CHECK(says(refused, "logits.py: 'green': the run's tokens are words: expected their numbers"));
+    CHECK(says(output_of(script + " 99").first, "each of 0 to "));
+  }
+  for (const char* file : {"/nowhere", "/config.json"}) {
+    const std::string text =
+        output_of(python + " train/scripts/logits.py " + run + file + " x").first;
+    CAPTURE(text);
+    CHECK(says(text, "logits.py: "));
+    CHECK_FALSE(says(text, "Traceback"));
   }
   const data::Batch batch = data::pad(examples, saved.config.batches);
   const train::DeviceBatch on_device = train::upload(batch, Device::cpu);
