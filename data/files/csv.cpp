@@ -85,8 +85,10 @@ void read_csv(ByteStream& stream, const std::string& name,
     for (std::vector<std::string>& fields : rows.done) visit(++row, fields);
     rows.done.clear();
   };
-  const auto refuse = [&](const std::string& what) {
-    throw DataError(fmt::format("{}: row {}: {}", name, row + 1, what));
+  const auto refuse = [&](const std::string& what) {  // the row being read
+    const std::string message = fmt::format("{}: row {}: {}", name, ++row, what);
+    if (!broken) throw DataError(message);
+    broken(message);
   };
   bool skips = false;  // the rest of a broken line
   std::vector<std::uint8_t> block(1 << 16);
@@ -102,17 +104,16 @@ void read_csv(ByteStream& stream, const std::string& name,
       const std::size_t taken =
           csv_parse(parser->get(), line.data(), line.size(), end_of_field, end_of_row, &rows);
       if (taken < line.size()) {
-        const std::string what =
-            misplaced_quote(since_row, since_row.size() - line.size() + taken, delimiter);
-        if (!broken) refuse(what);
-        broken(fmt::format("{}: row {}: {}", name, ++row, what));
+        refuse(misplaced_quote(since_row, since_row.size() - line.size() + taken, delimiter));
         parser.emplace(delimiter);
         rows.fields.clear();
         since_row.clear();
         skips = !ends;
       }
       if (since_row.size() > kMaxLine) {
-        refuse(fmt::format("longer than {} bytes; a quote that never closes?", kMaxLine));
+        return refuse(fmt::format(
+            "longer than {} bytes; a quote that never closes? What stands behind is not read",
+            kMaxLine));
       }
       const bool blank = since_row == "\n" || since_row == "\r";  // belongs to no row
       if (blank || !rows.done.empty()) since_row.clear();
@@ -120,7 +121,10 @@ void read_csv(ByteStream& stream, const std::string& name,
     }
   }
   if (csv_fini(parser->get(), end_of_field, end_of_row, &rows) != 0) {
-    refuse("its last quote never closes, and the rest of the file stands in it");
+    const auto lines = std::count(since_row.begin(), since_row.end(), '\n');
+    refuse(
+        fmt::format("its last quote never closes, and the rest of the file stands in it, {} line{}",
+                    lines, lines == 1 ? "" : "s"));
   }
   hand_out();
 }

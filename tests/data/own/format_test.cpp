@@ -72,7 +72,7 @@ TEST_CASE("the first line tells formats apart, and what could be two things is r
 TEST_CASE("a preview shows the first line that is not blank and hands out every byte") {
   const std::string long_text(100'000, 'x');
   for (const std::string& rest : {std::string(), std::string("\n"), "\r\n" + long_text}) {
-    for (const char* front : {"\xEF\xBB\xBF \n\r\n", "", "\n"}) {
+    for (const char* front : {"\xEF\xBB\xBF \n\r\n", "", "\n", "\t\n \t"}) {
       const std::string text = front + ("neg\tbad" + rest);
       const auto inner = open_memory(as_bytes(text));
       Preview preview(*inner);

@@ -84,6 +84,21 @@ TEST_CASE("broken rows are left out and told, those with a quote out of place to
   }
 }
 
+TEST_CASE("a quote that never closes is told behind the broken rows before it") {
+  if (!can_read_csv()) return;
+  std::vector<std::string> broken;
+  RecordOptions options = kCsv;
+  options.broken = [&](const std::string& message) { broken.push_back(message); };
+  const Read csv = read("a,x\n,w\nb,v\nc,\"never\nd,y\n", options);
+  CHECK(csv.error.empty());
+  CHECK(csv.rows == std::vector<Fields>{{"a", "x", ""}, {"b", "v", ""}});
+  REQUIRE(broken.size() == 2);
+  CHECK(contains(broken[0], "own: row 2: empty label"));
+  CHECK(contains(broken[1],
+                 "own: row 4: its last quote never closes, and the rest of the file "
+                 "stands in it, 2 lines"));
+}
+
 TEST_CASE("a first row of usual names finds the columns, in every format") {
   const std::vector<Fields> wanted{{"1", "good film", ""}, {"0", "bad film", ""}};
   const Read tsv = read("text\tid\tLabel\ngood film\t7\t1\nbad film\t8\t0\n", {});
@@ -145,6 +160,8 @@ TEST_CASE("the first rows of CSV show what divides their fields") {
   CHECK(found("a|b\nc|d, e\n") == '|');
   CHECK(found("one\ntwo\n") == ',');
   CHECK(parse_delimiter("tab") == '\t');
+  CHECK(parse_delimiter("\\t") == '\t');
+  CHECK(parse_delimiter(delimiter_name('\t')) == '\t');
   CHECK_THROWS_AS((void)parse_delimiter("::"), UsageError);
   RecordOptions options = kCsv;
   options.delimiter = ';';
