@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <map>
 
 #include "tensor/core/error.hpp"
@@ -251,6 +252,24 @@ class EntryStream : public ByteStream {
   std::string name_;
 };
 
+/// A named pipe as libarchive reads it: opened so that no writer is waited for without an end.
+struct PipedArchive {
+  std::unique_ptr<ByteStream> stream;
+  std::vector<uint8_t> block;
+  std::exception_ptr failure;  // of a read, which must not pass through libarchive
+};
+
+la_ssize_t read_piped(archive*, void* source, const void** bytes) {
+  auto& piped = *static_cast<PipedArchive*>(source);
+  try {
+    *bytes = piped.block.data();
+    return static_cast<la_ssize_t>(piped.stream->read(piped.block));
+  } catch (...) {
+    piped.failure = std::current_exception();
+    return ARCHIVE_FATAL;
+  }
+}
+
 bool climbs_out(std::string_view path) {
   if (path.starts_with('/')) return true;
   for (size_t at = 0; at <= path.size();) {
@@ -268,11 +287,21 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
   archive_read_support_format_tar(handle.get());
   archive_read_support_format_zip(handle.get());
   constexpr size_t kBlock = 1 << 18;
+  PipedArchive piped;
   const auto fail = [&] {
+    if (piped.failure) std::rethrow_exception(piped.failure);
     const char* text = archive_error_string(handle.get());
     throw DataError(fmt::format("{}: {}", root.string(), text ? text : "not a readable archive"));
   };
-  if (archive_read_open_filename(handle.get(), root.c_str(), kBlock) != ARCHIVE_OK) fail();
+  const auto open = [&] {
+    if (!is_named_pipe(root)) {
+      return archive_read_open_filename(handle.get(), root.c_str(), kBlock);
+    }
+    piped.stream = open_file(root);
+    piped.block.resize(kBlock);
+    return archive_read_open(handle.get(), &piped, nullptr, read_piped, nullptr);
+  };
+  if (open() != ARCHIVE_OK) fail();
   for (archive_entry* entry = nullptr;;) {
     const int code = archive_read_next_header(handle.get(), &entry);
     if (code == ARCHIVE_EOF) break;

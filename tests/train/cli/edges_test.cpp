@@ -164,16 +164,19 @@ TEST_CASE(
 TEST_CASE("a signal ends the waiting for a named pipe that nobody writes to; what comes is read") {
   if (!program_or_skip()) return;
   const Workshop w;
+  for (const char* name : {"rows", "rows.csv", "rows.tar", "rows.tar.gz"}) {
+    CAPTURE(name);
+    const std::string pipe = (w.folder.path() / name).string();
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    const Words data = {
+        "data", "--task", "tsv", "--from", pipe, "--data", (w.folder.path() / "own").string()};
+    const Finished f = signalled(w.folder.path(), data, SIGTERM);
+    CAPTURE(f.err);
+    CHECK_FALSE(f.killed);
+    CHECK(f.code == 128 + SIGTERM);
+    CHECK(says(f.err, "stopped by a signal"));
+  }
   const std::string pipe = (w.folder.path() / "rows").string();
-  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
-  const Words data = {
-      "data", "--task", "tsv", "--from", pipe, "--data", (w.folder.path() / "own").string()};
-  const Finished f = signalled(w.folder.path(), data, SIGTERM);
-  CAPTURE(f.err);
-  CHECK_FALSE(f.killed);
-  CHECK(f.code == 128 + SIGTERM);
-  CHECK(says(f.err, "stopped by a signal"));
-
   const std::string run = w.run("run").string();
   REQUIRE(w.finish(w.train("run", 3)).code == 0);
   Program program(w.folder.path(), {"predict", "--run", run, "--from", pipe});
