@@ -11,6 +11,7 @@
 #include "data/files/source.hpp"
 #include "data/own/delimiter.hpp"
 #include "data/own/format.hpp"
+#include "data/own/glue.hpp"
 #include "data/own/records.hpp"
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
@@ -62,6 +63,20 @@ data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
   return data::format_in(file.first_line(), hints);
 }
 
+/// How a file of GLUE's has its columns, where the run could have been trained on such a one and
+/// nothing else is said of the file; nullptr: it is none.
+const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& flags,
+                                       const RunConfig& config, const data::FormatHints& hints) {
+  const ColumnFlags& said = flags.columns;
+  const bool free = flags.format.empty() && !flags.header && said.label.empty() &&
+                    said.text.empty() && said.second.empty() && hints.columns.empty();
+  const data::GlueLayout* const found = free ? data::find_glue_layout(file.first_line()) : nullptr;
+  if (found == nullptr || found->label < 0 || (found->second >= 0) != config.pairs) return nullptr;
+  // Rows without a header may be texts with tabs: CoLA's classes are 0 and 1.
+  const bool known = hints.labels.size() == 2 && hints.labels[0] == "0" && hints.labels[1] == "1";
+  return found->header.empty() && !known ? nullptr : found;
+}
+
 /// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of own data.
 template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
                                        const RunConfig& config, const data::FormatHints& hints,
@@ -70,13 +85,22 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
   const std::string& shown = hints.name;
   if (data::is_own_data(task)) {
     data::Preview preview(stream);
-    const data::RecordOptions rows =
-        rows_of(flags, format_of(preview, flags, hints), hints, config.pairs);
-    const data::FoundColumns found = data::read_records(preview, shown, rows, [&](auto& record) {
+    const auto take = [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
       if (!record.second.empty()) record.text += "\t" + record.second;
       visit(Row{record.label, record.text, record.place});
-    });
+    };
+    if (const data::GlueLayout* const glue = glue_layout_of(preview, flags, config, hints)) {
+      const std::int64_t left_out = data::read_glue(preview, shown, *glue, take, nullptr);
+      if (left_out > 0) {
+        Progress().line(
+            fmt::format("{}: {} rows without all columns have no answer", shown, left_out));
+      }
+      return;
+    }
+    const data::RecordOptions rows =
+        rows_of(flags, format_of(preview, flags, hints), hints, config.pairs);
+    const data::FoundColumns found = data::read_records(preview, shown, rows, take);
     if (found.recognised && rows.format != data::RecordFormat::jsonl) {
       Progress().line(fmt::format("{}: its first row names the columns", shown));
     }

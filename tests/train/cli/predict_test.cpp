@@ -576,6 +576,35 @@ TEST_CASE("a model of pairs is asked about pairs, with the end of a text between
   }
 }
 
+TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  const auto rows = [&](bool cola) {
+    std::string text = cola ? "" : "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n";
+    for (int i = 0; i < 60; ++i) {
+      const char* const word = i % 2 ? "green green" : "nasty nasty";
+      text += cola ? (i % 2 ? "ab01\t1\t\t" : "cd02\t0\t*\t") + std::string(word) + "\n"
+                   : std::to_string(i % 2) + "\t7\t8\t" + word + "\t" + word + "\n";
+    }
+    return text;
+  };
+  bool cola = true;
+  SUBCASE("CoLA: source, label, star, sentence, and no header") {}
+  SUBCASE("MRPC: a header of its own, ids, two sentences") { cola = false; }
+  for (const char* split : {"train", "dev"}) {
+    shop.folder.write(std::string("glue/") + split + ".tsv", rows(cola));
+  }
+  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", (shop.folder.path() / "glue").string(),
+                       "--data", shop.data})
+              .code == 0);
+  REQUIRE(shop.train().code == 0);
+  const Finished f = shop.predict((shop.folder.path() / "glue/dev.tsv").string());
+  CAPTURE(f.err);
+  CHECK(f.code == 0);
+  CHECK(lines_of(f.out).size() == 60);
+  CHECK(contains(f.err, "accuracy 100.00 %: 60 of 60 examples"));
+}
+
 TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
