@@ -221,6 +221,18 @@ TEST_CASE("masking keeps and replaces the shares of targets that it is told to")
   CHECK(replaced == doctest::Approx(1900).epsilon(0.1));
 }
 
+TEST_CASE("all targets may be kept or replaced, but not more than all") {
+  MaskingOptions options = options_of(0.5);
+  options.keep = options.random = 0.5;
+  const Batch whole = batch_of({1000}, 1000);
+  Batch batch = whole;
+  hide_tokens(batch, options);
+  CHECK(std::count(batch.ids[0].begin(), batch.ids[0].end(), 31) == 0);
+  CHECK(batch.ids[0] != whole.ids[0]);
+  options.random = 0.51;
+  CHECK_THROWS_WITH_AS(hide_tokens(batch, options), doctest::Contains("at most 1"), Error);
+}
+
 TEST_CASE("the id of hidden tokens is no task's token") {
   CHECK(data::mask_id(data::find_task("listops")) == 31);
   CHECK(data::mask_id(data::find_task("text")) == 257);

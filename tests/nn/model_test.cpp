@@ -165,6 +165,24 @@ TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {
   CHECK(at(1) != at(2));
 }
 
+TEST_CASE("the same text twice in a batch has the same answer, though training draws for each") {
+  const nn::Model model(small_config("skyformer"), DType::f64, Device::cpu, 3);
+  nn::ModelInput input = make_input({13, 13}, 16, DType::f64);
+  const std::vector<double> both = input.ids[0].to_vector();
+  std::vector<std::int32_t> ids(both.begin(), both.begin() + 16);
+  ids.insert(ids.end(), both.begin(), both.begin() + 16);
+  input.ids[0] = Tensor::from(ids, {2, 16}, DType::i32, Device::cpu);
+  const auto alike = [&](const nn::StepContext& step) {
+    const std::vector<double> all = logits_of(model, input, step);  // [2, 3]
+    return std::equal(all.begin(), all.begin() + 3, all.begin() + 3);
+  };
+  CHECK(alike(nn::answer_context(5)));
+  CHECK_FALSE(alike(training_step()));
+  nn::StepContext of_batch = nn::answer_context(5);
+  of_batch.alone = false;  // each draws landmarks of its own
+  CHECK_FALSE(alike(of_batch));
+}
+
 TEST_CASE("the whole model's gradients pass gradcheck, of one sequence and of a dual encoder") {
   for (const int sequences : {1, 2}) {
     for (const char* attention :

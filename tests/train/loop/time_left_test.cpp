@@ -34,12 +34,15 @@ TEST_CASE("steps of sequences that grow take as long as their tokens are more") 
 
 TEST_CASE("the tokens that steps are timed by are those that a schedule is reckoned by") {
   const Folder folder;
-  const data::Dataset split = split_of(folder, sequences_of({2, 4, 6, 8, 1, 7}));
-  for (const bool trim : {true, false}) {
+  const data::Dataset split = split_of(folder, sequences_of({2, 4, 6, 8, 1, 40}));
+  for (const auto& [trim, most] :  // tokens that are read of a sequence; 0: as many as fit
+       {std::pair(true, 0), std::pair(true, 5), std::pair(false, 0), std::pair(false, 5)}) {
     CAPTURE(trim);
+    CAPTURE(most);
     data::BatchOptions batches;
     batches.batch = 2;
     batches.nominal_length = 16;
+    batches.max_length = most;
     batches.trim = trim;
     data::BatchStream stream(split, batches);
     data::Batch batch;

@@ -1,0 +1,55 @@
+// What an encoder of BERT's kind hands to its layers.
+#include "nn/bert/bert_encoder.hpp"
+
+#include "attention/registry.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+
+namespace {
+
+Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape) {
+  return Tensor::from(values, shape, DType::i32, Device::cpu);
+}
+
+}  // namespace
+
+TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") {
+  const attention::OptionValues options = {{"features", "2"}};
+  nn::BertConfig config;
+  config.attention = "skyformer";
+  config.attention_options = options;
+  config.vocabulary = 12;
+  config.positions = 16;
+  config.layers = 3;
+  config.width = 8;
+  config.ff_width = 12;
+  config.heads = 2;
+  const nn::BertEncoder encoder(config, DType::f64, Device::cpu, 3);
+  const nn::BertInput input = {integers({1, 2, 3, 4, 5, 6, 7, 8, 9, 0}, {2, 5}),
+                               integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4}, {2, 5}),
+                               Tensor::zeros({2, 5}, DType::i32, Device::cpu),
+                               Tensor::from(std::vector<double>{1, 1, 1, 1, 1, 1, 1, 1, 1, 0},
+                                            {2, 5}, DType::f64, Device::cpu)};
+  nn::StepContext step = nn::answer_context(5);
+  int layers = 0;
+  step.observe = [&](int layer, const attention::Inputs& in, const Tensor& out) {
+    ++layers;
+    ParameterStore none;
+    const auto method = attention::find("skyformer").make({layer, 2, 4, 16, "", &none, 8}, options);
+    /// What the method gives by the numbers of a layer.
+    const auto of_layer = [&](int other) {
+      attention::Call call;
+      call.alone = true;
+      call.random = fork(step.random, Purpose::attention).fork(static_cast<std::uint64_t>(other));
+      return method->forward(in, method->draw(in, call), call).out.to_vector();
+    };
+    CAPTURE(layer);
+    for (int other = 0; other < 3; ++other) {
+      CHECK((of_layer(other) == out.to_vector()) == (other == layer));
+    }
+  };
+  Tape tape(Tape::Mode::eval);
+  (void)encoder.encode(tape, input, step);
+  CHECK(layers == 3);
+}
