@@ -130,6 +130,15 @@ RecordFormat format_in(std::string_view line, const FormatHints& hints) {
   return RecordFormat::tsv;
 }
 
+char delimiter_of(std::string_view line, const FormatHints& hints) {
+  if (line.starts_with('{')) return hints.delimiter;
+  for (const char delimiter : {hints.delimiter, ',', ';', '\t', '|'}) {
+    const std::vector<std::string> fields = fields_of(line, delimiter);
+    if (fields.size() > 1 && names_text(fields, hints)) return delimiter;
+  }
+  return hints.delimiter;
+}
+
 RecordFormat trained_format(const Json& provenance) {
   const Json& sources = provenance["sources"];
   if (!sources.is_array() || sources.empty()) return RecordFormat::tsv;

@@ -54,6 +54,10 @@ struct FormatHints {
 /// has no label, it could be a text as well: UsageError.
 [[nodiscard]] RecordFormat format_in(std::string_view line, const FormatHints& hints);
 
+/// What divides the fields of CSV: what divides a first line that names the text's column, else what
+/// training's files had.
+[[nodiscard]] char delimiter_of(std::string_view line, const FormatHints& hints);
+
 /// The format that the examples of a set had, as its provenance says.
 [[nodiscard]] RecordFormat trained_format(const Json& provenance);
 

@@ -79,7 +79,7 @@ const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& 
 
 /// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of own data.
 template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
-                                       const RunConfig& config, const data::FormatHints& hints,
+                                       const RunConfig& config, data::FormatHints hints,
                                        const Visit& visit) {
   const data::TaskInfo& task = *config.task;
   const std::string& shown = hints.name;
@@ -97,6 +97,9 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
             fmt::format("{}: {} rows without all columns have no answer", shown, left_out));
       }
       return;
+    }
+    if (flags.columns.delimiter.empty()) {
+      hints.delimiter = data::delimiter_of(preview.first_line(), hints);
     }
     const data::RecordOptions rows =
         rows_of(flags, format_of(preview, flags, hints), hints, config.pairs);

@@ -69,6 +69,21 @@ TEST_CASE("the first line tells formats apart, and what could be two things is r
   CHECK(format_after(jsonl, "{ this is broken") == "?");
 }
 
+TEST_CASE("a first line of names shows what divides the fields, whatever training's files had") {
+  if (!can_read_csv()) return;
+  FormatHints hints{"there", RecordFormat::csv, kLabels, {"stars", "clip", ""}, '|'};
+  CHECK(delimiter_of("id,stars,clip", hints) == ',');
+  CHECK(delimiter_of("clip;id", hints) == ';');
+  CHECK(delimiter_of("id\tclip", hints) == '\t');
+  CHECK(delimiter_of("label|text", hints) == '|');
+  CHECK(format_in("clip;id", {"there", RecordFormat::csv, kLabels, hints.columns, ';'}) ==
+        RecordFormat::csv);
+  for (const char* line : {"", "neg;bad, dull", "clip", "{\"clip\": 1, \"text\": 2}"}) {
+    CAPTURE(line);
+    CHECK(delimiter_of(line, hints) == '|');
+  }
+}
+
 TEST_CASE("a preview shows the first line that is not blank and hands out every byte") {
   const std::string long_text(100'000, 'x');
   for (const std::string& rest : {std::string(), std::string("\n"), "\r\n" + long_text}) {

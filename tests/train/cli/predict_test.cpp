@@ -129,6 +129,8 @@ TEST_CASE(
     CHECK(shop.predict_rows("text\tid\tlabel\ngreen green\t1\tham\n").out == "ham\n");
     const Lines columns = {"--text-column", "words", "--label-column", "kind"};
     CHECK(shop.predict_rows("words\tkind\nnasty nasty\tspam\n", columns).out == "spam\n");
+    const auto divided = shop.folder.write("rows.csv", "text;id;label\ngreen, green;1;ham\n");
+    CHECK(shop.predict(divided.string()).out == "ham\n");
     const Finished beside = shop.predict_rows("ham\tgreen green\n", {"--with-input"});
     CHECK(beside.out == "ham\tgreen green\n");
     const auto json = shop.folder.write("rows.jsonl", "{\"text\": \"green\\ngreen\"}\n");
