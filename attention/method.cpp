@@ -47,7 +47,7 @@ Spec::~Spec() = default;
 
 bool Spec::has_option(std::string_view key) const {
   return std::any_of(options.begin(), options.end(),
-                     [&](const OptionInfo& option) { return option.goes_by(key); });
+                     [&](const OptionInfo& option) { return option.key == key; });
 }
 
 namespace {

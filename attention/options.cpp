@@ -1,6 +1,7 @@
 #include "attention/options.hpp"
 
 #include <charconv>
+#include <sstream>
 #include <utility>
 
 #include "tensor/core/error.hpp"
@@ -99,17 +100,6 @@ Option Option::list(std::string key, std::string& field, std::string meaning) {
   return {std::move(key), &field, std::move(meaning), 0, 0, {}};
 }
 
-Option Option::former_key(std::string key_before) const {
-  Option option = *this;
-  option.former.key = std::move(key_before);
-  return option;
-}
-Option Option::former_choice(std::string word, std::string today) const {
-  Option option = *this;
-  option.former.choices.emplace(std::move(word), std::move(today));
-  return option;
-}
-
 std::string Option::text() const {
   if (const auto* i = std::get_if<std::int64_t*>(&value)) return std::to_string(**i);
   if (const auto* x = std::get_if<double*>(&value)) return short_number(**x);
@@ -131,20 +121,9 @@ std::string Option::range() const {
 std::vector<OptionInfo> describe(const std::vector<Option>& options) {
   std::vector<OptionInfo> infos;
   for (const Option& option : options) {
-    infos.push_back({option.key, option.text(), option.range(), option.meaning, option.former});
+    infos.push_back({option.key, option.text(), option.range(), option.meaning});
   }
   return infos;
-}
-
-std::pair<std::string, std::string> in_todays_spelling(const std::vector<OptionInfo>& options,
-                                                       const std::string& key,
-                                                       const std::string& value) {
-  for (const OptionInfo& option : options) {
-    if (!option.goes_by(key)) continue;
-    const auto choice = option.former.choices.find(value);
-    return {option.key, choice == option.former.choices.end() ? value : choice->second};
-  }
-  return {key, value};
 }
 
 std::vector<std::int64_t> parse_list(const std::string& key, const std::string& text) {
@@ -163,15 +142,7 @@ std::vector<std::int64_t> parse_list(const std::string& key, const std::string& 
 
 void assign(const std::string& method, const std::vector<Option>& options,
             const OptionValues& values) {
-  const std::vector<OptionInfo> infos = describe(options);
-  OptionValues today;
-  for (const auto& [typed, typed_text] : values) {
-    const auto [key, text] = in_todays_spelling(infos, typed, typed_text);
-    if (!today.try_emplace(key, text).second) {
-      throw UsageError(join(method, ".", key, " is set twice: today's key and a former one"));
-    }
-  }
-  for (const auto& [key, text] : today) {
+  for (const auto& [key, text] : values) {
     const Option* found = nullptr;
     std::vector<std::string> keys;
     for (const Option& option : options) {

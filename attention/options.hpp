@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -13,13 +12,6 @@ namespace skytape::attention {
 
 /// Values as the user spelled them: key -> text ("gamma" -> "0.1").
 using OptionValues = std::map<std::string, std::string>;
-
-/// How an option was spelled before. Users may go on typing it and saved runs hold it, but the
-/// program itself never writes it.
-struct FormerSpelling {
-  std::string key;       // empty: the key was always this one
-  OptionValues choices;  // former value -> today's
-};
 
 /// One field of a Config struct. The list of them is written once per method and serves parsing,
 /// `skytape info`, recipes and tests.
@@ -29,7 +21,6 @@ struct Option {
   std::string meaning;
   double low = 0, high = 0;          // legal range of a number, both ends included
   std::vector<std::string> choices;  // legal values of a string; empty: any text
-  FormerSpelling former = {};
 
   static Option integer(std::string key, std::int64_t& field, double low, double high,
                         std::string meaning);
@@ -49,11 +40,6 @@ struct Option {
   Option& operator=(Option&& other) noexcept;
   ~Option();
 
-  /// The same option, known by another key too.
-  [[nodiscard]] Option former_key(std::string key) const;
-  /// The same option, one of whose values is known by another word too.
-  [[nodiscard]] Option former_choice(std::string word, std::string today) const;
-
   [[nodiscard]] std::string text() const;   ///< current value as text
   [[nodiscard]] std::string range() const;  ///< "1..4096", "official|per_matrix", "0|1"
 };
@@ -61,27 +47,15 @@ struct Option {
 /// The same field as `skytape info`, the README and the goldens see it: text only.
 struct OptionInfo {
   std::string key, default_text, range, meaning;
-  FormerSpelling former = {};
-
-  /// Whether `name` is its key, of today or of before.
-  [[nodiscard]] bool goes_by(std::string_view name) const {
-    return name == key || (!former.key.empty() && name == former.key);
-  }
 };
 [[nodiscard]] std::vector<OptionInfo> describe(const std::vector<Option>& options);
-
-/// A key and its value as they are spelled today: those of `options` that go by a former spelling
-/// are translated, all others come back as they are.
-[[nodiscard]] std::pair<std::string, std::string> in_todays_spelling(
-    const std::vector<OptionInfo>& options, const std::string& key, const std::string& value);
 
 /// "64:128" -> {64, 128}; empty text -> {}. Throws UsageError naming `key` unless every entry is a
 /// positive whole number.
 [[nodiscard]] std::vector<std::int64_t> parse_list(const std::string& key, const std::string& text);
 
-/// Sets the fields named in `values`, in today's spelling or a former one. Throws UsageError on an
-/// unknown key (suggesting the nearest), a key that is there in both spellings, text that is no
-/// number, or a value out of range; `method` names the owner in the message.
+/// Sets the fields named in `values`. Throws UsageError on an unknown key (suggesting the nearest),
+/// text that is no number, or a value out of range; `method` names the owner in the message.
 void assign(const std::string& method, const std::vector<Option>& options,
             const OptionValues& values);
 

@@ -9,16 +9,6 @@ namespace skytape::data {
 #include "data/tasks.def"
 #undef TASK
 
-std::string_view to_string(MaskRule rule) {
-  return rule == MaskRule::length ? "length" : "nonzero";
-}
-
-MaskRule parse_mask_rule(std::string_view name) {
-  if (name == "length") return MaskRule::length;
-  if (name == "nonzero") return MaskRule::nonzero;
-  throw UsageError(unknown_name("mask rule", name, {"length", "nonzero"}));
-}
-
 std::span<const TaskInfo> tasks() {
   static const std::vector<TaskInfo> all = {
 #define TASK(name) name##_task(),

@@ -20,10 +20,6 @@ struct PrepareOptions;
 /// pixel, whose grey value is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
-/// "length" or "nonzero"; parse_mask_rule throws UsageError for any other name.
-[[nodiscard]] std::string_view to_string(MaskRule rule);
-[[nodiscard]] MaskRule parse_mask_rule(std::string_view name);
-
 /// What the bytes of a stored sequence are. The user's own examples are read accordingly.
 enum class TokenKind {
   symbols,  // of a small language with a parser of its own: TaskInfo::parse

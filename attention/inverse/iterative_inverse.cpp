@@ -49,13 +49,11 @@ namespace skytape::attention {
 std::vector<Option> InverseConfig::options() {
   return {Option::integer("inverse_steps", steps, 1, 100, "steps of the iterative inverse"),
           Option::choice("inverse_start", start, {"official", "per_matrix"},
-                         "largest column sum of the whole batch, or of each matrix")
-              .former_choice("original", "official"),
+                         "largest column sum of the whole batch, or of each matrix"),
           Option::choice("inverse_backward", backward, {"unrolled", "implicit"},
                          "gradient of the steps, or of the exact inverse"),
           Option::flag("detach_start", detach_start,
-                       "the start's coefficient is a constant to the derivative")
-              .former_key("constant_init")};
+                       "the start's coefficient is a constant to the derivative")};
 }
 
 Cost inverse_cost(double size) {

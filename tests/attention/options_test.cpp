@@ -1,7 +1,6 @@
 #include "attention/options.hpp"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "attention/registry.hpp"
@@ -20,10 +19,8 @@ struct Sample {
   std::string rule = "own";
 
   std::vector<Option> options() {
-    return {Option::integer("count", count, 1, 9, "how many"),
-            Option::flag("hold", hold, "a flag").former_key("keep"),
-            Option::choice("rule", rule, {"own", "official"}, "which one")
-                .former_choice("original", "official")};
+    return {Option::integer("count", count, 1, 9, "how many"), Option::flag("hold", hold, "a flag"),
+            Option::choice("rule", rule, {"own", "official"}, "which one")};
   }
 };
 
@@ -35,18 +32,14 @@ Sample assigned(const OptionValues& values) {
 
 }  // namespace
 
-TEST_CASE("former spellings of keys and values set what today's set") {
+TEST_CASE("options set the fields that they name") {
   CHECK(assigned({{"hold", "1"}}).hold);
-  CHECK(assigned({{"keep", "1"}}).hold);
   CHECK(assigned({{"rule", "official"}}).rule == "official");
-  CHECK(assigned({{"rule", "original"}}).rule == "official");
-  CHECK(assigned({{"count", "7"}, {"keep", "0"}}).count == 7);
+  CHECK(assigned({{"count", "7"}, {"hold", "0"}}).count == 7);
 }
 
-TEST_CASE("a key in both spellings, and former spellings with wrong values, are refused") {
-  CHECK_THROWS_WITH_AS((void)assigned({{"hold", "1"}, {"keep", "1"}}),
-                       doctest::Contains("sample.hold is set twice"), UsageError);
-  CHECK_THROWS_WITH_AS((void)assigned({{"keep", "maybe"}}),
+TEST_CASE("wrong values and unknown keys of options are refused") {
+  CHECK_THROWS_WITH_AS((void)assigned({{"hold", "maybe"}}),
                        doctest::Contains("sample.hold: expected 0|1, got 'maybe'"), UsageError);
   CHECK_THROWS_WITH_AS((void)assigned({{"rule", "origin"}}),
                        doctest::Contains("expected own|official, got 'origin'"), UsageError);
@@ -54,29 +47,15 @@ TEST_CASE("a key in both spellings, and former spellings with wrong values, are 
                        UsageError);
 }
 
-TEST_CASE("a former value belongs to its own option only") {
-  Sample sample;
-  const auto infos = attention::describe(sample.options());
-  const auto today = [&](const char* key, const char* value) {
-    return attention::in_todays_spelling(infos, key, value);
-  };
-  CHECK(today("rule", "original") == std::pair<std::string, std::string>("rule", "official"));
-  CHECK(today("hold", "original") == std::pair<std::string, std::string>("hold", "original"));
-  CHECK(today("keep", "1") == std::pair<std::string, std::string>("hold", "1"));
-  CHECK(today("other", "original") == std::pair<std::string, std::string>("other", "original"));
-}
-
-TEST_CASE("the iterative inverse takes its options under their former names") {
+TEST_CASE("the iterative inverse needs the whole batch for one start of all its matrices") {
   for (const char* name : {"skyformer", "nystrom", "nystrom_sm"}) {
     CAPTURE(name);
     const attention::Spec& spec = attention::find(name);
     CHECK(spec.has_option("detach_start"));
-    CHECK(spec.has_option("constant_init"));
     CHECK_FALSE(spec.has_option(""));
     const auto whole_batch = [&](const char* start) {
-      return spec.make({}, {{"inverse_start", start}, {"constant_init", "0"}})->needs_whole_batch();
+      return spec.make({}, {{"inverse_start", start}, {"detach_start", "0"}})->needs_whole_batch();
     };
-    CHECK(whole_batch("original"));
     CHECK(whole_batch("official"));
     CHECK_FALSE(whole_batch("per_matrix"));
   }

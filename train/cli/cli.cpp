@@ -13,13 +13,6 @@
 
 namespace skytape::train {
 
-RunFlags::RunFlags() = default;
-RunFlags::RunFlags(const RunFlags& other) = default;
-RunFlags::RunFlags(RunFlags&& other) noexcept = default;
-RunFlags& RunFlags::operator=(const RunFlags& other) = default;
-RunFlags& RunFlags::operator=(RunFlags&& other) noexcept = default;
-RunFlags::~RunFlags() = default;
-
 void RunFlags::declare(Command& command) {
   command.option("--task", task, "task: `skytape info tasks` lists them").show_default();
   command.option("--attention", attention, "method: `skytape info attention` lists them")

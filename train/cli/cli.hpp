@@ -51,16 +51,7 @@ struct RunFlags {
   int threads = 0;
   std::vector<std::string> set;  // "key=value"
   std::string steps, batch, lr, features, precision;
-  std::set<std::string>
-      said;  // of the flags above, but for the last six, those on the command line
-
-  // Compiled once, in cli.cpp: the commands pass it on.
-  RunFlags();
-  RunFlags(const RunFlags& other);
-  RunFlags(RunFlags&& other) noexcept;
-  RunFlags& operator=(const RunFlags& other);
-  RunFlags& operator=(RunFlags&& other) noexcept;
-  ~RunFlags();
+  std::set<std::string> said;  // flags above, but for the last six, that are on the command line
 
   void declare(Command& command);
   /// Notes what the user said; after parsing. Where the recipe is a run's config.json, task and
