@@ -219,7 +219,7 @@ std::string Unigram::text_of(std::span<const std::int32_t> tokens) const {
   }
   const std::string blank = encode_utf8({&kBlank, 1});
   for (std::size_t at = 0; (at = text.find(blank, at)) != text.npos;) {
-    text.replace(at, blank.size(), " ");
+    text.replace(at, blank.size(), 1, ' ');
   }
   return text.starts_with(' ') ? text.substr(1) : text;
 }

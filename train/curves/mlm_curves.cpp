@@ -212,7 +212,7 @@ std::vector<Figure> curve_figures(const std::vector<Curve>& curves) {
     if (lengths.empty() || curve.cell.n > lengths.back()) lengths.push_back(curve.cell.n);
   }
   const auto figure = [&](const char* name, const char* title, const Axis& x, const auto& x_of) {
-    Figure result{name, std::string("Masked language models, perplexity against ") + title, {}, 2};
+    Figure result{name, fmt::format("Masked language models, perplexity against {}", title), {}, 2};
     const auto add = [&](const std::string& what, const auto& wanted, const auto& name_of) {
       result.panels.emplace_back(panel(curves, what, x, x_of, wanted, name_of));
     };

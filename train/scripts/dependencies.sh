@@ -12,23 +12,23 @@ for dir in /usr/include/eigen3 /usr/local/include/eigen3; do
   [ -d "$dir" ] && eigen_flags="-isystem $dir" && break
 done
 
-# need | header | Debian package | make name | what is lost without it (empty: required)
+# need | header | Debian package | make name | its libraries | what is lost without it (the last three empty: required)
 needs() {
   cat <<'TABLE'
-text formatting|fmt/format.h|libfmt-dev||
-dense linear algebra|Eigen/Dense|libeigen3-dev||
-command line|CLI/CLI.hpp|libcli11-dev||
-JSON|nlohmann/json.hpp|nlohmann-json3-dev||
-gzip|zlib.h|zlib1g-dev||
-tests|doctest/doctest.h|doctest-dev||
-Philox reference of the tests|Random123/philox.h|librandom123-dev||
-fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|products fall back to Eigen: about half the speed
-PNG images|png.h|libpng-dev|PNG|no Pathfinder from PNG folders
-CSV files (libcsv)|csv.h|libcsv-dev|CSV|no own data from .csv
-tables of Unicode (utf8proc)|utf8proc.h|libutf8proc-dev|UTF8PROC|no WordPiece, byte-level BPE, SentencePiece
-SentencePiece|sentencepiece_trainer.h|libsentencepiece-dev|SENTENCEPIECE|no --tokens sentencepiece:FILE
-archives|archive.h|libarchive-dev|ARCHIVE|no reading of .tar.gz releases
-downloads (libcurl)|curl/curl.h|libcurl4-openssl-dev|CURL|no skytape data --fetch
+text formatting|fmt/format.h|libfmt-dev|||
+dense linear algebra|Eigen/Dense|libeigen3-dev|||
+command line|CLI/CLI.hpp|libcli11-dev|||
+JSON|nlohmann/json.hpp|nlohmann-json3-dev|||
+gzip|zlib.h|zlib1g-dev|||
+tests|doctest/doctest.h|doctest-dev|||
+Philox reference of the tests|Random123/philox.h|librandom123-dev|||
+fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|-ldnnl|products fall back to Eigen: about half the speed
+PNG images|png.h|libpng-dev|PNG|-lpng|no Pathfinder from PNG folders
+CSV files (libcsv)|csv.h|libcsv-dev|CSV|-lcsv|no own data from .csv
+tables of Unicode (utf8proc)|utf8proc.h|libutf8proc-dev|UTF8PROC|-lutf8proc|no WordPiece, byte-level BPE, SentencePiece
+SentencePiece|sentencepiece_trainer.h|libsentencepiece-dev|SENTENCEPIECE|-lsentencepiece_train -lsentencepiece|no --tokens sentencepiece:FILE
+archives|archive.h|libarchive-dev|ARCHIVE|-larchive|no reading of .tar.gz releases
+downloads (libcurl)|curl/curl.h|libcurl4-openssl-dev|CURL|-lcurl|no skytape data --fetch
 TABLE
 }
 
@@ -66,7 +66,7 @@ report() {
   row() { printf "  %-${width}s %-10s %s\n" "$1" "$2" "$3"; }
   if have_compiler; then row "C++20 compiler with OpenMP" found "$($CXX --version | head -1)"
   else row "C++20 compiler with OpenMP" MISSING "apt-get install g++ (12 or newer)"; fi
-  while IFS='|' read -r need header package name lost; do
+  while IFS='|' read -r need header package name _ lost; do
     if have_header "$header"; then row "$need" found "$package"
     elif [ -n "$name" ]; then row "$need" absent "apt-get install $package ($lost)"
     else row "$need" MISSING "apt-get install $package"; fi
@@ -82,7 +82,7 @@ report() {
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi
   if nvidia-smi -L >/dev/null 2>&1; then row "GPU" found "$(nvidia-smi -L | head -1)"
   else row "GPU" absent "everything runs on the CPU"; fi
-  for tool in "clang-format|make check" "clang-tidy|make check" "gnuplot|plots: apt-get install gnuplot-nox" \
+  for tool in "clang-format|make check" "clang-tidy|make check" "dot|the picture of the rooms: apt-get install graphviz" "gnuplot|plots: apt-get install gnuplot-nox" \
       "cmake|its test: apt-get install cmake" "pkg-config|its test: apt-get install pkg-config"; do
     if command -v "${tool%%|*}" >/dev/null; then row "${tool%%|*}" found ""; else row "${tool%%|*}" absent "${tool##*|}"; fi
   done
@@ -108,8 +108,8 @@ case "${1:-}" in
     fi
     [ ${#missing_optional[@]} -eq 0 ] || echo "skytape: building without ${missing_optional[*]} (make doctor says what is lost)" >&2
     have=
-    while IFS='|' read -r _ header _ name _; do
-      if [ -n "$name" ] && have_header "$header"; then have="$have $name"; fi
+    while IFS='|' read -r _ header _ name libraries _; do
+      if [ -n "$name" ] && have_header "$header"; then have="$have $name"; echo "LIB_$name := $libraries"; fi
     done < <(needs)
     echo "OPTIONAL :=$have"
     echo "EIGEN_FLAGS := $eigen_flags"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # fuzz.sh FLAGS…: builds tests/fuzz/data/readers.cpp once per reader with libFuzzer and the
-# sanitizers, and runs each for $SECONDS_EACH seconds. Needs clang with its runtime (Debian: clang,
+# sanitizers, and runs each for $FUZZ_SECONDS seconds (60). Needs clang with its runtime (Debian: clang,
 # libclang-rt-14-dev). FLAGS are the build's definitions and libraries. Exit code 1: a finding.
 set -eu
 clang=${CLANGXX:-$(command -v clang++ || true)}
@@ -23,7 +23,7 @@ for target in listops records pairs images metadata png cache archive wordpiece 
   "$clang" "${flags[@]}" -fsanitize=fuzzer -DFUZZ_TARGET=$target tests/fuzz/data/readers.cpp \
     "${objects[@]}" "${libraries[@]}" -lgomp -o "$out/$target"
   mkdir -p "$out/corpus-$target"
-  if "$out/$target" -max_total_time="${SECONDS_EACH:-60}" -print_final_stats=1 \
+  if "$out/$target" -max_total_time="${FUZZ_SECONDS:-60}" -print_final_stats=1 \
       -artifact_prefix="$out/$target-" "$out/corpus-$target" >"$out/$target.log" 2>&1; then
     echo "fuzz $target: clean, $(sed -n 's/^stat::number_of_executed_units: *//p' "$out/$target.log") runs"
   else
