@@ -65,13 +65,17 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
 }
 
 int run(const LraFlags& flags) {
+  if (launched().size > 1) {
+    throw UsageError(
+        "lra: a grid runs in one process; give each a part of it: --tasks, --attentions");
+  }
   const GridOptions options = grid_options(flags);
   const std::vector<GridCell> cells = grid_cells(options);
   if (flags.table_only && !fs::is_directory(options.out)) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
   }
   const int code = flags.table_only ? 0 : run_grid(cells, options);
-  if (launched().rank == 0) show_table(cells, options.out);
+  show_table(cells, options.out);
   return code;
 }
 

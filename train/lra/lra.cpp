@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -17,7 +17,6 @@
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
-#include "train/lra/claim.hpp"
 #include "train/opening/splits.hpp"
 #include "train/process/child_process.hpp"
 #include "train/process/progress.hpp"
@@ -30,9 +29,6 @@ namespace {
 namespace fs = std::filesystem;
 using data::Json;
 using Clock = std::chrono::steady_clock;
-
-/// Between two looks at cells that other processes run.
-constexpr std::chrono::seconds kLook{1};
 
 /// The values of an axis; one empty value stands for "as the recipe says".
 std::vector<std::string> axis(const std::vector<std::string>& values) {
@@ -69,13 +65,6 @@ std::string last_line(const fs::path& log) {
   return last;
 }
 
-/// True where NVIDIA's Multi-Process Service answers: without it a GPU runs the kernels of one
-/// process at a time.
-bool gpu_is_shared() {
-  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
-  return fs::exists(fs::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control");
-}
-
 /// A grid while it runs.
 class Grid {
  public:
@@ -91,15 +80,10 @@ class Grid {
         "each; each writes to log.txt in its folder below {}",
         cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs, threads,
         threads == 1 ? "" : "s", options_.out.string()));
-    if (options_.base.device == Device::cuda && options_.jobs > 1 && !gpu_is_shared()) {
-      progress_.line(
-          "the cells take turns on the GPU; NVIDIA's MPS lets their kernels run at once: "
-          "nvidia-cuda-mps-control -d");
-    }
     to_run_ = waiting_.size();
     while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
       pass_signal_on();
-      if (signal_received() == 0 && Clock::now() >= next_look_) take_up(threads);
+      take_up(threads);
       collect();
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
@@ -109,13 +93,11 @@ class Grid {
  private:
   struct Waiting {
     const GridCell* cell;
-    Json config;         // that a finished run of the cell has
     std::size_t number;  // of the cells to run, from 1
   };
   struct Running {
     const GridCell* cell;
     std::size_t number;
-    Claim claim;
     Clock::time_point started;
     std::unique_ptr<ChildProcess> process;
   };
@@ -143,44 +125,28 @@ class Grid {
       config["data"] = data[place];
       const bool finished = finished_result(options_.out / cell.folder, config).has_value();
       finished_ += finished;
-      if (!finished) waiting_.push_back({&cell, std::move(config), waiting_.size() + 1});
+      if (!finished) waiting_.push_back({&cell, waiting_.size() + 1});
     }
   }
 
-  /// Starts cells while there is room for one and one is free. Cells that other processes run are
-  /// looked at again after a while: they are finished, or their owner has died.
+  /// Starts cells while there is room for one.
   void take_up(int threads) {
-    std::erase_if(waiting_, [&](const Waiting& waiting) {
-      const bool room = running_.size() < static_cast<std::size_t>(options_.jobs);
-      return room && signal_received() == 0 && try_to_start(waiting, threads);
-    });
-    next_look_ = Clock::now() + kLook;
-  }
-
-  /// Whether the cell is dealt with: started here, finished or failed elsewhere.
-  bool try_to_start(const Waiting& waiting, int threads) {
-    const GridCell& cell = *waiting.cell;
-    const fs::path folder = options_.out / cell.folder;
-    try {
-      std::optional<Claim> claim = Claim::take(folder);
-      if (!claim) return false;
-      if (finished_result(folder, waiting.config)) {
-        progress_.line(fmt::format("[{}/{}] {}: finished by another process", waiting.number,
-                                   to_run_, cell.folder));
-      } else if (const std::optional<std::string> why = failure_said(folder)) {
-        say_failed(waiting.number, cell, *why);
-      } else {
-        start(waiting, std::move(*claim), threads);
+    while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.jobs) &&
+           signal_received() == 0) {
+      const Waiting next = waiting_.front();
+      waiting_.pop_front();
+      try {
+        start(next, threads);
+      } catch (const Error& problem) {
+        say_failed(next.number, *next.cell, problem.what());
       }
-    } catch (const Error& problem) {
-      say_failed(waiting.number, cell, problem.what());
     }
-    return true;
   }
 
-  void start(const Waiting& waiting, Claim claim, int threads) {
+  void start(const Waiting& waiting, int threads) {
     const GridCell& cell = *waiting.cell;
     const fs::path folder = options_.out / cell.folder;
+    data::make_folder(folder);
     const Choices& c = cell.choices;
     const char* const command =
         cell.config.model.objective == nn::Objective::predict_masked ? "pretrain" : "train";
@@ -196,7 +162,7 @@ class Grid {
     for (const Choice& choice : c.values) {
       arguments.insert(arguments.end(), {"--set", choice.key + "=" + choice.value});
     }
-    running_.push_back({&cell, waiting.number, std::move(claim), Clock::now(),
+    running_.push_back({&cell, waiting.number, Clock::now(),
                         std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
     progress_.line(fmt::format("[{}/{}] {}: started", waiting.number, to_run_, cell.folder));
   }
@@ -205,7 +171,6 @@ class Grid {
     std::erase_if(running_, [this](const Running& run) {
       const std::optional<int> code = run.process->exit_code();
       if (code) say_finished(run, *code);
-      if (code) next_look_ = {};
       return code.has_value();
     });
   }
@@ -224,7 +189,6 @@ class Grid {
     } else {
       const std::string why = fmt::format("exit code {}: {}", code, last_line(folder / "log.txt"));
       say_failed(run.number, *run.cell, why);
-      say_failure(folder, why);
     }
   }
 
@@ -271,12 +235,11 @@ class Grid {
   const std::vector<GridCell>& cells_;
   const GridOptions& options_;
   Progress progress_;
-  std::vector<Waiting> waiting_;
+  std::deque<Waiting> waiting_;
   std::vector<Running> running_;
   std::vector<std::string> failed_;
   std::size_t finished_ = 0, to_run_ = 0;
   bool passed_on_ = false;
-  Clock::time_point next_look_;  // at cells that wait
 };
 
 }  // namespace

@@ -32,9 +32,7 @@ struct GridCell {
 /// All cells, seeds innermost. UsageError as resolve() throws it, and for a name given twice.
 [[nodiscard]] std::vector<GridCell> grid_cells(const GridOptions& options);
 
-/// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. Several
-/// processes, on whatever hosts see the folder, share the cells: each runs once, and again where its
-/// process died; all return when all cells are done. A cell
+/// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. A cell
 /// that fails, or whose data are missing, is named on stderr and the others go on. After a signal
 /// the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
 /// 128 + signal.

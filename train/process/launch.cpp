@@ -54,18 +54,6 @@ int unconnected_tasks() {
   return known ? 1 : number_in("SLURM_STEP_NUM_TASKS").value_or(1);
 }
 
-std::string job_name() {
-  std::string name;
-  for (const char* variable : {"SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID", "PMIX_NAMESPACE"}) {
-    const char* const text = std::getenv(variable);
-    if (text == nullptr) continue;
-    name = std::string(variable) + " " + text;
-    break;
-  }
-  const char* const restarts = std::getenv("SLURM_RESTART_COUNT");  // of a job that was requeued
-  return restarts == nullptr ? name : name + " " + restarts;
-}
-
 std::vector<std::string> environment_alone() {
   std::vector<std::string> kept;
   for (char** entry = environ; *entry != nullptr; ++entry) {

@@ -19,10 +19,6 @@ struct Launch {
 /// none can find the others; 1 otherwise.
 [[nodiscard]] int unconnected_tasks();
 
-/// What all processes of one job, and no other job's, have in common; empty without a launcher. A
-/// job array is one job.
-[[nodiscard]] std::string job_name();
-
 /// The environment of this process without what a launcher put there: a child that gets it is a
 /// process of its own. "NAME=value".
 [[nodiscard]] std::vector<std::string> environment_alone();

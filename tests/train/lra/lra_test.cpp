@@ -1,4 +1,6 @@
 // Grids and seeds through the program: what is skipped, resumed, named and left alone.
+#include <stdlib.h>
+
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -162,6 +164,19 @@ TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
     const auto result = data::parse_json(read_file(w.runs / run / "result.json"));
     CHECK(result["steps"] == 150);
   }
+}
+
+TEST_CASE("a grid refuses to be several processes of a launcher") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  ::setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  ::setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  const Finished one = w.lra(4, {"--tasks", "listops", "--attentions", "vmean"});
+  ::unsetenv("OMPI_COMM_WORLD_RANK");
+  ::unsetenv("OMPI_COMM_WORLD_SIZE");
+  CHECK(one.code == 2);
+  CHECK(has(one.err, "lra: a grid runs in one process"));
+  CHECK_FALSE(fs::exists(w.runs));
 }
 
 TEST_CASE("SIGTERM stops a grid with 143: running cells keep their state, no other starts") {
