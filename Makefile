@@ -96,7 +96,7 @@ OF_tests/tensor/launch/cuda_simulator_test.cpp := $(RACES)
 CUDA_LIBS_0 := -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcudart -ldl
 CUDA_LIBS_1 := -lcudart_static -ldl -lrt -lpthread
 CARRIED_1   := -Wl,-rpath,'$$ORIGIN/lib:/usr/local/cuda/lib64'
-LIBS := $(foreach o,$(OPTIONAL),$(LIB_$o)) -lz $(if $(filter 0,$(PORTABLE)),-lfmt) \
+LIBS := $(foreach o,$(OPTIONAL),$(LIB_$o)) -lz -lcrypto $(if $(filter 0,$(PORTABLE)),-lfmt) \
   $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(CUDA_LIBS_$(PORTABLE))) $(if $(WITH_NCCL),-lnccl) $(filter -L% -l% -Wl%,$(MPI_SAYS))
 LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) $^ $(LIBS) $(LDLIBS) -o $@
 

@@ -1,12 +1,15 @@
-// Digests: a fast checksum for our own files, SHA-256 and MD5 for other people's.
+// Digests: a fast checksum for our own files; for other people's SHA-256 and MD5, by libcrypto.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+struct evp_md_ctx_st;  // EVP_MD_CTX
 
 namespace skytape::data {
 
@@ -22,23 +25,19 @@ namespace skytape::data {
 /// change with probability 1 - 2^-64; not against forgery.
 [[nodiscard]] uint64_t checksum(std::span<const uint8_t> bytes, uint64_t seed = 0);
 
-/// SHA-256 (FIPS 180-4), fed piecewise.
+/// SHA-256, fed piecewise.
 class Sha256 {
  public:
+  Sha256();
   void update(std::span<const uint8_t> bytes);
   /// 64 hexadecimal digits; the object is spent afterwards.
   [[nodiscard]] std::string hex();
 
  private:
-  void block(const uint8_t* bytes);
-
-  std::array<uint32_t, 8> state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  std::array<uint8_t, 64> pending_{};
-  uint64_t length_ = 0;  // bytes fed
+  std::unique_ptr<evp_md_ctx_st, void (*)(evp_md_ctx_st*)> state_;
 };
 
-/// MD5 (RFC 1321) of a short text.
+/// MD5 of a short text.
 [[nodiscard]] std::array<uint8_t, 16> md5(std::string_view text);
 
 /// Lower-case hexadecimal digits.

@@ -20,6 +20,7 @@ dense linear algebra|Eigen/Dense|libeigen3-dev|||
 command line|CLI/CLI.hpp|libcli11-dev|||
 JSON|nlohmann/json.hpp|nlohmann-json3-dev|||
 gzip|zlib.h|zlib1g-dev|||
+SHA-256 and MD5|openssl/evp.h|libssl-dev|||
 tests|doctest/doctest.h|doctest-dev|||
 Philox reference of the tests|Random123/philox.h|librandom123-dev|||
 fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|-ldnnl|products fall back to Eigen: about half the speed

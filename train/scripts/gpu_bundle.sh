@@ -25,9 +25,9 @@ ${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARC
 rm -rf "$OUT"
 mkdir -p "$OUT/lib"
 for program in skytape skytape_tests; do strip -o "$OUT/$program" $B/$program; done
-# Of the compiler and zlib: other versions than these, or none, may be there.
+# Of the compiler, zlib and OpenSSL: other versions than these, or none, may be there.
 ldd $B/skytape $B/skytape_tests |
-  sed -n 's,.*\(libgomp\|libstdc++\|libgcc_s\|libz\)\.so[^ ]* => \(/[^ ]*\) .*,\2,p' | sort -u |
+  sed -n 's,.*\(libgomp\|libstdc++\|libgcc_s\|libz\|libcrypto\)\.so[^ ]* => \(/[^ ]*\) .*,\2,p' | sort -u |
   while read -r library; do cp -L "$library" "$OUT/lib/"; done
 # CUPTI, which `bench --kernels` opens: the version of the compiler's CUDA.
 nvcc=$(command -v "${NVCC:-nvcc}") cuda=$("$nvcc" --version | sed -n 's/.*release \([^,]*\).*/\1/p')
