@@ -146,6 +146,46 @@ Var record(const char* name, std::initializer_list<Var> inputs, Tensor value, Ba
 
 // ---- backward ----------------------------------------------------------------------------------
 
+void Tape::backward(Var output, Tensor cotangent) {
+  const Node& last = node_of("Tape::backward", output);
+  ENSURE(mode_ == Mode::train, "Tape::backward: this tape is in eval mode and recorded nothing");
+  ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
+  ENSURE(last.needs_grad, "Tape::backward: output '", last.name, "' ", last.value,
+         " depends on no parameter or input");
+  if (!cotangent.defined()) {
+    ENSURE(last.value.numel() == 1,
+           "Tape::backward: without a cotangent the output must be one element, ", "got ",
+           last.value);
+    cotangent = Tensor::full(last.value.shape(), 1, last.value.dtype(), last.value.device());
+  }
+  ENSURE(cotangent.shape() == last.value.shape() && cotangent.dtype() == last.value.dtype() &&
+             cotangent.device() == last.value.device(),
+         "Tape::backward: cotangent ", cotangent, " for output ", last.value);
+  consumed_ = true;
+  const Tensor result = last.value;
+  accumulate(nodes_[static_cast<std::size_t>(output.index_)], std::move(cotangent));
+  for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
+    Node& node = nodes_[static_cast<std::size_t>(i)];
+    if (!node.inputs.empty()) consume(node, i);  // leaves keep their value and gradient
+  }
+  if (!pending_.empty()) {
+    accumulate_pending();
+    if (seconds_ != nullptr) add_time("gradients", result.device());
+  }
+  nodes_[static_cast<std::size_t>(output.index_)].value = result;
+}
+
+void Tape::consume(Node& node, int index) {
+  consuming_ = index;
+  const Backward backward = std::exchange(node.backward, nullptr);
+  const Tensor dy = std::exchange(node.gradient, Tensor());
+  node.value = Tensor();
+  if (!dy.defined() || !backward) return;
+  Grads grads(*this, index);
+  backward(dy, grads);
+  if (seconds_ != nullptr) add_time(node.name, dy.device());
+}
+
 bool Grads::needs(int i) const {
   const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
   ENSURE(i >= 0 && i < static_cast<int>(node.inputs.size()), node.name,
@@ -224,6 +264,22 @@ void Tape::accumulate_pending() {
   pending_bytes_ = 0;
 }
 
+Tensor Tape::grad(Var v) const {
+  const Node& node = node_of("Tape::grad", v);
+  ENSURE(node.is_input,
+         "Tape::grad: only leaves made by Tape::input keep their gradient, this is '", node.name,
+         "'");
+  return node.gradient;
+}
+
+// ---- messages and timing ------------------------------------------------------------------------
+
+const Tape::Node& Tape::node_of(const char* caller, Var v) const {
+  ENSURE(v.defined(), caller, ": the Var is undefined");
+  ENSURE(&v.tape() == this, caller, ": the Var is on another tape");
+  return nodes_[static_cast<std::size_t>(v.index_)];
+}
+
 std::string Tape::position() const {
   if (consuming_ >= 0) {
     return join("in the backward of '", nodes_[static_cast<std::size_t>(consuming_)].name, "'");
@@ -232,17 +288,6 @@ std::string Tape::position() const {
     if (!node->inputs.empty()) return join("after op '", node->name, "'");
   }
   return "before the first op";
-}
-
-void Tape::consume(Node& node, int index) {
-  consuming_ = index;
-  const Backward backward = std::exchange(node.backward, nullptr);
-  const Tensor dy = std::exchange(node.gradient, Tensor());
-  node.value = Tensor();
-  if (!dy.defined() || !backward) return;
-  Grads grads(*this, index);
-  backward(dy, grads);
-  if (seconds_ != nullptr) add_time(node.name, dy.device());
 }
 
 void Tape::time_ops(OpSeconds& seconds) {
@@ -256,49 +301,6 @@ void Tape::add_time(const char* name, Device device) {
   const auto now = std::chrono::steady_clock::now();
   (*seconds_)[name] += std::chrono::duration<double>(now - timed_).count();
   timed_ = now;
-}
-
-const Tape::Node& Tape::node_of(const char* caller, Var v) const {
-  ENSURE(v.defined(), caller, ": the Var is undefined");
-  ENSURE(&v.tape() == this, caller, ": the Var is on another tape");
-  return nodes_[static_cast<std::size_t>(v.index_)];
-}
-
-void Tape::backward(Var output, Tensor cotangent) {
-  const Node& last = node_of("Tape::backward", output);
-  ENSURE(mode_ == Mode::train, "Tape::backward: this tape is in eval mode and recorded nothing");
-  ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
-  ENSURE(last.needs_grad, "Tape::backward: output '", last.name, "' ", last.value,
-         " depends on no parameter or input");
-  if (!cotangent.defined()) {
-    ENSURE(last.value.numel() == 1,
-           "Tape::backward: without a cotangent the output must be one element, ", "got ",
-           last.value);
-    cotangent = Tensor::full(last.value.shape(), 1, last.value.dtype(), last.value.device());
-  }
-  ENSURE(cotangent.shape() == last.value.shape() && cotangent.dtype() == last.value.dtype() &&
-             cotangent.device() == last.value.device(),
-         "Tape::backward: cotangent ", cotangent, " for output ", last.value);
-  consumed_ = true;
-  const Tensor result = last.value;
-  accumulate(nodes_[static_cast<std::size_t>(output.index_)], std::move(cotangent));
-  for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
-    Node& node = nodes_[static_cast<std::size_t>(i)];
-    if (!node.inputs.empty()) consume(node, i);  // leaves keep their value and gradient
-  }
-  if (!pending_.empty()) {
-    accumulate_pending();
-    if (seconds_ != nullptr) add_time("gradients", result.device());
-  }
-  nodes_[static_cast<std::size_t>(output.index_)].value = result;
-}
-
-Tensor Tape::grad(Var v) const {
-  const Node& node = node_of("Tape::grad", v);
-  ENSURE(node.is_input,
-         "Tape::grad: only leaves made by Tape::input keep their gradient, this is '", node.name,
-         "'");
-  return node.gradient;
 }
 
 std::vector<std::string> Tape::names() const {

@@ -45,7 +45,7 @@ struct MaskedTargets {
 struct StepContext {
   bool training = false;
   Random random;                   // of the run; its step number says which step this is
-  std::int64_t first_example = 0;  // index of the microbatch's first example in the full batch
+  std::int64_t first_example = 0;  // of the microbatch, in the full batch sorted by length
   bool alone = false;  // answers: every example as if it were the batch, see attention::Call
   std::array<Tensor, kMaxSequences> fewest_tokens;  // per sequence, see attention::Call
   /// Random arrays to use instead of drawing, per layer (tests and goldens); empty: draw.

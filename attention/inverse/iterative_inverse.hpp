@@ -62,7 +62,7 @@ struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]
   InverseTrace trace;
-  Tensor coefficient;  // c: [G], or one for all matrices that share it ("official")
+  Tensor coefficient;  // c: [G / sharing], one for all matrices that share it ("official")
   Tensor argmax;  // i32, shape of c: column of the largest sum (of those that share: g L + column)
 
   /// Z: [G, L, L].

@@ -26,7 +26,7 @@ Tensor repeat_blocks(const Tensor& m, std::int64_t sets) {
       .reshape({b, h, sets * size, sets * size});
 }
 
-/// Whether one kernel does it all. The start of a whole batch and a converged inverse have none.
+/// Whether one kernel does it all. The start of a whole batch and inverse_backward=implicit have none.
 bool is_fused(const MiddleConfig& config, const Tensor& w, const Tensor& p) {
   if constexpr (kHaveCuda) {
     return w.device() == Device::cuda && precision(Device::cuda) == Precision::bf16 &&

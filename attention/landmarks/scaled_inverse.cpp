@@ -36,9 +36,10 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
 
 // (3)  dF = R dT   dZ = dF S^T   dS = Z^T dF   dP = R dS   dr = row_sum(dT F) + row_sum(dS P)
 // (2)  dM^ = iterative inverse backward of dZ
-// (1)  E = dM^ M (entrywise): dr += (E r + E^T r); with E' = dM^ M^ = R E R this is
-//      (row_sum(E') + column_sum(E')) / r, and row_sum(dS P) = row_sum(dS S) / r. Then, as
-//      dr/d(M 1) = -r^3 / 2, dM = R dM^ R - (r^3 dr / 2) 1^T
+// (1)  M^ = R M R and S = R P. With E = dM^ M^ (entrywise), all that r gets is
+//        dr = row_sum(dT F) + (row_sum(dS S) + row_sum(E) + column_sum(E)) / r
+//      and, as dr/d(M 1) = -r^3 / 2,
+//        dM = R dM^ R - (r^3 dr / 2) 1^T                              (scaled_inverse_rows.hpp)
 ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved, const Tensor& dt) {
   const Tensor &r = saved.r, &s = saved.s;
   const Tensor z = saved.inverse.result().reshape(s.shape().with(3, s.size(2)));

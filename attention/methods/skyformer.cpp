@@ -121,7 +121,7 @@ class Skyformer final : public Method {
   //   W = landmarks of [X; Y], all A sets below one another: A L rows                   (2)
   //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                             (3)
   //   P = sum over sets of k(Y, W)^T U                                                  (4)
-  //   T = R Z R P                                                   landmark_middle.hpp (5)
+  //   T = R Z R P   R = diag(M 1)^(-1/2)   Z nearly (R M R)^(-1)    landmark_middle.hpp (5)
   //   O = k(X, W) [T; …; T]                                                             (6)
   //
   // With E = dk(X, W) k(X, W) (entrywise) for either kernel matrix:
@@ -152,7 +152,8 @@ class Skyformer final : public Method {
     s.sets = table.size(-2);
     s.index = landmark_index(table, in.q);                         // (2)
     s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
-    const Tensor p = add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);
+    const Tensor p =
+        add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);  // (4)
     const MiddleConfig middle{Kernel::gaussian, config_.gamma, s.sets, config_.inverse.in(call)};
     const Tensor t = landmark_middle(middle, s.w, p, s.middle);        // (3), (5)
     s.t = repeat_sets(t, s.sets);                                      // (6)

@@ -8,8 +8,8 @@
 //   scores          thread (ty, tx) of a kThreadsM x kThreadsN grid has kThreadM own rows,
 //                   ty + kThreadsM r, and kThreadN walked rows, tx + kThreadsN c;
 //   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
-// What counts without tensor cores is how many multiply-adds a load serves: with 8 own rows and 4
-// walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256.
+// What counts without tensor cores is how many multiply-adds of scores a load serves: with 8 own
+// rows and 4 walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256.
 #pragma once
 
 #include <cstdint>

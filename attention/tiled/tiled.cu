@@ -89,7 +89,7 @@ template <class S> struct KeptKeys {
       unsigned four = 0;
 #pragma unroll 2
       for (int r = 4 * half; r < S::kThreadM && r < 4 * half + 4; ++r) {
-        four |= byte(i0 + at.ty + kThreadsN * r, j0 + at.tx) << (8 * (r % 4));
+        four |= byte(i0 + at.own<S>(r), j0 + at.tx) << (8 * (r % 4));
       }
       bits |= std::uint64_t{four} << (32 * half);
     }
@@ -139,7 +139,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   T row[S::kThreadM];
 #pragma unroll
   for (int r = 0; r < S::kThreadM; ++r) {
-    const int i = i0 + at.ty + kThreadsN * r;
+    const int i = i0 + at.own<S>(r);
     row[r] = !softmax && i < plan.queries ? kLog2E<T> * in.row[bh * plan.queries + i] : T(0);
   }
   for (int j0 = 0; j0 < keys; j0 += S::kBlockN) {
@@ -163,7 +163,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
         score[r][c] = scale * score[r][c] + shared.column[at.tx + kThreadsN * c];
         if (!softmax) score[r][c] = exp2(score[r][c] + row[r]);
       }
-      const int own = at.ty + kThreadsN * r;
+      const int own = at.own<S>(r);
       if constexpr (softmax) rows.add(at, r, score[r], shared.factor);
 #pragma unroll
       for (int c = 0; c < S::kThreadN; ++c) {
@@ -204,7 +204,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   T column[S::kThreadM];
 #pragma unroll
   for (int r = 0; r < S::kThreadM; ++r) {
-    column[r] = column_of(plan, in, bh, j0 + at.ty + kThreadsN * r);
+    column[r] = column_of(plan, in, bh, j0 + at.own<S>(r));
   }
   WeightedSums<S, T> dk, dv;
   for (int i0 = 0; i0 < queries; i0 += S::kBlockN) {
@@ -270,7 +270,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   T shift[S::kThreadM], delta[S::kThreadM];
 #pragma unroll
   for (int r = 0; r < S::kThreadM; ++r) {
-    const int i = i0 + at.ty + kThreadsN * r;
+    const int i = i0 + at.own<S>(r);
     shift[r] = shift_of(plan, in, bh, i);
     delta[r] = i < plan.queries ? in.delta[bh * plan.queries + i] : T(0);
   }

@@ -1,4 +1,5 @@
-// What the CPU and the CUDA half of tiled attention are given (tiled.cpp, tiled.cu).
+// What the CPU and the CUDA half of tiled attention are given (tiled.cpp, tiled.cu). Equation (1) is
+// tiled.hpp's, (2) to (5) are derived in tiled.cpp.
 #pragma once
 
 #include <cstdint>

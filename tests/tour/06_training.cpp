@@ -98,7 +98,8 @@ TEST_CASE("tour 6: a training") {
     Tape tape;
     const Var logits = model.logits(tape, batch.input, step);  // [B, C]
 
-    // 3. The loss, a scalar.
+    // 3. The loss, a scalar. Trainer::score calls Model::classified: the same head, loss and
+    //   accuracy, in one kernel where a GPU can.
     //   Trainer weighs it with the microbatch's share of the batch, and adds loss and accuracy up
     //   on the device: take_metrics() reads them at log points only, so that no step waits.
     const Var loss = cross_entropy(logits, batch.labels);
@@ -106,8 +107,8 @@ TEST_CASE("tour 6: a training") {
     const double right = accuracy(logits.value(), batch.labels);
 
     // 4. Backward adds to every parameter's gradient, which must be zero before.
-    //   Trainer zeroes once for all microbatches of a batch; --check-finite names the first op
-    //   whose gradient is not finite (Tape::check_finite).
+    //   Trainer zeroes before each microbatch and StepSum adds their gradients up; --check-finite
+    //   names the first op whose gradient is not finite (Tape::check_finite).
     model.parameters().zero_gradients();
     tape.backward(loss);
 

@@ -115,7 +115,8 @@ __global__ void tiles_kernel(Head h) {
 // Now each multiply-add waits for its load from shared memory. A thread therefore makes a tile of
 // kThreadM x kThreadN scores, and loads four channels at a time: kThreadM + kThreadN loads serve 4
 // kThreadM kThreadN multiply-adds. Weights pass through shared memory to the threads that add up
-// channels. From here on these are the parts of the real kernels: this is what
+// channels. Here 128 threads are 8 x 16: of the scores of 64 queries x 64 keys each has 8 x 4, of out
+// 4 rows x 4 channels. From here on these are the parts of the real kernels: this is what
 // blocks/block_attention.cu does with a list of tiles.
 namespace registers {
 using namespace attention::register_tiles;

@@ -61,11 +61,11 @@ template <auto... Path> void into(RunConfig& config, const KeyInfo& key, const s
 }
 template <auto Member> constexpr auto run = into<Member>;
 template <auto Member> constexpr auto adamw = into<&RunConfig::adamw, Member>;
-template <auto Member> constexpr auto rate = into<&RunConfig::schedule, Member>;
+template <auto Member> constexpr auto schedule_of = into<&RunConfig::schedule, Member>;
 template <auto Member> constexpr auto batches = into<&RunConfig::batches, Member>;
 template <auto Member> constexpr auto pictures =
     into<&RunConfig::batches, &data::BatchOptions::variations, Member>;
-template <auto Member> constexpr auto hidden = into<&RunConfig::pretraining, Member>;
+template <auto Member> constexpr auto pretraining_of = into<&RunConfig::pretraining, Member>;
 template <auto Member> constexpr auto masking =
     into<&RunConfig::pretraining, &Pretraining::masking, Member>;
 /// The default of a model's option as users write it: "pre" of Norm::pre.
@@ -92,13 +92,13 @@ constexpr KeyInfo kKeys[] = {
      "examples per optimiser step"},
     {"accumulate", "1", whole(1, 65536), schedule, run<&RunConfig::accumulate>,
      "microbatches a batch is computed in"},
-    {"lr", "", real(0, 10), schedule, rate<&Schedule::max_lr>, "highest learning rate"},
-    {"warmup", "", whole(2, kMost), schedule, rate<&Schedule::warmup>,
+    {"lr", "", real(0, 10), schedule, schedule_of<&Schedule::max_lr>, "highest learning rate"},
+    {"warmup", "", whole(2, kMost), schedule, schedule_of<&Schedule::warmup>,
      "steps until the highest rate"},
-    {"steps", "", whole(3, kMost), schedule, rate<&Schedule::steps>,
+    {"steps", "", whole(3, kMost), schedule, schedule_of<&Schedule::steps>,
      "optimiser steps, and length of the schedule"},
     {"schedule", "one_cycle", choice("one_cycle|inverse_sqrt|cosine|linear"), schedule,
-     rate<&Schedule::curve>, "how the rate falls after the warm-up, and how beta1 runs"},
+     schedule_of<&Schedule::curve>, "how the rate falls after the warm-up, and how beta1 runs"},
     {"beta2", "0.999", real(0, 0.999999), schedule, adamw<&AdamWConfig::beta2>,
      "decay of squared gradients"},
     {"adam_epsilon", "1e-6", real(0, 1), schedule, adamw<&AdamWConfig::epsilon>,
@@ -173,20 +173,20 @@ constexpr KeyInfo kKeys[] = {
     {"group_by_length", "0", flag, data, batches<&BatchOptions::group_by_length>,
      "batches of similar lengths in a shuffle window"},
 
-    {"pretrain_steps", "0", whole(0, kMost), schedule, hidden<&Pretraining::steps>,
+    {"pretrain_steps", "0", whole(0, kMost), schedule, pretraining_of<&Pretraining::steps>,
      "steps of predicting hidden tokens"},
     {"pretrain_lr",
      "1e-3",
      real(0, 10),
      schedule,
-     hidden<&Pretraining::lr>,
+     pretraining_of<&Pretraining::lr>,
      "their highest learning rate",
      {"pretrain_steps", "0"}},
     {"pretrain_warmup",
      "100",
      whole(2, kMost),
      schedule,
-     hidden<&Pretraining::warmup>,
+     pretraining_of<&Pretraining::warmup>,
      "their steps until that rate",
      {"pretrain_steps", "0"}},
     {"mask_rate",

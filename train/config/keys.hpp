@@ -21,7 +21,7 @@ struct Range {
   std::string_view choices = {};  // "a|b|c"
 };
 
-/// What a key decides. `encoder`: the tensors of an encoder, which a run of --init takes over.
+/// What a key decides. `encoder`: what an encoder is, which a run of --init takes over.
 /// `model`: what else a model is. `schedule`: how it is trained. `data`: what it is shown.
 enum class Shapes { encoder, model, schedule, data };
 

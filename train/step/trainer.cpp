@@ -34,7 +34,7 @@ Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::Sched
       inputs_(model.parameters().values().device()),
       graphs_(model.parameters().values().device(), graphs),
       sum_(ranks, model.parameters().gradients().numel(), model.parameters().values().device()) {
-  sums_ = Tensor::zeros({2}, DType::f32, model.parameters().values().device());
+  metric_sums_ = Tensor::zeros({2}, DType::f32, model.parameters().values().device());
 }
 
 void Trainer::step(const data::Batch& batch) {
@@ -76,7 +76,7 @@ void Trainer::update() {
   const Clock::time_point start = Clock::now();
   if (!in_place()) {
     model_.parameters().gradients().copy_from(sum_.gradients());
-    tensor::accumulate(sums_, sum_.metrics());
+    tensor::accumulate(metric_sums_, sum_.metrics());
   }
   optimizer_.update(inputs_.hyper());
   model_.parameters().update_averages();
@@ -113,8 +113,8 @@ void Trainer::add_microbatch(std::size_t index) {
 
     if (in_place()) {
       std::array<tensor::Addition, 2> metrics = {
-          {{sums_.slice(0, 1), scored.loss.value().reshape({1})},
-           {sums_.slice(1, 2), scored.correct.reshape({1})}}};
+          {{metric_sums_.slice(0, 1), scored.loss.value().reshape({1})},
+           {metric_sums_.slice(1, 2), scored.correct.reshape({1})}}};
       tensor::accumulate_all(metrics);
     } else {
       sum_.add(index, model_.parameters().gradients(), scored.loss.value(), scored.correct);
@@ -135,7 +135,8 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batc
   }
   const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
   nn::Scored scored = model_.classified(tape, batch.input, batch.labels, context, examples);
-  if (microbatches_ > 1) {
+  if (microbatches_ >
+      1) {  // `correct` is divided by all examples already, the loss is the part's mean
     const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
     scored.loss = affine(scored.loss, here / examples);
   }
@@ -144,20 +145,20 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batc
 
 void Trainer::add_time(const char* part, Clock::time_point start) {
   if (seconds_ == nullptr) return;
-  synchronize(sums_.device());
+  synchronize(metric_sums_.device());
   GpuCount::end_part(part);
   (*seconds_)[part] += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 TrainMetrics Trainer::take_metrics() {
-  const std::vector<double> sums = sums_.to_vector();
+  const std::vector<double> sums = metric_sums_.to_vector();
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, summed_steps_));
   const TrainMetrics metrics{sums[0] / steps, sums[1] / steps, summed_steps_};
-  sums_.fill(0);
+  metric_sums_.fill(0);
   summed_steps_ = 0;
   return metrics;
 }
 
-bool Trainer::metrics_finite() const { return tensor::all_finite(sums_); }
+bool Trainer::metrics_finite() const { return tensor::all_finite(metric_sums_); }
 
 }  // namespace skytape::train

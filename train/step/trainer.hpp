@@ -1,6 +1,7 @@
 // One optimiser step: upload, forward and backward of each microbatch, update. Nothing in a step
-// waits for the device; loss and accuracy accumulate there and are read at log points only. On a
-// GPU the step of each layout of a batch is captured in a CUDA graph and replayed.
+// waits for the device, unless ranks exchange gradients through their hosts (step_sum.hpp); loss and
+// accuracy accumulate there and are read at log points only. On a GPU the step of each layout of a
+// batch is captured in a CUDA graph and replayed.
 #pragma once
 
 #include <chrono>
@@ -53,7 +54,7 @@ class Trainer {
   [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
   /// Sums behind the metrics, f32[2] (loss, correct share), and the steps they cover: part of a
   /// checkpoint, so that a resumed run logs the same means.
-  [[nodiscard]] Tensor& sums() { return sums_; }
+  [[nodiscard]] Tensor& sums() { return metric_sums_; }
   [[nodiscard]] std::int64_t summed_steps() const { return summed_steps_; }
   void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
@@ -80,7 +81,7 @@ class Trainer {
   std::int64_t microbatches_ = 0;  // of the step, on all ranks
   StepGraphs graphs_;
   StepSum sum_;
-  Tensor sums_;                 // f32[2]
+  Tensor metric_sums_;          // f32[2]: loss and correct share since the last log point
   bool reached_known_ = false;  // all ranks know which parameters a gradient reaches
   std::int64_t summed_steps_ = 0;
   bool check_finite_ = false;
