@@ -67,6 +67,9 @@ GoldenCase read_golden_case(const fs::path& folder) {
     for (const auto& [key, value] : meta.at("options").items()) {
       if (!value.is_null()) c.options[key] = option_text(value);  // null: the method's own choice
     }
+    // The vectors' own word for the official code's start of the inverse.
+    const auto start = c.options.find("inverse_start");
+    if (start != c.options.end() && start->second == "original") start->second = "official";
     for (const Json& array : meta.at("arrays")) {
       const fs::path name = array.at("file").get<std::string>();
       if (name.has_parent_path()) {
