@@ -287,8 +287,8 @@ TEST_CASE("launches that a GPU refuses are refused") {
   CHECK(mentions(b.run(add_one, 1, 1025, 0, b.x), "block (1025, 1, 1) is too large"));
   CHECK(mentions(b.run(add_one, dim3(1, 65536), 32, 0, b.x), "grid (1, 65536, 1) is too large"));
   CHECK(mentions(b.run(add_one, 1, 32, 50000, b.x), "50000 bytes of dynamic shared memory, 49152"));
-  CHECK(cudaFuncSetAttribute(add_one, cudaFuncAttributeMaxDynamicSharedMemorySize, 170000) !=
-        cudaSuccess);
+  CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(add_one),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, 170000) != cudaSuccess);
   (void)cudaGetLastError();
   float host = 0;
   CHECK(mentions(b.run(write_through, 1, 1, 0, &host), "which is not device memory"));
