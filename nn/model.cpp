@@ -233,6 +233,9 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
       std::make_unique<Linear>(store_, "seq_classifer.mlpblock.0", features, config.ff_width);
   head_out_ =
       std::make_unique<Linear>(store_, "seq_classifer.mlpblock.2", config.ff_width, config.classes);
+  if (!config.class_weights.empty()) {
+    class_weights_ = Tensor::from(config.class_weights, {config.classes}, dtype, device);
+  }
   store_.pack(dtype, device, seed);
 }
 
@@ -322,7 +325,8 @@ Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) 
 Scored Model::classified(Tape& tape, const ModelInput& input, const Tensor& labels,
                          const StepContext& step, double examples) const {
   const Var x = features(tape, input, step);
-  return nn::classified(x, *head_in_, *head_out_, labels, config_.label_smoothing, examples);
+  return nn::classified(x, *head_in_, *head_out_, labels, config_.label_smoothing, examples,
+                        class_weights_);
 }
 
 }  // namespace skytape::nn

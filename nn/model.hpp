@@ -148,6 +148,7 @@ class Model {
   std::unique_ptr<Pool> pool_;
   std::unique_ptr<PairFeatures> pair_;          // of a dual encoder
   std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify
+  Tensor class_weights_;                        // [C]; undefined: all 1
   std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked
 };
 

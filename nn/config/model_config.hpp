@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "attention/options.hpp"
 
@@ -43,6 +44,7 @@ struct ModelConfig {
   bool pixels = false;                 // tokens are grey values: predicted as numbers, not as ids
   std::int32_t separator = -1;         // id behind the first text of a pair; -1: texts are single
   Objective objective = Objective::classify;
+  std::vector<double> class_weights = {};  // [C], of the training loss; empty: all 1
 
   /// Channels of a head, D.
   [[nodiscard]] std::int64_t width_of_head() const {

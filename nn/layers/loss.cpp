@@ -18,11 +18,12 @@ Var classification_loss(Var logits, const Tensor& labels, double smoothing) {
 }
 
 Scored classified_at_once(const ClassifierVars& v, const Tensor& labels, double smoothing,
-                          double examples) {
+                          double examples, const Tensor& class_weights) {
   const tensor::ClassifierWeights w{v.in_weight.value(), v.in_bias.value(), v.out_weight.value(),
                                     v.out_bias.value()};
   const Tensor x = v.x.value();
-  const tensor::Classified found = tensor::classify(x, w, labels, smoothing, examples);
+  const tensor::Classified found =
+      tensor::classify(x, w, labels, smoothing, examples, class_weights);
   const Var loss = record("classify", {v.x, v.in_weight, v.in_bias, v.out_weight, v.out_bias},
                           found.loss, [x, w, found](const Tensor& dy, Grads& g) {  // dy: scalar
                             const auto d = tensor::classify_backward(x, w, found, dy);
@@ -36,13 +37,14 @@ Scored classified_at_once(const ClassifierVars& v, const Tensor& labels, double 
 }
 
 Scored classified(Var features, const Linear& in, const Linear& out, const Tensor& labels,
-                  double smoothing, double examples) {
+                  double smoothing, double examples, const Tensor& class_weights) {
   Tape& tape = features.tape();
-  if (tensor::classifier_is_fused(features.value(), {in.weight->value, in.bias->value,
+  if (class_weights.defined() ||
+      tensor::classifier_is_fused(features.value(), {in.weight->value, in.bias->value,
                                                      out.weight->value, out.bias->value})) {
     return classified_at_once({features, tape.parameter(*in.weight), tape.parameter(*in.bias),
                                tape.parameter(*out.weight), tape.parameter(*out.bias)},
-                              labels, smoothing, examples);
+                              labels, smoothing, examples, class_weights);
   }
   const Var logits = out(relu(in(features)));                      // [B, C]
   const Tensor correct = tensor::correct(logits.value(), labels);  // [B]

@@ -4,6 +4,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/gather.hpp"
 #include "tensor/norm/softmax.hpp"
 
 namespace skytape::tensor {
@@ -31,23 +32,28 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return add(matmul(x, weight, Op::none, Op::transpose), bias);
 }
 
-// dlogits = (p - t) / B with p = softmax(z): cross_entropy() has p - [c = label].
+// dlogits = w_label (p - t) / B with p = softmax(z): cross_entropy() has p - [c = label].
 Classified by_definition(const ClassifierPlan& p, const Tensor& x, const ClassifierWeights& w,
-                         const Tensor& labels) {
+                         const Tensor& labels, const Tensor& class_weights) {
   const double share = 1 / static_cast<double>(p.b), s = p.smoothing;
   const Tensor hidden = unary(Unary::relu, linear(x, w.in_weight, w.in_bias));  // [B, F]
   const Tensor logits = linear(hidden, w.out_weight, w.out_bias);               // [B, C]
   const auto [losses, differences] = cross_entropy(logits, labels);             // [B], [B, C]
-  Classified out{affine(sum_all(losses), share),
+  const auto weighted = [&](const Tensor& of_examples) {                        // [B] or [B, C]
+    if (!class_weights.defined()) return of_examples;
+    const Tensor weights = embedding(class_weights.reshape({p.c, 1}), labels);  // [B, 1]
+    return multiply(of_examples, of_examples.rank() == 1 ? weights.reshape({p.b}) : weights);
+  };
+  Classified out{affine(sum_all(weighted(losses)), share),
                  affine(sum_all(correct(logits, labels)), 1 / p.examples), hidden,
-                 affine(differences, share)};
+                 affine(weighted(differences), share)};
   if (s == 0) return out;
   const double each = 1 / static_cast<double>(p.c);
   const Tensor of_every =  // [B]: the mean over classes of -log p
       subtract(logsumexp(logits), affine(sum(logits, 1), each));
-  out.loss = add(affine(out.loss, 1 - s), affine(sum_all(of_every), s * share));
+  out.loss = add(affine(out.loss, 1 - s), affine(sum_all(weighted(of_every)), s * share));
   const Tensor towards_every = affine(softmax(logits), 1, -each);  // [B, C]
-  out.dlogits = add(affine(out.dlogits, 1 - s), affine(towards_every, s * share));
+  out.dlogits = add(affine(out.dlogits, 1 - s), affine(weighted(towards_every), s * share));
   return out;
 }
 
@@ -72,17 +78,23 @@ bool classifier_is_fused(const Tensor& x, const ClassifierWeights& w) {
 }
 
 Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& labels,
-                    double smoothing, double examples) {
+                    double smoothing, double examples, const Tensor& class_weights) {
   const ClassifierPlan p = plan_of("classify", x, w, smoothing, examples);
   ENSURE(labels.defined() && labels.dtype() == DType::i32 && labels.shape() == Shape{p.b} &&
              labels.device() == x.device(),
          "classify: expected labels i32[B] beside x ", x, ", got ", labels);
-  if (!classifier_is_fused(x, w)) return by_definition(p, x, w, labels);
+  if (class_weights.defined()) {
+    require_same_kind("classify", {&x, &class_weights});
+    ENSURE(class_weights.shape() == Shape{p.c},
+           "classify: expected class weights [C] beside biases ", w.out_bias, ", got ",
+           class_weights);
+  }
+  if (!classifier_is_fused(x, w)) return by_definition(p, x, w, labels, class_weights);
   const auto fresh = [&](const Shape& shape) {
     return Tensor::empty(shape, x.dtype(), x.device());
   };
   Classified out{fresh({}), fresh({}), fresh({p.b, p.f}), fresh({p.b, p.c})};
-  if constexpr (kHaveCuda) classify_on(Cuda{}, p, x, w, labels, out);
+  if constexpr (kHaveCuda) classify_on(Cuda{}, p, x, w, labels, class_weights, out);
   return out;
 }
 

@@ -62,6 +62,7 @@ template <class T> struct Forward {
   const T* x;  // [B, K]
   Weights<T> w;
   const std::int32_t* labels;  // [B]
+  const T* class_weights;      // [C]; nullptr: all 1
   T* hidden;                   // [B, F]
   T* dlogits;                  // [B, C]
   T* scores;                   // [2, B]: losses; 1 where the label has the largest logit, else 0
@@ -83,7 +84,8 @@ template <class T> __device__ void score(const Forward<T>& in, std::int64_t b, c
     const bool behind = logits[i] < at_label || (logits[i] == at_label && i >= label);
     return behind ? T(0) : T(1);
   });
-  const T s = static_cast<T>(in.plan.smoothing), share = T(1) / static_cast<T>(in.plan.b);
+  const T weight = in.class_weights != nullptr && valid ? in.class_weights[label] : T(1);
+  const T s = static_cast<T>(in.plan.smoothing), share = weight / static_cast<T>(in.plan.b);
   const T scale = valid ? T(1) / total : nan, every = s / static_cast<T>(c);
   T* const to = in.dlogits + b * c;
   warp.each(c, [=](std::int64_t i) {
@@ -93,7 +95,7 @@ template <class T> __device__ void score(const Forward<T>& in, std::int64_t b, c
   if (!warp.leader()) return;
   const T spread = s == T(0) ? T(0) : every * sum;  // 0 also where a logit is infinite
   const T loss = math::log(total) - ((T(1) - s) * (at_label - shift) + spread);
-  in.scores[b] = valid ? loss : nan;
+  in.scores[b] = valid ? weight * loss : nan;
   in.scores[in.plan.b + b] = valid && preferred == T(0) ? T(1) : T(0);
 }
 
@@ -233,7 +235,7 @@ template <class T> __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const ClassifierWeights& w,
-                 const Tensor& labels, Classified& out) {
+                 const Tensor& labels, const Tensor& class_weights, Classified& out) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const Tensor scores = Tensor::empty({2, plan.b}, x.dtype(), Device::cuda);
     const auto shared = static_cast<std::size_t>(padded(plan.k) + padded(plan.f) + plan.c);
@@ -241,6 +243,7 @@ void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const Classi
     cuda::launch({"classifier", cuda::grid_for(plan.b, 1), kThreads, sizeof(T) * shared, work},
                  forward_kernel<T>,
                  Forward<T>{plan, x.data<T>(), Weights<T>(w), labels.data<std::int32_t>(),
+                            class_weights.defined() ? class_weights.data<T>() : nullptr,
                             out.hidden.data<T>(), out.dlogits.data<T>(), scores.data<T>()});
     cuda::warp_rows(2, Shares<T>{scores.data<T>(),
                                  {out.loss.data<T>(), out.correct.data<T>()},

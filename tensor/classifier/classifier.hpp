@@ -1,6 +1,7 @@
 // The classifier behind the encoder and its loss.
 //
-//   h = max(0, x W1ᵀ + b1)    z = h W2ᵀ + b2    loss = mean over b of (logsumexp(z_b) - Σ_c t_bc z_bc)
+//   h = max(0, x W1ᵀ + b1)    z = h W2ᵀ + b2
+//   loss = mean over b of w_{label_b} (logsumexp(z_b) - Σ_c t_bc z_bc), w the weights of classes
 //   t_bc = (1 - s) [c = label_b] + s / C, s the label smoothing
 //
 // Letters: B examples, K features, F hidden channels, C classes.
@@ -26,9 +27,11 @@ struct Classified {
   Tensor dlogits;  // [B, C], dloss/dz
 };
 /// Of x [B, K] and labels i32[B], B > 0. A label out of range is an error on a CPU, NaN on CUDA.
-/// Products are fp32 where fused, whatever the device's precision.
+/// Products are fp32 where fused, whatever the device's precision. `class_weights`: [C]; undefined:
+/// all 1.
 [[nodiscard]] Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& labels,
-                                  double smoothing, double examples);
+                                  double smoothing, double examples,
+                                  const Tensor& class_weights = {});
 
 struct ClassifierGradients {
   Tensor dx;                      // [B, K]

@@ -24,7 +24,7 @@ struct ClassifierGradientPlaces {
 };
 
 void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const ClassifierWeights& w,
-                 const Tensor& labels, Classified& out);
+                 const Tensor& labels, const Tensor& class_weights, Classified& out);
 /// `dparams`: all gradients of parameters, at ClassifierGradientPlaces.
 void classify_backward_on(Cuda, const ClassifierPlan& plan, const Tensor& x,
                           const ClassifierWeights& w, const Classified& saved, const Tensor& dloss,

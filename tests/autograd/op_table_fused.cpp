@@ -25,10 +25,15 @@ Function pooled(const TokenWeights& rule, const Tensor& mask) {
   return [=](Tape&, Vars v) { return norm_pool(v[0], v[1], v[2], beside(v[0], mask), rule); };
 }
 
-Function classified(const Tensor& labels, double smoothing) {
+/// `weights`: of the classes; empty: none.
+Function classified(const Tensor& labels, double smoothing, std::vector<double> weights = {}) {
   return [=](Tape&, Vars v) {
+    const Tensor of_classes = weights.empty()
+                                  ? Tensor()
+                                  : Tensor::from(weights, {std::ssize(weights)},
+                                                 v[0].value().dtype(), v[0].value().device());
     return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing,
-                                  3)
+                                  3, of_classes)
         .loss;
   };
 }
@@ -161,12 +166,21 @@ Rows fused_rows() {
           {"classify",
            {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},
             {"smoothed", classifier_inputs(2, 3, 6, 5), classified(integers({4, 2}, {2}), 0.2)},
+            {"weighted", classifier_inputs(3, 5, 7, 3),
+             classified(integers({2, 0, 1}, {3}), 0.1, {0.5, 3, 0.25})},
             {"size 1", classifier_inputs(1, 1, 1, 1), classified(integers({0}, {1}), 0)}},
            {{"classify: expected weights [F, K] and [C, F]",
              [](Tape& t) {
                return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 2}), zeros(t, {4}),
                                               zeros(t, {5, 4}), zeros(t, {5})},
                                              integers({0, 1}, {2}), 0, 1)
+                   .loss;
+             }},
+            {"classify: expected class weights [C]",
+             [](Tape& t) {
+               return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
+                                              zeros(t, {5, 4}), zeros(t, {5})},
+                                             integers({0, 1}, {2}), 0, 1, zeros(t, {4}).value())
                    .loss;
              }},
             {"classify: expected labels i32[B]", [](Tape& t) {

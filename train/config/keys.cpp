@@ -18,6 +18,7 @@ namespace {
 constexpr Range whole(double low, double high) { return {KeyKind::integer, low, high}; }
 constexpr Range real(double low, double high) { return {KeyKind::real, low, high}; }
 constexpr Range flag = {KeyKind::flag};
+constexpr Range per_class = {KeyKind::weights};
 constexpr Range choice(std::string_view choices) { return {KeyKind::choice, 0, 0, choices}; }
 
 [[noreturn]] void refuse(const KeyInfo& key, const std::string& text) {
@@ -51,7 +52,9 @@ int place_of(const KeyInfo& key, const std::string& text) {
 template <auto... Path> void into(RunConfig& config, const KeyInfo& key, const std::string& text) {
   auto& member = (config.*....*Path);
   using T = std::remove_reference_t<decltype(member)>;
-  if constexpr (std::is_same_v<T, bool>) {
+  if constexpr (std::is_same_v<T, std::string>) {
+    member = text;
+  } else if constexpr (std::is_same_v<T, bool>) {
     member = text == "1";
   } else if constexpr (std::is_enum_v<T>) {
     member = static_cast<T>(place_of(key, text));
@@ -222,6 +225,8 @@ constexpr KeyInfo kKeys[] = {
      "steps between dev evaluations"},
     {"eval_examples", "0", whole(0, kMost), schedule, run<&RunConfig::eval_examples>,
      "dev examples per evaluation; 0: all"},
+    {"class_weights", "none", per_class, schedule, run<&RunConfig::class_weights>,
+     "what an example's loss is worth, by its class"},
     {"patience", "0", whole(0, kMost), schedule, run<&RunConfig::patience>,
      "evaluations without progress to stop at; 0: off"},
     {"select", "best_accuracy", choice("best_accuracy|best_loss|last"), schedule,
@@ -288,6 +293,9 @@ std::string_view key_called(std::string_view name) {
 std::string range_of(const KeyInfo& key) {
   if (key.range.kind == KeyKind::flag) return "0|1";
   if (key.range.kind == KeyKind::choice) return std::string(key.range.choices);
+  if (key.range.kind == KeyKind::weights) {
+    return "none, balanced, or a number for each class: 1,2.5";
+  }
   std::ostringstream text;
   text.precision(10);
   text << key.range.low << ".." << key.range.high;
@@ -299,9 +307,32 @@ void check_value(const KeyInfo& key, const std::string& text) {
     (void)parse_number<std::int64_t>(key, text);
   } else if (key.range.kind == KeyKind::real) {
     (void)parse_number<double>(key, text);
+  } else if (key.range.kind == KeyKind::weights) {
+    (void)parse_class_weights(text);
   } else if (!is_among(range_of(key), text)) {
     refuse(key, text);
   }
+}
+
+std::vector<double> parse_class_weights(const std::string& text) {
+  constexpr double kLargest = 1e6;
+  if (text == "none" || text == "balanced") return {};
+  std::vector<double> weights;
+  double sum = 0;
+  std::istringstream parts(text + ",");
+  for (std::string part; std::getline(parts, part, ',');) {
+    double weight = -1;
+    const char* const end = part.data() + part.size();
+    const auto [stop, error] = std::from_chars(part.data(), end, weight);
+    if (error != std::errc{} || stop != end || !(weight >= 0 && weight <= kLargest)) {
+      weights.clear();
+      break;
+    }
+    weights.push_back(weight);
+    sum += weight;
+  }
+  if (weights.empty() || !(sum > 0)) refuse(*find_key("class_weights"), text);
+  return weights;
 }
 
 std::int64_t whole_number(const KeyInfo& key, const std::string& text) {

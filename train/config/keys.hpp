@@ -7,12 +7,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace skytape::train {
 
 struct RunConfig;
 
-enum class KeyKind { integer, real, flag, choice };
+enum class KeyKind { integer, real, flag, choice, weights };
 
 /// Legal values.
 struct Range {
@@ -51,11 +52,15 @@ struct KeyInfo {
 /// "learning-rate". Empty if there is none.
 [[nodiscard]] std::string_view key_called(std::string_view name);
 
-/// "1..65536", "0|1", "length|nonzero".
+/// "1..65536", "0|1", "length|nonzero", "none, balanced, or a number for each class: 1,2.5".
 [[nodiscard]] std::string range_of(const KeyInfo& key);
 
 /// UsageError unless `text` is a legal value.
 void check_value(const KeyInfo& key, const std::string& text);
+
+/// The numbers of "1,2.5", one for each class; none of "none" and "balanced". UsageError for anything
+/// else.
+[[nodiscard]] std::vector<double> parse_class_weights(const std::string& text);
 
 /// A legal value of an integer's key.
 [[nodiscard]] std::int64_t whole_number(const KeyInfo& key, const std::string& text);

@@ -82,8 +82,9 @@ struct RunConfig {
   data::DevRule dev_rule = data::DevRule::held_out;
   bool drop_close = false;  // tokens that close are left out, where the task has some
   data::BatchOptions batches;
-  nn::ModelConfig model;           // classes as the task says; the data may tell otherwise
-  bool needs_whole_batch = false;  // by the method with these options: see attention::Method
+  nn::ModelConfig model;               // classes as the task says; the data may tell otherwise
+  std::string class_weights = "none";  // as the setting says it; the data decide the numbers
+  bool needs_whole_batch = false;      // by the method with these options: see attention::Method
 
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.

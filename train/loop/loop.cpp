@@ -140,7 +140,8 @@ Outcome outcome_of(const OpenRun& run) {
           .exchange_seconds = run.trainer->exchange_seconds(),
           .steps = run.trainer->graphs().counts(),
           .dev = {},
-          .test = {}};
+          .test = {},
+          .class_weights = run.model->config().class_weights};
 }
 
 /// Loads the weights that are tested, on all ranks. Returns their step, on rank 0.

@@ -7,6 +7,7 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/settings.hpp"
+#include "train/opening/class_weights.hpp"
 
 namespace skytape::train {
 namespace {
@@ -73,6 +74,9 @@ nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train) {
         fmt::format("{}: its examples have no labels to learn; skytape pretrain --task {} "
                     "learns from them",
                     config.task->name, config.task->name));
+  }
+  if (model.objective == nn::Objective::classify) {
+    model.class_weights = class_weights(config.class_weights, train);
   }
   return model;
 }

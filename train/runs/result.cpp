@@ -119,6 +119,7 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
     result["dev_scores"] = scores_json(o.dev.confusion, names);
     result["test_scores"] = scores_json(o.test.confusion, names);
   }
+  if (!o.class_weights.empty()) result["class_weights"] = o.class_weights;
   if (full_config.contains("pretraining")) result["pretraining"] = full_config["pretraining"];
   return result;
 }

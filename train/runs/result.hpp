@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/files/json.hpp"
 #include "train/config/run_config.hpp"

@@ -61,6 +61,31 @@ TEST_CASE("a classifier at once is the one composed of an op for each step, at e
   }
 }
 
+TEST_CASE("an example's loss is worth the weight of its class") {
+  const Sizes s = {7, 5, 6, 3};
+  const std::vector<double> weights = {0.5, 2, 0.25};
+  for (const double smoothing : {0.0, 0.1}) {
+    check_both_ways(inputs(s), 100, [&](const std::vector<Var>& v, Way way) {
+      const Device device = v[0].value().device();
+      const Tensor labels = labels_of(s, device);
+      if (way == Way::at_once) {
+        const Tensor w = Tensor::from(weights, {s.C}, v[0].value().dtype(), device);
+        return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1, w).loss;
+      }
+      // The loss of each example alone, its weight times.
+      const Var logits = logits_of(v);  // [B, C]
+      Var sum;
+      for (std::int64_t b = 0; b < s.B; ++b) {
+        const Var loss =
+            nn::classification_loss(narrow(logits, 0, b, b + 1), labels.slice(b, b + 1), smoothing);
+        const double weight = weights[static_cast<std::size_t>(b * 7 % s.C)];
+        sum = b == 0 ? affine(loss, weight) : sum + affine(loss, weight);
+      }
+      return affine(sum, 1.0 / static_cast<double>(s.B));
+    });
+  }
+}
+
 TEST_CASE("a classifier counts the answers that are right as argmax finds them") {
   for_each_device([](Device device) {
     for (const Sizes& s : kSizes) {
