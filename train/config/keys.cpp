@@ -225,6 +225,8 @@ constexpr KeyInfo kKeys[] = {
      "steps between dev evaluations"},
     {"eval_examples", "0", whole(0, kMost), schedule, run<&RunConfig::eval_examples>,
      "dev examples per evaluation; 0: all"},
+    {"final_examples", "0", whole(0, kMost), schedule, run<&RunConfig::final_examples>,
+     "of dev and test in the last evaluations; 0: all; eval_examples where that is set"},
     {"class_weights", "none", per_class, schedule, run<&RunConfig::class_weights>,
      "what an example's loss is worth, by its class"},
     {"patience", "0", whole(0, kMost), schedule, run<&RunConfig::patience>,

@@ -73,7 +73,8 @@ struct RunConfig {
   Pretraining pretraining;
   bool mask_token = false;  // the embedding has a row for hidden tokens: pre-trained here or before
   std::int64_t eval_every = 500;        // steps
-  std::int64_t eval_examples = 0;       // 0: all
+  std::int64_t eval_examples = 0;       // of dev, on the way; 0: all
+  std::int64_t final_examples = 0;      // of dev and test, at the end; 0: all
   std::int64_t patience = 0;            // evaluations; 0: off
   std::int64_t checkpoint_every = 500;  // steps
   Select select = Select::best_accuracy;

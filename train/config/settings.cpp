@@ -54,6 +54,10 @@ class Resolver {
     rescale("length_hold", user_.contains("length_warmup") ? "length_warmup" : "steps", 0);
     rescale("length_warmup", "steps", 0);
     shorten_pretraining_warmup();
+    // Who bounds evaluations wants short ones at the end, too.
+    if (const auto few = user_.find("eval_examples"); few != user_.end()) {
+      recipe_["final_examples"] = {"final_examples", few->second.value, "as eval_examples"};
+    }
   }
 
   /// Effective values in the order of the keys, then the method's options in theirs.

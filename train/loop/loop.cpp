@@ -158,13 +158,15 @@ std::int64_t load_selected(OpenRun& run) {
   return step;
 }
 
-/// Dev and test over whole splits with the selected weights. Returns the exit code.
+/// Dev and test with the selected weights, over whole splits unless final_examples says less. Returns
+/// the exit code.
 int test(OpenRun& run, Reporter& reporter) {
   Outcome outcome = outcome_of(run);  // before evaluations, which may take more memory
   outcome.selected_step = load_selected(run);
-  outcome.dev = evaluate(run, run.splits.dev, 0, "dev", reporter);
+  const std::int64_t examples = run.config.final_examples;
+  outcome.dev = evaluate(run, run.splits.dev, examples, "dev", reporter);
   if (!outcome.dev.interrupted) {
-    outcome.test = evaluate(run, run.splits.test, 0, "test", reporter);
+    outcome.test = evaluate(run, run.splits.test, examples, "test", reporter);
   }
   if (outcome.dev.interrupted || outcome.test.interrupted) {
     return stop(signal_of_any(run.ranks()), reporter);

@@ -14,6 +14,7 @@
 #include "tensor/core/suggest.hpp"
 #include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
+#include "train/process/progress.hpp"
 #include "train/runs/result.hpp"
 #include "train/runs/run_folder.hpp"
 
@@ -190,6 +191,16 @@ class TableMaker {
     note("retrieval-substitute",
          "retrieval-substitute: other papers and pairs than the official set; no number of the "
          "papers' Retrieval column is comparable with it.");
+    std::map<std::string, std::string> parts;  // by task
+    for (const FinishedRun& run : found_.runs) {
+      const Json& test = run.config.at("data")["test"];
+      const auto all = test.is_object() ? test.value("examples", std::int64_t{0}) : 0;
+      if (run.test_examples == 0 || run.test_examples >= all) continue;
+      parts[run.task] =
+          fmt::format("{}: with `final_examples`, test accuracies of the first {} of {} examples.",
+                      run.task, grouped(run.test_examples), grouped(all));
+    }
+    for (const auto& [task, text] : parts) table_.notes.push_back(text);
     std::vector<std::string> generated;
     for (const FinishedRun& run : found_.runs) {
       const bool is_generated = run.config["data_provenance"]["how"] == "generated";

@@ -33,6 +33,7 @@ data::Json as_json(const KeyInfo& key, const std::string& value) {
     case KeyKind::flag:
       return value == "1";
     case KeyKind::choice:
+    case KeyKind::weights:
       break;
   }
   return value;

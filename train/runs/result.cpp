@@ -75,6 +75,15 @@ void require_shares(const data::Json& result, const std::filesystem::path& file,
   }
 }
 
+/// " of the first 64 of 2,000 examples", where final_examples says so.
+std::string part_text(const data::Json& r, const char* split) {
+  const auto seen = r.value(fmt::format("{}_examples", split), std::int64_t{0});
+  const data::Json& whole = r.at("data")[split];
+  const auto all = whole.is_object() ? whole.value("examples", seen) : seen;
+  if (seen == 0 || seen >= all) return {};
+  return fmt::format(" of the first {} of {} examples", grouped(seen), grouped(all));
+}
+
 /// "dev accuracy 40.20 %, test accuracy 39.80 % (weights of step 500 of 600)"; of a pre-training
 /// what it found of dev's hidden tokens.
 std::string scores_of(const data::Json& r) {
@@ -85,8 +94,9 @@ std::string scores_of(const data::Json& r) {
           scores.is_object()
               ? fmt::format(" (the largest class alone {})", in_percent(scores["majority_share"]))
               : "";
-      return fmt::format("{} accuracy {}{}", split,
-                         in_percent(r[fmt::format("{}_accuracy", split)]), trivial);
+      return fmt::format("{} accuracy {}{}{}", split,
+                         in_percent(r[fmt::format("{}_accuracy", split)]), part_text(r, split),
+                         trivial);
     };
     return fmt::format("{}, {} (weights of step {} of {})", of("dev"), of("test"),
                        r["selected_step"].get<std::int64_t>(), r["steps"].get<std::int64_t>());

@@ -19,10 +19,11 @@ struct Outcome {
   std::int64_t selected_step = 0;  // whose weights were tested
   std::int64_t peak_bytes = 0;     // of the allocator, while training
   std::int64_t parameters = 0;
-  std::int64_t ranks = 1;       // that trained to the end
-  double exchange_seconds = 0;  // of theirs, while training in this process
-  StepCounts steps;             // of this process
-  Evaluation dev, test;         // whole splits
+  std::int64_t ranks = 1;                  // that trained to the end
+  double exchange_seconds = 0;             // of theirs, while training in this process
+  StepCounts steps;                        // of this process
+  Evaluation dev, test;                    // whole splits, or final_examples of them
+  std::vector<double> class_weights = {};  // [C] of the training loss; empty: all 1
 };
 
 /// The object of result.json; `full_config` is that of config.json.

@@ -39,6 +39,7 @@ std::string other_value(const KeyInfo& key, const std::string& value) {
     const std::string last(key.range.choices.substr(key.range.choices.rfind('|') + 1));
     return value == first ? last : first;
   }
+  if (key.range.kind == KeyKind::weights) return value == "none" ? "balanced" : "none";
   const std::string range = range_of(key);  // "0..0.99"
   const std::size_t dots = range.find("..");
   return value == range.substr(0, dots) ? range.substr(dots + 2) : range.substr(0, dots);

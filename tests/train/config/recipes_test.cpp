@@ -482,16 +482,27 @@ TEST_CASE("a task's row of a recipe replaces the row of every task, and a key co
   CHECK(recipe("skytape", "pathfinder", "softmax")["conv_width"] == "0");
 }
 
+TEST_CASE("who bounds evaluations bounds the last ones, too; a recipe's bound is of those before") {
+  CHECK(resolve(of_papers()).eval_examples == 1984);
+  CHECK(resolve(of_papers()).final_examples == 0);
+  CHECK(resolve(of_papers({{"eval_examples", "64", "--set"}})).final_examples == 64);
+  const RunConfig both =
+      resolve(of_papers({{"eval_examples", "64", "--set"}, {"final_examples", "0", "--set"}}));
+  CHECK(both.eval_examples == 64);
+  CHECK(both.final_examples == 0);
+}
+
 TEST_CASE("a configuration of before a key reads as the value it had then") {
   const RunConfig config = resolve(of_papers());
   const data::Json now = to_json(config);
   data::Json old = now;
   for (const char* key :
-       {"pooling",         "positions",    "rotary_base",     "length_warmup", "length_hold",
-        "length_whole",    "length_start", "length_growth",   "length_keep",   "both_ends",
-        "patch",           "ngrams",       "ngram_rows",      "pair_cosine",   "conv_width",
-        "label_smoothing", "schedule",     "beta2",           "adam_epsilon",  "head_width",
-        "residual_scale",  "token_types",  "ngram_deviation", "mirror",        "shift"}) {
+       {"pooling",         "positions",     "rotary_base",    "length_warmup", "length_hold",
+        "length_whole",    "length_start",  "length_growth",  "length_keep",   "both_ends",
+        "patch",           "ngrams",        "ngram_rows",     "pair_cosine",   "conv_width",
+        "label_smoothing", "class_weights", "final_examples", "schedule",      "beta2",
+        "adam_epsilon",    "head_width",    "residual_scale", "token_types",   "ngram_deviation",
+        "mirror",          "shift"}) {
     old["settings"].erase(key);
   }
   const RunConfig read = config_from_json(old, "config.json");

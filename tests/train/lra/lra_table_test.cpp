@@ -12,6 +12,7 @@ using namespace skytape;
 using namespace skytape::train;
 using data::Json;
 using data::synthetic::Folder;
+using data::synthetic::read_file;
 
 namespace {
 
@@ -194,4 +195,19 @@ TEST_CASE("what the user set makes a row of its own, unless the grid asked for j
   CAPTURE(asked);
   CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 |");
   CHECK(asked.find("steps=500") == std::string::npos);
+}
+
+TEST_CASE("the table says which figures are of a part of the examples") {
+  const Folder folder;
+  Json config = config_of("listops", "softmax", 1);
+  config["data"]["test"] = {{"examples", 2000}};
+  finish(folder, "whole", config, 0.4);
+  CHECK(to_markdown(make_table({}, find_runs(folder.path()))).find("of the first") ==
+        std::string::npos);
+  Json result = data::parse_json(read_file(folder.path() / "whole/result.json"));
+  result["test_examples"] = 64;
+  folder.write("whole/result.json", data::json_text(result));
+  CHECK(to_markdown(make_table({}, find_runs(folder.path())))
+            .find("listops: with `final_examples`, test accuracies of the first 64 of 2,000") !=
+        std::string::npos);
 }
