@@ -38,7 +38,7 @@ MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show
 # may); make reads it again when it changes. `make clean` forgets it.
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
-$(if $(filter 1,$(MPI)),$(or $(MPICC),$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
+$(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
 endif
 build/dependencies.mk: train/scripts/dependencies.sh
 	@mkdir -p build; CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' $< --install > $@
