@@ -101,8 +101,8 @@ std::vector<std::string> sorted_names(std::span<const KernelTime> records) {
 }  // namespace
 
 double StepKernels::sum_us() const {
-  double us = unexplained.us;
-  for (const KernelRow& row : rows) us += row.us;
+  double us = unexplained.added_us;
+  for (const KernelRow& row : rows) us += row.added_us;
   return us;
 }
 
@@ -123,19 +123,21 @@ void match_kernels(const std::vector<KernelTime>& traced, std::size_t replays,
   step.unexplained = {};
   step.by_order = 0;
   // By row, the last one for what is unexplained.
-  std::vector<std::vector<double>> us(submitted.size() + 1), gap_us(submitted.size() + 1);
+  std::vector<std::vector<double>> us(submitted.size() + 1), gap_us(us), added_us(us);
   for (std::size_t replay = 0; replay < replays; ++replay) {
     const std::span records(traced.data() + replay * length, length);
     ENSURE(sorted_names(records) == sorted_names({traced.data(), length}),
            "kernels of a step: replay ", replay, " ran other kernels than the first");
     const std::vector<std::size_t> matched = matching.of(records);
-    std::vector<double> sum(submitted.size() + 1), gap(submitted.size() + 1);
+    std::vector<double> sum(submitted.size() + 1), gap(sum), added(sum);
     std::int64_t end = length > 0 ? records[0].start_ns : 0;
     for (std::size_t i = 0; i < length; ++i) {
       const KernelTime& record = records[i];
       const std::size_t at = std::min(matched[i], submitted.size());
       sum[at] += 1e-3 * static_cast<double>(record.end_ns - record.start_ns);
       gap[at] += 1e-3 * static_cast<double>(std::max<std::int64_t>(0, record.start_ns - end));
+      const std::int64_t since = std::max(record.start_ns, end);
+      added[at] += 1e-3 * static_cast<double>(std::max<std::int64_t>(0, record.end_ns - since));
       end = std::max(end, record.end_ns);
       if (replay > 0) continue;
       KernelRow& row = at == submitted.size() ? step.unexplained : step.rows[at];
@@ -152,12 +154,14 @@ void match_kernels(const std::vector<KernelTime>& traced, std::size_t replays,
     for (std::size_t at = 0; at <= submitted.size(); ++at) {
       us[at].push_back(sum[at]);
       gap_us[at].push_back(gap[at]);
+      added_us[at].push_back(added[at]);
     }
   }
   for (std::size_t at = 0; at <= submitted.size(); ++at) {
     KernelRow& row = at == submitted.size() ? step.unexplained : step.rows[at];
     row.us = median(us[at]);
     row.gap_us = median(gap_us[at]);
+    row.added_us = median(added_us[at]);
   }
 }
 
@@ -180,7 +184,7 @@ void match_launches(const std::vector<std::vector<LaunchTime>>& steps,
     row.submitted = submitted[i];
     row.kernels = 1;
     row.blocks = steps.empty() ? 0 : steps[0][i].blocks;
-    row.us = median(us);
+    row.us = row.added_us = median(us);
     step.rows.push_back(row);
   }
 }
@@ -246,7 +250,7 @@ struct Work {
   double us = 0, gap_us = 0, bytes = 0, flops = 0;
   std::int64_t kernels = 0;
   void add(const KernelRow& row) {
-    us += row.us;
+    us += row.added_us;
     gap_us += row.gap_us;
     bytes += static_cast<double>(row.submitted.work.bytes);
     flops += 2 * static_cast<double>(row.submitted.work.multiply_adds);
@@ -311,6 +315,7 @@ std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step,
                  {"part"},
                  {"us", "{:.2f}"},
                  {"gap", "{:.2f}"},
+                 {"adds", "{:.2f}"},
                  {"blocks", "{:.0f}"},
                  {join("blocks/", step.multiprocessors), "{:.2f}"},
                  {"threads", "{:.0f}"},
@@ -328,7 +333,7 @@ std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step,
     work.add(row);
     const double rate = row.submitted.work.product ? rates.product_tflops : rates.fp32_tflops;
     all.add({title_of(row), row.submitted.part, row.us, traced ? Cell(row.gap_us) : Cell(),
-             some(static_cast<double>(row.blocks)),
+             row.added_us, some(static_cast<double>(row.blocks)),
              some(static_cast<double>(row.blocks) / std::max(1, step.multiprocessors)),
              some(static_cast<double>(row.threads)), some(static_cast<double>(row.registers)),
              some(static_cast<double>(row.shared_bytes)), some(1e-6 * work.bytes), some(work.gbs()),
@@ -339,10 +344,13 @@ std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step,
   for (const KernelRow& row : step.rows) add(row);
   if (step.unexplained.kernels > 0) add(step.unexplained);
   all.notes.push_back(
-      traced ? join("Traced by CUPTI: medians of ", c.steps, " replays of the step's graph.")
-             : join("NOT traced by CUPTI (", step.why_events, "): each launch of ", c.steps,
-                    " steps, submitted op by op, timed by events, which resolve half a "
-                    "microsecond; gaps are not seen."));
+      traced
+          ? join("Traced by CUPTI: medians of ", c.steps,
+                 " replays of the step's graph. \"adds\", from which sums and rates come: without "
+                 "the time in which a kernel that began before still ran.")
+          : join("NOT traced by CUPTI (", step.why_events, "): each launch of ", c.steps,
+                 " steps, submitted op by op, timed by events, which resolve half a "
+                 "microsecond; gaps are not seen."));
   all.notes.push_back(fmt::format(
       "Sum of kernels {:.1f} us{}; a step that nobody traces takes {:.1f} us.", step.sum_us(),
       traced ? fmt::format(", of gaps {:.1f} us", step.gaps_us()) : "", step.step_us));
@@ -376,7 +384,7 @@ Table summary_table(const std::vector<std::pair<BenchCase, StepKernels>>& steps)
     OpSeconds seconds;
     std::int64_t kernels = step.unexplained.kernels;
     for (const KernelRow& row : step.rows) {
-      seconds[row.submitted.part] += 1e-6 * row.us;
+      seconds[row.submitted.part] += 1e-6 * row.added_us;
       kernels += row.kernels;
     }
     const StepParts ms = step_parts(seconds, 1);
@@ -398,6 +406,7 @@ Json to_json(const BenchCase& c, const StepKernels& step) {
                        {"kernels", row.kernels},
                        {"us", row.us},
                        {"gap_us", row.gap_us},
+                       {"added_us", row.added_us},
                        {"blocks", row.blocks},
                        {"threads", row.threads},
                        {"registers", row.registers},

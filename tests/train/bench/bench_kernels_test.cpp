@@ -125,17 +125,19 @@ TEST_CASE("kernels belong to whoever submitted them: ours by name, others by whe
                ran("", 6000, 7000), ran(other, 7000, 8000), ran(ours, 7500, 9000)});
   CHECK(step.unexplained.kernels == 0);
   const std::vector<double> us = {2, 2, 1, 1, 1.5}, gaps = {0, 0.5, 0.5, 0, 0};
+  const std::vector<double> added = {2, 2, 1, 1, 1};  // the last one began half a microsecond early
   for (std::size_t i = 0; i < 5; ++i) {
     CHECK(step.rows[i].us == doctest::Approx(us[i]));
     CHECK(step.rows[i].gap_us == doctest::Approx(gaps[i]));
+    CHECK(step.rows[i].added_us == doctest::Approx(added[i]));
     CHECK(step.rows[i].kernels == (i == 1 ? 2 : 1));
   }
   CHECK(step.rows[1].library == "gemm");
-  CHECK(step.sum_us() == doctest::Approx(7.5));
+  CHECK(step.sum_us() + step.gaps_us() == doctest::Approx(8));  // from 1000 to 9000 ns
 
   const Table table = kernel_tables(small_case("vmean", "bf16"), step, {4, 0, 0})[0];
-  CHECK(table.rows[0][10].number == doctest::Approx(2));   // 4,000 bytes in 2 us, in GB/s
-  CHECK(table.rows[0][11].number == doctest::Approx(50));  // % of what a copy reaches
+  CHECK(table.rows[0][11].number == doctest::Approx(2));   // 4,000 bytes in 2 us, in GB/s
+  CHECK(table.rows[0][12].number == doctest::Approx(50));  // % of what a copy reaches
 }
 
 TEST_CASE("a stream beside the first may change the order of the starts") {
@@ -146,6 +148,8 @@ TEST_CASE("a stream beside the first may change the order of the starts") {
   CHECK(step.unexplained.kernels == 0);
   CHECK(step.rows[3].us == doctest::Approx(4.5));
   CHECK(step.rows[4].us == doctest::Approx(1));
+  CHECK(step.rows[0].added_us == 0);  // all beneath the one that began first
+  CHECK(step.sum_us() + step.gaps_us() == doctest::Approx(8.5));
 }
 
 TEST_CASE(
