@@ -5,6 +5,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/gather.hpp"
+#include "tensor/movement/token_sums.hpp"
 #include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::nn {
@@ -17,32 +18,55 @@ Tensor sum_by_position(const Tensor& d, std::int64_t rows) {
   return dsecond;
 }
 
-/// Whether every sequence's chunks of 128 element numbers begin where those of the first one do.
-bool aligned(const tensor::DropoutPlan& plan, const Tensor& dx, const Dropout& options) {
-  const std::int64_t nominal = options.nominal_length == 0 ? dx.size(1) : options.nominal_length;
-  return plan.threshold == 0 || (plan.first % tensor::kDropoutChunk == 0 &&
-                                 nominal * dx.size(2) % tensor::kDropoutChunk == 0);
-}
-
 struct Gradients {
-  Tensor d;        // [B, N, E], of what was dropped out
+  Tensor dtable;   // [V, E]
   Tensor dsecond;  // [S, E]; undefined: not asked for
 };
-Gradients gradients(const Tensor& dx, const LookUp& options, std::int64_t second_rows) {
+Gradients gradients(const Tensor& dx, const LookUp& options, std::int64_t vocabulary,
+                    std::int64_t second_rows) {
   const bool drops = tensor::dropout_threshold("look_up", options.dropout.rate) > 0;
-  const Tensor d = drops ? tensor::dropout(dx, options.dropout) : dx;
-  if (second_rows == 0) return {d, {}};
-  if (options.places.defined()) {
-    return {d, tensor::embedding_backward(d, options.places, second_rows)};
-  }
-  return {d, sum_by_position(d, second_rows)};
+  const Tensor d = drops ? tensor::dropout(dx, options.dropout) : dx;  // [B, N, E]
+  Gradients g{tensor::embedding_backward(d, options.ids, vocabulary), {}};
+  if (second_rows == 0) return g;
+  g.dsecond = options.places.defined() ? tensor::embedding_backward(d, options.places, second_rows)
+                                       : sum_by_position(d, second_rows);
+  return g;
 }
 
+/// Element numbers from one sequence to the next one.
+std::int64_t numbers(const Tensor& dx, const Dropout& options) {
+  return dx.size(2) * (options.nominal_length == 0 ? dx.size(1) : options.nominal_length);
+}
+
+/// Whether warps have chunks of 128 element numbers, of the same positions in every sequence.
+bool aligned(const tensor::DropoutPlan& plan, const Tensor& dx, const Dropout& options) {
+  constexpr std::int64_t kChunk = tensor::kDropoutChunk;
+  const std::int64_t e = dx.size(2);
+  return plan.threshold == 0 || (plan.first % kChunk == 0 && numbers(dx, options) % kChunk == 0 &&
+                                 (e % kChunk == 0 || (e >= 4 && kChunk % e == 0)));
+}
+
+/// The same on CUDA where places are n, in one pass over dx.
 Gradients gradients_at_once(const tensor::DropoutPlan& plan, const Tensor& dx,
+                            const LookUp& options, std::int64_t vocabulary,
                             std::int64_t second_rows) {
-  Gradients g{plan.threshold == 0 ? dx : empty_like(dx),
-              Tensor::empty({second_rows, dx.size(2)}, dx.dtype(), dx.device())};
-  if constexpr (kHaveCuda) look_up_backward_on(Cuda{}, plan, dx, g.d, g.dsecond);
+  const Shape shape({second_rows, dx.size(2)});
+  Gradients g{{},
+              second_rows > dx.size(1) ? Tensor::zeros(shape, dx.dtype(), dx.device())
+                                       : Tensor::empty(shape, dx.dtype(), dx.device())};
+  if constexpr (kHaveCuda) {
+    Tensor d;  // [B, N, E], where the table needs a pass of its own
+    if (tensor::token_table_fits(vocabulary, dx.dtype())) {
+      g.dtable = Tensor::empty({vocabulary, dx.size(2)}, dx.dtype(), dx.device());
+    } else if (plan.threshold > 0) {
+      d = empty_like(dx);
+    }
+    tensor::token_sums_on(Cuda{}, plan, numbers(dx, options.dropout), dx, options.ids, d, g.dsecond,
+                          g.dtable);
+    if (!g.dtable.defined()) {
+      g.dtable = tensor::embedding_backward(d.defined() ? d : dx, options.ids, vocabulary);
+    }
+  }
   return g;
 }
 
@@ -98,9 +122,9 @@ Var look_up(Var table, Var second, const LookUp& options) {
                   const bool by_position = rows > 0 && !options.places.defined();
                   const Gradients found =
                       at_once && by_position && aligned(plan, dx, options.dropout)
-                          ? gradients_at_once(plan, dx, rows)
-                          : gradients(dx, options, rows);
-                  g.add(0, tensor::embedding_backward(found.d, options.ids, vocabulary));
+                          ? gradients_at_once(plan, dx, options, vocabulary, rows)
+                          : gradients(dx, options, vocabulary, rows);
+                  g.add(0, found.dtable);
                   if (rows > 0) g.add(1, found.dsecond);
                 });
 }

@@ -10,7 +10,7 @@
 
 namespace skytape::nn {
 
-/// One kernel forward on CUDA, and no copy of a table backward.
+/// One kernel forward on CUDA, one pass over dx backward.
 struct LookUp {
   Tensor ids;     // i32[B, N]
   Tensor places;  // i32[B, N]: rows of the second table; undefined: n
@@ -19,11 +19,8 @@ struct LookUp {
 /// table [V, E]; second [S, E], S at least N where there are no places, or undefined: nothing is added.
 [[nodiscard]] Var look_up(Var table, Var second, const LookUp& options);
 
-// Its kernels (lookup.cu).
+// Its kernel (lookup.cu).
 void look_up_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& table, const Tensor& second,
                 const LookUp& options, Tensor& x);
-/// d = drop(dx), unless that is dx itself, and dsecond [S, E], the sum of d over the batch: places are n.
-void look_up_backward_on(Cuda, const tensor::DropoutPlan& plan, const Tensor& dx, Tensor& d,
-                         Tensor& dsecond);
 
 }  // namespace skytape::nn

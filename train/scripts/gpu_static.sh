@@ -48,7 +48,7 @@ awk -F '\t' -v OFS='\t' '
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
   # attention/blocks/block_attention*.cu, attention/feature_maps/gaussian_kernel*.cu,
   # attention/{inverse,landmarks}/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu,
-  # tensor/movement/gather.cu for a vocabulary of 20).
+  # tensor/movement/token_sums.cu for a vocabulary of 20).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
     bytes = 0
     if (name ~ /^(map|warp_rows|narrow_rows|block_rows|column_chunks|transpose)_kernel$/) return 256
@@ -114,7 +114,7 @@ awk -F '\t' -v OFS='\t' '
       return 128
     }
     if (file ~ /(layer_norm|norm_pool|classifier).cu$/) return 256
-    if (name == "table_kernel") { bytes = 20 * 64 * (args ~ /^double/ ? 8 : 4); return 64 }
+    if (name == "token_sums_kernel") { bytes = 8 * 20 * 128 * (args ~ /^double/ ? 8 : 4); return 256 }
     if (name ~ /^(project|tensor_core)_kernel$/) return 256
     if (file ~ /iterative_inverse.cu$/) {
       size = args + 0; bytes = 2 * 4 * size * (size + 9)
