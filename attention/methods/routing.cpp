@@ -135,32 +135,31 @@ class Routing final : public Method {
 
   struct Saved {
     Inputs in;               // q, k, v: [B, H, N, D], mask: [B, N]
-    Clusters queries, keys;  // slots of (1): P each
-    Tensor weights;          // w of (3): [B, H, P, 1]
+    Clusters queries, keys;  // slots of (1): P each; the queries' have w of (3)
     BlockForward slots;      // (2), out: [B H, 1, P, D], lse: [B H, 1, P]
     Tensor sums;             // (4): [H, C, D]; undefined unless training
   };
 
   Result forward(const Inputs& in, const Draws&, const Call& call) const override {
-    const std::int64_t n = in.q.size(2);
-    Saved s{in, {}, {}, {}, {}, {}};
+    Saved s{in, {}, {}, {}, {}};
     s.queries = clusters(in.q, in.mask, call.training, s.sums);  // (1), (4)
     s.keys = clusters(in.k, in.mask, call.training, s.sums);
     s.slots = block_forward(slots(in.q, s.queries), slots(in.k, s.keys), slots(in.v, s.keys),
                             real_keys(s), pattern(in.q), score_scale(in.q));  // (2)
-    s.weights = slot_weights(s.queries, n);
-    const Tensor out = from_slots(weighted(s.slots.out, s), s.queries, n);  // (3)
+    const Tensor weighted = tensor::multiply(s.slots.out.reshape(slots_shape(in.q, s.queries)),
+                                             s.queries.weight);  // [B, H, P, D]
+    const Tensor out = from_slots(weighted, s.queries);          // (3)
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
     const Inputs& in = s.in;
-    const Tensor dslots = grouped(weighted(to_slots(dout, s.queries), s));  // (3)
+    const Tensor dslots = grouped(to_weighted_slots(dout, s.queries));  // (3)
     const BlockBackward d =
         block_backward(slots(in.q, s.queries), slots(in.k, s.keys), slots(in.v, s.keys),
                        real_keys(s), pattern(in.q), score_scale(in.q), s.slots, dslots);  // (2)
     const auto added_up = [&](const Tensor& x, const Clusters& of) {
-      return from_slots(x.reshape(slots_shape(in.q, of)), of, in.q.size(2));
+      return from_slots(x.reshape(slots_shape(in.q, of)), of);
     };
     Gradients g{added_up(d.dq, s.queries), added_up(d.dk, s.keys), added_up(d.dv, s.keys), {}};
     if (s.sums.defined()) g.sums = {s.sums};
@@ -195,11 +194,6 @@ class Routing final : public Method {
   }
   [[nodiscard]] static Tensor real_keys(const Saved& s) {
     return s.keys.used.reshape({s.keys.used.size(0) * s.keys.used.size(1), s.keys.used.size(2)});
-  }
-  /// x of the queries' slots, each times its weight: [B, H, P, D].
-  [[nodiscard]] static Tensor weighted(const Tensor& x, const Saved& s) {
-    const Shape shape = slots_shape(s.in.q, s.queries);
-    return tensor::multiply(x.reshape(shape), s.weights);
   }
   [[nodiscard]] BlockPattern pattern(const Tensor& q) const {
     BlockPattern p = lists_.pattern(0, q.device(), [&] { return own_blocks(sizes_.clusters); });

@@ -15,9 +15,15 @@ namespace skytape::attention {
 /// scaled to unit length (unit_keys of lsh.hpp), centroids: [H, C, D], mask: [B, N].
 [[nodiscard]] Tensor cluster_scores(const Tensor& x, const Tensor& centroids, const Tensor& mask);
 
+/// Slots that hold the same token are a list in the order of their clusters, so that who owns a token
+/// finds its slots.
 struct Clusters {
   Tensor token;  // i32[B, H, P], cluster after cluster, best first
   Tensor used;   // [B, H, P, 1]: 0 where that token is padding, else 1
+  Tensor
+      weight;  // [B, H, P, 1]: one over the number of clusters that the token is in, 0 for padding
+  Tensor first;  // i32[B, H, N]: a token's first slot, -1: none
+  Tensor next;   // i32[B, H, P]: the next slot with a slot's token, -1: none
 };
 /// The w tokens of largest score of every centroid, the first on ties. w <= N.
 [[nodiscard]] Clusters balanced_clusters(const Tensor& scores, const Tensor& mask, std::int64_t w);
@@ -26,11 +32,10 @@ struct Clusters {
 /// [H, C, D].
 [[nodiscard]] Tensor nearest_sums(const Tensor& x, const Tensor& scores, const Tensor& mask);
 
-/// One over the number of clusters that the token of a slot is in, 0 for padding: [B, H, P, 1].
-[[nodiscard]] Tensor slot_weights(const Clusters& clusters, std::int64_t tokens);
-
 /// Rows of the slots, [B, H, P, D], and the adjoint: sums of its slots for each token, [B, H, N, D].
 [[nodiscard]] Tensor to_slots(const Tensor& x, const Clusters& clusters);
-[[nodiscard]] Tensor from_slots(const Tensor& x, const Clusters& clusters, std::int64_t tokens);
+[[nodiscard]] Tensor from_slots(const Tensor& x, const Clusters& clusters);
+/// to_slots, each row times its slot's weight.
+[[nodiscard]] Tensor to_weighted_slots(const Tensor& x, const Clusters& clusters);
 
 }  // namespace skytape::attention

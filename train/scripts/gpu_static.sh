@@ -61,6 +61,7 @@ awk -F '\t' -v OFS='\t' '
     }
     if (name == "sort_picks_kernel") return 512
     if (name == "max_columns_kernel" || file ~ /sinkhorn.cu$/) return 1024
+    if (name == "nearest_sums_kernel") return 128
     if (name == "measure_kernel") {
       bytes = 131072 + 2048 * (args ~ /^double/ ? 2 : 1)
       return 512

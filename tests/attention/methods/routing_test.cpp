@@ -6,6 +6,7 @@
 #include "attention/selection/clusters.hpp"
 #include "attention/selection/lsh.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/movement/gather.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
@@ -84,7 +85,7 @@ TEST_CASE("a cluster that is larger than its example has unused places") {
       attention::balanced_clusters(attention::cluster_scores(x, c, mask), mask, 3);
   CHECK(got.used.to_vector() == std::vector<double>{1, 1, 0, 1, 1, 0});
   // Tokens 1 and 3 are in both clusters.
-  CHECK(attention::slot_weights(got, 4).to_vector() == std::vector<double>{.5, .5, 0, .5, .5, 0});
+  CHECK(got.weight.to_vector() == std::vector<double>{.5, .5, 0, .5, .5, 0});
 }
 
 TEST_CASE("centroids get the sums of the unit tokens that are nearest to them") {
@@ -113,6 +114,29 @@ TEST_CASE("centroids get the sums of the unit tokens that are nearest to them") 
     for (std::size_t e = 0; e < got.size(); ++e) {
       CHECK(got[e] == doctest::Approx(expected[e]).epsilon(1e-5));  // lengths have an epsilon
     }
+  });
+}
+
+TEST_CASE("who owns a token finds all of its slots, in their order") {
+  // Longer than what a warp, or one block of nearest_sums, takes alone; wider than a warp's columns.
+  const Tensor x = random_tensor({2, 2, 1100, 36}), centroids = random_tensor({2, 9, 36});
+  Tensor mask = Tensor::full({2, 1100}, 1, DType::f64, Device::cpu);
+  for (std::int64_t i = 900; i < 1100; ++i) mask.data<double>()[i] = 0;
+  const Tensor directions = attention::unit_keys(x);
+  const Tensor scores = attention::cluster_scores(directions, centroids, mask);
+  const Tensor sums = attention::nearest_sums(directions, scores, mask);  // [H, C, D]
+  for_each_device([&](Device device) {
+    const attention::Clusters got =
+        attention::balanced_clusters(scores.to(device), mask.to(device), 130);
+    const Tensor slots = random_tensor({2, 2, 9 * 130, 36}, DType::f64, device, 3);
+    Tensor expected = Tensor::zeros(x.shape(), DType::f64, device);
+    tensor::scatter_add_rows(expected, got.token, slots);
+    CHECK(attention::from_slots(slots, got).to_vector() == expected.to_vector());
+    const Tensor weighted = tensor::multiply(attention::to_slots(x.to(device), got), got.weight);
+    CHECK(attention::to_weighted_slots(x.to(device), got).to_vector() == weighted.to_vector());
+    const Tensor nearest =
+        attention::nearest_sums(directions.to(device), scores.to(device), mask.to(device));
+    CHECK(relative_error(nearest, sums.to_vector()) < 1e-14);
   });
 }
 
