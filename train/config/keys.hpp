@@ -26,9 +26,9 @@ struct Range {
 /// `model`: what else a model is. `schedule`: how it is trained. `data`: what it is shown.
 enum class Shapes { encoder, model, schedule, data };
 
-/// Values of another key that leave a key without effect, "a|b".
+/// Values of another key that leave a key without effect, "a|b"; unless a third key is not 0.
 struct Idle {
-  std::string_view key = {}, values = {};
+  std::string_view key = {}, values = {}, unless = {};
 };
 
 struct KeyInfo {
