@@ -12,8 +12,10 @@
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
 #include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
+#include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/runs/result.hpp"
 #include "train/runs/run_folder.hpp"
@@ -52,28 +54,6 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-FinishedRun read_run(const fs::path& folder) {
-  const Json config = read_json(folder / "config.json");
-  const Json result = read_result(folder / "result.json");
-  FinishedRun run;
-  run.folder = folder.filename().string();
-  run.task = result["task"].get<std::string>();
-  run.attention = result["attention"].get<std::string>();
-  run.seed = result["seed"].get<std::uint64_t>();
-  run.dev = result["dev_accuracy"].get<double>();
-  run.test = result["test_accuracy"].get<double>();
-  run.test_examples = result.value("test_examples", std::int64_t{0});
-  run.times = time_to_accuracy_from(result["time_to_accuracy"]);
-  for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
-    if (config[key] != result[key]) {
-      throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
-    }
-  }
-  run.settings = settings_of(config);
-  run.config = config;
-  return run;
-}
-
 // ---- putting the table together ----------------------------------------------------------------
 
 class TableMaker {
@@ -87,9 +67,9 @@ class TableMaker {
     for (const WantedRun& w : wanted_) {
       const auto task = w.config.at("task").get<std::string>();
       add_task(task);
-      row(w.config.at("attention").get<std::string>(), settings_of(w.config))
-          .cells[task]
-          .try_emplace(w.config.at("seed").get<std::uint64_t>());
+      TableRow& r = row(w.config.at("attention").get<std::string>(), settings_of(w.config));
+      r.cells[task].try_emplace(w.config.at("seed").get<std::uint64_t>());
+      r.added[task] = added_to_papers(w.config);
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
       for (const FinishedRun& run : found_.runs) {
@@ -111,7 +91,7 @@ class TableMaker {
     for (TableRow& r : table_.rows) {
       if (r.attention == attention && r.source == source) return r;
     }
-    table_.rows.push_back({attention, source, {}, nullptr});
+    table_.rows.push_back({attention, source, {}, {}, nullptr});
     return table_.rows.back();
   }
 
@@ -139,7 +119,9 @@ class TableMaker {
       return;
     }
     members_[{run.task, run.attention, settings}].push_back(&run);
-    row(run.attention, settings).cells[run.task][run.seed] = Score{100 * run.dev, 100 * run.test};
+    TableRow& r = row(run.attention, settings);
+    r.cells[run.task][run.seed] = Score{100 * run.dev, 100 * run.test, run.train_seconds};
+    r.added[run.task] = added_to_papers(run.config);
   }
 
   /// Methods in the registry's order; unknown ones, of an older program, last.
@@ -158,7 +140,7 @@ class TableMaker {
       if (ordered.size() == before) continue;
       for (const PaperRow& paper : paper_results()) {
         if (paper.method == method) {
-          ordered.push_back({method, std::string(paper.paper), {}, &paper});
+          ordered.push_back({method, std::string(paper.paper), {}, {}, &paper});
         }
       }
     }
@@ -228,6 +210,11 @@ bool at_or_below_baseline(const std::string& task, double percent) {
   return percent <= 100 * trivial_baseline(task).accuracy;
 }
 
+std::string baseline_text(const std::string& task) {
+  const double baseline = trivial_baseline(task).accuracy;
+  return baseline < 0 ? "–" : fmt::format("{:.1f}", 100 * baseline);
+}
+
 std::string to_text(const TableCell& cell, const std::string& task) {
   const std::vector<double> tests = tests_of(cell);
   if (tests.empty()) return "–";
@@ -239,6 +226,17 @@ std::string to_text(const TableCell& cell, const std::string& task) {
   const auto [least, most] = std::minmax_element(tests.begin(), tests.end());
   return text + fmt::format(" ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, tests.size(),
                             cell.size() > tests.size() ? fmt::format(" of {}", cell.size()) : "");
+}
+
+/// What a row's tasks add: "–" nothing, one text where all add the same, else task by task.
+std::string added_text(const TableRow& row) {
+  std::vector<std::string> texts, parts;
+  for (const auto& [task, added] : row.added) {
+    if (!contains(texts, added)) texts.push_back(added);
+    if (!added.empty()) parts.push_back(fmt::format("{}: {}", task, added));
+  }
+  if (parts.empty()) return "–";
+  return texts.size() == 1 ? texts[0] : listed(parts, "; ");
 }
 
 /// Mean over the papers' five tasks; nothing unless all are there.
@@ -265,47 +263,6 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-FoundRuns find_runs(const fs::path& folder) {
-  std::vector<fs::path> candidates;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    for (const char* file : {"config.json", "result.json", "last.safetensors", "metrics.jsonl"}) {
-      if (!fs::exists(entry.path() / file, error)) continue;
-      candidates.push_back(entry.path());
-      break;
-    }
-  }
-  std::sort(candidates.begin(), candidates.end());
-  FoundRuns found;
-  for (const fs::path& path : candidates) {
-    const std::string name = path.filename().string();
-    if (!fs::exists(path / "result.json", error)) {
-      found.skipped.push_back(name + ": not finished");
-      continue;
-    }
-    try {
-      if (is_pretraining(read_json(path / "config.json"))) {
-        found.skipped.push_back(name + kAnswersNoTask);
-        continue;
-      }
-      found.runs.push_back(read_run(path));
-    } catch (const std::exception& broken) {  // also a figure of the wrong kind
-      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
-    }
-  }
-  return found;
-}
-
-std::string settings_of(const Json& config) {
-  std::string text = config.value("recipe", "");
-  const Json& settings = config["settings"];
-  for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
-    if (!entry.value("origin", "").starts_with("--")) continue;
-    text += fmt::format(", {}={}", key, entry.value("value", ""));
-  }
-  return text;
-}
-
 AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found) {
   return TableMaker(wanted, std::move(found)).make();
 }
@@ -316,14 +273,15 @@ Table to_table(const AccuracyTable& table) {
   Table out{"accuracy", "Test accuracy in percent.", {{"attention"}, {"source"}}, {}, {}};
   std::vector<Cell> baselines = {"–", "trivial baseline"};
   for (const std::string& task : table.tasks) {
-    const double baseline = trivial_baseline(task).accuracy;
     out.columns.push_back({task});
-    baselines.emplace_back(baseline < 0 ? "–" : fmt::format("{:.1f}", 100 * baseline));
+    baselines.emplace_back(baseline_text(task));
   }
   if (averages) {
     out.columns.push_back({"average"});
     baselines.emplace_back("–");
   }
+  out.columns.push_back({"added"});
+  baselines.emplace_back("–");
   out.add(std::move(baselines));
   for (const TableRow& row : table.rows) {
     std::vector<Cell> cells = {row.attention, row.source};
@@ -338,12 +296,46 @@ Table to_table(const AccuracyTable& table) {
       }
     }
     if (averages) cells.emplace_back(percent(average(row), "–"));
+    cells.emplace_back(added_text(row));
     out.add(std::move(cells));
   }
   out.notes.emplace_back(
       "Over several seeds: mean ± standard deviation (lowest–highest). –: no finished run. ↓: "
-      "not above the trivial baseline.");
+      "not above the trivial baseline. Added: to the papers' model, beside the attention method.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
+  return out;
+}
+
+Table arena_table(const AccuracyTable& table) {
+  Table out{"arena",
+            "Test accuracy in percent, task by task, and what was added to the papers' model.",
+            {{"task"},
+             {"attention"},
+             {"settings"},
+             {"trivial"},
+             {"papers' best"},
+             {"ours"},
+             {"added"},
+             {"training"}},
+            {},
+            {}};
+  for (const std::string& task : table.tasks) {
+    for (const TableRow& row : table.rows) {
+      const auto cell = row.cells.find(task);
+      if (cell == row.cells.end()) continue;
+      double seconds = 0, finished = 0;
+      for (const auto& [seed, score] : cell->second) {
+        if (!score) continue;
+        seconds += score->seconds;
+        ++finished;
+      }
+      const std::string& added = row.added.at(task);
+      out.add({task, row.attention, row.source, baseline_text(task),
+               percent(best_paper_accuracy(task), "–"), to_text(cell->second, task),
+               added.empty() ? "–" : added,
+               finished > 0 ? duration_text(seconds / finished) : "–"});
+    }
+  }
   return out;
 }
 
@@ -358,7 +350,7 @@ std::string to_csv(const AccuracyTable& table) {
   const auto figure = [](const std::optional<double>& value, const char* format) {
     return value ? fmt::format(fmt::runtime(format), *value) : std::string();
   };
-  std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor\n";
+  std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor,added\n";
   for (const TableRow& row : table.rows) {
     for (const std::string& task : table.tasks) {
       std::optional<double> baseline;
@@ -367,9 +359,11 @@ std::string to_csv(const AccuracyTable& table) {
                             std::optional<double> dev) {
         std::string below;
         if (test && baseline) below = at_or_below_baseline(task, *test) ? "1" : "0";
-        text += fmt::format("{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
+        const auto added = row.added.find(task);
+        text += fmt::format("{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
                             seed, figure(test, "{:.4f}"), figure(dev, "{:.4f}"),
-                            figure(baseline, "{:.1f}"), below);
+                            figure(baseline, "{:.1f}"), below,
+                            added == row.added.end() ? "" : quoted(added->second));
       };
       if (row.paper) {
         const std::optional<double> test = paper_accuracy(*row.paper, task);

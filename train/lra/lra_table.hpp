@@ -11,35 +11,10 @@
 
 #include "data/files/json.hpp"
 #include "train/formats/table.hpp"
+#include "train/lra/finished_runs.hpp"
 #include "train/papers/paper_results.hpp"
-#include "train/runs/time_to_accuracy.hpp"
 
 namespace skytape::train {
-
-/// A finished run, as its folder tells it.
-struct FinishedRun {
-  std::string folder;  // its name below the folder of runs
-  std::string task;    // what the results are called
-  std::string attention;
-  std::string settings;  // as settings_of() says
-  std::uint64_t seed = 0;
-  double dev = 0, test = 0;        // accuracy, shares
-  std::int64_t test_examples = 0;  // 0: of an older program
-  TimeToAccuracy times;            // empty in results of older programs
-  data::Json config;               // config.json
-};
-
-/// Why a pre-training is not among them.
-inline constexpr const char* kAnswersNoTask = ": a pre-training, which answers no task";
-
-struct FoundRuns {
-  std::vector<FinishedRun> runs;
-  std::vector<std::string> skipped;  // "folder: why": not finished, or broken
-};
-
-/// Reads every run folder directly below `folder`, in the order of their names. Folders that hold
-/// no file of a run are passed over.
-[[nodiscard]] FoundRuns find_runs(const std::filesystem::path& folder);
 
 /// A run that the table must show, finished or not.
 struct WantedRun {
@@ -47,11 +22,9 @@ struct WantedRun {
   data::Json config;   // to_json() of its configuration
 };
 
-/// Recipe and what the user set, sorted by key: "skytape", "skytape, lr=1e-3, steps=500".
-[[nodiscard]] std::string settings_of(const data::Json& config);
-
 struct Score {
   double dev = 0, test = 0;  // percent
+  double seconds = 0;        // of training
 };
 
 /// Its runs by seed; one that is wanted and not finished has no score.
@@ -60,7 +33,8 @@ using TableCell = std::map<std::uint64_t, std::optional<Score>>;
 /// Our runs of one method and settings, or a row of a paper.
 struct TableRow {
   std::string attention, source;
-  std::map<std::string, TableCell> cells;  // by task
+  std::map<std::string, TableCell> cells;    // by task
+  std::map<std::string, std::string> added;  // added_to_papers(), by task
   const PaperRow* paper = nullptr;
 };
 
@@ -78,6 +52,9 @@ struct AccuracyTable {
 /// The table as it is shown, in words: mean over seeds with their deviation, "–" where no run is
 /// finished, "↓" where the mean is not above the baseline.
 [[nodiscard]] Table to_table(const AccuracyTable& table);
+/// Our runs alone, a row for each task: the trivial baseline, the papers' best cell, test accuracy
+/// over seeds, what was added, and the mean time of training.
+[[nodiscard]] Table arena_table(const AccuracyTable& table);
 /// The same as text, with what is not in the table.
 [[nodiscard]] std::string to_markdown(const AccuracyTable& table);
 /// A line per run of a seed, finished or wanted, and per figure of a paper: in percent, empty where

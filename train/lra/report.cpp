@@ -33,7 +33,7 @@ using data::Json;
 
 /// A run, finished or not, as its files tell it.
 struct Run {
-  std::string folder, task, attention, settings, revision, machine;
+  std::string folder, task, attention, settings, added, revision, machine;
   std::uint64_t seed = 0;
   std::int64_t step = 0, steps = 0;  // where it is, and where it goes
   Json result;                       // null: not finished; of a pre-training, its own
@@ -88,6 +88,7 @@ Run read_run(const fs::path& folder, const std::string& name) {
   run.task = config.at("data").at("name").get<std::string>();
   run.attention = config.at("attention").get<std::string>();
   run.settings = settings_of(config);
+  run.added = added_to_papers(config);
   run.seed = config.at("seed").get<std::uint64_t>();
   run.steps = planned_steps(config);
   run.revision = config.at("revision").get<std::string>();
@@ -284,6 +285,7 @@ Table table_of(const std::vector<Run>& runs) {
                {"task"},
                {"attention"},
                {"settings"},
+               {"added"},
                {"seed", "{:.0f}"},
                {"state"},
                {"dev", "{:.2f}"},
@@ -303,9 +305,9 @@ Table table_of(const std::vector<Run>& runs) {
         finished ? fmt::format("{} steps", grouped(run.result.at("steps").get<std::int64_t>()))
                  : fmt::format("at {} of {}", grouped(run.step), grouped(run.steps));
     const double seconds = run.seconds();
-    table.add({run.folder, run.task, run.attention, run.settings, static_cast<double>(run.seed),
-               state, number(run.result, "dev_accuracy", 100),
-               number(run.result, "test_accuracy", 100),
+    table.add({run.folder, run.task, run.attention, run.settings,
+               run.added.empty() ? "–" : run.added, static_cast<double>(run.seed), state,
+               number(run.result, "dev_accuracy", 100), number(run.result, "test_accuracy", 100),
                finished      ? duration_text(run.result.at("train_seconds").get<double>())
                : seconds > 0 ? Cell(duration_text(seconds))
                              : Cell(),
@@ -394,6 +396,7 @@ ReportSummary write_report(const ReportOptions& options) {
     FoundRuns finished = find_runs(options.runs);
     const Table times = time_table(finished.runs);
     const AccuracyTable accuracies = make_table({}, std::move(finished));
+    body += heading("The arena, task by task") + to_html(arena_table(accuracies));
     body += heading("Accuracy beside the papers") + to_html(to_table(accuracies));
     if (!times.rows.empty()) body += heading("Time to accuracy") + to_html(times);
     for (const std::string& line : accuracies.skipped) {

@@ -41,6 +41,7 @@ Table time_table(const std::vector<FinishedRun>& runs) {
               {{"task"},
                {"attention"},
                {"settings"},
+               {"added"},
                {"seed", "{:.0f}"},
                {"above trivial"},
                {"above papers"},
@@ -52,10 +53,11 @@ Table time_table(const std::vector<FinishedRun>& runs) {
               {}};
   for (const FinishedRun& run : runs) {
     if (!run.times.best) continue;  // of a program that did not note it
-    table.add({run.task, run.attention, run.settings, static_cast<double>(run.seed),
-               cell_of(run.times.trivial), cell_of(run.times.paper), cell_of(run.times.best),
-               100 * run.times.best->accuracy, with_interval(run.test, run.test_examples),
-               pretraining_time(run)});
+    const std::string added = added_to_papers(run.config);
+    table.add({run.task, run.attention, run.settings, added.empty() ? "–" : added,
+               static_cast<double>(run.seed), cell_of(run.times.trivial), cell_of(run.times.paper),
+               cell_of(run.times.best), 100 * run.times.best->accuracy,
+               with_interval(run.test, run.test_examples), pretraining_time(run)});
   }
   return table;
 }

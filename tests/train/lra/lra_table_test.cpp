@@ -91,29 +91,29 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
   const std::string text = to_markdown(table);
   CAPTURE(text);
   CHECK(text.find("Long Range Arena paper: larger models") != std::string::npos);
-  CHECK(line_of(text, "| attention") == "| attention | source | listops | text |");
-  CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 36.2 | 66.2 |");
+  CHECK(line_of(text, "| attention") == "| attention | source | listops | text | added |");
+  CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 36.2 | 66.2 | – |");
   CHECK(line_of(text, "| skyformer | skytape") ==
-        "| skyformer | skytape | 38.00 ± 1.41 (37.00–39.00, 2 seeds) | – |");
+        "| skyformer | skytape | 38.00 ± 1.41 (37.00–39.00, 2 seeds) | – | – |");
   CHECK(line_of(text, "| softmax | skytape") ==
-        "| softmax | skytape | 36.20 ↓ (36.20–36.20, 1 of 2 seeds) | – |");
+        "| softmax | skytape | 36.20 ↓ (36.20–36.20, 1 of 2 seeds) | – | – |");
   CHECK(line_of(text, "| skyformer | Skyformer") ==
-        "| skyformer | Skyformer paper | 38.69 | 64.70 ↓ |");
+        "| skyformer | Skyformer paper | 38.69 | 64.70 ↓ | – |");
   CHECK(text.find("Not in the table") == std::string::npos);
   CHECK(table.skipped.empty());
 
   const std::string csv = to_csv(table);
   CAPTURE(csv);
   CHECK(line_of(csv, "skyformer,skytape,listops,1,") ==
-        "skyformer,skytape,listops,1,37.0000,37.0000,36.2,0");
+        "skyformer,skytape,listops,1,37.0000,37.0000,36.2,0,");
   CHECK(line_of(csv, "skyformer,skytape,listops,2,") ==
-        "skyformer,skytape,listops,2,39.0000,39.0000,36.2,0");
-  CHECK(line_of(csv, "softmax,skytape,listops,1,").ends_with(",36.2000,36.2000,36.2,1"));
-  CHECK(line_of(csv, "softmax,skytape,listops,2,") == "softmax,skytape,listops,2,,,36.2,");
-  CHECK(line_of(csv, "softmax,skytape,text,2,") == "softmax,skytape,text,2,,,66.2,");
+        "skyformer,skytape,listops,2,39.0000,39.0000,36.2,0,");
+  CHECK(line_of(csv, "softmax,skytape,listops,1,").ends_with(",36.2000,36.2000,36.2,1,"));
+  CHECK(line_of(csv, "softmax,skytape,listops,2,") == "softmax,skytape,listops,2,,,36.2,,");
+  CHECK(line_of(csv, "softmax,skytape,text,2,") == "softmax,skytape,text,2,,,66.2,,");
   CHECK(csv.find("retrieval") == csv.npos);
   CHECK(line_of(csv, "softmax,\"Skeinformer paper, dropout 0.1\",text") ==
-        "softmax,\"Skeinformer paper, dropout 0.1\",text,,57.6900,,66.2,1");
+        "softmax,\"Skeinformer paper, dropout 0.1\",text,,57.6900,,66.2,1,");
 }
 
 TEST_CASE("an average needs all five tasks of the papers") {
@@ -127,9 +127,9 @@ TEST_CASE("an average needs all five tasks of the papers") {
   }
   const std::string text = to_markdown(make_table(wanted(grid), find_runs(folder.path())));
   CAPTURE(text);
-  CHECK(line_of(text, "| softmax | skytape").ends_with("| 70.00 | 70.00 |"));
-  CHECK(line_of(text, "| vmean | skytape").ends_with("| – | – |"));
-  CHECK(line_of(text, "| vmean | Skein").ends_with("| 34.33 | 53.98 |"));
+  CHECK(line_of(text, "| softmax | skytape").ends_with("| 70.00 | 70.00 | – |"));
+  CHECK(line_of(text, "| vmean | skytape").ends_with("| – | – | – |"));
+  CHECK(line_of(text, "| vmean | Skein").ends_with("| 34.33 | 53.98 | – |"));
 }
 
 TEST_CASE("substitute data get a column of their own, without the papers' numbers") {
@@ -140,9 +140,9 @@ TEST_CASE("substitute data get a column of their own, without the papers' number
       make_table(wanted({config_of("retrieval", "softmax", 1)}), find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| attention") ==
-        "| attention | source | retrieval | retrieval-substitute |");
-  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | – | 75.00 |");
-  CHECK(line_of(text, "| softmax | Skyformer") == "| softmax | Skyformer paper | 80.69 | – |");
+        "| attention | source | retrieval | retrieval-substitute | added |");
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | – | 75.00 | – |");
+  CHECK(line_of(text, "| softmax | Skyformer") == "| softmax | Skyformer paper | 80.69 | – | – |");
   CHECK(text.find("\nretrieval-substitute: other papers") != std::string::npos);
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("unfinished, broken, doubled and foreign run folders are named and lef
   const AccuracyTable table = make_table({}, find_runs(folder.path()));
   const std::string text = to_markdown(table);
   CAPTURE(text);
-  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 50.00 |");
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 50.00 | – |");
   CHECK(table.skipped.size() == 8);
   CHECK(line_of(text, "- b-again") == "- b-again: the same run as a-good");
   CHECK(line_of(text, "- c-other-data") == "- c-other-data: other data than a-good");
@@ -186,14 +186,14 @@ TEST_CASE("what the user set makes a row of its own, unless the grid asked for j
   const std::string other =
       to_markdown(make_table(wanted({config_of("listops", "softmax", 1)}), found()));
   CAPTURE(other);
-  CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – |");
-  CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 |");
+  CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – | – |");
+  CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 | – |");
 
   Json same = config_of("listops", "softmax", 1, "500");
   same["settings"]["steps"]["origin"] = "recipe skytape";
   const std::string asked = to_markdown(make_table(wanted({same}), found()));
   CAPTURE(asked);
-  CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 |");
+  CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 | – |");
   CHECK(asked.find("steps=500") == std::string::npos);
 }
 
@@ -210,4 +210,43 @@ TEST_CASE("the table says which figures are of a part of the examples") {
   CHECK(to_markdown(make_table({}, find_runs(folder.path())))
             .find("listops: with `final_examples`, test accuracies of the first 64 of 2,000") !=
         std::string::npos);
+}
+
+TEST_CASE("what a model has that the papers' has not is said by the values in effect") {
+  const auto with = [](const Json& values) {
+    Json settings = Json::object();
+    for (const auto& [key, value] : values.items()) {
+      settings[key] = {{"value", value}, {"origin", "recipe skytape"}};
+    }
+    return Json{{"settings", settings}};
+  };
+  CHECK(added_to_papers(with({{"lr", "1e-4"}, {"ngrams", "0"}, {"pyramid", "0"}})).empty());
+  CHECK(added_to_papers(with({{"ngrams", "5"}, {"pair_cosine", "1"}})) ==
+        "n-grams of up to 5 tokens, the cosine of both texts");
+  CHECK(added_to_papers(
+            with({{"patch", "5"}, {"conv_width", "3"}, {"mirror", "1"}, {"shift", "2"}})) ==
+        "greys of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up to 2");
+  // What the pyramid was called when it counted among the poolings.
+  CHECK(added_to_papers(with({{"pooling", "pyramid"}})) == "a pyramid of convolutions");
+  CHECK(added_to_papers(with({{"pretrain_steps", "2000"}, {"denoise_weight", "0.3"}})) ==
+        "pre-training of 2000 steps, denoising, weight 0.3");
+  Json initialised = with({{"lr", "1e-4"}});
+  initialised["pretraining"] = {{"train_seconds", 7.0}};
+  CHECK(added_to_papers(initialised) == "pre-training");
+}
+
+TEST_CASE("the arena's table has a row for each task, with what was added and the mean time") {
+  const Folder folder;
+  Json config = config_of("text", "skyformer", 1);
+  config["settings"]["ngrams"] = {{"value", "5"}, {"origin", "recipe skytape"}};
+  finish(folder, "a", config, 0.86);
+  config["seed"] = 2;
+  finish(folder, "b", config, 0.88);
+  const std::string text = to_markdown(arena_table(
+      make_table({{"c", config_of("listops", "softmax", 1)}}, find_runs(folder.path()))));
+  CAPTURE(text);
+  CHECK(line_of(text, "| text") ==
+        "| text | skyformer | skytape | 66.2 | 65.29 | 87.00 ± 1.41 (86.00–88.00, 2 seeds) | "
+        "n-grams of up to 5 tokens | 10 s |");
+  CHECK(line_of(text, "| listops") == "| listops | softmax | skytape | 36.2 | 39.25 | – | – | – |");
 }

@@ -1,0 +1,112 @@
+#include "train/lra/finished_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
+#include "train/config/run_config.hpp"
+#include "train/config/settings.hpp"
+#include "train/runs/result.hpp"
+#include "train/runs/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+FinishedRun read_run(const fs::path& folder) {
+  const Json config = read_json(folder / "config.json");
+  const Json result = read_result(folder / "result.json");
+  FinishedRun run;
+  run.folder = folder.filename().string();
+  run.task = result["task"].get<std::string>();
+  run.attention = result["attention"].get<std::string>();
+  run.seed = result["seed"].get<std::uint64_t>();
+  run.dev = result["dev_accuracy"].get<double>();
+  run.test = result["test_accuracy"].get<double>();
+  run.test_examples = result.value("test_examples", std::int64_t{0});
+  run.train_seconds = result["train_seconds"].get<double>();
+  run.times = time_to_accuracy_from(result["time_to_accuracy"]);
+  for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
+    if (config[key] != result[key]) {
+      throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
+    }
+  }
+  run.settings = settings_of(config);
+  run.config = config;
+  return run;
+}
+
+}  // namespace
+
+FoundRuns find_runs(const fs::path& folder) {
+  std::vector<fs::path> candidates;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    for (const char* file : {"config.json", "result.json", "last.safetensors", "metrics.jsonl"}) {
+      if (!fs::exists(entry.path() / file, error)) continue;
+      candidates.push_back(entry.path());
+      break;
+    }
+  }
+  std::sort(candidates.begin(), candidates.end());
+  FoundRuns found;
+  for (const fs::path& path : candidates) {
+    const std::string name = path.filename().string();
+    if (!fs::exists(path / "result.json", error)) {
+      found.skipped.push_back(name + ": not finished");
+      continue;
+    }
+    try {
+      if (is_pretraining(read_json(path / "config.json"))) {
+        found.skipped.push_back(name + kAnswersNoTask);
+        continue;
+      }
+      found.runs.push_back(read_run(path));
+    } catch (const std::exception& broken) {  // also a figure of the wrong kind
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
+    }
+  }
+  return found;
+}
+
+std::string settings_of(const Json& config) {
+  std::string text = config.value("recipe", "");
+  const Json& settings = config["settings"];
+  for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
+    if (!entry.value("origin", "").starts_with("--")) continue;
+    text += fmt::format(", {}={}", key, entry.value("value", ""));
+  }
+  return text;
+}
+
+std::string added_to_papers(const Json& config) {
+  struct Addition {
+    const char *key, *text;  // {}: the key's value
+  };
+  constexpr Addition kAdditions[] = {
+      {"ngrams", "n-grams of up to {} tokens"},    {"patch", "greys of {0} × {0} pixels"},
+      {"conv_width", "a convolution of {}"},       {"pyramid", "a pyramid of convolutions"},
+      {"pair_cosine", "the cosine of both texts"}, {"mirror", "mirrored pictures"},
+      {"shift", "pictures moved by up to {}"},     {"pretrain_steps", "pre-training of {} steps"},
+      {"denoise_weight", "denoising, weight {}"}};
+  const std::vector<Setting> settings = saved_settings(config);
+  std::vector<std::string> added;
+  for (const Addition& addition : kAdditions) {
+    const std::string value = value_of(settings, *find_key(addition.key));
+    if (value != "0") added.push_back(fmt::format(fmt::runtime(addition.text), value));
+  }
+  // A run of two phases says their steps above; that of --init has what its weights say.
+  const bool before = config.contains("pretraining") && !config["pretraining"].is_null();
+  if (before && value_of(settings, *find_key("pretrain_steps")) == "0") {
+    added.emplace_back("pre-training");
+  }
+  return listed(added);
+}
+
+}  // namespace skytape::train
