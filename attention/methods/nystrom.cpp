@@ -130,12 +130,12 @@ class Nystrom final : public Method {
     s.nominal = nominal(in.q.size(2));
     s.mask = in.mask;
     s.v = in.v;
-    s.x = tensor::mask_rows(in.q, in.mask, s.scale);  // (1)
-    s.y = tensor::mask_rows(in.k, in.mask, s.scale);  // (1)
     if (exact(in.q.size(2))) {
+      s.x = tensor::mask_rows(in.q, in.mask, s.scale);           // (1)
+      s.y = tensor::mask_rows(in.k, in.mask, s.scale);           // (1)
       s.positions = tiled_forward(s.x, s.y, in.v, in.mask, {});  // (6)
     } else {
-      approximate(s, call);
+      approximate(s, in, call);
     }
     Tensor out = s.positions.out;  // [B, H, N, D]
     if (conv_ != nullptr) {        // (7)
@@ -146,16 +146,16 @@ class Nystrom final : public Method {
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
-    TiledBackward d;  // of x, y, v: [B, H, N, D]
+    Gradients g;
     if (s.a.defined()) {
-      d = approximate_backward(s, dout);
+      g = approximate_backward(s, dout);
     } else {
-      d = tiled_backward(s.x, s.y, s.v, s.mask, {}, s.positions, dout);  // (6)
+      const TiledBackward d = tiled_backward(s.x, s.y, s.v, s.mask, {}, s.positions, dout);  // (6)
+      g = {tensor::mask_rows(d.dq, s.mask, s.scale),
+           tensor::mask_rows(d.dk, s.mask, s.scale),
+           d.dv,
+           {}};  // (1)
     }
-    Gradients g{tensor::mask_rows(d.dq, s.mask, s.scale),
-                tensor::mask_rows(d.dk, s.mask, s.scale),
-                d.dv,
-                {}};  // (1)
     if (!s.weight.defined()) return g;
     const Tensor values = tensor::mask_rows(s.v, s.mask);
     const ConvolutionGradients conv = depthwise_convolution_backward(values, s.weight, dout);
@@ -165,11 +165,15 @@ class Nystrom final : public Method {
   }
 
  private:
-  /// (2) to (6).
-  void approximate(Saved& s, const Call& call) const {
+  /// (1) to (6).
+  void approximate(Saved& s, const Inputs& in, const Call& call) const {
     const std::int64_t size = config_.features;
-    s.ql = segment_means(s.x, size, s.nominal);  // (2)
-    s.kl = segment_means(s.y, size, s.nominal);  // (2)
+    const auto means = [&](const Tensor& rows) {
+      return segment_means(rows, in.mask, s.scale, size, s.nominal);
+    };
+    const SegmentMeans of_q = means(in.q), of_k = means(in.k);
+    s.x = of_q.rows, s.y = of_k.rows;      // (1)
+    s.ql = of_q.means, s.kl = of_k.means;  // (2)
     s.ones = Tensor::full({s.x.size(0), size}, 1, s.x.dtype(), s.x.device());
     s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {});                     // (3)
     s.p = s.landmarks.out;                                                       // (3)
@@ -179,19 +183,19 @@ class Nystrom final : public Method {
     s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                     // (6)
   }
 
-  static TiledBackward approximate_backward(const Saved& s, const Tensor& dout) {
+  static Gradients approximate_backward(const Saved& s, const Tensor& dout) {
     TiledBackward of_out = tiled_backward(s.x, s.kl, s.r, s.ones, {}, s.positions, dout);  // (6)
     const Tensor& dr = of_out.dv;                                        // [B, H, L, D]
     const Tensor dz = tensor::matmul(dr, s.p, Op::none, Op::transpose);  // (5)
     const Tensor dp = tensor::matmul(s.z, dr, Op::transpose, Op::none);  // (5)
     const Tensor e = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz));   // (4)
     TiledBackward of_p = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dp);  // (3)
-    Tensor dql = of_p.dq, dkl = of_out.dk;                      // [B, H, L, D]
-    tensor::gemm(e, Op::none, s.kl, Op::none, dql, 1, 1);       // (4)
-    tensor::gemm(e, Op::transpose, s.ql, Op::none, dkl, 1, 1);  // (4)
-    add_segment_means_backward(dql, s.nominal, of_out.dq);      // (2)
-    add_segment_means_backward(dkl, s.nominal, of_p.dk);        // (2)
-    return {of_out.dq, of_p.dk, of_p.dv};
+    Tensor dql = of_p.dq, dkl = of_out.dk;                               // [B, H, L, D]
+    tensor::gemm(e, Op::none, s.kl, Op::none, dql, 1, 1);                // (4)
+    tensor::gemm(e, Op::transpose, s.ql, Op::none, dkl, 1, 1);           // (4)
+    segment_means_backward(dql, s.mask, s.scale, s.nominal, of_out.dq);  // (2), (1)
+    segment_means_backward(dkl, s.mask, s.scale, s.nominal, of_p.dk);    // (2), (1)
+    return {of_out.dq, of_p.dk, of_p.dv, {}};
   }
 
   [[nodiscard]] std::int64_t nominal(std::int64_t n) const { return std::max(nominal_length_, n); }

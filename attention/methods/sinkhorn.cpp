@@ -188,9 +188,10 @@ class Sinkhorn final : public Method {
     const std::int64_t n = in.q.size(2), rows = blocks_ * config_.block;  // N, P
     const Presence present = presence(in.mask);
     Saved s{in.q, in.mask, present.keys, {}, {}, {}, {}, {}, {}};
-    const Tensor k = pad(tensor::mask_rows(in.k, in.mask), 2, rows);  // (1): [B, H, P, D]
+    const SegmentMeans of_k = segment_means(in.k, in.mask, 1, blocks_, rows);  // (1)
+    const Tensor k = pad(of_k.rows, 2, rows);                                  // [B, H, P, D]
     const Tensor v = pad(tensor::mask_rows(in.v, in.mask), 2, rows);
-    s.means = segment_means(k, blocks_, rows);
+    s.means = of_k.means;
     const Tensor* noise = draws.find("gumbel");
     const Tensor wanted = tensor::matmul(s.means, weights(in.q.size(0)));  // (2)
     s.scores = sinkhorn_scores(wanted, noise != nullptr ? *noise : Tensor(), present.blocks,
@@ -216,11 +217,10 @@ class Sinkhorn final : public Method {
                                           1 / config_.temperature);  // (3), (2)
     const Tensor dmeans = tensor::matmul(dwanted, weights(s.q.size(0)), Op::none, Op::transpose);
     const Tensor dweight = tensor::sum(tensor::matmul(s.means, dwanted, Op::transpose), 0);
-    add_segment_means_backward(dmeans, rows, dk);  // (1)
-    const auto unpadded = [&](const Tensor& x) {
-      return tensor::mask_rows(tensor::narrow(x, 2, 0, n), s.mask);
-    };
-    return {tensor::narrow(d.dq, 2, 0, n), unpadded(dk), unpadded(dv), {dweight}};
+    const auto unpadded = [&](const Tensor& x) { return tensor::narrow(x, 2, 0, n); };
+    Tensor own_dk = unpadded(dk);                             // [B, H, N, D]
+    segment_means_backward(dmeans, s.mask, 1, rows, own_dk);  // (1)
+    return {unpadded(d.dq), own_dk, tensor::mask_rows(unpadded(dv), s.mask), {dweight}};
   }
 
  private:

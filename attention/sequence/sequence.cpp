@@ -13,26 +13,35 @@ void require_convolution(const char* op, const Tensor& x, const Tensor& weight) 
          weight);
 }
 
-}  // namespace
-
-Tensor segment_means(const Tensor& x, std::int64_t segments, std::int64_t nominal) {
-  ENSURE(
-      x.rank() == 4 && x.size(2) <= nominal && segments >= 1 && segments <= nominal,
-      "segment_means: expected x [B, H, N, D] with N <= nominal and 1 <= segments <= nominal, got ",
-      x, ", segments ", segments, ", nominal ", nominal);
-  Tensor means = Tensor::empty(x.shape().with(2, segments), x.dtype(), x.device());
-  on_device(x.device(), [&](auto tag) { segment_means_on(tag, x, nominal, means); });
-  return means;
+void require_mask(const char* op, const Tensor& x, const Tensor& mask) {
+  require_same_kind(op, {&x, &mask});
+  ENSURE(x.rank() == 4 && mask.shape() == Shape({x.size(0), x.size(2)}), op,
+         ": expected x [B, H, N, D] and mask [B, N], got x ", x, ", mask ", mask);
 }
 
-void add_segment_means_backward(const Tensor& dmeans, std::int64_t nominal, Tensor& dx) {
-  require_same_kind("add_segment_means_backward", {&dmeans, &dx});
-  ENSURE(dx.rank() == 4 && dmeans.shape() == dx.shape().with(2, dmeans.size(2)) &&
-             dx.size(2) <= nominal,
-         "add_segment_means_backward: shapes do not fit: dmeans ", dmeans, ", dx ", dx,
-         ", nominal ", nominal);
+}  // namespace
+
+SegmentMeans segment_means(const Tensor& x, const Tensor& mask, double scale, std::int64_t segments,
+                           std::int64_t nominal) {
+  require_mask("segment_means", x, mask);
+  ENSURE(x.size(2) <= nominal && segments >= 1 && segments <= nominal,
+         "segment_means: expected N <= nominal and 1 <= segments <= nominal, got x ", x,
+         ", segments ", segments, ", nominal ", nominal);
+  SegmentMeans result{empty_like(x),
+                      Tensor::empty(x.shape().with(2, segments), x.dtype(), x.device())};
+  on_device(x.device(), [&](auto tag) { segment_means_on(tag, x, mask, scale, nominal, result); });
+  return result;
+}
+
+void segment_means_backward(const Tensor& dmeans, const Tensor& mask, double scale,
+                            std::int64_t nominal, Tensor& dx) {
+  require_same_kind("segment_means_backward", {&dmeans, &dx});
+  require_mask("segment_means_backward", dx, mask);
+  ENSURE(dmeans.shape() == dx.shape().with(2, dmeans.size(2)) && dx.size(2) <= nominal,
+         "segment_means_backward: shapes do not fit: dmeans ", dmeans, ", dx ", dx, ", nominal ",
+         nominal);
   on_device(dx.device(),
-            [&](auto tag) { add_segment_means_backward_on(tag, dmeans, nominal, dx); });
+            [&](auto tag) { segment_means_backward_on(tag, dmeans, mask, scale, nominal, dx); });
 }
 
 Tensor depthwise_convolution(const Tensor& x, const Tensor& weight) {

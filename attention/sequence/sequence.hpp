@@ -11,13 +11,21 @@
 
 namespace skytape::attention {
 
-/// Means over L consecutive segments of the `nominal` positions: x [B, H, N, D] -> [B, H, L, D].
-/// Segment j holds positions floor(j nominal / L) to floor((j + 1) nominal / L) - 1; positions from
-/// N on count as zero rows, so trimming a padded (zero) tail changes nothing. L <= nominal.
-[[nodiscard]] Tensor segment_means(const Tensor& x, std::int64_t segments, std::int64_t nominal);
+struct SegmentMeans {
+  Tensor rows;   // scale mask x: [B, H, N, D]
+  Tensor means;  // of these rows: [B, H, L, D]
+};
+/// Rows times scale and their position's mask, [B, N], and means over L consecutive segments of the
+/// `nominal` positions. Segment j holds positions floor(j nominal / L) to floor((j + 1) nominal / L) - 1;
+/// positions from N on count as zero rows, so trimming a padded (zero) tail changes nothing.
+/// L <= nominal.
+[[nodiscard]] SegmentMeans segment_means(const Tensor& x, const Tensor& mask, double scale,
+                                         std::int64_t segments, std::int64_t nominal);
 
-/// Its adjoint, added in place: dx [B, H, N, D] += dmeans [B, H, L, D] of its segment / its size.
-void add_segment_means_backward(const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
+/// Its adjoint, in place: dx, the gradient of the rows, becomes x's own,
+///   scale mask (dx + dmeans of its segment / its size).      dx: [B, H, N, D], dmeans: [B, H, L, D]
+void segment_means_backward(const Tensor& dmeans, const Tensor& mask, double scale,
+                            std::int64_t nominal, Tensor& dx);
 
 /// y[b, h, i] = sum_t weight[h, t] x[b, h, i + t - W / 2], zero outside; weight: [H, 1, W, 1] as
 /// PyTorch's depthwise Conv2d holds it. x: [B, H, N, D] -> [B, H, N, D].

@@ -1,45 +1,69 @@
 // Means of consecutive rows and depthwise convolution along the sequence.
 #include "attention/sequence/sequence.hpp"
 #include "attention/sequence/sequence_plan.hpp"
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::attention {
 namespace {
 
+/// Segment j of L holds positions [begin, end) of the nominal ones.
+struct Segment {
+  std::int64_t begin, end;
+  HD Segment(std::int64_t j, std::int64_t segments, std::int64_t nominal)
+      : begin(j * nominal / segments), end((j + 1) * nominal / segments) {}
+};
+
 template <class T> struct SegmentMean {
-  const T* x;  // [G, N, D]
-  T* means;    // [G, L, D]
-  std::int64_t rows, width, segments, nominal;
+  const T *x, *mask;  // [B, H, N, D], [B, N]
+  T *scaled, *means;  // [B, H, N, D], [B, H, L, D]
+  T scale;
+  std::int64_t heads, length, width, segments, nominal;
 
   template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
-    const std::int64_t segment = i % segments;
-    const std::int64_t begin = segment * nominal / segments,
-                       end = (segment + 1) * nominal / segments;
-    const std::int64_t stop = end < rows ? end : rows;
-    const T scale = T(1) / static_cast<T>(end - begin);
-    const T* const from = x + i / segments * rows * width;
-    T* const to = means + i * width;
-    team.each(width, [&](std::int64_t c) {
+    const std::int64_t head = i / segments;
+    const Segment segment(i % segments, segments, nominal);
+    const std::int64_t end = math::min(segment.end, length);
+    const T share = T(1) / static_cast<T>(segment.end - segment.begin);
+    const T* const real = mask + head / heads * length;
+    const T* const from = x + head * length * width;
+    T *const to = scaled + head * length * width, *const mean = means + i * width;
+    team.each(width, [=, *this](std::int64_t c) {
       T sum = 0;
-      for (std::int64_t row = begin; row < stop; ++row) sum += from[row * width + c];
-      to[c] = scale * sum;
+      for (std::int64_t row = segment.begin; row < end; ++row) {
+        const T value = from[row * width + c] * (scale * real[row]);
+        to[row * width + c] = value;
+        sum += value;
+      }
+      mean[c] = share * sum;
     });
   }
 };
 
-template <class T> struct AddSegmentMean {
-  const T* dmeans;  // [G, L, D]
-  T* dx;            // [G, N, D]
-  std::int64_t rows, width, segments, nominal;
+/// A task has some rows of a head, so that it seldom asks which segment they are in.
+template <class T> struct SegmentMeanBackward {
+  static constexpr std::int64_t kRows = 8;
 
-  template <class Team> HD void operator()(std::int64_t i, const Team& team) const {
-    const std::int64_t segment = ((i % rows + 1) * segments - 1) / nominal;
-    const std::int64_t begin = segment * nominal / segments,
-                       end = (segment + 1) * nominal / segments;
-    const T scale = T(1) / static_cast<T>(end - begin);
-    const T* const from = dmeans + (i / rows * segments + segment) * width;
-    T* const to = dx + i * width;
-    team.each(width, [&](std::int64_t c) { to[c] += scale * from[c]; });
+  const T *dmeans, *mask;  // [B, H, L, D], [B, N]
+  T* dx;                   // [B, H, N, D]
+  T scale;
+  std::int64_t heads, length, width, segments, nominal, tasks;  // tasks of a head
+
+  template <class Team> HD void operator()(std::int64_t task, const Team& team) const {
+    const std::int64_t head = task / tasks, first = task % tasks * kRows;
+    const T* const real = mask + head / heads * length;
+    std::int64_t j = ((first + 1) * segments - 1) / nominal;
+    Segment segment(j, segments, nominal);
+    for (std::int64_t row = first; row < math::min(first + kRows, length); ++row) {
+      while (row >= segment.end) segment = Segment(++j, segments, nominal);
+      const T share = T(1) / static_cast<T>(segment.end - segment.begin);
+      const T factor = scale * real[row];
+      const auto gradient = [=](T of_row, T of_mean) {
+        return factor * (of_row + share * of_mean);
+      };
+      T* const to = dx + (head * length + row) * width;
+      assign(team, width, to, gradient, static_cast<const T*>(to),
+             dmeans + (head * segments + j) * width);
+    }
   }
 };
 
@@ -90,19 +114,24 @@ template <class T> struct WeightGradient {
 
 }  // namespace
 
-void segment_means_on(Backend, const Tensor& x, std::int64_t nominal, Tensor& means) {
+void segment_means_on(Backend, const Tensor& x, const Tensor& mask, double scale,
+                      std::int64_t nominal, SegmentMeans& result) {
+  const auto& [scaled, means] = result;
   dispatch_float(x.dtype(), [&]<class T>() {
     rows(means.rows(), means.cols(),
-         SegmentMean<T>{x.data<T>(), means.data<T>(), x.size(2), x.cols(), means.size(2), nominal});
+         SegmentMean<T>{x.data<T>(), mask.data<T>(), scaled.data<T>(), means.data<T>(), T(scale),
+                        x.size(1), x.size(2), x.cols(), means.size(2), nominal});
   });
 }
 
-void add_segment_means_backward_on(Backend, const Tensor& dmeans, std::int64_t nominal,
-                                   Tensor& dx) {
+void segment_means_backward_on(Backend, const Tensor& dmeans, const Tensor& mask, double scale,
+                               std::int64_t nominal, Tensor& dx) {
   dispatch_float(dx.dtype(), [&]<class T>() {
-    rows(dx.rows(), dx.cols(),
-         AddSegmentMean<T>{dmeans.data<T>(), dx.data<T>(), dx.size(2), dx.cols(), dmeans.size(2),
-                           nominal});
+    using Backward = SegmentMeanBackward<T>;
+    const std::int64_t tasks = ceil_div(dx.size(2), Backward::kRows);
+    narrow_rows(dx.size(0) * dx.size(1) * tasks, dx.cols(),
+                Backward{dmeans.data<T>(), mask.data<T>(), dx.data<T>(), T(scale), dx.size(1),
+                         dx.size(2), dx.cols(), dmeans.size(2), nominal, tasks});
   });
 }
 

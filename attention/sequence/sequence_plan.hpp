@@ -3,15 +3,20 @@
 
 #include <cstdint>
 
+#include "attention/sequence/sequence.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::attention {
 
-void segment_means_on(Cpu, const Tensor& x, std::int64_t nominal, Tensor& means);
-void segment_means_on(Cuda, const Tensor& x, std::int64_t nominal, Tensor& means);
+void segment_means_on(Cpu, const Tensor& x, const Tensor& mask, double scale, std::int64_t nominal,
+                      SegmentMeans& result);
+void segment_means_on(Cuda, const Tensor& x, const Tensor& mask, double scale, std::int64_t nominal,
+                      SegmentMeans& result);
 
-void add_segment_means_backward_on(Cpu, const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
-void add_segment_means_backward_on(Cuda, const Tensor& dmeans, std::int64_t nominal, Tensor& dx);
+void segment_means_backward_on(Cpu, const Tensor& dmeans, const Tensor& mask, double scale,
+                               std::int64_t nominal, Tensor& dx);
+void segment_means_backward_on(Cuda, const Tensor& dmeans, const Tensor& mask, double scale,
+                               std::int64_t nominal, Tensor& dx);
 
 /// direction 1: y[i] = sum_t weight[t] x[i + t - W / 2]; -1: the adjoint.
 void convolve_on(Cpu, const Tensor& x, const Tensor& weight, std::int64_t direction, Tensor& y);

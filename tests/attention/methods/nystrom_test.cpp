@@ -5,6 +5,7 @@
 #include "attention/sequence/sequence.hpp"
 #include "autograd/gradcheck.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
@@ -19,24 +20,35 @@ const Spec& nystrom_sm() { return attention::find("nystrom_sm"); }
 TEST_CASE("segment means follow the nominal length, whatever was trimmed") {
   const Tensor x =
       Tensor::from(std::vector<double>{1, 2, 3, 4, 5}, {1, 1, 5, 1}, DType::f64, Device::cpu);
+  const Tensor mask =
+      Tensor::from(std::vector<double>{1, 1, 1, 0, 1}, {1, 5}, DType::f64, Device::cpu);
   // Seven positions in three groups: 0-1, 2-3, 4-6; the last two positions were zero rows.
-  CHECK(relative_error(attention::segment_means(x, 3, 7), {1.5, 3.5, 5.0 / 3}) < 1e-15);
-  CHECK(relative_error(attention::segment_means(x, 5, 5), x.to_vector()) == 0);
+  const attention::SegmentMeans got = attention::segment_means(x, mask, 2, 3, 7);
+  CHECK(relative_error(got.rows, {2, 4, 6, 0, 10}) == 0);
+  CHECK(relative_error(got.means, {3, 3, 10.0 / 3}) < 1e-15);
+  CHECK(relative_error(attention::segment_means(x, mask, 1, 5, 5).means, {1, 2, 3, 0, 5}) == 0);
 }
 
-TEST_CASE("segment means pass gradcheck when segments differ in size") {
-  const GradcheckReport report = gradcheck(
-      [](Tape&, std::span<const Var> v) {
-        const Tensor x = v[0].value();
-        return record("segment_means", {v[0]}, attention::segment_means(x, 4, 11),
-                      [=](const Tensor& d, Grads& g) {
-                        Tensor dx = zeros_like(x);
-                        attention::add_segment_means_backward(d, 11, dx);
-                        g.add(0, dx);
-                      });
-      },
-      {random_tensor({2, 1, 9, 3})});
-  CHECK_MESSAGE(report.passed, report.to_string());
+TEST_CASE("rows and their segment means pass gradcheck when segments differ in size") {
+  Tensor mask = Tensor::full({2, 19}, 1, DType::f64, Device::cpu);
+  mask.data<double>()[3] = mask.data<double>()[20] = 0;
+  for (const std::int64_t segments : {4, 21}) {  // fewer than a task's rows, and more
+    const GradcheckReport report = gradcheck(
+        [&](Tape&, std::span<const Var> v) {
+          const Tensor x = v[0].value();
+          const auto [rows, means] = attention::segment_means(x, mask, 0.5, segments, 21);
+          const Tensor both[] = {rows, means};
+          return record("segment_means", {v[0]}, tensor::concat(both, 2),
+                        [=](const Tensor& d, Grads& g) {
+                          Tensor dx = tensor::narrow(d, 2, 0, 19);
+                          const Tensor dmeans = tensor::narrow(d, 2, 19, 19 + segments);
+                          attention::segment_means_backward(dmeans, mask, 0.5, 21, dx);
+                          g.add(0, dx);
+                        });
+        },
+        {random_tensor({2, 1, 19, 3})});
+    CHECK_MESSAGE(report.passed, report.to_string());
+  }
 }
 
 TEST_CASE("a depthwise convolution equals its definition and passes gradcheck") {
