@@ -75,6 +75,8 @@ __global__ void column_chunks_kernel(Late<ColumnChunks<T, F>> late) {
     const std::int64_t end = (c + 1) * chunk < n ? (c + 1) * chunk : n;
     T sum[K] = {};
     if (j < inner) {
+      // Several loads on their way: few columns have few threads, which would wait for each of them.
+#pragma unroll 8
       for (std::int64_t i = c * chunk + threadIdx.y; i < end; i += kColumnGroups) {
 #pragma unroll
         for (int k = 0; k < K; ++k) sum[k] += f(k, o, i, j);
