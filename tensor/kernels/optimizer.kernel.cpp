@@ -1,6 +1,8 @@
 // The fused AdamW update.
 #include "tensor/kernels/optimizer.hpp"
 
+#include <type_traits>
+
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/optimizer_plan.hpp"
 #include "tensor/launch/launch.hpp"
@@ -8,7 +10,8 @@
 namespace skytape::tensor {
 namespace {
 
-constexpr std::int64_t kEntries = 256;  // per team: the scalars are read once for so many
+// Per team: the scalars are read once for so many, for which a GPU's lanes wait one after the other.
+constexpr std::int64_t kEntries = std::is_same_v<Backend, Cuda> ? 64 : 256;
 
 template <class T> struct AdamwBlock {
   AdamwStep step;
