@@ -16,7 +16,8 @@ Strides broadcast_strides(const Shape& operand, const Shape& shape) {
   return strides;
 }
 
-StridedLoop::StridedLoop(const Shape& shape, const Strides& a, const Strides& b) {
+StridedLoop::StridedLoop(Device device, const Shape& shape, const Strides& a, const Strides& b)
+    : task_entries(device == Device::cuda ? 64 : 512) {
   if (shape.numel() == 0) return;
   Axis axes[Shape::kMaxRank];  // merged, outermost first
   int count = 0;
@@ -36,9 +37,9 @@ StridedLoop::StridedLoop(const Shape& shape, const Strides& a, const Strides& b)
   outer_axes = std::max(count - 2, 0);
   std::copy(axes, axes + outer_axes, outer);
 
-  row_step = std::min(row.size, kTaskEntries);
+  row_step = std::min(row.size, task_entries);
   row_tasks = ceil_div(row.size, row_step);
-  middle_step = std::min(middle.size, kTaskEntries / row_step);
+  middle_step = std::min(middle.size, task_entries / row_step);
   middle_tasks = ceil_div(middle.size, middle_step);
   tasks = row_tasks * middle_tasks;
   for (std::int64_t axis = 0; axis < outer_axes; ++axis) tasks *= outer[axis].size;

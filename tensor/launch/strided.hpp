@@ -16,10 +16,9 @@ using Strides = std::array<std::int64_t, Shape::kMaxRank>;  // entries to step o
 /// the operand repeats.
 [[nodiscard]] Strides broadcast_strides(const Shape& operand, const Shape& shape);
 
-/// The loop cut into tasks of about kTaskEntries entries. Axes that both operands walk as one are
+/// The loop cut into tasks of about task_entries entries. Axes that both operands walk as one are
 /// merged; what remains are outer axes, a middle axis and a row of `width` entries.
 struct StridedLoop {
-  static constexpr std::int64_t kTaskEntries = 512;
   static constexpr int kMaxOuter = Shape::kMaxRank - 2;
 
   struct Axis {
@@ -32,16 +31,17 @@ struct StridedLoop {
   std::int64_t middle_step = 1, middle_tasks = 1;  // rows of one task; tasks along the middle
   std::int64_t row_step = 1, row_tasks = 1;        // entries of one task's rows; tasks along a row
   std::int64_t tasks = 0;
+  std::int64_t task_entries;  // a GPU's few lanes of a row wait for memory once or twice
 
-  StridedLoop(const Shape& shape, const Strides& a, const Strides& b);
+  StridedLoop(Device device, const Shape& shape, const Strides& a, const Strides& b);
 
   /// Calls f(offset_a, offset_b, first, count) for every run of the task: `count` entries of one
   /// row, `first` their row-major number in the loop's shape.
   template <class F> HD void each_run(std::int64_t task, const F& f) const {
     const std::int64_t begin = row_tasks == 1 ? 0 : task % row_tasks * row_step;
     std::int64_t rest = row_tasks == 1 ? task : task / row_tasks;
-    const std::int64_t m0 = rest % middle_tasks * middle_step;
-    rest /= middle_tasks;
+    const std::int64_t m0 = middle_tasks == 1 ? 0 : rest % middle_tasks * middle_step;
+    if (middle_tasks > 1) rest /= middle_tasks;
     const std::int64_t plane = rest;
     std::int64_t offset_a = begin * row.a, offset_b = begin * row.b;
     for (std::int64_t axis = outer_axes - 1; axis >= 0; --axis) {

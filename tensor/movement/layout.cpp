@@ -16,7 +16,7 @@ void copy_strided(const Shape& shape, const Tensor& x, std::int64_t x_begin, con
   const auto size = static_cast<std::int64_t>(size_of(x.dtype()));
   const std::byte* const from = static_cast<const std::byte*>(x.raw()) + x_begin * size;
   std::byte* const to = static_cast<std::byte*>(y.raw()) + y_begin * size;
-  const StridedLoop loop(shape, a, b);
+  const StridedLoop loop(x.device(), shape, a, b);
   const std::int64_t moved = shape.numel() * size;  // more than x has where entries are repeated
   GpuCount::array(from, std::min(moved, static_cast<std::int64_t>(x.bytes()) - x_begin * size));
   GpuCount::array(to, moved);

@@ -1,7 +1,7 @@
 // Copies between two strided layouts.
 #include "tensor/movement/layout.hpp"
 
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 #include "tensor/movement/layout_plan.hpp"
 
 namespace skytape::tensor {
@@ -17,10 +17,11 @@ template <class Word> struct CopyTask {
       Word* const target = to + bt;
       const std::int64_t step_a = loop.row.a, step_b = loop.row.b;
       if (step_a == 1 && step_b == 1) {
-        team.each(count, [=](std::int64_t i) { target[i] = source[i]; });
+        assign(
+            team, count, target, [](Word value) { return value; }, source);
       } else if (step_a == 0 && step_b == 1) {
         const Word value = *source;
-        team.each(count, [=](std::int64_t i) { target[i] = value; });
+        assign(team, count, target, [=]() { return value; });
       } else {
         team.each(count, [=](std::int64_t i) { target[i * step_b] = source[i * step_a]; });
       }
@@ -29,8 +30,8 @@ template <class Word> struct CopyTask {
 };
 
 template <class Word> void copy(const StridedLoop& loop, const void* from, void* to) {
-  rows(loop.tasks, StridedLoop::kTaskEntries,
-       CopyTask<Word>{loop, static_cast<const Word*>(from), static_cast<Word*>(to)});
+  narrow_rows(loop.tasks, loop.task_entries,
+              CopyTask<Word>{loop, static_cast<const Word*>(from), static_cast<Word*>(to)});
 }
 
 }  // namespace
