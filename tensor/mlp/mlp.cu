@@ -405,8 +405,8 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y) {
   const std::int64_t blocks = ceil_div(plan.rows, kTokens);
   const skytape::Work work{.multiply_adds = 2 * plan.rows * plan.e * plan.f, .product = true};
-  cuda::launch({"mlp on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
-               forward_kernel, plan, arrays(x, w), y.data<float>(), blocks);
+  cuda::launch({"mlp on tensor cores", grid_of(plan.rows), kThreads, 0, work}, forward_kernel, plan,
+               arrays(x, w), y.data<float>(), blocks);
 }
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,

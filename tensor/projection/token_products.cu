@@ -343,7 +343,7 @@ void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
                        std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t blocks = ceil_div(x.rows(), kTokens);
   const Work work{.multiply_adds = y.numel() * plan.heads.width, .product = true};
-  cuda::launch({"project heads on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
+  cuda::launch({"project heads on tensor cores", grid_of(x.rows()), kThreads, 0, work},
                project_kernel, plan, projection_arrays<float>(x, weights, biases, y), blocks);
 }
 
@@ -351,8 +351,8 @@ void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& 
                     const Tensor& weight, const Tensor& bias, Tensor& y) {
   const std::int64_t blocks = ceil_div(x.rows(), kTokens);
   const Work work{.multiply_adds = x.rows() * weight.numel(), .product = true};
-  cuda::launch({"merge heads on tensor cores", cuda::grid_for(blocks, 1), kThreads, 0, work},
-               merge_kernel, plan,
+  cuda::launch({"merge heads on tensor cores", grid_of(x.rows()), kThreads, 0, work}, merge_kernel,
+               plan,
                MergeArrays{x.data<float>(), a.data<float>(), weight.data<float>(),
                            bias.data<float>(), y.data<float>()},
                blocks);

@@ -44,6 +44,14 @@ inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
   return kTokens * std::min<std::int64_t>(ceil_div(tiles, at_once), 4);
 }
 
+/// Blocks of a kernel that walks tokens with weights it loads once: as many as a GPU runs at once, two
+/// on a multiprocessor, and not more than each round needs.
+inline unsigned grid_of(std::int64_t rows) {
+  const std::int64_t tiles = ceil_div(rows, kTokens);
+  const std::int64_t at_once = 2 * cuda::device_facts().multiprocessors;
+  return cuda::grid_for(tiles, ceil_div(tiles, at_once));
+}
+
 /// Where a channel, or a row of a weight, is among the columns of products; and back.
 __device__ constexpr int column_of(int channel) {
   return (channel & ~15) | (channel & 2) << 2 | (channel & 12) >> 1 | (channel & 1);
