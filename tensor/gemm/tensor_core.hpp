@@ -50,6 +50,7 @@ using cuda_simulator::ldmatrix_x4_trans;
 using cuda_simulator::mma_m16n8k16_bf16;
 using cuda_simulator::mma_m16n8k8_tf32;
 using cuda_simulator::reciprocal;
+using cuda_simulator::reciprocal_sqrt;
 using cuda_simulator::round_bf16;
 using cuda_simulator::round_tf32;
 using cuda_simulator::round_two_bf16;
@@ -96,6 +97,12 @@ __device__ __forceinline__ float exp2(float x) {
 __device__ __forceinline__ float reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+/// 1 / sqrt(x), to two units in the last place.
+__device__ __forceinline__ float reciprocal_sqrt(float x) {
+  float result;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 /// Four matrices of 8 x 8 numbers from shared memory: lanes 8 m to 8 m + 7 say where the rows of

@@ -80,6 +80,7 @@ MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
   plan.rows = x.rows();
   plan.e = static_cast<int>(x.cols());
   plan.f = static_cast<int>(w.in_bias.numel());
+  plan.share = 1.0f / static_cast<float>(plan.e);
   plan.epsilon = static_cast<float>(kLayerNormEpsilon / (w.norm_factor * w.norm_factor));
   plan.hidden = row_dropout("mlp", x, plan.f, hidden);
   plan.output = row_dropout("mlp", x, plan.e, output);
@@ -87,12 +88,12 @@ MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
 }
 
 MlpGradients backward_at_once(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                              const Dropout& output, const Tensor& dy) {
+                              const Dropout& output, const Tensor& facts, const Tensor& dy) {
   const MlpPlan plan = plan_of(x, w, hidden, output);
   const MlpGradientPlaces at(plan.e, plan.f);
   Tensor dx = empty_like(x);  // [B, N, E]
   Tensor all = Tensor::empty({at.size}, x.dtype(), x.device());
-  if constexpr (kHaveCuda) mlp_backward_on(Cuda{}, plan, x, w, dy, dx, all);
+  if constexpr (kHaveCuda) mlp_backward_on(Cuda{}, plan, x, w, facts, dy, dx, all);
   const auto part = [&all](std::int64_t begin, const Tensor& like) {
     return all.slice(begin, begin + like.numel()).reshape(like.shape());
   };
@@ -118,25 +119,28 @@ bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& w) {
   return counted && fits(x.cols(), 64) && fits(w.in_bias.numel(), 128);
 }
 
-Tensor mlp(const Tensor& x, const MlpWeights& w, const Dropout& hidden, const Dropout& output) {
+MlpForward mlp(const Tensor& x, const MlpWeights& w, const Dropout& hidden, const Dropout& output) {
   require_operands("mlp", x, w);
   if (mlp_is_one_kernel(x, w)) {
     const MlpPlan plan = plan_of(x, w, hidden, output);
-    Tensor y = empty_like(x);  // [B, N, E]
-    if constexpr (kHaveCuda) mlp_on(Cuda{}, plan, x, w, y);
-    return y;
+    MlpForward out{empty_like(x),
+                   Tensor::empty({x.size(0), x.size(1), kMlpFacts}, DType::i32, x.device())};
+    if constexpr (kHaveCuda) mlp_on(Cuda{}, plan, x, w, out.y, out.facts);
+    return out;
   }
   const Tensor update = linear(inside(x, w, hidden).u, w.out_weight);  // [B, N, E]
-  return add_dropout(x, add(update, w.out_bias), output);
+  return {add_dropout(x, add(update, w.out_bias), output), {}};
 }
 
 MlpGradients mlp_backward(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                          const Dropout& output, const Tensor& dy) {
+                          const Dropout& output, const Tensor& facts, const Tensor& dy) {
   require_operands("mlp_backward", x, w);
   require_same_kind("mlp_backward", {&x, &dy});
   ENSURE(dy.shape() == x.shape(), "mlp_backward: expected dy of the shape of x ", x, ", got ", dy);
-  return mlp_is_one_kernel(x, w) ? backward_at_once(x, w, hidden, output, dy)
-                                 : backward_by_definition(x, w, hidden, output, dy);
+  if (!mlp_is_one_kernel(x, w)) return backward_by_definition(x, w, hidden, output, dy);
+  ENSURE(facts.shape() == Shape({x.size(0), x.size(1), kMlpFacts}) && facts.dtype() == DType::i32,
+         "mlp_backward: expected the facts that mlp gave for x ", x, ", got ", facts);
+  return backward_at_once(x, w, hidden, output, facts, dy);
 }
 
 }  // namespace skytape::tensor

@@ -1,15 +1,15 @@
 // The MLP as one kernel each way, after FlashAttention's pattern: what lies between x and y, [B, N, F],
 // stays on chip. Products are bf16 with f32 sums; norm, GELU, dropout and the residual are f32.
 //
-// A warp, backward two of them, owns 16 tokens, a block 128 and, rounded in shared memory, all weights.
-// Narrower models are padded with zeros to the compiled widths. The equations and their gradients
-// stand in mlp.hpp and mlp.cpp.
+// A warp owns 16 tokens, a block 128 and, rounded in shared memory, all weights. Narrower models are
+// padded with zeros to the compiled widths. The equations and their gradients stand in mlp.hpp and
+// mlp.cpp.
 //
 //   forward    h, z, u of 16 hidden channels at a time go from product to product in registers;
-//   backward   computes h, z, u and their gradients again, 64 hidden channels at a time, and leaves
-//              h, do, u, dz of 128 tokens in shared memory, from which all warps together add up dW1
-//              and dW2 in registers. A block walks chunk_tokens; the sums of all blocks are added in
-//              order afterwards.
+//   backward   leaves h and do of a block's tokens in shared memory. From these each warp computes z, u
+//              and dz of 16 hidden channels of all tokens, so that dW1, db1 and dW2 of these channels
+//              stay in its registers and dz alone is exchanged: a warp then has dh and dx of its
+//              tokens. A block adds up chunk_tokens, and the sums of all blocks are added in order.
 #include <cstdint>
 
 #include "tensor/core/tensor.hpp"
@@ -25,9 +25,8 @@ namespace {
 using namespace token_tiles;
 
 constexpr int kE = kWidth, kF = 128;  // compiled widths
-constexpr int kSlab = kE;             // hidden channels whose u and dz lie in shared memory
 constexpr int kStrideF = kF + 8;      // as kStride, of rows of F
-static_assert(kF % kSlab == 0 && kSlab % kMmaK == 0 && kF <= philox::kChunk);
+static_assert(kF == kWarps * kMmaK && kF <= philox::kChunk);
 
 struct Arrays {
   const float* x;                        // [B N, E]
@@ -42,9 +41,9 @@ struct Weights {
   alignas(16) Number out[kE * kStrideF];  // W2
   alignas(16) float norm_weight[kE], norm_bias[kE], out_bias[kE], in_bias[kF];
 
-  template <int kBlockThreads> __device__ void load(const MlpPlan& plan, const Arrays& a) {
-    load_weight<kF, kE, kBlockThreads>(a.in_weight, plan.f, plan.e, plan.e, in);
-    load_weight<kE, kF, kBlockThreads>(a.out_weight, plan.e, plan.f, plan.f, out);
+  __device__ void load(const MlpPlan& plan, const Arrays& a) {
+    load_weight<kF, kE>(a.in_weight, plan.f, plan.e, plan.e, in);
+    load_weight<kE, kF>(a.out_weight, plan.e, plan.f, plan.f, out);
     load_vector(a.norm_weight, plan.e, norm_weight);
     load_vector(a.norm_bias, plan.e, norm_bias);
     load_vector(a.out_bias, plan.e, out_bias);
@@ -59,42 +58,19 @@ __device__ __forceinline__ Gelu gelu_of(float z) {
 /// Over the four lanes of a row.
 __device__ float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
-/// norm(x) of the warp's rows.
+/// The norm of the lane's rows.
 struct Norm {
   float mean[2], inv_std[2];
-  Accumulator h[kE / 8];
-  __device__ Norm(const MlpPlan& plan, const Weights& w, const Rows<const float>& x,
-                  const WarpTokens& at) {
-    const float share = 1.0f / static_cast<float>(plan.e);
+
+  /// norm(x) of 16 channels.
+  __device__ void apply(const Weights& w, int step, const WarpTokens& at, Accumulator* x) const {
+    const Quad &weight = quad_of(w.norm_weight, step, at), &bias = quad_of(w.norm_bias, step, at);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Quad quads[kSteps];
-      float sum = 0, squares = 0;
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        quads[step] = x.load(half, step);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sum += quads[step].x[i];
-      }
-      mean[half] = share * row_sum(sum);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float from_mean = x.has(half, step) ? quads[step].x[i] - mean[half] : 0.0f;
-          quads[step].x[i] = from_mean;
-          squares += from_mean * from_mean;
-        }
-      }
-      inv_std[half] = 1.0f / math::sqrt(share * row_sum(squares) + plan.epsilon);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        const Quad &weight = quad_of(w.norm_weight, step, at),
-                   &bias = quad_of(w.norm_bias, step, at);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          entry(h + 2 * step, half, i) = quads[step].x[i] * inv_std[half] * weight.x[i] + bias.x[i];
-        }
+      for (int i = 0; i < 4; ++i) {
+        float& value = entry(x, half, i);
+        value = (value - mean[half]) * inv_std[half] * weight.x[i] + bias.x[i];
       }
     }
   }
@@ -102,22 +78,63 @@ struct Norm {
 
 // ---- forward -------------------------------------------------------------------------------------
 
+__device__ Norm norm_of(const MlpPlan& plan, const Rows<const float>& x,
+                        const Accumulator (&rows)[kE / 8]) {
+  Norm norm;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float sum = 0, squares = 0;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sum += entry(rows + 2 * step, half, i);
+    }
+    norm.mean[half] = plan.share * row_sum(sum);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float from_mean = entry(rows + 2 * step, half, i) - norm.mean[half];
+        squares += x.has(half, step) ? from_mean * from_mean : 0.0f;
+      }
+    }
+    const float variance = plan.share * row_sum(squares);
+    norm.inv_std[half] = cuda::ptx::reciprocal_sqrt(variance + plan.epsilon);
+  }
+  return norm;
+}
+
 __global__ void __launch_bounds__(kThreads, 2)
-    forward_kernel(MlpPlan plan, Arrays in, float* y, std::int64_t blocks) {
+    forward_kernel(MlpPlan plan, Arrays in, float* y, MlpFacts* facts, std::int64_t blocks) {
   auto& w = cuda::shared<Weights>();
   const WarpTokens at;
-  w.load<kThreads>(plan, in);
+  w.load(plan, in);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
     const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
     Core::FragmentA h[kSteps];
+    const Keep keep_hidden(plan.hidden, first, at), keep(plan.output, first, at);
     {
-      const Norm norm(plan, w, x, at);
+      Accumulator rows[kE / 8];
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) h[step] = Packed(norm.h + 2 * step).fragment_a();
+      for (int step = 0; step < kSteps; ++step) load_step(x, step, rows + 2 * step);
+      const Norm norm = norm_of(plan, x, rows);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        norm.apply(w, step, at, rows + 2 * step);
+        h[step] = Packed(rows + 2 * step).fragment_a();
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const std::int64_t row = first + at.token(half);
+        if (row >= plan.rows) continue;
+        facts[row].hidden[at.t] = keep_hidden.bits(half);
+        facts[row].output[at.t] = static_cast<std::uint16_t>(keep.bits(half));
+        if (at.t == 0) facts[row].mean = norm.mean[half];
+        if (at.t == 0) facts[row].inv_std = norm.inv_std[half];
+      }
     }
-    const Keep keep_hidden(plan.hidden, first, at);
     Accumulator out[kE / 8];
 #pragma unroll 1
     for (int f = 0; f < kF; f += kMmaK) {
@@ -141,7 +158,6 @@ __global__ void __launch_bounds__(kThreads, 2)
         add_columns(a, w.out + 8 * c * kStrideF + f, kStrideF, out + c);
       }
     }
-    const Keep keep(plan.output, first, at);
     const Rows<float> to(y, plan.rows, plan.e, first, at);
     add_to_residual(at, out, w.out_bias, keep, x, to);
   }
@@ -149,250 +165,299 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- backward ------------------------------------------------------------------------------------
 
-/// Two warps share 16 tokens: each has half of the hidden channels of both rows, and afterwards one row
-/// of each lane. So 16 warps hide each other's waiting, each with half of the sums.
-constexpr int kBackwardThreads = 2 * kThreads;
-
-/// Sums over the warps' tokens, a line for 16 of them, or for each warp.
-struct ColumnSums {
-  float norm_weight[2 * kWarps][kE], norm_bias[2 * kWarps][kE], out_bias[kWarps][kE];
-  float in_bias[kWarps][kF];
+/// What a block keeps of its tokens, a row for each: what pads rows of kStride numbers has a use.
+struct InputRow {
+  union {
+    Number h[kE];
+    float dh[kE / 2];  // of the first channels
+  };
+  std::uint32_t kept[4];  // of the hidden channels: bits of lane t (Keep)
 };
+struct GradientRow {
+  union {
+    Number dout[kE];   // dy through dropout
+    float dh[kE / 2];  // of the other channels
+  };
+  float mean, inv_std, unused[2];
+};
+static_assert(sizeof(InputRow) == kStride * sizeof(Number));
+static_assert(sizeof(GradientRow) == kStride * sizeof(Number));
+
+constexpr int kStrideT = kTokens + 8;  // as kStride, of rows of tokens
 
 struct Shared {
   Weights w;
-  alignas(16) Number h[kTokens * kStride], dout[kTokens * kStride];  // dout: through its dropout
-  alignas(16) Number u[kTokens * kStride], dz[kTokens * kStride];    // of a slab
-  ColumnSums sums;
-  float mean[kTokens], inv_std[kTokens];
-  std::uint32_t kept[2][kThreads];  // hidden channels of a lane's row, for both warps
-  float dh[2][kE / 4][kThreads];    // of a lane's row, from the warp that has the other one
+  alignas(16) InputRow inputs[kTokens];
+  alignas(16) GradientRow gradients[kTokens];
+  alignas(16) Number dz[kF * kStrideT];  // transposed: a row is a hidden channel
+  // sums over the tokens of a warp
+  float norm_weight[kWarps][kE], norm_bias[kWarps][kE], out_bias[kWarps][kE];
+
+  /// Of a tile's row, from channel e on.
+  __device__ float* dh(int row, int e) {
+    return e < kE / 2 ? inputs[row].dh + e : gradients[row].dh + (e - kE / 2);
+  }
 };
 
-/// dW1 and dW2 of the tokens so far. Eight warps own dW1, the others dW2: 16 rows of each slab, or of
-/// E, by 32 columns.
-struct WeightSums {
-  static constexpr int kTiles = kSlab / 8 / 2;
-  Accumulator x[kF / kSlab][kTiles];
-
-  __device__ static int row(const WarpTokens& at) { return kRows * (at.warp % 4); }
-  __device__ static int column(const WarpTokens& at) { return kSlab / 2 * (at.warp / 4); }
-
-  template <int kWhich> __device__ void add(const Shared& s, const WarpTokens& at) {
-    const Number* const left = (at.side == 0 ? s.dz : s.dout) + row(at);
-    const Number* const right = (at.side == 0 ? s.h : s.u) + column(at);
-#pragma unroll 4
-    for (int token = 0; token < kTokens; token += kMmaK) {
-      const Core::FragmentA a = Core::ldmatrix_a_trans(left + token * kStride, kStride);
-#pragma unroll
-      for (int c = 0; c < kTiles; c += 2) {
-        add_rows(a, right + token * kStride + 8 * c, kStride, x[kWhich] + c);
-      }
-    }
-  }
+/// Gradients, of the tokens so far, of what a warp's 16 hidden channels are made with and go to.
+struct HiddenSums {
+  Accumulator in[kE / 8];       // dW1: 16 rows
+  Accumulator out[kE / 16][2];  // dW2: 16 columns
+  float in_bias[2] = {};        // db1: of rows g and g + 8, this lane's tokens
 
   __device__ void store(const MlpPlan& plan, const MlpGradientPlaces& to, const WarpTokens& at,
                         float* all) const {
-    const bool first = at.side == 0;
+    const int own = kRows * at.warp;
+    float* const in_weight = all + to.in_weight;
+    float* const out_weight = all + to.out_weight;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int own = channel_of(row(at) + at.g + 8 * half);
+      const int row = channel_of(at.g + 8 * half), column = 4 * at.t;
+      const float bias = row_sum(in_bias[half]);
+      if (at.t == 0 && own + row < plan.f) all[to.in_bias + own + row] = bias;
 #pragma unroll
-      for (int slab = 0; slab < kF / kSlab; ++slab) {
-#pragma unroll
-        for (int c = 0; c < kTiles; c += 2) {
-          const int other = column(at) + 8 * c + 4 * at.t;
-          const int f = kSlab * slab + (first ? own : other), e = first ? other : own;
-          if (f >= plan.f || e >= plan.e) continue;
-          float* const quad =
-              all + (first ? to.in_weight + f * plan.e + e : to.out_weight + e * plan.f + f);
-          quad_of(x[slab] + c, half).store(quad);
+      for (int step = 0; step < kSteps; ++step) {
+        const int e = kMmaK * step;
+        if (own + row < plan.f && e + column < plan.e) {
+          quad_of(in + 2 * step, half).store(in_weight + (own + row) * plan.e + e + column);
+        }
+        if (own + column < plan.f && e + row < plan.e) {
+          quad_of(out[step], half).store(out_weight + (e + row) * plan.f + own + column);
         }
       }
     }
   }
 };
-static_assert(kWarps == 8 && kSlab == 64);
 
 /// Of a block's 128 tokens.
 struct Work {
   const MlpPlan& plan;
   const Arrays& in;
+  const MlpFacts* facts;
   const float* dy;
   Shared& s;
   WarpTokens at;
   std::int64_t first;
 
-  /// h and do to shared memory; db2.
+  /// h and do of the warp's tokens to shared memory; db2.
   __device__ void prepare() const {
-    if (at.side == 0) {
-      const Norm norm(plan, s.w, Rows<const float>(in.x, plan.rows, plan.e, first, at), at);
+    Norm norm{};
+    std::uint32_t kept[2] = {};  // of the output
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        Packed(norm.h + 2 * step).store(s.h, at, kMmaK * step);
-      }
+    for (int half = 0; half < 2; ++half) {
+      const std::int64_t row = first + at.token(half);
+      std::uint32_t& hidden = s.inputs[at.row(half)].kept[at.t];
+      hidden = 0;
+      if (row >= plan.rows) continue;
+      const MlpFacts& of = facts[row];
+      hidden = of.hidden[at.t];
+      kept[half] = of.output[at.t];
+      norm.mean[half] = of.mean;
+      norm.inv_std[half] = of.inv_std;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (at.t != 0) continue;
+      s.gradients[at.row(half)].mean = norm.mean[half];
+      s.gradients[at.row(half)].inv_std = norm.inv_std[half];
+    }
+    const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Accumulator h[2];
+      load_step(x, step, h);
+      norm.apply(s.w, step, at, h);
+      Packed(h).store(s.inputs[0].h, at, kMmaK * step);
+    }
+    const Rows<const float> rows(dy, plan.rows, plan.e, first, at);
+    const Keep keep(plan.output, kept[0], kept[1]);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Accumulator dout[2];
+      load_step(rows, step, dout);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        if (at.t != 0) continue;
-        s.mean[at.token(half)] = norm.mean[half];
-        s.inv_std[at.token(half)] = norm.inv_std[half];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) entry(dout, half, i) *= keep.factor(half, step, i);
       }
-    } else {
-      const Rows<const float> rows(dy, plan.rows, plan.e, first, at);
-      const Keep keep(plan.output, first, at);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        Accumulator dout[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Quad quad = rows.load(half, step);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            entry(dout, half, i) = quad.x[i] * keep.factor(half, step, i);
-          }
-        }
-        Packed(dout).store(s.dout, at, kMmaK * step);
-        add_sums(at, dout, s.sums.out_bias[at.warp] + kMmaK * step);
-      }
+      Packed(dout).store(s.gradients[0].dout, at, kMmaK * step);
+      add_sums(at, dout, s.out_bias[at.warp] + kMmaK * step);
     }
-    s.kept[at.side][threadIdx.x % kThreads] =
-        Keep::draw(plan.hidden, first + at.token(at.side), at.t);
   }
 
-  /// u and dz of this warp's half of the slab from hidden channel `begin` on to shared memory; db1;
-  /// dh += dz W1.
-  __device__ void hidden_slab(const Keep& keep, int begin, Accumulator (&dh)[kE / 8]) const {
-    const int own = kRows * at.warp * kStride;
+  /// dz of the warp's hidden channels, of all tokens, to shared memory; dW1, db1 and dW2. Products are
+  /// transposed: their rows are channels, and u and dz are the next products' operands as they are.
+  __device__ void hidden(HiddenSums& sums) const {
+    const int own = kRows * at.warp;
+    Core::FragmentA in_weight[kSteps];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      in_weight[step] = Core::ldmatrix_a(s.w.in + own * kStride + kMmaK * step, kStride);
+    }
+    float bias[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      bias[half] = s.w.in_bias[own + channel_of(at.g + 8 * half)];
+    }
 #pragma unroll 1
-    for (int f = begin + kMmaK * at.side; f < begin + kSlab; f += 2 * kMmaK) {
+    for (int token = 0; token < kTokens; token += kMmaK) {
+      const Number *const h = s.inputs[token].h, *const dout = s.gradients[token].dout;
       Accumulator u[2], dz[2];  // at first z without its bias, and du
 #pragma unroll
-      for (int e = 0; e < kE; e += kMmaK) {
-        add_columns(Core::ldmatrix_a(s.h + own + e, kStride), s.w.in + f * kStride + e, kStride, u);
-        add_rows(Core::ldmatrix_a(s.dout + own + e, kStride), s.w.out + e * kStrideF + f, kStrideF,
-                 dz);
+      for (int step = 0; step < kSteps; ++step) {
+        add_columns(in_weight[step], h + kMmaK * step, kStride, u);
       }
-      const Quad bias = quad_of(s.w.in_bias, f / kMmaK, at);
+      float slope[2][2][2];  // du/dz: [tokens from 0 or 8, row half, token]
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
+      for (int eight = 0; eight < 2; ++eight) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const Gelu gelu = gelu_of(entry(u, half, i) + bias.x[i]);
-          const float factor = keep.factor(half, f / kMmaK, i);
-          entry(u, half, i) = gelu.value * factor;
-          entry(dz, half, i) *= gelu.derivative * factor;
+        for (int i = 0; i < 2; ++i) {
+          const std::uint32_t bits =
+              s.inputs[token + 8 * eight + 2 * at.t + i].kept[at.g / 2] >> (4 * at.warp + at.g % 2);
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {  // channels that differ by 2
+            float& z = u[eight].x[half][i];
+            const Gelu gelu = gelu_of(z + bias[half]);
+            const float factor = (bits >> (2 * half) & 1u) != 0 ? plan.hidden.scale : 0.0f;
+            z = gelu.value * factor;  // u from here on
+            slope[eight][half][i] = gelu.derivative * factor;
+          }
         }
       }
-      Packed(u).store(s.u, at, f - begin);
+      const Packed rounded_u(u);
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const Core::FragmentA a = Core::ldmatrix_a_trans(dout + kMmaK * step, kStride);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          Core::mma(sums.out[step][half], a, rounded_u.fragment_b(half));
+        }
+      }
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        add_columns(Core::ldmatrix_a_trans(s.w.out + kMmaK * step * kStrideF + own, kStrideF),
+                    dout + kMmaK * step, kStride, dz);
+      }
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            dz[eight].x[half][i] *= slope[eight][half][i];
+            sums.in_bias[half] += dz[eight].x[half][i];
+          }
+        }
+      }
       const Packed rounded(dz);
-      rounded.store(s.dz, at, f - begin);
-      add_sums(at, dz, s.sums.in_bias[at.warp] + f);
+      rounded.store(s.dz + own * kStrideT + token, kStrideT, at);
       const Core::FragmentA a = rounded.fragment_a();
+#pragma unroll
+      for (int c = 0; c < kE / 8; c += 2) add_rows(a, h + 8 * c, kStride, sums.in + c);
+    }
+  }
+
+  /// dh of the warp's tokens to where their h and do were; what all warps need of these is done.
+  __device__ void input_gradient() const {
+    Accumulator dh[kE / 8];
+#pragma unroll 2
+    for (int f = 0; f < kF; f += kMmaK) {
+      const Core::FragmentA a =
+          Core::ldmatrix_a_trans(s.dz + f * kStrideT + kRows * at.warp, kStrideT);
 #pragma unroll
       for (int c = 0; c < kE / 8; c += 2) {
         add_rows(a, s.w.in + f * kStride + 8 * c, kStride, dh + c);
       }
     }
-  }
-
-  /// dh of the row that the other warp finishes.
-  __device__ void hand_over(const Accumulator (&dh)[kE / 8]) const {
-#pragma unroll
-    for (int i = 0; i < kE / 4; ++i) {
-      const float first_row = entry(dh, 0, i), second_row = entry(dh, 1, i);
-      s.dh[1 - at.side][i][threadIdx.x % kThreads] = at.side == 0 ? second_row : first_row;
-    }
-  }
-
-  /// dx of the lane's row; what it adds to the norm's own gradients. With n = (x - mean) inv_std and
-  /// g = dh weight: dx = dy + inv_std (g - mean(g) - n mean(g n)).
-  __device__ void norm_backward(const Accumulator (&both)[kE / 8], float* dx) const {
-    const int token = at.token(at.side);
-    const std::int64_t row = first + token;
-    const Row<const float> x_row(in.x, plan.rows, plan.e, row, at);
-    const Row<const float> dy_row(dy, plan.rows, plan.e, row, at);
-    const float mean = s.mean[token], inv_std = s.inv_std[token];
-    const int line = at.warp + kWarps * at.side;
-    float g[kE / 4], n[kE / 4];
-    float sum_g = 0, sum_gn = 0;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const Quad &weight = quad_of(s.w.norm_weight, step, at), x = x_row.load(step);
-      float dh[4], dh_n[4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        quad_of(dh + 2 * step, half).store(s.dh(at.row(half), kMmaK * step + 4 * at.t));
+      }
+    }
+    __syncwarp();
+  }
+
+  /// dx of the warp's tokens; what they add to the norm's own gradients. With n = (x - mean) inv_std
+  /// and g = dh weight: dx = dy + inv_std (g - mean(g) - n mean(g n)). Half a warp has a token.
+  __device__ void norm_backward(float* dx) const {
+    constexpr int kLanes = kWarp / 2;
+    const int second = threadIdx.x % kWarp / kLanes, e = threadIdx.x % kLanes * 4;
+    const Quad weight = Quad::at(s.w.norm_weight + e);
+    Quad dweight{}, dbias{};
+    const int own = kRows * at.warp + 8 * second;  // the half's rows of the tile
+    const float* const dh_rows = s.dh(own, e);
+    const std::int64_t row = first + kRows * at.warp + second;
+    std::int64_t place = row * plan.e + e;
+    const int left =
+        e < plan.e ? static_cast<int>(math::min(plan.rows - row, std::int64_t{kRows})) : 0;
+#pragma unroll 2
+    for (int g = 0; g < kRows / 2; ++g) {
+      const bool inside = 2 * g < left;
+      const Quad x = inside ? Quad::at(in.x + place) : Quad{};
+      Quad d = inside ? Quad::at(dy + place) : Quad{};
+      const Quad dh = Quad::at(dh_rows + g * (kStride / 2));
+      const float mean = s.gradients[own + g].mean, inv_std = s.gradients[own + g].inv_std;
+      float n[4], gain[4], sum = 0, sum_n = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int e = 4 * step + i;
-        const float own = at.side == 0 ? entry(both, 0, e) : entry(both, 1, e);
-        dh[i] = own + s.dh[at.side][e][threadIdx.x % kThreads];
-        n[e] = (x.x[i] - mean) * inv_std;
-        dh_n[i] = dh[i] * n[e];
-        g[e] = dh[i] * weight.x[i];
-        sum_g += g[e];
-        sum_gn += g[e] * n[e];
+        n[i] = (x.x[i] - mean) * inv_std;
+        dbias.x[i] += dh.x[i];
+        dweight.x[i] += dh.x[i] * n[i];
+        gain[i] = dh.x[i] * weight.x[i];
+        sum += gain[i];
+        sum_n += gain[i] * n[i];
       }
-      add_sums(at, dh, s.sums.norm_bias[line] + kMmaK * step);
-      add_sums(at, dh_n, s.sums.norm_weight[line] + kMmaK * step);
-    }
-    const float share = 1.0f / static_cast<float>(plan.e);
-    const float mean_g = share * row_sum(sum_g), mean_gn = share * row_sum(sum_gn);
-    const Row<float> to(dx, plan.rows, plan.e, row, at);
+      const float mean_g = plan.share * cuda::warp_reduce_up<1, kLanes>(sum);
+      const float mean_gn = plan.share * cuda::warp_reduce_up<1, kLanes>(sum_n);
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Quad d = dy_row.load(step);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int e = 4 * step + i;
-        d.x[i] += inv_std * (g[e] - mean_g - n[e] * mean_gn);
-      }
-      to.store(step, d);
+      for (int i = 0; i < 4; ++i) d.x[i] += inv_std * (gain[i] - mean_g - n[i] * mean_gn);
+      if (inside) d.store(dx + place);
+      place += 2 * plan.e;
     }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float both_weight = cuda::warp_reduce_up<kLanes, kWarp>(dweight.x[i]);
+      const float both_bias = cuda::warp_reduce_up<kLanes, kWarp>(dbias.x[i]);
+      if (second != 0) continue;
+      s.norm_weight[at.warp][e + i] += both_weight;
+      s.norm_bias[at.warp][e + i] += both_bias;
+    }
+    __syncwarp();  // the next tokens' rows take the place of these
   }
 };
 
-__global__ void __launch_bounds__(kBackwardThreads, 1)
-    backward_kernel(MlpPlan plan, Arrays in, const float* dy, float* dx, float* partial,
-                    std::int64_t chunk_size, std::int64_t chunks) {
+// Two blocks on a multiprocessor: one computes while the other one waits. A block has a chunk.
+__global__ void __launch_bounds__(kThreads, 2)
+    backward_kernel(MlpPlan plan, Arrays in, const MlpFacts* facts, const float* dy, float* dx,
+                    float* partial, std::int64_t chunk_size) {
   auto& s = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
   const MlpGradientPlaces to(plan.e, plan.f);
   const WarpTokens at;
-  s.w.load<kBackwardThreads>(plan, in);
-  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    for (int i = threadIdx.x; i < static_cast<int>(sizeof s.sums / sizeof(float));
-         i += kBackwardThreads) {
-      reinterpret_cast<float*>(&s.sums)[i] = 0;
-    }
-    WeightSums weights;
-    __syncthreads();
-    const std::int64_t end = math::min((chunk + 1) * chunk_size, plan.rows);
+  s.w.load(plan, in);
+  for (int i = threadIdx.x; i < 3 * kWarps * kE; i += kThreads) (&s.norm_weight[0][0])[i] = 0;
+  __syncthreads();
+  HiddenSums sums;
+  const std::int64_t begin = blockIdx.x * chunk_size;
+  const std::int64_t end = math::min(begin + chunk_size, plan.rows);
 #pragma unroll 1
-    for (std::int64_t first = chunk * chunk_size; first < end; first += kTokens) {
-      const Work work{plan, in, dy, s, at, first};
-      work.prepare();
-      __syncthreads();
-      const int lane = threadIdx.x % kThreads;
-      const Keep keep(plan.hidden, s.kept[0][lane], s.kept[1][lane]);
-      Accumulator dh[kE / 8];
-      work.hidden_slab(keep, 0, dh);
-      __syncthreads();
-      weights.add<0>(s, at);
-      __syncthreads();
-      work.hidden_slab(keep, kSlab, dh);
-      work.hand_over(dh);
-      __syncthreads();
-      weights.add<1>(s, at);
-      work.norm_backward(dh, dx);
-      __syncthreads();
-    }
-    float* const own = partial + chunk * to.size;
-    weights.store(plan, to, at, own);
-    store_sums(s.sums.norm_weight, plan.e, own + to.norm_weight);
-    store_sums(s.sums.norm_bias, plan.e, own + to.norm_bias);
-    store_sums(s.sums.in_bias, plan.f, own + to.in_bias);
-    store_sums(s.sums.out_bias, plan.e, own + to.out_bias);
-    __syncthreads();  // the next chunk's sums begin at zero
+  for (std::int64_t first = begin; first < end; first += kTokens) {
+    const Work work{plan, in, facts, dy, s, at, first};
+    work.prepare();
+    __syncthreads();
+    work.hidden(sums);
+    __syncthreads();
+    work.input_gradient();
+    work.norm_backward(dx);
   }
+  __syncthreads();
+  float* const own = partial + blockIdx.x * to.size;
+  sums.store(plan, to, at, own);
+  store_sums(s.norm_weight, plan.e, own + to.norm_weight);
+  store_sums(s.norm_bias, plan.e, own + to.norm_bias);
+  store_sums(s.out_bias, plan.e, own + to.out_bias);
 }
-static_assert(kF == 2 * kSlab);
 
 Arrays arrays(const Tensor& x, const MlpWeights& w) {
   return {x.data<float>(),           w.norm_weight.data<float>(), w.norm_bias.data<float>(),
@@ -402,25 +467,28 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 
 }  // namespace
 
-void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y) {
+void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
+            Tensor& facts) {
   const std::int64_t blocks = ceil_div(plan.rows, kTokens);
   const skytape::Work work{.multiply_adds = 2 * plan.rows * plan.e * plan.f, .product = true};
   cuda::launch({"mlp on tensor cores", grid_of(plan.rows), kThreads, 0, work}, forward_kernel, plan,
-               arrays(x, w), y.data<float>(), blocks);
+               arrays(x, w), y.data<float>(),
+               reinterpret_cast<MlpFacts*>(facts.data<std::int32_t>()), blocks);
 }
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
-                     const Tensor& dy, Tensor& dx, Tensor& dparams) {
-  const std::int64_t chunk = chunk_tokens(plan.rows, 128);  // one block on a multiprocessor
+                     const Tensor& facts, const Tensor& dy, Tensor& dx, Tensor& dparams) {
+  const std::int64_t chunk = chunk_tokens(plan.rows, 256);  // two blocks on a multiprocessor
   const std::int64_t chunks = ceil_div(plan.rows, chunk), size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
-  static_assert(kBytes == 161024);  // as train/scripts/gpu_static.sh states
+  static_assert(kBytes == 114944);  // as train/scripts/gpu_static.sh states
   const skytape::Work work{.multiply_adds = 5 * plan.rows * plan.e * plan.f, .product = true};
   cuda::launch(
-      {"mlp backward on tensor cores", cuda::grid_for(chunks, 1), kBackwardThreads, kBytes, work},
-      backward_kernel, plan, arrays(x, w), dy.data<float>(), dx.data<float>(),
-      partial.data<float>(), chunk, chunks);
+      {"mlp backward on tensor cores", static_cast<unsigned>(chunks), kThreads, kBytes, work},
+      backward_kernel, plan, arrays(x, w),
+      reinterpret_cast<const MlpFacts*>(facts.data<std::int32_t>()), dy.data<float>(),
+      dx.data<float>(), partial.data<float>(), chunk);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());
 }

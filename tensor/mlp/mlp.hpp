@@ -18,6 +18,11 @@ struct MlpWeights {
   Tensor out_weight, out_bias;  // W2 [E, F], b2 [E]
 };
 
+struct MlpForward {
+  Tensor y;      // [B, N, E]
+  Tensor facts;  // i32 [B, N, 8], for backward: statistics and dropout's decisions; one kernel only
+};
+
 struct MlpGradients {
   Tensor dx;                        // [B, N, E]
   Tensor dnorm_weight, dnorm_bias;  // [E]
@@ -30,12 +35,12 @@ struct MlpGradients {
 /// definition has, and a caller that records these one by one saves their results for backward.
 [[nodiscard]] bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& weights);
 
-/// y [B, N, E] of x [B, N, E]. Throws, naming the operand, where kinds or shapes do not fit.
-[[nodiscard]] Tensor mlp(const Tensor& x, const MlpWeights& weights, const Dropout& hidden,
-                         const Dropout& output);
-/// Everything between x and y is computed again.
+/// Of x [B, N, E]. Throws, naming the operand, where kinds or shapes do not fit.
+[[nodiscard]] MlpForward mlp(const Tensor& x, const MlpWeights& weights, const Dropout& hidden,
+                             const Dropout& output);
+/// Everything else between x and y is computed again.
 [[nodiscard]] MlpGradients mlp_backward(const Tensor& x, const MlpWeights& weights,
                                         const Dropout& hidden, const Dropout& output,
-                                        const Tensor& dy);
+                                        const Tensor& facts, const Tensor& dy);
 
 }  // namespace skytape::tensor

@@ -12,9 +12,18 @@ namespace skytape::tensor {
 struct MlpPlan {
   std::int64_t rows = 0;  // B N, at most 2^31 - 1
   int e = 0, f = 0;       // E, F
+  float share = 0;        // 1 / E
   float epsilon = 0;      // of the norm
   RowDropout hidden, output;
 };
+
+/// What forward keeps of a token, 32 bytes: reading them takes less time than computing them again.
+struct alignas(16) MlpFacts {
+  std::uint32_t hidden[4];  // what dropout keeps: bit 4s + i of word t is of channel 16s + 4t + i
+  std::uint16_t output[4];  // the same
+  float mean, inv_std;      // of the norm
+};
+inline constexpr std::int64_t kMlpFacts = sizeof(MlpFacts) / sizeof(std::int32_t);
 
 /// Where the gradients of the parameters begin in one array of them.
 struct MlpGradientPlaces {
@@ -29,9 +38,11 @@ struct MlpGradientPlaces {
         size(3 * e + 2 * e * f + f) {}
 };
 
-void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y);
+/// `facts`: MlpFacts of each token.
+void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
+            Tensor& facts);
 /// `dparams`: all gradients of parameters, at MlpGradientPlaces.
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
-                     const Tensor& dy, Tensor& dx, Tensor& dparams);
+                     const Tensor& facts, const Tensor& dy, Tensor& dx, Tensor& dparams);
 
 }  // namespace skytape::tensor

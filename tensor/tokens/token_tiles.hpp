@@ -60,10 +60,10 @@ __device__ constexpr int channel_of(int column) {
   return (column & ~15) | (column & 6) << 1 | (column & 8) >> 2 | (column & 1);
 }
 
-/// A lane of its warp. Where two warps share 16 tokens, `side` says which it is.
+/// A lane of its warp.
 struct WarpTokens : cuda::LaneMap {
-  int warp, side;
-  __device__ WarpTokens() : warp(threadIdx.x / kWarp % kWarps), side(threadIdx.x / kThreads) {}
+  int warp;
+  __device__ WarpTokens() : warp(threadIdx.x / kWarp) {}
   /// Of the lane's two: a token of the block, and its row in a tile.
   __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
   __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
@@ -127,13 +127,7 @@ class Keep {
   __device__ Keep(const RowDropout& dropout, std::uint32_t first, std::uint32_t second)
       : scale_(dropout.scale), bits_{first, second} {}
 
-  /// Of one row.
-  __device__ static std::uint32_t draw(const RowDropout& dropout, std::int64_t row, int t) {
-    if (dropout.threshold == 0) return ~0u;
-    const std::int64_t element = dropout.number(row) * dropout.width;
-    return drawn(dropout, element / philox::kChunk, t) >> first_bit(element);
-  }
-
+  __device__ std::uint32_t bits(int half) const { return bits_[half]; }
   __device__ float factor(int half, int step, int i) const {
     return (bits_[half] >> (4 * step + i) & 1u) != 0 ? scale_ : 0.0f;
   }
@@ -168,10 +162,10 @@ class Keep {
 
 /// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order of
 /// products; zeros beyond.
-template <int kMostRows, int kMostColumns, int kBlockThreads = kThreads>
+template <int kMostRows, int kMostColumns>
 __device__ void load_weight(const float* from, int rows, int columns, std::int64_t stride,
                             Number* to) {
-  constexpr int kQuads = kMostColumns / 4, kAtOnce = kBlockThreads / kQuads;
+  constexpr int kQuads = kMostColumns / 4, kAtOnce = kThreads / kQuads;
   const int c = threadIdx.x % kQuads * 4;
   static_assert(kMostRows % kAtOnce == 0);
 #pragma unroll
@@ -208,17 +202,25 @@ struct Packed {
     }
   }
   [[nodiscard]] __device__ Core::FragmentA fragment_a() const { return Core::fragment_a(n); }
-  /// To the lane's rows of a tile, [tokens, kStride], from `column` on.
-  __device__ void store(Number* tile, const WarpTokens& at, int column) const {
+  /// The transposed rows of a half as a fragment B.
+  [[nodiscard]] __device__ Core::FragmentB fragment_b(int half) const {
+    return Core::fragment_b(n[half][0], n[half][1], n[half][2], n[half][3]);
+  }
+  /// To rows g and g + 8 of shared memory from `corner` on.
+  __device__ void store(Number* corner, int stride, const cuda::LaneMap& at) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      Number* const to = tile + at.row(half) * kStride + column + 2 * at.t;
+      Number* const to = corner + (at.g + 8 * half) * stride + 2 * at.t;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         *reinterpret_cast<std::uint32_t*>(to + 8 * i) =
             Core::pair(n[half][2 * i], n[half][2 * i + 1]);
       }
     }
+  }
+  /// To the warp's rows of a tile, [tokens, kStride], from `column` on.
+  __device__ void store(Number* tile, const WarpTokens& at, int column) const {
+    store(tile + kRows * at.warp * kStride + column, kStride, at);
   }
 };
 
@@ -240,8 +242,7 @@ __device__ inline void add_columns(const Core::FragmentA& a, const Number* corne
 }
 
 /// Channels [16 s, 16 s + 16) of rows, in the layout of product results.
-template <class Source>
-__device__ void load_step(const Source& from, int step, Accumulator (&two)[2]) {
+template <class Source> __device__ void load_step(const Source& from, int step, Accumulator* two) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const Quad quad = from.load(half, step);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace skytape::cuda_simulator {
@@ -24,6 +25,8 @@ void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
 [[nodiscard]] float exp2(float x);
 /// rcp.approx.ftz.f32, of a normal number.
 [[nodiscard]] inline float reciprocal(float x) { return 1 / x; }
+/// rsqrt.approx.ftz.f32, of a normal number.
+[[nodiscard]] inline float reciprocal_sqrt(float x) { return 1 / std::sqrt(x); }
 
 /// What a lane brings to ldmatrix, and what it gets.
 struct MatrixRow {

@@ -81,7 +81,7 @@ awk -F '\t' -v OFS='\t' '
       return 256
     }
     if (file ~ /mlp.cu$/) {
-      if (name == "backward_kernel") { bytes = 161024; return 512 }
+      if (name == "backward_kernel") bytes = 114944
       return 256
     }
     if (name ~ /operands_kernel$/ || name == "wide_kernel") return 256
