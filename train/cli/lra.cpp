@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 struct LraFlags {
   RunFlags run;
   std::string tasks = "listops,text,retrieval,pathfinder,image", attentions = "all", lrs, batches;
-  std::string features, out = "runs";
+  std::string features, budget, out = "runs";
   std::int64_t seeds = 1;
   int jobs = 1;
   bool table_only = false;
@@ -35,6 +35,7 @@ GridOptions grid_options(const LraFlags& flags) {
   options.seeds = flags.seeds;
   options.base = flags.run.choices();
   options.features = flags.features;
+  options.budget = flags.budget;
   options.out = flags.out;
   options.jobs = flags.jobs;
   // Ranks of one host share its cores, unless they are told what each may use.
@@ -53,11 +54,13 @@ void write_whole(const fs::path& path, const std::string& text) {
 void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   std::vector<WantedRun> wanted;
   for (const GridCell& cell : cells) wanted.push_back({cell.folder, to_json(cell.config)});
+  data::make_folder(out);  // of a grid in which no cell could run
   const FoundRuns found = find_runs(out);
   const AccuracyTable table = make_table(wanted, found);
   const Table times = time_table(found.runs);
-  std::string text = to_markdown(table);
-  if (!times.rows.empty()) text += "\n" + to_markdown(times);
+  std::string text = to_markdown(table) + "\n";
+  if (!times.rows.empty()) text += to_markdown(times) + "\n";
+  text += to_markdown(arena_table(table));
   write_whole(out / "lra.md", text);
   write_whole(out / "lra.csv", to_csv(table));
   fmt::print("{}", text);
@@ -95,6 +98,8 @@ void add_lra(CommandLine& program) {
       .show_default();
   command.option("--recipe", flags->run.recipe, kRecipeHelp).show_default();
   command.option("--steps", flags->run.steps, "length of every run and of its schedule");
+  command.option("--budget", flags->budget,
+                 "20m, 2h: as many steps as every run has time for by itself on this machine");
   command.option("--features", flags->features, "for the methods that have them");
   command.option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.option("--set", flags->run.set, "key=value, for every cell");

@@ -17,11 +17,15 @@
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
+#include "train/config/settings.hpp"
 #include "train/opening/splits.hpp"
 #include "train/process/child_process.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/runs/result.hpp"
+#include "train/runs/run_folder.hpp"
+#include "train/start/budget.hpp"
 
 namespace skytape::train {
 namespace {
@@ -37,7 +41,7 @@ std::vector<std::string> axis(const std::vector<std::string>& values) {
 
 GridCell make_cell(const GridOptions& options, const std::string& task,
                    const std::string& attention, const std::string& lr, const std::string& batch,
-                   std::uint64_t seed) {
+                   std::uint64_t seed, const std::string& steps) {
   GridCell cell;
   cell.choices = options.base;
   cell.choices.task = task;
@@ -48,11 +52,26 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   };
   choose("lr", lr);
   choose("batch", batch);
+  if (!steps.empty()) cell.choices.values.push_back({"steps", steps, "--budget"});
   if (attention::find(attention).has_option("features")) choose("features", options.features);
   cell.config = resolve(cell.choices);
   cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.config.recipe,
                             lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);
   return cell;
+}
+
+/// The steps that --budget leaves time for: those of the cell's run where there is one already, so
+/// that the same command goes on.
+std::string budgeted_steps(const GridOptions& options, const GridCell& cell) {
+  const double seconds = parse_duration("--budget", options.budget);
+  if (const fs::path saved = config_file(options.out / cell.folder); fs::exists(saved)) {
+    return value_of(saved_settings(read_json(saved)), *find_key("steps"));
+  }
+  try {
+    return std::to_string(steps_within(seconds, cell.choices).steps);
+  } catch (const DataError&) {
+    return {};  // run_grid() names the task whose data are missing
+  }
 }
 
 /// The last line that is not empty: a failed program's error.
@@ -251,9 +270,14 @@ std::vector<GridCell> grid_cells(const GridOptions& options) {
     for (const std::string& attention : options.attentions) {
       for (const std::string& lr : axis(options.lrs)) {
         for (const std::string& batch : axis(options.batches)) {
+          std::string steps;  // where --budget chooses them, those of the first seed
+          if (!options.budget.empty()) {
+            steps = budgeted_steps(
+                options, make_cell(options, task, attention, lr, batch, options.base.seed, ""));
+          }
           for (std::int64_t i = 0; i < options.seeds; ++i) {
             const std::uint64_t seed = options.base.seed + static_cast<std::uint64_t>(i);
-            cells.push_back(make_cell(options, task, attention, lr, batch, seed));
+            cells.push_back(make_cell(options, task, attention, lr, batch, seed, steps));
             if (!folders.insert(cells.back().folder).second) {
               throw UsageError(fmt::format("lra: {} is asked for twice", cells.back().folder));
             }

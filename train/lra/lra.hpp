@@ -16,6 +16,7 @@ struct GridOptions {
   std::int64_t seeds = 1;                 // base.seed and those after it
   Choices base;                           // the rest of every cell
   std::string features;                   // where a method has them; empty: what the recipe says
+  std::string budget;  // time that the training of a cell may take by itself; empty: any
   std::filesystem::path out = "runs";
   int jobs = 1;     // cells at a time
   int threads = 1;  // of all of them together

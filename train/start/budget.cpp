@@ -82,9 +82,22 @@ double training_seconds(const RunConfig& config, const data::Dataset& train, con
          pace.token * static_cast<double>(config.batches.batch) * work.tokens();
 }
 
+void refuse_steps(const Choices& choices) {
+  const std::vector<Choice>& values = choices.values;
+  const bool says_steps =
+      std::any_of(values.begin(), values.end(), [](const Choice& c) { return c.key == "steps"; });
+  if (says_steps) throw UsageError("train: --budget chooses the steps; expected no --steps");
+}
+
 BudgetedSteps steps_within(double seconds, const Choices& choices) {
+  refuse_steps(choices);
   Progress progress;
   const RunConfig config = resolve(choices);
+  if (config.pretraining.steps > 0) {
+    throw UsageError(
+        "train: --budget is for one phase, pretrain_steps makes two; expected pretrain, then "
+        "train --init with --budget");
+  }
   const Splits splits = open_splits(config, progress);
   const Pace pace = measure_pace(fitted(config, splits.train), splits);
   const auto seconds_of = [&](std::int64_t steps) {
@@ -94,8 +107,9 @@ BudgetedSteps steps_within(double seconds, const Choices& choices) {
   };
   const double least = seconds_of(kFewestSteps);
   if (least > seconds) {
-    throw UsageError(fmt::format("--budget: {} steps alone take {} here, expected at least that",
-                                 kFewestSteps, duration_text(least)));
+    throw UsageError(
+        fmt::format("--budget: {} steps of {} alone take {} here, expected at least that",
+                    kFewestSteps, config.task->name, duration_text(least)));
   }
   std::int64_t fits = kFewestSteps, beyond = 2 * kFewestSteps;
   while (beyond < kMostSteps && seconds_of(beyond) <= seconds) {

@@ -26,6 +26,9 @@ struct Pace {
 [[nodiscard]] double training_seconds(const RunConfig& config, const data::Dataset& train,
                                       const Pace& pace);
 
+/// UsageError where the user chose the steps, which --budget does.
+void refuse_steps(const Choices& choices);
+
 struct BudgetedSteps {
   std::int64_t steps = 0;
   double seconds = 0;  // that they will take

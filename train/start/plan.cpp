@@ -114,18 +114,10 @@ void fit_budget(Request& r) {
   if (!r.options.ranks->alone()) {
     throw UsageError("train: --budget times one process; under mpirun expected --steps");
   }
-  std::vector<Choice>& values = r.choices.values;
-  const bool says_steps =
-      std::any_of(values.begin(), values.end(), [](const Choice& c) { return c.key == "steps"; });
-  if (says_steps) throw UsageError("train: --budget chooses the steps; expected no --steps");
+  refuse_steps(r.choices);
   if (goes_on(r)) return;
-  if (resolve(r.choices).pretraining.steps > 0) {
-    throw UsageError(
-        "train: --budget is for one phase, pretrain_steps makes two; expected pretrain, then "
-        "train --init with --budget");
-  }
   const BudgetedSteps found = steps_within(seconds, r.choices);
-  values.push_back({"steps", std::to_string(found.steps), "--budget"});
+  r.choices.values.push_back({"steps", std::to_string(found.steps), "--budget"});
   Progress().line(
       fmt::format("--budget {}: {} steps, which take {} at the rate measured here, "
                   "evaluations not counted",

@@ -109,7 +109,7 @@ TEST_CASE("a budget beside what contradicts it, or without room for a step, exit
       {{"--budget", "soon"}, "--budget: expected a time"},
       {{"--budget", "20s", "--steps", "9"}, "--budget chooses the steps; expected no --steps"},
       {{"--budget", "20s", "--set", "pretrain_steps=9"}, "--budget is for one phase"},
-      {{"--budget", "0.000001s"}, "--budget: 3 steps alone take"},
+      {{"--budget", "0.000001s"}, "--budget: 3 steps of tsv alone take"},
   };
   for (const auto& c : cases) {
     const Finished f = shop.train(c.flags);

@@ -1,6 +1,7 @@
 // Grids and seeds through the program: what is skipped, resumed, named and left alone.
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -254,4 +255,24 @@ TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
   CHECK(has(f.out, "| 42 | – | – | – | – |"));
+}
+
+TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it goes on") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  std::vector<std::string> words =
+      w.small({"lra"}, 4,
+              {"--tasks", "listops", "--attentions", "vmean", "--seeds", "2", "--budget", "1s"});
+  const auto steps = std::find(words.begin(), words.end(), "--steps");
+  const Finished both = run_program(w.folder.path(), words);
+  CHECK(both.code == 2);
+  CHECK(has(both.err, "--budget chooses the steps"));
+  words.erase(steps, steps + 2);
+  for (const char* found : {"2 cells: 0 finished before", "2 cells: 2 finished before"}) {
+    const Finished run = run_program(w.folder.path(), words);
+    CAPTURE(run.err);
+    CHECK(run.code == 0);
+    CHECK(has(run.err, found));
+    CHECK(has(run.out, ", 2 seeds)"));  // in one row
+  }
 }
