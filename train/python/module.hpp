@@ -1,12 +1,78 @@
-// The parts of the Python module; each adds its functions and classes.
+// What the parts of the Python module share: an array of any library that speaks DLPack is a tensor
+// over the same memory, and a tensor goes out as such an array.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tensor/core/tensor.hpp"
+
 namespace skytape::python {
 
-void add_methods(nanobind::module_& m);
-void add_runs(nanobind::module_& m);
-void add_tape(nanobind::module_& m);
+namespace nb = nanobind;
+/// A dict of arrays.
+using Tensors = std::map<std::string, Tensor>;
+/// For what computes: other Python threads run meanwhile.
+using Free = nb::call_guard<nb::gil_scoped_release>;
+
+/// A tensor over the array's memory, which lives as long; of an array that is not contiguous, over a
+/// copy. Undefined for None. UsageError naming the argument where it is no array, of another type
+/// than f32, f64 or i32, or on a device that we do not know.
+[[nodiscard]] Tensor tensor_of(nb::handle array, const char* argument = "array");
+/// The same for each value of a dict, which its key names.
+[[nodiscard]] Tensors tensors_of(nb::handle dict);
+/// A NumPy array over the tensor's memory, of one on a GPU over a copy; None for an undefined one.
+[[nodiscard]] nb::object numpy_of(const Tensor& tensor);
+/// A dict of what speaks DLPack, on the tensors' device.
+[[nodiscard]] nb::object arrays_of(const Tensors& tensors);
+
+/// What belongs to Python, for code that runs without the GIL: who lets go last takes the GIL first.
+template <class T> [[nodiscard]] std::shared_ptr<T> shared(T object) {
+  return {new T(std::move(object)), [](T* kept) {
+            if (!nb::is_alive()) return;  // the interpreter has ended, and its memory with it
+            const nb::gil_scoped_acquire gil;
+            delete kept;
+          }};
+}
+
+void add_methods(nb::module_& m);
+void add_runs(nb::module_& m);
+void add_tape(nb::module_& m);
+
+/// Lets functions take and return T: anything is taken, so that what is wrong with it is said by
+/// `read`, in our words.
+template <class T, T (*read)(nb::handle), nb::object (*write)(const T&)> struct Caster {
+  static constexpr auto Name = nb::detail::const_name("Array");
+  template <class> using Cast = T;
+  template <class> static constexpr bool can_cast() { return true; }
+  nb::object given;
+  bool from_python(nb::handle object, std::uint32_t, nb::detail::cleanup_list*) noexcept {
+    given = nb::borrow(object);
+    return true;
+  }
+  explicit operator T() { return read(given); }
+  static nb::handle from_cpp(const T& value, nb::rv_policy, nb::detail::cleanup_list*) noexcept {
+    try {
+      return write(value).release();
+    } catch (nb::python_error& error) {
+      error.restore();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+    return {};
+  }
+};
+inline Tensor read_tensor(nb::handle array) { return tensor_of(array); }
 
 }  // namespace skytape::python
+
+template <> struct nanobind::detail::type_caster<skytape::Tensor>
+    : skytape::python::Caster<skytape::Tensor, skytape::python::read_tensor,
+                              skytape::python::numpy_of> {};
+template <> struct nanobind::detail::type_caster<skytape::python::Tensors>
+    : skytape::python::Caster<skytape::python::Tensors, skytape::python::tensors_of,
+                              skytape::python::arrays_of> {};

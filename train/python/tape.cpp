@@ -12,34 +12,26 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
-#include "autograd/tape.hpp"
 #include "autograd/tape_print.hpp"
-#include "tensor/core/error.hpp"
-#include "train/python/arrays.hpp"
 #include "train/python/module.hpp"
 
 namespace skytape::python {
 namespace {
 
-/// A name for nodes; kept for good, as tapes point to it.
-const char* kept_name(const std::string& name) {
-  static std::set<std::string> names;  // the GIL is held
-  return names.insert(name).first->c_str();
-}
-
 /// A node whose value and backward come from Python: backward(dy) gives a gradient for each input, or
 /// None.
-Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs,
-                  nb::handle value, nb::callable backward) {
+Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs, Tensor value,
+                  nb::callable backward) {
+  static std::set<std::string> names;  // kept for good: tapes point to them. The GIL is held
   return tape.record(
-      kept_name(name), inputs, tensor_of(value, "value"),
+      names.insert(name).first->c_str(), inputs, std::move(value),
       [function = shared(std::move(backward)), count = inputs.size()](const Tensor& dy, Grads& g) {
         const nb::gil_scoped_acquire gil;
-        const nb::sequence gradients = nb::cast<nb::sequence>((*function)(numpy_of(dy)));
+        const nb::sequence gradients = nb::cast<nb::sequence>((*function)(dy));
         ENSURE(nb::len(gradients) == count, "backward: expected ", count,
                " gradients, one for each input or None, got ", nb::len(gradients));
         for (std::size_t i = 0; i < count; ++i) {
-          g.add(static_cast<int>(i), optional_tensor_of(gradients[i], "gradient"));
+          g.add(static_cast<int>(i), tensor_of(gradients[i], "gradient"));
         }
       });
 }
@@ -48,7 +40,6 @@ GradcheckReport check_python(const nb::callable& f, const nb::sequence& arrays, 
                              std::uint64_t seed) {
   std::vector<Tensor> inputs;
   for (const nb::handle array : arrays) inputs.push_back(tensor_of(array, "inputs").clone());
-  const auto function = shared(nb::callable(f));
   GradcheckOptions options;
   options.tolerance = tolerance;
   options.seed = seed;
@@ -57,19 +48,10 @@ GradcheckReport check_python(const nb::callable& f, const nb::sequence& arrays, 
       [&](Tape&, std::span<const Var> vars) {
         const nb::gil_scoped_acquire gil;
         nb::list arguments;
-        for (const Var& var : vars) arguments.append(nb::cast(var));
-        return nb::cast<Var>((*function)(*arguments));
+        for (const Var& var : vars) arguments.append(var);
+        return nb::cast<Var>(f(*arguments));
       },
       std::move(inputs), options);
-}
-
-/// The indexing of nb::sequence gives accessors; a report's rows are plain.
-nb::list rows_of(const GradcheckReport& report) {
-  nb::list rows;
-  for (const GradcheckEntry& e : report.inputs) {
-    rows.append(nb::make_tuple(e.input, e.index, e.analytic, e.numeric, e.error));
-  }
-  return rows;
 }
 
 }  // namespace
@@ -77,14 +59,8 @@ nb::list rows_of(const GradcheckReport& report) {
 void add_tape(nb::module_& m) {
   nb::class_<Var>(m, "Var", "A value on a tape.")
       .def(nb::init<>(), "An absent input.")
-      .def_prop_ro("value", [](const Var& x) { return numpy_of(x.value()); })
-      .def_prop_ro("shape",
-                   [](const Var& x) {
-                     return nb::tuple(
-                         nb::cast(std::vector<std::int64_t>(x.shape().begin(), x.shape().end())));
-                   })
-      .def_prop_ro(
-          "tape", [](const Var& x) -> Tape& { return x.tape(); }, nb::rv_policy::reference)
+      .def_prop_ro("value", &Var::value)
+      .def_prop_ro("tape", &Var::tape, nb::rv_policy::reference)
       .def("__repr__", [](const Var& x) { return join("Var ", x.value()); })
       .def(nb::self + nb::self)
       .def(nb::self - nb::self)
@@ -102,37 +78,23 @@ void add_tape(nb::module_& m) {
       .def("__rtruediv__", [](const Var& x, double c) { return affine(reciprocal(x), c); });
 
   nb::class_<Dropout>(m, "Dropout", "Which elements to drop: a function of seed and element.")
-      .def(
-          "__init__",
-          [](Dropout* self, double rate, std::uint64_t seed) {
-            new (self) Dropout{rate, Random{seed, {}}, 0, 0};
-          },
-          nb::arg("rate"), nb::arg("seed") = 0);
+      .def(nb::new_([](double rate, std::uint64_t seed) {
+             return Dropout{rate, Random{seed, {}}, 0, 0};
+           }),
+           nb::arg("rate"), nb::arg("seed") = 0);
 
   nb::class_<Tape>(m, "Tape", "The list of operations that led to a result.")
       .def("__init__", [](Tape* self) { new (self) Tape(); })
-      .def(
-          "input",
-          [](Tape& tape, nb::handle array) { return tape.input(tensor_of(array, "input")); },
-          nb::arg("array"), "A leaf that receives a gradient. Its memory is the array's.")
-      .def(
-          "constant",
-          [](Tape& tape, nb::handle array) { return tape.constant(tensor_of(array, "constant")); },
-          nb::arg("array"), "A leaf that receives none.")
+      .def("input", &Tape::input, nb::arg("array"),
+           "A leaf that receives a gradient. Its memory is the array's.")
+      .def("constant", &Tape::constant, nb::arg("array"), "A leaf that receives none.")
       .def("record", &record_python, nb::arg("name"), nb::arg("inputs"), nb::arg("value"),
            nb::arg("backward"),
            "An operation of your own: backward(dy) gives a gradient per input.")
-      .def(
-          "backward",
-          [](Tape& tape, const Var& output, nb::handle cotangent) {
-            const Tensor start = optional_tensor_of(cotangent, "cotangent");
-            const nb::gil_scoped_release free;
-            tape.backward(output, start);
-          },
-          nb::arg("output"), nb::arg("cotangent").none() = nb::none(), "Once per tape.")
-      .def(
-          "grad", [](const Tape& tape, const Var& leaf) { return numpy_of(tape.grad(leaf)); },
-          nb::arg("input"), "dLoss/dinput after backward; None where nothing reached it.")
+      .def("backward", &Tape::backward, nb::arg("output"), nb::arg("cotangent").none() = nb::none(),
+           Free(), "Once per tape.")
+      .def("grad", &Tape::grad, nb::arg("input"),
+           "dLoss/dinput after backward; None where nothing reached it.")
       .def("names", &Tape::names)
       .def(
           "dot",
@@ -141,13 +103,11 @@ void add_tape(nb::module_& m) {
           },
           nb::arg("title") = "", nb::arg("merge") = false, "The graph in Graphviz's language.")
       .def("__len__", &Tape::size)
-      .def("__str__", [](const Tape& tape) { return to_text(tape); });
+      .def("__str__", &to_text);
 
   nb::class_<GradcheckReport>(m, "GradcheckReport")
       .def_ro("passed", &GradcheckReport::passed)
       .def_ro("worst", &GradcheckReport::worst)
-      .def_prop_ro("inputs", &rows_of,
-                   "(input, index, analytic, numeric, error) of the worst places")
       .def("__bool__", [](const GradcheckReport& report) { return report.passed; })
       .def("__repr__", &GradcheckReport::to_string);
   m.def("gradcheck", &check_python, nb::arg("f"), nb::arg("inputs"), nb::arg("tolerance") = 1e-6,

@@ -3,16 +3,10 @@ import pathlib
 import sys
 import unittest
 
-
-def main():
-    suite = unittest.defaultTestLoader.discover(pathlib.Path(__file__).parent, "*_test.py")
-    result = unittest.TextTestRunner(verbosity=2).run(suite)
-    failed = len(result.failures) + len(result.errors)
-    for case, reason in result.skipped:
-        print(f"skipped, {reason}: {case}")
-    print(f"{result.testsRun - failed - len(result.skipped)} passed, {failed} failed", flush=True)
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+suite = unittest.defaultTestLoader.discover(pathlib.Path(__file__).parent, "*_test.py")
+result = unittest.TextTestRunner(verbosity=2).run(suite)
+failed = len(result.failures) + len(result.errors)
+for case, reason in result.skipped:
+    print(f"skipped, {reason}: {case}")
+print(f"{result.testsRun - failed - len(result.skipped)} passed, {failed} failed", flush=True)
+sys.exit(failed > 0)

@@ -12,26 +12,31 @@ import skytape
 PROGRAM = pathlib.Path(os.environ.get("SKYTAPE_PROGRAM", "build/skytape")).absolute()
 
 
-@unittest.skipUnless(PROGRAM.exists(), "no program build/skytape here")
-class Runs(unittest.TestCase):
+class ByTheProgram(unittest.TestCase):
+    """A folder for what the program makes."""
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.folder = pathlib.Path(cls.scratch.name)
+        if not PROGRAM.exists():
+            raise unittest.SkipTest("no program build/skytape here")
+        scratch = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(scratch.cleanup)
+        cls.folder = pathlib.Path(scratch.name)
+
+    @classmethod
+    def program(cls, *arguments):
+        return subprocess.run([PROGRAM, *arguments], cwd=cls.folder, check=True, capture_output=True, text=True).stdout
+
+
+class Runs(ByTheProgram):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
         words = {"good": "fine bright warm", "bad": "dull cold grey"}
         rows = [f"{label}\tday {i} {words[label]}" for i in range(50) for label in words]
         (cls.folder / "rows.tsv").write_text("\n".join(rows) + "\n")
         cls.program("data", "--task", "tsv", "--from", "rows.tsv")
         cls.program("train", "--task", "tsv", "--attention", "softmax", "--steps", "4",
                     "--recipe", "skyformer", "--batch", "8", "--set", "max_length=64", "--out", "runs/a")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.scratch.cleanup()
-
-    @classmethod
-    def program(cls, *arguments):
-        return subprocess.run([PROGRAM, *arguments], cwd=cls.folder, check=True, capture_output=True, text=True).stdout
 
     def test_predictions_are_the_programs(self):
         texts = ["day 3 fine", "day 4 cold and grey and long"]

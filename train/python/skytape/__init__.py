@@ -9,14 +9,11 @@ import sys
 # Our waiting threads leave the cores to whoever has work, such as PyTorch's. Read once, on loading.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from ._engine import (DataError, Error, NonFiniteError, UsageError,  # noqa: E402
-                      methods, set_threads, thread_count)
 from . import _engine  # noqa: E402
-from .runs import attention_matrices, curves, load, results  # noqa: E402
-from .tape import Dropout, Tape, Var, gradcheck, ops  # noqa: E402
-
-__all__ = ["attention", "vjp", "draws", "methods", "Tape", "Var", "Dropout", "ops", "gradcheck", "set_threads",
-           "thread_count", "load", "results", "curves", "attention_matrices", "Error", "UsageError", "DataError", "NonFiniteError"]
+from ._engine import (DataError, Error, NonFiniteError, UsageError,  # noqa: E402, F401
+                      has_cuda, methods, set_threads, thread_count)
+from .runs import attention_matrices, curves, load, results  # noqa: E402, F401
+from .tape import Dropout, Tape, Var, gradcheck, ops  # noqa: E402, F401
 
 
 def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
@@ -29,31 +26,36 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
               parameters are made for; parameters, draws: arrays by name, to use instead of fresh ones;
               the rest are the method's options. A method with shared_qk takes None for k.
     """
-    return _like(v, _attend(name, q, k, v, mask, seed, training, False, **more).out)
+    return _as(v, _call(False, name, q, k, v, mask, seed, training, **more).out())["out"]
 
 
 def vjp(name, q, k, v, dout, mask=None, seed=0, training=False, **more):
     """(out, gradients): as attention(), and dLoss/dinput by name ("q", "k", "v", "x", parameters) for
     dout, which is dLoss/dout [B, H, N, D]."""
-    attended = _attend(name, q, k, v, mask, seed, training, True, **more)
-    gradients = attended.backward(dout)
-    return _like(v, attended.out), {key: _like(v, value) for key, value in gradients.items()}
+    call = _call(True, name, q, k, v, mask, seed, training, **more)
+    return _as(v, call.out())["out"], _as(v, call.backward({"dout": dout}, False))
 
 
 def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
     """The random arrays of attention() with these arguments, by name; given to it again as `draws`, they
     stay while its inputs change."""
-    drawn = _attend(name, q, k, v, mask, seed, training, False, **more).draws
-    return {key: _like(v, value) for key, value in drawn.items()}
+    return _as(v, _call(False, name, q, k, v, mask, seed, training, **more).draws())
 
 
-def _attend(name, q, k, v, mask, seed, training, differentiable, *, x=None, length=0, parameters=None,
-            draws=None, **options):
-    for argument in (q, k, v, x):
-        if getattr(argument, "requires_grad", False):
-            raise UsageError("a tensor requires its gradient: call skytape.torch.attention, or detach it")
-    return _engine.attend(name, q, k, v, _mask_like(mask, v), x, _texts(options), seed, training, length,
-                          parameters, draws or {}, differentiable)
+def _call(differentiable, name, *arguments, **more):
+    arrays, settings = _gather(*arguments, **more)
+    if any(getattr(array, "requires_grad", False) for array in arrays.values()):
+        raise UsageError("a tensor requires its gradient: call skytape.torch.attention, or detach it")
+    return _engine.Call(name, arrays, *settings, differentiable)
+
+
+def _gather(q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
+    """What _engine.Call takes: arrays by name, and the rest."""
+    if mask is not None and mask.dtype != v.dtype:
+        mask = mask.astype(v.dtype) if hasattr(mask, "astype") else mask.to(v.dtype)
+    arrays = {"q": q, "k": k, "v": v, "x": x, "mask": mask, **(parameters or {})}
+    return ({key: array for key, array in arrays.items() if array is not None},
+            (_texts(options), seed, training, length, parameters is None, draws or {}))
 
 
 def _texts(options):
@@ -65,15 +67,8 @@ def _texts(options):
     return {key: text(value) for key, value in options.items()}
 
 
-def _mask_like(mask, v):
-    """The mask in v's dtype."""
-    if mask is None or mask.dtype == v.dtype:
-        return mask
-    return mask.astype(v.dtype) if hasattr(mask, "astype") else mask.to(v.dtype)
-
-
-def _like(array, result):
-    """The result, which speaks DLPack, as an array of the library that `array` is of."""
-    if hasattr(array, "__array_namespace__"):
-        return array.__array_namespace__().from_dlpack(result)
-    return sys.modules[type(array).__module__.partition(".")[0]].from_dlpack(result)
+def _as(array, results):
+    """The results, which speak DLPack, as arrays of the library that `array` is of."""
+    own = getattr(array, "__array_namespace__", None)
+    library = own() if own else sys.modules[type(array).__module__.partition(".")[0]]
+    return {key: library.from_dlpack(value) for key, value in results.items()}

@@ -2,9 +2,9 @@
 import json
 import pathlib
 
-from . import _engine
+import numpy as np
 
-__all__ = ["load", "results", "curves", "attention_matrices"]
+from . import _engine
 
 
 def load(folder, checkpoint="best", device="auto"):
@@ -14,27 +14,42 @@ def load(folder, checkpoint="best", device="auto"):
 
 def predict(run, texts, draws=1):
     """(labels, probabilities [B, C]) of texts, as `skytape predict` reads and answers them."""
-    probabilities = run.probabilities(list(texts), draws)
+    probabilities = np.array(run.probabilities(list(texts), draws))
     return [run.labels[best] for best in probabilities.argmax(1)], probabilities
 
 
-_engine.Run.predict = predict
+def attention_maps(run, text):
+    """The matrix [H, N, N] that each layer multiplies values with."""
+    return [np.array(heads) for heads in run.maps(text)]
+
+
+_engine.Run.predict, _engine.Run.attention_maps = predict, attention_maps
+
+
+def attention_matrices(q, k, v, x, methods=None, features=0, head=0, seed=42):
+    """{method: (matrix, the exact one it stands for, error)} of every method whose output is a matrix
+    [N, N] times the values, for one example: q, k, v [1, H, N, D], the layer's input x [1, N, E].
+    features=0: a quarter of N."""
+    methods = methods or [row["name"] for row in _engine.methods()]
+    found = _engine.matrices({"q": q, "k": k, "v": v, "x": x}, methods, features, head, seed)
+    return {name: (np.array(matrix), np.array(exact), error) for name, matrix, exact, error in found}
 
 
 def results(folder="runs"):
     """A row for each run below a folder: its settings, and what result.json says, a key a column."""
     rows = []
     for config in sorted(pathlib.Path(folder).rglob("config.json")):
-        result = config.with_name("result.json")
-        rows.append({"run": str(config.parent), **_flat(json.loads(config.read_text())),
-                     **(_flat(json.loads(result.read_text())) if result.exists() else {})})
+        row, result = {"run": str(config.parent)}, config.with_name("result.json")
+        for file in filter(pathlib.Path.exists, (config, result)):
+            row |= _flat(json.loads(file.read_text()))
+        rows.append(row)
     return rows
 
 
 def curves(run):
     """The rows of a run's metrics.jsonl: losses and accuracies over steps."""
-    with open(pathlib.Path(run) / "metrics.jsonl", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+    lines = (pathlib.Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def _flat(tree, prefix=""):
@@ -43,11 +58,3 @@ def _flat(tree, prefix=""):
     for key, value in tree.items():
         rows |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
     return rows
-
-
-def attention_matrices(q, k, v, x, methods=None, features=0, head=0, seed=42):
-    """{method: (matrix, the exact one it stands for, error)} of every method whose output is a matrix
-    [N, N] times the values, for one example: q, k, v [1, H, N, D], the layer's input x [1, N, E].
-    features=0: a quarter of N."""
-    known = [row["name"] for row in _engine.methods()]
-    return _engine.matrices(q, k, v, x, methods or known, features, head, seed)

@@ -1,24 +1,21 @@
 """The tape and its drawing."""
+import pathlib
 import shutil
 import subprocess
 
-from ._engine import Dropout, Tape, Var, gradcheck, ops
+from ._engine import Dropout, Tape, Var, gradcheck, ops  # noqa: F401
 
-__all__ = ["Dropout", "Tape", "Var", "gradcheck", "ops", "Drawing"]
+Var.shape = property(lambda self: self.value.shape)
 
 
-class Drawing:
+class Drawing(str):
     """The graph of a tape as SVG; a notebook shows it."""
 
-    def __init__(self, svg):
-        self.svg = svg
-
     def _repr_svg_(self):
-        return self.svg
+        return str(self)
 
     def save(self, path):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(self.svg)
+        pathlib.Path(path).write_text(self, encoding="utf-8")
 
 
 def draw(tape, title="", merge=False):
@@ -26,9 +23,8 @@ def draw(tape, title="", merge=False):
     out operations that only move values."""
     if shutil.which("dot") is None:
         raise FileNotFoundError("draw: Graphviz is not installed; to install it: apt-get install graphviz")
-    dot = subprocess.run(["dot", "-Tsvg"], input=tape.dot(title, merge), capture_output=True, text=True,
-                         check=True)
-    return Drawing(dot.stdout[dot.stdout.index("<svg"):])
+    svg = subprocess.run(["dot", "-Tsvg"], input=tape.dot(title, merge), capture_output=True, text=True, check=True).stdout
+    return Drawing(svg[svg.index("<svg"):])
 
 
 Tape.draw = draw
