@@ -1,4 +1,6 @@
-"""The attention methods in PyTorch: gradcheck of all, a module beside nn.MultiheadAttention."""
+"""The attention methods in PyTorch: gradcheck of all, a module beside nn.MultiheadAttention, the GPU."""
+import pathlib
+import sys
 import unittest
 
 try:
@@ -10,6 +12,10 @@ except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
 import skytape
+import runs_test
+
+sys.path.append(str(pathlib.Path(__file__).parents[3] / "train/python/examples"))
+import listops  # noqa: E402
 
 B, H, N, D = 1, 2, 64, 4
 
@@ -123,3 +129,51 @@ class Torch(unittest.TestCase):
         changed.mul_(2)
         with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
             out.sum().backward()
+
+
+class ListOps(runs_test.ByTheProgram):
+    def test_a_small_model_learns_as_with_multihead_attention(self):
+        self.program("data", "--task", "listops", "--limit", "2000", "--data", "lists", "--export", "listops")
+        ids, labels = listops.split(self.folder / "listops/basic_train.tsv")
+        self.assertEqual(ids.shape, (1920, 64))
+        most_frequent = (labels == labels.mode().values).double().mean()
+        for name, attention in listops.ATTENTIONS.items():
+            model = listops.trained(attention, ids, labels, 150, batch=32)
+            right = (model(ids).argmax(1) == labels).double().mean()
+            self.assertGreater(right, 1.5 * most_frequent, name)
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "no GPU here")
+@unittest.skipUnless(skytape.has_cuda, "the module was built without CUDA")
+class Gpu(unittest.TestCase):
+    def test_every_method_gives_there_what_it_gives_on_the_cpu(self):
+        for name, options, arrays, own in cases():
+            with self.subTest(name, **options):
+                settings, found = fixed(name, options, arrays, own), []
+                for device in ("cpu", "cuda"):
+                    def there(values):
+                        return {key: value if value is None else value.detach().to(device)
+                                for key, value in values.items()}
+                    out, gradients = skytape.vjp(name, **there(arrays), dout=normal(B, H, N, D, seed=6).to(device),
+                                                 parameters=there(own) or None,
+                                                 **{**settings, "draws": there(settings["draws"])})
+                    self.assertEqual(out.device.type, device)
+                    found.append({"out": out.cpu(), **{key: value.cpu() for key, value in gradients.items()}})
+                for key, value in found[0].items():
+                    self.assertLess((found[1][key] - value).norm(), 1e-9 * (1 + value.norm()), key)
+
+    def test_the_callers_stream_is_waited_for(self):
+        big, late = torch.ones(8192, 8192, device="cuda") / 8192, torch.cuda.Stream()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(late):
+            for _ in range(20):
+                big = big @ big  # some 100 ms
+            v = big[:64, :4].reshape(1, 1, 64, 4)
+            out = skytape.attention("softmax", v, v, v)
+        self.assertLess((out - 1 / 8192).abs().max(), 1e-6)
+        self.assertEqual(out.device, v.device)
+
+    def test_arrays_of_two_devices_are_an_error(self):
+        v = normal(B, H, N, D)
+        with self.assertRaisesRegex(skytape.Error, "differ in dtype or device"):
+            skytape.attention("softmax", v.cuda(), v, v)
