@@ -11,6 +11,8 @@
 #            gpu_check.tar.gz, which holds both and all logs and figures; packed every few seconds
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
+#   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set denoise_weight=0.3, …); it goes
+#            on with OUT/arena.tar.gz where that was carried here, and leaves it for the next time
 #   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
 #   JOBS     checks that run side by side where none is timed: slices compile, tests, goldens, bits
@@ -20,7 +22,7 @@
 set -u
 source train/scripts/gpu_common.sh
 
-SLICES="smoke compile tests kernels bench race train goldens bits races sanitizers long"
+SLICES="smoke compile tests kernels bench race train arena goldens bits races sanitizers long"
 CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
 B=${B:-build/gpu-bundle}
@@ -106,7 +108,7 @@ report() {
     echo "|---|---|---|"
     sed -n 's/^{"name": "\(.*\)", "verdict": "\(.*\)", "seconds": \(.*\)}$/| \1 | \2 | \3 |/p' "$OUT/verdicts.jsonl"
     local log name
-    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race-*,listops-skytape,listops-50000}.log; do
+    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race-*,listops-skytape,arena,listops-50000}.log; do
       [ -e "$log" ] || continue
       name=${log##*/}
       printf '\n## %s\n\n' "${name%.log}"
@@ -365,6 +367,25 @@ slice_train() {
   check listops-skytape 120 to_45_percent "$results/listops-skytape"
   small_data
   check grid-jobs 90 same_table
+}
+# data_of TASK: found, or generated; 77 where it can be neither.
+data_of() { "$PROGRAM" data --task "$1" --data "$DATA" || return 77; }
+export -f data_of
+# Recipe skytape on every task whose data are here, what most hangs on first, several at a time. What
+# is not finished in time keeps its state, in arena.tar.gz.
+slice_arena() {
+  local task tasks='' runs=$scratch/arena-runs
+  mkdir -p "$runs"
+  [ ! -e "$OUT/arena.tar.gz" ] || tar -C "$runs" -xzf "$OUT/arena.tar.gz"
+  for task in listops image text pathfinder retrieval; do
+    check "arena-data-$task" 120 data_of "$task" && tasks+=,$task
+  done
+  # shellcheck disable=SC2086  # ARENA is a list
+  check arena 480 "$PROGRAM" lra --tasks "${tasks#,}" --attentions skyformer --jobs 5 --device cuda \
+    --data "$DATA" --out "$runs" ${ARENA:-}
+  check arena-page 60 "$PROGRAM" report --runs "$runs" --out "$results/arena"
+  find "$runs" -name result.json -execdir sh -c 'rm -f ./*.safetensors' \; # finished: weights stay here
+  tar -C "$runs" -czf "$OUT/arena.tar.gz" .
 }
 slice_long() {
   check listops-data 90 "$PROGRAM" data --task listops --data "$DATA"

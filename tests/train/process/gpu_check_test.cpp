@@ -39,7 +39,11 @@ case ${arguments[*]} in
       done
     fi
     [ -z "$json" ] || echo "{\"steps_replayed\": ${REPLAYED:-1}}" >"$json" ;;
-  lra*) mkdir -p "$out"; echo table >"$out/lra.csv" ;;
+  data*${MISSING:-nothing}*) exit 3 ;;
+  lra*)
+    mkdir -p "$out/done" "$out/going"; echo table >"$out/lra.csv"
+    touch "$out"/{done,going}/last.safetensors "$out/done/result.json"
+    echo "asked for ${arguments[*]}" >>"$out/asked" ;;
   train*)
     mkdir -p "$out"
     printf '\x02\0\0\0\0\0\0\0{}weights' >"$out/last.safetensors"
@@ -109,8 +113,8 @@ TEST_CASE("gpu-check passes what works, and says what the machine lacks") {
   for (const char* name :
        {"libraries", "tensor-cores", "test-tensor-gemm-gemm", "goldens", "parity-softmax",
         "bits-softmax-tf32", "kernels-bf16", "kernels-tiny", "bench-bf16-2048", "grid-jobs",
-        "listops-skytape", "listops-50000", "racecheck-bigbird-tf32-100", "initcheck-ops-fp32",
-        "memcheck-train-reformer-bf16"}) {
+        "listops-skytape", "arena-data-text", "arena", "arena-page", "listops-50000",
+        "racecheck-bigbird-tf32-100", "initcheck-ops-fp32", "memcheck-train-reformer-bf16"}) {
     CHECK_MESSAGE(all.verdict(name) == "passed", name);
   }
   CHECK(all.verdict("race") == "not available");
@@ -196,4 +200,24 @@ TEST_CASE("gpu-check refuses unknown slices and machines without a GPU") {
   const Check none("CHECKS=smoke NO_GPU=1");
   CHECK(none.status == 1);
   CHECK(none.said.find("no GPU answers") != std::string::npos);
+}
+
+TEST_CASE("gpu-check: the arena goes on with what was carried, and keeps weights of that alone") {
+  const auto holds = [](const Check& check, const std::string& command) {
+    const std::string packed = (check.folder.path() / "out/arena.tar.gz").string();
+    return std::system(("tar -xOzf " + packed + " " + command + " >/dev/null 2>&1").c_str()) == 0;
+  };
+  const Check first("CHECKS=arena MISSING=text ARENA='--seeds 3'");
+  CAPTURE(first.said);
+  CHECK(first.verdict("arena-data-text") == "not available");
+  CHECK(first.verdict("arena") == "passed");
+  CHECK(
+      holds(first, "./asked | grep 'tasks listops,image,pathfinder,retrieval .*cuda .*--seeds 3'"));
+  CHECK(holds(first, "./going/last.safetensors"));
+  CHECK_FALSE(holds(first, "./done/last.safetensors"));
+  const Check second("CHECKS=arena bash -c 'mkdir -p $OUT && cp " +
+                     (first.folder.path() / "out/arena.tar.gz").string() + " $OUT && exec $0'");
+  CAPTURE(second.said);
+  CHECK(holds(second, "./asked | grep --max-count 1 'listops,image,text'"));
+  CHECK(holds(second, "./asked | grep 'listops,image,pathfinder'"));  // of the first
 }
