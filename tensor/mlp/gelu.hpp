@@ -13,7 +13,7 @@ struct Gelu {
 /// and f32's rounding. exp2 and reciprocal: as a device has them in one instruction.
 template <class Exp2, class Reciprocal>
 HD inline Gelu gelu(float z, const Exp2& exp2, const Reciprocal& reciprocal) {
-  const float size = z < 0 ? -z : z;
+  const float size = ::fabsf(z);
   const float density = exp2(-0.72134752f * z * z - 1.3257480f);  // φ(z)
   const float t = reciprocal(1 + 0.2316419f * size);
   const float p =

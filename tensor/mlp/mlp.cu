@@ -114,7 +114,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const std::int64_t first = block * kTokens;
     const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
     Core::FragmentA h[kSteps];
-    const Keep keep_hidden(plan.hidden, first, at), keep(plan.output, first, at);
+    Keep keep_hidden(plan.hidden, first, at);
+    const Keep keep(plan.output, first, at);
     {
       Accumulator rows[kE / 8];
 #pragma unroll
@@ -149,9 +150,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& z = entry(u, half, i);  // u from here on
-          z = gelu_of(z + bias.x[i]).value * keep_hidden.factor(half, f / kMmaK, i);
+          z = gelu_of(z + bias.x[i]).value * keep_hidden.factor(half, 0, i);
         }
       }
+      keep_hidden.advance();
       const Core::FragmentA a = Packed(u).fragment_a();
 #pragma unroll
       for (int c = 0; c < kE / 8; c += 2) {

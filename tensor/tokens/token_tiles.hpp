@@ -128,6 +128,11 @@ class Keep {
       : scale_(dropout.scale), bits_{first, second} {}
 
   __device__ std::uint32_t bits(int half) const { return bits_[half]; }
+  /// Step 1 becomes step 0.
+  __device__ void advance() {
+    bits_[0] >>= 4;
+    bits_[1] >>= 4;
+  }
   __device__ float factor(int half, int step, int i) const {
     return (bits_[half] >> (4 * step + i) & 1u) != 0 ? scale_ : 0.0f;
   }
