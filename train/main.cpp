@@ -44,11 +44,13 @@ bool output_is_whole(std::string& reason) {
 
 int run(int argc, char** argv) {
   skytape::train::check_threads();
-  skytape::train::CommandLine program(
-      "skytape",
+  CLI::App program(
       "A tape of tensors that trains the attention methods of the Skyformer, Skeinformer "
       "and Linformer papers on the Long Range Arena.",
-      skytape::train::build_facts() + skytape::train::mpi_facts());
+      "skytape");
+  program.option_defaults()->always_capture_default();
+  program.set_version_flag("--version",
+                           skytape::train::build_facts() + skytape::train::mpi_facts());
   skytape::train::add_train(program);
   skytape::train::add_pretrain(program);
   skytape::train::add_lra(program);
@@ -70,7 +72,7 @@ int run(int argc, char** argv) {
   skytape::train::add_mlm_curves(program);
   skytape::train::add_info(program);
   skytape::train::add_tape(program);
-  return program.run(argc, argv);
+  return skytape::train::run_chosen(program, argc, argv);
 }
 
 }  // namespace

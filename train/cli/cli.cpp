@@ -13,27 +13,27 @@
 
 namespace skytape::train {
 
-void RunFlags::declare(Command& command) {
-  command.option("--task", task, "task: `skytape info tasks` lists them").show_default();
-  command.option("--attention", attention, "method: `skytape info attention` lists them")
-      .show_default();
-  command.option("--recipe", recipe, kRecipeHelp).show_default();
-  command.option("--seed", seed, "of initial values, order and draws").show_default();
-  command.option("--device", device, "auto, cpu or cuda").show_default();
-  command.option("--threads", threads, "CPU threads; 0: all cores").show_default();
-  command.option("--data", data, "folder of prepared data sets").show_default();
-  command.option("--steps", steps, "length of the run and of its schedule");
-  command.option("--batch", batch, "examples per step");
-  command.option("--lr", lr, "highest learning rate");
-  command.option("--features", features, "landmarks, projected length or random features");
-  command.option("--precision", precision, kRunPrecisionHelp);
-  command.option("--set", set, "key=value: any recipe key, or <method>.<option>");
+void RunFlags::declare(CLI::App& command) {
+  command.add_option("--task", task, "task: `skytape info tasks` lists them");
+  command.add_option("--attention", attention, "method: `skytape info attention` lists them");
+  command.add_option("--recipe", recipe, kRecipeHelp);
+  command.add_option("--seed", seed, "of initial values, order and draws")->check(natural());
+  command.add_option("--device", device, "auto, cpu or cuda");
+  command.add_option("--threads", threads, "CPU threads; 0: all cores");
+  command.add_option("--data", data, "folder of prepared data sets");
+  command.add_option("--steps", steps, "length of the run and of its schedule");
+  command.add_option("--batch", batch, "examples per step");
+  command.add_option("--lr", lr, "highest learning rate");
+  command.add_option("--features", features, "landmarks, projected length or random features");
+  command.add_option("--precision", precision, kRunPrecisionHelp);
+  command.add_option("--set", set, "key=value: any recipe key, or <method>.<option>")
+      ->default_str("");
 }
 
-void RunFlags::given(const Command& command) {
+void RunFlags::given(const CLI::App& command) {
   for (const char* flag :
        {"--task", "--attention", "--recipe", "--seed", "--device", "--threads", "--data"}) {
-    if (command.given(flag)) said.insert(flag);
+    if (command.count(flag) > 0) said.insert(flag);
   }
   const Recipe of_run = find_recipe(recipe);
   if (!of_run.task.empty() && !said.contains("--task")) task = of_run.task;
@@ -67,29 +67,30 @@ Choices RunFlags::choices() const {
   return c;
 }
 
-void ColumnFlags::declare(Command& command) {
-  command.option("--label-column", label,
-                 "own data: name of the column with the label, or its number from 1");
-  command.option("--text-column", text, "the same of the column with the text");
-  command.option("--text2-column", second, "the same of the other text of a pair");
-  command.option("--delimiter", delimiter,
-                 "own data: what divides the fields of CSV: a character, or tab");
+void ColumnFlags::declare(CLI::App& command) {
+  command.add_option("--label-column", label,
+                     "own data: name of the column with the label, or its number from 1");
+  command.add_option("--text-column", text, "the same of the column with the text");
+  command.add_option("--text2-column", second, "the same of the other text of a pair");
+  command.add_option("--delimiter", delimiter,
+                     "own data: what divides the fields of CSV: a character, or tab");
 }
 
-void SourceFlags::declare(Command& command) {
-  command.option("--from", from, "fresh: an untrained model, the default");
-  command.option("--run", run, "run folder: its model on the test split of its task");
-  command.option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
-  command.option("--text", text, "file with one text a line");
-  command.option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
-  command.option("--checkpoint", checkpoint, "of the run: best or last").show_default();
-  command.option("--data", data, "folder of prepared data sets; default: the run's");
-  command.option("--seed", seed, "of initial values and draws").show_default();
+void SourceFlags::declare(CLI::App& command) {
+  command.add_option("--from", from, "fresh: an untrained model, the default");
+  command.add_option("--run", run, "run folder: its model on the test split of its task");
+  command.add_option("--model", model,
+                     "folder of a BERT or RoBERTa encoder, on the texts of --text");
+  command.add_option("--text", text, "file with one text a line");
+  command.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
+  command.add_option("--checkpoint", checkpoint, "of the run: best or last");
+  command.add_option("--data", data, "folder of prepared data sets; default: the run's");
+  command.add_option("--seed", seed, "of initial values and draws")->check(natural());
 }
 
-void SourceFlags::given(const Command& command) {
+void SourceFlags::given(const CLI::App& command) {
   for (const char* flag : {"--checkpoint", "--data"}) {
-    if (command.given(flag)) without_run = flag;
+    if (command.count(flag) > 0) without_run = flag;
   }
 }
 

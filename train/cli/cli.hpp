@@ -16,27 +16,27 @@ namespace skytape::train {
 struct InputSource;
 
 /// Adds the subcommand to the program.
-void add_train(CommandLine& program);
-void add_pretrain(CommandLine& program);
-void add_eval(CommandLine& program);
-void add_predict(CommandLine& program);
-void add_data(CommandLine& program);
-void add_gradcheck(CommandLine& program);
-void add_goldens(CommandLine& program);
-void add_bench(CommandLine& program);
-void add_approx(CommandLine& program);
-void add_spectrum(CommandLine& program);
-void add_theory(CommandLine& program);
-void add_cost(CommandLine& program);
-void add_stability(CommandLine& program);
-void add_matrix(CommandLine& program);
-void add_mlm_curves(CommandLine& program);
-void add_info(CommandLine& program);
-void add_tape(CommandLine& program);
-void add_lra(CommandLine& program);
-void add_report(CommandLine& program);
-void add_import(CommandLine& program);
-void add_encode(CommandLine& program);
+void add_train(CLI::App& program);
+void add_pretrain(CLI::App& program);
+void add_eval(CLI::App& program);
+void add_predict(CLI::App& program);
+void add_data(CLI::App& program);
+void add_gradcheck(CLI::App& program);
+void add_goldens(CLI::App& program);
+void add_bench(CLI::App& program);
+void add_approx(CLI::App& program);
+void add_spectrum(CLI::App& program);
+void add_theory(CLI::App& program);
+void add_cost(CLI::App& program);
+void add_stability(CLI::App& program);
+void add_matrix(CLI::App& program);
+void add_mlm_curves(CLI::App& program);
+void add_info(CLI::App& program);
+void add_tape(CLI::App& program);
+void add_lra(CLI::App& program);
+void add_report(CLI::App& program);
+void add_import(CLI::App& program);
+void add_encode(CLI::App& program);
 
 inline constexpr const char* kRecipeHelp =
     "skytape, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` prints, or "
@@ -53,10 +53,10 @@ struct RunFlags {
   std::string steps, batch, lr, features, precision;
   std::set<std::string> said;  // flags above, but for the last six, that are on the command line
 
-  void declare(Command& command);
+  void declare(CLI::App& command);
   /// Notes what the user said; after parsing. Where the recipe is a run's config.json, task and
   /// method are that run's unless said.
-  void given(const Command& command);
+  void given(const CLI::App& command);
   /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
   /// malformed --set or an unknown device.
   [[nodiscard]] Choices choices() const;
@@ -66,7 +66,7 @@ struct RunFlags {
 struct ColumnFlags {
   std::string label, text, second, delimiter;
 
-  void declare(Command& command);
+  void declare(CLI::App& command);
 };
 
 /// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
@@ -76,9 +76,9 @@ struct SourceFlags {
   std::uint64_t seed = 42;
   std::string without_run;  // a flag that only --run would heed
 
-  void declare(Command& command);
+  void declare(CLI::App& command);
   /// Notes which flags the user gave; after parsing.
-  void given(const Command& command);
+  void given(const CLI::App& command);
   /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named.
   [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
 };

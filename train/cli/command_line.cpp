@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 
@@ -46,100 +45,35 @@ std::string unexpected(const CLI::App& app) {
 
 }  // namespace
 
-Flag& Flag::show_default() {
-  option_->capture_default_str();
-  return *this;
-}
-
-Flag& Flag::required() {
-  option_->required();
-  return *this;
-}
-
-Flag& Flag::range(std::int64_t low, std::int64_t high) {
-  option_->check(CLI::Range(low, high));
-  return *this;
-}
-
-Flag& Flag::real_range(double low, double high) {
-  option_->check(CLI::Range(low, high));
-  return *this;
-}
-
-Flag& Flag::excludes(const Flag& other) {
-  option_->excludes(other.option_);
-  return *this;
-}
-
-Flag Command::option(const std::string& name, std::string& value, const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning));
-}
-
-Flag Command::option(const std::string& name, std::vector<std::string>& value,
-                     const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning));
-}
-
-Flag Command::option(const std::string& name, int& value, const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning));
-}
-
-Flag Command::option(const std::string& name, std::int64_t& value, const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning));
-}
-
-Flag Command::option(const std::string& name, std::uint64_t& value, const std::string& meaning) {
-  // CLI11 takes -1 for 2^64 - 1, and what is larger for the largest.
-  return Flag(app_->add_option(name, value, meaning)->check([](const std::string& text) {
+CLI::Validator natural() {
+  const auto problem = [](const std::string& text) {
     std::uint64_t number = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, number);
     if (error == std::errc{} && stop == end) return std::string();
     return fmt::format("expected a natural number below 2^64, got '{}'", text);
-  }));
+  };
+  return {problem, ""};
 }
 
-Flag Command::option(const std::string& name, double& value, const std::string& meaning) {
-  return Flag(app_->add_option(name, value, meaning));
+void runs(CLI::App& command, std::function<int()> work) {
+  command.callback([work = std::move(work)] { throw CLI::RuntimeError(work()); });
 }
 
-Flag Command::flag(const std::string& name, bool& value, const std::string& meaning) {
-  return Flag(app_->add_flag(name, value, meaning));
-}
-
-bool Command::given(const std::string& flag) const { return app_->count(flag) > 0; }
-
-void Command::runs(std::function<int()> work) {
-  app_->callback([work = std::move(work), exit_code = exit_code_] { *exit_code = work(); });
-}
-
-CommandLine::CommandLine(const std::string& program, const std::string& about,
-                         const std::string& version)
-    : app_(std::make_unique<CLI::App>(about, program)) {
-  app_->set_version_flag("--version", version);
-  app_->require_subcommand(0, 1);
-}
-
-CommandLine::~CommandLine() = default;
-
-Command CommandLine::command(const std::string& name, const std::string& about) {
-  return {app_->add_subcommand(name, about), &exit_code_};
-}
-
-int CommandLine::run(int argc, const char* const* argv) {
+int run_chosen(CLI::App& program, int argc, const char* const* argv) {
+  program.require_subcommand(0, 1);
   try {
-    app_->parse(argc, argv);
+    program.parse(argc, argv);
+  } catch (const CLI::RuntimeError& done) {  // of runs()
+    return done.get_exit_code();
   } catch (const CLI::Success& done) {  // --help and --version
-    return app_->exit(done);
+    return program.exit(done);
   } catch (const CLI::ExtrasError&) {
-    throw UsageError(unexpected(*app_));
+    throw UsageError(unexpected(program));
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
-  if (app_->get_subcommands().empty()) {
-    throw UsageError(fmt::format("no command; {} --help lists them", app_->get_name()));
-  }
-  return exit_code_;
+  throw UsageError(fmt::format("no command; {} --help lists them", program.get_name()));
 }
 
 }  // namespace skytape::train

@@ -129,47 +129,47 @@ int run(const DataFlags& flags) {
 
 }  // namespace
 
-void add_data(CommandLine& program) {
-  Command command = program.command("data", "prepare, describe or export a task's data");
+void add_data(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand("data", "prepare, describe or export a task's data");
   const auto flags = std::make_shared<DataFlags>();
-  command.option("--task", flags->task, "`skytape info tasks` lists them").show_default();
-  command.option("--from", flags->from, "folder, file or archive to read; else generate");
-  command.flag("--fetch", flags->fetch,
-               "download the official archive first, into <data>/downloads; an interrupted "
-               "download is taken up again");
-  command.option("--url", flags->url, "a mirror of it");
-  command.flag("--header", flags->header,
-               "own data: the first row names the columns (usual names are known without it)");
-  command.option("--format", flags->format, data::kFormatHelp);
+  command.add_option("--task", flags->task, "`skytape info tasks` lists them");
+  command.add_option("--from", flags->from, "folder, file or archive to read; else generate");
+  command.add_flag("--fetch", flags->fetch,
+                   "download the official archive first, into <data>/downloads; an interrupted "
+                   "download is taken up again");
+  command.add_option("--url", flags->url, "a mirror of it");
+  command.add_flag("--header", flags->header,
+                   "own data: the first row names the columns (usual names are known without it)");
+  command.add_option("--format", flags->format, data::kFormatHelp);
   flags->columns.declare(command);
-  command.flag("--skip-bad-rows", flags->skip_bad_rows,
-               "own data: leave broken rows out, and list the first ten");
-  command.flag("--stratify", flags->stratify,
-               "own data: split one file class by class, so that each split has its share");
-  command.option("--tokens", flags->tokens,
-                 "own data: what a token is: bytes (default), words, integers, "
-                 "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
-                 "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
-  command.option("--learn-tokens", flags->learn_tokens,
-                 "own data: first make the FILE of sentencepiece from the training split: "
-                 "unigram:NUMBER or bpe:NUMBER of pieces");
+  command.add_flag("--skip-bad-rows", flags->skip_bad_rows,
+                   "own data: leave broken rows out, and list the first ten");
+  command.add_flag("--stratify", flags->stratify,
+                   "own data: split one file class by class, so that each split has its share");
+  command.add_option(
+      "--tokens", flags->tokens,
+      "own data: what a token is: bytes (default), words, integers, "
+      "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
+      "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
+  command.add_option("--learn-tokens", flags->learn_tokens,
+                     "own data: first make the FILE of sentencepiece from the training split: "
+                     "unigram:NUMBER or bpe:NUMBER of pieces");
   command
-      .option("--length", flags->length,
-              "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
-      .range(0, std::int64_t{1} << 20)
-      .show_default();
-  command.option("--export", flags->export_to,
-                 "write the official files, or the splits of own data, into this folder");
-  command.option("--data", flags->root, "folder of prepared data sets").show_default();
-  command.option("--data-seed", flags->data_seed, "of generators and seeded splits").show_default();
-  command.option("--limit", flags->limit, "generate only so many examples; 0: all")
-      .range(0, std::int64_t{1} << 40)
-      .show_default();
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.flag("--force", flags->force, "prepare again although the data are there");
-  command.runs([command, flags] {
+      .add_option("--length", flags->length,
+                  "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
+      ->check(between(0, std::int64_t{1} << 20));
+  command.add_option("--export", flags->export_to,
+                     "write the official files, or the splits of own data, into this folder");
+  command.add_option("--data", flags->root, "folder of prepared data sets");
+  command.add_option("--data-seed", flags->data_seed, "of generators and seeded splits")
+      ->check(natural());
+  command.add_option("--limit", flags->limit, "generate only so many examples; 0: all")
+      ->check(between(0, std::int64_t{1} << 40));
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  command.add_flag("--force", flags->force, "prepare again although the data are there");
+  runs(command, [&command, flags] {
     for (const char* flag : {"--data-seed", "--limit"}) {
-      if (command.given(flag)) flags->of_generator = flag;
+      if (command.count(flag) > 0) flags->of_generator = flag;
     }
     return run(*flags);
   });

@@ -95,23 +95,24 @@ int run(const EvalFlags& flags) {
 
 }  // namespace
 
-void add_eval(CommandLine& program) {
-  Command command = program.command("eval", "accuracy of trained weights on a whole split");
+void add_eval(CLI::App& program) {
+  CLI::App& command =
+      *program.add_subcommand("eval", "accuracy of trained weights on a whole split");
   const auto flags = std::make_shared<EvalFlags>();
   flags->run.declare(command);
-  command.option("--run", flags->folder, "run folder");
-  command.option("--weights", flags->weights,
-                 "weights of the model that --task, --attention, ... describe");
-  command.option("--checkpoint", flags->checkpoint, "of the run: best or last").show_default();
-  command.option("--split", flags->split, "dev or test").show_default();
-  command.option("--examples", flags->examples, "only the first so many; 0: all")
-      .range(0, std::int64_t{1} << 40)
-      .show_default();
-  command.flag("--confusion", flags->confusion,
-               "precision, recall and F1 of each class, and how many of its examples were answered "
-               "with which");
-  command.option("--draws", flags->draws, kDrawsHelp).range(1, kMostDraws).show_default();
-  command.runs([command, flags] {
+  command.add_option("--run", flags->folder, "run folder");
+  command.add_option("--weights", flags->weights,
+                     "weights of the model that --task, --attention, ... describe");
+  command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
+  command.add_option("--split", flags->split, "dev or test");
+  command.add_option("--examples", flags->examples, "only the first so many; 0: all")
+      ->check(between(0, std::int64_t{1} << 40));
+  command.add_flag(
+      "--confusion", flags->confusion,
+      "precision, recall and F1 of each class, and how many of its examples were answered "
+      "with which");
+  command.add_option("--draws", flags->draws, kDrawsHelp)->check(between(1, kMostDraws));
+  runs(command, [&command, flags] {
     flags->run.given(command);
     return run(*flags);
   });

@@ -105,40 +105,40 @@ int run(const EncodeFlags& flags) {
 
 }  // namespace
 
-void add_import(CommandLine& program) {
-  Command command =
-      program.command("import", "copy an encoder of Hugging Face's (BERT, RoBERTa) into a folder");
+void add_import(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
+      "import", "copy an encoder of Hugging Face's (BERT, RoBERTa) into a folder");
   const auto flags = std::make_shared<ImportFlags>();
   command
-      .option(
+      .add_option(
           "--from", flags->from,
           "folder with config.json, model.safetensors, and vocab.txt, vocab.json and merges.txt, "
           "or tokenizer.json")
-      .required();
-  command.option("--out", flags->out, "folder to write, which must not be there yet").required();
-  command.runs([flags] { return run(*flags); });
+      ->required();
+  command.add_option("--out", flags->out, "folder to write, which must not be there yet")
+      ->required();
+  runs(command, [flags] { return run(*flags); });
 }
 
-void add_encode(CommandLine& program) {
-  Command command = program.command("encode", "encode texts by a pre-trained encoder");
+void add_encode(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand("encode", "encode texts by a pre-trained encoder");
   const auto flags = std::make_shared<EncodeFlags>();
-  command.option("--model", flags->model, "folder of Hugging Face's, or of `skytape import`")
-      .required();
-  command.option("--text", flags->text, "file with one text a line, or - for standard input")
-      .required();
+  command.add_option("--model", flags->model, "folder of Hugging Face's, or of `skytape import`")
+      ->required();
+  command.add_option("--text", flags->text, "file with one text a line, or - for standard input")
+      ->required();
   command
-      .option("--out", flags->out,
-              "FILE.safetensors for input_ids, attention_mask, last_hidden_state and pooled")
-      .required();
-  command.option("--precision", flags->precision, "fp32 or fp64").show_default();
+      .add_option("--out", flags->out,
+                  "FILE.safetensors for input_ids, attention_mask, last_hidden_state and pooled")
+      ->required();
+  command.add_option("--precision", flags->precision, "fp32 or fp64");
   command
-      .option("--max-length", flags->longest,
-              "tokens of a text that are read, ends included; 0: as many as the model can")
-      .range(0, std::int64_t{1} << 20)
-      .show_default();
-  command.option("--device", flags->device, "auto, cpu or cuda").show_default();
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.runs([flags] { return run(*flags); });
+      .add_option("--max-length", flags->longest,
+                  "tokens of a text that are read, ends included; 0: as many as the model can")
+      ->check(between(0, std::int64_t{1} << 20));
+  command.add_option("--device", flags->device, "auto, cpu or cuda");
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

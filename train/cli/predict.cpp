@@ -323,33 +323,34 @@ int run(const PredictFlags& flags) {
 
 }  // namespace
 
-void add_predict(CommandLine& program) {
-  Command command = program.command("predict", "print a label for each line of a file");
+void add_predict(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand("predict", "print a label for each line of a file");
   const auto flags = std::make_shared<PredictFlags>();
-  command.option("--run", flags->folder, "run folder").required();
+  command.add_option("--run", flags->folder, "run folder")->required();
   command
-      .option("--from", flags->from,
-              "file of examples, or - for standard input; where it has labels, too, the accuracy "
-              "is said at the end")
-      .required();
-  command.flag("--scores", flags->scores,
-               "probabilities beside the label, a column for each class");
-  command.option("--draws", flags->draws, kDrawsHelp).range(1, kMostDraws).show_default();
+      .add_option(
+          "--from", flags->from,
+          "file of examples, or - for standard input; where it has labels, too, the accuracy "
+          "is said at the end")
+      ->required();
+  command.add_flag("--scores", flags->scores,
+                   "probabilities beside the label, a column for each class");
+  command.add_option("--draws", flags->draws, kDrawsHelp)->check(between(1, kMostDraws));
   command
-      .option("--batch", flags->batch,
-              "most examples that are read before they are answered; an answer waits for no input "
-              "that is not there yet")
-      .range(1, std::int64_t{1} << 20)
-      .show_default();
-  command.option("--format", flags->format, data::kFormatHelp);
-  command.flag("--header", flags->header, "the first row names the columns");
-  command.flag("--with-input", flags->with_input,
-               "the text behind its label, a tab between; line ends in it become blanks");
+      .add_option(
+          "--batch", flags->batch,
+          "most examples that are read before they are answered; an answer waits for no input "
+          "that is not there yet")
+      ->check(between(1, std::int64_t{1} << 20));
+  command.add_option("--format", flags->format, data::kFormatHelp);
+  command.add_flag("--header", flags->header, "the first row names the columns");
+  command.add_flag("--with-input", flags->with_input,
+                   "the text behind its label, a tab between; line ends in it become blanks");
   flags->columns.declare(command);
-  command.option("--checkpoint", flags->checkpoint, "best or last").show_default();
-  command.option("--device", flags->device, "auto, cpu or cuda").show_default();
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.runs([flags] { return run(*flags); });
+  command.add_option("--checkpoint", flags->checkpoint, "best or last");
+  command.add_option("--device", flags->device, "auto, cpu or cuda");
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -58,20 +58,20 @@ int run(const ReportFlags& flags) {
 
 }  // namespace
 
-void add_report(CommandLine& program) {
-  Command command = program.command(
+void add_report(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
       "report", "one HTML page about a folder of runs and studies, with curves and tables");
   const auto flags = std::make_shared<ReportFlags>();
-  command.option("--runs", flags->runs, "folder of run folders and of studies' folders")
-      .show_default();
-  command.option("--out", flags->out, "folder of the page and its pictures; RUNS/report");
+  command.add_option("--runs", flags->runs, "folder of run folders and of studies' folders");
+  command.add_option("--out", flags->out, "folder of the page and its pictures; RUNS/report");
   command
-      .option("--watch", flags->watch, "make it again every so many seconds, until Ctrl-C; 0: once")
-      .range(0, 86400)
-      .show_default();
-  command.flag("--markdown", flags->markdown,
-               "print one table, of times and accuracies of the finished runs, and make no page");
-  command.runs([flags] { return run(*flags); });
+      .add_option("--watch", flags->watch,
+                  "make it again every so many seconds, until Ctrl-C; 0: once")
+      ->check(between(0, 86400));
+  command.add_flag(
+      "--markdown", flags->markdown,
+      "print one table, of times and accuracies of the finished runs, and make no page");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -74,71 +74,68 @@ RanksOptions ranks_options(const TrainFlags& flags) {
 }
 
 /// What `train` and `pretrain` have in common.
-void declare(Command& command, TrainFlags& flags) {
+void declare(CLI::App& command, TrainFlags& flags) {
   flags.run.declare(command);
-  command.option("--init", flags.init,
-                 "start from the weights of that run's folder or checkpoint file, or of that "
-                 "folder of a BERT or RoBERTa encoder");
-  command.flag("--resume", flags.resume,
-               "go on with the run in the folder, bit for bit; what is not said is as it was");
-  command.flag("--force", flags.force, "replace the run in the folder");
+  command.add_option("--init", flags.init,
+                     "start from the weights of that run's folder or checkpoint file, or of that "
+                     "folder of a BERT or RoBERTa encoder");
+  command.add_flag("--resume", flags.resume,
+                   "go on with the run in the folder, bit for bit; what is not said is as it was");
+  command.add_flag("--force", flags.force, "replace the run in the folder");
   command
-      .option("--stop-after", flags.stop_after,
-              "write a checkpoint after that step and stop; the schedule stays")
-      .range(1, std::int64_t{1} << 40);
-  command.option("--log-every", flags.log_every, "steps between log points")
-      .range(1, std::int64_t{1} << 40)
-      .show_default();
-  command.flag("--print-config", flags.print_config,
-               "print every effective value with its origin, and stop");
-  command.flag("--check-finite", flags.check_finite,
-               "name the first op whose output or gradient is not finite (slow)");
+      .add_option("--stop-after", flags.stop_after,
+                  "write a checkpoint after that step and stop; the schedule stays")
+      ->check(between(1, std::int64_t{1} << 40))
+      ->default_str("");
+  command.add_option("--log-every", flags.log_every, "steps between log points")
+      ->check(between(1, std::int64_t{1} << 40));
+  command.add_flag("--print-config", flags.print_config,
+                   "print every effective value with its origin, and stop");
+  command.add_flag("--check-finite", flags.check_finite,
+                   "name the first op whose output or gradient is not finite (slow)");
+  command.add_option(
+      "--reduce", flags.reduce,
+      "how several ranks (mpirun) add up gradients: ordered, with the bits of one process, "
+      "or fast; auto: ordered on CPUs");
   command
-      .option("--reduce", flags.reduce,
-              "how several ranks (mpirun) add up gradients: ordered, with the bits of one process, "
-              "or fast; auto: ordered on CPUs")
-      .show_default();
-  command
-      .option("--rank-timeout", flags.rank_timeout,
-              "seconds that the ranks wait for one of them before they give up")
-      .range(1, 86400)
-      .show_default();
-  command.flag("--no-graph", flags.no_graph,
-               "cuda: submit every step op by op instead of replaying CUDA graphs");
+      .add_option("--rank-timeout", flags.rank_timeout,
+                  "seconds that the ranks wait for one of them before they give up")
+      ->check(between(1, 86400));
+  command.add_flag("--no-graph", flags.no_graph,
+                   "cuda: submit every step op by op instead of replaying CUDA graphs");
 }
 
 }  // namespace
 
-void add_train(CommandLine& program) {
-  Command command = program.command("train", "train a model and test it");
+void add_train(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand("train", "train a model and test it");
   const auto flags = std::make_shared<TrainFlags>();
   declare(command, *flags);
-  command.option("--out", flags->out,
-                 "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
-                 "folder of the run folders [runs]");
-  command.option("--budget", flags->budget,
-                 "as many steps as take so long here, e.g. 90s, 20m or 1.5h, evaluations not "
-                 "counted; in the place of --steps");
+  command.add_option("--out", flags->out,
+                     "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
+                     "folder of the run folders [runs]");
+  command.add_option("--budget", flags->budget,
+                     "as many steps as take so long here, e.g. 90s, 20m or 1.5h, evaluations not "
+                     "counted; in the place of --steps");
   command
-      .option("--seeds", flags->seeds,
-              "train so many seeds from --seed on, one after another, and sum them up")
-      .range(1, 10000)
-      .show_default();
-  command.runs([command, flags] {
+      .add_option("--seeds", flags->seeds,
+                  "train so many seeds from --seed on, one after another, and sum them up")
+      ->check(between(1, 10000));
+  runs(command, [&command, flags] {
     flags->run.given(command);
     return with_ranks(ranks_options(*flags),
                       [&](const Ranks& ranks) { return run(*flags, false, ranks); });
   });
 }
 
-void add_pretrain(CommandLine& program) {
-  Command command =
-      program.command("pretrain", "train an encoder to predict hidden tokens of the train split");
+void add_pretrain(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
+      "pretrain", "train an encoder to predict hidden tokens of the train split");
   const auto flags = std::make_shared<TrainFlags>();
   declare(command, *flags);
-  command.option("--out", flags->out,
-                 "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
-  command.runs([command, flags] {
+  command.add_option("--out", flags->out,
+                     "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
+  runs(command, [&command, flags] {
     flags->run.given(command);
     return with_ranks(ranks_options(*flags),
                       [&](const Ranks& ranks) { return run(*flags, true, ranks); });

@@ -60,7 +60,7 @@ command_exists() {
       [a-z]*) [ "$program" = named ] && continue
           case $program in
             make) grep -q "^$word:" Makefile || complain "$page: make has no target $word" ;;
-            *) grep -rqPz "program\.command\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
+            *) grep -rqPz "program\.add_subcommand\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
           esac
           program=named ;;
     esac

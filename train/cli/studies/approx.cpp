@@ -63,28 +63,26 @@ int run(const ApproxFlags& flags) {
 
 }  // namespace
 
-void add_approx(CommandLine& program) {
-  Command command = program.command(
+void add_approx(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
       "approx", "error of every approximation against exact attention, over the features");
   const auto flags = std::make_shared<ApproxFlags>();
   flags->source.declare(command);
-  command.option("--attention", flags->attention, "methods a,b,… or all").show_default();
-  command.option("--features", flags->features, "numbers of features d").show_default();
-  command.option("--n", flags->n,
-                 "lengths; default: 512, 1024 and 4096 as far as the source has them");
-  command.option("--trials", flags->trials, "examples, each with fresh draws")
-      .range(1, 1000000)
-      .show_default();
+  command.add_option("--attention", flags->attention, "methods a,b,… or all");
+  command.add_option("--features", flags->features, "numbers of features d");
+  command.add_option("--n", flags->n,
+                     "lengths; default: 512, 1024 and 4096 as far as the source has them");
+  command.add_option("--trials", flags->trials, "examples, each with fresh draws")
+      ->check(between(1, 1000000));
   command
-      .option("--best-rank-trials", flags->best_rank_trials,
-              "trials of the row \"best rank d\"; 0: none")
-      .range(0, 1000000)
-      .show_default();
-  command.option("--layer", flags->layer, "of the model; -1: the last").show_default();
-  command.option("--set", flags->set, "<method>.<option>=value");
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.option("--out", flags->out, "folder for JSON, Markdown and figures").show_default();
-  command.runs([command, flags] {
+      .add_option("--best-rank-trials", flags->best_rank_trials,
+                  "trials of the row \"best rank d\"; 0: none")
+      ->check(between(0, 1000000));
+  command.add_option("--layer", flags->layer, "of the model; -1: the last");
+  command.add_option("--set", flags->set, "<method>.<option>=value")->default_str("");
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  runs(command, [&command, flags] {
     flags->source.given(command);
     return run(*flags);
   });

@@ -87,70 +87,59 @@ int run(CostFlags flags) {
 
 }  // namespace
 
-void add_cost(CommandLine& program) {
-  Command command =
-      program.command("cost", "what methods cost: parameters, operations, time, memory");
+void add_cost(CLI::App& program) {
+  CLI::App& command =
+      *program.add_subcommand("cost", "what methods cost: parameters, operations, time, memory");
   const auto flags = std::make_shared<CostFlags>();
   CostOptions& o = flags->options;
+  command.add_option("--tables", flags->tables,
+                     "parameters, operations, tasks, inference, length, or all of these; "
+                     "convergence; roofline: n = 2048, batch 32, 128 features on a GPU");
+  command.add_option("--attention", flags->attention, "methods a,b,… or all");
+  command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
+  command.add_option("--recipe", o.recipe, "whose batches and features: skyformer, skeinformer…");
+  command.add_option("--batch", o.batch, "examples that tasks are timed with")
+      ->check(between(1, 1 << 20));
+  command.add_option("--steps", o.steps, "timed repetitions")->check(between(1, 1 << 20));
   command
-      .option("--tables", flags->tables,
-              "parameters, operations, tasks, inference, length, or all of these; "
-              "convergence; roofline: n = 2048, batch 32, 128 features on a GPU")
-      .show_default();
-  command.option("--attention", flags->attention, "methods a,b,… or all").show_default();
-  command.option("--tasks", flags->tasks, "tasks a,b,… or all").show_default();
-  command.option("--recipe", o.recipe, "whose batches and features: skyformer, skeinformer…")
-      .show_default();
-  command.option("--batch", o.batch, "examples that tasks are timed with")
-      .range(1, 1 << 20)
-      .show_default();
-  command.option("--steps", o.steps, "timed repetitions").range(1, 1 << 20).show_default();
+      .add_option("--patience-seconds", o.patience_seconds,
+                  "what takes longer is timed once; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
+  command.add_option("--n", o.operations_n, "length, for operations")->check(between(64, 1 << 20));
+  command.add_option("--d", o.operations_features, "features, for operations")
+      ->check(between(1, 65536));
+  command.add_option("--lengths", flags->lengths, "of the study by length");
+  command.add_option("--features", o.features, "in the study by length")->check(between(1, 65536));
+  command.add_option("--tokens", o.tokens, "of a batch where their number is fixed")
+      ->check(between(1, 1 << 20));
+  command.add_option("--inference-lengths", flags->inference_lengths, "of Linformer's table");
+  command.add_option("--projected", flags->projected, "k of Linformer's table");
+  command.add_option("--memory", o.memory_gb, "GB that batches are compared on")
+      ->check(CLI::Range(0.001, 1e6));
   command
-      .option("--patience-seconds", o.patience_seconds,
-              "what takes longer is timed once; 0: no limit")
-      .real_range(0.0, 1e6)
-      .show_default();
-  command.option("--n", o.operations_n, "length, for operations").range(64, 1 << 20).show_default();
-  command.option("--d", o.operations_features, "features, for operations")
-      .range(1, 65536)
-      .show_default();
-  command.option("--lengths", flags->lengths, "of the study by length").show_default();
-  command.option("--features", o.features, "in the study by length").range(1, 65536).show_default();
-  command.option("--tokens", o.tokens, "of a batch where their number is fixed")
-      .range(1, 1 << 20)
-      .show_default();
-  command.option("--inference-lengths", flags->inference_lengths, "of Linformer's table")
-      .show_default();
-  command.option("--projected", flags->projected, "k of Linformer's table").show_default();
-  command.option("--memory", o.memory_gb, "GB that batches are compared on")
-      .real_range(0.001, 1e6)
-      .show_default();
+      .add_option("--materialised", o.materialised_gb,
+                  "most GB for the n x n arrays of exact attention that stores them")
+      ->check(CLI::Range(0.0, 1e6));
+  command.add_option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
+      ->check(CLI::Range(0.001, 1e6))
+      ->default_str("");
   command
-      .option("--materialised", o.materialised_gb,
-              "most GB for the n x n arrays of exact attention that stores them")
-      .real_range(0.0, 1e6)
-      .show_default();
-  command.option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
-      .real_range(0.001, 1e6);
+      .add_option("--bandwidth", flags->roofline.rates.copy_gbs,
+                  "of the GPU, for roofline: GB/s of a copy, read plus written")
+      ->check(CLI::Range(1.0, 1e6));
   command
-      .option("--bandwidth", flags->roofline.rates.copy_gbs,
-              "of the GPU, for roofline: GB/s of a copy, read plus written")
-      .real_range(1.0, 1e6)
-      .show_default();
+      .add_option("--flops", flags->roofline.rates.bf16_tflops,
+                  "of the GPU, for roofline: TFLOP/s of bf16 products; tf32 is taken for half")
+      ->check(CLI::Range(0.1, 1e6));
+  command.add_option("--runs", flags->runs, "folder of finished runs, for convergence");
   command
-      .option("--flops", flags->roofline.rates.bf16_tflops,
-              "of the GPU, for roofline: TFLOP/s of bf16 products; tf32 is taken for half")
-      .real_range(0.1, 1e6)
-      .show_default();
-  command.option("--runs", flags->runs, "folder of finished runs, for convergence");
-  command.option("--patience", flags->patience, "evaluations without progress, for convergence")
-      .range(1, 1 << 20)
-      .show_default();
-  command.option("--device", flags->device, "auto, cpu or cuda").show_default();
-  command.option("--precision", o.precision, kPrecisionHelp).show_default();
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.option("--out", flags->out, "folder for JSON, Markdown and figures");
-  command.runs([flags] { return run(*flags); });
+      .add_option("--patience", flags->patience, "evaluations without progress, for convergence")
+      ->check(between(1, 1 << 20));
+  command.add_option("--device", flags->device, "auto, cpu or cuda");
+  command.add_option("--precision", o.precision, kPrecisionHelp);
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

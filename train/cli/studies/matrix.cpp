@@ -183,33 +183,31 @@ int run(const MatrixFlags& flags) {
 
 }  // namespace
 
-void add_matrix(CommandLine& program) {
-  Command command = program.command(
+void add_matrix(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
       "matrix", "the attention matrix of every method for a sentence, beside the exact one");
   const auto flags = std::make_shared<MatrixFlags>();
-  command.option("--run", flags->run, "run folder");
-  command.option("--model", flags->model, "folder of a BERT or RoBERTa encoder");
-  command.option("--sentence", flags->sentence, "what it reads: a text, an expression of ListOps")
-      .required();
-  command.option("--attention", flags->attention, "methods a,b,… or all").show_default();
-  command.option("--n", flags->n, "tokens of the sentence that are read, at most")
-      .range(1, 256)
-      .show_default();
-  command.option("--layer", flags->layer, "of the model; -1: the last")
-      .range(-1, 1000)
-      .show_default();
-  command.option("--head", flags->head, "of the layer").range(0, 65536).show_default();
+  command.add_option("--run", flags->run, "run folder");
+  command.add_option("--model", flags->model, "folder of a BERT or RoBERTa encoder");
   command
-      .option("--features", flags->features,
-              "of methods that have some; 0: a quarter of the tokens")
-      .range(0, 256)
-      .show_default();
-  command.option("--set", flags->set, "<method>.<option>=value");
-  command.option("--checkpoint", flags->checkpoint, "of the run: best or last").show_default();
-  command.option("--seed", flags->seed, "of untrained weights and of draws").show_default();
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.option("--out", flags->out, "folder for JSON, Markdown and figures").show_default();
-  command.runs([flags] { return run(*flags); });
+      .add_option("--sentence", flags->sentence, "what it reads: a text, an expression of ListOps")
+      ->required();
+  command.add_option("--attention", flags->attention, "methods a,b,… or all");
+  command.add_option("--n", flags->n, "tokens of the sentence that are read, at most")
+      ->check(between(1, 256));
+  command.add_option("--layer", flags->layer, "of the model; -1: the last")
+      ->check(between(-1, 1000));
+  command.add_option("--head", flags->head, "of the layer")->check(between(0, 65536));
+  command
+      .add_option("--features", flags->features,
+                  "of methods that have some; 0: a quarter of the tokens")
+      ->check(between(0, 256));
+  command.add_option("--set", flags->set, "<method>.<option>=value")->default_str("");
+  command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
+  command.add_option("--seed", flags->seed, "of untrained weights and of draws")->check(natural());
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -125,53 +125,45 @@ int run(const CurvesFlags& flags) {
 
 }  // namespace
 
-void add_mlm_curves(CommandLine& program) {
-  Command command = program.command(
+void add_mlm_curves(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
       "mlm-curves",
       "masked language models with exact attention and with Linformer: perplexity against steps "
       "and seconds");
   const auto flags = std::make_shared<CurvesFlags>();
-  command.option("--from", flags->from,
-                 "texts: file, folder or archive, as for data --task corpus");
+  command.add_option("--from", flags->from,
+                     "texts: file, folder or archive, as for data --task corpus");
+  command.add_option("--tokens", flags->tokens,
+                     "bytes, sentencepiece:FILE, wordpiece:FILE, bpe:FOLDER or unigram:FILE");
+  command.add_option("--learn-tokens", flags->learn_tokens,
+                     "first make the FILE of sentencepiece, unless it is there: unigram:NUMBER or "
+                     "bpe:NUMBER of pieces");
+  command.add_option("--lengths", flags->lengths, "n,…: tokens of a sequence, ascending");
+  command.add_option("--shares", flags->shares,
+                     "s,…: Linformer with k = n/s; the first of the shortest n is the k of all n");
+  command.add_option("--layers", flags->layers, "encoder layers")->check(between(1, 1024));
   command
-      .option("--tokens", flags->tokens,
-              "bytes, sentencepiece:FILE, wordpiece:FILE, bpe:FOLDER or unigram:FILE")
-      .show_default();
-  command.option("--learn-tokens", flags->learn_tokens,
-                 "first make the FILE of sentencepiece, unless it is there: unigram:NUMBER or "
-                 "bpe:NUMBER of pieces");
-  command.option("--lengths", flags->lengths, "n,…: tokens of a sequence, ascending")
-      .show_default();
+      .add_option("--width", flags->width,
+                  "channels; the MLP has four times as many, and a head 64 of them at most")
+      ->check(between(1, 65536));
+  command.add_option("--steps", flags->run.steps, "of every training and of its schedule");
   command
-      .option("--shares", flags->shares,
-              "s,…: Linformer with k = n/s; the first of the shortest n is the k of all n")
-      .show_default();
-  command.option("--layers", flags->layers, "encoder layers").range(1, 1024).show_default();
+      .add_option("--batch", flags->batch,
+                  "sequences of the shortest n in a step, which has as many tokens at every n")
+      ->check(between(1, 65536));
+  command.add_option("--seed", flags->run.seed, "of every training")->check(natural());
+  command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command
-      .option("--width", flags->width,
-              "channels; the MLP has four times as many, and a head 64 of them at most")
-      .range(1, 65536)
-      .show_default();
-  command.option("--steps", flags->run.steps, "of every training and of its schedule");
-  command
-      .option("--batch", flags->batch,
-              "sequences of the shortest n in a step, which has as many tokens at every n")
-      .range(1, 65536)
-      .show_default();
-  command.option("--seed", flags->run.seed, "of every training").show_default();
-  command.option("--precision", flags->run.precision, kRunPrecisionHelp);
-  command.option("--set", flags->run.set,
-                 "key=value, for every training; attention_dropout, else 0, for the exact ones");
-  command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
-  command.option("--jobs", flags->jobs, "trainings at a time, which share the threads")
-      .range(1, 256)
-      .show_default();
-  command.option("--threads", flags->run.threads, "CPU threads in all; 0: all cores")
-      .show_default();
-  command.option("--out", flags->out, "folder of the trainings, tables and pictures")
-      .show_default();
-  command.flag("--table-only", flags->table_only, "train nothing, show what is there");
-  command.runs([flags] { return run(*flags); });
+      .add_option("--set", flags->run.set,
+                  "key=value, for every training; attention_dropout, else 0, for the exact ones")
+      ->default_str("");
+  command.add_option("--device", flags->run.device, "auto, cpu or cuda");
+  command.add_option("--jobs", flags->jobs, "trainings at a time, which share the threads")
+      ->check(between(1, 256));
+  command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
+  command.add_option("--out", flags->out, "folder of the trainings, tables and pictures");
+  command.add_flag("--table-only", flags->table_only, "train nothing, show what is there");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -49,22 +49,21 @@ int run(const SpectrumFlags& flags) {
 
 }  // namespace
 
-void add_spectrum(CommandLine& program) {
-  Command command = program.command(
+void add_spectrum(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
       "spectrum", "singular values of attention, statistical dimension, condition numbers");
   const auto flags = std::make_shared<SpectrumFlags>();
   flags->source.declare(command);
-  command.option("--n", flags->n, "positions; default: 512, or what the source has")
-      .range(1, kLongestFresh);
-  command.option("--examples", flags->examples, "examples of the source")
-      .range(1, 1000000)
-      .show_default();
-  command.option("--features", flags->landmarks, "landmarks of Skyformer")
-      .range(1, 65536)
-      .show_default();
-  command.option("--threads", flags->threads, "CPU threads; 0: all cores").show_default();
-  command.option("--out", flags->out, "folder for JSON, Markdown and figures").show_default();
-  command.runs([command, flags] {
+  command.add_option("--n", flags->n, "positions; default: 512, or what the source has")
+      ->check(between(1, kLongestFresh))
+      ->default_str("");
+  command.add_option("--examples", flags->examples, "examples of the source")
+      ->check(between(1, 1000000));
+  command.add_option("--features", flags->landmarks, "landmarks of Skyformer")
+      ->check(between(1, 65536));
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  runs(command, [&command, flags] {
     flags->source.given(command);
     return run(*flags);
   });

@@ -61,37 +61,32 @@ int run(const StabilityFlags& flags) {
 
 }  // namespace
 
-void add_stability(CommandLine& program) {
-  Command command = program.command(
+void add_stability(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
       "stability", "how far a step moves the embedding, and gradients that explode");
   const auto flags = std::make_shared<StabilityFlags>();
   flags->run.recipe = "skyformer";
-  command.option("--tasks", flags->tasks, "tasks a,b,… or all").show_default();
-  command.option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios")
-      .show_default();
-  command.option("--recipe", flags->run.recipe, kRecipeHelp).show_default();
-  command.option("--steps", flags->steps, "over which scores are averaged")
-      .range(1, 100000)
-      .show_default();
-  command.option("--batch", flags->batch, "examples of a step; 0: the recipe's")
-      .range(0, 65536)
-      .show_default();
-  command.option("--train-attention", flags->trained, "methods whose gradients are recorded")
-      .show_default();
-  command.option("--train-task", flags->trained_task, "task they are trained on").show_default();
-  command.option("--train-steps", flags->trained_steps, "for so many steps; 0: not at all")
-      .range(0, 10000000)
-      .show_default();
-  command.option("--train-batch", flags->trained_batch, "examples of a step there")
-      .range(1, 65536)
-      .show_default();
-  command.option("--set", flags->run.set, "key=value: any recipe key");
-  command.option("--seed", flags->run.seed, "of initial values, order and draws").show_default();
-  command.option("--data", flags->run.data, "folder of prepared data sets").show_default();
-  command.option("--device", flags->run.device, "auto, cpu or cuda").show_default();
-  command.option("--threads", flags->run.threads, "CPU threads; 0: all cores").show_default();
-  command.option("--out", flags->out, "folder for JSON, Markdown and figures");
-  command.runs([flags] { return run(*flags); });
+  command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
+  command.add_option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios");
+  command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
+  command.add_option("--steps", flags->steps, "over which scores are averaged")
+      ->check(between(1, 100000));
+  command.add_option("--batch", flags->batch, "examples of a step; 0: the recipe's")
+      ->check(between(0, 65536));
+  command.add_option("--train-attention", flags->trained, "methods whose gradients are recorded");
+  command.add_option("--train-task", flags->trained_task, "task they are trained on");
+  command.add_option("--train-steps", flags->trained_steps, "for so many steps; 0: not at all")
+      ->check(between(0, 10000000));
+  command.add_option("--train-batch", flags->trained_batch, "examples of a step there")
+      ->check(between(1, 65536));
+  command.add_option("--set", flags->run.set, "key=value: any recipe key")->default_str("");
+  command.add_option("--seed", flags->run.seed, "of initial values, order and draws")
+      ->check(natural());
+  command.add_option("--data", flags->run.data, "folder of prepared data sets");
+  command.add_option("--device", flags->run.device, "auto, cpu or cuda");
+  command.add_option("--threads", flags->run.threads, "CPU threads; 0: all cores");
+  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

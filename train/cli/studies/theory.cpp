@@ -84,31 +84,31 @@ int run(const TheoryFlags& flags) {
 
 }  // namespace
 
-void add_theory(CommandLine& program) {
-  Command command =
-      program.command("theory", "check the papers' statements with numbers, over many seeds");
+void add_theory(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
+      "theory", "check the papers' statements with numbers, over many seeds");
   const auto flags = std::make_shared<TheoryFlags>();
-  command.option("--statements", flags->statements, "statements a,b,… or all").show_default();
-  command.option("--seeds", flags->seeds, "how many").range(1, 100000).show_default();
-  command.option("--seed", flags->seed, "the first of them").show_default();
-  command.option("--n", flags->sizes.n, "queries and keys").range(16, 4096).show_default();
-  command.option("--width", flags->sizes.width, "of a head").range(1, 1024).show_default();
+  command.add_option("--statements", flags->statements, "statements a,b,… or all");
+  command.add_option("--seeds", flags->seeds, "how many")->check(between(1, 100000));
+  command.add_option("--seed", flags->seed, "the first of them")->check(natural());
+  command.add_option("--n", flags->sizes.n, "queries and keys")->check(between(16, 4096));
+  command.add_option("--width", flags->sizes.width, "of a head")->check(between(1, 1024));
   command
-      .option("--deviation", flags->sizes.deviation,
-              "of queries, keys and values; a fresh model has about 0.2")
-      .real_range(0.001, 100.0)
-      .show_default();
-  command.option("--model", flags->model,
-                 "folder of a BERT or RoBERTa encoder, whose queries, keys and values are taken; a "
-                 "seed stands for a text and a head");
-  command.option("--text", flags->text, "file with one text a line");
-  command.option("--layer", flags->layer, "of the encoder; -1: the last").show_default();
-  command.option("--out", flags->out, "folder for JSON and Markdown");
-  command.runs([command, flags] {
+      .add_option("--deviation", flags->sizes.deviation,
+                  "of queries, keys and values; a fresh model has about 0.2")
+      ->check(CLI::Range(0.001, 100.0));
+  command.add_option(
+      "--model", flags->model,
+      "folder of a BERT or RoBERTa encoder, whose queries, keys and values are taken; a "
+      "seed stands for a text and a head");
+  command.add_option("--text", flags->text, "file with one text a line");
+  command.add_option("--layer", flags->layer, "of the encoder; -1: the last");
+  command.add_option("--out", flags->out, "folder for JSON and Markdown");
+  runs(command, [&command, flags] {
     for (const char* flag : {"--width", "--deviation"}) {
-      if (command.given(flag)) flags->without_model = flag;
+      if (command.count(flag) > 0) flags->without_model = flag;
     }
-    if (command.given("--layer")) flags->with_model = "--layer";
+    if (command.count("--layer") > 0) flags->with_model = "--layer";
     return run(*flags);
   });
 }
