@@ -10,12 +10,11 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <set>
 
-#include "attention/registry.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
+#include "train/formats/looks.hpp"
 
 extern char** environ;
 
@@ -38,19 +37,12 @@ bool drawable(double x, const Axis& axis) {
   return std::isfinite(x) && (axis.scale == Scale::linear || x > 0);
 }
 
-/// The name's place in the registry.
-std::optional<int> method_position(std::string_view name) {
-  int position = 0;
-  for (const attention::Spec& spec : attention::registry()) {
-    if (spec.name == name) return position;
-    ++position;
-  }
-  return std::nullopt;
-}
-
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "NaN";
 }
+
+/// Of an axis; * is as the numbers ask.
+std::string range_end(const std::optional<double>& value) { return value ? number(*value) : "*"; }
 
 // ---- the numbers ---------------------------------------------------------------------------------
 
@@ -108,15 +100,6 @@ std::string data_text(const Figure& figure) {
 
 // ---- the script ----------------------------------------------------------------------------------
 
-constexpr int kSolid = 1, kDashed = 2, kDotted = 3;  // gnuplot's dash types
-constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
-                                 "#56b4e9", "#8c2d04", "#6a3d9a", "#7f7f7f"};
-/// Towards black, or white: the colours above in so many rounds, no one twice.
-constexpr std::array kShades = {0.0, -0.4, 0.45, -0.65, 0.7};
-constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};  // gnuplot's point types
-constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
-constexpr int kUntilWider = 90;  // lines of one width, each with a look of its own
-
 // Pixels.
 constexpr int kPanelWidth = 390, kPanelHeight = 300;
 constexpr int kLeft = 85, kRight = 20, kTop = 35, kBottom = 55;  // around the plot area of a panel
@@ -125,19 +108,6 @@ constexpr int kLabel = 45;                                       // an axis' lab
 constexpr int kCell = 14;                                        // of a heat map, at least
 constexpr int kTitle = 30, kLegendLine = 17, kLegendSample = 60, kLetter = 8, kTitleLetter = 10;
 constexpr std::size_t kMarkers = 16;  // on a line, at most twice as many
-
-/// The `position`-th of the colours, round by round; after 45 from the front again.
-std::string colour_at(std::size_t position) {
-  const char* const base = kColours[position % kColours.size()];
-  const double shade = kShades[position / kColours.size() % kShades.size()];
-  std::string colour = "#";
-  for (int channel = 0; channel < 3; ++channel) {
-    const int value = std::stoi(std::string(base + 1 + 2 * channel, 2), nullptr, 16);
-    const double end = shade < 0 ? 0 : 255;
-    colour += fmt::format("{:02x}", std::lround(value + std::abs(shade) * (end - value)));
-  }
-  return colour;
-}
 
 bool has_gaps_only(const LinePanel& panel) {
   for (const Series& s : panel.series) {
@@ -178,13 +148,12 @@ class Script {
       if (const auto* lines = std::get_if<LinePanel>(&panel)) add_names(*lines);
       if (const auto* map = std::get_if<HeatMap>(&panel)) make_room(*map);
     }
-    choose_looks();
+    looks_ = looks_of(legend_);
     const int panels = static_cast<int>(figure.panels.size());
     columns_ = std::min(figure.columns, panels);
     const int rows = ceil_div(panels, columns_);
-    std::size_t longest = 0;
-    for (const std::string& name : legend_) longest = std::max(longest, name.size());
-    const int legend = legend_.empty() ? 0 : kLegendSample + kLetter * static_cast<int>(longest);
+    const int letters = kLetter * static_cast<int>(longest_of(legend_));
+    const int legend = legend_.empty() ? 0 : kLegendSample + letters;
     width_ = std::max(columns_ * panel_width_ + legend,
                       kTitleLetter * static_cast<int>(figure.title.size()));
     height_ =
@@ -228,29 +197,6 @@ class Script {
     }
   }
 
-  /// A look for each name of the legend. Methods have their own; other lines, which are dotted beside
-  /// methods and solid among themselves, have a colour that is free.
-  void choose_looks() {
-    std::set<std::string> taken;
-    const bool methods = std::any_of(legend_.begin(), legend_.end(),
-                                     [](const auto& name) { return method_position(name); });
-    for (const std::string& name : legend_) {
-      if (method_position(name)) taken.insert((looks_[name] = look_of(name)).colour);
-    }
-    int other = 0;
-    for (const std::string& name : legend_) {
-      if (method_position(name)) continue;
-      Look look = other_look(other++);
-      for (std::size_t i = 0; taken.contains(look.colour) && i < kColours.size() * kShades.size();
-           ++i) {
-        look.colour = colour_at(i);
-      }
-      taken.insert(look.colour);
-      if (!methods) look.dash = kSolid;
-      looks_[name] = look;
-    }
-  }
-
   [[nodiscard]] std::string style(const std::string& name) const {
     const Look& look = looks_.at(name);
     return fmt::format("lc rgb '{}' pt {} dt {} lw {} ps 0.8", look.colour, look.marker, look.dash,
@@ -289,10 +235,7 @@ class Script {
       line("set logscale {} {}", name, axis.scale == Scale::log2 ? 2 : 10);
     }
     line("set format {} '{}'", name, thousands ? "%.0s%c" : "%g");
-    const auto end = [](const std::optional<double>& value) {
-      return value ? number(*value) : std::string("*");
-    };
-    line("set {}range [{}:{}]", name, end(axis.low), end(axis.high));
+    line("set {}range [{}:{}]", name, range_end(axis.low), range_end(axis.high));
   }
 
   int draw_panel(const LinePanel& panel, int p, int index) {
@@ -340,9 +283,6 @@ class Script {
         if (value > high) high = value;
       }
     }
-    const auto end = [](const std::optional<double>& value) {
-      return value ? number(*value) : std::string("*");
-    };
     const bool nothing = low == 0 && high == 0;
     if (((low < 0 && high > 0) || nothing) && !map.low && !map.high) {
       const double most = nothing ? 1 : std::max(-low, high);
@@ -351,7 +291,7 @@ class Script {
       return;
     }
     line("set palette defined (0 '#fde725', 1 '#5ec962', 2 '#21918c', 3 '#3b528b', 4 '#440154')");
-    line("set cbrange [{}:{}]", end(map.low), end(map.high));
+    line("set cbrange [{}:{}]", range_end(map.low), range_end(map.high));
   }
 
   int draw_panel(const HeatMap& map, int p, int index) {
@@ -438,31 +378,6 @@ bool run_gnuplot(const fs::path& folder, const std::string& script) {
 }
 
 }  // namespace
-
-Look method_look(int position) {
-  // A round of colours with filled markers on solid lines, then one with open markers on dashed
-  // lines. Later rounds have the next marker for each colour, on solid and on dashed lines in turn.
-  const std::size_t i = static_cast<std::size_t>(position) % kColours.size();
-  const std::size_t round = static_cast<std::size_t>(position) / kColours.size();
-  const std::size_t marker = (i + round / 2) % kColours.size();
-  const int extra = position / kUntilWider;
-  const std::string colour = colour_at(static_cast<std::size_t>(position));
-  if (round % 2 == 0) return {colour, kFilled[marker], kSolid, extra};
-  return {colour, kOpen[marker], kDashed, extra};
-}
-
-Look other_look(int position) {
-  // Dotted, black first; nine markers and ten colours meet again after ninety: then wider.
-  const auto turn = static_cast<std::size_t>(position);
-  const std::size_t colour = turn % (kColours.size() + 1);
-  return {colour == 0 ? "#000000" : kColours[colour - 1], kOpen[turn % kOpen.size()], kDotted,
-          position / kUntilWider};
-}
-
-Look look_of(std::string_view name, int other) {
-  const std::optional<int> position = method_position(name);
-  return position ? method_look(*position) : other_look(other);
-}
 
 bool draw(const fs::path& folder, std::span<const Figure> figures) {
   data::make_folder(folder);

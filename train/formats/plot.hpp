@@ -57,22 +57,6 @@ struct Figure {
   int columns = 2;  // panels in a row
 };
 
-/// How a line is drawn: the same for a method in every figure, and no two methods alike, however
-/// many there are. In a figure no two lines of up to 45 have one colour.
-struct Look {
-  std::string colour;  // "#rrggbb"
-  int marker = 0;      // gnuplot's point type
-  int dash = 1;        // gnuplot's dash type; 1: solid
-  int extra = 0;       // points of width beyond the usual: of a ninety-first method
-  friend bool operator==(const Look&, const Look&) = default;
-};
-
-/// The look of the method with this place in the registry, or of the `position`-th other name.
-[[nodiscard]] Look method_look(int position);
-[[nodiscard]] Look other_look(int position);
-/// The look of an attention method or, for any other name, of the `other`-th of such names.
-[[nodiscard]] Look look_of(std::string_view name, int other = 0);
-
 /// Writes all files of the figures into `folder`, which is made if need be. Returns whether the
 /// pictures were drawn; without gnuplot one line on stderr says what to install. Error when a file
 /// cannot be written, when gnuplot fails, and for series whose lengths differ.

@@ -9,6 +9,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
+#include "train/formats/looks.hpp"
 
 using namespace skytape;
 using namespace skytape::train;

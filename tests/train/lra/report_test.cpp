@@ -12,6 +12,7 @@
 #include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/html.hpp"
+#include "train/formats/looks.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/runs/time_to_accuracy.hpp"
