@@ -349,50 +349,6 @@ std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes) {
   return std::make_unique<MemoryStream>(bytes);
 }
 
-std::vector<uint8_t> read_all(ByteStream& stream, const std::string& name, size_t limit) {
-  std::vector<uint8_t> bytes;
-  for (size_t fill = 0;;) {
-    bytes.resize(std::max<size_t>(fill + 4096, fill * 2));
-    const size_t got = stream.read(std::span(bytes).subspan(fill));
-    fill += got;
-    if (fill > limit) throw DataError(fmt::format("{}: larger than {} bytes", name, limit));
-    if (got == 0) return bytes.resize(fill), bytes;
-  }
-}
-
-LineReader::LineReader(ByteStream& stream, std::string name, size_t max_line)
-    : stream_(stream), name_(std::move(name)), max_line_(max_line), buffer_(1 << 16) {}
-
-bool LineReader::next(std::string_view& line) {
-  ++line_number_;
-  for (size_t scanned = begin_;;) {
-    const auto* found = scanned < end_ ? static_cast<const uint8_t*>(std::memchr(
-                                             buffer_.data() + scanned, '\n', end_ - scanned))
-                                       : nullptr;
-    if (found || exhausted_) {
-      const size_t stop = found ? found - buffer_.data() : end_;
-      if (!found && begin_ == end_) return --line_number_, false;
-      line = {reinterpret_cast<const char*>(buffer_.data()) + begin_, stop - begin_};
-      begin_ = found ? stop + 1 : stop;
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      if (line.size() > max_line_) fail(fmt::format("line of more than {} bytes", max_line_));
-      return true;
-    }
-    scanned = end_ - begin_;
-    if (scanned > max_line_ + 1) fail(fmt::format("line of more than {} bytes", max_line_));
-    std::memmove(buffer_.data(), buffer_.data() + begin_, scanned);
-    begin_ = 0, end_ = scanned;
-    if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
-    const size_t got = stream_.read(std::span(buffer_).subspan(end_));
-    exhausted_ = got == 0;
-    end_ += got;
-  }
-}
-
-void LineReader::fail(const std::string& what) const {
-  throw DataError(fmt::format("{}:{}: {}", name_, line_number_, what));
-}
-
 bool is_archive(const fs::path& path) {
   const std::string name = path.filename().string();
   for (const char* ending :
