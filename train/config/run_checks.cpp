@@ -12,6 +12,11 @@
 namespace skytape::train {
 namespace {
 
+template <class... Args>
+void refuse_if(bool wrong, fmt::format_string<const Args&...> text, const Args&... args) {
+  if (wrong) throw UsageError(fmt::format(text, args...));
+}
+
 bool is_picture(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
 
 }  // namespace
@@ -19,54 +24,35 @@ bool is_picture(const data::TaskInfo& task) { return task.tokens == data::TokenK
 void check_together(const RunConfig& c) {
   const data::BatchOptions& b = c.batches;
   const nn::ModelConfig& m = c.model;
-  if (m.positions == nn::Positions::rotary && c.method->values_only) {
-    throw UsageError(
-        fmt::format("positions: rotary turns queries and keys, but {} reads neither; expected "
-                    "learned, sinusoidal or none",
-                    c.method->name));
-  }
-  if (m.positions == nn::Positions::rotary && m.head_width % 2 != 0) {
-    throw UsageError(fmt::format(
-        "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
-        m.head_width));
-  }
-  if (m.patch > 0 && m.columns == 0) {
-    throw UsageError(fmt::format(
-        "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
-        c.task->name));
-  }
+  refuse_if(m.positions == nn::Positions::rotary && c.method->values_only,
+            "positions: rotary turns queries and keys, but {} reads neither; expected "
+            "learned, sinusoidal or none",
+            c.method->name);
+  refuse_if(
+      m.positions == nn::Positions::rotary && m.head_width % 2 != 0,
+      "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
+      m.head_width);
+  refuse_if(m.patch > 0 && m.columns == 0,
+            "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
+            c.task->name);
   const bool varied = b.variations.mirror || b.variations.shift > 0;
-  if (varied && m.columns == 0) {
-    throw UsageError(fmt::format("{}: the tokens of {} are no pixels; expected 0",
-                                 b.variations.mirror ? "mirror" : "shift", c.task->name));
-  }
-  if (b.variations.shift >= m.columns && m.columns > 0) {
-    throw UsageError(fmt::format("shift: expected less than the {} pixels of a line of {}, got {}",
-                                 m.columns, c.task->name, b.variations.shift));
-  }
-  if (m.pyramid && m.columns == 0) {
-    throw UsageError(
-        fmt::format("pyramid: it halves pictures, but the tokens of {} are no pixels; expected 0",
-                    c.task->name));
-  }
-  if (m.pyramid && m.pooling != nn::Pooling::mean) {
-    throw UsageError("pyramid: the mean over its top is taken; expected pooling=mean, or 0");
-  }
-  if (m.patch > 0 && m.patch % 2 == 0) {
-    throw UsageError(
-        fmt::format("patch: expected an odd number of pixels, or 0 for none, got {}", m.patch));
-  }
-  if (m.pair_cosine && m.sequences != 2) {
-    throw UsageError(
-        fmt::format("pair_cosine: {} has no pairs of documents; expected 0", c.task->name));
-  }
-  if (m.ngrams == 1) {
-    throw UsageError("ngrams: expected at least 2 tokens, or 0 for none, got 1");
-  }
-  if (m.conv_width > 0 && m.conv_width % 2 == 0) {
-    throw UsageError(fmt::format(
-        "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width));
-  }
+  refuse_if(varied && m.columns == 0, "{}: the tokens of {} are no pixels; expected 0",
+            b.variations.mirror ? "mirror" : "shift", c.task->name);
+  refuse_if(b.variations.shift >= m.columns && m.columns > 0,
+            "shift: expected less than the {} pixels of a line of {}, got {}", m.columns,
+            c.task->name, b.variations.shift);
+  refuse_if(m.pyramid && m.columns == 0,
+            "pyramid: it halves pictures, but the tokens of {} are no pixels; expected 0",
+            c.task->name);
+  refuse_if(m.pyramid && m.pooling != nn::Pooling::mean,
+            "pyramid: the mean over its top is taken; expected pooling=mean, or 0");
+  refuse_if(m.patch > 0 && m.patch % 2 == 0,
+            "patch: expected an odd number of pixels, or 0 for none, got {}", m.patch);
+  refuse_if(m.pair_cosine && m.sequences != 2,
+            "pair_cosine: {} has no pairs of documents; expected 0", c.task->name);
+  refuse_if(m.ngrams == 1, "ngrams: expected at least 2 tokens, or 0 for none, got 1");
+  refuse_if(m.conv_width > 0 && m.conv_width % 2 == 0,
+            "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width);
   const bool sees_lines = m.conv_width > 0 || m.patch > 0 || varied;
   if (sees_lines && m.columns > 0 && m.pooling == nn::Pooling::cls) {
     const std::string_view key = m.conv_width > 0      ? "conv_width"
@@ -78,25 +64,19 @@ void check_together(const RunConfig& c) {
                     "other lines; expected another pooling or {}=0",
                     key, c.task->name, key));
   }
-  if (m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_picture(*c.task)) {
-    throw UsageError(
-        "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
-        "where the pixel is black; expected another pooling or mask=length");
-  }
-  if (m.pooling == nn::Pooling::cls && is_picture(*c.task) && b.max_length == b.nominal_length) {
-    throw UsageError(fmt::format(
-        "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
-        "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
-        c.task->name, b.nominal_length, b.nominal_length - 1));
-  }
-  if (b.grow_steps > c.schedule.steps) {
-    throw UsageError(fmt::format("length_warmup: expected at most steps = {}, got {}",
-                                 c.schedule.steps, b.grow_steps));
-  }
-  if (b.grow_hold > b.grow_steps) {
-    throw UsageError(fmt::format("length_hold: expected at most length_warmup = {}, got {}",
-                                 b.grow_steps, b.grow_hold));
-  }
+  refuse_if(
+      m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_picture(*c.task),
+      "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
+      "where the pixel is black; expected another pooling or mask=length");
+  refuse_if(
+      m.pooling == nn::Pooling::cls && is_picture(*c.task) && b.max_length == b.nominal_length,
+      "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
+      "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
+      c.task->name, b.nominal_length, b.nominal_length - 1);
+  refuse_if(b.grow_steps > c.schedule.steps, "length_warmup: expected at most steps = {}, got {}",
+            c.schedule.steps, b.grow_steps);
+  refuse_if(b.grow_hold > b.grow_steps, "length_hold: expected at most length_warmup = {}, got {}",
+            b.grow_steps, b.grow_hold);
 }
 
 void check_effects(const Choices& choices, const RunConfig& config) {
