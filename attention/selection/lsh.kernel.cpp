@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "attention/selection/lsh_plan.hpp"
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -16,10 +16,12 @@ template <class T> struct UnitKey {
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const T* const from = x + row * width;
     T* const to = k + row * width;
-    const T squares = team.sum(width, [&](std::int64_t c) { return from[c] * from[c]; });
+    const T squares = sum_over(
+        team, width, [](T one) { return one * one; }, from);
     const T factor =
         T(1) / math::sqrt((squares / T(width) + T(kLengthEpsilon)) * T(width));  // rho / sqrt(D)
-    team.each(width, [&](std::int64_t c) { to[c] = from[c] * factor; });
+    assign(
+        team, width, to, [=](T one) { return one * factor; }, from);
   }
 };
 
@@ -31,12 +33,15 @@ template <class T> struct UnitKeyBackward {
     const T* const from = x + row * width;
     const T* const g = dk + row * width;
     T* const to = dx + row * width;
-    const T squares = team.sum(width, [&](std::int64_t c) { return from[c] * from[c]; });
-    const T along = team.sum(width, [&](std::int64_t c) { return from[c] * g[c]; });
+    const T squares = sum_over(
+        team, width, [](T one) { return one * one; }, from);
+    const T along = sum_over(
+        team, width, [](T one, T slope) { return one * slope; }, from, g);
     const T rho_squared = T(1) / (squares / T(width) + T(kLengthEpsilon));
     const T factor = math::sqrt(rho_squared / T(width));
     const T pull = rho_squared * along / T(width);
-    team.each(width, [&](std::int64_t c) { to[c] = factor * (g[c] - from[c] * pull); });
+    assign(
+        team, width, to, [=](T one, T slope) { return factor * (slope - one * pull); }, from, g);
   }
 };
 
@@ -165,13 +170,14 @@ template <class T> Rounds<T> rounds_of(const Tensor& out, const Tensor& lse, con
 
 void unit_keys_on(Backend, const Tensor& x, Tensor& k) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    rows(x.rows(), x.cols(), UnitKey<T>{x.data<T>(), k.data<T>(), x.cols()});
+    narrow_rows(x.rows(), x.cols(), UnitKey<T>{x.data<T>(), k.data<T>(), x.cols()});
   });
 }
 
 void unit_keys_backward_on(Backend, const Tensor& x, const Tensor& dk, Tensor& dx) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    rows(x.rows(), x.cols(), UnitKeyBackward<T>{x.data<T>(), dk.data<T>(), dx.data<T>(), x.cols()});
+    narrow_rows(x.rows(), x.cols(),
+                UnitKeyBackward<T>{x.data<T>(), dk.data<T>(), dx.data<T>(), x.cols()});
   });
 }
 

@@ -2,6 +2,7 @@
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -20,8 +21,8 @@ struct RoundedRowDot {
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const float* const a = x + row * n;
     const float* const b = y + row * n;
-    const float sum =
-        team.sum(n, [=](std::int64_t i) { return from_bf16(bf16_bits(a[i])) * b[i]; });
+    const float sum = sum_over(
+        team, n, [](float s, float t) { return from_bf16(bf16_bits(s)) * t; }, a, b);
     if (team.leader()) sums[row] = sum;
   }
 };
@@ -33,8 +34,8 @@ void round_to_bf16_on(Backend, const Tensor& x, Tensor& y) {
 }
 
 void bf16_row_dot_on(Backend, const Tensor& x, const Tensor& y, Tensor& sums) {
-  rows(x.rows(), x.cols(),
-       RoundedRowDot{x.data<float>(), y.data<float>(), sums.data<float>(), x.cols()});
+  narrow_rows(x.rows(), x.cols(),
+              RoundedRowDot{x.data<float>(), y.data<float>(), sums.data<float>(), x.cols()});
 }
 
 }  // namespace skytape::tensor

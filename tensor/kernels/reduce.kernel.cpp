@@ -46,7 +46,8 @@ template <class T> struct RowDot {
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const T* const from_a = a + row * n;
     const T* const from_b = b + row * n;
-    const T dot = team.sum(n, [=](std::int64_t i) { return from_a[i] * from_b[i]; });
+    const T dot = sum_over(
+        team, n, [](T s, T t) { return s * t; }, from_a, from_b);
     if (team.leader()) y[row] = dot;
   }
 };

@@ -1,4 +1,5 @@
-// A loop over rows that are often narrow, and assignments that a GPU makes four numbers at a time.
+// A loop over rows that are often narrow; assignments and sums for which a GPU moves four numbers at a
+// time.
 // Included by kernel files only.
 #pragma once
 
@@ -21,6 +22,13 @@ template <class T, class F, class... From>
   team.each(n, [=](std::int64_t i) { to[i] = f(from[i]...); });
 }
 
+/// Σ f(from[i]...) over i < n.
+template <class F, class... From>
+[[gnu::always_inline]] inline auto sum_over(const Team& team, std::int64_t n, const F& f,
+                                            const From*... from) {
+  return team.sum(n, [=](std::int64_t i) { return f(from[i]...); });
+}
+
 template <class F> void narrow_rows(std::int64_t count, std::int64_t width, const F& f) {
   rows(count, width, f);
 }
@@ -28,6 +36,7 @@ template <class F> void narrow_rows(std::int64_t count, std::int64_t width, cons
 }  // namespace cpu
 using cpu::assign;
 using cpu::narrow_rows;
+using cpu::sum_over;
 #else
 namespace cuda {
 
@@ -44,6 +53,18 @@ __device__ void assign(const Team& team, std::int64_t n, T* to, const F& f, cons
     out.store(to + i);
   };
   team.each(n / 4, [&](std::int64_t i) { four(4 * i, Four<From>::at(from + 4 * i)...); });
+}
+
+/// Σ f(from[i]...) over i < n, with loads as assign's.
+template <class Team, class F, class... From>
+__device__ auto sum_over(const Team& team, std::int64_t n, const F& f, const From*... from) {
+  if (n % 4 != 0 || !(... && Four<From>::aligned(from))) {
+    return team.sum(n, [&](std::int64_t i) { return f(from[i]...); });
+  }
+  const auto four = [&](const Four<From>&... in) {
+    return (f(in.x[0]...) + f(in.x[1]...)) + (f(in.x[2]...) + f(in.x[3]...));
+  };
+  return team.sum(n / 4, [&](std::int64_t i) { return four(Four<From>::at(from + 4 * i)...); });
 }
 
 /// A few neighbouring lanes of a warp own the row; its other lanes own other rows.
@@ -101,6 +122,7 @@ template <class F> void narrow_rows(std::int64_t count, std::int64_t width, cons
 }  // namespace cuda
 using cuda::assign;
 using cuda::narrow_rows;
+using cuda::sum_over;
 #endif
 
 }  // namespace skytape
