@@ -1,6 +1,7 @@
 #include "autograd/ops_heads.hpp"
 
 #include <memory>
+#include <utility>
 
 #include "autograd/ops.hpp"
 #include "tensor/projection/heads.hpp"
@@ -8,11 +9,13 @@
 
 namespace skytape {
 
-std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads) {
-  if (x.value().device() == Device::cuda) return project_heads_at_once(x, projections, heads);
+std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads,
+                               Var sums) {
+  if (x.value().device() == Device::cuda) return project_heads_at_once(x, projections, heads, sums);
   std::vector<Var> by_head;  // [B, H, N, D]
-  for (const Projection& p : projections) {
-    const Var y = linear(x, p.weight, p.bias);  // [B, N, H D]
+  for (const auto& [weight, bias] : projections) {
+    const Var y = sums.defined() ? linear(x, weight, Var()) + sums * bias
+                                 : linear(x, weight, bias);  // [B, N, H D]
     by_head.push_back(swap_middle(reshape(y, {x.size(0), x.size(1), heads, y.size(2) / heads})));
   }
   return by_head;
@@ -24,11 +27,18 @@ namespace {
 struct SavedHeads {
   Tensor x;                     // [B, N, E]
   std::vector<Tensor> weights;  // P of [H D, E]
+  Tensor sums;                  // [B, N, 1] or undefined, and then
+  std::vector<Tensor> biases;   // P of [H D]
   std::vector<Tensor> dy;       // P of [B, H, N, D]; undefined: zero
 };
 
 void backward_at_once(const SavedHeads& saved, Grads& g) {
-  const auto d = tensor::project_heads_backward(saved.x, saved.weights, saved.dy);
+  auto d = tensor::project_heads_backward(saved.x, saved.weights, saved.dy);
+  if (saved.sums.defined()) {
+    const auto of_biases = tensor::add_biases_backward(saved.sums, saved.biases, saved.dy);
+    d.dbiases = of_biases.dbiases;
+    g.add(static_cast<int>(1 + 2 * saved.weights.size()), of_biases.dsums);
+  }
   g.add(0, d.dx);
   for (std::int64_t p = 0; p < std::ssize(saved.weights); ++p) {
     const int weight = static_cast<int>(1 + 2 * p), bias = weight + 1;  // as inputs of the node
@@ -42,7 +52,7 @@ void backward_at_once(const SavedHeads& saved, Grads& g) {
 // A node has one output. The projections hang on a node that holds nothing, [0], and whose turn in
 // backward comes when all of theirs are over.
 std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projections,
-                                       std::int64_t heads) {
+                                       std::int64_t heads, Var sums) {
   const auto saved = std::make_shared<SavedHeads>();
   saved->x = x.value();
   saved->dy.resize(projections.size());
@@ -53,7 +63,14 @@ std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projec
     saved->weights.push_back(weight.value());
     biases.push_back(bias.defined() ? bias.value() : Tensor());
   }
-  const Tensor y = tensor::project_heads(saved->x, saved->weights, biases, heads);
+  if (sums.defined()) {
+    require_same_kind("project_heads", {&saved->x, &sums.value()});
+    inputs.push_back(sums);
+    saved->sums = sums.value();
+    saved->biases = std::exchange(biases, std::vector<Tensor>(biases.size()));
+  }
+  Tensor y = tensor::project_heads(saved->x, saved->weights, biases, heads);
+  if (sums.defined()) tensor::add_biases(y, saved->sums, saved->biases);
 
   const Tensor nothing = Tensor::empty({0}, y.dtype(), y.device());
   const Var all =

@@ -50,15 +50,16 @@ Parameter* shared_angles(ParameterStore& store, const ModelConfig& config) {
                     rotary_angles(config.rotary_base), false);
 }
 
-/// x [B, N, E] by each of the layers, by head: [B, H, N, D] each.
+/// x [B, N, E] by each of the layers, by head: [B, H, N, D] each. With sums [B, N, 1], for combined rows,
+/// these multiply the biases.
 std::vector<Var> by_head(Var x, std::span<const Linear* const> linears, bool with_bias,
-                         std::int64_t heads) {
+                         std::int64_t heads, Var sums = {}) {
   std::vector<Projection> projections;
   for (const Linear* const linear : linears) {
     const Var bias = with_bias ? x.tape().parameter(*linear->bias) : Var();
     projections.push_back({x.tape().parameter(*linear->weight), bias});
   }
-  return project_heads(x, projections, heads);
+  return project_heads(x, projections, heads, sums);
 }
 
 Scored sum(const Scored& a, const Scored& b) {
@@ -98,10 +99,6 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
   method_ = spec.make(context, config.attention_options);
 }
 
-Var MultiHeadAttention::split_heads(Var x) const {
-  return swap_middle(reshape(x, {x.size(0), x.size(1), heads_, head_width_}));
-}
-
 attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor& mask,
                                                  const attention::Call& call) const {
   // Who observes a call is shown what any method is defined on: x, and q, k and v of every position.
@@ -109,15 +106,16 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
   const Var input = reads_x_ || call.observe ? x : Var();  // [B, N, E]
   if (!call.observe && angles_ == nullptr) {
     if (const auto combined = method_->combine_rows(x, mask)) {
-      const auto of_combined = [&](const Linear& linear) {  // [B, H, M, D]
-        return split_heads(linear.of_combined(combined->rows, combined->sums));
-      };
       const Linear* const queries = &query_;
       const Var q =  // [B, H, N, D]
           values_only_ ? Var() : by_head(x, {&queries, 1}, true, heads_)[0];
-      const Var k = values_only_ ? Var() : of_combined(key_);
-      return attention::apply_carrying(*method_, {q, k, of_combined(value_), input, state}, mask,
-                                       call, true);
+      std::vector<const Linear*> of_combined = {&key_, &value_};
+      if (values_only_) of_combined.erase(of_combined.begin());
+      const std::vector<Var> found =  // [B, H, M, D] each
+          by_head(combined->rows, of_combined, true, heads_, combined->sums);
+      const Var k = values_only_ ? Var() : found[0];
+      return attention::apply_carrying(*method_, {q, k, found.back(), input, state}, mask, call,
+                                       true);
     }
   }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.

@@ -74,7 +74,6 @@ class MultiHeadAttention {
   [[nodiscard]] const attention::Method& method() const { return *method_; }
 
  private:
-  [[nodiscard]] Var split_heads(Var x) const;  // [B, N, H D] -> [B, H, N, D]
   /// Projections and attention: x [B, N, E] -> [B, H, N, D].
   [[nodiscard]] attention::OutputVars attend(Var x, Var state, const Tensor& mask,
                                              const attention::Call& call) const;

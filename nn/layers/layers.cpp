@@ -19,10 +19,6 @@ Var Linear::operator()(Var x) const {
 
 Var Linear::without_bias(Var x) const { return linear(x, x.tape().parameter(*weight), Var()); }
 
-Var Linear::of_combined(Var rows, Var sums) const {
-  return without_bias(rows) + sums * rows.tape().parameter(*bias);
-}
-
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width,
                      double epsilon)
     : factor(std::sqrt(tensor::kLayerNormEpsilon / epsilon)) {

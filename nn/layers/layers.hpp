@@ -1,6 +1,4 @@
 // Layers: parameters and the one line that applies them.
-//
-// Letters: M combined rows.
 #pragma once
 
 #include <string>
@@ -20,9 +18,6 @@ struct Linear {
          double scale = 1);
   [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
   [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
-  /// The layer's output with its rows combined by a matrix, from the combined rows of x,
-  /// [..., M, in], and that matrix's row sums, [..., M, 1], which multiply the bias.
-  [[nodiscard]] Var of_combined(Var rows, Var sums) const;
 };
 
 /// Layer norm over the last axis; weight 1, bias 0 at the start. The operation's epsilon is fixed,

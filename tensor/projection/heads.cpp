@@ -1,5 +1,6 @@
 #include "tensor/projection/heads.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -152,18 +153,20 @@ ProjectionGradients project_heads_backward(const Tensor& x, std::span<const Tens
                                                     : backward_by_definition(plan, x, weights, dy);
 }
 
-GatheredHeads gather_heads(std::span<const Tensor> parts) {
-  constexpr const char* kOp = "gather_heads";
-  require_number(kOp, parts.size());
+namespace {
+
+/// Sizes of P parts [B, H, N, D] of one kind, as far as they tell: of any but undefined ones.
+HeadsPlan plan_of_parts(const char* op, std::span<const Tensor> parts) {
+  require_number(op, parts.size());
   const Tensor* known = nullptr;
   for (const Tensor& part : parts) {
     if (part.defined()) known = &part;
   }
-  ENSURE(known != nullptr && known->rank() == 4, kOp, ": expected a part [B, H, N, D]");
+  ENSURE(known != nullptr && known->rank() == 4, op, ": expected a part [B, H, N, D]");
   for (const Tensor& part : parts) {
     if (!part.defined()) continue;
-    require_same_kind(kOp, {known, &part});
-    ENSURE(part.shape() == known->shape(), kOp, ": shapes differ: ", *known, ", ", part);
+    require_same_kind(op, {known, &part});
+    ENSURE(part.shape() == known->shape(), op, ": shapes differ: ", *known, ", ", part);
   }
   HeadsPlan plan;
   plan.batch = known->size(0);
@@ -171,10 +174,53 @@ GatheredHeads gather_heads(std::span<const Tensor> parts) {
   plan.n = known->size(2);
   plan.d = known->size(3);
   plan.parts = std::ssize(parts);
-  require_32_bits(kOp, plan);
-  GatheredHeads g{Tensor::empty({plan.rows(), plan.columns()}, known->dtype(), known->device()),
-                  Tensor::empty({plan.columns()}, known->dtype(), known->device())};
-  on_device(known->device(), [&](auto tag) { gather_heads_on(tag, plan, parts, g); });
+  require_32_bits(op, plan);
+  return plan;
+}
+
+void require_biases(const char* op, const HeadsPlan& plan, const Tensor& sums,
+                    std::span<const Tensor> biases) {
+  ENSURE(sums.shape() == Shape({plan.batch, plan.n, 1}) && std::ssize(biases) == plan.parts, op,
+         ": expected sums [", plan.batch, ", ", plan.n, ", 1] and ", plan.parts, " biases, got ",
+         sums, " and ", biases.size());
+  for (const Tensor& bias : biases) {
+    ENSURE(bias.defined() && bias.shape() == Shape({plan.out()}), op, ": expected biases [",
+           plan.out(), "], got ", bias);
+    require_same_kind(op, {&sums, &bias});
+  }
+}
+
+}  // namespace
+
+void add_biases(Tensor& y, const Tensor& sums, std::span<const Tensor> biases) {
+  ENSURE(y.rank() == 5 && y.size(0) > 0, "add_biases: expected y [P, B, H, N, D], got ", y);
+  std::vector<Tensor> parts;
+  for (std::int64_t p = 0; p < y.size(0); ++p) parts.push_back(y[p]);
+  const HeadsPlan plan = plan_of_parts("add_biases", parts);
+  require_same_kind("add_biases", {&y, &sums});
+  require_biases("add_biases", plan, sums, biases);
+  if (y.numel() == 0) return;
+  on_device(y.device(), [&](auto tag) { add_biases_on(tag, plan, sums, biases, y); });
+}
+
+AddedBiasGradients add_biases_backward(const Tensor& sums, std::span<const Tensor> biases,
+                                       std::span<const Tensor> dy) {
+  const HeadsPlan plan = plan_of_parts("add_biases_backward", dy);
+  require_biases("add_biases_backward", plan, sums, biases);
+  AddedBiasGradients d{empty_like(sums),
+                       Tensor::empty({plan.parts, plan.out()}, sums.dtype(), sums.device())};
+  on_device(sums.device(),
+            [&](auto tag) { add_biases_backward_on(tag, plan, sums, biases, dy, d); });
+  return d;
+}
+
+GatheredHeads gather_heads(std::span<const Tensor> parts) {
+  const HeadsPlan plan = plan_of_parts("gather_heads", parts);
+  const Tensor& known =
+      *std::find_if(parts.begin(), parts.end(), [](const Tensor& part) { return part.defined(); });
+  GatheredHeads g{Tensor::empty({plan.rows(), plan.columns()}, known.dtype(), known.device()),
+                  Tensor::empty({plan.columns()}, known.dtype(), known.device())};
+  on_device(known.device(), [&](auto tag) { gather_heads_on(tag, plan, parts, g); });
   return g;
 }
 

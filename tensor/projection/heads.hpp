@@ -30,6 +30,18 @@ struct ProjectionGradients {
                                                          std::span<const Tensor> weights,
                                                          std::span<const Tensor> dy);
 
+/// y[p, b, h, n, :] += sums[b, n] b_p[h D : (h + 1) D], in place: the biases of projected rows that are
+/// sums of others. y: [P, B, H, N, D], sums: [B, N, 1], biases: P of [H D].
+void add_biases(Tensor& y, const Tensor& sums, std::span<const Tensor> biases);
+struct AddedBiasGradients {
+  Tensor dsums;    // [B, N, 1]
+  Tensor dbiases;  // [P, H D]
+};
+/// dy: P of [B, H, N, D], or undefined where a gradient is zero; not all of them.
+[[nodiscard]] AddedBiasGradients add_biases_backward(const Tensor& sums,
+                                                     std::span<const Tensor> biases,
+                                                     std::span<const Tensor> dy);
+
 /// P gradients by head as rows of the input's tokens, side by side.
 struct GatheredHeads {
   Tensor rows;  // [B N, P H D]

@@ -68,6 +68,16 @@ void project_heads_on(Cpu, const HeadsPlan& plan, const Tensor& x, std::span<con
                       std::span<const Tensor> biases, Tensor& y);
 void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
                       std::span<const Tensor> biases, Tensor& y);
+void add_biases_on(Cpu, const HeadsPlan& plan, const Tensor& sums, std::span<const Tensor> biases,
+                   Tensor& y);
+void add_biases_on(Cuda, const HeadsPlan& plan, const Tensor& sums, std::span<const Tensor> biases,
+                   Tensor& y);
+void add_biases_backward_on(Cpu, const HeadsPlan& plan, const Tensor& sums,
+                            std::span<const Tensor> biases, std::span<const Tensor> dy,
+                            AddedBiasGradients& d);
+void add_biases_backward_on(Cuda, const HeadsPlan& plan, const Tensor& sums,
+                            std::span<const Tensor> biases, std::span<const Tensor> dy,
+                            AddedBiasGradients& d);
 void gather_heads_on(Cpu, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
 void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
 void stack_weights_on(Cpu, std::span<const Tensor> weights, Tensor& stacked);

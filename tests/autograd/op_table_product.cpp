@@ -8,12 +8,14 @@
 namespace skytape::test::op {
 namespace {
 
-/// Projections of x, v[0], by weight and bias in turn; the result is that of one of them.
+/// Projections of x, v[0], by weight and bias in turn, with sums behind them if anything is there; the
+/// result is that of one of them.
 Function one_of_heads(std::int64_t heads, std::size_t which) {
   return [=](Tape&, Vars v) {
     std::vector<Projection> projections;
     for (std::size_t i = 1; i + 1 < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
-    return project_heads_at_once(v[0], projections, heads)[which];
+    const Var sums = v.size() % 2 == 0 ? v.back() : Var();
+    return project_heads_at_once(v[0], projections, heads, sums)[which];
   };
 }
 
@@ -41,6 +43,10 @@ OpRow project_heads_row() {
        {"no bias",
         {normal({2, 5, 4}, 218), normal({3, 4}, 219), normal({3, 4}, 220)},
         without_bias},
+       {"biases times sums",
+        {normal({2, 7, 3}, 230), normal({6, 3}, 231), normal({6}, 232), normal({6, 3}, 233),
+         normal({6}, 234), normal({2, 7, 1}, 235)},
+        one_of_heads(2, 1)},
        {"long",
         {normal({1, 515, 3}, 221), normal({2, 3}, 222), normal({2}, 223)},
         one_of_heads(2, 0)},
@@ -58,8 +64,13 @@ OpRow project_heads_row() {
         [=](Tape& t) {
           return at_once(t, {1, 2, 3}, {4, 3}, {4}, 3);
         }},
-       {"project_heads: expected bias [4]", [=](Tape& t) {
+       {"project_heads: expected bias [4]",
+        [=](Tape& t) {
           return at_once(t, {1, 2, 3}, {4, 3}, {2}, 2);
+        }},
+       {"add_biases: expected sums [1, 2, 1]", [=](Tape& t) {
+          const std::vector<Projection> one = {{zeros(t, {4, 3}), zeros(t, {4})}};
+          return project_heads_at_once(zeros(t, {1, 2, 3}), one, 2, zeros(t, {1, 2}))[0];
         }}}};
 }
 

@@ -39,17 +39,26 @@ std::vector<Projection> projections(std::span<const Var> v) {
   return found;
 }
 
-/// All projections side by side, [B, H, N, P D], of the real tokens.
+/// The same, and what multiplies the biases.
+std::vector<Tensor> inputs_and_sums(std::int64_t n) {
+  std::vector<Tensor> all = inputs(n);
+  all.push_back(random_tensor({B, n, 1}, DType::f64, Device::cpu, 4));
+  return all;
+}
+
+/// All projections side by side, [B, H, N, P D], of the real tokens; sums are the last of an even number.
 Var all_heads(std::span<const Var> v, Way way) {
   const Tensor real = mask(v[0].size(1), v[0].value());
   const Var x = mask_rows(v[0], real);
+  const Var sums = v.size() % 2 == 0 ? v.back() : Var();
   std::vector<Var> heads;
   if (way == Way::at_once) {
-    heads = project_heads_at_once(x, projections(v), H);
+    heads = project_heads_at_once(x, projections(v), H, sums);
   } else {
     for (const auto& [weight, bias] : projections(v)) {
-      heads.push_back(
-          swap_middle(reshape(composed_linear(way, x, weight, bias), {B, x.size(1), H, D})));
+      const Var y = sums.defined() ? composed_linear(way, x, weight, Var()) + sums * bias
+                                   : composed_linear(way, x, weight, bias);
+      heads.push_back(swap_middle(reshape(y, {B, x.size(1), H, D})));
     }
   }
   return mask_rows(concat(heads, -1), real);
@@ -58,14 +67,17 @@ Var all_heads(std::span<const Var> v, Way way) {
 }  // namespace
 
 TEST_CASE("gradients of projections by head equal central differences, all of them read") {
-  const auto report = gradcheck(
-      [](Tape&, std::span<const Var> v) { return all_heads(v, Way::at_once); }, inputs(8));
-  CHECK_MESSAGE(report.passed, report.to_string());
+  for (const auto& all : {inputs(8), inputs_and_sums(8)}) {
+    const auto report =
+        gradcheck([](Tape&, std::span<const Var> v) { return all_heads(v, Way::at_once); }, all);
+    CHECK_MESSAGE(report.passed, report.to_string());
+  }
 }
 
 TEST_CASE("projections by head at once are those composed of linear, at every precision") {
   for (const std::int64_t n : {std::int64_t{15}, N}) {
     check_both_ways(inputs(n), 20, all_heads);
+    check_both_ways(inputs_and_sums(n), 20, all_heads);
   }
 }
 
