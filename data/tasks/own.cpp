@@ -140,6 +140,23 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts);
 }
 
+Json provenance_of(const Own& own, const std::vector<std::string>& labels,
+                   const Vocabulary* vocabulary, const PrepareOptions& options) {
+  Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
+  if (!own.splits_are.empty()) provenance["splits"] = own.splits_are;
+  if (own.splits_are.empty() && fs::is_directory(options.from)) {
+    provenance["splits"] = "the user's";
+  } else {
+    provenance["data_seed"] = options.data_seed;
+  }
+  if (options.stratify) provenance["stratified"] = true;
+  if (!own.splits[0].front().second.empty()) provenance["pairs"] = true;
+  const Json duplicates = count_duplicates(own, options);
+  if (!duplicates.empty()) provenance["in_train_too"] = duplicates;
+  if (vocabulary) put_vocabulary(*vocabulary, provenance);
+  return provenance;
+}
+
 }  // namespace
 
 void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
@@ -192,18 +209,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   }
   warn_about_length(task, longer, all, options);
 
-  Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
-  if (!own.splits_are.empty()) provenance["splits"] = own.splits_are;
-  if (own.splits_are.empty() && fs::is_directory(options.from)) {
-    provenance["splits"] = "the user's";
-  } else {
-    provenance["data_seed"] = options.data_seed;
-  }
-  if (options.stratify) provenance["stratified"] = true;
-  if (!own.splits[0].front().second.empty()) provenance["pairs"] = true;
-  const Json duplicates = count_duplicates(own, options);
-  if (!duplicates.empty()) provenance["in_train_too"] = duplicates;
-  if (vocabulary) put_vocabulary(*vocabulary, provenance);
+  const Json provenance = provenance_of(own, labels, vocabulary.get(), options);
   // Texts may be in any encoding; JSON is in UTF-8.
   set.provenance = json_text(provenance, {.ascii = true, .mend = true});
 }

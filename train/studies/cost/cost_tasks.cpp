@@ -111,10 +111,7 @@ Measurement measure(const CostOptions& options, const std::string& task,
   return m;
 }
 
-}  // namespace
-
-Table task_table(const CostOptions& options) {
-  const PaperUnit unit = unit_of(options.recipe);
+std::vector<Measurement> measure_all(const CostOptions& options) {
   std::vector<Measurement> all;
   Progress progress;
   const auto total = static_cast<std::int64_t>(options.tasks.size() * options.methods.size());
@@ -124,6 +121,14 @@ Table task_table(const CostOptions& options) {
       all.push_back(measure(options, task, method));
     }
   }
+  return all;
+}
+
+}  // namespace
+
+Table task_table(const CostOptions& options) {
+  const PaperUnit unit = unit_of(options.recipe);
+  const std::vector<Measurement> all = measure_all(options);
   Table table;
   table.name = "tasks";
   table.title = fmt::format("Training steps on full-length examples, recipe {}", options.recipe);
