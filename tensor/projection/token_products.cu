@@ -6,7 +6,7 @@
 //   merge_kernel      y = x + drop(merge(a) Wᵀ + b); the products' result leaves registers once;
 //   backward_kernel   from gradients dy of a projection's results and what it read, in, with 128 tokens
 //                     of both in shared memory: din = dy W, each warp its own, and dW = dyᵀ in, all
-//                     warps together. Several projections of one input add up their din. A block walks
+//                     warps together. Several projections of one input add up their din. A block has
 //                     chunk_tokens; the sums of all blocks are added in order afterwards.
 #include <cstdint>
 
@@ -39,6 +39,14 @@ template <class T> struct HeadRows {
       steps[half] = inside ? ceil_div(width - channel, kMmaK) : 0;
     }
   }
+  /// Reads ahead what a block needs next, as far as it is of one sequence.
+  __device__ static void prefetch(const float* all, const TokenPlan& plan, std::int64_t first) {
+    const HeadsPlan& heads = plan.heads;
+    const int h = threadIdx.x, n = static_cast<int>(heads.n), d = static_cast<int>(heads.d);
+    if (all == nullptr || h * d >= heads.out() || first >= heads.rows()) return;
+    const int count = math::min(n - static_cast<int>(first) % n, kTokens);
+    cuda::prefetch(all + heads.place_of_row(first) + h * heads.n * d, count * d);
+  }
   __device__ bool has(int half, int step) const { return step < steps[half]; }
   __device__ T* place(int half, int step) const {
     return row[half] + plan.place_of_column(channel + kMmaK * step);
@@ -64,6 +72,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int width = static_cast<int>(plan.heads.width), out = static_cast<int>(plan.heads.out());
   const int parts = static_cast<int>(plan.heads.parts);
   const WarpTokens at;
+  prefetch_rows(in.x, plan.heads.rows(), width, std::int64_t{blockIdx.x} * kTokens);
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(in.weight.at(part), out, width, width, shared.weight[part]);
     load_vector(in.bias.at(part), in.bias.at(part) == nullptr ? 0 : out, shared.bias[part]);
@@ -71,6 +80,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
+    prefetch_rows(in.x, plan.heads.rows(), width, first + std::int64_t{gridDim.x} * kTokens);
     const Rows<const float> x(in.x, plan.heads.rows(), width, first, at);
     Core::FragmentA a[kSteps];
     load_a(x, 0, a);
@@ -112,17 +122,23 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int e_width = static_cast<int>(plan.heads.width);
   const WarpTokens at;
   const int merged = static_cast<int>(plan.heads.out());
+  const auto read_ahead = [&](std::int64_t first) {
+    HeadRows<const float>::prefetch(in.a, plan, first);
+    prefetch_rows(in.x, plan.heads.rows(), e_width, first);
+  };
+  read_ahead(std::int64_t{blockIdx.x} * kTokens);
   load_weight<kWidth, kWidth>(in.weight, e_width, merged, merged, shared.weight);
   load_vector(in.bias, e_width, shared.bias);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
+    read_ahead(first + std::int64_t{gridDim.x} * kTokens);
     Core::FragmentA a[kSteps];
     load_a(HeadRows<const float>(in.a, plan, first, at), 0, a);
+    const HeldRows x(Rows<const float>(in.x, plan.heads.rows(), e_width, first, at));
+    const Keep keep(plan.dropout, first, at);
     Accumulator out[kWidth / 8];
     multiply(a, shared.weight, out);
-    const Keep keep(plan.dropout, first, at);
-    const Rows<const float> x(in.x, plan.heads.rows(), e_width, first, at);
     const Rows<float> y(in.y, plan.heads.rows(), e_width, first, at);
     add_to_residual(at, out, shared.bias, keep, x, y);
   }
@@ -197,6 +213,10 @@ struct ProjectSides {
   __device__ Rows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan.heads.rows(), width(), first, at};
   }
+  __device__ void read_ahead(std::int64_t first) const {
+    prefetch_rows(in, plan.heads.rows(), width(), first);
+    HeadRows<const float>::prefetch(dy.at(0), plan, first);
+  }
   struct Whole {
     __device__ float factor(int, int, int) const { return 1; }
   };
@@ -221,6 +241,10 @@ struct MergeSides {
   }
   __device__ HeadRows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan, first, at};
+  }
+  __device__ void read_ahead(std::int64_t first) const {
+    prefetch_rows(dy, plan.heads.rows(), out(), first);
+    HeadRows<const float>::prefetch(in, plan, first);
   }
   __device__ Keep kept(std::int64_t first, const WarpTokens& at) const {
     return {plan.dropout, first, at};
@@ -259,62 +283,59 @@ __device__ void add_product(const WarpTokens& at, const Number* dy, const Number
   }
 }
 
+/// A block has a chunk.
 template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
     backward_kernel(Sides sides, OfEach<const float> weight, float* partial,
-                    std::int64_t chunk_size, std::int64_t chunks) {
+                    std::int64_t chunk_size) {
   constexpr int kParts = Sides::kParts;
   auto& s = *reinterpret_cast<Shared<kParts>*>(cuda::dynamic_shared());
   const int parts = static_cast<int>(sides.plan.heads.parts), out = sides.out();
   const int width = sides.width();
+  const std::int64_t begin = blockIdx.x * chunk_size;
+  const std::int64_t end = math::min(begin + chunk_size, sides.plan.heads.rows());
+  sides.read_ahead(begin);
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(weight.at(part), out, width, width, s.weight[part]);
   }
   const WarpTokens at;
-  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    for (int i = threadIdx.x; i < kParts * kWarps * kWidth; i += kThreads) {
-      (&s.bias[0][0][0])[i] = 0;
-    }
-    WeightSums<kParts> sums;
-    __syncthreads();
-    const std::int64_t end = math::min((chunk + 1) * chunk_size, sides.plan.heads.rows());
+  for (int i = threadIdx.x; i < kParts * kWarps * kWidth; i += kThreads) (&s.bias[0][0][0])[i] = 0;
+  __syncthreads();
+  WeightSums<kParts> sums;
 #pragma unroll 1
-    for (std::int64_t first = chunk * chunk_size; first < end; first += kTokens) {
-      const auto in = sides.in_rows(first, at);
+  for (std::int64_t first = begin; first < end; first += kTokens) {
+    const auto in = sides.in_rows(first, at);
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        Accumulator two[2];
-        load_step(in, step, two);
-        Packed(two).store(s.in, at, kMmaK * step);
-      }
-      const auto kept = sides.kept(first, at);
-#pragma unroll 1
-      for (int part = 0; part < parts; ++part) {
-        load_part(sides.dy_rows(part, first, at), kept, at, s.dy[part], s.bias[part][at.warp]);
-      }
-      __syncthreads();
-      Accumulator din[kWidth / 8];
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        if (part >= parts) break;
-        sums.add(part, s, at);
-        add_product(at, s.dy[part], s.weight[part], din);
-      }
-      const auto to = sides.din_rows(first, at);
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          to.store(half, step, quad_of(din + 2 * step, half));
-        }
-      }
-      __syncthreads();  // everybody is done with the tokens
+    for (int step = 0; step < kSteps; ++step) {
+      Accumulator two[2];
+      load_step(in, step, two);
+      Packed(two).store(s.in, at, kMmaK * step);
     }
-    float* const own = partial + chunk * parts * out * (width + 1);
-    sums.store(at, parts, out, width, own);
+    const auto kept = sides.kept(first, at);
+#pragma unroll 1
     for (int part = 0; part < parts; ++part) {
-      store_sums(s.bias[part], out, own + parts * out * width + part * out);
+      load_part(sides.dy_rows(part, first, at), kept, at, s.dy[part], s.bias[part][at.warp]);
     }
-    __syncthreads();  // the next chunk's sums begin at zero
+    __syncthreads();
+    sides.read_ahead(first + kTokens);
+    Accumulator din[kWidth / 8];
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      if (part >= parts) break;
+      sums.add(part, s, at);
+      add_product(at, s.dy[part], s.weight[part], din);
+    }
+    const auto to = sides.din_rows(first, at);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) to.store(half, step, quad_of(din + 2 * step, half));
+    }
+    __syncthreads();  // everybody is done with the tokens
+  }
+  float* const own = partial + std::int64_t{blockIdx.x} * parts * out * (width + 1);
+  sums.store(at, parts, out, width, own);
+  for (int part = 0; part < parts; ++part) {
+    store_sums(s.bias[part], out, own + parts * out * width + part * out);
   }
 }
 
@@ -328,10 +349,10 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
   static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 107520));  // as train/scripts/gpu_static.sh
   const Work work{.multiply_adds = 2 * rows * std::ssize(weights) * weights[0].numel(),
                   .product = true};
-  cuda::launch(
-      {"projections backward on tensor cores", cuda::grid_for(chunks, 1), kThreads, kBytes, work},
-      backward_kernel<Sides>, sides, of_each<const float>(weights), partial.data<float>(), chunk,
-      chunks);
+  cuda::launch({"projections backward on tensor cores", static_cast<unsigned>(chunks), kThreads,
+                kBytes, work},
+               backward_kernel<Sides>, sides, of_each<const float>(weights), partial.data<float>(),
+               chunk);
   columns<1, float>(1, chunks, dparams.numel(),
                     PartialEntry<float>{partial.data<float>(), chunks, dparams.numel()},
                     dparams.data<float>());

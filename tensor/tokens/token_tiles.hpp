@@ -15,6 +15,7 @@
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/four.hpp"
+#include "tensor/launch/prefetch.hpp"
 #include "tensor/random/philox.hpp"
 #include "tensor/tokens/row_dropout.hpp"
 
@@ -63,7 +64,8 @@ __device__ constexpr int channel_of(int column) {
 /// A lane of its warp.
 struct WarpTokens : cuda::LaneMap {
   int warp;
-  __device__ WarpTokens() : warp(threadIdx.x / kWarp) {}
+  // Below kWarps anyway, which saves the compiler a register where it knows it.
+  __device__ WarpTokens() : warp(threadIdx.x / kWarp % kWarps) {}
   /// Of the lane's two: a token of the block, and its row in a tile.
   __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
   __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
@@ -104,6 +106,26 @@ template <class T> struct Rows {
   __device__ Quad load(int half, int step) const { return of[half].load(step); }
   __device__ void store(int half, int step, const Quad& quad) const { of[half].store(step, quad); }
 };
+
+/// The same in registers, read before they are needed.
+struct HeldRows {
+  Quad of[2][kSteps];
+  __device__ explicit HeldRows(const Rows<const float>& rows) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) of[half][step] = rows.load(half, step);
+    }
+  }
+  __device__ Quad load(int half, int step) const { return of[half][step]; }
+};
+
+/// Reads ahead the rows that a block needs next, if there are any.
+__device__ inline void prefetch_rows(const float* all, std::int64_t rows, int width,
+                                     std::int64_t first) {
+  if (threadIdx.x != 0 || first >= rows) return;
+  cuda::prefetch(all + first * width, math::min(rows - first, std::int64_t{kTokens}) * width);
+}
 
 /// What dropout keeps of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t + i.
 class Keep {
@@ -311,10 +333,10 @@ __device__ __forceinline__ Quad quad_of(const Accumulator* two, int half) {
 }
 
 /// y = x + drop(result + bias): a product's result leaves registers once.
-__device__ inline void add_to_residual(const WarpTokens& at,
-                                       const Accumulator (&result)[kWidth / 8], const float* bias,
-                                       const Keep& keep, const Rows<const float>& x,
-                                       const Rows<float>& y) {
+template <class Source> __device__ void add_to_residual(const WarpTokens& at,
+                                                        const Accumulator (&result)[kWidth / 8],
+                                                        const float* bias, const Keep& keep,
+                                                        const Source& x, const Rows<float>& y) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     const Quad biases = quad_of(bias, step, at);
