@@ -108,10 +108,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(MlpPlan plan, Arrays in, float* y, MlpFacts* facts, std::int64_t blocks) {
   auto& w = cuda::shared<Weights>();
   const WarpTokens at;
+  prefetch_rows(in.x, plan.rows, plan.e, std::int64_t{blockIdx.x} * kTokens);
   w.load(plan, in);
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
+    prefetch_rows(in.x, plan.rows, plan.e, first + std::int64_t{gridDim.x} * kTokens);
     const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
     Core::FragmentA h[kSteps];
     Keep keep_hidden(plan.hidden, first, at);
@@ -231,15 +233,19 @@ struct HiddenSums {
   }
 };
 
-/// Of a block's 128 tokens.
+/// Of a block's next tokens, at most 128.
 struct Work {
   const MlpPlan& plan;
-  const Arrays& in;
-  const MlpFacts* facts;
-  const float* dy;
   Shared& s;
   WarpTokens at;
-  std::int64_t first;
+  int tokens;
+  const float *x, *dy;  // [tokens, E]
+  const MlpFacts* facts;
+
+  /// Whether the warp has some. From the shuffle the compiler knows that its lanes agree.
+  __device__ bool has_tokens() const {
+    return kRows * __shfl_sync(cuda::kAllLanes, at.warp, 0) < tokens;
+  }
 
   /// h and do of the warp's tokens to shared memory; db2.
   __device__ void prepare() const {
@@ -247,11 +253,10 @@ struct Work {
     std::uint32_t kept[2] = {};  // of the output
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::int64_t row = first + at.token(half);
       std::uint32_t& hidden = s.inputs[at.row(half)].kept[at.t];
       hidden = 0;
-      if (row >= plan.rows) continue;
-      const MlpFacts& of = facts[row];
+      if (at.token(half) >= tokens) continue;
+      const MlpFacts& of = facts[at.token(half)];
       hidden = of.hidden[at.t];
       kept[half] = of.output[at.t];
       norm.mean[half] = of.mean;
@@ -263,20 +268,20 @@ struct Work {
       s.gradients[at.row(half)].mean = norm.mean[half];
       s.gradients[at.row(half)].inv_std = norm.inv_std[half];
     }
-    const Rows<const float> x(in.x, plan.rows, plan.e, first, at);
+    const Rows<const float> x_rows(x, tokens, plan.e, 0, at);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Accumulator h[2];
-      load_step(x, step, h);
+      load_step(x_rows, step, h);
       norm.apply(s.w, step, at, h);
       Packed(h).store(s.inputs[0].h, at, kMmaK * step);
     }
-    const Rows<const float> rows(dy, plan.rows, plan.e, first, at);
+    const Rows<const float> dy_rows(dy, tokens, plan.e, 0, at);
     const Keep keep(plan.output, kept[0], kept[1]);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       Accumulator dout[2];
-      load_step(rows, step, dout);
+      load_step(dy_rows, step, dout);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -302,14 +307,16 @@ struct Work {
       bias[half] = s.w.in_bias[own + channel_of(at.g + 8 * half)];
     }
 #pragma unroll 1
-    for (int token = 0; token < kTokens; token += kMmaK) {
+    for (int token = 0; token < tokens; token += kMmaK) {
       const Number *const h = s.inputs[token].h, *const dout = s.gradients[token].dout;
       Accumulator u[2], dz[2];  // at first z without its bias, and du
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        add_columns(in_weight[step], h + kMmaK * step, kStride, u);
+        const int e = kMmaK * step;
+        add_columns(in_weight[step], h + e, kStride, u);
+        add_columns(Core::ldmatrix_a_trans(s.w.out + e * kStrideF + own, kStrideF), dout + e,
+                    kStride, dz);
       }
-      float slope[2][2][2];  // du/dz: [tokens from 0 or 8, row half, token]
 #pragma unroll
       for (int eight = 0; eight < 2; ++eight) {
 #pragma unroll
@@ -318,11 +325,11 @@ struct Work {
               s.inputs[token + 8 * eight + 2 * at.t + i].kept[at.g / 2] >> (4 * at.warp + at.g % 2);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // channels that differ by 2
-            float& z = u[eight].x[half][i];
-            const Gelu gelu = gelu_of(z + bias[half]);
+            const Gelu gelu = gelu_of(u[eight].x[half][i] + bias[half]);
             const float factor = (bits >> (2 * half) & 1u) != 0 ? plan.hidden.scale : 0.0f;
-            z = gelu.value * factor;  // u from here on
-            slope[eight][half][i] = gelu.derivative * factor;
+            u[eight].x[half][i] = gelu.value * factor;
+            dz[eight].x[half][i] *= gelu.derivative * factor;
+            sums.in_bias[half] += dz[eight].x[half][i];
           }
         }
       }
@@ -333,22 +340,6 @@ struct Work {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           Core::mma(sums.out[step][half], a, rounded_u.fragment_b(half));
-        }
-      }
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        add_columns(Core::ldmatrix_a_trans(s.w.out + kMmaK * step * kStrideF + own, kStrideF),
-                    dout + kMmaK * step, kStride, dz);
-      }
-#pragma unroll
-      for (int eight = 0; eight < 2; ++eight) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            dz[eight].x[half][i] *= slope[eight][half][i];
-            sums.in_bias[half] += dz[eight].x[half][i];
-          }
         }
       }
       const Packed rounded(dz);
@@ -388,23 +379,21 @@ struct Work {
     const int second = threadIdx.x % kWarp / kLanes, e = threadIdx.x % kLanes * 4;
     const Quad weight = Quad::at(s.w.norm_weight + e);
     Quad dweight{}, dbias{};
-    const int own = kRows * at.warp + 8 * second;  // the half's rows of the tile
-    const float* const dh_rows = s.dh(own, e);
-    const std::int64_t row = first + kRows * at.warp + second;
-    std::int64_t place = row * plan.e + e;
-    const int left =
-        e < plan.e ? static_cast<int>(math::min(plan.rows - row, std::int64_t{kRows})) : 0;
+    const int rows = kRows * at.warp + 8 * second;  // the half's of the tile
+    const float* const dh_rows = s.dh(rows, e);
+    const int begin = kRows * at.warp + second, left = e < plan.e ? tokens - begin : 0;
+    int place = begin * plan.e + e;
 #pragma unroll 2
     for (int g = 0; g < kRows / 2; ++g) {
       const bool inside = 2 * g < left;
-      const Quad x = inside ? Quad::at(in.x + place) : Quad{};
+      const Quad own = inside ? Quad::at(x + place) : Quad{};
       Quad d = inside ? Quad::at(dy + place) : Quad{};
       const Quad dh = Quad::at(dh_rows + g * (kStride / 2));
-      const float mean = s.gradients[own + g].mean, inv_std = s.gradients[own + g].inv_std;
+      const float mean = s.gradients[rows + g].mean, inv_std = s.gradients[rows + g].inv_std;
       float n[4], gain[4], sum = 0, sum_n = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        n[i] = (x.x[i] - mean) * inv_std;
+        n[i] = (own.x[i] - mean) * inv_std;
         dbias.x[i] += dh.x[i];
         dweight.x[i] += dh.x[i] * n[i];
         gain[i] = dh.x[i] * weight.x[i];
@@ -430,28 +419,47 @@ struct Work {
   }
 };
 
-// Two blocks on a multiprocessor: one computes while the other one waits. A block has a chunk.
+// A block has a chunk. Two are on a multiprocessor, and the second half of all begins with half as many
+// tokens, so that one computes while the other one reads and writes.
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_kernel(MlpPlan plan, Arrays in, const MlpFacts* facts, const float* dy, float* dx,
+    backward_kernel(MlpPlan plan, Arrays in, const MlpFacts* facts, const float* all_dy, float* dx,
                     float* partial, std::int64_t chunk_size) {
   auto& s = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
   const MlpGradientPlaces to(plan.e, plan.f);
   const WarpTokens at;
+  const std::int64_t begin = blockIdx.x * chunk_size;
+  const int tokens = static_cast<int>(math::min(chunk_size, plan.rows - begin));
+  const float *const x = in.x + begin * plan.e, *const dy = all_dy + begin * plan.e;
+  const auto read_ahead = [&](int first) {
+    prefetch_rows(x, tokens, plan.e, first);
+    prefetch_rows(dy, tokens, plan.e, first);
+  };
+  read_ahead(0);
+  read_ahead(kTokens);
   s.w.load(plan, in);
   for (int i = threadIdx.x; i < 3 * kWarps * kE; i += kThreads) (&s.norm_weight[0][0])[i] = 0;
   __syncthreads();
   HiddenSums sums;
-  const std::int64_t begin = blockIdx.x * chunk_size;
-  const std::int64_t end = math::min(begin + chunk_size, plan.rows);
+  int last = blockIdx.x < gridDim.x / 2 ? kTokens : kTokens / 2;
 #pragma unroll 1
-  for (std::int64_t first = begin; first < end; first += kTokens) {
-    const Work work{plan, in, facts, dy, s, at, first};
+  for (int first = 0; first < tokens; first = last, last += kTokens) {
+    const Work work{plan,
+                    s,
+                    at,
+                    math::min(last, tokens) - first,
+                    x + first * plan.e,
+                    dy + first * plan.e,
+                    facts + begin + first};
+    const bool has = work.has_tokens();
     work.prepare();
     __syncthreads();
+    read_ahead(last + kTokens);
     work.hidden(sums);
     __syncthreads();
-    work.input_gradient();
-    work.norm_backward(dx);
+    if (has) {
+      work.input_gradient();
+      work.norm_backward(dx + (begin + first) * plan.e);
+    }
   }
   __syncthreads();
   float* const own = partial + blockIdx.x * to.size;
