@@ -111,5 +111,9 @@ TEST_CASE("on CUDA an MLP reads x once and writes y once, and keeps 32 bytes a t
   const std::int64_t sums = 256 * parameters;  // of chunks of 256 tokens
   CHECK(count.kernels()[1].work.bytes == 4 * (3 * kTokens * kE + parameters + sums) + 32 * kTokens);
   CHECK(count.kernels()[2].work.bytes == 4 * (sums + parameters));
+
+  CHECK_THROWS_WITH_AS(
+      (void)tensor::mlp_backward(x, w, {}, {}, x, x),
+      doctest::Contains("expected the facts that mlp gave for x f32[32, 2048, 64]"), Error);
 }
 #endif
