@@ -1,5 +1,7 @@
 // CUDA half of gemm: cuBLAS, which is column-major. A row-major C = op(A) op(B) is, read column by
 // column, Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and keep their flags.
+#include <utility>
+
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/gemm/tensor_core.hpp"
@@ -166,6 +168,12 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
 }
 
 void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
+  if (plan.k == 1) {  // outer products, of rows [batch, m] and [batch, n]: their sum is one product
+    GemmPlan all = plan;
+    all.op_a = Op::transpose, all.op_b = Op::none;
+    all.k = std::exchange(all.batch, 1);
+    return gemm_on(Cuda{}, all, a, b, c);
+  }
   Tensor products = Tensor::empty({plan.batch, plan.m, plan.n}, c.dtype(), Device::cuda);
   gemm_on(Cuda{}, plan, a, b, products);  // one after the other would leave most of a GPU idle
   c = sum(products, 0);

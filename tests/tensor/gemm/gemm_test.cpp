@@ -136,8 +136,8 @@ TEST_CASE("a batched product is the product of each entry, and a plain matrix se
 }
 
 TEST_CASE("matmul_sum adds up the products of all entries, on every device") {
-  const std::int64_t m = 5, n = 70, k = 11;
-  test::for_each_device([&](Device device) {
+  const std::int64_t m = 5, n = 70;
+  const auto check = [&](Device device, std::int64_t k) {
     for (const Op op_a : kOps) {
       for (const Op op_b : kOps) {
         const auto stack = [&](Op op, std::int64_t rows, std::int64_t cols, std::uint64_t key) {
@@ -158,6 +158,9 @@ TEST_CASE("matmul_sum adds up the products of all entries, on every device") {
         }
       }
     }
+  };
+  test::for_each_device([&](Device device) {
+    for (const std::int64_t k : {11, 1}) check(device, k);
   });
   const Tensor none = Tensor::zeros({0, 4, 2}, DType::f64, Device::cpu);
   CHECK(matmul_sum(none, none, Op::none, Op::transpose).to_vector() == std::vector<double>(16, 0));
