@@ -11,6 +11,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -82,13 +83,6 @@ std::vector<double> logits_of(const nn::Model& model, const nn::ModelInput& inpu
   return model.logits(tape, input, step).value().to_vector();
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -117,7 +111,7 @@ TEST_CASE(
         for (const double g : model.parameters().gradients().to_vector()) REQUIRE(std::isfinite(g));
         if (spec.reads_padding) continue;
         const nn::ModelInput wide = make_input(model.config(), lengths, kNominal);
-        CHECK(distance(trimmed, logits_of(model, wide, training_step())) < 1e-9);
+        CHECK(test::largest_difference(trimmed, logits_of(model, wide, training_step())) < 1e-9);
       }
     }
   }
@@ -150,7 +144,7 @@ TEST_CASE(
     }
     if (spec.reads_padding) continue;
     const nn::ModelInput wide = make_input(config, lengths, kNominal);
-    CHECK(distance(trimmed, logits_of(model, wide, training_step())) < 1e-9);
+    CHECK(test::largest_difference(trimmed, logits_of(model, wide, training_step())) < 1e-9);
   }
 }
 
@@ -260,7 +254,7 @@ TEST_CASE("without positions a model with attention sees a set; with each kind i
       input.mask[0] = Tensor::full(shape, 1, DType::f64, Device::cpu);
       return logits_of(model, input, {});
     };
-    const double moved = distance(of({1, 2, 3, 4, 5, 6}), of({6, 1, 5, 3, 2, 4}));
+    const double moved = test::largest_difference(of({1, 2, 3, 4, 5, 6}), of({6, 1, 5, 3, 2, 4}));
     if (positions == Positions::none) {
       CHECK(moved < 1e-14);
     } else {

@@ -7,6 +7,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "nn/optimizer.hpp"
+#include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -63,13 +64,6 @@ std::vector<double> logits_of(const nn::Model& model, const nn::ModelInput& inpu
   return model.logits(tape, input, step).value().to_vector();
 }
 
-double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
-}
-
 nn::StepContext training_step() {
   nn::StepContext step;
   step.training = true;
@@ -102,8 +96,8 @@ TEST_CASE("a trimmed batch gives the padded batch's logits, dropout included") {
     for (const bool training : {false, true}) {
       nn::StepContext step = training_step();
       step.training = training;
-      CHECK(largest_difference(logits_of(model, make_input(lengths, 24, DType::f64), step),
-                               logits_of(model, make_input(lengths, 16, DType::f64), step)) <
+      CHECK(test::largest_difference(logits_of(model, make_input(lengths, 24, DType::f64), step),
+                                     logits_of(model, make_input(lengths, 16, DType::f64), step)) <
             1e-12);
     }
   }
@@ -135,7 +129,7 @@ TEST_CASE("a model that combines rows before it projects them is the one that pr
       seen = true;
     };
     CAPTURE(config.attention);
-    CHECK(largest_difference(run(training_step()), run(whole)) < 1e-12);
+    CHECK(test::largest_difference(run(training_step()), run(whole)) < 1e-12);
     CHECK(seen);
   }
 }
@@ -149,7 +143,7 @@ TEST_CASE("splitting a batch changes no dropout mask: the chunks give the batch'
   second.mask[0] = second.mask[0].slice(1, 2);
   step.first_example = 1;
   const std::vector<double> part = logits_of(model, second, step);
-  CHECK(largest_difference({whole.begin() + 3, whole.end()}, part) < 1e-12);
+  CHECK(test::largest_difference({whole.begin() + 3, whole.end()}, part) < 1e-12);
 }
 
 TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {

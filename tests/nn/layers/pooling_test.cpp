@@ -7,6 +7,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/random/random.hpp"
+#include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -49,13 +50,6 @@ struct Pooled {
     return pool(masked(tape.input(x), mask), mask).value().to_vector();
   }
 };
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
-}
 
 }  // namespace
 
@@ -123,8 +117,8 @@ TEST_CASE("every pooling of a trimmed batch is that of the padded one") {
   for (const Pooling pooling : kEvery) {
     CAPTURE(static_cast<int>(pooling));
     const Pooled pooled(pooling);
-    CHECK(distance(pooled(x, mask_of({7, 2, 5}, kNominal)), pooled(x, mask_of({7, 2, 5}, 7))) <
-          1e-14);
+    CHECK(test::largest_difference(pooled(x, mask_of({7, 2, 5}, kNominal)),
+                                   pooled(x, mask_of({7, 2, 5}, 7))) < 1e-14);
   }
 }
 
@@ -149,5 +143,5 @@ TEST_CASE("attention pooling starts as the mean over the tokens") {
   const Tensor x = numbers({2, 6, kWidth}, 7), mask = mask_of({4, 6}, 6);
   Tape tape(Tape::Mode::eval);
   const std::vector<double> start = pool(masked(tape.input(x), mask), mask).value().to_vector();
-  CHECK(distance(start, Pooled(Pooling::mean)(x, mask)) < 1e-14);
+  CHECK(test::largest_difference(start, Pooled(Pooling::mean)(x, mask)) < 1e-14);
 }

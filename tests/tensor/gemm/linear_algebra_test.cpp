@@ -6,6 +6,7 @@
 
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/random/random.hpp"
+#include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -25,14 +26,6 @@ Tensor with_singular_values(const std::vector<double>& values, std::int64_t m, s
   Tensor middle = Tensor::zeros({k, k}, DType::f64, Device::cpu);
   for (std::int64_t i = 0; i < k; ++i) middle.data<double>()[i * k + i] = values[i];
   return matmul(matmul(u, middle), v, Op::none, Op::transpose);
-}
-
-double largest_difference(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to_vector(), y = b.to_vector();
-  REQUIRE(x.size() == y.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::abs(x[i] - y[i]));
-  return worst;
 }
 
 }  // namespace
@@ -86,7 +79,8 @@ TEST_CASE("eigenvectors of a symmetric matrix rebuild it") {
   CHECK(std::abs(eigen.values[6]) <= 1e-13);
   Tensor scaled = eigen.vectors.clone();  // V diag(values)
   for (std::int64_t i = 0; i < 81; ++i) scaled.data<double>()[i] *= eigen.values[i % 9];
-  CHECK(largest_difference(matmul(scaled, eigen.vectors, Op::none, Op::transpose), a) <= 1e-12);
+  CHECK(test::largest_difference(matmul(scaled, eigen.vectors, Op::none, Op::transpose), a) <=
+        1e-12);
 }
 
 TEST_CASE("projecting on the leading left vectors leaves the truncated SVD's error") {

@@ -7,6 +7,7 @@
 #include "data/files/json.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/encoders/as_run.hpp"
@@ -157,16 +158,10 @@ TEST_CASE("the two texts of a pair have the encoder's token types") {
   Tape tape(Tape::Mode::eval);
   const Tensor want = encoder.model->encode(tape, theirs, {}).value();
   const Tensor got = model.encode(tape, input_of(pair, width), 0, {}).value();
-  const auto distance = [](const Tensor& a, const Tensor& b) {
-    const std::vector<double> x = a.to_vector(), y = b.to_vector();
-    double most = 0;
-    for (std::size_t i = 0; i < x.size(); ++i) most = std::max(most, std::abs(x[i] - y[i]));
-    return most;
-  };
-  CHECK(distance(got, want) < 1e-10);
+  CHECK(test::largest_difference(got, want) < 1e-10);
   theirs.types = Tensor::zeros(theirs.types.shape(), DType::i32, Device::cpu);
   const Tensor single = encoder.model->encode(tape, theirs, {}).value();
-  CHECK(distance(got, single) > 1e-3);
+  CHECK(test::largest_difference(got, single) > 1e-3);
 }
 
 TEST_CASE("rows of an encoder's tables come to stand where a run's ids and places look for them") {

@@ -6,6 +6,7 @@
 #include "data/unicode/unicode.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/encoders/texts.hpp"
@@ -22,14 +23,6 @@ namespace {
 bool has(const std::string& text, const std::string& part) {
   CAPTURE(text);
   return text.find(part) != std::string::npos;
-}
-
-double largest_difference(const Tensor& a, const Tensor& b) {
-  const std::vector<double> x = a.to_vector(), y = b.to_vector();
-  REQUIRE(x.size() == y.size());
-  double worst = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) worst = std::max(worst, std::abs(x[i] - y[i]));
-  return worst;
 }
 
 /// An .npy file of f32 ones of this shape, "(2, 3)".
@@ -56,7 +49,7 @@ TEST_CASE("an attention's matrix times the values is its output, padded keys wit
       INFO(name);
       const Tensor p = attention_matrix(name, in, h);  // [33, 33]
       const Tensor ours = tensor::matmul(p, in.v[0][h]);
-      CHECK(largest_difference(ours.slice(0, 28), out[0][h].slice(0, 28)) <= 1e-12);
+      CHECK(test::largest_difference(ours.slice(0, 28), out[0][h].slice(0, 28)) <= 1e-12);
       for (std::int64_t i = 0; i < 33; ++i) {
         CHECK(p.data<double>()[i * 33 + 30] == 0);  // a padded key
         CHECK(p.data<double>()[30 * 33 + i] == 0);  // a padded query
@@ -91,7 +84,7 @@ TEST_CASE("a fresh model gives the same inputs for the same seed, others for oth
   CHECK(source.example(64, 4)[0].in.q.to_vector() != layers[0].in.q.to_vector());
   CHECK(fresh_inputs(6, 96).example(64, 3)[0].in.q.to_vector() != layers[0].in.q.to_vector());
   // What the model computed is softmax attention, in f32.
-  CHECK(largest_difference(exact_output("softmax", layers[1].in), layers[1].out) <= 1e-5);
+  CHECK(test::largest_difference(exact_output("softmax", layers[1].in), layers[1].out) <= 1e-5);
 }
 
 TEST_CASE("queries, keys and values come from safetensors and .npy files of two to four axes") {
@@ -166,14 +159,15 @@ TEST_CASE("an encoder's inputs are those of its texts, in the file's order, shor
   const std::vector<LayerInputs> layers = source.example(8, 1);
   REQUIRE(layers.size() == q.size());
   for (std::size_t l = 0; l < q.size(); ++l) {
-    CHECK(largest_difference(layers[l].in.q, q[l]) == 0);
+    CHECK(test::largest_difference(layers[l].in.q, q[l]) == 0);
     CHECK(layers[l].in.x.shape() == Shape{1, 8, encoder.facts.model.width});
     const Tensor p = attention_matrix("softmax", layers[l].in, 0);  // [8, 8]
-    CHECK(largest_difference(tensor::matmul(p, layers[l].in.v[0][0]), layers[l].out[0][0]) < 1e-5);
+    CHECK(test::largest_difference(tensor::matmul(p, layers[l].in.v[0][0]), layers[l].out[0][0]) <
+          1e-5);
   }
   // Two texts are long enough; the third begins again.
-  CHECK(largest_difference(source.example(8, 2)[0].in.q, source.example(8, 0)[0].in.q) == 0);
-  CHECK(largest_difference(source.example(8, 1)[0].in.q, source.example(8, 0)[0].in.q) > 0);
+  CHECK(test::largest_difference(source.example(8, 2)[0].in.q, source.example(8, 0)[0].in.q) == 0);
+  CHECK(test::largest_difference(source.example(8, 1)[0].in.q, source.example(8, 0)[0].in.q) > 0);
   CHECK(has(error_of<DataError>([&] { (void)source.example(20, 0); }), "no text of 20 tokens"));
   CHECK(has(error_of<DataError>([&] { (void)encoder_inputs(model, folder.path() / "none"); }),
             "none"));
