@@ -15,8 +15,8 @@
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/four.hpp"
-#include "tensor/launch/prefetch.hpp"
 #include "tensor/random/philox.hpp"
+#include "tensor/tokens/prefetch.hpp"
 #include "tensor/tokens/row_dropout.hpp"
 
 namespace skytape::tensor::token_tiles {
