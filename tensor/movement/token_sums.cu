@@ -3,6 +3,7 @@
 // four columns of some positions, and in shared memory those columns of a table of its own.
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/columns.hpp"
@@ -21,127 +22,129 @@ constexpr std::int64_t kMostParts = 128;  // blocks, about: as many as there are
 constexpr std::size_t kTableBytes = 160 * 1024;  // of a block's warps
 
 template <class T> struct TokenSums {
-  DropoutPlan drop;             // threshold 0: nothing is dropped
-  std::int64_t numbers;         // from one sequence's first element number to that of the next one
-  const T* dx;                  // [B, N, E]
-  const std::int32_t* ids;      // [B, N]; null: no table
-  T* d;                         // [B, N, E], dropped out; null: not asked for
-  T* dsecond;                   // [N, E]; null: not asked for
-  T* tables;                    // [parts, V, E]
-  std::int64_t batch, n, rows;  // B, N, V
-  int e, row_lanes;             // lanes of a row, or of 128 of its columns
-  std::int64_t groups, group_count, parts,
-      slices;  // of positions: in all, of a part; of 128 columns
+  DropoutPlan drop;         // threshold 0: nothing is dropped
+  std::int64_t numbers;     // from one sequence's first element number to that of the next one
+  const T* dx;              // [B, N, E]
+  const std::int32_t* ids;  // [B, N]; null: no table
+  T* d;                     // [B, N, E], dropped out; null: not asked for
+  T* dsecond;               // [N, E]; null: not asked for
+  T* tables;                // [parts, V, E]
+  int batch, n, rows;       // B, N, V
+  int batch_rows, position_rows,
+      dx_rows;              // rows of dx to the next sequence, to the next position; all
+  int e, row_lanes;         // lanes of a row, or of 128 of its columns: 1, 2, 4, … 32
+  int groups, group_count;  // of positions that a warp has at once: all, and those of a part
+  int parts, slices;        // slices of 128 columns
 };
 
-/// Where a warp is: it takes the same positions of every sequence, then its next ones.
-struct Place {
-  std::int64_t group, b = 0;
+constexpr int kAhead = 8;  // rows of a lane that are on their way at a time
+
+/// The lane's four columns of a few sequences' rows, b on, at one position; zeros and no id where there
+/// is none. kFours: rows are whole aligned fours.
+template <class T, bool kFours> struct Loads {
+  Four<T> value[kAhead];
+  std::int32_t id[kAhead];
+
+  __device__ Loads(const TokenSums<T>& in, bool mine, std::int64_t position, int b, int column) {
+    std::int64_t row = position * in.position_rows + std::int64_t{b} * in.batch_rows;
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a, row += in.batch_rows) {
+      const bool real = mine && b + a < in.batch && row < in.dx_rows;
+      const T* const from = in.dx + row * in.e;
+      if constexpr (kFours) {
+        value[a] = real ? Four<T>::at(from + column) : Four<T>{};
+      } else {
+        value[a] = cuda::load_four(real ? from : nullptr, column, in.e);
+      }
+      id[a] = real && in.ids != nullptr ? in.ids[row] : -1;
+    }
+  }
 };
 
-/// A block per (part of the positions, 128 columns).
-template <class T> __global__ void __launch_bounds__(kMostWarps* kWarp)
+template <class T> __device__ void add(Four<T>& to, const Four<T>& one) {
+#pragma unroll
+  for (int u = 0; u < 4; ++u) to.x[u] += one.x[u];
+}
+
+/// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for its
+/// instructions, were they many: what is rare or long stands outside of unrolled loops.
+template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kWarp)
     token_sums_kernel(cuda::Late<TokenSums<T>> late) {
   const TokenSums<T>& in = late.wait();
-  constexpr int kAhead = 64 / sizeof(T);  // rows on their way
   const int warps = static_cast<int>(blockDim.x) / kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int at_once = kWarp / in.row_lanes, own = lane / in.row_lanes;  // positions of a group
   const std::uint64_t step = philox::step_of(in.drop.step);
   const T scale = static_cast<T>(in.drop.scale);
-  auto* const tables = reinterpret_cast<Four<T>*>(cuda::dynamic_shared());       // [warps, V, 32]
-  Four<T>* const table = tables + threadIdx.x / kWarp * in.rows * kWarp + lane;  // [V]
-  for (std::int64_t task = blockIdx.x; task < in.parts * in.slices; task += gridDim.x) {
-    const std::int64_t part = task / in.slices, slice = task % in.slices;
-    const int column = static_cast<int>(slice) * 4 * kWarp + 4 * (lane % in.row_lanes);
-    const std::int64_t end = math::min((part + 1) * in.group_count, in.groups);
-    const auto advance = [&](Place& place) {
-      if (++place.b < in.batch) return;
-      place.b = 0;
-      place.group += warps;
+  auto* const tables = reinterpret_cast<Four<T>*>(cuda::dynamic_shared());  // [warps, V, 32]
+  Four<T>* const table = tables + warp * in.rows * kWarp + lane;            // [V]
+  for (int task = blockIdx.x; task < in.parts * in.slices; task += gridDim.x) {
+    const int part = task / in.slices, slice = task % in.slices;
+    const int column = slice * 4 * kWarp + 4 * (lane % in.row_lanes);
+    const int begin = part * in.group_count + warp;
+    const int end = math::min((part + 1) * in.group_count, in.groups);
+    const auto load = [&](int group, int b) {
+      const int position = group * at_once + own;
+      const bool mine = group < end && position < in.n && column < in.e;
+      return Loads<T, kFours>(in, mine, position, b, column);
     };
-    const auto position = [&](const Place& place) {
-      return place.group * (kWarp / in.row_lanes) + lane / in.row_lanes;
-    };
-    const auto mine = [&](const Place& place) {
-      return place.group < end && position(place) < in.n && column < in.e;
-    };
-    if (in.ids != nullptr) {
-      for (std::int64_t r = 0; r < in.rows; ++r) table[r * kWarp] = {};
-    }
-    Place loading{part * in.group_count + threadIdx.x / kWarp}, adding = loading;
-    Four<T> value[kAhead];
-    std::int32_t id[kAhead];
-    const auto load = [&](int a) {
-      const bool real = mine(loading);
-      const std::int64_t row = loading.b * in.n + position(loading);
-      value[a] = cuda::load_four(real ? in.dx + row * in.e : nullptr, column, in.e);
-      id[a] = real && in.ids != nullptr ? in.ids[row] : -1;
-      advance(loading);
-    };
-    Four<T> sum{};
-    const auto add = [&](int a) {
-      const bool real = mine(adding);
-      const std::int64_t at = position(adding);
-      if (real && in.d != nullptr) {
-        cuda::store_four(value[a], in.d + (adding.b * in.n + at) * in.e, column, in.e);
-      }
-      if (0 <= id[a] && id[a] < in.rows) {
-        Four<T> total = table[id[a] * kWarp];
-#pragma unroll
-        for (int u = 0; u < 4; ++u) total.x[u] += value[a].x[u];
-        table[id[a] * kWarp] = total;
-      }
-#pragma unroll
-      for (int u = 0; u < 4; ++u) sum.x[u] += value[a].x[u];
-      if (adding.b + 1 == in.batch) {
-        if (real && in.dsecond != nullptr) {
-          cuda::store_four(sum, in.dsecond + at * in.e, column, in.e);
-        }
-        sum = {};
-      }
-      advance(adding);
-    };
-#pragma unroll
-    for (int a = 0; a < kAhead; ++a) load(a);
-    while (adding.group < end) {
-#pragma unroll
-      for (int a = 0; a < kAhead; a += 2) {
+    for (int r = 0; in.ids != nullptr && r < in.rows; ++r) table[r * kWarp] = {};
+    Loads<T, kFours> next = load(begin, 0);
+    for (int group = begin; group < end; group += warps) {
+      const int position = group * at_once + own;
+      const bool mine = position < in.n && column < in.e;
+      Four<T> sum{};
+      for (int b = 0; b < in.batch; b += kAhead) {
+        Loads<T, kFours> now = next;
+        const bool last = b + kAhead >= in.batch;
+        next = load(last ? group + warps : group, last ? 0 : b + kAhead);
         if (in.drop.threshold != 0) {
-          const auto chunk = [&](const Place& place) {
-            return (in.drop.first + place.b * in.numbers) / philox::kChunk +
-                   place.group * in.slices + slice;
-          };
-          Place next = adding;
-          advance(next);
-          const unsigned kept =
-              philox::kept_fours(in.drop.key, step, chunk(adding), chunk(next), in.drop.threshold);
-          philox::keep(value[a], kept, scale);
-          philox::keep(value[a + 1], kept >> 16, scale);
+          unsigned kept = 0;  // four bits of each row
+#pragma unroll 1
+          for (int a = 0; a < kAhead; a += 2) {
+            const std::int64_t number = in.drop.first + (b + a) * in.numbers;
+            const std::int64_t chunk = std::int64_t{group} * in.slices + slice;
+            const unsigned two = philox::kept_fours(
+                in.drop.key, step, number / philox::kChunk + chunk,
+                (number + in.numbers) / philox::kChunk + chunk, in.drop.threshold);
+            kept = kept >> 8 | (two & 15u) << 24 | (two >> 16 & 15u) << 28;
+          }
+#pragma unroll
+          for (int a = 0; a < kAhead; ++a) philox::keep(now.value[a], kept >> (4 * a), scale);
         }
-        add(a);
-        add(a + 1);
-        load(a);
-        load(a + 1);
+        if (in.d != nullptr && mine) {
+#pragma unroll
+          for (int a = 0; a < kAhead; ++a) {
+            if (b + a >= in.batch) continue;
+            const std::int64_t row = std::int64_t{b + a} * in.n + position;
+            cuda::store_four(now.value[a], in.d + row * in.e, column, in.e);
+          }
+        }
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+          if (0 <= now.id[a] && now.id[a] < in.rows) add(table[now.id[a] * kWarp], now.value[a]);
+          add(sum, now.value[a]);
+        }
+      }
+      if (in.dsecond != nullptr && mine) {
+        cuda::store_four(sum, in.dsecond + std::int64_t{position} * in.e, column, in.e);
       }
     }
     if (in.ids == nullptr) continue;
     __syncthreads();
-    // The tables of all lanes with the same columns.
-    T* const to = in.tables + part * in.rows * in.e;
-    const int copies = kWarp / in.row_lanes;
-    for (std::int64_t i = threadIdx.x; i < in.rows * in.row_lanes; i += blockDim.x) {
-      const std::int64_t row = i / in.row_lanes;
-      const int own = static_cast<int>(i % in.row_lanes);
+    // The tables of all lanes with the same columns: warp by warp, position by position.
+    for (int i = threadIdx.x; i < in.rows * in.row_lanes; i += static_cast<int>(blockDim.x)) {
+      const int row = i / in.row_lanes, first = i % in.row_lanes;
       Four<T> total{};
-      for (int w = 0; w < warps; ++w) {
-        for (int c = 0; c < copies; ++c) {
-          const Four<T> one = tables[(w * in.rows + row) * kWarp + c * in.row_lanes + own];
-#pragma unroll
-          for (int u = 0; u < 4; ++u) total.x[u] += one.x[u];
-        }
+#pragma unroll 4
+      for (int copy = 0; copy < warps * at_once; ++copy) {
+        add(total, tables[(copy / at_once * in.rows + row) * kWarp + copy % at_once * in.row_lanes +
+                          first]);
       }
-      const int c = static_cast<int>(slice) * 4 * kWarp + 4 * own;
-      if (c < in.e) cuda::store_four(total, to + row * in.e, c, in.e);
+      const int c = slice * 4 * kWarp + 4 * first;
+      T* const to = in.tables + (std::int64_t{part} * in.rows + row) * in.e;
+      if (c < in.e) cuda::store_four(total, to, c, in.e);
     }
     __syncthreads();  // the next task reuses the tables
   }
@@ -161,7 +164,13 @@ bool token_table_fits(std::int64_t rows, DType dtype) {
 
 void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Tensor& dx,
                    const Tensor& ids, Tensor& d, Tensor& dsecond, Tensor& dtable) {
-  const std::int64_t batch = dx.size(0), n = dx.size(1), e = dx.size(2);
+  // A mere list of tokens is taken as a few sequences whose tokens take turns.
+  const bool list = dx.size(0) == 1 && !dsecond.defined() && !d.defined() && drop.threshold == 0;
+  const std::int64_t batch = list ? kAhead : dx.size(0),
+                     n = list ? ceil_div(dx.size(1), kAhead) : dx.size(1);
+  const std::int64_t e = dx.size(2);
+  ENSURE(dx.numel() <= std::numeric_limits<std::int32_t>::max(),
+         "look_up: too large for its sums: ", dx);
   const std::int64_t rows = dtable.defined() ? dtable.size(0) : 0;
   std::int64_t row_lanes = 1;
   while (row_lanes < kWarp && 4 * row_lanes < e) row_lanes *= 2;
@@ -179,13 +188,33 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
     if (rows > 0 && parts > 1) partial = Tensor::empty({parts, rows, e}, dx.dtype(), dx.device());
     const auto or_null = [](Tensor& t) -> T* { return t.defined() ? t.data<T>() : nullptr; };
     T* const tables = or_null(partial.defined() ? partial : dtable);
-    cuda::launch(
-        {"sums by token and position", cuda::grid_for(parts * slices, 1),
-         static_cast<unsigned>(warps * kWarp), static_cast<std::size_t>(warps) * bytes},
-        token_sums_kernel<T>,
-        TokenSums<T>{drop, numbers, dx.data<T>(), rows > 0 ? ids.data<std::int32_t>() : nullptr,
-                     or_null(d), or_null(dsecond), tables, batch, n, rows, static_cast<int>(e),
-                     static_cast<int>(row_lanes), groups, group_count, parts, slices});
+    const auto fits = [](std::int64_t size) { return static_cast<int>(size); };
+    const TokenSums<T> in{drop,
+                          numbers,
+                          dx.data<T>(),
+                          rows > 0 ? ids.data<std::int32_t>() : nullptr,
+                          or_null(d),
+                          or_null(dsecond),
+                          tables,
+                          fits(batch),
+                          fits(n),
+                          fits(rows),
+                          fits(list ? 1 : n),
+                          list ? kAhead : 1,
+                          fits(dx.size(0) * dx.size(1)),
+                          fits(e),
+                          fits(row_lanes),
+                          fits(groups),
+                          fits(group_count),
+                          fits(parts),
+                          fits(slices)};
+    const auto aligned = [&](const T* at) {
+      return reinterpret_cast<std::uintptr_t>(at) % alignof(Four<T>) == 0;
+    };
+    const bool fours = e % 4 == 0 && aligned(in.dx) && aligned(in.d) && aligned(in.dsecond);
+    cuda::launch({"sums by token and position", cuda::grid_for(parts * slices, 1),
+                  static_cast<unsigned>(warps * kWarp), static_cast<std::size_t>(warps) * bytes},
+                 fours ? token_sums_kernel<T, true> : token_sums_kernel<T, false>, in);
     if (partial.defined()) {
       columns<1, T>(1, parts, rows * e, PartialEntry<T>{tables, parts, rows * e}, dtable.data<T>());
     }
