@@ -30,8 +30,9 @@ template <class T> struct TokenSums {
   T* dsecond;               // [N, E]; null: not asked for
   T* tables;                // [parts, V, E]
   int batch, n, rows;       // B, N, V
-  int batch_rows, position_rows,
-      dx_rows;              // rows of dx to the next sequence, to the next position; all
+  int batch_rows;           // of dx, to the same position of the next sequence
+  int position_rows;        // to the next position
+  int dx_rows;              // in all
   int e, row_lanes;         // lanes of a row, or of 128 of its columns: 1, 2, 4, … 32
   int groups, group_count;  // of positions that a warp has at once: all, and those of a part
   int parts, slices;        // slices of 128 columns
@@ -166,11 +167,11 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
                    const Tensor& ids, Tensor& d, Tensor& dsecond, Tensor& dtable) {
   // A mere list of tokens is taken as a few sequences whose tokens take turns.
   const bool list = dx.size(0) == 1 && !dsecond.defined() && !d.defined() && drop.threshold == 0;
-  const std::int64_t batch = list ? kAhead : dx.size(0),
-                     n = list ? ceil_div(dx.size(1), kAhead) : dx.size(1);
+  const std::int64_t batch = list ? kAhead : dx.size(0);
+  const std::int64_t n = list ? ceil_div(dx.size(1), kAhead) : dx.size(1);
   const std::int64_t e = dx.size(2);
-  ENSURE(dx.numel() <= std::numeric_limits<std::int32_t>::max(),
-         "look_up: too large for its sums: ", dx);
+  ENSURE(dx.rows() <= std::numeric_limits<std::int32_t>::max() / 2,
+         "look_up: too many tokens for its sums: ", dx);
   const std::int64_t rows = dtable.defined() ? dtable.size(0) : 0;
   std::int64_t row_lanes = 1;
   while (row_lanes < kWarp && 4 * row_lanes < e) row_lanes *= 2;
@@ -201,7 +202,7 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
                           fits(rows),
                           fits(list ? 1 : n),
                           list ? kAhead : 1,
-                          fits(dx.size(0) * dx.size(1)),
+                          fits(dx.rows()),
                           fits(e),
                           fits(row_lanes),
                           fits(groups),
