@@ -69,7 +69,7 @@ template <class T> __device__ void add(Four<T>& to, const Four<T>& one) {
 
 /// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for its
 /// instructions, were they many: what is rare or long stands outside of unrolled loops.
-template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kWarp)
+template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
     token_sums_kernel(cuda::Late<TokenSums<T>> late) {
   const TokenSums<T>& in = late.wait();
   const int warps = static_cast<int>(blockDim.x) / kWarp;
