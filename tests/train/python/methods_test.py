@@ -1,5 +1,8 @@
 """The attention methods on arrays of NumPy, and of JAX where it is installed."""
+import contextlib
 import gc
+import importlib.util
+import io
 import pathlib
 import re
 import sys
@@ -165,6 +168,14 @@ class Methods(unittest.TestCase):
             stop.set()
             sys.setswitchinterval(interval)
             thread.join()
+
+    def test_the_lines_of_the_readme_run(self):
+        readme = (ROOT / "train/python/README.md").read_text()
+        for lines in re.findall(r"```python\n(.*?)```", readme, re.S):
+            library = re.match(r"import (\w+)", lines)[1]
+            with self.subTest(library), contextlib.redirect_stdout(io.StringIO()):
+                if importlib.util.find_spec(library):
+                    exec(lines, {})
 
     def test_jax_gets_arrays_of_jax(self):
         try:
