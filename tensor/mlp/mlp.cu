@@ -307,8 +307,7 @@ struct Work {
   }
 };
 
-// A block has a chunk. Two are on a multiprocessor, and the second half of all begins with half as many
-// tokens, so that one computes while the other one reads and writes.
+// Two blocks on a multiprocessor; a block has a chunk.
 __global__ void __launch_bounds__(kThreads, 2)
     backward_kernel(MlpPlan plan, Arrays in, const MlpFacts* facts, const float* all_dy, float* dx,
                     float* partial, std::int64_t chunk_size) {
@@ -318,30 +317,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::int64_t begin = blockIdx.x * chunk_size;
   const int tokens = static_cast<int>(math::min(chunk_size, plan.rows - begin));
   const float *const x = in.x + begin * plan.e, *const dy = all_dy + begin * plan.e;
-  const auto read_ahead = [&](int first) {
-    prefetch_rows(x, tokens, plan.e, first);
-    prefetch_rows(dy, tokens, plan.e, first);
-  };
-  read_ahead(0);
-  read_ahead(kTokens);
   s.w.load(plan, in);
   for (int i = threadIdx.x; i < 3 * kWarps * kE; i += kThreads) (&s.norm_weight[0][0])[i] = 0;
   __syncthreads();
   HiddenSums sums;
-  int last = blockIdx.x < gridDim.x / 2 ? kTokens : kTokens / 2;
 #pragma unroll 1
-  for (int first = 0; first < tokens; first = last, last += kTokens) {
+  for (int first = 0; first < tokens; first += kTokens) {
     const Work work{plan,
                     s,
                     at,
-                    math::min(last, tokens) - first,
+                    math::min(kTokens, tokens - first),
                     x + first * plan.e,
                     dy + first * plan.e,
                     facts + begin + first};
     const bool has = work.has_tokens();
     work.prepare();
     __syncthreads();
-    read_ahead(last + kTokens);
     work.hidden(sums);
     __syncthreads();
     if (has) {

@@ -72,7 +72,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int width = static_cast<int>(plan.heads.width), out = static_cast<int>(plan.heads.out());
   const int parts = static_cast<int>(plan.heads.parts);
   const WarpTokens at;
-  prefetch_rows(in.x, plan.heads.rows(), width, std::int64_t{blockIdx.x} * kTokens);
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(in.weight.at(part), out, width, width, shared.weight[part]);
     load_vector(in.bias.at(part), in.bias.at(part) == nullptr ? 0 : out, shared.bias[part]);
@@ -80,7 +79,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   for (std::int64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
     const std::int64_t first = block * kTokens;
-    prefetch_rows(in.x, plan.heads.rows(), width, first + std::int64_t{gridDim.x} * kTokens);
     const Rows<const float> x(in.x, plan.heads.rows(), width, first, at);
     Core::FragmentA a[kSteps];
     load_a(x, 0, a);
@@ -213,10 +211,6 @@ struct ProjectSides {
   __device__ Rows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan.heads.rows(), width(), first, at};
   }
-  __device__ void read_ahead(std::int64_t first) const {
-    prefetch_rows(in, plan.heads.rows(), width(), first);
-    HeadRows<const float>::prefetch(dy.at(0), plan, first);
-  }
   struct Whole {
     __device__ float factor(int, int, int) const { return 1; }
   };
@@ -241,10 +235,6 @@ struct MergeSides {
   }
   __device__ HeadRows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan, first, at};
-  }
-  __device__ void read_ahead(std::int64_t first) const {
-    prefetch_rows(dy, plan.heads.rows(), out(), first);
-    HeadRows<const float>::prefetch(in, plan, first);
   }
   __device__ Keep kept(std::int64_t first, const WarpTokens& at) const {
     return {plan.dropout, first, at};
@@ -293,7 +283,6 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
   const int width = sides.width();
   const std::int64_t begin = blockIdx.x * chunk_size;
   const std::int64_t end = math::min(begin + chunk_size, sides.plan.heads.rows());
-  sides.read_ahead(begin);
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(weight.at(part), out, width, width, s.weight[part]);
   }
@@ -316,7 +305,6 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
       load_part(sides.dy_rows(part, first, at), kept, at, s.dy[part], s.bias[part][at.warp]);
     }
     __syncthreads();
-    sides.read_ahead(first + kTokens);
     Accumulator din[kWidth / 8];
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
