@@ -62,10 +62,6 @@ std::vector<Var> by_head(Var x, std::span<const Linear* const> linears, bool wit
   return project_heads(x, projections, heads, sums);
 }
 
-Scored sum(const Scored& a, const Scored& b) {
-  return {a.loss + b.loss, tensor::add(a.correct, b.correct)};
-}
-
 std::string layer_name(int layer) { return "model.transformer_" + std::to_string(layer); }
 
 }  // namespace
@@ -212,11 +208,9 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
   norm_ = std::make_unique<LayerNorm>(
       store_, config.norm == Norm::post ? "model.embeddings.norm" : "model.norm", config.width,
       config.norm_epsilon);
-  if (config.objective == Objective::predict_masked || config.denoise_weight > 0) {
+  if (config.objective == Objective::predict_masked) {
     masked_head_ = std::make_unique<MaskedHead>(store_, config.width, config.token_rows(),
                                                 config.pixels, config.norm_epsilon);
-  }
-  if (config.objective == Objective::predict_masked) {
     store_.pack(dtype, device, seed);
     return;
   }
@@ -296,40 +290,22 @@ Var Model::pooled(Tape& tape, const ModelInput& input, int sequence,
   return (*pool_)(mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x, mask), mask);
 }
 
-Scored Model::masked_in(Var x, const MaskedTargets& targets, int sequence) const {
-  ENSURE(masked_head_ != nullptr, "model: it classifies, and predicts no hidden tokens");
-  const auto s = static_cast<std::size_t>(sequence);
-  const auto found =
-      (*masked_head_)(x, *embedding_->tokens, targets.at[s], targets.ids[s]);    // [B P] each
-  const Tensor weight = targets.weight[s].reshape({targets.weight[s].numel()});  // [B P]
-  return {sum_all(found.losses * x.tape().constant(weight)),
-          tensor::sum_all(tensor::multiply(found.correct, weight))};
-}
-
 Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
                      const StepContext& step) const {
-  const Scored scored = masked_in(encode(tape, input, 0, step), targets, 0);
-  if (config_.sequences == 1) return scored;
-  return sum(scored, masked_in(encode(tape, input, 1, step), targets, 1));
-}
-
-Denoised Model::denoised(Tape& tape, const ModelInput& input, const Tensor& labels,
-                         const MaskedTargets& targets, const StepContext& step,
-                         double examples) const {
-  ENSURE(head_in_ != nullptr, "model: it predicts hidden tokens, and no classes");
-  Scored hidden;
-  std::vector<Var> pools;  // of each sequence: [B, E]
-  for (int sequence = 0; sequence < config_.sequences; ++sequence) {
-    const Var x = encode(tape, input, sequence, step);  // [B, N, E]
-    pools.push_back(pyramid_ ? (*pyramid_)(x)
-                             : (*pool_)(x, input.mask[static_cast<std::size_t>(sequence)]));
-    const Scored here = masked_in(x, targets, sequence);
-    hidden = sequence == 0 ? here : sum(hidden, here);
+  ENSURE(masked_head_ != nullptr, "model: it classifies, and predicts no hidden tokens");
+  Scored scored;
+  for (std::size_t sequence = 0; sequence < static_cast<std::size_t>(config_.sequences);
+       ++sequence) {
+    const Var x = encode(tape, input, static_cast<int>(sequence), step);  // [B, N, E]
+    const MaskedHead::Answers found = (*masked_head_)(x, *embedding_->tokens, targets.at[sequence],
+                                                      targets.ids[sequence]);  // [B P]
+    const Tensor weight = targets.weight[sequence].reshape({targets.weight[sequence].numel()});
+    const Var loss = sum_all(found.losses * tape.constant(weight));
+    const Tensor correct = tensor::sum_all(tensor::multiply(found.correct, weight));
+    scored.loss = sequence == 0 ? loss : scored.loss + loss;
+    scored.correct = sequence == 0 ? correct : tensor::add(scored.correct, correct);
   }
-  const Var x = pair_ == nullptr ? pools[0] : (*pair_)(pools[0], pools[1]);  // [B, K]
-  return {nn::classified(x, *head_in_, *head_out_, labels, config_.label_smoothing, examples,
-                         class_weights_),
-          hidden};
+  return scored;
 }
 
 Var Model::features(Tape& tape, const ModelInput& input, const StepContext& step) const {

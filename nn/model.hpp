@@ -106,11 +106,6 @@ class EncoderLayer {
   Linear mlp_in_, mlp_out_;
 };
 
-/// Both losses of a batch in which tokens are hidden.
-struct Denoised {
-  Scored label, hidden;
-};
-
 class Model {
  public:
   /// Builds the layers and packs their parameters. UsageError for an unknown method or option.
@@ -124,14 +119,6 @@ class Model {
   /// What the targets cost and how many are found; of Objective::predict_masked.
   [[nodiscard]] Scored masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
                               const StepContext& step) const;
-  /// classified() and masked() of one pass through the encoder, with a denoise_weight w. Both heads
-  /// read its output X, so that with loss = label(X) + w hidden(X) the tape adds up
-  ///     dX = dlabel/dX + w dhidden/dX
-  /// and one run learns from labels and from tokens (Miralles-Gonzalez et al. 2025, "On the locality
-  /// bias and results in the Long Range Arena", arXiv 2501.14850), without pre-training before it.
-  [[nodiscard]] Denoised denoised(Tape& tape, const ModelInput& input, const Tensor& labels,
-                                  const MaskedTargets& targets, const StepContext& step,
-                                  double examples) const;
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] ParameterStore& parameters() { return store_; }
@@ -148,8 +135,6 @@ class Model {
   /// The encoding of each example's `sequence`-th sequence: [B, E].
   [[nodiscard]] Var pooled(Tape& tape, const ModelInput& input, int sequence,
                            const StepContext& step) const;
-  /// What the targets in one sequence cost, from its encodings x [B, N, E].
-  [[nodiscard]] Scored masked_in(Var x, const MaskedTargets& targets, int sequence) const;
   /// What the classifier reads of a batch: [B, K].
   [[nodiscard]] Var features(Tape& tape, const ModelInput& input, const StepContext& step) const;
 
@@ -163,7 +148,7 @@ class Model {
   std::unique_ptr<PairFeatures> pair_;          // of a dual encoder
   std::unique_ptr<Linear> head_in_, head_out_;  // of Objective::classify
   Tensor class_weights_;                        // [C]; undefined: all 1
-  std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked, or to denoise
+  std::unique_ptr<MaskedHead> masked_head_;     // of Objective::predict_masked
 };
 
 }  // namespace skytape::nn

@@ -26,9 +26,9 @@ struct Range {
 /// `model`: what else a model is. `schedule`: how it is trained. `data`: what it is shown.
 enum class Shapes { encoder, model, schedule, data };
 
-/// Values of another key that leave a key without effect, "a|b"; unless a third key is not 0.
+/// Values of another key that leave a key without effect, "a|b".
 struct Idle {
-  std::string_view key = {}, values = {}, unless = {};
+  std::string_view key = {}, values = {};
 };
 
 struct KeyInfo {

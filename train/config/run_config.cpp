@@ -137,7 +137,7 @@ void fill(RunConfig& c) {
   c.precision = parse_precision(value_of(c.settings, *find_key("precision")));
   c.model.vocabulary = c.vocabulary == nullptr ? c.task->vocabulary : c.vocabulary->rows();
   // The hidden token needs a row of the embedding, in both phases: the encoder is the same.
-  c.mask_token = c.mask_token || c.pretraining.steps > 0 || c.model.denoise_weight > 0;
+  c.mask_token = c.mask_token || c.pretraining.steps > 0;
   if (c.mask_token) {
     c.model.vocabulary = std::max(c.model.vocabulary, hidden_id(c) + 1);
   }

@@ -53,7 +53,6 @@ struct Pretraining {
   double lr = 1e-3;
   std::int64_t warmup = 100;  // steps
   data::MaskingOptions masking;
-  double denoise_rate = 0.15;  // of tokens hidden beside the label, where the model predicts them
 };
 
 struct RunConfig {

@@ -196,7 +196,6 @@ std::string value_of(const std::vector<Setting>& settings, const KeyInfo& key) {
 std::string idle_because(const std::vector<Setting>& settings, const KeyInfo& key) {
   if (key.idle.key.empty()) return {};
   const std::string other = value_of(settings, *find_key(key.idle.key));
-  if (!key.idle.unless.empty() && value_of(settings, *find_key(key.idle.unless)) != "0") return {};
   return is_among(key.idle.values, other) ? fmt::format("{} is {}", key.idle.key, other) : "";
 }
 

@@ -8,47 +8,28 @@
 
 namespace skytape::train {
 
-namespace {
-
-bool hides_tokens(const RunConfig& config) {
-  return predicts_masked(config) || config.model.denoise_weight > 0;
-}
-
-/// How tokens are hidden in this phase.
-data::MaskingOptions masking_of(const RunConfig& config) {
-  data::MaskingOptions masking = config.pretraining.masking;
-  if (!predicts_masked(config)) masking.rate = config.pretraining.denoise_rate;
-  return masking;
-}
-
-}  // namespace
-
 bool predicts_masked(const RunConfig& config) {
   return config.model.objective == nn::Objective::predict_masked;
 }
 
 data::Loader::Fill training_batches(const RunConfig& config, const data::Dataset& train,
                                     data::Cursor start) {
-  return [stream = data::BatchStream(train, config.batches, start), masking = masking_of(config),
-          hides = hides_tokens(config)](data::Batch& batch) mutable {
+  return [stream = data::BatchStream(train, config.batches, start),
+          masking = config.pretraining.masking,
+          masked = predicts_masked(config)](data::Batch& batch) mutable {
     stream.next(batch);
-    if (hides) data::hide_tokens(batch, masking);
+    if (masked) data::hide_tokens(batch, masking);
     return true;
   };
 }
 
 std::string objective_text(const RunConfig& config) {
-  if (!hides_tokens(config)) return {};
-  const data::MaskingOptions masking = masking_of(config);
+  if (!predicts_masked(config)) return {};
+  const data::MaskingOptions& masking = config.pretraining.masking;
   const std::string runs =
       masking.span > 1 ? fmt::format(" in runs of {}", masking.span) : std::string();
-  const std::string beside =
-      predicts_masked(config)
-          ? std::string()
-          : fmt::format(" beside the label, with weight {:.3g}", config.model.denoise_weight);
-  return fmt::format("{}: {:.3g} % of the {} of train are hidden{}, and predicted{}",
-                     predicts_masked(config) ? "pre-training" : "denoising", 100 * masking.rate,
-                     config.model.pixels ? "pixels" : "tokens", runs, beside);
+  return fmt::format("pre-training: {:.3g} % of the {} of train are hidden{}, and predicted",
+                     100 * masking.rate, config.model.pixels ? "pixels" : "tokens", runs);
 }
 
 std::string scores_text(const RunConfig& config, double loss, double accuracy) {

@@ -14,11 +14,11 @@ namespace skytape::train {
 [[nodiscard]] bool predicts_masked(const RunConfig& config);
 
 /// The training batches from `start` on, of the training split alone; tokens are hidden in them
-/// where they are predicted, instead of the label or beside it.
+/// where they are predicted.
 [[nodiscard]] data::Loader::Fill training_batches(const RunConfig& config,
                                                   const data::Dataset& train, data::Cursor start);
 
-/// What the phase predicts of hidden tokens, a line for people; empty of the label alone.
+/// What the phase predicts, a line for people; empty of the task.
 [[nodiscard]] std::string objective_text(const RunConfig& config);
 
 /// Loss and accuracy of a log point or an evaluation: "loss 1.2003  accuracy 45.10 %"; of hidden

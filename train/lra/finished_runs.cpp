@@ -93,8 +93,7 @@ std::string added_to_papers(const Json& config) {
       {"ngrams", "n-grams of up to {} tokens"},    {"patch", "greys of {0} × {0} pixels"},
       {"conv_width", "a convolution of {}"},       {"pyramid", "a pyramid of convolutions"},
       {"pair_cosine", "the cosine of both texts"}, {"mirror", "mirrored pictures"},
-      {"shift", "pictures moved by up to {}"},     {"pretrain_steps", "pre-training of {} steps"},
-      {"denoise_weight", "denoising, weight {}"}};
+      {"shift", "pictures moved by up to {}"},     {"pretrain_steps", "pre-training of {} steps"}};
   const std::vector<Setting> settings = saved_settings(config);
   std::vector<std::string> added;
   for (const Addition& addition : kAdditions) {

@@ -242,8 +242,9 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
                                  const Json& config) {
   const Source from = open_source(file, model, config);
   const SafetensorsFile& weights = from.weights;
-  const auto taken = [](const std::string& name) {
-    return of_encoder(name) || of_masked_head(name);
+  const bool predicts = model.config().objective == nn::Objective::predict_masked;
+  const auto taken = [&](const std::string& name) {
+    return of_encoder(name) || (predicts && of_masked_head(name));
   };
   const std::string other = other_tokens(from.tokens, config);
   std::vector<std::string> fresh, unused = from.unused;

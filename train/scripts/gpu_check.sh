@@ -11,7 +11,7 @@
 #            gpu_check.tar.gz, which holds both and all logs and figures; packed every few seconds
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
-#   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set denoise_weight=0.3, …); it goes
+#   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set conv_width=0, …); it goes
 #            on with OUT/arena.tar.gz where that was carried here, and leaves it for the next time
 #   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"

@@ -9,7 +9,6 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
-#include "train/loop/objective.hpp"
 #include "train/loop/time_left.hpp"
 #include "train/opening/memory_estimate.hpp"
 #include "train/process/progress.hpp"
@@ -32,14 +31,12 @@ struct Timed {
 Timed time_steps(const RunConfig& config, const data::BatchOptions& options,
                  const data::Dataset& train, Trainer& trainer) {
   using Clock = std::chrono::steady_clock;
-  RunConfig shown = config;
-  shown.batches = options;
-  const data::Loader::Fill next = training_batches(shown, train, {});
+  data::BatchStream stream(train, options);
   data::Batch batch;
   Timed sum;
   int timed = 0;
   for (int i = 0; i < kWarmUps || timed < kFewestTimed || sum.seconds < kTimedSeconds; ++i) {
-    next(batch);
+    stream.next(batch);
     const auto start = Clock::now();
     trainer.step(batch);
     synchronize(config.device);

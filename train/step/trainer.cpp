@@ -134,21 +134,12 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batc
     return model_.masked(tape, batch.input, batch.targets, context);
   }
   const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
-  // A batch in which nothing is hidden, as a study's, has the label's loss alone.
-  const double weight = batch.targets.at[0].defined() ? model_.config().denoise_weight : 0;
-  nn::Denoised both;
-  if (weight > 0) {
-    both = model_.denoised(tape, batch.input, batch.labels, batch.targets, context, examples);
-  } else {
-    both.label = model_.classified(tape, batch.input, batch.labels, context, examples);
-  }
-  nn::Scored& scored = both.label;
+  nn::Scored scored = model_.classified(tape, batch.input, batch.labels, context, examples);
   if (microbatches_ >
       1) {  // `correct` is divided by all examples already, the loss is the part's mean
     const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
     scored.loss = affine(scored.loss, here / examples);
   }
-  if (weight > 0) scored.loss = scored.loss + affine(both.hidden.loss, weight);
   return scored;
 }
 

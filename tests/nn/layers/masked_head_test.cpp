@@ -1,11 +1,9 @@
 // Masked-token prediction: the head, and the loss of a model over parts of a batch.
 #include "nn/layers/masked_head.hpp"
 
-#include <algorithm>
 #include <cmath>
 
 #include "autograd/gradcheck.hpp"
-#include "autograd/ops.hpp"
 #include "nn/model.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
@@ -61,28 +59,6 @@ nn::ModelConfig masked_model() {
   return config;
 }
 
-struct HiddenInput {
-  nn::ModelInput input;
-  nn::MaskedTargets targets;
-};
-
-HiddenInput hidden_input(int sequences, DType dtype = DType::f64, Device device = Device::cpu) {
-  HiddenInput h;
-  for (std::size_t t = 0; t < static_cast<std::size_t>(sequences); ++t) {
-    h.input.ids[t] =
-        integers({1, 2, 15, 4, 5, 6, 15, 8, 9, 1, 15, 3, 0, 0, 0, 0}, {2, 8}).to(device);
-    Tensor mask = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);  // [B, N]
-    for (int j = 12; j < 16; ++j) mask.data<double>()[j] = 0;
-    h.input.mask[t] = mask.to(dtype).to(device);
-    h.targets.at[t] = integers({2, 6, 2, 0}, {2, 2}).to(device);
-    h.targets.ids[t] = integers({3, 7, 2, 0}, {2, 2}).to(device);
-    Tensor weight = Tensor::full({2, 2}, 1.0 / 3, DType::f64, Device::cpu);  // [B, P]
-    weight.data<double>()[3] = 0;  // the second sequence has one target
-    h.targets.weight[t] = weight.to(dtype).to(device);
-  }
-  return h;
-}
-
 }  // namespace
 
 TEST_CASE("the masked head passes gradcheck for ids and for pixels") {
@@ -107,7 +83,17 @@ TEST_CASE("the masked loss of a whole model passes gradcheck: its table is read 
     config.pixels = pixels;
     config.sequences = pixels ? 1 : 2;
     nn::Model model(config, DType::f64, Device::cpu, 3);
-    const auto [input, targets] = hidden_input(config.sequences);
+    nn::ModelInput input;
+    nn::MaskedTargets targets;
+    for (std::size_t t = 0; t < static_cast<std::size_t>(config.sequences); ++t) {
+      input.ids[t] = integers({1, 2, 15, 4, 5, 6, 15, 8, 9, 1, 15, 3, 0, 0, 0, 0}, {2, 8});
+      input.mask[t] = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);
+      for (int j = 12; j < 16; ++j) input.mask[t].data<double>()[j] = 0;
+      targets.at[t] = integers({2, 6, 2, 0}, {2, 2});
+      targets.ids[t] = integers({3, 7, 2, 0}, {2, 2});
+      targets.weight[t] = Tensor::full({2, 2}, 1.0 / 3, DType::f64, Device::cpu);
+      targets.weight[t].data<double>()[3] = 0;  // the second sequence has one target
+    }
     std::vector<Parameter*> parameters;
     for (Parameter& p : model.parameters().parameters()) {
       if (p.trainable) parameters.push_back(&p);
@@ -120,64 +106,6 @@ TEST_CASE("the masked loss of a whole model passes gradcheck: its table is read 
                       std::span<const Var>) { return model.masked(tape, input, targets, {}).loss; },
                   {}, options, {}, parameters);
     CHECK_MESSAGE(report.passed, report.to_string());
-  }
-}
-
-TEST_CASE("labels and hidden tokens of one pass cost what each costs alone, and so do gradients") {
-  struct Kind {
-    int sequences;
-    std::int64_t columns;  // of a picture, with a pyramid above; 0: none
-  };
-  for (const Kind kind : {Kind{1, 0}, {2, 0}, {1, 4}}) {
-    CAPTURE(kind.sequences);
-    CAPTURE(kind.columns);
-    nn::ModelConfig config = masked_model();
-    config.objective = nn::Objective::classify;
-    config.denoise_weight = 0.3;
-    config.sequences = kind.sequences;
-    config.pyramid = kind.columns > 0;
-    config.columns = kind.columns;
-    config.pooling = nn::Pooling::mean;
-    // In f32, on any device, with at most three times the error of the two apart.
-    const auto losses_and_gradients = [&](DType dtype, Device device, bool at_once) {
-      nn::Model model(config, dtype, device, 3);
-      const auto [input, targets] = hidden_input(kind.sequences, dtype, device);
-      const Tensor labels = integers({1, 0}, {2}).to(device);
-      Tape tape;
-      nn::Denoised both;
-      if (at_once) {
-        both = model.denoised(tape, input, labels, targets, {}, 2);
-      } else {
-        both = {model.classified(tape, input, labels, {}, 2),
-                model.masked(tape, input, targets, {})};
-      }
-      std::vector<double> all;
-      for (const Tensor& x : {both.label.loss.value(), both.label.correct, both.hidden.loss.value(),
-                              both.hidden.correct}) {
-        all.push_back(x.to_vector().at(0));
-      }
-      tape.backward(both.label.loss + affine(both.hidden.loss, config.denoise_weight));
-      for (const Parameter& p : model.parameters().parameters()) {
-        if (!p.trainable) continue;
-        const std::vector<double> gradient = p.grad.to_vector();
-        all.insert(all.end(), gradient.begin(), gradient.end());
-      }
-      return all;
-    };
-    const std::vector<double> apart = losses_and_gradients(DType::f64, Device::cpu, false);
-    const auto largest_difference = [&](const std::vector<double>& found) {
-      REQUIRE(found.size() == apart.size());
-      double largest = 0;
-      for (std::size_t i = 0; i < apart.size(); ++i) {
-        largest = std::max(largest, std::abs(found[i] - apart[i]));
-      }
-      return largest;
-    };
-    CHECK(largest_difference(losses_and_gradients(DType::f64, Device::cpu, true)) < 1e-12);
-    const double plain = largest_difference(losses_and_gradients(DType::f32, Device::cpu, false));
-    test::for_each_device([&](Device device) {
-      CHECK(largest_difference(losses_and_gradients(DType::f32, device, true)) <= 3 * plain);
-    });
   }
 }
 

@@ -88,8 +88,7 @@ TEST_CASE("a run by a recipe of the user's resumes without it, and its config.js
 TEST_CASE("a run of two phases, and one from other weights, resume with the folder alone") {
   if (!program_or_skip()) return;
   const Workshop w;
-  const Words phases = {"--set", "pretrain_steps=5",  "--set", "pretrain_warmup=2",
-                        "--set", "denoise_weight=0.5"};
+  const Words phases = {"--set", "pretrain_steps=5", "--set", "pretrain_warmup=2"};
   REQUIRE(w.finish(w.train("whole", 6, phases)).code == 0);
   Words part = phases;
   part.insert(part.end(), {"--stop-after", "3"});
@@ -109,9 +108,7 @@ TEST_CASE("a run of two phases, and one from other weights, resume with the fold
   CHECK(again.code == 0);
   CHECK(says(again.err, "finished before"));
 
-  REQUIRE(w.finish(w.train("second", 6,
-                           {"--init", first, "--stop-after", "2", "--set", "denoise_weight=0.5"}))
-              .code == 0);
+  REQUIRE(w.finish(w.train("second", 6, {"--init", first, "--stop-after", "2"})).code == 0);
   const Finished second = w.finish({"train", "--resume", "--out", w.run("second").string()});
   CHECK_MESSAGE(second.code == 0, second.err);
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("second") / "last.safetensors"));

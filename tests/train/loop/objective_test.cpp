@@ -36,11 +36,6 @@ TEST_CASE("scores are told in the words of what is learned") {
         "masked error 25.50 of 255 greys  masked accuracy 25.00 %");
   CHECK(objective_text(pixels) ==
         "pre-training: 50 % of the pixels of train are hidden, and predicted");
-  Choices denoised;
-  denoised.values = {{"denoise_weight", "0.3", "--set"}, {"denoise_rate", "0.1", "--set"}};
-  CHECK(objective_text(resolve(denoised)) ==
-        "denoising: 10 % of the tokens of train are hidden, and predicted beside the label, with "
-        "weight 0.3");
 
   data::Json metric = {{"loss", 0.0}};
   add_objective(metric, task, 0);
@@ -71,14 +66,6 @@ TEST_CASE("batches of pre-training hide other tokens in each epoch, and the same
   const std::vector<data::Batch> rest = batches(config, whole[0].after, 2);
   CHECK(rest[0].ids == whole[1].ids);
   CHECK(rest[1].ids == whole[2].ids);
-
-  Choices beside;
-  beside.values = {{"batch", "3", "--set"},
-                   {"denoise_weight", "1", "--set"},
-                   {"denoise_rate", "0.3", "--set"},
-                   {"mask_span", "2", "--set"}};
-  const data::Batch denoised = batches(resolve(beside), {}, 1)[0];
-  CHECK(std::count(denoised.ids[0].begin(), denoised.ids[0].end(), 31) == 36);
 
   const data::Batch plain = batches(resolve({}), {}, 1)[0];
   CHECK(plain.targets == 0);

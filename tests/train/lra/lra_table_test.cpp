@@ -228,8 +228,7 @@ TEST_CASE("what a model has that the papers' has not is said by the values in ef
         "greys of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up to 2");
   // What the pyramid was called when it counted among the poolings.
   CHECK(added_to_papers(with({{"pooling", "pyramid"}})) == "a pyramid of convolutions");
-  CHECK(added_to_papers(with({{"pretrain_steps", "2000"}, {"denoise_weight", "0.3"}})) ==
-        "pre-training of 2000 steps, denoising, weight 0.3");
+  CHECK(added_to_papers(with({{"pretrain_steps", "2000"}})) == "pre-training of 2000 steps");
   Json initialised = with({{"lr", "1e-4"}});
   initialised["pretraining"] = {{"train_seconds", 7.0}};
   CHECK(added_to_papers(initialised) == "pre-training");

@@ -131,7 +131,7 @@ TEST_CASE("ranks without a microbatch in the first steps end with the bits of on
   // 64 examples of 64 positions are one microbatch, of 128 two.
   std::vector<std::string> more;
   for (const char* set : {"pretrain_steps=4", "pretrain_warmup=2", "length_warmup=8",
-                          "length_hold=2", "length_start=64", "denoise_weight=0.5"}) {
+                          "length_hold=2", "length_start=64"}) {
     more.insert(more.end(), {"--set", set});
   }
   const auto arguments = [&](const std::string& name) {
