@@ -17,9 +17,9 @@ struct Projection {
 };
 
 /// x Wᵀ + b of each projection by head: x [B, N, E] -> [B, H, N, D] each; with sums [B, N, 1], for rows
-/// that are sums of others, x Wᵀ + sums b (each has a bias then). On CUDA they are projected at once; on the CPU each is
-/// linear, reshape and swap_middle, since one product of all would add in another order and change
-/// what runs on the CPU compute.
+/// that are sums of others, x Wᵀ + sums b (each has a bias then). On CUDA they are projected at once; on
+/// the CPU each is linear, reshape and swap_middle, since one product of all would add in another order
+/// and change what runs on the CPU compute.
 [[nodiscard]] std::vector<Var> project_heads(Var x, std::span<const Projection> projections,
                                              std::int64_t heads, Var sums = {});
 
