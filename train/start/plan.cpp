@@ -82,14 +82,19 @@ RunConfig configure(const Request& r, const Json& saved) {
 }
 
 /// Adds what the run of --init had of an encoder's keys where it is not what this run would have, and
-/// the user says nothing. The method may have another value in its place, as in a recipe.
+/// the user says nothing. The method may have another value in its place, as in a recipe. How much is
+/// read of an example is the encoder's where each position has a trained vector, else the task's.
 void add_encoder_settings(const Json& settings, Choices& choices) {
   if (!settings.is_object()) return;
   const std::vector<Setting> had = saved_settings({{"settings", settings}});
   const RunConfig before = resolve(choices);
+  const bool any_length = std::any_of(had.begin(), had.end(), [](const Setting& s) {
+    return s.key == "positions" && s.value != "learned";
+  });
   for (const Setting& there : had) {
     const KeyInfo* const key = find_key(there.key);
     if (key == nullptr || key->shapes != Shapes::encoder) continue;
+    if (any_length && there.key == "max_length") continue;
     if (!idle_because(had, *key).empty()) continue;
     const bool said = std::any_of(choices.values.begin(), choices.values.end(),
                                   [&](const Choice& c) { return c.key == there.key; });

@@ -217,6 +217,23 @@ TEST_CASE("a run has the encoder's sizes of the one it starts from, unless it sa
   CHECK_MESSAGE(rest.code == 0, rest.err);
 }
 
+TEST_CASE(
+    "how much a run of --init reads is the encoder's with learned positions, else the task's") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  for (const auto& [positions, length] :
+       {std::pair("learned", "max_length +64 +--init"), std::pair("rotary", "max_length +2000 ")}) {
+    REQUIRE(w.start("train", positions, 3,
+                    {"--stop-after", "1", "--set", std::string("positions=") + positions})
+                .code == 0);
+    const Finished shown =
+        run_program(w.folder.path(), {"train", "--data", w.data.string(), "--device", "cpu",
+                                      "--init", w.run(positions), "--print-config"});
+    CHECK_MESSAGE(shown.code == 0, shown.err);
+    CHECK_MESSAGE(std::regex_search(shown.out, std::regex(length)), positions, ": ", shown.out);
+  }
+}
+
 TEST_CASE("an init of another width, of nothing, or beside pre-training is refused") {
   if (!program_or_skip()) return;
   const Workshop w;
