@@ -15,14 +15,14 @@
 #            on with OUT/arena.tar.gz where that was carried here, and leaves it for the next time
 #   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
-#   JOBS     checks that run side by side where none is timed: slices compile, tests, goldens, bits
+#   JOBS     checks that run side by side where none is timed: slices tests, goldens, bits
 #            and sanitizers (default: half of the cores, at most 8); those of races would be too slow
 # Exit status 1: a check failed, ran out of time or was not run. One for which this machine lacks
 # something is "not available", which is no failure unless nothing passed.
 set -u
 source train/scripts/gpu_common.sh
 
-SLICES="smoke compile tests kernels bench race train arena goldens bits races sanitizers long"
+SLICES="smoke tests kernels bench race train arena goldens bits races sanitizers long"
 CHECKS=${CHECKS:-$SLICES}
 OUT=${OUT:-runs/gpu-check}
 B=${B:-build/gpu-bundle}
@@ -108,7 +108,7 @@ report() {
     echo "|---|---|---|"
     sed -n 's/^{"name": "\(.*\)", "verdict": "\(.*\)", "seconds": \(.*\)}$/| \1 | \2 | \3 |/p' "$OUT/verdicts.jsonl"
     local log name
-    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race-*,listops-skytape,arena,listops-50000}.log; do
+    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race,listops-skytape,arena,listops-50000}.log; do
       [ -e "$log" ] || continue
       name=${log##*/}
       printf '\n## %s\n\n' "${name%.log}"
@@ -217,20 +217,6 @@ slice_smoke() {
 # has_peer: whether there is something to race against.
 has_peer() { [ -n "$PEER" ] && timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; }
 
-# compile_peer METHOD: the peer says how long a step took, or why it took none, and exits with 0.
-compile_peer() {
-  "$PYTHON" "$PEER" --attn "$1" --n 2048 --batch 32 --features 128 --steps 1 --device cuda \
-    --amp bf16 --compile | tee "$own/said"
-  grep -q 'ms/step' "$own/said"
-}
-export -f compile_peer
-# The race's compiled peers, into a cache: their minutes of compiling pass beside other checks.
-slice_compile() {
-  local peer
-  has_peer || { lacking compile "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"; return; }
-  for peer in $PEERS; do begin "compile-$peer" 240 compile_peer "$peer"; done
-}
-
 # tests FILE: here is a GPU, and no case may be skipped for want of one.
 tests() {
   OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$PROGRAM "$B/skytape_tests" -sf="*$1" >"$own/said" 2>&1
@@ -328,18 +314,12 @@ slice_bench() {
   done
 }
 
-# Each of the peer's methods has a report of its own. What its compiler chose by timing variants on a
-# busy GPU is chosen again.
+# All of the peer's methods at once, which compile side by side and are timed alone.
 slice_race() {
-  local peer
   has_peer || { lacking race "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"; return; }
   end_all
-  find "$TORCHINDUCTOR_CACHE_DIR" -name '*.best_config' -delete 2>/dev/null
-  for peer in $PEERS; do
-    check "race-$peer" 180 "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" \
-      --device cuda --rounds 1 --methods "$peer" --out "$results/race-$peer" \
-      ${PREDICTED:+--predicted "$PREDICTED"}
-  done
+  check race 400 "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" --device cuda \
+    --rounds 1 --methods "${PEERS// /,}" --out "$results/race" ${PREDICTED:+--predicted "$PREDICTED"}
 }
 
 # same_table: a grid with four cells at a time gives the table of one at a time.

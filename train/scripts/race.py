@@ -2,7 +2,8 @@
 """make race: whole training steps of skytape beside the same model in PyTorch.
 
 Each method runs in a process of its own on either side, all of them in turn, `--rounds` times; the
-peer eager and compiled, of which the faster one counts. Writes race-<device>[-<precision>].md and .json to --out.
+peer eager and compiled, of which the faster one counts. On a GPU all forms of the peer compile and
+warm up side by side first (race_peer.py); then each is timed while the others wait. Writes race-<device>[-<precision>].md and .json to --out.
 Needs only the interpreter that has torch, and the peer's file, whose methods, arguments and output
 line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
 """
@@ -16,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 # Peer's name -> ours. Both of the peer's softmax forms race against the one we have.
 METHODS = {
@@ -27,26 +29,65 @@ METHODS = {
 PEER_LINE = re.compile(r"([\d.]+) ms/step \(min ([\d.]+)\)\s+peak (\d+) MB")
 
 
-def run(command, env):
-    """Output and peak resident bytes of a command; exits with its error if it fails."""
-    with tempfile.TemporaryFile("w+") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, text=True, env=env)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        text = out.read()
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)}: exit {process.returncode}: {text[-300:]}")
-    return text, usage.ru_maxrss * 1024
+class Process:
+    """A command that runs."""
+
+    def __init__(self, command, env):
+        self.command, self.out = command, tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command, stdout=self.out, stderr=subprocess.STDOUT,
+                                        text=True, env=env)
+
+    def end(self):
+        """Its output and peak resident bytes, once it ends; an error if it fails."""
+        _, status, usage = os.wait4(self.process.pid, 0)
+        code = self.process.returncode = os.waitstatus_to_exitcode(status)
+        self.out.seek(0)
+        text = self.out.read()
+        if code != 0:
+            raise RuntimeError(f"{' '.join(self.command)}: exit {code}: {text[-300:]}")
+        return text, usage.ru_maxrss * 1024
 
 
-def peer_step(args, method, compiled, env):
-    """(ms, peak bytes) of one peer process, or None with the reason printed."""
-    command = [sys.executable, args.peer, "--attn", method, "--n", str(args.n), "--batch",
-               str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
-               "--threads", str(args.threads), "--device", args.device]
-    command += {"fp32": [], "tf32": ["--tf32"], "bf16": ["--amp", "bf16"]}[args.precision]
-    text, rss = run(command + (["--compile"] if compiled else []), env)
+class Peers:
+    """One process for each form of each of the peer's methods; with a `gate`, a folder, all begin at
+    once and wait there, warmed up, for their turn."""
+
+    def __init__(self, args, env, gate=None):
+        self.args, self.env, self.gate, self.waiting = args, env, gate, {}
+        if gate is None:
+            return
+        for form in [(m, c) for m in args.methods for c in ([False, True] if args.compile else [False])]:
+            self.waiting[form] = self.begin(*form, gate / "-".join(map(str, form)))
+        for form, process in self.waiting.items():
+            while process.process.poll() is None and not self.sign(form, "ready").exists():
+                time.sleep(0.1)
+
+    def sign(self, form, word):
+        return self.gate / f"{form[0]}-{form[1]}.{word}"
+
+    def begin(self, method, compiled, place=None):
+        args, driver = self.args, pathlib.Path(__file__).with_name("race_peer.py")
+        command = [sys.executable] + ([str(driver), str(place)] if place else []) + [
+            args.peer, "--attn", method, "--n", str(args.n), "--batch", str(args.batch),
+            "--features", str(args.features), "--steps", str(args.steps), "--threads",
+            str(args.threads), "--device", args.device]
+        command += {"fp32": [], "tf32": ["--tf32"], "bf16": ["--amp", "bf16"]}[args.precision]
+        return Process(command + (["--compile"] if compiled else []), self.env)
+
+    def step(self, method, compiled):
+        """(ms, peak bytes) of one form, or None with the reason printed."""
+        form = (method, compiled)
+        if self.gate is None:
+            process = self.begin(*form)
+        else:
+            process = self.waiting.pop(form)
+            self.sign(form, "go").touch()
+        return step_in(*process.end(), self.args, form)
+
+
+def step_in(text, rss, args, form):
+    """(ms, peak bytes) that a peer's output tells, or None with the reason printed."""
+    method, compiled = form
     found = PEER_LINE.search(text)
     if not found:
         print(f"  {method}{' compiled' if compiled else ''}: {text.strip()[-200:]}", flush=True)
@@ -58,11 +99,11 @@ def peer_step(args, method, compiled, env):
 def our_step(args, method, env):
     """(ms, peak bytes, the bench's row, machine) of one skytape process."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        _, rss = run([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
+        _, rss = Process([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
                       str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
                       "--threads", str(args.threads), "--device", args.device, "--precision",
                       args.precision, "--json", file.name]
-                     + (["--predicted", args.predicted] if args.predicted else []), env)
+                     + (["--predicted", args.predicted] if args.predicted else []), env).end()
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
@@ -71,18 +112,23 @@ def our_step(args, method, env):
 
 def race(args):
     env = dict(os.environ, OMP_NUM_THREADS=str(args.threads))
+    if args.device == "cuda":  # compilers of all methods share the cores
+        env.setdefault("TORCHINDUCTOR_COMPILE_THREADS",
+                       str(max(1, os.cpu_count() // len(args.methods))))
     rows, machine = [], {}
     runs = {peer_name: ([], [], []) for peer_name in args.methods}
     for done in range(1, args.rounds + 1):  # what changes the machine's speed changes all methods'
-        for peer_name, (ours, eager, compiled) in runs.items():
-            ms, peak, row, machine = our_step(args, METHODS[peer_name], env)
-            ours.append((ms, peak, row))
-            eager.append(peer_step(args, peer_name, False, env))
-            if args.compile:
-                compiled.append(peer_step(args, peer_name, True, env))
-            if done == args.rounds:
-                rows.append(summary(peer_name, ours, eager, compiled))
-                print(markdown_row(rows[-1], args.device), flush=True)
+        with tempfile.TemporaryDirectory() as gate:
+            peers = Peers(args, env, pathlib.Path(gate) if args.device == "cuda" else None)
+            for peer_name, (ours, eager, compiled) in runs.items():
+                ms, peak, row, machine = our_step(args, METHODS[peer_name], env)
+                ours.append((ms, peak, row))
+                eager.append(peers.step(peer_name, False))
+                if args.compile:
+                    compiled.append(peers.step(peer_name, True))
+                if done == args.rounds:
+                    rows.append(summary(peer_name, ours, eager, compiled))
+                    print(markdown_row(rows[-1], args.device), flush=True)
     rates = [rate for ours, _, _ in runs.values() for run in ours
              for rate in run[2].get("gemm_gflops_measured", [])]
     return rows, machine, warning_of(rates)
