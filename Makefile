@@ -13,11 +13,8 @@ SHELL     := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := all
-MAKEFLAGS += --no-builtin-rules
 # As many compilers as cores; a -j that you give wins. Several goals keep their order.
-ifeq ($(MAKELEVEL)$(word 2,$(MAKECMDGOALS)),0)
-  MAKEFLAGS += -j$(shell nproc)
-endif
+MAKEFLAGS += --no-builtin-rules $(if $(filter 0,$(MAKELEVEL)$(word 2,$(MAKECMDGOALS))),-j$(shell nproc))
 PYTHON    ?= python3
 MPICC     ?= $(shell command -v mpicc 2>/dev/null)
 CUDA_HOME ?= /usr/local/cuda
@@ -27,21 +24,20 @@ CCACHE    ?= $(shell command -v ccache 2>/dev/null)
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 export CCACHE_NOHASHDIR  := 1
 export CCACHE_PCH_EXTSUM := 1# a precompiled header is known by its text, not by its bytes
+export B CXX CPPFLAGS MPICC NVCC# scripts read them, and what is set on make's command line
 WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1)),$(filter 1 simulated,$(CUDA)))
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
 CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
-# NCCL comes with CUDA's toolkit, or beside it.
 WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
-# MPI is used where it is installed, and never installed from here. Its compiler says what it adds.
+# MPI is never installed from here; its compiler says what it adds.
 MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show))
-# What is installed, written once by the dependency check (which installs what is missing where it
-# may); make reads it again when it changes. `make clean` forgets it.
+# What is installed, written once by a script that installs what is missing where it may.
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
 $(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
 endif
 build/dependencies.mk: train/scripts/dependencies.sh
-	@mkdir -p build; CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' $< --install > $@
+	@mkdir -p build; $< --install > $@
 
 # ---- flags -----------------------------------------------------------------------------------
 # In a release, loops over numbers, in files whose names say so, get all of the optimiser. What calls
@@ -55,8 +51,7 @@ OPTIMISE_callers := -O1 -DNDEBUG
 OPTIMISE_release  = $(OPTIMISE_$(call kind,$<))
 OPTIMISE_debug   := -O0 -g
 OPTIMISE_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-# g++ 12 stored a constant array of twelve ones and two zeros by registers of 512 bits as fourteen ones
-# (tests/tour/04_method.cpp saw it, on a CPU that -march=native tunes for znver3): -mstore-max.
+# -mstore-max: by registers of 512 bits g++ 12 stored wrong constants (tests/tour/04_method.cpp saw it).
 TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
@@ -103,7 +98,7 @@ LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) 
 # ---- sources (a new file needs no edit) ------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
 B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))$(if $(filter 1,$(PORTABLE)),-portable)
-find      = $(sort $(shell find $(1) -name '$(2)'))# files below folders, by a pattern
+find      = $(sort $(shell find $(1) -name '$(2)'))
 CPU_SRC  := $(filter-out train/main.cpp train/python/%,$(call find,$(DIRS),*.cpp))
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
 SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
@@ -116,13 +111,11 @@ TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(T
   $(filter-out $B/data/% $B/train/%,$(OBJ))
 # Headers that nearly all files read, parsed once for all files of a kind. Each file still includes
 # what it uses: `make check` reads it without these, so that a forgotten include shows.
-COMMON_loops   := algorithm array cmath cstdint cstring functional limits memory numeric ostream span string utility vector
-COMMON_engine  := $(COMMON_loops) chrono deque filesystem fstream map optional set sstream string_view tuple variant fmt/format.h
-COMMON_callers := $(COMMON_engine)
+COMMON  := algorithm array cmath cstdint cstring functional limits memory numeric ostream span string utility vector
+OUTSIDE_LOOPS  := chrono deque filesystem fstream map optional set sstream string_view tuple variant fmt/format.h
 PRECOMPILED    := $(patsubst %,$B/%.hpp.gch,loops engine callers)
 
 # ---- rules -----------------------------------------------------------------------------------
-.PHONY: all
 all: build/skytape build/libskytape.a ## build what this machine can build
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
@@ -131,8 +124,7 @@ $B/flags $B/revision: FORCE
 	@mkdir -p $(@D); echo '$($(if $(filter %/flags,$@),COMPILERS,REVISION))' > $@.now; cmp -s $@.now $@ || cp $@.now $@
 $(PRECOMPILED): private OPTIMISE_release = $(OPTIMISE_$*)
 $(PRECOMPILED): $B/%.hpp.gch: $B/flags
-	@mkdir -p $(@D); echo "  c++   $@"
-	@printf '#include <%s>\n' $(COMMON_$*) > $B/$*.hpp
+	@mkdir -p $(@D); echo "  c++   $@"; printf '#include <%s>\n' $(COMMON) $(if $(filter loops,$*),,$(OUTSIDE_LOOPS)) > $B/$*.hpp
 	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $B/$*.hpp -o $@
 	@$(if $(CCACHE),$(CXX) $(ALL_CXXFLAGS) -E -P $B/$*.hpp | sha256sum > $@.sum)
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
@@ -172,7 +164,7 @@ arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 # What recipe skytape adds to the papers' model.
 arena: private SET += $(if $(filter 1,$(WITHOUT)),ngrams=0 patch=0 conv_width=0 pyramid=0 pair_cosine=0 mirror=0 shift=0)
 
-.PHONY: train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: all train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
@@ -195,13 +187,12 @@ report: all ## one HTML page about runs and studies: RUNS=runs OUT= WATCH=second
 lra gradcheck bench theory cost stability approx spectrum report:
 	build/skytape $@ $(call flags,$(FLAGS))
 race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
-	$(PYTHON) train/scripts/race.py $(if $(PEER),,$(error race: PEER=file says where torch_lra.py is)) $(call flags,PEER $(FLAGS))
+	$(PYTHON) train/scripts/race.py $(call flags,PEER $(FLAGS))
 python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
 wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= OUT=
 $(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.mk))
 
-# ---- tests (the scripts read from the environment what is set on make's command line) --------
-export B NVCC
+# ---- tests -----------------------------------------------------------------------------------
 test: all $B/skytape_tests ## run every test that can run here
 	+@train/scripts/test.sh $(ARGS)
 tour: $B/skytape_tour ## seven tests to read from top to bottom, with their stories (tests/tour)
@@ -218,7 +209,7 @@ gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of ever
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@train/scripts/fuzz.sh $(DEFINES) $(OWN_DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
-	@train/scripts/tidy.sh $(filter-out -mstore-max=%,$(ALL_CXXFLAGS))
+	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 readme: all ## write the generated tables of the pages
 	train/scripts/readme.sh
 readme-check: all ## check the pages: tables current, short enough, what they name exists
@@ -242,7 +233,7 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
 	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(TO)/lib/pkgconfig/skytape.pc
 doctor: ## say what this machine has, what is missing and what to install
-	@CXX='$(CXX)' CPPFLAGS='$(CPPFLAGS)' MPICC='$(MPICC)' CUDA_HOME='$(CUDA_HOME)' train/scripts/dependencies.sh --report
+	@train/scripts/dependencies.sh --report
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 clean: ## forget everything that was built
