@@ -231,7 +231,7 @@ std::string to_text(const Description& description) {
                         counts_of(split, names));
   }
   if (provenance.is_object() && provenance.contains("sources")) {
-    for (const Json& file : provenance["sources"]) {
+    for (const Json& file : member(provenance, "sources")) {
       const bool known = file.contains("official");
       text += fmt::format("{:<32} {:>10} bytes  sha256 {}{}\n", file.value("file", ""),
                           file.value("bytes", uint64_t{0}), file.value("sha256", ""),

@@ -67,9 +67,9 @@ bool ColumnNames::need_header() const {
 }
 
 ColumnNames columns_in(const Json& provenance) {
-  const Json& sources = provenance["sources"];
+  const Json& sources = member(provenance, "sources");
   if (!sources.is_array() || sources.empty()) return {};
-  const Json& columns = sources[0]["columns"];
+  const Json& columns = member(sources[0], "columns");
   if (!columns.is_object()) return {};
   return {columns.value("label", ""), columns.value("text", ""), columns.value("text2", "")};
 }

@@ -69,7 +69,7 @@ std::string delimiter_name(char delimiter) {
 }
 
 char delimiter_in(const Json& provenance) {
-  const Json& sources = provenance["sources"];
+  const Json& sources = member(provenance, "sources");
   if (!sources.is_array() || sources.empty()) return ',';
   return parse_delimiter(sources[0].value("delimiter", ","));
 }

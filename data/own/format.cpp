@@ -140,7 +140,7 @@ char delimiter_of(std::string_view line, const FormatHints& hints) {
 }
 
 RecordFormat trained_format(const Json& provenance) {
-  const Json& sources = provenance["sources"];
+  const Json& sources = member(provenance, "sources");
   if (!sources.is_array() || sources.empty()) return RecordFormat::tsv;
   const std::string said = sources[0].value("format", "");
   if (!said.empty()) return parse_format(said);

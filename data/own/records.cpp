@@ -248,26 +248,25 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
       const Json object = try_parse_json(line);
       if (!known && object.is_object()) members = members_of(object, options);
       known = known || object.is_object();
-      const Json& text = object[members.text];
-      const Json& second = object[members.second];
+      const Json& text = member(object, members.text);
+      const Json& second = member(object, members.second);
       if (!text.is_string() || (!members.second.empty() && !second.is_string())) {
         const bool utf8 = first_not_utf8(line) == line.npos;  // JSON is
         lines.fail(fmt::format("no JSON object with a text in '{}', expected {}{}", printable(line),
                                expected(), utf8 ? "" : " in UTF-8 (`iconv` makes it)"));
       }
-      const Json* label = object.find(members.label);
-      const bool has_label = label != nullptr;
-      if (has_label ? label->is_null() || label->is_array() || label->is_object()
-                    : options.need_label) {
+      const Json& label = member(object, members.label);
+      const bool has_label = object.contains(members.label);
+      if (has_label ? label.is_null() || label.is_structured() : options.need_label) {
         lines.fail(fmt::format("no label in '{}', expected {}", printable(line), expected()));
       }
       Record record;
       record.place = fmt::format("{}:{}", name, lines.line_number());
       record.text = text.get<std::string>();
       if (!members.second.empty()) record.second = second.get<std::string>();
-      record.label = !has_label           ? ""
-                     : label->is_string() ? label->get<std::string>()
-                                          : json_text(*label);
+      record.label = !has_label          ? ""
+                     : label.is_string() ? label.get<std::string>()
+                                         : json_text(label);
       check(record, has_label, "a label and a text");
       visit(record);
     });

@@ -103,8 +103,8 @@ void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& 
         files[number] = read_images(stream, file.shown, gray);
       });
   for (auto& source : sources) {
-    const auto name = source["file"].get<std::string>();
-    const bool known = is_known(name, source["sha256"].get<std::string>());
+    const auto name = source.at("file").get<std::string>();
+    const bool known = is_known(name, source.at("sha256").get<std::string>());
     source["official"] = known;
     if (!known) warn(options, fmt::format("{}: not the official CIFAR-10 file", name));
   }

@@ -224,8 +224,8 @@ std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
                                      const PrepareOptions& options, Own& own) {
   const Json facts = review_facts(reviews, train, options);
   own.sources.push_back({{"file", train ? "train, sorted reviews" : "test, sorted reviews"},
-                         {"bytes", facts["bytes"]},
-                         {"sha256", facts["sha256_sorted_contents"]}});
+                         {"bytes", member(facts, "bytes")},
+                         {"sha256", member(facts, "sha256_sorted_contents")}});
   std::vector<Example> examples;
   for (Review& review : reviews) {
     examples.push_back(

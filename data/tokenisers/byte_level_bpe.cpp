@@ -247,13 +247,13 @@ std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json)
     json.refuse("normalizer", "null", json.part("normalizer"));
   }
   const Json& cuts = json.part("pre_tokenizer");
-  if (cuts["type"] != Json("ByteLevel")) json.refuse("pre_tokenizer", "ByteLevel", cuts);
+  if (member(cuts, "type") != Json("ByteLevel")) json.refuse("pre_tokenizer", "ByteLevel", cuts);
   json.require("pre_tokenizer", "use_regex", true);
   ByteLevelBpeParts parts;
-  parts.space_in_front = cuts["add_prefix_space"] == Json(true);
+  parts.space_in_front = member(cuts, "add_prefix_space") == Json(true);
   parts.entries = json.entries();
   parts.added = add_tokens(json.file().parent_path(), parts.entries);
-  for (const Json& merge : json.part("model")["merges"]) {
+  for (const Json& merge : member(json.part("model"), "merges")) {
     // "left right", or ["left", "right"] since 2024.
     const bool pair = merge.is_array() && merge.size() == 2;
     if (pair ? !merge[0].is_string() || !merge[1].is_string() : !merge.is_string()) {
@@ -287,7 +287,7 @@ std::shared_ptr<const ByteLevelBpe> byte_level_bpe_in(const Json& provenance) {
       ByteLevelBpeParts{provenance.at("vocabulary").get<std::vector<std::string>>(),
                         provenance.at("merges").get<std::vector<std::string>>(),
                         provenance.at("space_in_front").get<bool>(),
-                        special_tokens_in(provenance["added_tokens"])},
+                        special_tokens_in(member(provenance, "added_tokens"))},
       "provenance of the data");
 }
 

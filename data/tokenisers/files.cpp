@@ -23,7 +23,7 @@ Json read_if_there(const std::filesystem::path& path, std::size_t most_bytes) {
 
 /// A token's text: a text, or {"content": …}; empty where it is neither.
 std::string content_of(const Json& token) {
-  const Json& content = token.is_object() ? token["content"] : token;
+  const Json& content = token.is_object() ? member(token, "content") : token;
   return content.is_string() ? content.get<std::string>() : std::string();
 }
 
@@ -43,7 +43,7 @@ class AddedTokens {
   }
   void add_named(const Json& config) {
     for (const char* key : kNamed) {
-      const Json& value = config[key];
+      const Json& value = member(config, key);
       if (value.is_array()) {
         for (const Json& token : value) add(token, -1);
       } else if (value.is_object() && !value.contains("content")) {
@@ -96,17 +96,19 @@ std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
   const Json numbered = read_if_there(folder / "added_tokens.json", kLargestConfig);
   const Json map = read_if_there(folder / "special_tokens_map.json", kLargestConfig);
   try {
-    for (const Json& token : whole["added_tokens"]) {
+    for (const Json& token : member(whole, "added_tokens")) {
       added.add(token, token.at("id").get<std::int64_t>());
     }
-    const Json& decoder = config["added_tokens_decoder"];
-    for (const auto& [number, token] : decoder.is_object() ? decoder.items() : Json::Object()) {
-      added.add(token, parse_json(number).get<std::int64_t>());
+    const Json& decoder = member(config, "added_tokens_decoder");
+    if (decoder.is_object()) {
+      for (const auto& [number, token] : decoder.items()) {
+        added.add(token, parse_json(number).get<std::int64_t>());
+      }
     }
     AddedTokens named;
     named.add_named(config);
     named.add_named(map);
-    for (const auto& [text, number] : numbered.items()) {
+    for (const auto& [text, number] : numbered.get_ref<const Json::object_t&>()) {
       const auto same = std::find_if(named.all().begin(), named.all().end(),
                                      [&](const SpecialToken& t) { return t.text == text; });
       SpecialToken token;
@@ -118,7 +120,7 @@ std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
     }
     for (const SpecialToken& token : named.all()) added.take(token);
   } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: added tokens: {}", folder.string(), error.what()));
+    throw DataError(fmt::format("{}: added tokens: {}", folder.string(), problem_of(error)));
   }
   return placed(std::move(added.all()), entries, folder.string());
 }
@@ -129,7 +131,7 @@ Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
   try {
     return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: not readable JSON: {}", path.string(), error.what()));
+    throw DataError(fmt::format("{}: not readable JSON: {}", path.string(), problem_of(error)));
   }
 }
 
@@ -142,13 +144,13 @@ TokeniserConfig::TokeniserConfig(const std::filesystem::path& folder)
 }
 
 bool TokeniserConfig::flag(std::string_view key, bool otherwise) const {
-  const Json* const value = config_.find(key);
-  if (value == nullptr || value->is_null()) return otherwise;
-  if (!value->is_boolean()) {
+  const Json& value = member(config_, key);
+  if (value.is_null()) return otherwise;
+  if (!value.is_boolean()) {
     throw DataError(fmt::format("{}: {}: expected true or false, got {}", path_.string(), key,
-                                printable(json_text(*value, {.mend = true}))));
+                                printable(json_text(value, {.mend = true}))));
   }
-  return value->get<bool>();
+  return value.get<bool>();
 }
 
 std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name) {
@@ -162,7 +164,7 @@ std::vector<std::string> entries_in(const Json& vocabulary, const std::string& n
   std::vector<bool> taken(count);
   for (const auto& [entry, value] : vocabulary.items()) {
     const std::string shown = printable(entry);
-    if (!value.is_natural()) fail(fmt::format("'{}' has no number", shown));
+    if (!value.is_number_unsigned()) fail(fmt::format("'{}' has no number", shown));
     const auto number = value.get<std::uint64_t>();
     if (number >= count) fail(fmt::format("'{}' is {} of {} entries", shown, number, count));
     if (taken[number]) fail(fmt::format("'{}' is {}, as another entry is", shown, number));
@@ -174,17 +176,17 @@ std::vector<std::string> entries_in(const Json& vocabulary, const std::string& n
 
 TokenizerJson::TokenizerJson(const std::filesystem::path& file)
     : file_(file), content_(read_json_file(file, kLargestFile)) {
-  if (!content_.is_object() || !content_["model"].is_object()) {
-    refuse("model", "an object with the entries", content_["model"]);
+  if (!content_.is_object() || !member(content_, "model").is_object()) {
+    refuse("model", "an object with the entries", member(content_, "model"));
   }
 }
 
 std::string TokenizerJson::model_type() const {
-  const Json& type = content_["model"]["type"];
+  const Json& type = member(content_, "model", "type");
   if (type.is_string()) return type.get<std::string>();
   // Older files do not say it.
-  if (content_["model"]["vocab"].is_array()) return "Unigram";
-  return content_["model"].contains("merges") ? "BPE" : "WordPiece";
+  if (member(content_, "model", "vocab").is_array()) return "Unigram";
+  return member(content_, "model").contains("merges") ? "BPE" : "WordPiece";
 }
 
 void TokenizerJson::refuse(const std::string& part, const std::string& expected,
@@ -195,21 +197,21 @@ void TokenizerJson::refuse(const std::string& part, const std::string& expected,
 }
 
 void TokenizerJson::require(const char* part, const char* key, const Json& wanted) const {
-  const Json& value = content_[part][key];
+  const Json& value = member(content_, part, key);
   if (value.is_null() || value == wanted) return;
   refuse(fmt::format("{}.{}", part, key), json_text(wanted), value);
 }
 
 std::vector<std::string> TokenizerJson::entries() const {
-  Json all = content_["model"]["vocab"];
+  Json all = member(content_, "model", "vocab");
   if (!all.is_object()) refuse("model.vocab", "an object of entries and numbers", all);
   try {
-    for (const Json& token : content_["added_tokens"]) {
+    for (const Json& token : member(content_, "added_tokens")) {
       const auto content = token.at("content").get<std::string>();
       if (!all.contains(content)) all[content] = token.at("id");
     }
   } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: added_tokens: {}", file_.string(), error.what()));
+    throw DataError(fmt::format("{}: added_tokens: {}", file_.string(), problem_of(error)));
   }
   return entries_in(all, file_.string());
 }

@@ -52,7 +52,7 @@ class TokenizerJson {
   [[nodiscard]] const std::filesystem::path& file() const { return file_; }
   /// "WordPiece", "BPE", "Unigram", …
   [[nodiscard]] std::string model_type() const;
-  [[nodiscard]] const Json& part(const char* name) const { return content_[name]; }
+  [[nodiscard]] const Json& part(const char* name) const { return member(content_, name); }
 
   /// The entries, those of added tokens among them, by number.
   [[nodiscard]] std::vector<std::string> entries() const;

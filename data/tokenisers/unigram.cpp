@@ -39,9 +39,9 @@ Unigram::Unigram(UnigramParts parts, const std::string& source)
     longest_ = std::max(longest_, decode_utf8(entry, source).size());
   }
   unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
-  const Json& unknown = parts_.model["unk_id"];
+  const Json& unknown = member(parts_.model, "unk_id");
   if (!unknown.is_null()) {
-    const bool fits = unknown.is_natural() && unknown.get<std::uint64_t>() < scores_.size();
+    const bool fits = unknown.is_number_unsigned() && unknown.get<std::uint64_t>() < scores_.size();
     if (!fits) refuse(source, "model.unk_id", "the number of a piece", unknown);
     unknown_ = static_cast<std::int32_t>(unknown.get<std::int64_t>());
   }
@@ -63,12 +63,12 @@ void Unigram::read_cuts(const Json& pre_tokenizer, const std::string& source) {
   if (pre_tokenizer.is_null()) return;
   const auto type = pre_tokenizer.value("type", "");
   if (type == "Sequence") {
-    for (const Json& part : pre_tokenizer["pretokenizers"]) read_cuts(part, source);
+    for (const Json& part : member(pre_tokenizer, "pretokenizers")) read_cuts(part, source);
   } else if (type == "WhitespaceSplit" && !cuts_.blanks) {
     cuts_.at_spaces = true;
   } else if (type == "Metaspace" && !cuts_.blanks) {
     if (pre_tokenizer.value("replacement", "▁") != "▁") {
-      refuse(source, "pre_tokenizer.replacement", "▁", pre_tokenizer["replacement"]);
+      refuse(source, "pre_tokenizer.replacement", "▁", member(pre_tokenizer, "replacement"));
     }
     cuts_.blanks = true;
     cuts_.at_blanks = pre_tokenizer.value("split", true);
@@ -245,7 +245,7 @@ std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
   const Json& model = json.part("model");
   UnigramParts parts;
   std::vector<double> scores;
-  for (const Json& piece : model["vocab"]) {
+  for (const Json& piece : member(model, "vocab")) {
     const bool pair =
         piece.is_array() && piece.size() == 2 && piece[0].is_string() && piece[1].is_number();
     if (!pair) json.refuse("model.vocab", "pieces and their scores", piece);
@@ -253,7 +253,7 @@ std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
     scores.push_back(piece[1].get<double>());
   }
   parts.model = {{"scores", scores},
-                 {"unk_id", model["unk_id"]},
+                 {"unk_id", member(model, "unk_id")},
                  {"byte_fallback", model.value("byte_fallback", false)}};
   parts.normalizer = json.part("normalizer");
   parts.pre_tokenizer = json.part("pre_tokenizer");
@@ -266,7 +266,7 @@ std::shared_ptr<const Unigram> unigram_in(const Json& provenance) {
   return std::make_shared<Unigram>(
       UnigramParts{provenance.at("vocabulary").get<std::vector<std::string>>(), model.at("model"),
                    model.at("normalizer"), model.at("pre_tokenizer"),
-                   special_tokens_in(provenance["added_tokens"])},
+                   special_tokens_in(member(provenance, "added_tokens"))},
       "provenance of the data");
 }
 

@@ -88,14 +88,14 @@ std::shared_ptr<const Vocabulary> vocabulary_in(const Json& provenance) {
     return std::make_shared<UnitVocabulary>(
         *unit, provenance.at("vocabulary").get<std::vector<std::string>>());
   } catch (const JsonError& broken) {
-    throw DataError(fmt::format("provenance of the data: no vocabulary: {}", broken.what()));
+    throw DataError(fmt::format("provenance of the data: no vocabulary: {}", problem_of(broken)));
   }
 }
 
 std::string take_vocabulary(Json& provenance) {
   if (!has_vocabulary(provenance)) return {};
   const std::string kind = provenance.value("tokens", "");
-  const std::size_t entries = provenance["vocabulary"].size();
+  const std::size_t entries = member(provenance, "vocabulary").size();
   const auto counted = [](std::string_view name) { return name == "words" || name == "integers"; };
   for (const char* key : {"vocabulary", "merges", "model", "added_tokens"}) provenance.erase(key);
   return fmt::format("{} as tokens: {} different ones{}\n", kind, entries,

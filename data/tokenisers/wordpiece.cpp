@@ -222,15 +222,15 @@ std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json) {
   json.require("model", "continuing_subword_prefix", "##");
   json.require("model", "max_input_chars_per_word", 100);
   const Json& normalizer = json.part("normalizer");
-  if (normalizer["type"] != Json("BertNormalizer")) {
+  if (member(normalizer, "type") != Json("BertNormalizer")) {
     json.refuse("normalizer", "BertNormalizer", normalizer);
   }
   json.require("normalizer", "clean_text", true);
-  if (json.part("pre_tokenizer")["type"] != Json("BertPreTokenizer")) {
+  if (member(json.part("pre_tokenizer"), "type") != Json("BertPreTokenizer")) {
     json.refuse("pre_tokenizer", "BertPreTokenizer", json.part("pre_tokenizer"));
   }
   const auto flag = [&](const char* key, bool otherwise) {
-    const Json& value = normalizer[key];
+    const Json& value = member(normalizer, key);
     if (!value.is_null() && !value.is_boolean()) json.refuse(key, "true or false", value);
     return value.is_null() ? otherwise : value.get<bool>();
   };
@@ -264,7 +264,7 @@ std::shared_ptr<const WordPiece> wordpiece_in(const Json& provenance) {
                                  provenance.at("split_cjk").get<bool>()};
   return std::make_shared<WordPiece>(provenance.at("vocabulary").get<std::vector<std::string>>(),
                                      options, "provenance of the data",
-                                     special_tokens_in(provenance["added_tokens"]));
+                                     special_tokens_in(member(provenance, "added_tokens")));
 }
 
 }  // namespace skytape::data

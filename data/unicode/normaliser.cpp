@@ -156,7 +156,7 @@ Normaliser::Normaliser(const Json& spec, const std::string& source) {
   try {
     if (!spec.is_null()) add(spec, source);
   } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: normalizer: {}", source, error.what()));
+    throw DataError(fmt::format("{}: normalizer: {}", source, problem_of(error)));
   }
 }
 
@@ -182,10 +182,10 @@ void Normaliser::add(const Json& spec, const std::string& source) {
     steps_.emplace_back([left, right](const Text& text) { return stripped(text, left, right); });
   } else if (type == "Replace") {
     const Json& pattern = spec.at("pattern");
-    const bool run = pattern["Regex"] == Json(" {2,}");
-    if (!run && !pattern["String"].is_string()) refuse("a text or \" {2,}\" to replace");
+    const bool run = member(pattern, "Regex") == Json(" {2,}");
+    if (!run && !member(pattern, "String").is_string()) refuse("a text or \" {2,}\" to replace");
     const Text part =
-        run ? U"  " : decode_utf8(pattern["String"].get<std::string>(), "normalizer.pattern");
+        run ? U"  " : decode_utf8(pattern.at("String").get<std::string>(), "normalizer.pattern");
     const Text by = decode_utf8(spec.at("content").get<std::string>(), "normalizer.content");
     if (part.empty()) refuse("a text that is not empty to replace");
     steps_.emplace_back(

@@ -18,7 +18,7 @@ Json key_of(const BenchCase& c) {
 
 bool is_of(const Json& step, const Json& key) {
   for (const auto& [name, value] : key.items()) {
-    if (!(step[name] == value)) return false;
+    if (!(data::member(step, name) == value)) return false;
   }
   return true;
 }
@@ -29,13 +29,14 @@ std::string milliseconds_in(const std::string& precision) { return precision + "
 
 Predictions::Predictions(const std::filesystem::path& path) {
   const Json file = read_json(path);
-  const Json& theirs = file["revision"];
+  const Json& theirs = data::member(file, "revision");
   if (!(theirs == Json(revision()))) {
     throw DataError(join(path.string(), ": counted by revision ", data::json_text(theirs),
                          ", expected \"", revision(), "\", this program's"));
   }
-  if (!file["steps"].is_array()) throw DataError(join(path.string(), ": no array 'steps'"));
-  steps_ = file["steps"];
+  if (!data::member(file, "steps").is_array())
+    throw DataError(join(path.string(), ": no array 'steps'"));
+  steps_ = data::member(file, "steps");
 }
 
 const Json& Predictions::add(const BenchCase& c) {
@@ -51,7 +52,7 @@ const Json& Predictions::add(const BenchCase& c) {
 std::optional<double> Predictions::ms(const BenchCase& c) const {
   const Json key = key_of(c);
   for (const Json& step : steps_) {
-    const Json& value = step[milliseconds_in(c.precision)];
+    const Json& value = data::member(step, milliseconds_in(c.precision));
     if (is_of(step, key) && value.is_number()) return value.get<double>();
   }
   return {};

@@ -58,13 +58,15 @@ void print_header() {
 }
 
 void print_row(const Json& r) {
-  fmt::print(kRow, r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
-             r["batch"].get<std::int64_t>(), cell(r["features"], 0), cell(r["step_ms_median"], 1),
-             cell(r["step_ms_min"], 1), cell(r["forward_ms_median"], 1),
-             cell(r["attention_forward_ms_median"], 1),
-             cell(r["attention_forward_backward_ms_median"], 1), megabytes(r["peak_bytes"]),
-             megabytes(r["rss_bytes"]), cell(r["gflops"], 1), cell(r["gemm_gflops"], 0),
-             cell(r["gemm_share"], 2));
+  fmt::print(kRow, r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
+             r.at("batch").get<std::int64_t>(), cell(data::member(r, "features"), 0),
+             cell(data::member(r, "step_ms_median"), 1), cell(data::member(r, "step_ms_min"), 1),
+             cell(data::member(r, "forward_ms_median"), 1),
+             cell(data::member(r, "attention_forward_ms_median"), 1),
+             cell(data::member(r, "attention_forward_backward_ms_median"), 1),
+             megabytes(data::member(r, "peak_bytes")), megabytes(data::member(r, "rss_bytes")),
+             cell(data::member(r, "gflops"), 1), cell(data::member(r, "gemm_gflops"), 0),
+             cell(data::member(r, "gemm_share"), 2));
   std::fflush(stdout);
 }
 
@@ -74,11 +76,12 @@ void print_parts(const Json& results) {
              "attention", "products", "rest", "optimiser", "data", "serial");
   for (const Json& r : results) {
     if (!r.contains("step_parts_ms")) continue;
-    const Json& parts = r["step_parts_ms"];
+    const Json& parts = data::member(r, "step_parts_ms");
     fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n",
-               r["attention"].get<std::string>(), r["n"].get<std::int64_t>(),
-               cell(parts["attention"], 2), cell(parts["products"], 2), cell(parts["rest"], 2),
-               cell(parts["optimiser"], 2), cell(parts["data"], 2), cell(r["serial_share"], 3));
+               r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
+               cell(data::member(parts, "attention"), 2), cell(data::member(parts, "products"), 2),
+               cell(data::member(parts, "rest"), 2), cell(data::member(parts, "optimiser"), 2),
+               cell(data::member(parts, "data"), 2), cell(data::member(r, "serial_share"), 3));
   }
 }
 
@@ -87,10 +90,11 @@ void print_predicted(const Json& results) {
   fmt::print("\n{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", "attention", "n", "step ms",
              "predicted ms", "measured / predicted", "replayed", "nodes");
   for (const Json& r : results) {
-    fmt::print("{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", r["attention"].get<std::string>(),
-               r["n"].get<std::int64_t>(), cell(r["step_ms_median"], 2), cell(r["predicted_ms"], 2),
-               cell(r["of_predicted"], 2), r["steps_replayed"].get<std::int64_t>(),
-               r["graph_nodes"].get<std::int64_t>());
+    fmt::print("{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n",
+               r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
+               cell(data::member(r, "step_ms_median"), 2), cell(data::member(r, "predicted_ms"), 2),
+               cell(data::member(r, "of_predicted"), 2), r.at("steps_replayed").get<std::int64_t>(),
+               r.at("graph_nodes").get<std::int64_t>());
   }
 }
 
@@ -141,7 +145,8 @@ std::vector<BenchCase> cases_of(const BenchFlags& flags) {
 /// What share of the least time a part of the step has, in %.
 Json share_of(const Json& step, const char* part) {
   if (!step.contains("bf16_parts_ms")) return {};
-  return 100 * step["bf16_parts_ms"][part].get<double>() / step["bf16_ms"].get<double>();
+  return 100 * data::member(step, "bf16_parts_ms").at(part).get<double>() /
+         step.at("bf16_ms").get<double>();
 }
 
 /// Counts the least time of every case on a GPU, without one, and times nothing.
@@ -155,9 +160,10 @@ int predict(const BenchFlags& flags) {
              "products %", "rest %");
   for (const BenchCase& c : cases) {
     const Json& step = predictions.add(c);
-    fmt::print(kLine, c.attention, c.n, c.batch, cell(step["fp32_ms"], 3), cell(step["tf32_ms"], 3),
-               cell(step["bf16_ms"], 3), cell(share_of(step, "attention"), 0),
-               cell(share_of(step, "products"), 0), cell(share_of(step, "rest"), 0));
+    fmt::print(kLine, c.attention, c.n, c.batch, cell(data::member(step, "fp32_ms"), 3),
+               cell(data::member(step, "tf32_ms"), 3), cell(data::member(step, "bf16_ms"), 3),
+               cell(share_of(step, "attention"), 0), cell(share_of(step, "products"), 0),
+               cell(share_of(step, "rest"), 0));
     std::fflush(stdout);
   }
   predictions.write(flags.predict);
@@ -194,7 +200,7 @@ int run(const BenchFlags& flags) {
     machine["copy_gbs"] = copy;
     rates = fmt::format("gemm {:.0f} GFLOP/s, copy {:.1f} GB/s", gemm, copy);
   }
-  fmt::print("{}, {}, device {}, {}: {}, revision {}\n", machine["cpu"].get<std::string>(),
+  fmt::print("{}, {}, device {}, {}: {}, revision {}\n", machine.at("cpu").get<std::string>(),
              counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
   print_header();
   Json results = Json::array();
@@ -278,7 +284,7 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
   if (!ranks.first()) return 0;
   const Json machine = machine_facts();
   fmt::print("{}, {} of {}, {}, n {}, batch {}, revision {}\n\n{}\n",
-             machine["cpu"].get<std::string>(), ranks.text(), counted(thread_count(), "thread"),
+             machine.at("cpu").get<std::string>(), ranks.text(), counted(thread_count(), "thread"),
              c.attention, c.n, c.batch, revision(), to_text(measured_table(times)));
   if (flags.microbatch_ms > 0) times.microbatch_seconds = 1e-3 * flags.microbatch_ms;
   for (const double parameters : {static_cast<double>(times.parameters), flags.model}) {

@@ -22,9 +22,9 @@ namespace {
 
 void print_build() {
   const data::Json machine = machine_facts();
-  fmt::print("{}machine   {}, {}, {:.1f} GB\n", build_facts(), machine["cpu"].get<std::string>(),
-             counted(machine["cores"].get<int>(), "core"),
-             1e-9 * static_cast<double>(machine["memory_bytes"].get<std::int64_t>()));
+  fmt::print("{}machine   {}, {}, {:.1f} GB\n", build_facts(), machine.at("cpu").get<std::string>(),
+             counted(machine.at("cores").get<int>(), "core"),
+             1e-9 * static_cast<double>(machine.at("memory_bytes").get<std::int64_t>()));
   const std::string fault = cuda_fault();
   fmt::print("devices   cpu{}\n", fault.empty() ? ", cuda" : kHaveCuda ? "; cuda: " + fault : "");
 }

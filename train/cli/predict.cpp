@@ -287,9 +287,9 @@ int run(const PredictFlags& flags) {
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
   const std::vector<std::string> labels =
-      class_names(*saved.config.task, config["data_provenance"],
+      class_names(*saved.config.task, data::member(config, "data_provenance"),
                   static_cast<std::size_t>(saved.model->config().classes));
-  const data::Json& provenance = config["data_provenance"];
+  const data::Json& provenance = data::member(config, "data_provenance");
   const data::FormatHints hints{
       flags.from == "-" ? "standard input" : flags.from, data::trained_format(provenance), labels,
       data::columns_in(provenance),

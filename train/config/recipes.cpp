@@ -331,7 +331,8 @@ Recipe recipe_of_run(const data::Json& config, const std::string& file) {
     recipe.attention = config.at("attention").get<std::string>();
     for (const Setting& setting : saved_settings(config)) recipe.rows.push_back({"", "", setting});
   } catch (const data::JsonError& error) {
-    throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, error.what()));
+    throw DataError(
+        fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(error)));
   }
   return recipe;
 }

@@ -24,7 +24,7 @@ data::Json under_said_names(data::Json saved, const Choices& choices,
 /// UsageError if the two are of different runs; data and first weights are not the user's to say.
 void refuse_another(const data::Json& saved, data::Json wanted, const std::string& file) {
   for (const char* key : {"data", "init"}) {
-    if (saved.contains(key)) wanted[key] = saved[key];
+    if (saved.contains(key)) wanted[key] = data::member(saved, key);
   }
   if (const std::string difference = first_difference(saved, wanted); !difference.empty()) {
     throw UsageError(

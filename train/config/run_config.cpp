@@ -264,9 +264,10 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
     config.settings = saved_settings(saved);
     config.mask_token = saved.value("mask_token", false);
   } catch (const data::JsonError& e) {
-    throw DataError(fmt::format("{}: not a configuration of skytape: {}", file, e.what()));
+    throw DataError(
+        fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(e)));
   }
-  const Json& provenance = saved["data_provenance"];
+  const Json& provenance = data::member(saved, "data_provenance");
   config.pairs = is_of_pairs(provenance);
   if (data::has_vocabulary(provenance)) {
     config.vocabulary = data::vocabulary_in(provenance);

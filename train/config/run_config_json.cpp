@@ -30,18 +30,18 @@ std::string first_difference(const Json& saved, const Json& wanted) {
                        here.is_null() ? "absent" : data::json_text(here));
   };
   for (const char* key : {"task", "attention", "recipe", "seed", "data", "phase", "init"}) {
-    const Json& there = saved[key];
-    const Json& here = wanted[key];
+    const Json& there = data::member(saved, key);
+    const Json& here = data::member(wanted, key);
     if (there == here) continue;
     if (key != std::string_view("data") || !there.is_object() || !here.is_object()) {
       return differs(key, there, here);
     }
     for (const char* part : {"name", "train", "dev", "test"}) {  // the first, not a page of them
-      const Json &one = there[part], &other = here[part];
+      const Json &one = data::member(there, part), &other = data::member(here, part);
       const bool split = one.is_object() && other.is_object();
       if (one == other) continue;
-      return differs(fmt::format("data, {}", part), split ? one["fingerprint"] : one,
-                     split ? other["fingerprint"] : other);
+      return differs(fmt::format("data, {}", part), split ? data::member(one, "fingerprint") : one,
+                     split ? data::member(other, "fingerprint") : other);
     }
     return differs(key, there, here);
   }

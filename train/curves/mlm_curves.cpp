@@ -138,7 +138,8 @@ Curve read_curve(const CurveCell& cell, const fs::path& out) {
   if (!fs::exists(config)) return curve;
   Json wanted = to_json(cell.run.config);
   const Json there = read_json(config);
-  wanted["data"] = there["data"];  // the grid has compared them, and no other writes there
+  wanted["data"] =
+      data::member(there, "data");  // the grid has compared them, and no other writes there
   if (!first_difference(there, wanted).empty()) return curve;
   for (const Json& line : read_metrics(folder / "metrics.jsonl")) {
     if (line.value("kind", "") != "eval") continue;
@@ -149,9 +150,9 @@ Curve read_curve(const CurveCell& cell, const fs::path& out) {
   const auto result = finished_result(folder, wanted);
   curve.finished = result.has_value();
   if (curve.finished) {
-    curve.steps_per_second = (*result)["steps_per_second"].get<double>();
-    curve.tokens_per_second = (*result)["tokens_per_second"].get<double>();
-    curve.peak_bytes = (*result)["peak_bytes"].get<double>();
+    curve.steps_per_second = result->at("steps_per_second").get<double>();
+    curve.tokens_per_second = result->at("tokens_per_second").get<double>();
+    curve.peak_bytes = result->at("peak_bytes").get<double>();
   }
   return curve;
 }

@@ -54,10 +54,13 @@ std::shared_ptr<const data::Vocabulary> read_vocabulary(EncoderKind kind, const 
   return data::read_byte_level_bpe(folder);
 }
 
-bool is_ours(const Json& config) { return config.is_object() && config["phase"] == Json(kPhase); }
+bool is_ours(const Json& config) {
+  return config.is_object() && data::member(config, "phase") == Json(kPhase);
+}
 
 EncoderFacts facts_in(const Json& config, const fs::path& file) {
-  return facts_of_huggingface(is_ours(config) ? config["encoder"] : config, file.string());
+  return facts_of_huggingface(is_ours(config) ? data::member(config, "encoder") : config,
+                              file.string());
 }
 
 Contents read_contents(const fs::path& folder) {
@@ -67,7 +70,7 @@ Contents read_contents(const fs::path& folder) {
   contents.ours = is_ours(config);
   contents.facts = facts_in(config, file);
   if (contents.ours) {
-    contents.vocabulary = data::vocabulary_in(config["tokeniser"]);
+    contents.vocabulary = data::vocabulary_in(data::member(config, "tokeniser"));
     contents.weights = read_safetensors(folder / "last.safetensors");
   } else {
     contents.vocabulary = read_vocabulary(contents.facts.kind, folder);

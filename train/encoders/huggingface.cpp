@@ -27,18 +27,18 @@ class Config {
     throw DataError(fmt::format("{}: {}", file_, what));
   }
   [[noreturn]] void fail(const char* key, const std::string& expected) const {
-    const Json* const value = values_.find(key);
+    const Json& value = find(key);
     fail(fmt::format("{}: expected {}, got {}", key, expected,
-                     value == nullptr ? "nothing" : data::json_text(*value, {.mend = true})));
+                     value.is_null() ? "nothing" : data::json_text(value, {.mend = true})));
   }
 
   /// `otherwise`: where nothing, or null, stands there.
   [[nodiscard]] std::int64_t natural(const char* key, std::int64_t low, std::int64_t high,
                                      std::int64_t otherwise) const {
-    const Json* const value = values_.find(key);
-    if (value == nullptr || value->is_null()) return otherwise;
-    const bool natural = value != nullptr && value->is_natural();
-    const auto number = natural ? value->get<std::uint64_t>() : 0;
+    const Json& value = find(key);
+    if (value.is_null()) return otherwise;
+    const bool natural = value.is_number_unsigned();
+    const auto number = natural ? value.get<std::uint64_t>() : 0;
     if (!natural || number < static_cast<std::uint64_t>(low) ||
         number > static_cast<std::uint64_t>(high)) {
       fail(key, fmt::format("a whole number in {}..{}", low, high));
@@ -46,20 +46,18 @@ class Config {
     return static_cast<std::int64_t>(number);
   }
   [[nodiscard]] double real(const char* key, double low, double high, double otherwise) const {
-    const Json* const value = values_.find(key);
-    if (value == nullptr || value->is_null()) return otherwise;
-    const double number = value != nullptr && value->is_number() ? value->get<double>() : -1;
+    const Json& value = find(key);
+    if (value.is_null()) return otherwise;
+    const double number = value.is_number() ? value.get<double>() : -1;
     if (!(number >= low && number <= high)) fail(key, fmt::format("a number in {}..{}", low, high));
     return number;
   }
   /// The key must have this value, or be absent.
   void require(const char* key, const Json& wanted) const {
-    const Json* const value = values_.find(key);
-    if (value != nullptr && !value->is_null() && !(*value == wanted)) {
-      fail(key, data::json_text(wanted));
-    }
+    const Json& value = find(key);
+    if (!value.is_null() && value != wanted) fail(key, data::json_text(wanted));
   }
-  [[nodiscard]] const Json* find(const char* key) const { return values_.find(key); }
+  [[nodiscard]] const Json& find(const char* key) const { return data::member(values_, key); }
 
  private:
   const Json& values_;
@@ -95,12 +93,12 @@ std::set<std::string> shards_of(const fs::path& index) {
   const Json json = data::read_json_file(index, kLargestIndex);
   std::set<std::string> files;
   try {
-    for (const auto& [tensor, file] : json.at("weight_map").items()) {
+    for (const auto& [tensor, file] : json.at("weight_map").get_ref<const Json::object_t&>()) {
       files.insert(file.get<std::string>());
     }
   } catch (const data::JsonError& error) {
     throw DataError(fmt::format("{}: {}; expected {{\"weight_map\": {{tensor: file}}}}",
-                                index.string(), error.what()));
+                                index.string(), data::problem_of(error)));
   }
   for (const std::string& file : files) {
     if (file.empty() || fs::path(file).filename() != file) {
@@ -120,26 +118,21 @@ std::string_view to_string(EncoderKind kind) {
 EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   const Config config(values, file);
   EncoderFacts facts;
-  const Json* const type = config.find("model_type");
-  const auto is = [&](const char* name) { return type != nullptr && *type == Json(name); };
-  if (is("roberta") || is("xlm-roberta")) {  // which differ in their tokens alone
+  const Json& type = config.find("model_type");
+  if (type == "roberta" || type == "xlm-roberta") {  // which differ in their tokens alone
     facts.kind = EncoderKind::roberta;
-  } else if (!is("bert")) {
+  } else if (type != "bert") {
     config.fail("model_type", "bert, roberta or xlm-roberta");
   }
-  const Json* const activation = config.find("hidden_act");
   // "gelu_python" is the exact GELU, written out.
-  if (activation == nullptr || !(*activation == Json("gelu_python"))) {
-    config.require("hidden_act", "gelu");
-  }
+  if (config.find("hidden_act") != "gelu_python") config.require("hidden_act", "gelu");
   config.require("position_embedding_type", "absolute");
   config.require("is_decoder", false);
   config.require("add_cross_attention", false);
   // What is not said has the library's defaults, which are BERT's base model.
   const bool roberta = facts.kind == EncoderKind::roberta;
   nn::BertConfig& model = facts.model;
-  model.vocabulary =
-      config.natural("vocab_size", 1, data::kMostEntries, is("roberta") ? 50265 : 30522);
+  model.vocabulary = config.natural("vocab_size", 1, data::kMostEntries, roberta ? 50265 : 30522);
   model.positions = config.natural("max_position_embeddings", 4, 1 << 20, 512);
   model.types = config.natural("type_vocab_size", 1, 1024, 2);
   model.layers = static_cast<int>(config.natural("num_hidden_layers", 1, 1000, 12));

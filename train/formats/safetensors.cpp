@@ -97,7 +97,7 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
   }
   std::vector<std::int64_t> sizes;
   for (const Json& size : value.at("shape")) {
-    if (!size.is_natural()) {
+    if (!size.is_number_unsigned()) {
       refuse(path, fmt::format("tensor {}: a size is no natural number", name));
     }
     sizes.push_back(size.get<std::int64_t>());
@@ -109,7 +109,8 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
   }
   entry.shape = Shape(sizes);
   const Json& range = value.at("data_offsets");
-  if (!range.is_array() || range.size() != 2 || !range[0].is_natural() || !range[1].is_natural()) {
+  if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() ||
+      !range[1].is_number_unsigned()) {
     refuse(path, fmt::format("tensor {}: data_offsets must be two natural numbers", name));
   }
   entry.begin = range[0].get<std::uint64_t>();
@@ -285,7 +286,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
       }
     }
   } catch (const data::JsonError& e) {
-    refuse(path, fmt::format("its header: {}", e.what()));
+    refuse(path, fmt::format("its header: {}", data::problem_of(e)));
   }
   const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   check_ranges(path, entries, data_bytes);

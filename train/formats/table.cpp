@@ -147,7 +147,7 @@ Table table_from_json(const Json& j, const std::string& file) {
     }
     table.notes = j.at("notes").get<std::vector<std::string>>();
   } catch (const std::exception& error) {  // also a row of another width
-    throw DataError(fmt::format("{}: not a table of ours: {}", file, error.what()));
+    throw DataError(fmt::format("{}: not a table of ours: {}", file, data::problem_of(error)));
   }
   return table;
 }

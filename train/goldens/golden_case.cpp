@@ -81,8 +81,8 @@ GoldenCase read_golden_case(const fs::path& folder) {
       }
       c.arrays[array.at("name").get<std::string>()] = std::move(values);
     }
-  } catch (const data::JsonError& problem) {
-    throw DataError(join(file.string(), ": ", problem.what()));
+  } catch (const data::JsonError& error) {
+    throw DataError(join(file.string(), ": ", data::problem_of(error)));
   }
   return c;
 }

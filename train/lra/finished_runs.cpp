@@ -24,16 +24,16 @@ FinishedRun read_run(const fs::path& folder) {
   const Json result = read_result(folder / "result.json");
   FinishedRun run;
   run.folder = folder.filename().string();
-  run.task = result["task"].get<std::string>();
-  run.attention = result["attention"].get<std::string>();
-  run.seed = result["seed"].get<std::uint64_t>();
-  run.dev = result["dev_accuracy"].get<double>();
-  run.test = result["test_accuracy"].get<double>();
+  run.task = result.at("task").get<std::string>();
+  run.attention = result.at("attention").get<std::string>();
+  run.seed = result.at("seed").get<std::uint64_t>();
+  run.dev = result.at("dev_accuracy").get<double>();
+  run.test = result.at("test_accuracy").get<double>();
   run.test_examples = result.value("test_examples", std::int64_t{0});
-  run.train_seconds = result["train_seconds"].get<double>();
-  run.times = time_to_accuracy_from(result["time_to_accuracy"]);
+  run.train_seconds = result.at("train_seconds").get<double>();
+  run.times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
   for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
-    if (config[key] != result[key]) {
+    if (data::member(config, key) != data::member(result, key)) {
       throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
     }
   }
@@ -69,7 +69,7 @@ FoundRuns find_runs(const fs::path& folder) {
       }
       found.runs.push_back(read_run(path));
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
-      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
     }
   }
   return found;
@@ -77,7 +77,7 @@ FoundRuns find_runs(const fs::path& folder) {
 
 std::string settings_of(const Json& config) {
   std::string text = config.value("recipe", "");
-  const Json& settings = config["settings"];
+  const Json& settings = data::member(config, "settings");
   for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
     if (!entry.value("origin", "").starts_with("--")) continue;
     text += fmt::format(", {}={}", key, entry.value("value", ""));
@@ -101,7 +101,7 @@ std::string added_to_papers(const Json& config) {
     if (value != "0") added.push_back(fmt::format(fmt::runtime(addition.text), value));
   }
   // A run of two phases says their steps above; that of --init has what its weights say.
-  const bool before = config.contains("pretraining") && !config["pretraining"].is_null();
+  const bool before = !data::member(config, "pretraining").is_null();
   if (before && value_of(settings, *find_key("pretrain_steps")) == "0") {
     added.emplace_back("pre-training");
   }

@@ -215,15 +215,16 @@ class Grid {
   static std::pair<std::string, double> outcome(const GridCell& cell, const fs::path& file) {
     if (cell.config.model.objective == nn::Objective::predict_masked) {
       const Json result = read_pretraining_result(file);
-      return {
-          fmt::format("masked loss {:.4f}, perplexity {:.3f}", result["masked_loss"].get<double>(),
-                      std::exp(result["masked_loss"].get<double>())),
-          result["peak_bytes"].get<double>()};
+      return {fmt::format("masked loss {:.4f}, perplexity {:.3f}",
+                          result.at("masked_loss").get<double>(),
+                          std::exp(result.at("masked_loss").get<double>())),
+              result.at("peak_bytes").get<double>()};
     }
     const Json result = read_result(file);
-    return {fmt::format("dev {:.2f} %, test {:.2f} %", 100 * result["dev_accuracy"].get<double>(),
-                        100 * result["test_accuracy"].get<double>()),
-            result["peak_bytes"].get<double>()};
+    return {
+        fmt::format("dev {:.2f} %, test {:.2f} %", 100 * result.at("dev_accuracy").get<double>(),
+                    100 * result.at("test_accuracy").get<double>()),
+        result.at("peak_bytes").get<double>()};
   }
 
   void say_failed(std::size_t number, const GridCell& cell, const std::string& why) {

@@ -175,7 +175,7 @@ class TableMaker {
          "papers' Retrieval column is comparable with it.");
     std::map<std::string, std::string> parts;  // by task
     for (const FinishedRun& run : found_.runs) {
-      const Json& test = run.config.at("data")["test"];
+      const Json& test = data::member(run.config.at("data"), "test");
       const auto all = test.is_object() ? test.value("examples", std::int64_t{0}) : 0;
       if (run.test_examples == 0 || run.test_examples >= all) continue;
       parts[run.task] =
@@ -185,7 +185,7 @@ class TableMaker {
     for (const auto& [task, text] : parts) table_.notes.push_back(text);
     std::vector<std::string> generated;
     for (const FinishedRun& run : found_.runs) {
-      const bool is_generated = run.config["data_provenance"]["how"] == "generated";
+      const bool is_generated = data::member(run.config, "data_provenance", "how") == "generated";
       if (is_generated && !contains(generated, run.task)) generated.push_back(run.task);
     }
     if (!generated.empty()) {

@@ -133,7 +133,7 @@ Figure curves(const std::string& task, const std::vector<ReportRun>& runs, bool 
 }
 
 Cell number(const Json& object, const char* key, double scale = 1) {
-  if (!object.is_object() || !object.contains(key) || !object[key].is_number()) return {};
+  if (!object.is_object() || !object.contains(key) || !object.at(key).is_number()) return {};
   return scale * object.at(key).get<double>();
 }
 

@@ -120,7 +120,7 @@ ReportRuns read_report_runs(const fs::path& root) {
         for (ReportStudy& study : read_studies(folder)) found.studies.push_back(std::move(study));
       }
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
-      found.skipped.push_back(fmt::format("{}: broken: {}", name, broken.what()));
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
     }
   }
   if (found.runs.empty() && found.pretrainings.empty() && found.studies.empty()) {

@@ -33,7 +33,7 @@ Json full_config(const RunConfig& config, const Splits& splits, const TrainOptio
     origin = read_json(saved);  // its checkpoint holds what the weights became
   }
   for (const char* key : {"init", "pretraining"}) {
-    if (origin.contains(key)) j[key] = origin[key];
+    if (origin.contains(key)) j[key] = data::member(origin, key);
   }
   j["data"] = facts(splits);
   j["model"] = model_facts(config, splits.train);

@@ -53,7 +53,7 @@ RunState state_from(const Json& j) {
   read("tokens", s.tokens);
   read("train_seconds", s.train_seconds);
   read("waited_seconds", s.waited_seconds);
-  s.reached = time_to_accuracy_from(j["time_to_accuracy"]);
+  s.reached = time_to_accuracy_from(data::member(j, "time_to_accuracy"));
   return s;
 }
 
@@ -116,7 +116,8 @@ CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::p
     return {data::parse_json(metadata_of(file, path, kConfig)),
             state_from(data::parse_json(metadata_of(file, path, kState)))};
   } catch (const data::JsonError& e) {
-    throw DataError(fmt::format("{}: not a checkpoint of skytape: {}", path.string(), e.what()));
+    throw DataError(
+        fmt::format("{}: not a checkpoint of skytape: {}", path.string(), data::problem_of(e)));
   }
 }
 

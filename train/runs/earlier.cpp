@@ -68,9 +68,10 @@ std::vector<std::string> reproducibility_warnings(const Json& saved, const Json&
     warnings.push_back(fmt::format("warning: {} was {}, is {}: the last bits may differ", what,
                                    data::json_text(there), data::json_text(here)));
   };
-  compare("device", saved["device"], now["device"]);
-  compare("number of threads", saved["machine"]["threads"], now["machine"]["threads"]);
-  compare("revision", saved["revision"], now["revision"]);
+  compare("device", data::member(saved, "device"), data::member(now, "device"));
+  compare("number of threads", data::member(saved, "machine", "threads"),
+          data::member(now, "machine", "threads"));
+  compare("revision", data::member(saved, "revision"), data::member(now, "revision"));
   return warnings;
 }
 

@@ -93,18 +93,20 @@ std::string first_other_entry(const Json& there, const Json& here) {
 /// In words, why rows of the two embeddings stand for different tokens; empty if they do not, or if
 /// the file does not say.
 std::string other_tokens(const Json& there, const Json& here) {
-  const auto kind = [](const Json& config) { return config["model"].value("tokens", ""); };
+  const auto kind = [](const Json& config) {
+    return data::member(config, "model").value("tokens", "");
+  };
   if (kind(there).empty()) return {};  // not ours, or of an older program
   if (kind(there) != kind(here)) {
     return fmt::format("its rows are {}, this run's are {}", kind(there), kind(here));
   }
-  const Json& old_words = there["data_provenance"]["vocabulary"];
-  const Json& new_words = here["data_provenance"]["vocabulary"];
+  const Json& old_words = data::member(there, "data_provenance", "vocabulary");
+  const Json& new_words = data::member(here, "data_provenance", "vocabulary");
   if (!old_words.is_array() || !new_words.is_array()) return {};
   const std::string other = first_other_entry(old_words, new_words);
   if (!other.empty()) return other;
   for (const char* key : {"lower_case", "strip_accents", "split_cjk", "merges", "space_in_front"}) {
-    if (there["data_provenance"][key] != here["data_provenance"][key]) {
+    if (data::member(there, "data_provenance", key) != data::member(here, "data_provenance", key)) {
       return fmt::format("its texts are cut into tokens by another \"{}\"", key);
     }
   }
@@ -115,7 +117,7 @@ std::string other_tokens(const Json& there, const Json& here) {
 Json training_facts(const SafetensorsFile& weights, const std::filesystem::path& file) {
   if (config_in(weights).is_null()) return {};
   const CheckpointFacts saved = read_facts(weights, file);
-  return {{"task", saved.config["data"].value("name", "")},
+  return {{"task", data::member(saved.config, "data").value("name", "")},
           {"attention", saved.config.value("attention", "")},
           {"steps", saved.state.step},
           {"tokens", saved.state.tokens},
@@ -136,7 +138,8 @@ Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
   const Encoder encoder = load_encoder(folder, {.dtype = any.value.dtype()});
   const bool cls = model.config().pooling == nn::Pooling::cls;
   const std::int64_t nominal = model.config().nominal_length;
-  const std::int64_t tokens = config["model"].value("max_length", nominal) + (cls ? 1 : 0);
+  const std::int64_t tokens =
+      data::member(config, "model").value("max_length", nominal) + (cls ? 1 : 0);
   const std::int64_t longest = encoder.facts.longest();
   if (std::min(tokens, nominal) > longest) {
     throw UsageError(fmt::format(
@@ -217,7 +220,7 @@ bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& tas
 Json init_settings(const std::filesystem::path& file) {
   if (std::filesystem::is_directory(file)) return settings_of(encoder_facts(file));
   const Json config = config_in(read_safetensors(file));
-  return config.is_object() ? config["settings"] : Json();
+  return config.is_object() ? data::member(config, "settings") : Json();
 }
 
 Json init_facts(const std::filesystem::path& file) {

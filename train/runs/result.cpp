@@ -59,18 +59,19 @@ std::string in_percent(const data::Json& share) {
 using Keys = std::initializer_list<const char*>;
 void require_names(const data::Json& result, const std::filesystem::path& file, Keys keys) {
   for (const char* key : keys) {
-    if (!result.contains(key) || !result[key].is_string()) lacks(file, "name", key);
+    if (!result.contains(key) || !data::member(result, key).is_string()) lacks(file, "name", key);
   }
 }
 void require_numbers(const data::Json& result, const std::filesystem::path& file, Keys keys) {
   for (const char* key : keys) {
-    if (!result.contains(key) || !result[key].is_number()) lacks(file, "number", key);
+    if (!result.contains(key) || !data::member(result, key).is_number()) lacks(file, "number", key);
   }
 }
 void require_shares(const data::Json& result, const std::filesystem::path& file, Keys keys) {
   for (const char* key : keys) {
-    const double share =
-        result.contains(key) && result[key].is_number() ? result[key].get<double>() : -1;
+    const double share = result.contains(key) && data::member(result, key).is_number()
+                             ? result.at(key).get<double>()
+                             : -1;
     if (!(share >= 0 && share <= 1)) lacks(file, "share in 0..1", key);
   }
 }
@@ -78,7 +79,7 @@ void require_shares(const data::Json& result, const std::filesystem::path& file,
 /// " of the first 64 of 2,000 examples", where final_examples says so.
 std::string part_text(const data::Json& r, const char* split) {
   const auto seen = r.value(fmt::format("{}_examples", split), std::int64_t{0});
-  const data::Json& whole = r.at("data")[split];
+  const data::Json& whole = data::member(r.at("data"), split);
   const auto all = whole.is_object() ? whole.value("examples", seen) : seen;
   if (seen == 0 || seen >= all) return {};
   return fmt::format(" of the first {} of {} examples", grouped(seen), grouped(all));
@@ -89,23 +90,25 @@ std::string part_text(const data::Json& r, const char* split) {
 std::string scores_of(const data::Json& r) {
   if (!is_pretraining(r)) {
     const auto of = [&](const char* split) {
-      const data::Json& scores = r[fmt::format("{}_scores", split)];
+      const data::Json& scores = data::member(r, fmt::format("{}_scores", split));
       const std::string trivial =
-          scores.is_object()
-              ? fmt::format(" (the largest class alone {})", in_percent(scores["majority_share"]))
-              : "";
+          scores.is_object() ? fmt::format(" (the largest class alone {})",
+                                           in_percent(data::member(scores, "majority_share")))
+                             : "";
       return fmt::format("{} accuracy {}{}{}", split,
-                         in_percent(r[fmt::format("{}_accuracy", split)]), part_text(r, split),
-                         trivial);
+                         in_percent(data::member(r, fmt::format("{}_accuracy", split))),
+                         part_text(r, split), trivial);
     };
     return fmt::format("{}, {} (weights of step {} of {})", of("dev"), of("test"),
-                       r["selected_step"].get<std::int64_t>(), r["steps"].get<std::int64_t>());
+                       r.at("selected_step").get<std::int64_t>(),
+                       r.at("steps").get<std::int64_t>());
   }
-  std::string text = fmt::format("masked accuracy {} on dev", in_percent(r["masked_accuracy"]));
+  std::string text =
+      fmt::format("masked accuracy {} on dev", in_percent(data::member(r, "masked_accuracy")));
   if (r.contains("perplexity")) {
-    text += fmt::format(", perplexity {:.3f}", r["perplexity"].get<double>());
+    text += fmt::format(", perplexity {:.3f}", r.at("perplexity").get<double>());
   }
-  return text + fmt::format(" ({} steps)", grouped(r["steps"].get<std::int64_t>()));
+  return text + fmt::format(" ({} steps)", grouped(r.at("steps").get<std::int64_t>()));
 }
 
 }  // namespace
@@ -124,13 +127,14 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
   if (data::is_own_data(*config.task)) {  // the table of trivial results knows no own data
     const auto classes = class_scores(o.test.confusion).size();
     const std::vector<std::string> names =
-        class_names(*config.task, full_config["data_provenance"], classes);
+        class_names(*config.task, data::member(full_config, "data_provenance"), classes);
     result["trivial_floor"] = majority_share(o.test.confusion);
     result["dev_scores"] = scores_json(o.dev.confusion, names);
     result["test_scores"] = scores_json(o.test.confusion, names);
   }
   if (!o.class_weights.empty()) result["class_weights"] = o.class_weights;
-  if (full_config.contains("pretraining")) result["pretraining"] = full_config["pretraining"];
+  if (full_config.contains("pretraining"))
+    result["pretraining"] = data::member(full_config, "pretraining");
   return result;
 }
 
@@ -151,7 +155,7 @@ data::Json read_result(const std::filesystem::path& file) {
                    "tokens_per_second", "peak_bytes"});
   require_shares(result, file, {"dev_accuracy", "test_accuracy"});
   for (const char* key : {"settings", "data"}) {
-    if (!result.contains(key) || !result[key].is_object()) lacks(file, "object", key);
+    if (!result.contains(key) || !data::member(result, key).is_object()) lacks(file, "object", key);
   }
   return result;
 }
@@ -180,13 +184,14 @@ std::optional<data::Json> finished_result(const std::filesystem::path& folder,
 }
 
 void print_result(const data::Json& r, const std::filesystem::path& file) {
-  const data::Json& before = r["pretraining"];
+  const data::Json& before = data::member(r, "pretraining");
   fmt::print("{} {}: {}\n{} {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB{}; {}\n",
-             r["task"].get<std::string>(), r["attention"].get<std::string>(), scores_of(r),
+             r.at("task").get<std::string>(), r.at("attention").get<std::string>(), scores_of(r),
              is_pretraining(r) ? "pre-trained" : "trained",
-             duration_text(r["train_seconds"].get<double>()), r["steps_per_second"].get<double>(),
-             grouped(static_cast<std::int64_t>(r["tokens_per_second"].get<double>())),
-             1e-6 * r["peak_bytes"].get<double>(),
+             duration_text(r.at("train_seconds").get<double>()),
+             r.at("steps_per_second").get<double>(),
+             grouped(static_cast<std::int64_t>(r.at("tokens_per_second").get<double>())),
+             1e-6 * r.at("peak_bytes").get<double>(),
              before.is_null() ? "" : "; before it, " + pretraining_text(before), file.string());
 }
 

@@ -50,8 +50,8 @@ void clean(const fs::path& folder, bool all) {
 /// The TensorBoard record of a metric.
 std::string event_of(const Json& metric) {
   std::string group = metric.value("kind", "train");
-  if (metric.contains("split")) group = metric["split"].get<std::string>();
-  if (metric.contains("phase")) group = metric["phase"].get<std::string>() + "/" + group;
+  if (metric.contains("split")) group = metric.at("split").get<std::string>();
+  if (metric.contains("phase")) group = metric.at("phase").get<std::string>() + "/" + group;
   std::vector<Scalar> scalars;
   for (const auto& [key, value] : metric.items()) {
     if (!value.is_number() || key == "step" || key == "time") continue;

@@ -87,7 +87,7 @@ void add_accuracies(Table& table, const std::string& task, const Json& result,
   const double baseline = trivial_baseline(task).accuracy;
   row("reached without attention",
       baseline < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * baseline)));
-  const TimeToAccuracy times = time_to_accuracy_from(result["time_to_accuracy"]);
+  const TimeToAccuracy times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
   row("above that after", after(times.trivial));
   row("above the papers' best cell after", after(times.paper));
 }
@@ -115,7 +115,7 @@ void fill(Table& table, const Json& config, const Json& result, const Metrics& m
   row("machine", config.at("machine").at("cpu").get<std::string>());
   row("revision", config.at("revision").get<std::string>());
   if (pretraining) row("phase", "pre-training");
-  const Json& before = config["pretraining"];
+  const Json& before = data::member(config, "pretraining");
   if (!before.is_null()) row("started from weights", pretraining_text(before));
   row("state", result.is_null() ? "not finished" : "finished");
   const Json& last = result.is_null() ? metrics.last : result.at("steps");
@@ -157,14 +157,14 @@ Table run_summary(const fs::path& folder) {
     fill(table, config, result, metrics_of(folder / "metrics.jsonl"));
   } catch (const data::JsonError& error) {
     throw DataError(fmt::format("{}: config.json or result.json is not one of ours: {}",
-                                folder.string(), error.what()));
+                                folder.string(), data::problem_of(error)));
   }
   return table;
 }
 
 std::int64_t planned_steps(const Json& config) {
   const char* const key = is_pretraining(config) ? "pretrain_steps" : "steps";
-  const Json& value = config["settings"][key]["value"];
+  const Json& value = data::member(config, "settings", key, "value");
   const std::string text = value.is_string() ? value.get<std::string>() : "";
   std::int64_t steps = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
@@ -183,7 +183,7 @@ std::vector<std::string> runs_on(const std::filesystem::path& runs,
     if (!std::filesystem::exists(config, none)) continue;
     try {
       const Json json = read_json(config);
-      if (json["data"]["train"]["fingerprint"] == train_fingerprint) {
+      if (data::member(json, "data", "train", "fingerprint") == train_fingerprint) {
         found.push_back(entry.path().string());
       }
     } catch (const DataError&) {  // not readable as a run: of no data that we know

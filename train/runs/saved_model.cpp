@@ -82,7 +82,7 @@ SavedModel load_file(const std::filesystem::path& file, const RunConfig& config)
   const auto facts = weights.metadata.find("skytape.config");
   if (facts != weights.metadata.end()) {  // of own data: what their tokens are
     const data::Json json = data::try_parse_json(facts->second);
-    saved.config = with_vocabulary(config, json["data_provenance"]);
+    saved.config = with_vocabulary(config, data::member(json, "data_provenance"));
   }
   saved.file = file;
   build(saved, weights);

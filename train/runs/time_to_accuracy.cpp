@@ -44,7 +44,7 @@ Json moment_json(const std::optional<Moment>& moment, std::optional<double> bar)
 }
 
 std::optional<Moment> moment_from(const Json& times, const char* which) {
-  const Json& moment = times[which];
+  const Json& moment = data::member(times, which);
   if (moment.is_null()) return {};
   return Moment{moment.at("step").get<std::int64_t>(), moment.at("seconds").get<double>(),
                 moment.at("tokens").get<std::int64_t>(), moment.at("accuracy").get<double>()};

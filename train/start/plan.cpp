@@ -71,14 +71,14 @@ RunConfig configure(const Request& r, const Json& saved) {
                     r.pretraining ? "pretrain" : "train", r.options.out.string()));
   }
   // Other numbers of threads may give other last bits.
-  const Json& config = saved["config"];
-  const Json& machine = config["machine"];
+  const Json& config = data::member(saved, "config");
+  const Json& machine = data::member(config, "machine");
   const int threads = machine.is_null() ? 0 : machine.value("threads", 0);
   if (!r.said.contains("--threads") && threads > 0 &&
       static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
     set_threads(threads);
   }
-  return resumed(r.choices, r.said, config, saved["file"].get<std::string>());
+  return resumed(r.choices, r.said, config, saved.at("file").get<std::string>());
 }
 
 /// Adds what the run of --init had of an encoder's keys where it is not what this run would have, and

@@ -49,10 +49,10 @@ void Experiment::save() const {
   data::Json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
                   {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
   j["tables"] = data::Json::object();
-  std::string text =
-      fmt::format("# skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
-                  machine["cpu"].get<std::string>(), counted(machine["cores"].get<int>(), "core"),
-                  counted(thread_count(), "thread"), revision(), date);
+  std::string text = fmt::format("# skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
+                                 machine.at("cpu").get<std::string>(),
+                                 counted(machine.at("cores").get<int>(), "core"),
+                                 counted(thread_count(), "thread"), revision(), date);
   for (const auto& [key, value] : facts_.items()) {
     text += fmt::format("{} {}. ", key,
                         value.is_string() ? value.get<std::string>() : data::json_text(value));

@@ -3,8 +3,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 
-#include "tests/data/synthetic.hpp"
+#include "tensor/core/error.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -12,7 +13,14 @@ using namespace skytape::data;
 
 namespace {
 
-template <class F> std::string problem(const F& f) { return synthetic::error_of<JsonError>(f); }
+template <class F> std::string problem(const F& f) {
+  try {
+    f();
+  } catch (const JsonError& error) {
+    return problem_of(error);
+  }
+  return "nothing";
+}
 
 Json sample() {
   return {{"task", "listops"},
@@ -26,46 +34,21 @@ Json sample() {
 TEST_CASE("a JSON value prints what it was made of, its keys in order") {
   CHECK(json_text(sample()) ==
         R"({"done":true,"sizes":[2,-3,0.5],"speed":{"steps":9.5,"unit":null},"task":"listops"})");
-  CHECK(json_text(Json()) == "null");
-  CHECK(json_text(Json::object()) == "{}");
-  CHECK(json_text(Json::array()) == "[]");
   CHECK(json_text({{"a", std::vector<double>{1, 0.1}}}, {.indent = 1}) ==
         "{\n \"a\": [\n  1.0,\n  0.1\n ]\n}");
   CHECK(json_text(std::map<std::string, std::string>{{"b", "2"}, {"a", "1"}}) ==
         R"({"a":"1","b":"2"})");
 }
 
-TEST_CASE("JSON values are read as what they are") {
-  const Json j = sample();
-  CHECK(j.at("task").get<std::string>() == "listops");
-  CHECK(j.at("sizes").get<std::vector<double>>() == std::vector<double>{2, -3, 0.5});
-  CHECK(j.at("speed").at("steps").get<int>() == 9);
-  CHECK(j.at("done").get<bool>());
-  CHECK(j["sizes"][1].get<std::int64_t>() == -3);
-  CHECK(j["sizes"].back() == 0.5);
-  CHECK(j.value("task", "none") == "listops");
-  CHECK(j.value("seed", 42) == 42);
-  CHECK(j.value("labels", std::vector<std::string>{"a"}).size() == 1);
-  CHECK(j.size() == 4);
-  CHECK(j["speed"]["unit"].is_null());
-  CHECK(j.contains("done"));
-  CHECK_FALSE(j.contains("seed"));
-  double sum = 0;
-  for (const Json& size : j["sizes"]) sum += size.get<double>();
-  CHECK(sum == -0.5);
-  std::string keys;
-  for (const auto& [key, value] : j.items()) keys += key + " ";
-  CHECK(keys == "done sizes speed task ");
-}
-
 TEST_CASE("what a JSON value lacks reads as null, at any depth") {
   const Json j = sample();
-  CHECK(j["machine"]["cpu"].is_null());
-  CHECK(j["task"]["cpu"].is_null());
-  CHECK(j.find("machine") == nullptr);
-  CHECK(j["machine"].empty());
-  for (const Json& nothing : j["machine"]) CHECK(nothing.is_null());
-  CHECK(j["machine"].items().empty());
+  CHECK(member(j, "speed", "steps") == 9.5);
+  CHECK(member(j, "speed", "unit").is_null());
+  CHECK(member(j, "machine", "cpu").is_null());
+  CHECK(member(j, "task", "cpu").is_null());
+  CHECK(member(Json(), "task").is_null());
+  for (const Json& nothing : member(j, "machine")) CHECK(nothing.is_null());
+  CHECK_THROWS_AS((void)j["machine"], std::logic_error);  // without a check it is undefined
 }
 
 TEST_CASE("a JSON value of another kind is refused by what was expected and what it is") {
@@ -74,32 +57,11 @@ TEST_CASE("a JSON value of another kind is refused by what was expected and what
   CHECK(problem([&] { (void)j.at("task").at("name"); }) == "cannot use at() with string");
   CHECK(problem([&] { (void)Json().value("name", ""); }) == "cannot use value() with null");
   CHECK(problem([&] { (void)j.value("task", 1); }) == "type must be number, but is string");
-  CHECK(problem([&] { (void)j["done"].get<int>(); }) == "type must be number, but is boolean");
-  CHECK(problem([&] { (void)j["speed"].get<std::string>(); }) ==
+  CHECK(problem([&] { (void)j.at("speed").get<std::string>(); }) ==
         "type must be string, but is object");
-  CHECK(problem([&] { (void)j["sizes"].get<bool>(); }) == "type must be boolean, but is array");
-  CHECK(problem([&] { (void)j["seed"].get<std::vector<double>>(); }) ==
+  CHECK(problem([&] { (void)member(j, "seed").get<std::vector<double>>(); }) ==
         "type must be array, but is null");
-  CHECK(problem([&] { (void)j["speed"].begin(); }) == "type must be array, but is object");
-  CHECK(problem([&] { (void)j["task"].items(); }) == "type must be object, but is string");
-  CHECK(problem([&] { (void)j["sizes"][3]; }) == "array index 3 is out of range");
-  Json text = "a";
-  CHECK(problem([&] { text["key"] = 1; }) == "type must be object, but is string");
-  CHECK(problem([&] { text.push_back(1); }) == "type must be array, but is string");
-}
-
-TEST_CASE("JSON values change, and their copies do not") {
-  Json j;
-  j["a"]["b"] = 1;
-  j["list"].push_back("x");
-  const Json before = j;
-  j["a"]["b"] = 2;
-  for (Json& element : j["list"]) element = "y";
-  j["c"] = j["a"];
-  j.erase("a");
-  CHECK(json_text(j) == R"({"c":{"b":2},"list":["y"]})");
-  CHECK(json_text(before) == R"({"a":{"b":1},"list":["x"]})");
-  CHECK(before != j);
+  CHECK(problem_of(DataError("a.json: [3] is no name")) == "a.json: [3] is no name");
 }
 
 TEST_CASE("JSON numbers keep every digit and are equal by what they are worth") {
@@ -114,9 +76,9 @@ TEST_CASE("JSON numbers keep every digit and are equal by what they are worth") 
   CHECK(Json(std::int64_t{5}) == parse_json("5"));
   CHECK(Json(1) == Json(1.0));
   CHECK(Json(1) != Json(true));
-  CHECK(Json(5).is_natural());
-  CHECK_FALSE(Json(-5).is_natural());
-  CHECK_FALSE(Json(5.0).is_natural());
+  CHECK(parse_json("5").is_number_unsigned());
+  CHECK_FALSE(parse_json("-5").is_number_unsigned());
+  CHECK_FALSE(parse_json("5.0").is_number_unsigned());
   CHECK(json_text(std::numeric_limits<double>::infinity()) == "null");
 }
 
@@ -127,6 +89,8 @@ TEST_CASE("broken JSON text is refused without the parser's own marks") {
   CHECK(try_parse_json(R"({"a": 1})")["a"] == 1);
   const std::string deep(1'000'000, '[');
   CHECK(problem([&] { (void)parse_json(deep); }).starts_with("nested deeper than"));
+  CHECK(problem([] { (void)parse_json(R"({"a": 1, "b": {"a": 2}, "a": 3})"); }) ==
+        "key 'a' stands twice in an object");
   const std::string levels = std::string(100, '[') + std::string(100, ']');
   CHECK(json_text(parse_json(levels)) == levels);
 }

@@ -34,8 +34,8 @@ Json pieces() { return parse_json(read_file(kFiles / "tokenizer.json")); }
 /// The tokeniser with these pieces and one of the kinds of normaliser and cut.
 std::shared_ptr<const Unigram> unigram_with(const Folder& folder, const Json& parts,
                                             Json json = pieces()) {
-  json["normalizer"] = parts["normalizer"];
-  json["pre_tokenizer"] = parts["pre_tokenizer"];
+  json["normalizer"] = member(parts, "normalizer");
+  json["pre_tokenizer"] = member(parts, "pre_tokenizer");
   json["model"]["byte_fallback"] = parts.value("byte_fallback", false);
   return unigram_of(TokenizerJson(folder.write("tokenizer.json", json_text(json))));
 }

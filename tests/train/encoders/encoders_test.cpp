@@ -243,8 +243,8 @@ TEST_CASE("an encoder with a tokenizer.json alone is read") {
   Json vocabulary = Json::object();
   for (std::int32_t i = 0; i < whole.vocabulary->size(); ++i) {
     const std::string entry = whole.vocabulary->entry(i);
-    const Json* const before = vocabulary.find(entry);  // of two alike the last is read
-    if (before != nullptr) vocabulary["[unread " + entry + "]"] = *before;
+    const Json before = data::member(vocabulary, entry);  // of two alike the last is read
+    if (!before.is_null()) vocabulary["[unread " + entry + "]"] = before;
     vocabulary[entry] = i;
   }
   const Json tokenizer = {{"normalizer", {{"type", "BertNormalizer"}}},
@@ -427,12 +427,12 @@ TEST_CASE("a tensor of a foreign type is named where it is not used, and refused
   changed = header;
   const auto used =
       std::find_if(header.items().begin(), header.items().end(), [](const auto& member) {
-        return member.first.find("encoder.layer.0.output.dense.weight") != std::string::npos;
+        return member.key().find("encoder.layer.0.output.dense.weight") != std::string::npos;
       });
   const bool has_one = used != header.items().end();
   REQUIRE(has_one);
   for (const char* dtype : {"I32", "U32"}) {
-    changed[used->first]["dtype"] = dtype;
+    changed[used.key()]["dtype"] = dtype;
     write(changed, "");
     const std::string error = error_of<DataError>([&] { (void)load_encoder(encoder); });
     CAPTURE(error);

@@ -46,7 +46,7 @@ std::vector<DevPoint> dev_points(const fs::path& metrics) {
       }
     } catch (const data::JsonError& error) {
       throw DataError(fmt::format("{}: line {}: not a metric of a run: {}", metrics.string(),
-                                  number, error.what()));
+                                  number, data::problem_of(error)));
     }
   }
   for (DevPoint& point : points) {
@@ -130,7 +130,7 @@ Table convergence_table(const fs::path& folder, std::int64_t patience) {
       test = result.at("test_accuracy").get<double>();
     } catch (const data::JsonError& error) {
       throw DataError(fmt::format("{}: not a result of a run: {}", (run / "result.json").string(),
-                                  error.what()));
+                                  data::problem_of(error)));
     }
     const std::vector<DevPoint> points = dev_points(run / "metrics.jsonl");
     const Convergence c = converge(points, patience);
