@@ -8,7 +8,7 @@
 #   PEER     torch_lra.py to race against (optional)
 #   CUDA_ARCH  compute capabilities (default 90)
 set -eu
-source train/scripts/gpu_common.sh
+source train/scripts/common.sh
 OUT=${OUT:-build/gpu-bundle}
 GOLDENS=${GOLDENS:-tests/goldens}
 B=build/release-cuda-portable

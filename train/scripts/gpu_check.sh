@@ -20,47 +20,32 @@
 # Exit status 1: a check failed, ran out of time or was not run. One for which this machine lacks
 # something is "not available", which is no failure unless nothing passed.
 set -u
-source train/scripts/gpu_common.sh
+source train/scripts/common.sh
 
 SLICES="smoke tests kernels bench race train arena goldens bits races sanitizers long"
-CHECKS=${CHECKS:-$SLICES}
-OUT=${OUT:-runs/gpu-check}
-B=${B:-build/gpu-bundle}
-DATA=${DATA:-datasets}
-PYTHON=${PYTHON:-python3}
-SLICE_SECONDS=${SLICE_SECONDS:-570}
-ALL_SECONDS=${ALL_SECONDS:-86400}
-cores=$(nproc)
-if [ -z "${JOBS:-}" ]; then
-  JOBS=$((cores / 2))
-  JOBS=$((JOBS < 1 ? 1 : JOBS > 8 ? 8 : JOBS))
-fi
-PROGRAM=$PWD/$B/skytape
-[ "${B#/}" = "$B" ] || PROGRAM=$B/skytape
-# in_bundle PATH OTHERWISE: the bundle's, if it has one.
-in_bundle() { if [ -e "$B/$1" ]; then echo "$B/$1"; else echo "$2"; fi; }
-GOLDENS=${GOLDENS:-$(in_bundle goldens tests/goldens)}
-PEER=${PEER:-$(in_bundle torch_lra.py '')}
-PRECISIONS=${PRECISIONS:-bf16 fp32 tf32}
+: "${CHECKS:=$SLICES}" "${OUT:=runs/gpu-check}" "${B:=build/gpu-bundle}" "${DATA:=datasets}"
+: "${PYTHON:=python3}" "${SLICE_SECONDS:=570}" "${ALL_SECONDS:=86400}" "${PRECISIONS:=bf16 fp32 tf32}"
 # Those with a stated goal first.
-PEERS=${PEERS:-softmax_sdpa skyformer linformer nystrom kernelized performer skeinformer informer vmean softmax_plain}
-PREDICTED=$(in_bundle predicted.json '')
-PARITY=$(in_bundle parity '')
-SMALL=$(in_bundle datasets '')
+: "${PEERS:=softmax_sdpa skyformer linformer nystrom kernelized performer skeinformer informer vmean softmax_plain}"
+cores=$(nproc)
+: "${JOBS:=$((cores < 2 ? 1 : cores > 16 ? 8 : cores / 2))}"
+PROGRAM=$(realpath -m "$B/skytape")
+# in_bundle PATH: the bundle's, if it has one.
+in_bundle() { [ -e "$B/$1" ] && echo "$B/$1"; }
+: "${GOLDENS:=$(in_bundle goldens || echo tests/goldens)}" "${PEER:=$(in_bundle torch_lra.py)}"
+PREDICTED=$(in_bundle predicted.json) PARITY=$(in_bundle parity) SMALL=$(in_bundle datasets)
 
+# stop STATUS WORDS
 stop() {
-  echo "gpu-check: $*" >&2
-  exit 2
+  echo "gpu-check: $2" >&2
+  exit "$1"
 }
 for slice in $CHECKS; do
-  case " $SLICES " in *" $slice "*) ;; *) stop "CHECKS: expected some of '$SLICES', got '$slice'" ;; esac
+  [[ " $SLICES " == *" $slice "* ]] || stop 2 "CHECKS: expected some of '$SLICES', got '$slice'"
 done
-[ -x "$PROGRAM" ] || stop "B: no program $PROGRAM; expected the folder of a CUDA build or a bundle"
+[ -x "$PROGRAM" ] || stop 2 "B: no program $PROGRAM; expected the folder of a CUDA build or a bundle"
 mkdir -p "$OUT"
-if ! gpu=$(nvidia-smi -L 2>&1); then
-  echo "gpu-check: no GPU answers on this machine (nvidia-smi -L failed)" >&2
-  exit 1
-fi
+gpu=$(nvidia-smi -L 2>&1) || stop 1 "no GPU answers on this machine (nvidia-smi -L failed)"
 
 scratch=$(mktemp -d)
 results=$scratch/results # what gpu_check.tar.gz packs
@@ -71,28 +56,17 @@ trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 nvidia-smi dmon -d 30 >/dev/null 2>&1 & # without a program that has it open the driver starts anew
 
-# ---- CUDA libraries --------------------------------------------------------------------------
-# A carried program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else a
-# Python wheel may have it.
-
-# cublas_folder NAME: a folder with that file; fails if there is none.
-cublas_folder() {
-  local root folder
-  for folder in "${CUDA_HOME:-/usr/local/cuda}"/lib64 /usr/local/cuda*/lib64; do
-    [ -e "$folder/$1" ] && echo "$folder" && return
-  done
-  while read -r root; do
-    for folder in "$root"/nvidia/cublas/lib "$root"/nvidia/cu*/lib; do
-      [ -e "$folder/$1" ] && echo "$folder" && return
-    done
-  done < <("$PYTHON" -c 'import sys; print("\n".join(p for p in sys.path if p))' 2>/dev/null)
-  return 1
-}
+# A carried program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else another
+# toolkit may have it, or a Python wheel.
 cublas=$(ldd "$PROGRAM" | sed -n 's/^[[:space:]]*\(libcublas\.so[^ ]*\) => not found.*/\1/p')
-if [ -n "$cublas" ] && folder=$(cublas_folder "$cublas"); then
+while [ -n "$cublas" ] && read -r folder; do
+  [ -e "$folder/$cublas" ] || continue
   export LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
   echo "gpu-check: $cublas from $folder"
-fi
+  break
+done < <(ls -d "${CUDA_HOME:-/usr/local/cuda}"/lib64 /usr/local/cuda*/lib64 2>/dev/null
+  "$PYTHON" -c 'import glob, sys
+for p in sys.path: print(*glob.glob(p + "/nvidia/cublas/lib") + glob.glob(p + "/nvidia/cu*/lib"), sep="\n")' 2>/dev/null)
 
 # ---- verdicts and report ---------------------------------------------------------------------
 
@@ -108,7 +82,7 @@ report() {
     echo "|---|---|---|"
     sed -n 's/^{"name": "\(.*\)", "verdict": "\(.*\)", "seconds": \(.*\)}$/| \1 | \2 | \3 |/p' "$OUT/verdicts.jsonl"
     local log name
-    for log in "$results"/logs/{libraries,tensor-cores,kernels-*,bench-*,race,listops-skytape,arena,listops-50000}.log; do
+    for log in "$results"/logs/{tensor-cores,kernels-*,bench-*,race,listops-skytape,arena,listops-50000}.log; do
       [ -e "$log" ] || continue
       name=${log##*/}
       printf '\n## %s\n\n' "${name%.log}"
@@ -169,7 +143,7 @@ end_one() {
     124 | 137) verdict "$name" "out of time" "$seconds" ;;
     *) verdict "$name" FAILED "$seconds" ;;
   esac
-  return $status
+  return "$status"
 }
 end_all() { while [ ${#name_of[@]} -gt 0 ]; do end_one; done; }
 
@@ -178,19 +152,6 @@ check() {
   end_all
   JOBS=1 begin "$@" && end_one
 }
-
-# lacking NAME WHY: a check that cannot be run here.
-lacking() {
-  echo "$2" | tee "$results/logs/$1.log"
-  verdict "$1" "not available" 0
-}
-
-# What the functions below need in the processes that `check` gives them.
-export B PROGRAM PYTHON PEER SMALL PREDICTED PARITY DATA
-export -f small_training small_run losses
-
-METHODS=${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}
-METHODS=${METHODS//,/ }
 
 # small_data: makes sure of $SMALL.
 small_data() {
@@ -201,30 +162,19 @@ small_data() {
 
 # ---- slices ----------------------------------------------------------------------------------
 
-libraries() {
-  ldd "$PROGRAM"
-  ! ldd "$PROGRAM" | grep 'not found'
-}
-export -f libraries
 slice_smoke() {
-  check libraries 90 libraries && check version 90 "$PROGRAM" --version &&
+  check version 90 "$PROGRAM" --version &&
     check first-step 180 "$PROGRAM" bench --device cuda --attention skyformer --n 256 --batch 2 \
       --features 16 --steps 2 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} || return 1
   check tensor-cores 120 "$PROGRAM" info gpu --require-tensor-cores
   return 0
 }
 
-# has_peer: whether there is something to race against.
-has_peer() { [ -n "$PEER" ] && timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; }
-
 # tests FILE: here is a GPU, and no case may be skipped for want of one.
 tests() {
-  OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$PROGRAM "$B/skytape_tests" -sf="*$1" >"$own/said" 2>&1
-  local status=$?
-  cat "$own/said"
-  [ $status -eq 0 ] && ! grep -q 'CUDA cases skipped' "$own/said"
+  OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$PROGRAM "$B/skytape_tests" -sf="*$1" 2>&1 | tee "$own/said"
+  [ "${PIPESTATUS[0]}" -eq 0 ] && ! grep -q 'CUDA cases skipped' "$own/said"
 }
-export -f tests
 # A fault that sticks to a process fails the rest of it: each file of tests has one of its own.
 slice_tests() {
   local file name
@@ -239,8 +189,8 @@ slice_tests() {
 parity() {
   local cpu=$PARITY/$1.jsonl
   if [ -z "$PARITY" ]; then
-    small_run "$PROGRAM" "$SMALL" "$own/cpu" "$1" cpu fp32 || return 1
     cpu=$own/cpu/metrics.jsonl
+    small_run "$PROGRAM" "$SMALL" "$own/cpu" "$1" cpu fp32 || return 1
   fi
   small_run "$PROGRAM" "$SMALL" "$own/cuda" "$1" cuda fp32 || return 1
   paste <(losses "$cpu") <(losses "$own/cuda/metrics.jsonl") | awk '
@@ -248,7 +198,6 @@ parity() {
     { d = $1 - $2; if (d < 0) d = -d; print "step " NR ": cpu " $1 ", cuda " $2; if (!(d <= 1e-3 * $1)) bad = 1 }
     END { if (NR != 8) { print "expected 8 steps, got " NR; bad = 1 }; if (bad) print "the losses differ"; exit bad }'
 }
-export -f parity
 slice_goldens() {
   local method
   small_data
@@ -256,36 +205,26 @@ slice_goldens() {
   for method in $METHODS; do begin "parity-$method" 60 parity "$method"; done
 }
 
-# numbers RUN: its checkpoint without the header, which names paths and times.
-numbers() {
-  local file=$1/last.safetensors
-  tail -c +$((9 + $(od -An -t u8 -N 8 "$file"))) "$file"
-}
 # replayed LOG: fails unless the run that wrote the log replayed steps.
 replayed() { grep -q 'how steps ran: [1-9][0-9]* replayed' "$1" || { echo "no step was replayed"; return 1; }; }
 # same_bits METHOD PRECISION: direct steps, replayed ones, and these again, give the same weights.
 same_bits() {
-  local name status flags=(--no-graph)
+  local name flags=(--no-graph)
   for name in direct once again; do
-    small_run "$PROGRAM" "$SMALL" "$own/$name" "$1" cuda "$2" "${flags[@]}" >"$own/$name.log" 2>&1
-    status=$?
-    cat "$own/$name.log"
-    [ $status -eq 0 ] || return 1
+    small_run "$PROGRAM" "$SMALL" "$own/$name" "$1" cuda "$2" "${flags[@]}" 2>&1 | tee "$own/$name.log"
+    [ "${PIPESTATUS[0]}" -eq 0 ] || return 1
     flags=()
   done
   replayed "$own/once.log" || return 1
   for name in direct again; do
-    cmp <(numbers "$own/once") <(numbers "$own/$name") || return 1
+    cmp <(tensors "$own/once/last.safetensors") <(tensors "$own/$name/last.safetensors") || return 1
   done
 }
-export -f numbers replayed same_bits
 slice_bits() {
   local method precision
   small_data
   for precision in $PRECISIONS; do
-    for method in $METHODS; do
-      begin "bits-$method-$precision" 60 same_bits "$method" "$precision"
-    done
+    for method in $METHODS; do begin "bits-$method-$precision" 60 same_bits "$method" "$precision"; done
   done
 }
 
@@ -315,12 +254,15 @@ slice_bench() {
 }
 
 # All of the peer's methods at once, which compile side by side and are timed alone.
-slice_race() {
-  has_peer || { lacking race "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"; return; }
-  end_all
-  check race 400 "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" --device cuda \
-    --rounds 1 --methods "${PEERS// /,}" --out "$results/race" ${PREDICTED:+--predicted "$PREDICTED"}
+race() {
+  if [ -z "$PEER" ] || ! timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    echo "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"
+    return 77
+  fi
+  "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" --device cuda --rounds 1 \
+    --methods "${PEERS// /,}" --out "$results/race" ${PREDICTED:+--predicted "$PREDICTED"}
 }
+slice_race() { check race 400 race; }
 
 # same_table: a grid with four cells at a time gives the table of one at a time.
 same_table() {
@@ -341,7 +283,6 @@ to_45_percent() {
     $1 > 0.45 && !reached++ { printf "above 45 %% of dev after %.1f s of training, step %d\n", $3, $2 }
     END { if (!reached) print "never above 45 % of dev" }'
 }
-export -f same_table to_45_percent
 slice_train() {
   check listops-data 90 "$PROGRAM" data --task listops --data "$DATA"
   check listops-skytape 120 to_45_percent "$results/listops-skytape"
@@ -350,7 +291,6 @@ slice_train() {
 }
 # data_of TASK: found, or generated; 77 where it can be neither.
 data_of() { "$PROGRAM" data --task "$1" --data "$DATA" || return 77; }
-export -f data_of
 # Recipe skytape on every task whose data are here, what most hangs on first, several at a time. What
 # is not finished in time keeps its state, in arena.tar.gz.
 slice_arena() {
@@ -382,17 +322,16 @@ sanitized() {
   local of_ours=() # of cuBLAS's kernels racecheck finds hazards that are none
   [ "$tool" != racecheck ] || of_ours=(--kernel-name kns=skytape)
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on PATH"; return 77; }
-  compute-sanitizer --tool "$tool" "${of_ours[@]}" --error-exitcode 9 "$@" >"$log" 2>&1
-  status=$?
-  cat "$log"
+  compute-sanitizer --tool "$tool" "${of_ours[@]}" --error-exitcode 9 "$@" 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
   grep -q -e 'Device not supported' -e 'Unable to find injection library' "$log" && return 77
   grep -q 'SUMMARY: 0 ' "$log" || { echo "the tool reports no clean summary"; return 1; }
-  return $status
+  return "$status"
 }
 # sanitized_ops TOOL PRECISION: every method, op by op and replayed, at a ragged length.
 sanitized_ops() {
   local json=$own/sanitized.json
-  sanitized "$1" "$PROGRAM" bench --device cuda --attention "$ALL" --precision "$2" --n 250 \
+  sanitized "$1" "$PROGRAM" bench --device cuda --attention "${METHODS// /,}" --precision "$2" --n 250 \
     --batch 2 --features 16 --steps 1 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} \
     --json "$json" || return $?
   if grep '"steps_replayed": 0' "$json" || ! grep -q '"steps_replayed": [1-9]' "$json"; then
@@ -414,7 +353,6 @@ race_free() {
     --recipe skyformer --data "$SMALL" --out "$own/races" --force --attention "$1" --device cuda \
     --precision "$2" --seed 7 --steps 1000 --stop-after 1 --batch 2 --set max_length=250
 }
-export -f sanitized sanitized_ops sanitized_training race_free
 # One at a time: side by side none of them ended within a minute. Each method stands for a group that
 # has kernels in common, what the most methods run first; the last ones' are the same in all precisions.
 slice_races() {
@@ -424,17 +362,13 @@ slice_races() {
     methods="skyformer softmax bigbird"
     [ "$precision" != bf16 ] || methods+=" informer routing nystrom linformer reformer skeinformer performer sinkhorn"
     for method in $methods; do
-      for skip in 0 100; do
-        check "racecheck-$method-$precision-$skip" 60 race_free "$method" "$precision" "$skip"
-      done
+      for skip in 0 100; do check "racecheck-$method-$precision-$skip" 60 race_free "$method" "$precision" "$skip"; done
     done
   done
 }
 slice_sanitizers() {
   local precision method
   small_data
-  ALL=$(tr -s ' \n' , <<<"$METHODS")
-  export ALL=${ALL%,}
   for precision in $PRECISIONS; do
     begin "memcheck-ops-$precision" 300 sanitized_ops memcheck "$precision"
     # Each precision has kernels of its own for tiled attention and for the inverse.
@@ -446,6 +380,11 @@ slice_sanitizers() {
   begin initcheck-ops-fp32 300 sanitized_ops initcheck fp32
 }
 
+# What the functions need in the processes that `check` gives them.
+METHODS=$(tr , ' ' <<<"${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}" | xargs)
+export B PROGRAM PYTHON PEER PEERS SMALL PREDICTED PARITY DATA METHODS results
+# shellcheck disable=SC2046  # a list
+export -f $(compgen -A function)
 for slice in $CHECKS; do
   slice_end=$((SECONDS + SLICE_SECONDS))
   slice_end=$((slice_end < ALL_SECONDS ? slice_end : ALL_SECONDS))

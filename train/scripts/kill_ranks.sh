@@ -4,6 +4,7 @@
 #   kill_ranks.sh [KILLS]
 # The last line is "N passed, N failed". Needs mpirun, or the one that SKYTAPE_MPIRUN names.
 set -u
+source train/scripts/common.sh
 kills=${1:-50}
 program=${SKYTAPE_PROGRAM:-build/skytape} mpirun=${SKYTAPE_MPIRUN:-mpirun}
 scratch=$(mktemp -d)
@@ -17,7 +18,6 @@ eval_every=4
 train=("$program" train --task tsv --data "$scratch/data" --steps 200 --batch 8 --threads 1 --log-every 1
   --set accumulate=4 --set max_length=64 --set width=16 --set ff_width=16
   --set eval_every=$eval_every --set checkpoint_every=3)
-tensors() { tail -c +$(($(od -An -t u8 -N8 "$1") + 9)) "$1"; } # of a checkpoint, without its times
 same() { cmp <(tensors "$scratch/one/$1") <(tensors "$run/$1"); }
 check() {
   if "${@:2}"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "== $1: FAILED"; fi

@@ -5,6 +5,7 @@
 # Shows that the hosts end with the bits of one process; then cuts one off in the middle, sees the job
 # stop, and goes on. The last line is "N passed, N failed".
 set -u
+source train/scripts/common.sh
 hosts=${1:-2} data=${2:-datasets}
 program=${SKYTAPE_PROGRAM:-build/skytape}
 scratch=$(mktemp -d)
@@ -51,7 +52,6 @@ job() {
 train=("$program" train --task listops --data "$data" --steps 60 --batch 8 --threads 1 --log-every 5
   --set accumulate=4 --set max_length=256 --set eval_examples=32 --set width=16 --set ff_width=16
   --set checkpoint_every=10 --rank-timeout 20)
-tensors() { tail -c +$(($(od -An -t u8 -N8 "$1") + 9)) "$1"; } # of a checkpoint, without its times
 same() { cmp <(tensors "$scratch/$1/last.safetensors") <(tensors "$scratch/$2/last.safetensors"); }
 check() {
   if "${@:2}"; then passed=$((passed + 1)); echo "== $1: ok"; else failed=$((failed + 1)); echo "== $1: FAILED"; fi

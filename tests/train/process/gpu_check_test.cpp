@@ -111,7 +111,7 @@ TEST_CASE("gpu-check passes what works, and says what the machine lacks") {
   CAPTURE(all.said);
   CHECK(all.status == 0);
   for (const char* name :
-       {"libraries", "tensor-cores", "test-tensor-gemm-gemm", "goldens", "parity-softmax",
+       {"version", "tensor-cores", "test-tensor-gemm-gemm", "goldens", "parity-softmax",
         "bits-softmax-tf32", "kernels-bf16", "kernels-tiny", "bench-bf16-2048", "grid-jobs",
         "listops-skytape", "arena-data-text", "arena", "arena-page", "listops-50000",
         "racecheck-bigbird-tf32-100", "initcheck-ops-fp32", "memcheck-train-reformer-bf16"}) {

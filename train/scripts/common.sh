@@ -1,5 +1,9 @@
 # shellcheck shell=bash disable=SC2034
-# What gpu_bundle.sh prepares without a GPU and gpu_check.sh repeats with one. Sourced by both.
+# What several scripts use: most of it gpu_bundle.sh prepares without a GPU and gpu_check.sh repeats
+# with one.
+
+# tensors FILE: a checkpoint without its header, which names paths and times.
+tensors() { tail -c +$(($(od -An -t u8 -N8 "$1") + 9)) "$1"; }
 
 # small_training DATA OUT METHOD DEVICE PRECISION FLAGS…: sets `arguments` to those of the program for
 # eight steps of ListOps with dropout. All but a few examples are cut to one ragged length: a batch
