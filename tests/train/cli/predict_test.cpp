@@ -7,7 +7,6 @@
 #include <cmath>
 #include <limits>
 #include <sstream>
-#include <tuple>
 
 #include "data/files/json.hpp"
 #include "data/unicode/unicode.hpp"
@@ -33,53 +32,60 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Own data of two classes that a small model learns at once, and a run on them.
 struct Shop {
   Folder folder;
   std::string run = (folder.path() / "run").string();
   std::string data = (folder.path() / "data").string();
 
-  [[nodiscard]] Finished finish(std::vector<std::string> arguments) const {
+  [[nodiscard]] Finished finish(Lines arguments, const Lines& more = {}) const {
+    arguments.insert(arguments.end(), more.begin(), more.end());
     return run_program(folder.path(), arguments);
   }
-  /// `skytape data` on 60 rows whose label is the word that they repeat.
-  [[nodiscard]] Finished prepare(const std::vector<std::string>& more = {}) const {
+  /// `skytape data` on a file, or a folder of splits.
+  [[nodiscard]] Finished prepare_from(const fs::path& from, const Lines& more = {}) const {
+    return finish({"data", "--task", "tsv", "--from", from.string(), "--data", data}, more);
+  }
+  /// The same on 60 rows whose label is the word that they repeat.
+  [[nodiscard]] Finished prepare(const Lines& more = {}) const {
     std::string rows;
     for (int i = 0; i < 60; ++i) {
       rows += i % 2 ? "ham\tgreen green green\n" : "spam\tnasty nasty nasty\n";
     }
-    std::vector<std::string> arguments = {
-        "data", "--task", "tsv", "--from", folder.write("own.tsv", rows).string(), "--data", data};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return finish(arguments);
+    return prepare_from(folder.write("own.tsv", rows), more);
   }
-  [[nodiscard]] Finished train(const std::string& ngrams = "0",
-                               const std::string& attention = "softmax") const {
-    std::vector<std::string> arguments = {
-        "train", "--task",      "tsv",     "--data",    data, "--out",
-        run,     "--attention", attention, "--steps",   "60", "--batch",
-        "8",     "--device",    "cpu",     "--threads", "1"};
-    const bool has_features = attention.starts_with("sk");
-    if (has_features) arguments.insert(arguments.end(), {"--features", "2"});
-    const std::string grams = "ngrams=" + ngrams;
-    for (const char* set : {"max_length=32", "width=8", "ff_width=8", "heads=2", "lr=0.03",
-                            "dropout=0", grams.c_str(), "eval_every=20"}) {
-      arguments.insert(arguments.end(), {"--set", set});
-    }
-    return finish(arguments);
+  [[nodiscard]] Finished train(Lines sets = {"ngrams=0"}, const std::string& steps = "60",
+                               const Lines& more = {"--attention", "softmax"}) const {
+    sets.insert(sets.begin(), {"--set", "max_length=32", "width=8", "ff_width=8", "heads=2",
+                               "lr=0.03", "dropout=0", "eval_every=20"});
+    sets.insert(sets.end(), more.begin(), more.end());
+    return finish({"train", "--task", "tsv", "--data", data, "--out", run, "--force", "--steps",
+                   steps, "--batch", "8", "--device", "cpu", "--threads", "1"},
+                  sets);
   }
-  [[nodiscard]] Finished predict(const std::string& from, Lines more = {}) const {
-    Lines arguments = {"predict", "--run", run, "--from", from, "--device", "cpu"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return finish(arguments);
+  /// A model of the 60 rows.
+  Finished trained() const {
+    REQUIRE(prepare().code == 0);
+    const Finished done = train();
+    REQUIRE_MESSAGE(done.code == 0, done.err);
+    return done;
+  }
+  [[nodiscard]] Finished predict(const fs::path& from, const Lines& more = {}) const {
+    return finish({"predict", "--run", run, "--from", from.string(), "--device", "cpu"}, more);
   }
   /// The same with the rows in a file.
-  [[nodiscard]] Finished predict_rows(const std::string& rows, Lines more = {}) const {
-    return predict(folder.write("rows.tsv", rows).string(), std::move(more));
+  [[nodiscard]] Finished predict_rows(const std::string& rows, const Lines& more = {}) const {
+    return predict(folder.write("rows.tsv", rows), more);
+  }
+  /// The same with what a command of the shell writes.
+  [[nodiscard]] Finished predict_piped(const std::string& source,
+                                       const std::string& more = "") const {
+    const std::string command = "cd " + folder.path().string() + " && " + source + " | " +
+                                program_path() + " predict --run " + run +
+                                " --from - --device cpu " + more + " > out 2> err";
+    const int status = std::system(command.c_str());
+    return {WEXITSTATUS(status), read_file(folder.path() / "out"),
+            read_file(folder.path() / "err")};
   }
 };
 
@@ -89,10 +95,7 @@ TEST_CASE(
     "predict answers with the labels' names, scores, and the accuracy where there are labels") {
   if (!program_or_skip()) return;
   const Shop shop;
-  REQUIRE(shop.prepare().code == 0);
-  const Finished trained = shop.train();
-  CAPTURE(trained.err);
-  REQUIRE(trained.code == 0);
+  const Finished trained = shop.trained();
 
   SUBCASE("names, blank lines, a byte order mark") {
     const Finished f =
@@ -100,7 +103,7 @@ TEST_CASE(
     CAPTURE(f.err);
     CHECK(f.code == 0);
     CHECK(lines_of(f.out) == Lines{"spam", "ham"});
-    CHECK_FALSE(contains(f.err, "accuracy"));
+    CHECK_FALSE(says(f.err, "accuracy"));
   }
   SUBCASE("scores are probabilities, a column for each class") {
     const Finished f = shop.predict_rows("green green green\nnasty nasty nasty\n", {"--scores"});
@@ -121,21 +124,21 @@ TEST_CASE(
         shop.predict_rows("spam\tnasty nasty nasty\nham\tgreen green\nham\tnasty nasty\n\n");
     CHECK(f.code == 0);
     CHECK(lines_of(f.out).size() == 3);
-    CHECK(contains(f.err, "accuracy 66.67 %: 2 of 3 examples"));
+    CHECK(says(f.err, "accuracy 66.67 %: 2 of 3 examples"));
     const Finished header = shop.predict_rows("label\ttext\nham\tgreen green\n", {"--header"});
     CHECK(header.code == 0);
-    CHECK(contains(header.err, "accuracy 100.00 %"));
+    CHECK(says(header.err, "accuracy 100.00 %"));
     // Names of columns are known, in any order, or said.
     CHECK(shop.predict_rows("text\tid\tlabel\ngreen green\t1\tham\n").out == "ham\n");
     const Lines columns = {"--text-column", "words", "--label-column", "kind"};
     CHECK(shop.predict_rows("words\tkind\nnasty nasty\tspam\n", columns).out == "spam\n");
     const auto divided = shop.folder.write("rows.csv", "text;id;label\ngreen, green;1;ham\n");
-    CHECK(shop.predict(divided.string()).out == "ham\n");
+    CHECK(shop.predict(divided).out == "ham\n");
     const Finished beside = shop.predict_rows("ham\tgreen green\n", {"--with-input"});
     CHECK(beside.out == "ham\tgreen green\n");
     const auto json = shop.folder.write("rows.jsonl", "{\"text\": \"green\\ngreen\"}\n");
-    CHECK(shop.predict(json.string(), {"--with-input"}).out == "ham\tgreen green\n");
-    CHECK(shop.predict(json.string()).out == "ham\n");
+    CHECK(shop.predict(json, {"--with-input"}).out == "ham\tgreen green\n");
+    CHECK(shop.predict(json).out == "ham\n");
   }
   SUBCASE("classes have scores of their own, beside the share of the largest class") {
     const data::Json result = data::parse_json(read_file(fs::path(shop.run) / "result.json"));
@@ -144,45 +147,41 @@ TEST_CASE(
     CHECK(result["trivial_floor"] == test["majority_share"]);
     CHECK(test["classes"][0]["name"] == data::Json("ham"));
     CHECK(test["classes"][0]["f1"] == data::Json(1));
-    CHECK(contains(trained.out, "(the largest class alone "));
+    CHECK(says(trained.out, "(the largest class alone "));
     const Finished eval = shop.finish({"eval", "--run", shop.run, "--confusion"});
-    CHECK(contains(eval.out, "the largest class alone: "));
-    CHECK(contains(eval.out, "macro average"));
-    CHECK(contains(eval.out, "rows: the label, columns: the answer"));
+    CHECK(says(eval.out, "the largest class alone: "));
+    CHECK(says(eval.out, "macro average"));
+    CHECK(says(eval.out, "rows: the label, columns: the answer"));
   }
   SUBCASE("what is no label is refused, and the answers before stay") {
     const Finished f = shop.predict_rows("ham\tgreen green\nspam\tnasty nasty\neggs\tgreen\n");
     CHECK(f.code == 3);
     CHECK(lines_of(f.out) == Lines{"ham", "spam"});
-    CHECK(contains(f.err,
-                   "rows.tsv:3: 'eggs' beside the tab is none of the run's labels: ham, spam"));
-    CHECK(contains(shop.predict_rows("kind\twords\nham\tgreen\n").err, "--header"));
+    CHECK(says(f.err, "rows.tsv:3: 'eggs' beside the tab is none of the run's labels: ham, spam"));
+    CHECK(says(shop.predict_rows("kind\twords\nham\tgreen\n").err, "--header"));
     const Finished mixed = shop.predict_rows("green green\nham\tgreen\n");
     CHECK(mixed.code == 3);
     CHECK(mixed.out == "ham\n");
-    CHECK(contains(mixed.err, "rows.tsv:2: has a label, unlike the rows before"));
+    CHECK(says(mixed.err, "rows.tsv:2: has a label, unlike the rows before"));
   }
   SUBCASE("folders, missing and empty files are errors") {
-    CHECK(shop.predict(shop.folder.path().string()).code == 3);
-    CHECK(contains(shop.predict(shop.folder.path().string()).err, "a folder; expected a file"));
-    CHECK(shop.predict((shop.folder.path() / "nowhere").string()).code == 3);
+    CHECK(shop.predict(shop.folder.path()).code == 3);
+    CHECK(says(shop.predict(shop.folder.path()).err, "a folder; expected a file"));
+    CHECK(shop.predict(shop.folder.path() / "nowhere").code == 3);
     CHECK(shop.predict_rows("\n \n").code == 3);
-    CHECK(contains(shop.predict_rows("").err, "no example"));
+    CHECK(says(shop.predict_rows("").err, "no example"));
   }
   SUBCASE("cut texts are counted") {
     const Finished f =  // one of them is just as long as the run reads
         shop.predict_rows("green\n" + std::string(33, 'x') + "\n" + std::string(32, 'x') + "\n");
     CHECK(f.code == 0);
-    CHECK(contains(f.err, "1 of 3 examples are longer than the 32 tokens"));
+    CHECK(says(f.err, "1 of 3 examples are longer than the 32 tokens"));
   }
   SUBCASE("- is standard input") {
-    const auto rows = shop.folder.write("rows.tsv", "green green\nnasty nasty\n");
-    const Finished file = shop.predict(rows.string());
-    const std::string command = std::string(std::getenv("SKYTAPE_PROGRAM")) + " predict --run " +
-                                shop.run + " --from - --device cpu < " + rows.string() + " > " +
-                                (shop.folder.path() / "piped.txt").string();
-    CHECK(std::system(command.c_str()) == 0);
-    CHECK(read_file(shop.folder.path() / "piped.txt") == file.out);
+    const Finished file = shop.predict_rows("green green\nnasty nasty\n");
+    const Finished piped = shop.predict_piped("cat rows.tsv");
+    CHECK(piped.code == 0);
+    CHECK(piped.out == file.out);
     CHECK(lines_of(file.out).size() == 2);
   }
 }
@@ -281,13 +280,12 @@ TEST_CASE("what is said of a text hangs on nothing but the text, and eval says t
   for (const char* split : {"train", "dev", "test"}) {
     shop.folder.write(std::string("own/") + split + ".tsv", mixed_rows(90));
   }
-  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", (shop.folder.path() / "own").string(),
-                       "--data", shop.data})
-              .code == 0);
+  REQUIRE(shop.prepare_from(shop.folder.path() / "own").code == 0);
   for (const char* method : {"skyformer", "skeinformer", "reformer"}) {
     CAPTURE(method);
-    std::filesystem::remove_all(shop.run);
-    const Finished trained = shop.train("0", method);
+    Lines flags = {"--attention", method};
+    if (flags[1].starts_with("sk")) flags.insert(flags.end(), {"--features", "2"});
+    const Finished trained = shop.train({"ngrams=0"}, "60", flags);
     CAPTURE(trained.err);
     REQUIRE(trained.code == 0);
 
@@ -325,8 +323,8 @@ TEST_CASE("what is said of a text hangs on nothing but the text, and eval says t
         return text.substr(at, text.find(" %", at) - at);
       };
       CHECK(accuracy(eval.out) == accuracy(said.err));
-      CHECK(contains(said.err, "mean of 3 draws") == (std::string(draws) == "3"));
-      CHECK(contains(eval.out, "mean of 3 draws") == (std::string(draws) == "3"));
+      CHECK(says(said.err, "mean of 3 draws") == (std::string(draws) == "3"));
+      CHECK(says(eval.out, "mean of 3 draws") == (std::string(draws) == "3"));
     }
   }
 }
@@ -334,8 +332,7 @@ TEST_CASE("what is said of a text hangs on nothing but the text, and eval says t
 TEST_CASE("an answer follows its line at once, so that predict serves as a co-process") {
   if (!program_or_skip()) return;
   const Shop shop;
-  REQUIRE(shop.prepare().code == 0);
-  REQUIRE(shop.train().code == 0);
+  shop.trained();
   Lines arguments = {"predict",  "--run", shop.run,    "--from", "-",
                      "--device", "cpu",   "--threads", "1"};
   SUBCASE("without a word about batches") {}
@@ -354,23 +351,15 @@ TEST_CASE("an answer follows its line at once, so that predict serves as a co-pr
 TEST_CASE("packed standard input is unpacked, in several members, too") {
   if (!program_or_skip()) return;
   const Shop shop;
-  REQUIRE(shop.prepare().code == 0);
-  REQUIRE(shop.train().code == 0);
-  const std::string root = shop.folder.path().string();
-  const auto predict_piped = [&](const std::string& source) {
-    const std::string command = "cd " + root + " && " + source + " | " + program_path() +
-                                " predict --run " + shop.run +
-                                " --from - --device cpu > out 2> err";
-    const int status = std::system(command.c_str());
-    return std::pair(WEXITSTATUS(status), read_file(shop.folder.path() / "out"));
-  };
+  shop.trained();
   shop.folder.write("a", "green green\n");
   shop.folder.write("b", "nasty nasty\n");
-  REQUIRE(std::system(("cd " + root + " && gzip a b && cat a.gz b.gz > both.gz").c_str()) == 0);
-  CHECK(predict_piped("cat both.gz") == std::pair(0, std::string("ham\nspam\n")));
-  const auto [code, out] = predict_piped("head -c 20 a.gz");
-  CHECK(code == 3);
-  CHECK(contains(read_file(shop.folder.path() / "err"), "standard input: truncated gzip data"));
+  const Finished both = shop.predict_piped("gzip a b && cat a.gz b.gz");
+  CHECK(both.code == 0);
+  CHECK(both.out == "ham\nspam\n");
+  const Finished half = shop.predict_piped("head -c 20 a.gz");
+  CHECK(half.code == 3);
+  CHECK(says(half.err, "standard input: truncated gzip data"));
 }
 
 TEST_CASE(
@@ -378,64 +367,50 @@ TEST_CASE(
     "tell") {
   if (!program_or_skip()) return;
   const Shop shop;
-  REQUIRE(shop.prepare().code == 0);
-  REQUIRE(shop.train().code == 0);
+  shop.trained();
   const std::string lines =
       "{\"label\": \"ham\", \"text\": \"green green\"}\n{\"label\": \"spam\", \"text\": \"nasty "
       "nasty\"}\n";
   const auto piped = [&](const std::string& text, const std::string& more = "") {
-    const auto file = shop.folder.write("piped", text);
-    const std::string root = shop.folder.path().string();
-    const std::string command = program_path() + " predict --run " + shop.run +
-                                " --from - --device cpu " + more + " < " + file.string() + " > " +
-                                root + "/out 2> " + root + "/err";
-    const int status = std::system(command.c_str());
-    return std::tuple(WEXITSTATUS(status), read_file(shop.folder.path() / "out"),
-                      read_file(shop.folder.path() / "err"));
+    shop.folder.write("piped", text);
+    return shop.predict_piped("cat piped", more);
   };
   for (const char* name : {"rows.jsonl", "rows.json", "rows.txt", "rows"}) {
     CAPTURE(name);
-    CHECK(shop.predict(shop.folder.write(name, lines).string()).out == "ham\nspam\n");
+    CHECK(shop.predict(shop.folder.write(name, lines)).out == "ham\nspam\n");
   }
-  CHECK(std::get<1>(piped(lines)) == "ham\nspam\n");
-  CHECK(contains(std::get<2>(piped(lines)), "accuracy 100.00 %"));
+  CHECK(piped(lines).out == "ham\nspam\n");
+  CHECK(says(piped(lines).err, "accuracy 100.00 %"));
   // Training read TSV: what begins like CSV is asked about.
   const std::string csv = "ham,\"green, green\"\nspam,nasty nasty\n";
-  CHECK(std::get<0>(piped(csv)) == 2);
-  CHECK(contains(std::get<2>(piped(csv)), "--format tsv, csv or jsonl"));
-  CHECK(std::get<1>(piped(csv, "--format csv")) == "ham\nspam\n");
-  CHECK(contains(std::get<2>(piped(csv, "--format csv")), "accuracy 100.00 %"));
-  CHECK(std::get<0>(piped(csv, "--format tsv")) == 0);
-  CHECK(std::get<0>(piped("green, green\n")) == 0);
-  CHECK(std::get<0>(piped(csv, "--format xml")) == 2);
+  CHECK(piped(csv).code == 2);
+  CHECK(says(piped(csv).err, "--format tsv, csv or jsonl"));
+  CHECK(piped(csv, "--format csv").out == "ham\nspam\n");
+  CHECK(says(piped(csv, "--format csv").err, "accuracy 100.00 %"));
+  CHECK(piped(csv, "--format tsv").code == 0);
+  CHECK(piped("green, green\n").code == 0);
+  CHECK(piped(csv, "--format xml").code == 2);
 
   // A set from a file whose content or flag says the format keeps it, and predict goes by it.
   std::string rows;
   for (int i = 0; i < 60; ++i) {
     rows += i % 2 ? "ham,\"green green, green\"\n" : "spam,\"nasty nasty, nasty\"\n";
   }
-  const auto own = shop.folder.write("own.txt", rows).string();
-  const auto prepared = [&](const Lines& more) {
-    Lines arguments = {"data", "--task", "tsv", "--from", own, "--data", shop.data, "--force"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return shop.finish(arguments);
-  };
-  CHECK(prepared({}).code != 0);
-  const Finished said = prepared({"--format", "csv"});
+  const auto own = shop.folder.write("own.txt", rows);
+  CHECK(shop.prepare_from(own, {"--force"}).code != 0);
+  const Finished said = shop.prepare_from(own, {"--force", "--format", "csv"});
   CAPTURE(said.err);
   REQUIRE(said.code == 0);
-  fs::remove_all(shop.run);
   REQUIRE(shop.train().code == 0);
-  CHECK(std::get<1>(piped(csv)) == "ham\nspam\n");
-  CHECK(std::get<1>(piped("green green\nnasty, nasty\n")) == "ham\nspam\n");
-  CHECK(std::get<0>(piped("green, green\n")) == 2);
+  CHECK(piped(csv).out == "ham\nspam\n");
+  CHECK(piped("green green\nnasty, nasty\n").out == "ham\nspam\n");
+  CHECK(piped("green, green\n").code == 2);
 }
 
 TEST_CASE("what is not finite is no class: predict and eval name the text and exit with 4") {
   if (!program_or_skip()) return;
   const Shop shop;
-  REQUIRE(shop.prepare().code == 0);
-  REQUIRE(shop.train().code == 0);
+  shop.trained();
   const fs::path best = fs::path(shop.run) / "best.safetensors";
   train::SafetensorsFile file = train::read_safetensors(best);
   for (auto& [name, tensor] : file.tensors) {  // the byte 'x' alone has a broken embedding
@@ -449,8 +424,8 @@ TEST_CASE("what is not finite is no class: predict and eval name the text and ex
   CAPTURE(f.err);
   CHECK(f.code == 4);
   CHECK(scores_in(f.out).size() == 2);
-  CHECK(contains(f.err, "rows.tsv:3: "));
-  CHECK(contains(f.err, "not finite"));
+  CHECK(says(f.err, "rows.tsv:3: "));
+  CHECK(says(f.err, "not finite"));
 
   for (auto& [name, tensor] : file.tensors) {
     if (name.ends_with("W_q.weight")) tensor.fill(std::numeric_limits<double>::infinity());
@@ -460,7 +435,7 @@ TEST_CASE("what is not finite is no class: predict and eval name the text and ex
   CAPTURE(eval.out);
   CAPTURE(eval.err);
   CHECK(eval.code == 4);
-  CHECK(contains(eval.err, "test: example 1: "));
+  CHECK(says(eval.err, "test: example 1: "));
 }
 
 TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, asked") {
@@ -469,7 +444,7 @@ TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, a
   const Finished prepared = shop.prepare({"--tokens", "words"});
   CAPTURE(prepared.err);
   REQUIRE(prepared.code == 0);
-  CHECK(contains(prepared.out, "words as tokens: 2 different ones"));
+  CHECK(says(prepared.out, "words as tokens: 2 different ones"));
   const Finished trained = shop.train();
   CAPTURE(trained.err);
   REQUIRE(trained.code == 0);
@@ -479,7 +454,7 @@ TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, a
   const Finished eval = shop.finish({"eval", "--run", shop.run, "--device", "cpu"});
   CAPTURE(eval.err);
   CHECK(eval.code == 0);
-  CHECK(contains(eval.out, "accuracy 100.00 %"));
+  CHECK(says(eval.out, "accuracy 100.00 %"));
   fs::remove_all(shop.data);  // predict needs the run alone
   const Finished f = shop.predict_rows("GREEN unheard-of green\nnasty\n");
   CAPTURE(f.err);
@@ -499,7 +474,7 @@ TEST_CASE("a model of subwords keeps its vocabulary, whatever becomes of its fil
   const Finished prepared = shop.prepare({"--tokens", "wordpiece:" + vocabulary.string()});
   CAPTURE(prepared.err);
   REQUIRE(prepared.code == 0);
-  CHECK(contains(prepared.out, "wordpiece as tokens: 8 different ones"));
+  CHECK(says(prepared.out, "wordpiece as tokens: 8 different ones"));
   REQUIRE(shop.train().code == 0);
   fs::remove_all(shop.data);
   fs::remove(vocabulary);
@@ -527,54 +502,35 @@ TEST_CASE("a model of pairs is asked about pairs, with the end of a text between
     }
     shop.folder.write(std::string("glue/") + split + ".tsv", rows);
   }
-  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", (shop.folder.path() / "glue").string(),
-                       "--tokens", "wordpiece:" + vocabulary.string(), "--data", shop.data})
+  REQUIRE(shop.prepare_from(shop.folder.path() / "glue",
+                            {"--tokens", "wordpiece:" + vocabulary.string()})
               .code == 0);
-  const Finished trained = shop.train("2");
+  const Finished trained = shop.train({"ngrams=2"});
   CAPTURE(trained.err);
   REQUIRE(trained.code == 0);
-  CHECK(contains(trained.out, "test accuracy 100.00 %"));
+  CHECK(says(trained.out, "test accuracy 100.00 %"));
   const Finished f = shop.predict_rows(pairs[0] + "\n" + pairs[1] + "\n");
   CAPTURE(f.err);
   CHECK(f.code == 0);
   CHECK(lines_of(f.out) == Lines{"spam", "ham"});
   const Finished labelled = shop.predict_rows("spam\t" + pairs[0] + "\nspam\t" + pairs[1] + "\n");
-  CHECK(contains(labelled.err, "accuracy 50.00 %: 1 of 2 examples"));
+  CHECK(says(labelled.err, "accuracy 50.00 %: 1 of 2 examples"));
   const auto json = shop.folder.write("rows.jsonl", R"({"text": "green nasty\tnasty"})");
-  CHECK(shop.predict(json.string()).out == "ham\n");
+  CHECK(shop.predict(json).out == "ham\n");
   // Without places or n-grams the types of the tokens are what tells the classes apart.
   const auto train_unordered = [&](const char* types) {
-    return shop.finish({"train",       "--task",
-                        "tsv",         "--data",
-                        shop.data,     "--out",
-                        shop.run,      "--force",
-                        "--attention", "softmax",
-                        "--steps",     "100",
-                        "--batch",     "8",
-                        "--device",    "cpu",
-                        "--threads",   "1",
-                        "--set",       "max_length=32",
-                        "--set",       "width=8",
-                        "--set",       "ff_width=8",
-                        "--set",       "heads=2",
-                        "--set",       "lr=0.03",
-                        "--set",       "dropout=0",
-                        "--set",       "positions=none",
-                        "--set",       "pooling=mean",
-                        "--set",       "ngrams=0",
-                        "--set",       "eval_every=50",
-                        "--set",       types});
+    return shop.train({"ngrams=0", "positions=none", "pooling=mean", types}, "100");
   };
-  CHECK(contains(train_unordered("token_types=0").out, "test accuracy 50.00 %"));
+  CHECK(says(train_unordered("token_types=0").out, "test accuracy 50.00 %"));
   const Finished typed = train_unordered("token_types=1");
   CAPTURE(typed.err);
-  CHECK(contains(typed.out, "test accuracy 100.00 %"));
+  CHECK(says(typed.out, "test accuracy 100.00 %"));
   CHECK(lines_of(shop.predict_rows(pairs[0] + "\n" + pairs[1] + "\n").out) == Lines{"spam", "ham"});
   for (const char* row : {"green nasty\n", "green\t\n", "\tgreen\n"}) {
     CAPTURE(row);
     const Finished alone = shop.predict_rows(row);
     CHECK(alone.code == 3);
-    CHECK(contains(alone.err, "rows.tsv:1: expected two texts with a tab between"));
+    CHECK(says(alone.err, "rows.tsv:1: expected two texts with a tab between"));
   }
 }
 
@@ -596,15 +552,13 @@ TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
   for (const char* split : {"train", "dev"}) {
     shop.folder.write(std::string("glue/") + split + ".tsv", rows(cola));
   }
-  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", (shop.folder.path() / "glue").string(),
-                       "--data", shop.data})
-              .code == 0);
+  REQUIRE(shop.prepare_from(shop.folder.path() / "glue").code == 0);
   REQUIRE(shop.train().code == 0);
-  const Finished f = shop.predict((shop.folder.path() / "glue/dev.tsv").string());
+  const Finished f = shop.predict(shop.folder.path() / "glue/dev.tsv");
   CAPTURE(f.err);
   CHECK(f.code == 0);
   CHECK(lines_of(f.out).size() == 60);
-  CHECK(contains(f.err, "accuracy 100.00 %: 60 of 60 examples"));
+  CHECK(says(f.err, "accuracy 100.00 %: 60 of 60 examples"));
 }
 
 TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {
@@ -613,14 +567,12 @@ TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit
   const Finished letters = shop.prepare({"--tokens", "letters"});
   CAPTURE(letters.err);
   CHECK(letters.code == 2);
-  CHECK(contains(letters.err, "bytes, words, integers"));
+  CHECK(says(letters.err, "bytes, words, integers"));
   for (const Lines& flags :
        {Lines{"--header"}, Lines{"--tokens", "words"}, Lines{"--learn-tokens", "unigram:100"}}) {
-    Lines arguments = {"data", "--task", "tsv", "--data", shop.data};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    const Finished f = shop.finish(arguments);
+    const Finished f = shop.finish({"data", "--task", "tsv", "--data", shop.data}, flags);
     CHECK(f.code == 2);
-    CHECK(contains(f.err, "no effect without --from"));
+    CHECK(says(f.err, "no effect without --from"));
   }
 }
 
@@ -630,11 +582,9 @@ TEST_CASE("a run says how many of its training texts are cut") {
   std::string rows;
   for (int i = 0; i < 20; ++i)
     rows += (i % 2 ? "a\t" : "b\t") + std::string(i < 18 ? 40 : 8, 'x') + "\n";
-  REQUIRE(shop.finish({"data", "--task", "tsv", "--from", shop.folder.write("x.tsv", rows).string(),
-                       "--data", shop.data})
-              .code == 0);
+  REQUIRE(shop.prepare_from(shop.folder.write("x.tsv", rows)).code == 0);
   const Finished f = shop.train();
   CAPTURE(f.err);
   CHECK(f.code == 0);
-  CHECK(contains(f.err, "training examples are longer than max_length = 32"));
+  CHECK(says(f.err, "training examples are longer than max_length = 32"));
 }
