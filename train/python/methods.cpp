@@ -75,7 +75,9 @@ class Call {
       throw UsageError(join(name, ": ", key, asked ? " is missing: " : " must be None: ", why));
     };
     const Tensor v = take("v", true, "expected values [B, H, N, D]");
-    if (v.rank() != 4) throw UsageError(join(name, ": v must be [B, H, N, D], got ", v));
+    if (v.rank() != 4 || v.dtype() == DType::i32) {
+      throw UsageError(join(name, ": v must be f32 or f64 [B, H, N, D], got ", v));
+    }
     const std::int64_t n = v.size(2);
     if (length == 0) length = n;
     if (length < n) throw UsageError(join(name, ": length is ", length, ", but v has N = ", n));

@@ -103,6 +103,7 @@ nb::object arrays_of(const Tensors& tensors) {
 
 NB_MODULE(_engine, m) {
   using namespace skytape;
+  nanobind::set_leak_warnings(false);  // of what a script still holds at its end
   // The last one that fits an error translates it.
   const nanobind::exception<Error> error(m, "Error", PyExc_RuntimeError);
   const auto also = [&](PyObject* kind) {

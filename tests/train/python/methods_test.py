@@ -9,6 +9,7 @@ import sys
 import threading
 import unittest
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -83,12 +84,15 @@ class Methods(unittest.TestCase):
             (("skyfomer", Q, K, V), {}, "did you mean 'skyformer'"),
             (("skyformer", Q, K, V), {"featurs": 8}, "did you mean 'features'"),
             (("skyformer", Q, K, V), {"features": 0}, "features"),
-            (("softmax", Q[0], K, V[0]), {}, r"must be \[B, H, N, D\]"),
+            (("softmax", Q[0], K, V[0]), {}, r"v must be f32 or f64 \[B, H, N, D\], got f64\[2, 64, 8\]"),
             (("softmax", Q, K[:, :, 1:], V), {}, "k must have v's shape"),
             (("softmax", Q.astype(np.float32), K, V), {}, "differ in dtype or device"),
             (("softmax", Q.astype(np.int64), K, V), {}, "q: expected float32, float64 or int32, got int64"),
             (("softmax", [1.0], K, V), {}, "q: expected an array of NumPy.* got .*list"),
-            (("softmax", Q, K, V, np.ones((B, N + 1))), {}, r"mask must be \[B, N\]"),
+            (("softmax", Q, K, V, np.ones((B, N + 1), bool)), {}, r"mask must be \[B, N\]"),
+            (("softmax", Q, K, V, np.ones((B, N))), {}, "mask: expected an array of bool.* got float64"),
+            (("softmax", *[Q.astype(np.int32)] * 3), {}, r"v must be f32 or f64 \[B, H, N, D\], got i32"),
+            (("softmax", Q, K, V), {"seed": -1}, "seed: expected 0 to"),
             (("softmax", None, K, V), {}, "q is missing"),
             (("softmax", Q, None, V), {}, "k is missing"),
             (("reformer", Q, K, V), {}, "k must be None: queries serve as keys"),
@@ -133,23 +137,16 @@ class Methods(unittest.TestCase):
         self.assertLess(-resident_after(1000) + resident_after(10000), 1 << 20)
 
     def test_two_threads_get_what_one_gets(self):
-        def work(into):
-            for name in ("softmax", "skyformer", "performer", "routing"):
-                arrays, more = inputs(name, np.float32)
-                for _ in range(20):
-                    out, gradients = skytape.vjp(name, *arrays, **more)
-                into[name] = {"out": out, **gradients}
-        alone, *found = ({} for _ in range(4))
-        work(alone)
-        threads = [threading.Thread(target=work, args=(into,)) for into in found]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for into in found:
-            for name, arrays in alone.items():
-                for key, value in arrays.items():
-                    self.assertTrue((into[name][key] == value).all(), (name, key))
+        def work(name):
+            arrays, more = inputs(name, np.float32)
+            for _ in range(20):
+                out, gradients = skytape.vjp(name, *arrays, **more)
+            return {"out": out, **gradients}
+        names = ["softmax", "skyformer", "performer", "routing"]
+        with ThreadPoolExecutor(3) as pool:
+            for name, found in zip(names * 3, pool.map(work, names * 3)):
+                for key, value in work(name).items():
+                    self.assertTrue((found[key] == value).all(), (name, key))
 
     def test_other_python_threads_run_while_we_compute(self):
         q, interval = np.ones((1, 2, 8192, 32), np.float32), sys.getswitchinterval()
@@ -158,16 +155,13 @@ class Methods(unittest.TestCase):
         def tick():
             while not stop.wait(0.001):
                 ticks.append(0)
-        thread = threading.Thread(target=tick)
+        self.addCleanup(sys.setswitchinterval, interval)
         sys.setswitchinterval(100)  # none would run unless the lock is given up
-        thread.start()
-        try:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(tick)
             skytape.attention("softmax", q, q, q)
-            self.assertGreater(len(ticks), 3)
-        finally:
             stop.set()
-            sys.setswitchinterval(interval)
-            thread.join()
+        self.assertGreater(len(ticks), 3)
 
     def test_the_lines_of_the_readme_run(self):
         readme = (ROOT / "train/python/README.md").read_text()

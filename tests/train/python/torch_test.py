@@ -119,6 +119,8 @@ class Torch(unittest.TestCase):
         for call, said in [
             (lambda: skytape.torch.Attention("linformer", 8, H), "say length="),
             (lambda: skytape.torch.Attention("softmax", 9, H), "dim 9 is no multiple"),
+            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8), torch.ones(1, N, dtype=torch.int32)),
+             "mask: expected an array of bool"),
             (lambda: skytape.attention("softmax", leaf, q, q), "skytape.torch.attention"),
             (lambda: skytape.torch.attention("softmax", q.bfloat16(), q, q), "or int32, got torch.bfloat16"),
         ]:

@@ -41,13 +41,13 @@ def forward_and_backward(attend, *inputs):
 def race(form, name, n):
     """(milliseconds of theirs, of ours, and their ratio), medians over turns."""
     q, k, v = (torch.randn(B, H, n, D, requires_grad=True) for _ in range(3))
-    mask, projection = torch.ones(B, n), torch.linalg.qr(torch.randn(FEATURES, FEATURES))[0][:, :D] * D**0.5
+    mask, projection = torch.ones(B, n, dtype=torch.bool), torch.linalg.qr(torch.randn(FEATURES, FEATURES))[0][:, :D] * D**0.5
     state = types.SimpleNamespace(training=False, features=FEATURES, E=torch.randn(H, FEATURES, n) / 50, proj=projection)
     has = {option["key"] for row in skytape.methods() if row["name"] == name for option in row["options"]}
     options = {"features": FEATURES} if "features" in has else {}
     own = skytape._engine.initial(name, skytape._texts(options), H, D, n, H * D, 0)
     options["parameters"] = {key: torch.tensor(value, dtype=q.dtype) for key, (value, _) in own.items()} or None
-    theirs = forward_and_backward(lambda *qkv: form(*qkv, mask, state), q, k, v)
+    theirs = forward_and_backward(lambda *qkv: form(*qkv, mask.to(q.dtype), state), q, k, v)
     ours = forward_and_backward(lambda *qkv: skytape.torch.attention(name, *qkv, mask, **options), q, k, v)
     turns = [(seconds(theirs, 1)[0], seconds(ours, 1)[0]) for _ in range(9)]
     median = statistics.median

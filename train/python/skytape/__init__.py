@@ -19,7 +19,7 @@ from .tape import Dropout, Tape, Var, gradcheck, ops  # noqa: E402, F401
 def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
     """Output [B, H, N, D] of a method on q, k, v [B, H, N, D]; methods() lists names and options.
 
-    mask      [B, N], true or 1 for a token, false or 0 for padding
+    mask      bool [B, N], true for a token, false for padding
     seed      of what the method draws, and of parameters that are not given
     training  dropout on
     more      x: the layer's input [B, N, E], where methods() says reads_x; length: the nominal N that
@@ -51,11 +51,23 @@ def _call(differentiable, name, *arguments, **more):
 
 def _gather(q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
     """What _engine.Call takes: arrays by name, and the rest."""
-    if mask is not None and mask.dtype != v.dtype:
-        mask = mask.astype(v.dtype) if hasattr(mask, "astype") else mask.to(v.dtype)
-    arrays = {"q": q, "k": k, "v": v, "x": x, "mask": mask, **(parameters or {})}
+    if not 0 <= seed < 2**64:
+        raise UsageError(f"seed: expected 0 to 2^64 - 1, got {seed}")
+    arrays = {"q": q, "k": k, "v": v, "x": x, **(parameters or {})}
+    if mask is not None and hasattr(v, "__dlpack__"):
+        arrays["mask"] = _ones(mask, v)
     return ({key: array for key, array in arrays.items() if array is not None},
             (_texts(options), seed, training, length, parameters is None, draws or {}))
+
+
+def _ones(mask, v):
+    """The mask in v's type, one for a token. Numbers are refused: they could be ones for padding, or -inf
+    to be added to scores."""
+    kind = str(getattr(mask, "dtype", type(mask)))
+    if not kind.endswith("bool"):
+        raise UsageError(f"mask: expected an array of bool [B, N], got {kind}")
+    mask = _as(v, {"mask": mask})["mask"]
+    return mask.astype(v.dtype) if hasattr(mask, "astype") else mask.to(v.dtype)
 
 
 def _texts(options):

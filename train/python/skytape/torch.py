@@ -50,7 +50,7 @@ class Attention(nn.Module):
 
     def __init__(self, name, dim, heads, length=None, bias=True, seed=0, **options):
         super().__init__()
-        if dim % heads != 0:
+        if heads < 1 or dim % heads != 0:
             raise UsageError(f"Attention: dim {dim} is no multiple of heads {heads}")
         self.name, self.heads, self.length, self.seed, self.options = name, heads, length, seed, options
         own = _engine.initial(name, _texts(options), heads, dim // heads, length or 1024, dim, seed)
