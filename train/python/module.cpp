@@ -114,7 +114,6 @@ NB_MODULE(_engine, m) {
   nanobind::exception<NonFiniteError>(m, "NonFiniteError", also(PyExc_ArithmeticError).ptr());
   m.attr("has_cuda") = kHaveCuda;
   m.def("set_threads", &train::set_threads);
-  m.def("thread_count", &train::thread_count);
   python::add_methods(m);
   python::add_runs(m);
   python::add_tape(m);

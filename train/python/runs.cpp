@@ -1,10 +1,8 @@
-// Trained runs: what they predict, their encodings and attention maps; and the matrices that methods
-// multiply values with.
+// Trained runs: what they predict, their encodings and attention maps.
 //
 // Letters: B texts, N tokens of the longest one, E model width, H heads, D head width, C classes.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cmath>
@@ -27,12 +25,6 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;  // rows
 using Texts = std::vector<std::string>;
-
-/// A layer's inputs as studies take them.
-attention::Inputs wide(const attention::Inputs& in) {
-  const auto f64 = [](const Tensor& x) { return x.defined() ? x.to(DType::f64) : x; };
-  return {f64(in.q), f64(in.k), f64(in.v), f64(in.mask), in.combined, f64(in.x), f64(in.state)};
-}
 
 /// The model of a run's folder. One question at a time.
 class Run {
@@ -74,7 +66,9 @@ class Run {
     std::vector<attention::Inputs> seen;
     nn::StepContext step = nn::answer_context(saved_.config.seed);
     step.observe = [&](int, const attention::Inputs& in, const Tensor&) {
-      seen.push_back(wide(in));
+      const auto f64 = [](const Tensor& x) { return x.defined() ? x.to(DType::f64) : x; };
+      seen.push_back(
+          {f64(in.q), f64(in.k), f64(in.v), f64(in.mask), in.combined, f64(in.x), f64(in.state)});
     };
     (void)encoded({text}, step);
     std::vector<std::vector<Matrix>> maps(seen.size());
@@ -122,22 +116,6 @@ class Run {
   std::mutex mutex_;
 };
 
-using MapsOfMethods = std::vector<std::tuple<std::string, Matrix, Matrix, double>>;
-
-/// Each method that has a matrix, its matrix, the exact one that it stands for, and the error, for a
-/// single example's q, k, v [1, H, N, D], x [1, N, E].
-MapsOfMethods matrices(const Tensors& arrays, const Texts& methods, std::int64_t features,
-                       std::int64_t head, std::uint64_t seed) {
-  train::MatrixText text;
-  text.in = wide({arrays.at("q"), arrays.at("k"), arrays.at("v"), {}, false, arrays.at("x")});
-  text.in.mask = Tensor::full({1, text.in.v.size(2)}, 1, DType::f64, Device::cpu);
-  MapsOfMethods found;
-  for (const auto& m : run_matrix(text, {methods, {}, head, features, seed}).matrices) {
-    found.emplace_back(m.name, m.matrix, m.exact, m.error);
-  }
-  return found;
-}
-
 }  // namespace
 
 void add_runs(nb::module_& m) {
@@ -149,7 +127,6 @@ void add_runs(nb::module_& m) {
       .def("encode", &Run::encode, nb::arg("texts"), Free(),
            "Encodings [B, N, E], zero at padding, and the mask [B, N].")
       .def("maps", &Run::attention_maps, Free());
-  m.def("matrices", &matrices, Free());
 }
 
 }  // namespace skytape::python

@@ -95,7 +95,6 @@ void add_tape(nb::module_& m) {
            Free(), "Once per tape.")
       .def("grad", &Tape::grad, nb::arg("input"),
            "dLoss/dinput after backward; None where nothing reached it.")
-      .def("names", &Tape::names)
       .def(
           "dot",
           [](const Tape& tape, const std::string& title, bool merge) {
@@ -106,8 +105,6 @@ void add_tape(nb::module_& m) {
       .def("__str__", &to_text);
 
   nb::class_<GradcheckReport>(m, "GradcheckReport")
-      .def_ro("passed", &GradcheckReport::passed)
-      .def_ro("worst", &GradcheckReport::worst)
       .def("__bool__", [](const GradcheckReport& report) { return report.passed; })
       .def("__repr__", &GradcheckReport::to_string);
   m.def("gradcheck", &check_python, nb::arg("f"), nb::arg("inputs"), nb::arg("tolerance") = 1e-6,

@@ -66,13 +66,3 @@ class Runs(ByTheProgram):
     def test_what_is_no_run_is_an_exception(self):
         with self.assertRaisesRegex(skytape.DataError, "nowhere"):
             skytape.load("nowhere")
-
-
-class Matrices(unittest.TestCase):
-    def test_a_methods_matrix_times_the_values_is_its_output(self):
-        q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 16, 8))
-        found = skytape.attention_matrices(q, k, v, v[:, 0], ["softmax", "vmean"])
-        matrix, exact, error = found["softmax"]
-        self.assertLess(abs(matrix @ v[0, 0] - skytape.attention("softmax", q, k, v)[0, 0]).max(), 1e-5)
-        self.assertLess(error, 1e-5)
-        self.assertGreater(found["vmean"][2], error)

@@ -11,8 +11,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from . import _engine  # noqa: E402
 from ._engine import (DataError, Error, NonFiniteError, UsageError,  # noqa: E402, F401
-                      has_cuda, methods, set_threads, thread_count)
-from .runs import attention_matrices, curves, load, results  # noqa: E402, F401
+                      has_cuda, methods, set_threads)
+from .runs import curves, load, results  # noqa: E402, F401
 from .tape import Dropout, Tape, Var, gradcheck, ops  # noqa: E402, F401
 
 

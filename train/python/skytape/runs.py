@@ -26,15 +26,6 @@ def attention_maps(run, text):
 _engine.Run.predict, _engine.Run.attention_maps = predict, attention_maps
 
 
-def attention_matrices(q, k, v, x, methods=None, features=0, head=0, seed=42):
-    """{method: (matrix, the exact one it stands for, error)} of every method whose output is a matrix
-    [N, N] times the values, for one example: q, k, v [1, H, N, D], the layer's input x [1, N, E].
-    features=0: a quarter of N."""
-    methods = methods or [row["name"] for row in _engine.methods()]
-    found = _engine.matrices({"q": q, "k": k, "v": v, "x": x}, methods, features, head, seed)
-    return {name: (np.array(matrix), np.array(exact), error) for name, matrix, exact, error in found}
-
-
 def results(folder="runs"):
     """A row for each run below a folder: its settings, and what result.json says, a key a column."""
     rows = []
