@@ -9,7 +9,9 @@
 //                   ty + kThreadsM r, and kThreadN walked rows, tx + kThreadsN c;
 //   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
 // What counts without tensor cores is how many multiply-adds of scores a load serves: with 8 own
-// rows and 4 walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256.
+// rows and 4 walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256. Neighbouring lanes
+// read the same walked row, or the same channels: a load of 16 bytes a lane goes by half warps, which
+// take one cycle each where lanes 2 l and 2 l + 1, or l and l ^ 2, ask for the same, otherwise two.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +50,8 @@ template <class T, int kHeadWidth, int kThreadsOfM, bool kLong> struct Tiling {
 
 struct ThreadTile {
   int tx, ty;
-  __device__ ThreadTile() : tx(threadIdx.x % kThreadsN), ty(threadIdx.x / kThreadsN) {}
+  __device__ ThreadTile()
+      : tx(threadIdx.x / 2 % kThreadsN), ty(threadIdx.x / cuda::kWarp * 2 + threadIdx.x % 2) {}
   template <class S> __device__ int own(int r) const { return ty + S::kThreadsM * r; }
 };
 
@@ -96,8 +99,8 @@ template <class S, class T> __device__ void products(const ThreadTile& at, const
 template <class S, class T> struct WeightedSums {
   T x[S::kRows][4] = {};
 
-  __device__ static int team() { return threadIdx.x / S::kGroups; }
-  __device__ static int channel() { return threadIdx.x % S::kGroups * 4; }
+  __device__ static int team() { return threadIdx.x / 2 / S::kGroups * 2 + threadIdx.x % 2; }
+  __device__ static int channel() { return threadIdx.x / 2 % S::kGroups * 4; }
 
   /// += weights [own, walked] times walked rows.
   __device__ void add(const T* weights, const T* rows) {
@@ -143,11 +146,11 @@ template <class S, class T> struct WeightedSums {
   }
 };
 
-/// Maximum and sum over the 16 threads of a row.
+/// Maximum and sum over the 16 threads of a row: every other lane of a warp.
 template <class T> __device__ T row_max(T x) {
-  return cuda::warp_reduce<kThreadsN>(x, [](T a, T b) { return larger(a, b); });
+  return cuda::warp_reduce_up<2, cuda::kWarp>(x, [](T a, T b) { return larger(a, b); });
 }
-template <class T> __device__ T row_sum(T x) { return cuda::warp_reduce<kThreadsN>(x); }
+template <class T> __device__ T row_sum(T x) { return cuda::warp_reduce_up<2, cuda::kWarp>(x); }
 
 /// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and this
 /// thread's part of its sum; returns what earlier sums must be multiplied by.
