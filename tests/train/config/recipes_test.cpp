@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <sstream>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
@@ -27,15 +28,29 @@ Table recipe(const std::string& name, const std::string& task, const std::string
   return table;
 }
 
-Choices choices(std::vector<Choice> values = {}) {
+/// key=value key=value, as after --set.
+std::vector<Choice> sets(const std::string& text) {
+  std::vector<Choice> values;
+  std::istringstream in(text);
+  for (std::string one; in >> one;) {
+    const std::size_t sign = one.find('=');
+    values.push_back({one.substr(0, sign), one.substr(sign + 1), "--set"});
+  }
+  return values;
+}
+
+Choices choices(std::vector<Choice> values = {}, std::string_view task = "listops",
+                std::string_view attention = "skyformer") {
   Choices c;
+  c.task = task;
+  c.attention = attention;
   c.values = std::move(values);
   return c;
 }
 
 /// The same with the papers' model, whose values stay.
-Choices of_papers(std::vector<Choice> values = {}) {
-  Choices c = choices(std::move(values));
+Choices of_papers(std::vector<Choice> values = {}, std::string_view attention = "skyformer") {
+  Choices c = choices(std::move(values), "listops", attention);
   c.recipe = "skyformer";
   return c;
 }
@@ -128,10 +143,8 @@ TEST_CASE("recipe lra holds the arena's released configurations") {
   CHECK(recipe("lra", "listops", "local")["local.form"] == "official");
   CHECK_FALSE(recipe("lra", "listops", "linformer").contains("linformer.frozen"));
 
-  Choices c;
+  Choices c = choices({}, "retrieval", "softmax");
   c.recipe = "lra";
-  c.attention = "softmax";
-  c.task = "retrieval";
   const RunConfig retrieval = resolve(c);  // its rate never stops rising
   CHECK(retrieval.schedule.curve == nn::Curve::inverse_sqrt);
   CHECK(retrieval.schedule.lr(4999) > retrieval.schedule.lr(4000));
@@ -220,7 +233,7 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
   Choices c = choices();
   CHECK(error_of<UsageError>([&] { (void)resolve(c, mine); }) ==
         "recipe mine: no warmup for listops, which has no default");
-  c.values = {{"warmup", "2", "--set"}, {"steps", "9", "--set"}, {"eval_every", "3", "--set"}};
+  c.values = sets("warmup=2 steps=9 eval_every=3");
   CHECK(resolve(c, mine).model.width == 32);
   CHECK(resolve(c, mine).recipe == "mine");
   c.recipe = "skytap";
@@ -229,8 +242,8 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
 }
 
 TEST_CASE("the settings of a run are a recipe: of the same method, and of others") {
-  Choices c = choices({{"features", "16", "--set"}, {"positions", "rotary", "--set"}});
-  c.attention = "linformer";  // a recipe's rotary positions would give way to learned ones
+  Choices c = choices(sets("features=16 positions=rotary"), "listops", "linformer");
+  // A recipe's rotary positions would give way to learned ones
   const RunConfig config = resolve(c);
   const Recipe same = recipe_of_run(to_json(config), "config.json");
   CHECK(same.task == "listops");
@@ -250,9 +263,7 @@ TEST_CASE("the settings of a run are a recipe: of the same method, and of others
 TEST_CASE("every task has a complete recipe") {
   for (const data::TaskInfo& task : data::tasks()) {
     for (const Recipe& info : recipes()) {
-      Choices c;
-      c.task = task.name;
-      c.attention = "softmax";
+      Choices c = choices({}, task.name, "softmax");
       c.recipe = info.name;
       CAPTURE(task.name);
       CHECK(error_of([&] { (void)resolve(c); }) == "");
@@ -298,8 +309,7 @@ TEST_CASE("other programs' names lead to keys, in any spelling") {
 TEST_CASE("wrong keys, values and keys without effect are refused by name") {
   const auto refusal = [](const std::string& key, const std::string& value,
                           const std::string& attention = "skyformer") {
-    Choices c = choices({{key, value, "--set"}});
-    c.attention = attention;
+    const Choices c = choices({{key, value, "--set"}}, "listops", attention);
     return error_of<UsageError>([&] { (void)resolve(c); });
   };
   CHECK(refusal("warmpu", "5").find("did you mean 'warmup'") != std::string::npos);
@@ -319,7 +329,7 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
 
   Choices twice = choices({{"batch", "4", "--set"}, {"batch", "8", "--batch"}});
   CHECK(error_of<UsageError>([&] { (void)resolve(twice); }).find("set twice") != std::string::npos);
-  Choices last = choices({{"select", "last", "--set"}, {"select_after", "0.5", "--set"}});
+  Choices last = choices(sets("select=last select_after=0.5"));
   CHECK(error_of<UsageError>([&] { (void)resolve(last); }).find("no effect") != std::string::npos);
 }
 
@@ -329,20 +339,10 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
   CHECK(usual.model.positions == nn::Positions::learned);
   CHECK(usual.batches.grow_steps == 0);
   CHECK(usual.batches.first_token == -1);
-  const RunConfig config = resolve(choices({{"pooling", "cls", "--set"},
-                                            {"positions", "rotary", "--set"},
-                                            {"rotary_base", "1000", "--set"},
-                                            {"length_warmup", "1500", "--set"},
-                                            {"length_hold", "500", "--set"},
-                                            {"length_whole", "16", "--set"},
-                                            {"length_start", "32", "--set"},
-                                            {"length_growth", "geometric", "--set"},
-                                            {"length_keep", "ends", "--set"},
-                                            {"both_ends", "1", "--set"},
-                                            {"conv_width", "5", "--set"},
-                                            {"ngrams", "4", "--set"},
-                                            {"ngram_rows", "1000", "--set"},
-                                            {"label_smoothing", "0.1", "--set"}}));
+  const RunConfig config = resolve(choices(
+      sets("pooling=cls positions=rotary rotary_base=1000 length_warmup=1500 length_hold=500 "
+           "length_whole=16 length_start=32 length_growth=geometric length_keep=ends both_ends=1 "
+           "conv_width=5 ngrams=4 ngram_rows=1000 label_smoothing=0.1")));
   CHECK(config.model.pooling == nn::Pooling::cls);
   CHECK(config.model.positions == nn::Positions::rotary);
   CHECK(config.model.rotary_base == 1000);
@@ -364,64 +364,57 @@ TEST_CASE("pooling, positions and growing lengths reach the model and the batche
 }
 
 TEST_CASE("model options without meaning for a run are refused where the user set them") {
-  const auto refusal = [](std::vector<Choice> values, const std::string& attention = "skyformer",
+  const auto refusal = [](const std::string& values, const std::string& attention = "skyformer",
                           const std::string& task = "listops") {
-    Choices c = task == "listops" ? of_papers(std::move(values)) : choices(std::move(values));
-    c.attention = attention;
-    c.task = task;
+    const Choices c = task == "listops" ? of_papers(sets(values), attention)
+                                        : choices(sets(values), task, attention);
     return error_of<UsageError>([&] { (void)resolve(c); });
   };
   const auto says = [](const std::string& text, const std::string& part) {
     CHECK_MESSAGE(text.find(part) != std::string::npos, "got: ", text);
   };
-  const Choice rotary = {"positions", "rotary", "--set"}, cls = {"pooling", "cls", "--set"};
-  says(refusal({rotary}, "vmean"), "vmean reads neither");
-  CHECK(refusal({rotary}, "linformer").empty());
-  says(refusal({rotary, {"width", "6", "--set"}}), "expected an even width / heads, got 3");
-  says(refusal({{"rotary_base", "1000", "--set"}}), "rotary_base has no effect");
-  says(refusal({{"length_start", "32", "--set"}}), "length_start has no effect");
-  says(refusal({{"length_keep", "ends", "--set"}}), "length_keep has no effect");
-  says(refusal({{"conv_width", "4", "--set"}}), "conv_width: expected an odd number of taps");
-  says(refusal({{"patch", "5", "--set"}}), "patch: the tokens of listops are no pixels");
-  const Choice pyramid = {"pyramid", "1", "--set"};
-  says(refusal({pyramid}), "pyramid: it halves pictures, but the tokens of listops are no pixels");
-  CHECK(refusal({pyramid}, "softmax", "image").empty());
-  says(refusal({pyramid, {"pooling", "max", "--set"}}, "softmax", "image"),
+  says(refusal("positions=rotary", "vmean"), "vmean reads neither");
+  CHECK(refusal("positions=rotary", "linformer").empty());
+  says(refusal("positions=rotary width=6"), "expected an even width / heads, got 3");
+  says(refusal("rotary_base=1000"), "rotary_base has no effect");
+  says(refusal("length_start=32"), "length_start has no effect");
+  says(refusal("length_keep=ends"), "length_keep has no effect");
+  says(refusal("conv_width=4"), "conv_width: expected an odd number of taps");
+  says(refusal("patch=5"), "patch: the tokens of listops are no pixels");
+  says(refusal("pyramid=1"),
+       "pyramid: it halves pictures, but the tokens of listops are no pixels");
+  CHECK(refusal("pyramid=1", "softmax", "image").empty());
+  says(refusal("pyramid=1 pooling=max", "softmax", "image"),
        "pyramid: the mean over its top is taken");
-  says(refusal({{"patch", "4", "--set"}}, "softmax", "image"), "patch: expected an odd number");
-  const Choice no_patch = {"patch", "0", "--set"}, no_conv = {"conv_width", "0", "--set"};
-  says(refusal({no_conv, cls}, "softmax", "image"), "patch: pooling=cls");
-  const Choice mirror = {"mirror", "1", "--set"}, shift = {"shift", "2", "--set"};
-  says(refusal({mirror}), "mirror: the tokens of listops are no pixels; expected 0");
-  says(refusal({shift}), "shift: the tokens of listops are no pixels; expected 0");
-  says(refusal({{"shift", "32", "--set"}}, "softmax", "image"),
+  says(refusal("patch=4", "softmax", "image"), "patch: expected an odd number");
+  says(refusal("conv_width=0 pooling=cls", "softmax", "image"), "patch: pooling=cls");
+  says(refusal("mirror=1"), "mirror: the tokens of listops are no pixels; expected 0");
+  says(refusal("shift=2"), "shift: the tokens of listops are no pixels; expected 0");
+  says(refusal("shift=32", "softmax", "image"),
        "shift: expected less than the 32 pixels of a line of image, got 32");
-  const Choice no_mirror = {"mirror", "0", "--set"};
-  says(refusal({no_conv, no_patch, mirror, cls}, "softmax", "image"), "mirror: pooling=cls");
-  says(refusal({no_conv, no_patch, no_mirror, shift, cls}, "softmax", "image"),
+  says(refusal("conv_width=0 patch=0 mirror=1 pooling=cls", "softmax", "image"),
+       "mirror: pooling=cls");
+  says(refusal("conv_width=0 patch=0 mirror=0 shift=2 pooling=cls", "softmax", "image"),
        "shift: pooling=cls");
-  CHECK(refusal({mirror, shift}, "softmax", "image").empty());
-  says(refusal({{"pair_cosine", "1", "--set"}}), "pair_cosine: listops has no pairs of documents");
-  says(refusal({{"ngrams", "1", "--set"}}), "ngrams: expected at least 2 tokens");
-  says(refusal({{"ngram_rows", "100", "--set"}}), "ngram_rows has no effect");
-  says(refusal({{"ngram_deviation", "1", "--set"}}), "ngram_deviation has no effect");
-  says(refusal({{"conv_width", "3", "--set"}, cls}, "softmax", "image"), "conv_width: pooling=cls");
-  says(refusal({{"length_keep", "middle", "--set"}}), "length_keep: expected front|ends");
-  says(refusal({{"positions", "relative", "--set"}}),
-       "positions: expected learned|sinusoidal|rotary|none");
-  says(refusal({{"pooling", "sum", "--set"}}), "pooling: expected nominal|mean|first");
-  says(refusal({{"length_warmup", "90000", "--set"}}), "length_warmup: expected at most steps");
-  says(refusal({{"length_warmup", "100", "--set"}, {"length_hold", "101", "--set"}}),
+  CHECK(refusal("mirror=1 shift=2", "softmax", "image").empty());
+  says(refusal("pair_cosine=1"), "pair_cosine: listops has no pairs of documents");
+  says(refusal("ngrams=1"), "ngrams: expected at least 2 tokens");
+  says(refusal("ngram_rows=100"), "ngram_rows has no effect");
+  says(refusal("ngram_deviation=1"), "ngram_deviation has no effect");
+  says(refusal("conv_width=3 pooling=cls", "softmax", "image"), "conv_width: pooling=cls");
+  says(refusal("length_keep=middle"), "length_keep: expected front|ends");
+  says(refusal("positions=relative"), "positions: expected learned|sinusoidal|rotary|none");
+  says(refusal("pooling=sum"), "pooling: expected nominal|mean|first");
+  says(refusal("length_warmup=90000"), "length_warmup: expected at most steps");
+  says(refusal("length_warmup=100 length_hold=101"),
        "length_hold: expected at most length_warmup = 100");
-  says(refusal({{"length_warmup", "100", "--set"}, {"length_start", "4096", "--set"}}),
+  says(refusal("length_warmup=100 length_start=4096"),
        "length_start: expected at most the 2048 positions");
-  says(refusal({no_patch, no_conv, no_mirror, cls}, "skyformer", "image"),
+  says(refusal("patch=0 conv_width=0 mirror=0 pooling=cls", "skyformer", "image"),
        "max_length=1023, which leaves out the last pixel");
-  CHECK(refusal({no_patch, no_conv, no_mirror, cls, {"max_length", "1023", "--set"}}, "skyformer",
-                "image")
+  CHECK(refusal("patch=0 conv_width=0 mirror=0 pooling=cls max_length=1023", "skyformer", "image")
             .empty());
-  says(refusal({{"pooling", "first", "--set"}, {"mask", "nonzero", "--set"}}, "skyformer", "image"),
-       "mask=nonzero hides");
+  says(refusal("pooling=first mask=nonzero", "skyformer", "image"), "mask=nonzero hides");
 }
 
 TEST_CASE(
@@ -436,15 +429,14 @@ TEST_CASE(
   for (const Instead& row : instead_rows()) {
     CAPTURE(row.method);
     const auto taken = [&](std::string_view value) {
-      Choices c = choices({{std::string(row.key), std::string(value), "--set"}});
-      c.attention = row.method;
+      const Choices c =
+          choices({{std::string(row.key), std::string(value), "--set"}}, "listops", row.method);
       return error_of([&] { (void)resolve(c); }).empty();
     };
     CHECK(taken(row.instead));
   }
   for (const attention::Spec& spec : attention::registry()) {  // none is forgotten
-    Choices c = choices({{"positions", "rotary", "--set"}});
-    c.attention = spec.name;
+    const Choices c = choices(sets("positions=rotary"), "listops", spec.name);
     const bool refused = !error_of([&] { (void)resolve(c); }).empty();
     CAPTURE(spec.name);
     if (refused) CHECK(for_method(rotary, spec.name).value != "rotary");
@@ -455,9 +447,7 @@ TEST_CASE("every recipe runs every method on every task") {
   for (const data::TaskInfo& task : data::tasks()) {
     for (const attention::Spec& spec : attention::registry()) {
       for (const Recipe& info : recipes()) {
-        Choices c;
-        c.task = task.name;
-        c.attention = spec.name;
+        Choices c = choices({}, task.name, spec.name);
         c.recipe = info.name;
         CAPTURE(task.name);
         CAPTURE(spec.name);
@@ -485,9 +475,8 @@ TEST_CASE("a task's row of a recipe replaces the row of every task, and a key co
 TEST_CASE("who bounds evaluations bounds the last ones, too; a recipe's bound is of those before") {
   CHECK(resolve(of_papers()).eval_examples == 1984);
   CHECK(resolve(of_papers()).final_examples == 0);
-  CHECK(resolve(of_papers({{"eval_examples", "64", "--set"}})).final_examples == 64);
-  const RunConfig both =
-      resolve(of_papers({{"eval_examples", "64", "--set"}, {"final_examples", "0", "--set"}}));
+  CHECK(resolve(of_papers(sets("eval_examples=64"))).final_examples == 64);
+  const RunConfig both = resolve(of_papers(sets("eval_examples=64 final_examples=0")));
   CHECK(both.eval_examples == 64);
   CHECK(both.final_examples == 0);
 }
@@ -511,13 +500,12 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   CHECK(read.model.positions == nn::Positions::learned);
   CHECK(read.batches.grow_steps == 0);
   CHECK(first_difference(old, now).empty());
-  const data::Json other = to_json(resolve(of_papers({{"pooling", "mean", "--set"}})));
+  const data::Json other = to_json(resolve(of_papers(sets("pooling=mean"))));
   CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
 }
 
 TEST_CASE("a checkpoint that counts the pyramid among the poolings is the same run") {
-  Choices c = choices();
-  c.task = "pathfinder";
+  const Choices c = choices({}, "pathfinder");
   const data::Json now = to_json(resolve(c));
   REQUIRE(now.at("settings").at("pyramid").at("value") == "1");
   data::Json old = now;
@@ -581,22 +569,17 @@ TEST_CASE(
     return setting(resolve(choices(std::move(values))), "pretrain_warmup");
   };
   CHECK(warmup({}).value == "100");
-  CHECK(warmup({{"pretrain_steps", "5000", "--set"}}).value == "100");
-  CHECK(warmup({{"pretrain_steps", "400", "--set"}}).value == "40");
-  CHECK(warmup({{"pretrain_steps", "400", "--set"}}).origin ==
-        "100 steps, scaled to a tenth of 400");
-  CHECK(warmup({{"pretrain_steps", "3", "--set"}}).value == "2");
-  CHECK(warmup({{"pretrain_steps", "400", "--set"}, {"pretrain_warmup", "300", "--set"}}).value ==
-        "300");
-  CHECK_THROWS_WITH_AS(
-      (void)warmup({{"pretrain_steps", "400", "--set"}, {"pretrain_warmup", "500", "--set"}}),
-      doctest::Contains("at most pretrain_steps = 400, got 500"), UsageError);
+  CHECK(warmup(sets("pretrain_steps=5000")).value == "100");
+  CHECK(warmup(sets("pretrain_steps=400")).value == "40");
+  CHECK(warmup(sets("pretrain_steps=400")).origin == "100 steps, scaled to a tenth of 400");
+  CHECK(warmup(sets("pretrain_steps=3")).value == "2");
+  CHECK(warmup(sets("pretrain_steps=400 pretrain_warmup=300")).value == "300");
+  CHECK_THROWS_WITH_AS((void)warmup(sets("pretrain_steps=400 pretrain_warmup=500")),
+                       doctest::Contains("at most pretrain_steps = 400, got 500"), UsageError);
 }
 
 TEST_CASE("a corpus is pre-trained by RoBERTa's recipe, but for what machines decide") {
-  Choices c;
-  c.task = "corpus";
-  c.values = {{"pretrain_steps", "10000", "--steps"}};
+  Choices c = choices({{"pretrain_steps", "10000", "--steps"}}, "corpus");
   const RunConfig config = pretraining_of(resolve(c));
   CHECK(config.pretraining.masking.rate == 0.15);
   CHECK(config.pretraining.masking.keep == 0.1);
@@ -626,8 +609,7 @@ TEST_CASE("a corpus is pre-trained by RoBERTa's recipe, but for what machines de
 
 TEST_CASE("hidden tokens are replaced by tokens that the run has, and by none else") {
   const auto masking = [](const char* task, const char* drop_close) {
-    Choices c = choices();
-    c.task = task;
+    Choices c = choices({}, task);
     if (*drop_close != 0) c.values = {{"drop_close", drop_close, "--set"}};
     return resolve(c).pretraining.masking;
   };
