@@ -1,0 +1,199 @@
+// The text of a recipe: reading it, and what it says about a task and a method.
+#include "train/config/recipes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "attention/registry.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
+#include "train/config/settings.hpp"
+#include "train/config/task_family.hpp"
+
+namespace skytape::train {
+namespace {
+
+bool matches(const std::string& methods, std::string_view method) {
+  if (!methods.ends_with('*')) return methods.empty() || methods == method;
+  return method.starts_with(methods.substr(0, methods.size() - 1));
+}
+
+/// The text of a recipe, line by line.
+class RecipeReader {
+ public:
+  RecipeReader(std::string name, const std::string& text, const std::string& where)
+      : where_(where) {
+    recipe_.name = std::move(name);
+    recipe_.text = text;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      ++line_;
+      read(line.substr(0, line.find('#')));
+    }
+  }
+  [[nodiscard]] Recipe take() { return std::move(recipe_); }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError(fmt::format("{}:{}: {}", where_, line_, what));
+  }
+
+  void read(std::string line) {
+    if (const std::size_t open = line.find_first_not_of(" \t"); open != line.npos) {
+      if (line[open] == '[') {
+        const std::size_t close = line.find(']');
+        if (close == line.npos) fail("expected ] behind a task or a method");
+        begin_section(line.substr(open + 1, close - open - 1));
+        line.erase(0, close + 1);
+      }
+    }
+    std::istringstream words(line);
+    for (std::string word; words >> word;) {
+      const std::size_t equals = word.find('=');
+      if (equals == word.npos || equals == 0) {
+        fail(fmt::format("expected key=value, got '{}'", word));
+      }
+      add(word.substr(0, equals), word.substr(equals + 1));
+    }
+  }
+
+  /// A task, a method, or both.
+  void begin_section(const std::string& head) {
+    task_.clear();
+    method_.clear();
+    section_ = head;
+    std::istringstream words(head);
+    for (std::string word; words >> word;) {
+      const auto tasks = data::tasks();
+      const auto methods = attention::registry();
+      if (std::any_of(tasks.begin(), tasks.end(), [&](const data::TaskInfo& task) {
+            return task.name == word || task_family(task.name) == word;
+          })) {
+        task_ = word;
+      } else if (std::any_of(methods.begin(), methods.end(), [&](const attention::Spec& spec) {
+                   return matches(word, spec.name);
+                 })) {
+        method_ = word;
+      } else {
+        fail(fmt::format("[{}]: '{}' is neither a task nor a method", head, word));
+      }
+    }
+  }
+
+  void add(const std::string& key, const std::string& value) {
+    if (const KeyInfo* info = find_key(key)) {
+      try {
+        check_value(*info, value);
+      } catch (const UsageError& error) {
+        fail(error.what());
+      }
+    } else if (!is_option(key)) {
+      std::vector<std::string> known;
+      for (const KeyInfo& each : recipe_keys()) known.emplace_back(each.key);
+      fail(unknown_name("key", key, known));
+    }
+    const std::string row = section_.empty() ? "" : ", row " + section_;
+    recipe_.rows.push_back({task_, method_, {key, value, "recipe " + recipe_.name + row}});
+  }
+
+  /// Whether a method of this section has such an option, or the one that it names: where a key has
+  /// the name of an option, `sinkhorn.steps` is the option.
+  [[nodiscard]] bool is_option(const std::string& key) const {
+    const auto methods = attention::registry();
+    return std::any_of(methods.begin(), methods.end(), [&](const attention::Spec& spec) {
+      if (key.starts_with(spec.name + "."))
+        return spec.has_option(key.substr(spec.name.size() + 1));
+      return !method_.empty() && matches(method_, spec.name) && spec.has_option(key);
+    });
+  }
+
+  const std::string& where_;
+  int line_ = 0;
+  std::string section_, task_, method_;
+  Recipe recipe_;
+};
+
+Recipe recipe_in(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (file.extension() != ".json") return parse_recipe(file.stem().string(), text, file.string());
+  Recipe recipe = recipe_of_run(data::try_parse_json(text), file.string());
+  for (RecipeRow& row : recipe.rows) unsettle_precision(row.setting);
+  return recipe;
+}
+
+}  // namespace
+
+Recipe parse_recipe(std::string name, const std::string& text, const std::string& where) {
+  return RecipeReader(std::move(name), text, where).take();
+}
+
+Recipe recipe_of_run(const data::Json& config, const std::string& file) {
+  Recipe recipe;
+  try {
+    recipe.name = config.at("recipe").get<std::string>();
+    recipe.task = config.at("task").get<std::string>();
+    recipe.attention = config.at("attention").get<std::string>();
+    for (const Setting& setting : saved_settings(config)) recipe.rows.push_back({"", "", setting});
+  } catch (const data::JsonError& error) {
+    throw DataError(
+        fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(error)));
+  }
+  return recipe;
+}
+
+Recipe find_recipe(const std::string& name_or_file) {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes()) {
+    if (recipe.name == name_or_file) return recipe;
+    names.push_back(recipe.name);
+  }
+  if (std::filesystem::is_regular_file(name_or_file)) return recipe_in(name_or_file);
+  throw UsageError(unknown_name("recipe, and no file,", name_or_file, names));
+}
+
+std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task,
+                                     std::string_view method) {
+  std::vector<Setting> settings;
+  for (const KeyInfo& key : recipe_keys()) {
+    if (key.standard.empty()) continue;
+    settings.push_back({std::string(key.key), std::string(key.standard), "default"});
+  }
+  // Without rows of its own (own data, a new task) a task trains as Text does.
+  const bool known = std::any_of(recipe.rows.begin(), recipe.rows.end(), [&](const RecipeRow& row) {
+    return row.task == task || row.task == task_family(task);
+  });
+  for (const RecipeRow& row : recipe.rows) {
+    const bool for_task = row.task.empty() || row.task == task ||
+                          row.task == (known ? task_family(task) : std::string_view("text"));
+    if (!for_task || !matches(row.method, method)) continue;
+    Setting setting = row.setting;
+    if (find_key(setting.key) == nullptr && setting.key.find('.') == setting.key.npos) {
+      setting.key = join(method, ".", setting.key);
+    }
+    const auto before = std::find_if(settings.begin(), settings.end(),
+                                     [&](const Setting& s) { return s.key == setting.key; });
+    if (before == settings.end()) {
+      settings.push_back(setting);
+    } else {
+      *before = setting;
+    }
+  }
+  if (recipe.attention == method) return settings;  // its run has what it was given, or asked for
+  for (Setting& setting : settings) setting = for_method(setting, method);
+  return settings;
+}
+
+std::vector<Setting> recipe_settings(const std::string& recipe, std::string_view task,
+                                     std::string_view method) {
+  return recipe_settings(find_recipe(recipe), task, method);
+}
+
+}  // namespace skytape::train
