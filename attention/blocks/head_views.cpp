@@ -175,19 +175,6 @@ BlockBackward HeadViews::attend_backward(const Inputs& in, const BlockForward& s
                         dout);
 }
 
-Result HeadViews::attention(const Inputs& in) const {
-  const BlockForward saved = attend(in);
-  return {saved.out, [=, this](const Tensor& dout) -> Gradients {
-            const BlockBackward d = attend_backward(in, saved, dout);
-            return {d.dq, d.dk, d.dv, {}};
-          }};
-}
-
-Var HeadViews::reference(const InputVars& in, const Tensor& mask) const {
-  const Tensor times = pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
-  return counted_attention(in.q, in.k, in.v, times, mask);
-}
-
 const BlockPattern& HeadViews::pattern(Device device) const {
   BlockPattern& pattern = patterns_[device];
   if (!pattern.begin.defined()) pattern = upload(device);
@@ -254,6 +241,20 @@ double HeadViews::listed_pairs(std::size_t head) const {
   std::size_t blocks = 0;
   for (const auto& list : lists_[lists_.size() == 1 ? 0 : head]) blocks += list.size();
   return static_cast<double>(blocks) * static_cast<double>(block_ * block_);
+}
+
+Var ViewAttention::reference(const InputVars& in, const Tensor& mask, const Draws&,
+                             const Call&) const {
+  const Tensor times = views_.pair_counts(in.q.size(2), in.q.value());  // [1 or H, N, N]
+  return counted_attention(in.q, in.k, in.v, times, mask);
+}
+
+Result ViewAttention::forward(const Inputs& in, const Draws&, const Call&) const {
+  const BlockForward saved = views_.attend(in);
+  return {saved.out, [=, this](const Tensor& dout) -> Gradients {
+            const BlockBackward d = views_.attend_backward(in, saved, dout);
+            return {d.dq, d.dk, d.dv, {}};
+          }};
 }
 
 Var counted_attention(Var q, Var k, Var v, const Tensor& times, const Tensor& mask) {

@@ -10,10 +10,12 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "attention/blocks/block_attention.hpp"
-#include "attention/method.hpp"
+#include "attention/registry.hpp"
 
 namespace skytape::attention {
 
@@ -54,11 +56,6 @@ class HeadViews {
   [[nodiscard]] BlockBackward attend_backward(const Inputs& in, const BlockForward& saved,
                                               const Tensor& dout) const;
 
-  /// A method's call: attend, and attend_backward once its gradients are asked for. Holds `this`.
-  [[nodiscard]] Result attention(const Inputs& in) const;
-  /// The same, slow and obvious.
-  [[nodiscard]] Var reference(const InputVars& in, const Tensor& mask) const;
-
   /// How often (0 or 1) each of the first N queries counts each key: [1 or H, N, N] as `like`.
   [[nodiscard]] Tensor pair_counts(std::int64_t n, const Tensor& like) const;
   /// Pairs of slots in the listed blocks of a head: what is computed, padding and all.
@@ -77,6 +74,37 @@ class HeadViews {
   std::vector<BlockLists::Lists> lists_;  // of each view
   mutable std::map<Device, BlockPattern> patterns_;
 };
+
+/// A method that is softmax attention over the pairs that its heads' views join.
+class ViewAttention final : public Method {
+ public:
+  explicit ViewAttention(HeadViews views) : views_(std::move(views)) {}
+
+  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override;
+  Result forward(const Inputs& in, const Draws&, const Call&) const override;
+
+ private:
+  HeadViews views_;
+};
+
+/// The row of such a method, whose layers have the views that `views_for` gives. The cost is that of a
+/// head under the default settings.
+template <class Config>
+[[nodiscard]] Spec register_views(Spec spec,
+                                  HeadViews (*views_for)(const Config&, const LayerContext&)) {
+  spec.memory = "N per head (log-sum-exp of rows)";
+  spec.cost_at = [views_for](const CostSizes& s) {
+    LayerContext head;
+    head.heads = 1;
+    head.nominal_length = static_cast<std::int64_t>(s.n);
+    const double pairs = views_for({}, head).listed_pairs(0);
+    return Cost{2 * pairs * s.width, 5 * pairs * s.width};
+  };
+  return register_method(std::move(spec), Config{},
+                         [views_for](const LayerContext& context, const Config& config) {
+                           return std::make_unique<ViewAttention>(views_for(config, context));
+                         });
+}
 
 /// The slow reference of block attention: softmax of q.k / sqrt D over real keys, each counted as
 /// often as times says. q, k, v: [B, H, N, D], times: [1 or H, N, N], mask: [B, N].

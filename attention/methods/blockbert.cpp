@@ -59,41 +59,23 @@ std::vector<std::int64_t> shifts(const Config& config, std::int64_t heads) {
   return shifts;
 }
 
-HeadViews views_for(const Config& config, std::int64_t heads, std::int64_t n) {
+// ---- derivation --------------------------------------------------------------------------------
+// pi_h(g) = (g + shift of head h) mod m, g(i) the block of token i.
+//   P_i = softmax of q_i.k_j / sqrt D over the real keys j with g(j) = pi_h(g(i))     (1)
+//   O_i = sum_j P_ij v_j                                                              (2)
+// The permutations are constants; (1) and (2) have the derivative of softmax attention, block by
+// block: ViewAttention (head_views.hpp), forward and backward.
+// Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
+
+HeadViews views_for(const Config& config, const LayerContext& context) {
+  const std::int64_t n = context.nominal_length;
   const std::int64_t size = ceil_div(n, config.blocks);  // tokens of a block
   std::vector<HeadView> views;
-  for (const std::int64_t shift : shifts(config, heads)) {
+  for (const std::int64_t shift : shifts(config, context.heads)) {
     views.push_back(group_view(n, size, shift));
   }
   return {std::move(views), block_for(size)};
 }
-
-class BlockBert final : public Method {
- public:
-  BlockBert(const LayerContext& context, const Config& config)
-      : views_(views_for(config, context.heads, context.nominal_length)) {}
-
-  // ---- reference -------------------------------------------------------------------------------
-  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    return views_.reference(in, mask);
-  }
-
-  // ---- derivation ------------------------------------------------------------------------------
-  // pi_h(g) = (g + shift of head h) mod m, g(i) the block of token i.
-  //   P_i = softmax of q_i.k_j / sqrt D over the real keys j with g(j) = pi_h(g(i))     (1)
-  //   O_i = sum_j P_ij v_j                                                              (2)
-  // The permutations are constants; (1) and (2) have the derivative of softmax attention, tile by
-  // tile (block_attention.cpp), forward and backward.
-
-  // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
-
-  Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    return views_.attention(in);
-  }
-
- private:
-  HeadViews views_;
-};
 
 }  // namespace
 
@@ -103,14 +85,9 @@ Spec blockbert_spec() {
   spec.paper = "BlockBERT (Qiu et al. 2020), sec. 3";
   spec.idea = "each head's blocks of queries see blocks of keys by a permutation";
   spec.cost = "2 N^2 D / m";
-  spec.cost_at = [](const CostSizes& s) {
-    const double pairs = views_for({}, 1, static_cast<std::int64_t>(s.n)).listed_pairs(0);
-    return Cost{2 * pairs * s.width, 5 * pairs * s.width};
-  };
-  spec.memory = "N per head (log-sum-exp of rows)";
   spec.exact = {{"one block", "softmax", {{"blocks", "1"}}, {}}};
   spec.samples = {{}, {{"blocks", "5"}}, {{"blocks", "3"}, {"head_counts", "1:1"}}};
-  return register_method<BlockBert, Config>(std::move(spec));
+  return register_views(std::move(spec), views_for);
 }
 
 }  // namespace skytape::attention

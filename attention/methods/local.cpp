@@ -39,8 +39,17 @@ struct Config {
   }
 };
 
-/// What every head of n nominal tokens sees.
-HeadViews views_for(const Config& config, std::int64_t n) {
+// ---- derivation --------------------------------------------------------------------------------
+//   J_i = the tokens of i's block, or of its window                         (1)
+//   P_i = softmax of q_i.k_j / sqrt D over the real keys j in J_i           (2)
+//   O_i = sum_j P_ij v_j                                                    (3)
+// J is constant to the derivative; (2) and (3) have that of softmax attention, block by block:
+// ViewAttention (head_views.hpp), forward and backward.
+// Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
+
+/// What every head sees.
+HeadViews views_for(const Config& config, const LayerContext& context) {
+  const std::int64_t n = context.nominal_length;
   const std::int64_t block = std::min(config.block, n);
   if (config.form == "sliding") {
     const std::int64_t reach = std::min(config.block / 2, n);
@@ -51,33 +60,6 @@ HeadViews views_for(const Config& config, std::int64_t n) {
   return {{window_view(n, n, blocks)}, block_for(block)};
 }
 
-class Local final : public Method {
- public:
-  Local(const LayerContext& context, const Config& config)
-      : views_(views_for(config, context.nominal_length)) {}
-
-  // ---- reference -------------------------------------------------------------------------------
-  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    return views_.reference(in, mask);
-  }
-
-  // ---- derivation ------------------------------------------------------------------------------
-  //   J_i = the tokens of i's block, or of its window                         (1)
-  //   P_i = softmax of q_i.k_j / sqrt D over the real keys j in J_i           (2)
-  //   O_i = sum_j P_ij v_j                                                    (3)
-  // J is constant to the derivative; (2) and (3) have that of softmax attention, block by block
-  // (block_attention.cpp), forward and backward.
-
-  // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
-
-  Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    return views_.attention(in);
-  }
-
- private:
-  HeadViews views_;
-};
-
 }  // namespace
 
 Spec local_spec() {
@@ -86,11 +68,6 @@ Spec local_spec() {
   spec.paper = "Long Range Arena (Tay et al. 2021), baseline Local Attention";
   spec.idea = "each token attends within its block";
   spec.cost = "2 b N D";
-  spec.cost_at = [](const CostSizes& s) {
-    const double pairs = views_for({}, static_cast<std::int64_t>(s.n)).listed_pairs(0);
-    return Cost{2 * pairs * s.width, 5 * pairs * s.width};
-  };
-  spec.memory = "N per head (log-sum-exp of rows)";
   spec.exact = {
       {"one block", "softmax", {{"block", "64"}}, {}},
       {"a window over everything", "softmax", {{"form", "sliding"}, {"block", "128"}}, {}}};
@@ -99,7 +76,7 @@ Spec local_spec() {
                   {{"block", "200"}},
                   {{"block", "10"}, {"form", "official"}},
                   {{"block", "9"}, {"form", "sliding"}}};
-  return register_method<Local, Config>(std::move(spec));
+  return register_views(std::move(spec), views_for);
 }
 
 }  // namespace skytape::attention

@@ -66,47 +66,27 @@ HeadView view_for(const Config& config, std::int64_t turn, std::int64_t n) {
   return first ? window_view(n, stride, 1) : window_view(n, n, stride);
 }
 
-HeadViews views_for(const Config& config, std::int64_t layer, std::int64_t heads, std::int64_t n) {
+// ---- derivation --------------------------------------------------------------------------------
+//   fixed     A_i = {j : floor(j / l) = floor(i / l)}     B_i = {j : j mod l >= l - c}
+//   strided   A_i = {j : |i - j| <= l}                    B_i = {j : i - j = 0 mod l}
+//   J_i = A_i + B_i, or one of them, by head                                            (1)
+//   P_i = softmax of q_i.k_j / sqrt D over the real keys j in J_i                       (2)
+//   O_i = sum_j P_ij v_j                                                                (3)
+// J is constant to the derivative; (2) and (3) have that of softmax attention, block by block:
+// ViewAttention (head_views.hpp), forward and backward.
+// Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
+
+HeadViews views_for(const Config& config, const LayerContext& context) {
+  if (config.pattern == "strided" && config.heads == "merged") {
+    throw UsageError(
+        "sparse_transformer.pattern: strided needs sparse_transformer.heads=interleaved");
+  }
   std::vector<HeadView> views;
-  for (std::int64_t h = 0; h < (config.heads == "merged" ? 1 : heads); ++h) {
-    views.push_back(view_for(config, layer + h, n));
+  for (std::int64_t h = 0; h < (config.heads == "merged" ? 1 : context.heads); ++h) {
+    views.push_back(view_for(config, context.layer + h, context.nominal_length));
   }
   return {std::move(views), kBlock};
 }
-
-class SparseTransformer final : public Method {
- public:
-  SparseTransformer(const LayerContext& context, const Config& config)
-      : views_(views_for(config, context.layer, context.heads, context.nominal_length)) {
-    if (config.pattern == "strided" && config.heads == "merged") {
-      throw UsageError(
-          "sparse_transformer.pattern: strided needs sparse_transformer.heads=interleaved");
-    }
-  }
-
-  // ---- reference -------------------------------------------------------------------------------
-  Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    return views_.reference(in, mask);
-  }
-
-  // ---- derivation ------------------------------------------------------------------------------
-  //   fixed     A_i = {j : floor(j / l) = floor(i / l)}     B_i = {j : j mod l >= l - c}
-  //   strided   A_i = {j : |i - j| <= l}                    B_i = {j : i - j = 0 mod l}
-  //   J_i = A_i + B_i, or one of them, by head                                            (1)
-  //   P_i = softmax of q_i.k_j / sqrt D over the real keys j in J_i                       (2)
-  //   O_i = sum_j P_ij v_j                                                                (3)
-  // J is constant to the derivative; (2) and (3) have that of softmax attention, block by block
-  // (block_attention.cpp), forward and backward.
-
-  // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
-
-  Result forward(const Inputs& in, const Draws&, const Call&) const override {
-    return views_.attention(in);
-  }
-
- private:
-  HeadViews views_;
-};
 
 }  // namespace
 
@@ -116,18 +96,13 @@ Spec sparse_transformer_spec() {
   spec.paper = "Sparse Transformer (Child et al. 2019), sec. 4; LRA: fixed, merged";
   spec.idea = "own group and the summaries of all, or a window and a stride";
   spec.cost = "2 (l + c N / l) N D";
-  spec.cost_at = [](const CostSizes& s) {
-    const double pairs = views_for({}, 0, 1, static_cast<std::int64_t>(s.n)).listed_pairs(0);
-    return Cost{2 * pairs * s.width, 5 * pairs * s.width};
-  };
-  spec.memory = "N per head (log-sum-exp of rows)";
   spec.exact = {{"one group", "softmax", {{"stride", "64"}}, {}},
                 {"stride 1", "softmax", {{"stride", "1"}}, {}}};
   spec.samples = {{},
                   {{"stride", "8"}, {"summary", "2"}},
                   {{"stride", "8"}, {"summary", "3"}, {"heads", "interleaved"}},
                   {{"stride", "6"}, {"pattern", "strided"}, {"heads", "interleaved"}}};
-  return register_method<SparseTransformer, Config>(std::move(spec));
+  return register_views(std::move(spec), views_for);
 }
 
 }  // namespace skytape::attention
