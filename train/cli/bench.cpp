@@ -295,38 +295,39 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
   return 0;
 }
 
+/// Which steps are timed, and where.
+void declare_cases(CLI::App& command, BenchFlags& flags) {
+  command.add_option("--attention", flags.attention, "methods a,b,… or all");
+  command.add_option("--n", flags.n, "lengths a,b,… or all");
+  command.add_option("--batch", flags.batch, "examples per step")->check(between(1, 65536));
+  command.add_option("--tokens", flags.tokens, "positions per step: as many examples at each n")
+      ->check(between(1, std::int64_t{1} << 32))
+      ->excludes("--batch")
+      ->default_str("");
+  command.add_option("--features", flags.features, "where a method has them")
+      ->check(between(1, 65536));
+  command.add_option("--steps", flags.steps, "timed repetitions")->check(between(1, 1000000));
+  command
+      .add_option("--rounds", flags.rounds,
+                  "times that several cases are taken in turn, --steps shared among them")
+      ->check(between(1, 1000));
+  command.add_option("--device", flags.device, "auto, cpu or cuda");
+  command.add_option("--precision", flags.precision, kPrecisionHelp);
+  command.add_option("--threads", flags.threads, "CPU threads; 0: all cores");
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program) {
   CLI::App& command =
       *program.add_subcommand("bench", "time training steps and the attention alone");
   const auto flags = std::make_shared<BenchFlags>();
-  command.add_option("--attention", flags->attention, "methods a,b,… or all");
-  command.add_option("--n", flags->n, "lengths a,b,… or all");
-  CLI::Option* const batch =
-      command.add_option("--batch", flags->batch, "examples per step")->check(between(1, 65536));
-  command.add_option("--tokens", flags->tokens, "positions per step: as many examples at each n")
-      ->check(between(1, std::int64_t{1} << 32))
-      ->excludes(batch)
-      ->default_str("");
-  CLI::Option* const features =
-      command.add_option("--features", flags->features, "where a method has them")
-          ->check(between(1, 65536));
-  command.add_option("--steps", flags->steps, "timed repetitions")->check(between(1, 1000000));
-  command
-      .add_option("--rounds", flags->rounds,
-                  "times that several cases are taken in turn, --steps shared among them")
-      ->check(between(1, 1000));
-  command.add_option("--device", flags->device, "auto, cpu or cuda");
-  command.add_option("--precision", flags->precision, kPrecisionHelp);
-  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  CLI::Option* const forward = command.add_flag("--forward", flags->forward, "forward passes only");
-  CLI::Option* const no_graph =
-      command.add_flag("--no-graph", flags->no_graph,
-                       "cuda: submit every step op by op instead of replaying CUDA graphs");
-  CLI::Option* const on_ranks = command.add_flag(
-      "--ranks", flags->ranks,
-      "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
+  declare_cases(command, *flags);
+  command.add_flag("--forward", flags->forward, "forward passes only");
+  command.add_flag("--no-graph", flags->no_graph,
+                   "cuda: submit every step op by op instead of replaying CUDA graphs");
+  command.add_flag("--ranks", flags->ranks,
+                   "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
   command.add_option("--model", flags->model, "parameters of a larger model, with --ranks")
       ->check(CLI::Range(1.0, 1e13));
   command
@@ -337,32 +338,21 @@ void add_bench(CLI::App& program) {
       "--no-rates", flags->no_rates,
       "measure no rates of products and copies: a tool that watches every access would "
       "spend its time on them");
-  CLI::Option* const json =
-      command.add_option("--json", flags->json_file, "write machine and results there");
-  CLI::Option* const predicted = command.add_option(
-      "--predicted", flags->predicted, "cuda: least times from a file that --predict wrote");
-  CLI::Option* const predict_file =
-      command
-          .add_option(
-              "--predict", flags->predict,
-              "count the least times of the cases on a GPU, write them there and time nothing")
-          ->excludes(json)
-          ->excludes(predicted);
+  command.add_option("--json", flags->json_file, "write machine and results there");
+  command.add_option("--predicted", flags->predicted,
+                     "cuda: least times from a file that --predict wrote");
+  command
+      .add_option("--predict", flags->predict,
+                  "count the least times of the cases on a GPU, write them there and time nothing")
+      ->excludes("--json", "--predicted");
   command
       .add_option("--recipe", flags->recipe,
                   "with this recipe's model and features, not the papers'")
-      ->excludes(features)
-      ->excludes(on_ranks)
-      ->excludes(predicted)
-      ->excludes(predict_file);
+      ->excludes("--features", "--ranks", "--predicted", "--predict");
   command
       .add_flag("--kernels", flags->kernels,
                 "cuda: every kernel of one step, its time beside its work")
-      ->excludes(forward)
-      ->excludes(no_graph)
-      ->excludes(on_ranks)
-      ->excludes(predicted)
-      ->excludes(predict_file);
+      ->excludes("--forward", "--no-graph", "--ranks", "--predicted", "--predict");
   runs(command, [flags] {
     if (flags->kernels) return run_kernels(*flags);
     if (!flags->predict.empty()) return predict(*flags);
