@@ -73,6 +73,39 @@ template <class Key> Table sums(const char* name, std::string title, const StepK
   return table;
 }
 
+/// How the kernels of a case were timed, and which of them do not fit what was counted.
+std::vector<std::string> notes_of(const BenchCase& c, const StepKernels& step) {
+  const bool traced = step.why_events.empty();
+  std::vector<std::string> notes;
+  notes.push_back(
+      traced
+          ? join("Traced by CUPTI: medians of ", c.steps,
+                 " replays of the step's graph. \"adds\", from which sums and rates come: without "
+                 "the time in which a kernel that began before still ran.")
+          : join("NOT traced by CUPTI (", step.why_events, "): each launch of ", c.steps,
+                 " steps, submitted op by op, timed by events, which resolve half a "
+                 "microsecond; gaps are not seen."));
+  notes.push_back(fmt::format(
+      "Sum of kernels {:.1f} us{}; a step that nobody traces takes {:.1f} us.", step.sum_us(),
+      traced ? fmt::format(", of gaps {:.1f} us", step.gaps_us()) : "", step.step_us));
+  if (step.by_order > 0) {
+    notes.push_back(join(step.by_order,
+                         " kernels were matched by their order ALONE: their names "
+                         "are not those of functions that the step submits"));
+  }
+  std::string unseen;
+  for (const KernelRow& row : step.rows) {
+    if (row.kernels == 0) unseen += (unseen.empty() ? "" : ", ") + row.submitted.name;
+  }
+  if (!unseen.empty()) notes.push_back("Counted, but NOT seen to run: " + unseen);
+  if (step.unexplained.kernels > 0) {
+    notes.push_back(
+        join("NOT among what the step was counted to submit: ", step.unexplained.kernels,
+             " kernels, the first ", step.unexplained.library));
+  }
+  return notes;
+}
+
 }  // namespace
 
 std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step,
@@ -97,7 +130,6 @@ std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step,
                  {"TFLOP/s", "{:.2f}"},
                  {"% of rate", "{:.0f}"}};
   const bool traced = step.why_events.empty();
-  std::string unseen;
   const auto add = [&](const KernelRow& row) {
     Work work;
     work.add(row);
@@ -109,32 +141,10 @@ std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step,
              some(static_cast<double>(row.shared_bytes)), some(1e-6 * work.bytes), some(work.gbs()),
              percent(work.gbs(), rates.copy_gbs), some(work.tflops()),
              percent(work.tflops(), rate)});
-    if (row.kernels == 0) unseen += (unseen.empty() ? "" : ", ") + row.submitted.name;
   };
   for (const KernelRow& row : step.rows) add(row);
   if (step.unexplained.kernels > 0) add(step.unexplained);
-  all.notes.push_back(
-      traced
-          ? join("Traced by CUPTI: medians of ", c.steps,
-                 " replays of the step's graph. \"adds\", from which sums and rates come: without "
-                 "the time in which a kernel that began before still ran.")
-          : join("NOT traced by CUPTI (", step.why_events, "): each launch of ", c.steps,
-                 " steps, submitted op by op, timed by events, which resolve half a "
-                 "microsecond; gaps are not seen."));
-  all.notes.push_back(fmt::format(
-      "Sum of kernels {:.1f} us{}; a step that nobody traces takes {:.1f} us.", step.sum_us(),
-      traced ? fmt::format(", of gaps {:.1f} us", step.gaps_us()) : "", step.step_us));
-  if (step.by_order > 0) {
-    all.notes.push_back(join(step.by_order,
-                             " kernels were matched by their order ALONE: their names "
-                             "are not those of functions that the step submits"));
-  }
-  if (!unseen.empty()) all.notes.push_back("Counted, but NOT seen to run: " + unseen);
-  if (step.unexplained.kernels > 0) {
-    all.notes.push_back(
-        join("NOT among what the step was counted to submit: ", step.unexplained.kernels,
-             " kernels, the first ", step.unexplained.library));
-  }
+  all.notes = notes_of(c, step);
   return {all,
           sums("part", "By the op that they belong to, forward and backward", step, rates,
                [](const KernelRow& row) { return row.submitted.part; }),
