@@ -133,7 +133,6 @@ positions=sinusoidal mask=nonzero drop_close=1 text.dev=test select=last
 [performer] features=256
 )";
 
-// clang-format off: a table that is read by column
 constexpr Instead kInstead[] = {
     {"linformer", "positions", "rotary", "learned", "it combines keys of all positions"},
     {"linear_attention", "positions", "rotary", "learned", "its weights are no function of q.k"},
@@ -144,7 +143,6 @@ constexpr Instead kInstead[] = {
     {"routing", "pooling", "first", "mean", "its first token may be in no cluster"},
     {"routing", "positions", "rotary", "learned", "its centroids stand for what, not where"},
 };
-// clang-format on
 
 /// Measured once, with models that see no order.
 struct BaselineRow {

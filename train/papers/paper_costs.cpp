@@ -16,8 +16,6 @@ struct Row {
   std::array<double, 5> first, second;  // by task
 };
 
-// clang-format off: tables are read by column
-
 constexpr Row kSkyformer[] = {
     // hours for 50,000 steps, GB
     {"softmax", {4.30, 2.24, 8.33, 2.57, 4.22}, {10.37, 5.37, 10.77, 5.74, 11.47}},
@@ -89,8 +87,6 @@ constexpr Row kInstability[] = {
     {"kernelized", {0.83, 0.77, 0.64, 0.74, 0.62}, {}},
     {"skyformer", {0.81, 0.79, 0.64, 0.79, 0.65}, {}},
 };
-
-// clang-format on
 
 /// The row and column of a cell, if the table has it.
 struct Place {
