@@ -74,13 +74,18 @@ __device__ __forceinline__ Split split(float first, float second) {
                                           second - std::bit_cast<float>(high & 0xffff0000u))};
 }
 
+struct Nothing {
+  __device__ void operator()(int) const {}
+};
+
 /// A thread's part of a result that the warps share as S says: f32 accumulators, zeros at first.
 template <class S> struct Result {
   Accumulator tiles[S::kRowTiles][S::kColumnTiles];
 
-  /// += op(a) op(b). All operands must be there: sync() before.
-  template <Op kOpA, Op kOpB, class A, class B>
-  __device__ __forceinline__ void add(const A& a, const B& b);
+  /// += op(a) op(b). All operands must be there: sync() before. beside(i) is called once for each 16
+  /// of the inner size: what copies then, copies while tensor cores work.
+  template <Op kOpA, Op kOpB, class A, class B, class F = Nothing>
+  __device__ __forceinline__ void add(const A& a, const B& b, const F& beside = {});
 
   /// f(row, column, x) for the entries x[0] at (row, column) and x[1] at (row, column + 1).
   template <class F> __device__ __forceinline__ void each_two(const F& f);
@@ -171,8 +176,8 @@ template <class S> struct Result {
   }
 };
 
-template <class S> template <Op kOpA, Op kOpB, class A, class B>
-__device__ __forceinline__ void Result<S>::add(const A& a, const B& b) {
+template <class S> template <Op kOpA, Op kOpB, class A, class B, class F>
+__device__ __forceinline__ void Result<S>::add(const A& a, const B& b, const F& beside) {
   constexpr int kInner = kOpA == Op::none ? A::kColumns : A::kRows;
   static_assert(kInner == (kOpB == Op::none ? B::kRows : B::kColumns));
   using FragmentsA = Core::FragmentA[S::kRowTiles];
@@ -215,6 +220,7 @@ __device__ __forceinline__ void Result<S>::add(const A& a, const B& b) {
     load_b(b.low(), k, b_low);
     multiply(a_low, b_high);
     load_a(a.low(), next, a_low);
+    beside(k / 16);
     multiply(a_high, b_high);
     load_b(b.high(), next, b_high);
     multiply(a_high, b_low);
@@ -264,27 +270,40 @@ __device__ __forceinline__ void load(const float* from, int rows, int columns, M
   }
 }
 
-/// f(at, from): the eight numbers at planes + at are those at image + from.
-template <class L, class F> __device__ __forceinline__ void for_eights(const F& f) {
+/// f(at, from): the eight numbers at planes + at are those at image + from. Of kParts parts of them
+/// those of one, or all.
+template <class L, int kParts = 1, class F>
+__device__ __forceinline__ void for_eights(const F& f, int part = 0) {
   constexpr int kEights = L::kSize / 8, kRows = L::kThreads / kEights;  // of a row; at a time
-  static_assert(2 * L::kSize % kRows == 0);
-  const int at = threadIdx.x / kEights * Square<L>::kStride + threadIdx.x % kEights * 8;
-  const int from = threadIdx.x * 8;
+  constexpr int kTimes = 2 * L::kSize / kRows / kParts;
+  static_assert(kTimes * kRows * kParts == 2 * L::kSize);
+  const int at = (threadIdx.x / kEights + part * kTimes * kRows) * Square<L>::kStride +
+                 threadIdx.x % kEights * 8;
+  const int from = (part * kTimes * L::kThreads + threadIdx.x) * 8;
 #pragma unroll
-  for (int i = 0; i < 2 * L::kSize / kRows; ++i) {
+  for (int i = 0; i < kTimes; ++i) {
     f(at + i * kRows * Square<L>::kStride, from + i * L::kThreads * 8);
   }
 }
 
-/// Copies a matrix to its image.
-template <class L> __device__ __forceinline__ void keep(const Square<L>& from, Number* image) {
-  struct alignas(16) Eight {
-    Number x[8];
-  };
-  for_eights<L>([&](int at, int to) {
-    *reinterpret_cast<Eight*>(image + to) = *reinterpret_cast<const Eight*>(from.planes + at);
-  });
+struct alignas(16) Eight {
+  Number x[8];
+};
+/// Copies a matrix to its image, or one of kParts parts of it.
+template <class L, int kParts = 1>
+__device__ __forceinline__ void keep(const Square<L>& from, Number* image, int part = 0) {
+  for_eights<L, kParts>(
+      [&](int at, int to) {
+        *reinterpret_cast<Eight*>(image + to) = *reinterpret_cast<const Eight*>(from.planes + at);
+      },
+      part);
 }
+/// The same beside a product of square matrices (Result::add).
+template <class L> struct Keep {
+  const Square<L>& from;
+  Number* image;
+  __device__ void operator()(int i) const { keep<L, L::kSize / 16>(from, image, i); }
+};
 
 /// Begins to copy an image to shared memory; it is there after sync().
 template <class L> __device__ __forceinline__ void begin_load(const Number* image, Square<L>& to) {

@@ -45,34 +45,30 @@ template <class L, class Slot> __device__ __forceinline__ Result<L> Work<L, Slot
   for (int t = 0;; ++t) {
     sync();
     if (t == 0) keep<L>(first, m());
-    keep<L>(third, v(t));
     Result<L> sums;
-    sums.template add<kNone, kNone>(first, third);  // X
+    sums.template add<kNone, kNone>(first, third, Keep<L>{third, v(t)});  // X
     sums.store(second);
     sums.affine(-7, 15);
     sync();
-    keep<L>(second, x(t));
-    sums.template add<kNone, kNone>(second, second);  // R
+    sums.template add<kNone, kNone>(second, second, Keep<L>{second, x(t)});  // R
     sums.store(first);
     sync();
-    keep<L>(first, r(t));
     Result<L> next;
-    next.template add<kNone, kNone>(second, first);
+    next.template add<kNone, kNone>(second, first, Keep<L>{first, r(t)});
     next.affine(-1, 13);  // P
     __syncthreads();
     next.store(second);
     sync();
-    keep<L>(second, p(t));
     if (t == steps - 1) break;
     begin_load<L>(m(), first);
     Result<L> iterate;
-    iterate.template add<kNone, kNone>(third, second);
+    iterate.template add<kNone, kNone>(third, second, Keep<L>{second, p(t)});
     iterate.affine(0.25f);
     __syncthreads();
     iterate.store(third);
   }
   Result<L> z;
-  z.template add<kNone, kNone>(third, second);
+  z.template add<kNone, kNone>(third, second, Keep<L>{second, p(steps - 1)});
   z.affine(0.25f);
   return z;
 }
