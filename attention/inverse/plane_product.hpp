@@ -305,11 +305,20 @@ template <class L> struct Keep {
   __device__ void operator()(int i) const { keep<L, L::kSize / 16>(from, image, i); }
 };
 
-/// Begins to copy an image to shared memory; it is there after sync().
-template <class L> __device__ __forceinline__ void begin_load(const Number* image, Square<L>& to) {
-  for_eights<L>(
-      [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); });
+/// Begins to copy an image, or one of kParts parts of it, to shared memory; it is there after sync().
+template <class L, int kParts = 1>
+__device__ __forceinline__ void begin_load(const Number* image, Square<L>& to, int part = 0) {
+  for_eights<L, kParts>(
+      [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); }, part);
   __pipeline_commit();
 }
+/// The same beside the first half of a product of square matrices (Result::add).
+template <class L> struct Load {
+  const Number* image;
+  Square<L>& to;
+  __device__ void operator()(int i) const {
+    if (i < L::kSize / 32) begin_load<L, L::kSize / 32>(image, to, i);
+  }
+};
 
 }  // namespace skytape::attention::planes

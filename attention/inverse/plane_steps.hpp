@@ -84,18 +84,16 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
   for (int t = steps - 1; t >= 0; --t) {
     Square<L>&first = shared(a), &second = shared(b), &third = shared(c);
     sync();
-    begin_load<L>(v(t), third);
     {  // dV = dnext P^T / 4
       Result<L> dv;
-      dv.template add<kNone, kTransposed>(first, second);
+      dv.template add<kNone, kTransposed>(first, second, Load<L>{v(t), third});
       dv.affine(0.25f);
       dv.put_aside(dv_aside);
     }
     sync();
-    begin_load<L>(r(t), second);
     {  // dP = V^T dnext / 4
       Result<L> dp;
-      dp.template add<kTransposed, kNone>(third, first);
+      dp.template add<kTransposed, kNone>(third, first, Load<L>{r(t), second});
       dp.affine(0.25f);
       __syncthreads();
       dp.store(first);
@@ -103,8 +101,7 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
     // -dX = dP R^T - 7 N + N X^T + X^T N
     Result<L> dx;
     sync();
-    begin_load<L>(x(t), third);
-    dx.template add<kNone, kTransposed>(first, second);
+    dx.template add<kNone, kTransposed>(first, second, Load<L>{x(t), third});
     sync();
     {
       Result<L> n;
@@ -113,8 +110,7 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
       dx.add_scaled(n, -7);
     }
     sync();
-    begin_load<L>(v(t), first);
-    dx.template add<kNone, kTransposed>(second, third);
+    dx.template add<kNone, kTransposed>(second, third, Load<L>{v(t), first});
     dx.template add<kTransposed, kNone>(third, second);
     dx.affine(-1);
     __syncthreads();
@@ -123,8 +119,7 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
       Result<L> dm;
       if (t < steps - 1) dm.take_back(dm_aside);
       sync();
-      begin_load<L>(m(), third);
-      dm.template add<kNone, kTransposed>(second, first);
+      dm.template add<kNone, kTransposed>(second, first, Load<L>{m(), third});
       dm.put_aside(dm_aside);
     }
     Result<L> dv;  // += M^T dX
