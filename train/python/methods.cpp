@@ -68,13 +68,14 @@ class Call {
        bool training, std::int64_t length, bool fresh, const Tensors& draws, bool differentiable)
       : tape_(differentiable ? Tape::Mode::train : Tape::Mode::eval) {
     const Spec& spec = attention::find(name);
-    const auto take = [&](const char* key, bool asked, const char* why) {
+    const auto take = [&](const char* key, bool asked) {
       const auto node = arrays.extract(key);
       const Tensor given = node ? node.mapped() : Tensor();
       if (given.defined() == asked) return given;
-      throw UsageError(join(name, ": ", key, asked ? " is missing: " : " must be None: ", why));
+      throw UsageError(
+          join(name, ": ", key, asked ? " is missing" : " must be None: the method reads none"));
     };
-    const Tensor v = take("v", true, "expected values [B, H, N, D]");
+    const Tensor v = take("v", true);
     if (v.rank() != 4 || v.dtype() == DType::i32) {
       throw UsageError(join(name, ": v must be f32 or f64 [B, H, N, D], got ", v));
     }
@@ -83,15 +84,9 @@ class Call {
     if (length < n) throw UsageError(join(name, ": length is ", length, ", but v has N = ", n));
     const auto turn = turn_on(v.device());
     const bool masked = arrays.contains("mask");
-    in_ = {take("q", true, "expected queries [B, H, N, D]"),
-           take("k", !spec.shared_qk,
-                spec.shared_qk ? "queries serve as keys" : "expected keys [B, H, N, D]"),
-           v,
-           masked ? take("mask", true, "") : Tensor::full({v.size(0), n}, 1, v.dtype(), v.device()),
-           false,
-           take("x", spec.reads_x,
-                spec.reads_x ? "the method reads the layer's input [B, N, E]"
-                             : "the method does not read the layer's input")};
+    in_ = {take("q", true), take("k", !spec.shared_qk), v, take("mask", masked),
+           false,           take("x", spec.reads_x)};
+    if (!masked) in_.mask = Tensor::full({v.size(0), n}, 1, v.dtype(), v.device());
     const std::int64_t width = in_.x.defined() ? in_.x.size(-1) : v.size(1) * v.size(3);
     method_ = spec.make({0, v.size(1), v.size(3), length, "", &store_, width}, options);
     if (fresh) {

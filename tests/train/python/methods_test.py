@@ -48,7 +48,10 @@ class Methods(unittest.TestCase):
 
     def test_softmax_is_exact_attention_with_a_mask_too(self):
         for mask in (None, np.arange(N)[None, :] < np.array([[N], [37]])):
-            self.assertLess(abs(skytape.attention("softmax", Q, K, V, mask) - exact(Q, K, V, mask)).max(), 1e-12)
+            for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 1e-5)):
+                out = skytape.attention("softmax", *(array.astype(dtype) for array in (Q, K, V)), mask)
+                self.assertEqual(out.dtype, dtype)
+                self.assertLess(abs(out - exact(Q, K, V, mask)).max(), tolerance)
 
     def test_gradients_of_every_method_are_those_of_a_difference_along_a_direction(self):
         h, direction = 1e-6, np.random.default_rng(1).standard_normal(V.shape)
@@ -59,14 +62,6 @@ class Methods(unittest.TestCase):
                 plus, minus = (skytape.attention(name, q, k, v + s * direction, seed=3, **more) for s in (h, -h))
                 numeric = ((plus - minus) / (2 * h) * dout).sum()
                 self.assertLess(abs((gradients["v"] * direction).sum() - numeric) / (1 + abs(numeric)), 1e-6)
-
-    def test_f32_gives_what_f64_gives(self):
-        for name in (name for name, row in METHODS.items() if not row["random"]):  # draws may cross a threshold
-            with self.subTest(name):
-                wide, narrow = (skytape.attention(name, *arrays[:3], **more)
-                                for arrays, more in (inputs(name), inputs(name, np.float32)))
-                self.assertEqual(narrow.dtype, np.float32)
-                self.assertLess(np.linalg.norm(wide - narrow), 1e-4 * np.linalg.norm(wide))
 
     def test_parameters_are_fresh_from_the_seed_or_the_callers(self):
         first, gradients = skytape.vjp("linformer", Q, K, V, DOUT, features=8, sharing="headwise")
@@ -95,7 +90,7 @@ class Methods(unittest.TestCase):
             (("softmax", Q, K, V), {"seed": -1}, "seed: expected 0 to"),
             (("softmax", None, K, V), {}, "q is missing"),
             (("softmax", Q, None, V), {}, "k is missing"),
-            (("reformer", Q, K, V), {}, "k must be None: queries serve as keys"),
+            (("reformer", Q, K, V), {}, "k must be None: the method reads none"),
             (("softmax", Q, K, V), {"x": V}, "x must be None"),
             (("softmax", Q, K, V), {"length": N - 1}, "length is 63"),
             (("linformer", Q, K, V), {"features": 8, "parameters": {}}, "'E' is missing"),

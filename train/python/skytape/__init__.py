@@ -71,12 +71,8 @@ def _ones(mask, v):
 
 
 def _texts(options):
-    """Values of options as the command line spells them: True is 1, a list 64:128."""
-    def text(value):
-        if isinstance(value, (list, tuple)):
-            return ":".join(map(str, value))
-        return str(int(value) if isinstance(value, bool) else value)
-    return {key: text(value) for key, value in options.items()}
+    """Values of options as the command line spells them: True is 1."""
+    return {key: str(int(value) if isinstance(value, bool) else value) for key, value in options.items()}
 
 
 def _as(array, results):

@@ -1,5 +1,4 @@
 """The tape and its drawing."""
-import pathlib
 import shutil
 import subprocess
 
@@ -13,9 +12,6 @@ class Drawing(str):
 
     def _repr_svg_(self):
         return str(self)
-
-    def save(self, path):
-        pathlib.Path(path).write_text(self, encoding="utf-8")
 
 
 def draw(tape, title="", merge=False):
