@@ -4,9 +4,10 @@
 // A block owns rows of one side and walks tiles of the other; nobody else writes what it owns, so
 // there are no atomics and results repeat bit for bit:
 //   forward   owns queries, walks keys: out and lse;
-//   backward  owns keys, walks queries: dk and dv;
-//             owns queries, walks keys: dq. Weights are recomputed for both.
+//   backward  owns a range of keys, tile by tile, walks queries: dk and dv, and the range's part of dq.
+//             Scores and their gradients are made once; a second kernel adds up the parts of dq.
 // The products of tiles stand in register_tiles.hpp.
+#include <algorithm>
 #include <cstdint>
 
 #include "attention/tiled/head_dropout.hpp"
@@ -33,42 +34,22 @@ template <class T, int kWidth, Pass kPass> struct Tiles
   static_assert(philox::kChunk % Tiles::kBlockM == 0 && philox::kChunk % Tiles::kBlockN == 0);
 };
 
-/// Rows of keys, or of queries, in shared memory.
-template <class S, class T, int kRows> struct KeyRows {
-  alignas(16) T k[kRows * S::kStride], v[kRows * S::kStride];
-};
-template <class S, class T, int kRows> struct QueryRows {
-  alignas(16) T q[kRows * S::kStride], dout[kRows * S::kStride];
-};
-/// Shared memory of a block.
+/// Shared memory of a block of forward.
 template <class S, class T> struct ForwardShared {
   alignas(16) T q[S::kBlockM * S::kStride];
-  KeyRows<S, T, S::kBlockN> walked;
+  alignas(16) T k[S::kBlockN * S::kStride], v[S::kBlockN * S::kStride];
   alignas(16) T weights[S::kBlockM * S::kWeightStride];
   T column[S::kBlockN];  // of keys
   T factor[S::kBlockM];  // of sums
 };
-template <class S, class T> struct KeyGradientShared {
-  KeyRows<S, T, S::kBlockM> own;
-  QueryRows<S, T, S::kBlockN> walked;
-  alignas(16) T weights[S::kBlockM * S::kWeightStride];
-  T shift[S::kBlockN], delta[S::kBlockN];  // of queries
-};
-template <class S, class T> struct QueryGradientShared {
-  QueryRows<S, T, S::kBlockM> own;
-  KeyRows<S, T, S::kBlockN> walked;
-  alignas(16) T weights[S::kBlockM * S::kWeightStride];
-  T column[S::kBlockN];  // of keys
-};
-
-/// Copies rows [first, first + kRows) of a head of source [B H, count, width] to shared memory; zeros
-/// beyond, and everywhere if source is null.
-template <class S, int kRows, class T> __device__ void load_rows(const T* source, std::int64_t bh,
-                                                                 int first, std::int64_t count,
-                                                                 std::int64_t width, T* target) {
+/// Copies rows [first, first + kRows) of a head of source [B H, count, width] to shared memory, kAtOnce
+/// loads of a thread on their way together; zeros beyond, and everywhere if source is null.
+template <class S, int kRows, int kAtOnce = kRows, class T>
+__device__ void load_rows(const T* source, std::int64_t bh, int first, std::int64_t count,
+                          std::int64_t width, T* target) {
   const T* const head = source == nullptr ? nullptr : source + bh * count * width;
   const std::int64_t rows = source == nullptr ? 0 : count;
-#pragma unroll
+#pragma unroll kAtOnce
   for (int i = 0; i < kRows * S::kGroups / kThreads; ++i) {
     const int e = i * kThreads + threadIdx.x;
     const int row = e / S::kGroups, c = e % S::kGroups * 4;
@@ -122,8 +103,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
     forward_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiles<T, kWidth, Pass::forward>;
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
-  auto& [k, v] = shared.walked;
-  T* const w = shared.weights;
+  T *const k = shared.k, *const v = shared.v, *const w = shared.weights;
   const ThreadTile at;
   const Task task(plan.queries, S::kBlockM);
   const std::int64_t bh = task.bh;
@@ -184,140 +164,197 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   if (in.out != nullptr) out.store(dropout.scale(), out_rows, plan.width);
 }
 
-template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
-    key_gradient_kernel(TiledPlan plan, Arrays<T> in) {
-  using S = Tiles<T, kWidth, Pass::backward>;
-  auto& shared = *reinterpret_cast<KeyGradientShared<S, T>*>(cuda::dynamic_shared());
-  auto& [k, v] = shared.own;
-  auto& [q, dout] = shared.walked;
-  T* const w = shared.weights;
-  const ThreadTile at;
-  const Task task(plan.keys, S::kBlockM);
-  const std::int64_t bh = task.bh;
-  const int j0 = task.first, queries = static_cast<int>(plan.queries);
-  const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
-  const HeadDropout<T> dropout(plan, in, bh);
-  const T keep_scale = dropout.scale();
+/// Sums of own rows, by walked row, where weights lie as [own, walked]: four walked rows and four channels
+/// a thread. Threads that are left take a part of the own rows each, so that parts are added up after.
+template <class S, class T> struct WalkedSums {
+  static constexpr int kTeams = S::kBlockN / 4;
+  static constexpr int kParts = kThreads / (kTeams * S::kGroups);
+  static constexpr int kOwn = S::kBlockM / kParts;
+  using Parts = T[kParts][S::kBlockN * S::kStride];  // in shared memory
+  T x[4][4] = {};
 
-  load_rows<S, S::kBlockM>(in.k, bh, j0, plan.keys, plan.width, k);
-  load_rows<S, S::kBlockM>(in.v, bh, j0, plan.keys, plan.width, v);
-  T column[S::kThreadM];
-#pragma unroll
-  for (int r = 0; r < S::kThreadM; ++r) {
-    column[r] = column_of(plan, in, bh, j0 + at.own<S>(r));
+  // Neighbouring lanes read the same channels, as in WeightedSums.
+  __device__ static int team() {
+    return threadIdx.x / 2 / S::kGroups % (kTeams / 2) * 2 + threadIdx.x % 2;
   }
-  WeightedSums<S, T> dk, dv;
-  for (int i0 = 0; i0 < queries; i0 += S::kBlockN) {
-    __syncthreads();  // everybody is done with the last queries
-    load_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, q);
-    load_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, dout);
-    if (const int c = threadIdx.x; c < S::kBlockN) {
-      shared.shift[c] = shift_of(plan, in, bh, i0 + c);
-      shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
-    }
-    unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
-                        // Unrolled this takes registers that sm_80 then spills.
-#pragma unroll 1
-    for (int c = 0; c < S::kThreadN; ++c) {
-      const int chunk = j0 / philox::kChunk * philox::kChunk;
-      kept |=
-          (dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty) >> ((j0 - chunk) / kThreadsN))
-          << (8 * c);
-    }
-    __syncthreads();
-    T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
-    products<S>(at, k, q, score);
-    products<S>(at, v, dout, dscore);
+  __device__ static int channel() { return threadIdx.x / 2 % S::kGroups * 4; }
+  __device__ static int part() { return threadIdx.x / (kTeams * S::kGroups); }
+
+  /// += weights [own, walked], transposed, times own rows.
+  __device__ void add(const T* weights, const T* rows) {
+    const T* const left = weights + part() * kOwn * S::kWeightStride + 4 * team();
+    const T* const right = rows + part() * kOwn * S::kStride + channel();
+#pragma unroll 8
+    for (int own = 0; own < kOwn; ++own) {
+      const Four<T> w = Four<T>::at(left + own * S::kWeightStride);
+      const Four<T> y = Four<T>::at(right + own * S::kStride);
 #pragma unroll
-    for (int c = 0; c < S::kThreadN; ++c) {
-      const int query = at.tx + kThreadsN * c;
+      for (int r = 0; r < 4; ++r) {
 #pragma unroll
-      for (int r = 0; r < S::kThreadM; ++r) {
-        to_gradients(score[r][c], dscore[r][c],
-                     scale2 * score[r][c] + shared.shift[query] + column[r], keeps(kept, c, r),
-                     keep_scale, shared.delta[query]);
+        for (int c = 0; c < 4; ++c) x[r][c] += w.x[r] * y.x[c];
       }
     }
-    store_weights<S>(at, score, w);
-    __syncthreads();
-    dv.add(w, dout);
-    __syncthreads();
-    store_weights<S>(at, dscore, w);
-    __syncthreads();
-    dk.add(w, q);
   }
-  dk.store(scale, rows_of(in.dk, plan, bh, j0, plan.keys), plan.width);
-  if (in.dv != nullptr) dv.store(T(1), rows_of(in.dv, plan, bh, j0, plan.keys), plan.width);
-}
+  __device__ void store(Parts& parts) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      Four<T> four;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) four.x[c] = x[r][c];
+      four.store(parts[part()] + (4 * team() + r) * S::kStride + channel());
+    }
+  }
+  /// rows(walked row) = factor times the sums of all parts, plus what it was if there was an earlier tile.
+  template <class Rows> __device__ static void add_up(const Parts& parts, T factor, bool earlier,
+                                                      const Rows& rows, std::int64_t width) {
+#pragma unroll 2
+    for (int i = 0; i < S::kBlockN * S::kGroups / kThreads; ++i) {
+      const int e = i * kThreads + threadIdx.x;
+      const int row = e / S::kGroups, c = e % S::kGroups * 4;
+      T* const to = rows(row);
+      if (to == nullptr) continue;
+      Four<T> sum = cuda::load_four(earlier ? to : nullptr, c, width);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const Four<T> y = Four<T>::at(parts[part] + row * S::kStride + c);
+#pragma unroll
+        for (int x = 0; x < 4; ++x) sum.x[x] += factor * y.x[x];
+      }
+      cuda::store_four(sum, to, c, width);
+    }
+  }
+};
+
+/// Shared memory of a block of backward.
+template <class S, class T> struct BackwardShared {
+  struct Walked {
+    alignas(16) T q[S::kBlockN * S::kStride], dout[S::kBlockN * S::kStride];
+    alignas(16) T weights[S::kBlockM * S::kWeightStride];
+  };
+  alignas(16) T k[S::kBlockM * S::kStride], v[S::kBlockM * S::kStride];
+  union {
+    Walked walked;
+    alignas(16) typename WalkedSums<S, T>::Parts dq;  // when nobody needs the tile any more
+  };
+  T shift[S::kBlockN], delta[S::kBlockN];  // of queries
+  T column[S::kBlockM];                    // of keys
+};
+
+/// Keys in ranges of whole tiles, one a block, which adds up what its keys give every query.
+template <class T> struct Ranges {
+  int keys;  // of a range
+  T* dq;     // [ranges, B, H, N, D]
+};
 
 template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
-    query_gradient_kernel(TiledPlan plan, Arrays<T> in) {
+    backward_kernel(TiledPlan plan, Arrays<T> in, Ranges<T> ranges) {
   using S = Tiles<T, kWidth, Pass::backward>;
-  auto& shared = *reinterpret_cast<QueryGradientShared<S, T>*>(cuda::dynamic_shared());
-  auto& [q, dout] = shared.own;
-  auto& [k, v] = shared.walked;
-  T* const w = shared.weights;
+  using QuerySums = WalkedSums<S, T>;
+  auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
+  auto& [q, dout, w] = shared.walked;
   const ThreadTile at;
-  const Task task(plan.queries, S::kBlockM);
+  const Task task(plan.keys, ranges.keys);
   const std::int64_t bh = task.bh;
-  const int i0 = task.first, keys = static_cast<int>(plan.keys);
+  const int keys = static_cast<int>(plan.keys), queries = static_cast<int>(plan.queries);
+  const int end = keys - task.first < ranges.keys ? keys : task.first + ranges.keys;
+  T* const dq_of_range =
+      ranges.dq + task.first / ranges.keys * plan.batch * plan.heads * plan.queries * plan.width;
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
   const HeadDropout<T> dropout(plan, in, bh);
   const T keep_scale = dropout.scale();
 
-  load_rows<S, S::kBlockM>(in.q, bh, i0, plan.queries, plan.width, q);
-  load_rows<S, S::kBlockM>(in.dout, bh, i0, plan.queries, plan.width, dout);
-  T shift[S::kThreadM], delta[S::kThreadM];
-#pragma unroll
-  for (int r = 0; r < S::kThreadM; ++r) {
-    const int i = i0 + at.own<S>(r);
-    shift[r] = shift_of(plan, in, bh, i);
-    delta[r] = i < plan.queries ? in.delta[bh * plan.queries + i] : T(0);
-  }
-  WeightedSums<S, T> dq;
-  KeptKeys<S> kept;
-  for (int j0 = 0; j0 < keys; j0 += S::kBlockN) {
-    __syncthreads();  // everybody is done with the last keys
-    load_rows<S, S::kBlockN>(in.k, bh, j0, plan.keys, plan.width, k);
-    load_rows<S, S::kBlockN>(in.v, bh, j0, plan.keys, plan.width, v);
-    if (const int c = threadIdx.x; c < S::kBlockN) {
-      shared.column[c] = column_of(plan, in, bh, j0 + c);
+  for (int j0 = task.first; j0 < end; j0 += S::kBlockM) {
+    load_rows<S, S::kBlockM, 1>(in.k, bh, j0, plan.keys, plan.width, shared.k);
+    load_rows<S, S::kBlockM, 1>(in.v, bh, j0, plan.keys, plan.width, shared.v);
+    if (const int r = threadIdx.x; r < S::kBlockM) {
+      shared.column[r] = column_of(plan, in, bh, j0 + r);
     }
-    if (j0 % philox::kChunk == 0) {
-      kept.fill(at, i0, j0, [&](int i, int j) { return dropout.decided(i, j); });
-    }
-    const std::uint64_t bits = kept.of_tile(j0);
-    __syncthreads();
-    T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
-    products<S>(at, q, k, score);
-    products<S>(at, dout, v, dscore);
-#pragma unroll
-    for (int r = 0; r < S::kThreadM; ++r) {
+    WeightedSums<S, T> dk, dv;
+    for (int i0 = 0; i0 < queries; i0 += S::kBlockN) {
+      __syncthreads();  // everybody is done with the last queries
+      load_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, q);
+      load_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, dout);
+      if (const int c = threadIdx.x; c < S::kBlockN) {
+        shared.shift[c] = shift_of(plan, in, bh, i0 + c);
+        shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
+      }
+      unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
+                          // Unrolled this takes registers that sm_80 then spills.
+#pragma unroll 1
+      for (int c = 0; c < S::kThreadN; ++c) {
+        const int chunk = j0 / philox::kChunk * philox::kChunk;
+        kept |= (dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty) >>
+                 ((j0 - chunk) / kThreadsN))
+                << (8 * c);
+      }
+      __syncthreads();
+      T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
+      products<S>(at, shared.k, q, score);
+      products<S>(at, shared.v, dout, dscore);
 #pragma unroll
       for (int c = 0; c < S::kThreadN; ++c) {
-        to_gradients(score[r][c], dscore[r][c],
-                     scale2 * score[r][c] + shift[r] + shared.column[at.tx + kThreadsN * c],
-                     keeps(bits, r, c), keep_scale, delta[r]);
+        const int query = at.tx + kThreadsN * c;
+#pragma unroll
+        for (int r = 0; r < S::kThreadM; ++r) {
+          to_gradients(score[r][c], dscore[r][c],
+                       scale2 * score[r][c] + shared.shift[query] + shared.column[at.own<S>(r)],
+                       keeps(kept, c, r), keep_scale, shared.delta[query]);
+        }
       }
+      store_weights<S>(at, score, w);
+      __syncthreads();
+      dv.add(w, dout);
+      __syncthreads();
+      store_weights<S>(at, dscore, w);
+      __syncthreads();
+      dk.add(w, q);
+      QuerySums dq;
+      dq.add(w, shared.k);
+      __syncthreads();
+      dq.store(shared.dq);
+      __syncthreads();
+      QuerySums::add_up(shared.dq, scale, j0 > task.first,
+                        rows_of(dq_of_range, plan, bh, i0, plan.queries), plan.width);
     }
-    store_weights<S>(at, dscore, w);
-    __syncthreads();
-    dq.add(w, k);
+    dk.store(scale, rows_of(in.dk, plan, bh, j0, plan.keys), plan.width);
+    if (in.dv != nullptr) dv.store(T(1), rows_of(in.dv, plan, bh, j0, plan.keys), plan.width);
   }
-  dq.store(scale, rows_of(in.dq, plan, bh, i0, plan.queries), plan.width);
+}
+
+/// dq = what the ranges of keys gave, in their order.
+template <class T> struct AddRanges {
+  const T* x;  // [ranges, B, H, N, D]
+  T* dq;       // [B, H, N, D]
+  std::int64_t ranges, size;
+  __device__ void operator()(std::int64_t e) const {
+    T sum = 0;
+#pragma unroll 4
+    for (std::int64_t r = 0; r < ranges; ++r) sum += x[r * size + e];
+    dq[e] = sum;
+  }
+};
+
+/// How many ranges of keys have a block of their own: enough for the multiprocessors of a large GPU
+/// twice, as few as that takes, since each has a dq of its own in memory: together no more than those
+/// of kBlocks heads.
+std::int64_t ranges_of_keys(const TiledPlan& plan) {
+  constexpr std::int64_t kBlocks = 256, kMost = 32;
+  const std::int64_t heads = std::max<std::int64_t>(plan.batch * plan.heads, 1);
+  return std::clamp<std::int64_t>(kBlocks / heads, 1, kMost);
 }
 
 /// Launches one block per `own` rows of every head. It forms `products` products of all
 /// queries with all keys, or of weights with either.
-template <class Shared, class T> void launch(void (*kernel)(TiledPlan, Arrays<T>),
-                                             const TiledPlan& plan, const Arrays<T>& in,
-                                             std::int64_t rows, int own, std::int64_t products) {
+template <class Shared, class T, class... More>
+void launch(void (*kernel)(TiledPlan, Arrays<T>, More...), const TiledPlan& plan,
+            const Arrays<T>& in, std::int64_t rows, int own, std::int64_t products,
+            const More&... more) {
   static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, own);
   if (blocks == 0) return;
   const Work work{.multiply_adds = products * tiled_cuda::multiply_adds_of_product(plan)};
   cuda::launch({"tiled attention", static_cast<unsigned>(blocks), kThreads, sizeof(Shared), work},
-               kernel, plan, in);
+               kernel, plan, in, more...);
 }
 
 }  // namespace
@@ -346,10 +383,22 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
   register_tiles::dispatch("tiled attention", in.q, [&]<class T, int kWidth>() {
     using S = Tiles<T, kWidth, Pass::backward>;
     const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
-    launch<KeyGradientShared<S, T>>(key_gradient_kernel<T, kWidth>, plan, a, plan.keys, S::kBlockM,
-                                    4);
-    launch<QueryGradientShared<S, T>>(query_gradient_kernel<T, kWidth>, plan, a, plan.queries,
-                                      S::kBlockM, 3);
+    if (plan.keys == 0) return result.dq.fill(0);
+    const std::int64_t tiles = ceil_div(plan.keys, std::int64_t{S::kBlockM});
+    const std::int64_t tiles_of_range = ceil_div(tiles, ranges_of_keys(plan));
+    const std::int64_t ranges = ceil_div(tiles, tiles_of_range);
+    Tensor dq = result.dq;  // [ranges, B, H, N, D]
+    if (ranges > 1) {
+      dq = Tensor::empty({ranges, plan.batch, plan.heads, plan.queries, plan.width}, dq.dtype(),
+                         Device::cuda);
+    }
+    const int own = static_cast<int>(tiles_of_range) * S::kBlockM;
+    launch<BackwardShared<S, T>>(backward_kernel<T, kWidth>, plan, a, plan.keys, own, 5,
+                                 Ranges<T>{own, dq.data<T>()});
+    if (ranges > 1) {
+      const std::int64_t size = result.dq.numel();
+      cuda::map(size, AddRanges<T>{dq.data<T>(), a.dq, ranges, size});
+    }
   });
 }
 

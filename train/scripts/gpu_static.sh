@@ -102,7 +102,7 @@ awk -F '\t' -v OFS='\t' '
       own = 16 * run; walk = size == 4 && width <= 64 ? 64 : 32
       if (name == "forward_kernel" && size == 4 && width == 32) walk = 128
       square = 2 * walk * (width + 4) + own * (walk + 4)
-      bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + (name == "key_gradient_kernel" ? 2 : 1) * walk)
+      bytes = size * (name == "forward_kernel" ? own * (width + 4) + square + walk + own : 2 * own * (width + 4) + square + 2 * walk + own)
       return 256
     }
     if (file ~ /block_attention.cu$/) {

@@ -300,3 +300,40 @@ TEST_CASE(
   const Tensor given = Tensor::full({1, 1, 256, 256}, 1, DType::f32, Device::cuda);
   CHECK(!keeps(256, 2, {0.25, {}, 0, 0, given}));
 }
+
+TEST_CASE("queries get the gradients of all ranges of keys, of which a block has one") {
+  if (!test::cuda_or_skip()) return;
+  struct Row {
+    Score score;
+    std::int64_t batch, n, m, d;
+  };
+  // Of 64 keys a tile in f64: a tile a range; two, and one in the last; three in a single range; none.
+  for (const Row& r : {Row{Score::softmax, 1, 70, 300, 20}, Row{Score::gaussian, 1, 70, 300, 20},
+                       Row{Score::softmax, 1, 5, 2112, 8}, Row{Score::gaussian, 128, 3, 130, 8},
+                       Row{Score::softmax, 1, 5, 0, 8}}) {
+    CAPTURE(r.m);
+    const auto draw = [&](std::int64_t rows, std::uint64_t seed) {
+      return test::random_tensor({r.batch, 2, rows, r.d}, DType::f64, Device::cpu, seed);
+    };
+    const Tensor q = draw(r.n, 1), k = draw(r.m, 2), v = draw(r.m, 3), dout = draw(r.n, 4);
+    Numbers real(r.batch * r.m);
+    for (std::size_t e = 0; e < real.size(); ++e) real[e] = e % 7 == 3 ? 0 : 1;
+    const Tensor mask = Tensor::from(real, {r.batch, r.m}, DType::f64, Device::cpu);
+    const TiledOptions options{r.score, 0.3, {0.25, Random{7, {}}, 0, 0, {}}};
+    const auto gradients = [&](Device device, DType dtype) {
+      const auto move = [&](const Tensor& x) { return x.to(dtype).to(device); };
+      const TiledForward y = tiled_forward(move(q), move(k), move(v), move(mask), options);
+      const TiledBackward g =
+          tiled_backward(move(q), move(k), move(v), move(mask), options, y, move(dout));
+      return std::vector<Numbers>{g.dq.to_vector(), g.dk.to_vector(), g.dv.to_vector()};
+    };
+    const std::vector<Numbers> expected = gradients(Device::cpu, DType::f64);
+    const std::vector<Numbers> exact = gradients(Device::cuda, DType::f64);
+    const std::vector<Numbers> single = gradients(Device::cuda, DType::f32);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      CAPTURE(i);
+      CHECK(test::relative_error(exact[i], expected[i]) < 1e-11);
+      CHECK(test::relative_error(single[i], expected[i]) < 1e-4);
+    }
+  }
+}

@@ -111,7 +111,7 @@ TEST_CASE("gpu-static: the shared memory that fused kernel products ask for limi
 TEST_CASE("gpu-static: the shared memory that the f32 tiles ask for limits them") {
   const Static s(
       {{"attention/tiled/tiled.cu",
-        note("void skytape::attention::(anonymous namespace)::key_gradient_kernel<float, "
+        note("void skytape::attention::(anonymous namespace)::backward_kernel<float, "
              "64>(skytape::attention::TiledPlan)",
              64, 0, 0) +
             note("void skytape::attention::(anonymous namespace)::forward_kernel<float, 32, "
@@ -127,8 +127,8 @@ TEST_CASE("gpu-static: the shared memory that the f32 tiles ask for limits them"
   CAPTURE(s.page);
   // 4 ((3 * 128) * 36 + 128 * 132 + 2 * 128) bytes, once in 228 KiB.
   CHECK(s.has("| `forward_kernel<float, 32, softmax>` | f32 | 1 | 256 | 64 | 123904 | 0 | 12 |"));
-  // 4 ((2 * 128 + 2 * 64) * 68 + 128 * 68 + 2 * 64) bytes, once in 228 KiB.
-  CHECK(s.has("| `key_gradient_kernel<float, 64>` | f32 | 1 | 256 | 64 | 139776 | 0 | 12 |"));
+  // 4 ((2 * 128 + 2 * 64) * 68 + 128 * 68 + 2 * 64 + 128) bytes, once in 228 KiB.
+  CHECK(s.has("| `backward_kernel<float, 64>` | f32 | 1 | 256 | 64 | 140288 | 0 | 12 |"));
   // 4 (4 * 64 * 36 + 64 * 68) bytes and 16 for each of 2 * 64 rows, four times in 228 KiB.
   CHECK(
       s.has("| `block_gradient_kernel<float, 32, true>` | f32 | 1 | 128 | 64 | 56320 | 0 | 25 |"));
