@@ -23,9 +23,9 @@
 #include <cmath>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
-#include "attention/feature_maps/ratio.hpp"
 #include "attention/inverse/pseudo_inverse.hpp"
 #include "attention/landmarks/landmark_middle.hpp"
+#include "attention/linear/ratio.hpp"
 #include "attention/registry.hpp"
 #include "attention/sampling/landmarks.hpp"
 #include "autograd/ops.hpp"

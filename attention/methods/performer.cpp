@@ -28,7 +28,7 @@
 #include <tuple>
 
 #include "attention/feature_maps/random_features.hpp"
-#include "attention/feature_maps/ratio.hpp"
+#include "attention/linear/ratio.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -37,7 +37,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "attention/feature_maps/ratio.hpp"
+#include "attention/linear/ratio.hpp"
 #include "attention/registry.hpp"
 #include "attention/tiled/tiled.hpp"
 #include "autograd/ops.hpp"

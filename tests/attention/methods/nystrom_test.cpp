@@ -1,7 +1,7 @@
 // Nystromformer, the modified Nystrom method, and the pieces they bring.
 #include <cmath>
 
-#include "attention/feature_maps/ratio.hpp"
+#include "attention/linear/ratio.hpp"
 #include "attention/sequence/sequence.hpp"
 #include "autograd/gradcheck.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -1,4 +1,4 @@
-#include "attention/feature_maps/ratio.hpp"
+#include "attention/linear/ratio.hpp"
 
 #include <array>
 

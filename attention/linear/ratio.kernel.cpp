@@ -1,5 +1,5 @@
 // Row-normalised ratio with the normaliser as last column.
-#include "attention/feature_maps/ratio.hpp"
+#include "attention/linear/ratio.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
