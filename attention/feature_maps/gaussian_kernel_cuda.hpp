@@ -1,5 +1,5 @@
-// What the fused CUDA routines of the kernel products share: gaussian_kernel.cu (fp32) and
-// gaussian_kernel_tensor_core.cu (tf32 and bf16).
+// What the fused CUDA routines of the kernel products share: gaussian_kernel_fp32.cu and
+// gaussian_kernel_tensor_core.cu (tf32 and bf16), one of which gaussian_kernel.cu calls.
 //
 // A block owns a chunk of rows of one head. The landmarks stay in its shared memory while the rows
 // go by in tiles, each read once; C and E live in registers or shared memory for as long as their
@@ -101,6 +101,7 @@ inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& 
   cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes, work}, kernel, s, in);
 }
 
+void fp32_form(Form form, const Sizes& s, const Arrays& in);
 /// At tf32 or bf16.
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in);
 /// The largest products and their positions alone.

@@ -157,6 +157,30 @@ template <> struct TensorCore<Precision::tf32> {
   __device__ static FragmentB fragment_b(Number n0, Number n1, Number n2, Number n3) {
     return {{{n0, n1}, {n2, n3}}};
   }
+  // What bf16's functions of these names load: tf32 is too wide for ldmatrix, so each lane reads its
+  // own entries.
+  __device__ static FragmentA ldmatrix_a(const Number* corner, int stride) {
+    const LaneMap at;
+    const Number* const a = corner + at.g * stride + 2 * at.t;
+    const Number* const b = a + 8 * stride;
+    return fragment_a({{a[0], a[1], a[8], a[9]}, {b[0], b[1], b[8], b[9]}});
+  }
+  __device__ static void ldmatrix_b(const Number* corner, int stride, FragmentB (&two)[2]) {
+    const LaneMap at;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const Number* const n = corner + (8 * i + at.g) * stride + 2 * at.t;
+      two[i] = fragment_b(n[0], n[1], n[8], n[9]);
+    }
+  }
+  __device__ static void ldmatrix_b_trans(const Number* corner, int stride, FragmentB (&two)[2]) {
+    const LaneMap at;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const Number* const n = corner + 2 * at.t * stride + 8 * i + at.g;
+      two[i] = fragment_b(n[0], n[stride], n[8 * stride], n[9 * stride]);
+    }
+  }
   __device__ static void mma(Accumulator& c, const FragmentA& a, const FragmentB& b) {
     float d[4] = {c.x[0][0], c.x[0][1], c.x[1][0], c.x[1][1]};
     ptx::mma_m16n8k8_tf32(d, a.r[0], b.r[0]);
