@@ -67,6 +67,40 @@ template <class T> __device__ void add(Four<T>& to, const Four<T>& one) {
   for (int u = 0; u < 4; ++u) to.x[u] += one.x[u];
 }
 
+/// Dropout's decisions about the fours of kAhead rows, sequences b on: four bits of each row.
+template <class T> __device__ unsigned kept_rows(const TokenSums<T>& in, std::uint64_t step, int b,
+                                                 int group, int slice) {
+  unsigned kept = 0;
+#pragma unroll 1
+  for (int a = 0; a < kAhead; a += 2) {
+    const std::int64_t number = in.drop.first + (b + a) * in.numbers;
+    const std::int64_t chunk = std::int64_t{group} * in.slices + slice;
+    const unsigned two =
+        philox::kept_fours(in.drop.key, step, number / philox::kChunk + chunk,
+                           (number + in.numbers) / philox::kChunk + chunk, in.drop.threshold);
+    kept = kept >> 8 | (two & 15u) << 24 | (two >> 16 & 15u) << 28;
+  }
+  return kept;
+}
+
+/// Adds up the tables [warps, V, 32] of all lanes with the same columns, warp by warp, position by
+/// position, to the part's.
+template <class T> __device__ void add_tables(const TokenSums<T>& in, const Four<T>* tables,
+                                              int warps, int at_once, int part, int slice) {
+  for (int i = threadIdx.x; i < in.rows * in.row_lanes; i += static_cast<int>(blockDim.x)) {
+    const int row = i / in.row_lanes, first = i % in.row_lanes;
+    Four<T> total{};
+#pragma unroll 4
+    for (int copy = 0; copy < warps * at_once; ++copy) {
+      add(total,
+          tables[(copy / at_once * in.rows + row) * kWarp + copy % at_once * in.row_lanes + first]);
+    }
+    const int c = slice * 4 * kWarp + 4 * first;
+    T* const to = in.tables + (std::int64_t{part} * in.rows + row) * in.e;
+    if (c < in.e) cuda::store_four(total, to, c, in.e);
+  }
+}
+
 /// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for its
 /// instructions, were they many: what is rare or long stands outside of unrolled loops.
 template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
@@ -101,16 +135,7 @@ template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kW
         const bool last = b + kAhead >= in.batch;
         next = load(last ? group + warps : group, last ? 0 : b + kAhead);
         if (in.drop.threshold != 0) {
-          unsigned kept = 0;  // four bits of each row
-#pragma unroll 1
-          for (int a = 0; a < kAhead; a += 2) {
-            const std::int64_t number = in.drop.first + (b + a) * in.numbers;
-            const std::int64_t chunk = std::int64_t{group} * in.slices + slice;
-            const unsigned two = philox::kept_fours(
-                in.drop.key, step, number / philox::kChunk + chunk,
-                (number + in.numbers) / philox::kChunk + chunk, in.drop.threshold);
-            kept = kept >> 8 | (two & 15u) << 24 | (two >> 16 & 15u) << 28;
-          }
+          const unsigned kept = kept_rows(in, step, b, group, slice);
 #pragma unroll
           for (int a = 0; a < kAhead; ++a) philox::keep(now.value[a], kept >> (4 * a), scale);
         }
@@ -134,19 +159,7 @@ template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kW
     }
     if (in.ids == nullptr) continue;
     __syncthreads();
-    // The tables of all lanes with the same columns: warp by warp, position by position.
-    for (int i = threadIdx.x; i < in.rows * in.row_lanes; i += static_cast<int>(blockDim.x)) {
-      const int row = i / in.row_lanes, first = i % in.row_lanes;
-      Four<T> total{};
-#pragma unroll 4
-      for (int copy = 0; copy < warps * at_once; ++copy) {
-        add(total, tables[(copy / at_once * in.rows + row) * kWarp + copy % at_once * in.row_lanes +
-                          first]);
-      }
-      const int c = slice * 4 * kWarp + 4 * first;
-      T* const to = in.tables + (std::int64_t{part} * in.rows + row) * in.e;
-      if (c < in.e) cuda::store_four(total, to, c, in.e);
-    }
+    add_tables(in, tables, warps, at_once, part, slice);
     __syncthreads();  // the next task reuses the tables
   }
 }
