@@ -16,6 +16,18 @@ except ImportError:
     sys.exit("logits.py: needs NumPy: apt-get install python3-numpy, or pip install numpy")
 
 
+class Tensors(dict):
+    """By name; `unread` has the names that nobody has asked for."""
+
+    def __init__(self, tensors):
+        super().__init__(tensors)
+        self.unread = {name for name in tensors if not name.startswith(("optimizer.", "train."))}
+
+    def __getitem__(self, name):
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+
 def read(path):
     """Tensors by name, and what the file says about the model."""
     with open(path, "rb") as file:
@@ -28,8 +40,9 @@ def read(path):
     if "seq_classifer.mlpblock.0.weight" not in header:
         sys.exit(f"logits.py: {path}: a pre-training, which has no classes")
     types = {"F32": "<f4", "F64": "<f8", "I32": "<i4"}
-    return {name: np.frombuffer(data[slice(*entry["data_offsets"])], types[entry["dtype"]])
-            .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}, model
+    tensors = {name: np.frombuffer(data[slice(*entry["data_offsets"])], types[entry["dtype"]])
+               .reshape(entry["shape"]).astype(np.float64) for name, entry in header.items()}
+    return Tensors(tensors), model
 
 
 def numbers(w, model, text):
@@ -104,11 +117,12 @@ try:
 except (OSError, ValueError, OverflowError, MemoryError, AttributeError) as problem:
     sys.exit(f"logits.py: {sys.argv[1]}: {problem}")
 for key, known in {"attention": ["softmax"], "positions": ["learned", "rotary"],
-                   "both_ends": [False], "token_types": [False], "conv_width": [0], "norm": ["pre"],
-                   "pooling": ["nominal", "mean"], "sequences": [1], "patch": [0]}.items():
+                   "norm": ["pre"], "pooling": ["nominal", "mean"], "sequences": [1]}.items():
     if facts.get(key, known[0]) not in known:
         sys.exit(f"logits.py: the model has {key} {facts[key]}, this script knows {known}")
 for argument in sys.argv[2:]:
     scores = logits(tensors, facts, numbers(tensors, facts, argument))
+    if tensors.unread:
+        sys.exit(f"logits.py: the model has {', '.join(sorted(tensors.unread))}, which are unknown here")
     best = int(scores.argmax())
     print(facts["labels"][best] if facts["labels"] else best, *(f"{s:.9g}" for s in scores), sep="\t")
