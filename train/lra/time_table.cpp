@@ -36,8 +36,8 @@ Cell pretraining_time(const FinishedRun& run) {
 Table time_table(const std::vector<FinishedRun>& runs) {
   Table table{"time_to_accuracy",
               "Training time until a dev evaluation was above the trivial baseline, above the "
-              "papers' best cell, and at the run's best; the tested weights with a 95 % interval. "
-              "Pre-training came before and is not in these times.",
+              "papers' best result, and at the run's best; the tested weights with a 95 % "
+              "interval. Pre-training came before and is not in these times.",
               {{"task"},
                {"attention"},
                {"settings"},

@@ -89,7 +89,7 @@ void add_accuracies(Table& table, const std::string& task, const Json& result,
       baseline < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * baseline)));
   const TimeToAccuracy times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
   row("above that after", after(times.trivial));
-  row("above the papers' best cell after", after(times.paper));
+  row("above the papers' best result after", after(times.paper));
 }
 
 /// What a pre-training found of the hidden tokens of dev.

@@ -55,7 +55,7 @@ std::optional<Moment> moment_from(const Json& times, const char* which) {
 std::string TimeToAccuracy::add(std::string_view task, const Moment& evaluation) {
   std::string lines = pass(trivial, trivial_accuracy(task), evaluation,
                            fmt::format("which {} reaches", trivial_baseline(task).what));
-  lines += pass(paper, paper_bar(task), evaluation, "the papers' best cell");
+  lines += pass(paper, paper_bar(task), evaluation, "the papers' best result");
   if (!best || evaluation.accuracy > best->accuracy) best = evaluation;
   if (!lines.empty()) lines.pop_back();
   return lines;

@@ -55,7 +55,7 @@ TEST_CASE("a run's summary tells what there is, and what there is not yet as mis
   CHECK(value_of(finished, "steps").words == "1,000");
   CHECK(value_of(finished, "test accuracy").words == "37.50 %");
   CHECK(value_of(finished, "above that after").words.ends_with(", step 2,500"));
-  CHECK(value_of(finished, "above the papers' best cell after").kind == Cell::Kind::missing);
+  CHECK(value_of(finished, "above the papers' best result after").kind == Cell::Kind::missing);
   CHECK(value_of(finished, "peak memory").words == "5.0 MB");
 }
 

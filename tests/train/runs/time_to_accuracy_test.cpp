@@ -18,7 +18,7 @@ TEST_CASE("the first evaluation above each bar counts, and of equal ones the ear
         std::string::npos);
   CHECK(lines.find("200 steps, 2,000 tokens") != std::string::npos);
   CHECK(times.add("listops", {300, 30.0, 3000, 0.37}).empty());
-  CHECK(times.add("listops", {400, 40.0, 4000, 0.40}).find("39.25 %, the papers' best cell") !=
+  CHECK(times.add("listops", {400, 40.0, 4000, 0.40}).find("39.25 %, the papers' best result") !=
         std::string::npos);
   CHECK(times.add("listops", {500, 50.0, 5000, 0.40}).empty());
   CHECK(times.trivial->step == 200);
@@ -54,7 +54,7 @@ TEST_CASE("times to accuracy survive JSON and name their bars in a result") {
   CHECK(to_json(time_to_accuracy_from(Json::object())) == to_json(TimeToAccuracy{}));
 }
 
-TEST_CASE("the papers' best cells are those of their tables") {
+TEST_CASE("the papers' best results are those of their tables") {
   CHECK(best_paper_accuracy("listops") == 39.25);
   CHECK(best_paper_accuracy("text") == 65.29);
   CHECK(best_paper_accuracy("retrieval") == 82.06);
