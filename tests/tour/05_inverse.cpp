@@ -87,7 +87,8 @@ TEST_CASE("tour 5: how fast the steps converge") {
   const double e = residuals[8];
   CHECK(residuals[9] / (e * e * e * (3 + e) / 4) == doctest::Approx(1).epsilon(0.01));
   say("After six steps V is no inverse yet: what belongs to small eigenvalues of M is\n"
-      "still damped. The six steps are part of the model.\n\n");
+      "still damped. The six steps are part of the model, so its gradient must be that\n"
+      "of the six steps.\n\n");
 }
 
 TEST_CASE("tour 5: the gradient of six steps, unrolled and implicit") {

@@ -1,4 +1,4 @@
-// A GPU kernel, from the naive one to tensor cores: softmax attention in five rungs
+// A GPU kernel, from the naive one to tensor cores: softmax attention in five versions
 #include "tests/tour/07_kernel.hpp"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::vector<double> attention_by_hand(const Tensor& q, const Tensor& k, const Te
   return out;
 }
 
-struct Step {
+struct RungInfo {
   Rung rung;
   const char* name;
   double reads;  // numbers from device memory, by thousand multiply-adds
@@ -57,7 +57,7 @@ struct Step {
 // memory for each. Registers: of scores 8 + 4 loads of four channels serve 8 x 4 x 4, of out 4 + 4
 // serve 4 x 4 x 4; the mean is stated. Tensor cores: an ldmatrix of two fragments B serves 4,096 of
 // a warp, 128 of a lane.
-constexpr Step kSteps[] = {
+constexpr RungInfo kRungs[] = {
     {Rung::naive, "naive", 2000, 0},
     {Rung::one_pass, "one pass", 1000, 0},
     {Rung::tiles, "tiles", 1000.0 / 64, 1000},
@@ -101,14 +101,14 @@ TEST_CASE("tour 7: five kernels of softmax attention, from the naive to the fast
         "shared memory by a thread, and the largest error:\n\n"
         "rung            device   shared     error\n");
     double naive = 0;
-    for (const Step& step : kSteps) {
+    for (const RungInfo& info : kRungs) {
       const double error =
-          error_of(tour::attend_on(Cuda{}, step.rung, on_gpu(q), on_gpu(k), on_gpu(v)));
-      say("{:14}  {:6.1f}   {:6.1f}   {:.1e}\n", step.name, step.reads, step.loads, error);
-      CAPTURE(std::string(step.name));
-      if (step.rung == Rung::naive) naive = error;
+          error_of(tour::attend_on(Cuda{}, info.rung, on_gpu(q), on_gpu(k), on_gpu(v)));
+      say("{:14}  {:6.1f}   {:6.1f}   {:.1e}\n", info.name, info.reads, info.loads, error);
+      CAPTURE(std::string(info.name));
+      if (info.rung == Rung::naive) naive = error;
       // Weights have bf16's 8 bits on tensor cores: at most 2^-9 of the largest value, 2.
-      const double bound = step.rung == Rung::tensor_cores ? std::ldexp(2, -9) : 3 * naive;
+      const double bound = info.rung == Rung::tensor_cores ? std::ldexp(2, -9) : 3 * naive;
       CHECK(error <= bound + 1e-6);
     }
 

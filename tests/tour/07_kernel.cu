@@ -67,9 +67,9 @@ __global__ void one_pass_kernel(Head h) {
   for (int j = 0; j < h.n; ++j) {
     const float score = h.score(q, h.k + j * kD);
     const float larger = fmaxf(maximum, score);
-    const float shrink = expf(maximum - larger), weight = expf(score - larger);
-    sum = shrink * sum + weight;
-    for (int c = 0; c < kD; ++c) out[c] = shrink * out[c] + weight * h.v[j * kD + c];
+    const float rescale = expf(maximum - larger), weight = expf(score - larger);
+    sum = rescale * sum + weight;
+    for (int c = 0; c < kD; ++c) out[c] = rescale * out[c] + weight * h.v[j * kD + c];
     maximum = larger;
   }
   for (int c = 0; c < kD; ++c) h.out[i * kD + c] = out[c] / sum;
@@ -102,9 +102,9 @@ __global__ void tiles_kernel(Head h) {
     for (int j = 0; j < kBlockN; ++j) {
       const float score = h.score(q, shared.k + j * kD);
       const float larger = fmaxf(maximum, score);
-      const float shrink = expf(maximum - larger), weight = expf(score - larger);
-      sum = shrink * sum + weight;
-      for (int c = 0; c < kD; ++c) out[c] = shrink * out[c] + weight * shared.v[j * kD + c];
+      const float rescale = expf(maximum - larger), weight = expf(score - larger);
+      sum = rescale * sum + weight;
+      for (int c = 0; c < kD; ++c) out[c] = rescale * out[c] + weight * shared.v[j * kD + c];
       maximum = larger;
     }
   }
@@ -125,7 +125,7 @@ struct Shared {
   alignas(16) float q[S::kBlockM * S::kStride];
   alignas(16) float k[S::kBlockN * S::kStride], v[S::kBlockN * S::kStride];
   alignas(16) float weights[S::kBlockM * S::kWeightStride];
-  float factor[S::kBlockM];  // of sums
+  float row_factor[S::kBlockM];  // rescales sums; at the end 1 / sum of weights
 };
 
 __device__ void load(const float* rows, int count, float* to) {
@@ -152,15 +152,15 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
     products<S>(at, shared.q, shared.k, score);
     for (int r = 0; r < S::kThreadM; ++r) {
       for (int c = 0; c < S::kThreadN; ++c) score[r][c] *= kLog2E<float> * h.scale;  // for exp2
-      rows.add(at, r, score[r], shared.factor);
+      rows.add(at, r, score[r], shared.row_factor);
     }
     store_weights<S>(at, score, shared.weights);
     __syncthreads();
-    out.multiply(shared.factor);  // what has been added up shrinks
+    out.multiply(shared.row_factor);  // what has been added up shrinks
     out.add(shared.weights, shared.v);
   }
-  rows.finish(at, shared.factor, [](int) -> float* { return nullptr; });
-  out.multiply(shared.factor);
+  rows.finish(at, shared.row_factor, [](int) -> float* { return nullptr; });
+  out.multiply(shared.row_factor);
   out.store(
       1.0f, [&](int row) { return h.out + (i0 + row) * kD; }, kD);
 }
@@ -170,7 +170,8 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
 // the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
 // through shared memory any more. This is tiled_tensor_core.cu, where the next tile is copied while
-// this one is used.
+// this one is used. Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
+// tensor/gemm/tensor_core.hpp: read both now.
 namespace tensor_cores {
 using namespace attention::tensor_core_tiles;
 using P = Products<Precision::bf16, kD>;
@@ -207,8 +208,8 @@ __global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(He
       P::add_weighted(at, weights, shared.v, k, out);
     }
   }
-  const float factor[2] = {1 / sum[0], 1 / sum[1]};
-  P::store(at, out, factor, rows_of(h.out, i0), kD);
+  const float inverse_sum[2] = {1 / sum[0], 1 / sum[1]};
+  P::store(at, out, inverse_sum, rows_of(h.out, i0), kD);
 }
 
 /// Each lane's number at the entries that it holds; see LaneMap.
