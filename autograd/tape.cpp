@@ -10,48 +10,7 @@
 
 namespace skytape {
 
-// ---- living tapes ------------------------------------------------------------------------------
-
-namespace {
-
-// Each living tape's number, at the place number % kPlaces. A Var looks there whether its tape lives
-// before it follows its pointer: one load, and no count of references that copies would change.
-constexpr std::uint32_t kPlaces = 4096;
-constexpr std::uint32_t kUnwatched = 0;  // of a tape beside so many others that no place was free
-std::atomic<std::uint32_t> g_living[kPlaces];
-std::atomic<std::uint32_t> g_last_number;
-
-std::uint32_t take_number() {
-  for (std::uint32_t tries = 0; tries < kPlaces; ++tries) {
-    const std::uint32_t number = ++g_last_number;
-    std::uint32_t free = 0;
-    if (number != kUnwatched && g_living[number % kPlaces].compare_exchange_strong(free, number)) {
-      return number;
-    }
-  }
-  return kUnwatched;
-}
-
-bool is_living(std::uint32_t number) {
-  return number == kUnwatched || g_living[number % kPlaces] == number;
-}
-
-}  // namespace
-
-Tape::Tape(Mode mode) : mode_(mode), number_(take_number()) {}
-
-Tape::~Tape() {
-  if (number_ != kUnwatched) g_living[number_ % kPlaces] = 0;
-}
-
 // ---- Var ---------------------------------------------------------------------------------------
-
-Tape& Var::tape() const {
-  ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
-  ENSURE(is_living(tape_number_),
-         "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
-  return *tape_;
-}
 
 const Tensor& Var::value() const {
   const Tape::Node& node = tape().nodes_[static_cast<std::size_t>(index_)];
@@ -88,7 +47,9 @@ Var Tape::parameter(Parameter& parameter) {
   }
   Node leaf;
   leaf.value = parameter.value;
-  leaf.needs_grad = mode_ == Mode::train && (parameter.trainable || parameter.decay > 0);
+  // An average has no gradient: its buffer collects the sums that the step applies.
+  const bool average = parameter.decay > 0;
+  leaf.needs_grad = mode_ == Mode::train && (parameter.trainable || average);
   leaf.parameter = &parameter;
   return append(std::move(leaf));
 }
@@ -315,6 +276,47 @@ NodeView Tape::node(int index) const {
          index);
   const Node& node = nodes_[static_cast<std::size_t>(index)];
   return {node.name, node.inputs, node.value, node.parameter, node.needs_grad, node.is_input};
+}
+
+// ---- living tapes ------------------------------------------------------------------------------
+
+namespace {
+
+// Each living tape's number, at the place number % kPlaces. A Var looks there whether its tape lives
+// before it follows its pointer: one load, and no count of references that copies would change.
+constexpr std::uint32_t kPlaces = 4096;
+constexpr std::uint32_t kUnwatched = 0;  // of a tape beside so many others that no place was free
+std::atomic<std::uint32_t> g_living[kPlaces];
+std::atomic<std::uint32_t> g_last_number;
+
+std::uint32_t take_number() {
+  for (std::uint32_t tries = 0; tries < kPlaces; ++tries) {
+    const std::uint32_t number = ++g_last_number;
+    std::uint32_t free = 0;
+    if (number != kUnwatched && g_living[number % kPlaces].compare_exchange_strong(free, number)) {
+      return number;
+    }
+  }
+  return kUnwatched;
+}
+
+bool is_living(std::uint32_t number) {
+  return number == kUnwatched || g_living[number % kPlaces] == number;
+}
+
+}  // namespace
+
+Tape::Tape(Mode mode) : mode_(mode), number_(take_number()) {}
+
+Tape::~Tape() {
+  if (number_ != kUnwatched) g_living[number_ % kPlaces] = 0;
+}
+
+Tape& Var::tape() const {
+  ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
+  ENSURE(is_living(tape_number_),
+         "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
+  return *tape_;
 }
 
 }  // namespace skytape
