@@ -24,7 +24,7 @@ class Reporter {
 
   /// Whether loss and accuracy are logged after the present step.
   [[nodiscard]] bool log_point() const;
-  /// Whether a rate is: then the clock has to wait for the device.
+  /// Whether steps per second are reported now; the timer must then synchronise.
   [[nodiscard]] bool needs_rate() const { return log_point() || first_rate(); }
   /// After each step, which had so many real tokens and took so long; of a log point with its means.
   void step(std::int64_t tokens, double seconds, const std::optional<TrainMetrics>& metrics);
