@@ -2,10 +2,11 @@
 // blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
 //
 // A warp owns 16 rows, a block of four warps kBlockM = 64 (of eight 128), whose fragments stay in
-// registers, rounded to tf32 or bf16; it walks the other side in tiles of kBlockN rows in shared
-// memory. Weights go from the score product to the value product within a lane's registers
-// (tensor_core.hpp). Exponentials, sums and row statistics stay f32. Scores carry a factor log2(e), so
-// that an exponential is one instruction.
+// registers, rounded to tf32 or bf16; the block loops over tiles of kBlockN rows of the other operand in
+// shared memory. M, N and K are here a product's, of a tile: own rows, walked rows, the head's width; not
+// the N queries and M keys of tiled.hpp. Weights go from the score product to the value product within a
+// lane's registers (tensor_core.hpp). Exponentials, sums and row statistics stay f32. Scores carry a
+// factor log2(e), so that an exponential is one instruction.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -128,7 +129,8 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     }
   }
 
-  /// Own rows times rows [first, first + 8) of a tile, over the head width.
+  /// Own rows times rows [first, first + 8) of a tile, over the head width: the columns of B are rows of
+  /// the tile, as of K in Q K^T, and need no transposition.
   __device__ static Accumulator scores(const WarpRows& at, const FragmentA (&own)[kSteps],
                                        const Tile& tile, int first) {
     Accumulator sums;
@@ -151,7 +153,8 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     return sums;
   }
 
-  /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile.
+  /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile: the rows of
+  /// B are rows of the tile, as of V in W V; a lane needs columns, so they are read transposed.
   __device__ static void add_weighted(const WarpRows& at, const Accumulator (&weights)[2],
                                       const Tile& tile, int first, Accumulator (&total)[kOuts]) {
     const FragmentA a = Core::rounded_a(weights);
@@ -159,7 +162,7 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
 #pragma unroll
       for (int c = 0; c < kOuts; c += 2) {
         FragmentB two[2];
-        Core::ldmatrix_b_trans(tile.n + first * kStride + 8 * c, kStride, two);
+        Core::ldmatrix_b_trans(tile.n + first * kStride + kMmaN * c, kStride, two);
         Core::mma(total[c], a, two[0]);
         Core::mma(total[c + 1], a, two[1]);
       }
@@ -167,7 +170,7 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
       const Number* const n = tile.n + (first + 2 * at.t) * kStride + at.g;
 #pragma unroll
       for (int c = 0; c < kOuts; ++c) {
-        const Number* const m = n + 8 * c;
+        const Number* const m = n + kMmaN * c;
         Core::mma(total[c], a, Core::fragment_b(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
       }
     }
@@ -185,7 +188,7 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
       for (int c = 0; c < kOuts; ++c) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const int channel = 8 * c + 2 * at.t + e;
+          const int channel = kMmaN * c + 2 * at.t + e;
           if (channel < width) to[channel] = factor[half] * total[c].x[half][e];
         }
       }
@@ -207,8 +210,8 @@ __device__ inline float row_max(float x) {
 }
 __device__ inline float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
-/// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and sum;
-/// returns what earlier sums must be multiplied by.
+/// Makes unnormalised weights exp2(score - running maximum) of one row of scores, and moves the row's
+/// running maximum and sum; returns what earlier sums must be multiplied by.
 __device__ inline float softmax_row(Accumulator (&score)[kBlockN / kMmaN], int half, float& maximum,
                                     float& sum) {
   float largest = maximum;
@@ -241,7 +244,7 @@ __device__ inline float log_sum_exp(float maximum, float sum) {
   return kLn2 * maximum + math::log(sum);
 }
 
-/// A tile's softmax: scores become relative weights, and earlier sums shrink with their rows.
+/// A tile's softmax: scores become unnormalised weights, and earlier sums are rescaled.
 template <int kOuts> __device__ void softmax_tile(Accumulator (&score)[kBlockN / kMmaN],
                                                   float (&maximum)[2], float (&sum)[2],
                                                   Accumulator (&total)[kOuts]) {

@@ -1,5 +1,5 @@
 // Tiled attention: what both devices share, on whole tensors. The halves that walk the tiles are
-// tiled_cpu.cpp and tiled.cu.
+// tiled_cpu.cpp, and tiled.cu with tiled_tensor_core.cu.
 //
 // Backward. With c_ij = keep_ij (0 or 1 / (1 - rate)), O_i = sum_j w_ij c_ij v_j and G = dout:
 //
@@ -137,8 +137,8 @@ Tensor scale_rows(const Tensor& x, const Tensor& factor) {
   return tensor::multiply(x, factor.reshape(factor.shape().append(1)));
 }
 
-/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x as the
-/// products have it that dweights are made of. Beside the tensor cores a GPU computes in true f32.
+/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x rounded as
+/// in the products that compute dL/dw. Beside the tensor cores a GPU computes in true f32.
 Tensor dots_as_multiplied(const Tensor& x, const Tensor& y) {
   const bool exact = x.device() == Device::cuda;
   return exact ? tensor::row_dot(x, y) : tensor::multiplied_row_dot(x, y);

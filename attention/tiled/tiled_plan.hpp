@@ -1,5 +1,5 @@
-// What the CPU and the CUDA half of tiled attention are given (tiled.cpp, tiled.cu). Equation (1) is
-// tiled.hpp's, (2) to (5) are derived in tiled.cpp.
+// What both halves of tiled attention are given (tiled_cpu.cpp; tiled.cu and tiled_tensor_core.cu).
+// Equation (1) is tiled.hpp's, (2) to (5) are derived in tiled.cpp.
 #pragma once
 
 #include <cstdint>

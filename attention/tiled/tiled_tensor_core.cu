@@ -114,7 +114,7 @@ template <class Stage> struct Shared {
   __device__ Stage& stage(int first) { return stages[first / kBlockN % 2]; }
 };
 
-// Blocks of a multiprocessor where queries are owned: to fit one more, ptxas spills registers.
+// Resident blocks of a multiprocessor, of kernels that own queries; one more makes ptxas spill.
 template <int kWidth> constexpr int kResident = kWidth > 32 ? 3 : 4;
 
 template <Precision kPrecision, int kWidth, Score kScore>
@@ -158,13 +158,13 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
     Accumulator score[kBlockN / kMmaN];
 #pragma unroll
     for (int n = 0; n < kBlockN / kMmaN; ++n) {
-      score[n] = P::scores(at, q, tile.k, 8 * n);
+      score[n] = P::scores(at, q, tile.k, kMmaN * n);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& x = score[n].x[half][e];
-          x = scale * x + tile.column[8 * n + 2 * at.t + e];
+          x = scale * x + tile.column[kMmaN * n + 2 * at.t + e];
           if (!softmax) x = exp2(x + row[half]);
         }
       }
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
       Accumulator weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int first = kMmaK * chunk + 8 * n;
+        const int first = kMmaK * chunk + kMmaN * n;
         weights[n] = P::scores(at, k, tile.q, first);
         dscores[n] = P::scores(at, v, tile.dout, first);
         unsigned keeps[2] = {~0u, ~0u};  // by the query's e
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       Accumulator dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int first = kMmaK * chunk + 8 * n;
+        const int first = kMmaK * chunk + kMmaN * n;
         const Accumulator score = P::scores(at, q, tile.k, first);
         dscores[n] = P::scores(at, dout, tile.v, first);
 #pragma unroll
