@@ -27,8 +27,8 @@
 #include <cmath>
 #include <tuple>
 
-#include "attention/feature_maps/random_features.hpp"
 #include "attention/linear/ratio.hpp"
+#include "attention/random_features/random_features.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"

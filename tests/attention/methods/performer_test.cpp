@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/feature_maps/random_features.hpp"
-#include "attention/feature_maps/random_features_plan.hpp"
+#include "attention/random_features/random_features.hpp"
+#include "attention/random_features/random_features_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attention/feature_maps/gaussian_kernel_tiles.hpp"
-#include "attention/feature_maps/random_features_plan.hpp"
+#include "attention/random_features/random_features_plan.hpp"
 
 namespace skytape::attention {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "attention/feature_maps/random_features.hpp"
-#include "attention/feature_maps/random_features_plan.hpp"
+#include "attention/random_features/random_features.hpp"
+#include "attention/random_features/random_features_plan.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/operand.hpp"

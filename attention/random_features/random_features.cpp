@@ -1,7 +1,7 @@
-#include "attention/feature_maps/random_features.hpp"
+#include "attention/random_features/random_features.hpp"
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
-#include "attention/feature_maps/random_features_plan.hpp"
+#include "attention/random_features/random_features_plan.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"

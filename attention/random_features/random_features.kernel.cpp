@@ -1,5 +1,5 @@
 // Row kernels of random features: orthogonal rows, maxima, rows picked by index.
-#include "attention/feature_maps/random_features_plan.hpp"
+#include "attention/random_features/random_features_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
