@@ -41,7 +41,7 @@ struct Sizes {
 
 /// What rows are multiplied by when they are loaded, and their gradients when they are stored.
 struct RowFactors {
-  const float* mask = nullptr;  // [G / sharing, N]; null: 1
+  const float* mask = nullptr;  // [G / sharing, N]; null: all 1
   float scale = 1;
 
   /// From row `first` of head g on.
@@ -49,7 +49,7 @@ struct RowFactors {
     return {mask == nullptr ? nullptr : mask + g / s.sharing * s.rows + first, scale};
   }
   /// Of rows that there are.
-  __device__ float of(int row) const { return mask == nullptr ? 1.0f : scale * mask[row]; }
+  __device__ float of(int row) const { return mask == nullptr ? scale : scale * mask[row]; }
 };
 
 /// Null where the form has none.

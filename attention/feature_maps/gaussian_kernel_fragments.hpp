@@ -60,6 +60,15 @@ template <class Core, int kWidth> struct Tile {
                                     : kLog2E * (inside - less[row]);
     });
   }
+  /// The same rows without terms, and what `column` multiplies by as one more column.
+  __device__ void load_beside(const float* source, std::int64_t count, std::int64_t width,
+                              const RowFactors& factors, const RowFactors& column) {
+    each_four(source, count, width, factors, [&](int e, float) {
+      const int row = e / kQuads;
+      if (e % kQuads != width / 4) return;
+      n[row * kStride + width] = Core::rounded(row < count ? column.of(row) : 0.0f);
+    });
+  }
 
   /// The warp's own rows as fragments A.
   __device__ void own_rows(const WarpRows& at, FragmentA (&own)[kSteps]) const {
@@ -155,9 +164,11 @@ __device__ typename Core::FragmentA as_fragment_a(const Accumulator (&weights)[2
 
 /// Adds what the first `count` rows of the other side give to own rows. The sums of E are those of
 /// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these are.
-template <bool kGradient, bool kValues, class Core, int kD, int kP>
+/// kShift: values are those of C + shift.
+template <bool kGradient, bool kValues, bool kShift = false, class Core, int kD, int kP>
 __device__ void walk(const WarpRows& at, const Side<Core, kD, kP>& own,
-                     const Side<Core, kD, kP>& other, int count, Totals<kD, kP>& totals) {
+                     const Side<Core, kD, kP>& other, int count, Totals<kD, kP>& totals,
+                     float shift = 0) {
   typename Core::FragmentA first[kD / kMmaK], second[kP / kMmaK];
   own.first.own_rows(at, first);
   if constexpr (kGradient) own.second.own_rows(at, second);
@@ -175,6 +186,7 @@ __device__ void walk(const WarpRows& at, const Side<Core, kD, kP>& own,
         float& weight = c[n].x[i / 2][i % 2];
         weight = cuda::ptx::exp2(kLog2E * weight + (term[i / 2] + column[i % 2]));
         if constexpr (kGradient) e[n].x[i / 2][i % 2] *= weight;
+        if constexpr (kShift) weight += shift;
       }
     }
     if constexpr (kGradient) {
@@ -221,15 +233,24 @@ struct Largest {
       }
     }
   }
-  /// To the call's arrays [G, N], from row `first` of these on.
-  __device__ void store(const WarpRows& at, const Arrays& in, std::int64_t first, int count) const {
+  /// To arrays [G, N], from row `first` of these on.
+  __device__ void store(const WarpRows& at, float* values, std::int32_t* positions,
+                        std::int64_t first, int count) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = at.row_of(half);
       if (at.t != 0 || row >= count) continue;
-      in.largest[first + row] = value[half];
-      in.position[first + row] = position[half];
+      values[first + row] = value[half];
+      positions[first + row] = position[half];
     }
+  }
+  /// From the rows' terms of the exponent.
+  __device__ void take_from(const WarpRows& at, float* term) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (at.t == 0) term[at.row_of(half)] -= kLog2E * value[half];
+    }
+    __syncwarp();
   }
 
  private:

@@ -28,12 +28,8 @@ template <class Core, int kD, int kP>
 __device__ void stabilise(const WarpRows& at, const Arrays& in, std::int64_t first, int count,
                           int landmarks, Side<Core, kD, kP>& rows, const Tile<Core, kD>& other) {
   const Largest found(at, rows.first, other, landmarks);
-  found.store(at, in, first, count);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (at.t == 0) rows.term[at.row_of(half)] -= kLog2E * found.value[half];
-  }
-  __syncwarp();
+  found.store(at, in.largest, in.position, first, count);
+  found.take_from(at, rows.term);
 }
 
 /// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it spills
@@ -125,7 +121,7 @@ template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThrea
     __syncthreads();
     if (at.row >= count) continue;
     const Largest found(at, x, w, static_cast<int>(s.landmarks));
-    found.store(at, in, begin + from, count);
+    found.store(at, in.largest, in.position, begin + from, count);
   }
 }
 

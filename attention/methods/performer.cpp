@@ -28,6 +28,7 @@
 #include <tuple>
 
 #include "attention/linear/ratio.hpp"
+#include "attention/random_features/feature_attention.hpp"
 #include "attention/random_features/random_features.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
@@ -139,6 +140,9 @@ class Performer final : public Method {
   //   dX, dY from dE, dF: random_features.hpp
   //   (2)  dx_i += da_i w_j at each row's maximum, dy_i += dc w_j at the maximum of c's scope
   //   (1)  dQ = s dX    dK = s dY or s mu dY    dV = mu dU[:, :D]
+  //
+  // The steps one by one follow. At tf32 and bf16 on a GPU they are passes over the keys and the
+  // queries (random_features/feature_attention.cu).
 
   /// Maxima of the rows of Y, and the largest of each scope: per example and head, or of all.
   struct KeyStabiliser {
@@ -159,13 +163,16 @@ class Performer final : public Method {
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
-    Saved s;
     const Tensor w = projection(draws, in.q);  // [R, D]
+    const std::int64_t scope = heads_of_scope(in.k.shape(), call);
+    if constexpr (kHaveCuda) {
+      if (feature_attention_fits(in.q, w)) return in_passes(in, w, scope);
+    }
+    Saved s;
     s.mask = in.mask;
     s.queries = {tensor::affine(in.q, scale(in.q.size(3))), w, {}};  // (1)
     s.keys = {keys(in), w, {}};                                      // (1)
     s.u = values(in);                                                // (1)
-    const std::int64_t scope = heads_of_scope(in.k.shape(), call);
     s.t =
         with_total(stabilised_features_transposed_times(s.keys, s.u, scope, s.key_stabiliser.rows),
                    s.u);                                                               // (2), (3)
@@ -200,6 +207,21 @@ class Performer final : public Method {
   }
 
  private:
+  /// (1) to (5), and their gradients, on a GPU.
+  [[nodiscard]] Result in_passes(const Inputs& in, const Tensor& w, std::int64_t scope) const {
+    FeatureAttention a;
+    a.config = {scale(in.q.size(3)), config_.epsilon, config_.official(),
+                !config_.detach_stabiliser, scope};
+    a.q = in.q, a.k = in.k, a.v = in.v, a.mask = in.mask, a.w = w;
+    on_device(Device::cuda, [&](auto) { feature_attention(a); });
+    const Tensor out = a.out;
+    return {out, [a = std::move(a)](const Tensor& dout) {
+              FeatureAttentionGradients d;
+              on_device(Device::cuda, [&](auto) { d = feature_attention_backward(a, dout); });
+              return Gradients{d.dq, d.dk, d.dv, {}};
+            }};
+  }
+
   /// s of (1).
   [[nodiscard]] double scale(std::int64_t width) const {
     return std::pow(static_cast<double>(width), config_.official() ? -0.5 : -0.25);

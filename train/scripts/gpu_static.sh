@@ -46,7 +46,7 @@ awk -F '\t' -v OFS='\t' '
   }
   # Threads of a block, and the shared memory that a launch asks for (attention/tiled/tiled.cu,
   # attention/sampling/sampling.cu for rows of 2048, attention/selection/informer_rows.cu,
-  # attention/blocks/block_attention*.cu, attention/feature_maps/gaussian_kernel*.cu,
+  # attention/blocks/block_attention*.cu, attention/{feature_maps,random_features}/*.cu,
   # attention/{inverse,landmarks}/*.cu, tensor/mlp/mlp.cu, tensor/projection/token_products.cu,
   # tensor/movement/token_sums.cu for a vocabulary of 20).
   function block(file, name, args,    n, size, width, run, tile, rows, square) {
@@ -70,6 +70,11 @@ awk -F '\t' -v OFS='\t' '
       split(args, n, ", ")
       if (args ~ /^[tb]f/) bytes = 256 * ((n[2] + n[3] + 16) * (args ~ /^tf32/ ? 4 : 2) + 4)
       else bytes = 4 * (160 * (n[1] + n[2] + 9) + 2 * 32 * 132)
+      return 256
+    }
+    if (file ~ /feature_attention.cu$/) {
+      split(args, n, ", "); size = args ~ /^tf32/ ? 4 : 2
+      bytes = 256 * (name == "key_maxima_kernel" ? (n[2] + 8) * size : (n[2] + n[3] + 16) * size + 4)
       return 256
     }
     if (name == "maxima_kernel") {
@@ -155,8 +160,8 @@ awk -F '\t' -v OFS='\t' '
     if (name ~ /^(map|warp_rows|narrow_rows|block_rows)_kernel$/) {
       functor = args; sub(/^[0-9]+, /, "", functor); sub(/<.*/, "", functor)
       label = functor " (" (name == "map_kernel" ? "map" : name == "warp_rows_kernel" ? "warp" : name == "narrow_rows_kernel" ? "lanes" : "block") ")"
-    } else if ($1 ~ /tiled|tensor_core|block_attention|(inverse|landmarks)\/.*\.cu$/ || name == "form_kernel") label = name "<" args ">"
-    if (($1 ~ /tensor_core/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
+    } else if ($1 ~ /tiled|tensor_core|block_attention|feature_attention|(inverse|landmarks)\/.*\.cu$/ || name == "form_kernel") label = name "<" args ">"
+    if (($1 ~ /tensor_core|feature_attention/ || name == "form_kernel") && args ~ /tf32|bf16/) numbers = args ~ /tf32/ ? "tf32" : "bf16"
     key = $2 OFS $1 OFS label OFS numbers
     if (!(key in count)) { occupied[key] = 1000 }
     ++count[key]
@@ -192,7 +197,7 @@ if cuobjdump=$(cuobjdump_path); then
       match($0, /LDG[.A-Z0-9]*/) { ++loads[width(substr($0, RSTART, RLENGTH))] }
       match($0, /STG[.A-Z0-9]*/) { ++stores[width(substr($0, RSTART, RLENGTH))] }
       END { show() }'
-  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps|inverse|landmarks)/.*\.cu$') | c++filt |
+  done < <(cut -f1 "$scratch/kernels" | sort -u | grep -E '^attention/(tiled|blocks|feature_maps|random_features|inverse|landmarks)/.*\.cu$') | c++filt |
     sed -E 's/\(anonymous namespace\):://g; s/[A-Za-z_0-9]+:://g; s/\tvoid /\t/; s/\(Precision\)1/tf32/; s/\(Precision\)2/bf16/' >"$scratch/sass"
 fi
 
@@ -224,7 +229,7 @@ if [ -n "$spills" ]; then
   status=1
 fi
 if [ -s "$scratch/sass" ]; then
-  idle=$(awk -F '\t' '(($1 ~ /tensor_core/ && $10 !~ /^(warp_rows|(block_)?operands)_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
+  idle=$(awk -F '\t' '(($1 ~ /tensor_core|feature_attention/ && $10 !~ /^(map|warp_rows|(block_)?operands)_kernel/) || $10 ~ /SplitProduct/) && $3 == 0 { print "  " $10 " on " $2 }' "$scratch/sass")
   if [ -n "$idle" ]; then
     printf 'gpu_static: no tensor-core instructions in:\n%s\n' "$idle" >&2
     status=1

@@ -1,0 +1,102 @@
+// Performer's passes on the GPU against its steps one by one: how close, and what they move.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "attention/random_features/feature_attention.hpp"
+#include "tensor/core/gpu_count.hpp"
+#include "tensor/gemm/precision.hpp"
+#include "tests/attention/methods_support.hpp"
+#include "tests/support/devices.hpp"
+#include "tests/support/doctest.hpp"
+
+namespace skytape::test {
+namespace {
+
+const Spec& performer() { return attention::find("performer"); }
+
+struct Case {
+  Sizes sizes;
+  OptionValues options;
+};
+// Parts of a tile, several tiles, two chunks of rows; each compiled width and what it leaves empty.
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {{.batch = 3, .heads = 2, .n = 1, .width = 1}, {{"features", "1"}}},
+      {{.batch = 3, .heads = 2, .n = 37, .width = 5}, {{"features", "9"}, {"form", "official"}}},
+      {{.batch = 3, .heads = 2, .n = 133, .width = 32}, {{"features", "128"}, {"epsilon", "0.1"}}},
+      {{.batch = 2, .heads = 1, .n = 530, .width = 20}, {{"features", "20"}}},
+      {{.batch = 2, .heads = 2, .n = 530, .width = 32},
+       {{"features", "40"}, {"form", "official"}, {"epsilon", "0.1"}}},
+      {{.batch = 3, .heads = 1, .n = 65, .width = 64},
+       {{"features", "17"}, {"detach_stabiliser", "1"}}},
+      {{.batch = 3, .heads = 2, .n = 70, .width = 33}, {{"features", "90"}, {"epsilon", "0"}}}};
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("performer's passes lose at most three times what its reference loses") {
+  if (!cuda_or_skip()) return;
+  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+    for (const auto& [sizes, options] : cases()) {
+      const Layer exact = make_layer(performer(), options, sizes, DType::f64);
+      const Layer rough = make_layer(performer(), options, sizes, DType::f32, Device::cuda);
+      const Problem host = convert(make_problem(performer(), sizes, Padding::mixed), DType::f32);
+      const Problem there = convert(host, DType::f32, Device::cuda);
+      const Problem same = convert(host, DType::f64);  // all three see the same numbers
+      Call call = training_call(same.in), call_there = training_call(there.in);
+      const Draws none;  // W is a parameter
+      call.injected = call_there.injected = &none;
+      const Outcome truth = run_reference(exact, same, call);
+      const PrecisionScope scope(Device::cuda, precision);
+      const Outcome plain = run_reference(rough, there, call_there);
+      const Outcome ours = run(rough, there, call_there), again = run(rough, there, call_there);
+      const double scale = smallest_scale(truth);
+      const auto on_host = [](const Outcome& o, const std::string& name) {
+        return at(o, name).to(Device::cpu).to(DType::f64);
+      };
+      for (const auto& [name, expected] : truth) {
+        INFO(name, " of ", describe(performer(), options), ", N ", sizes.n, ", D ", sizes.width,
+             ", precision ", static_cast<int>(precision));
+        const double floor = 1e-5 * std::max(norm(expected), name == "out" ? 0 : scale);
+        CHECK(distance(on_host(ours, name), expected) <=
+              3 * distance(on_host(plain, name), expected) + floor);
+        CHECK(at(ours, name).to_vector() == at(again, name).to_vector());
+      }
+    }
+  }
+}
+
+#ifdef SKYTAPE_CUDA
+TEST_CASE("performer's passes read and write rows once, and launch ten kernels") {
+  constexpr std::int64_t kBatch = 4, kHeads = 2, kRows = 1024, kFeatures = 128, kWidth = 32;
+  const Sizes sizes{.batch = kBatch, .heads = kHeads, .n = kRows, .width = kWidth};
+  const Layer layer = make_layer(performer(), {}, sizes, DType::f32);  // nothing of it runs
+  const GpuCount count;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const auto somewhere = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::f32, Device::cuda);
+  };
+  attention::FeatureAttention a;
+  a.config = {.scale = 0.5, .epsilon = 1e-4};
+  a.q = somewhere({kBatch, kHeads, kRows, kWidth});
+  a.k = empty_like(a.q), a.v = empty_like(a.q);
+  a.mask = somewhere({kBatch, kRows});
+  a.w = somewhere({kFeatures, kWidth});
+  attention::feature_attention(a);
+  (void)attention::feature_attention_backward(a, empty_like(a.q));
+  std::int64_t bytes = 0;
+  for (const GpuKernel& kernel : count.kernels()) bytes += kernel.work.bytes;
+  // q twice, k three times, v, out and dout twice, and three gradients: 13 of [B, H, N, D], and one
+  // that counts whole though c's gradient goes to a row of each head. The rest has a number a row, or
+  // is T and dT, whose chunks' parts are written and read.
+  const std::int64_t rows = 4 * kBatch * kHeads * kRows * kWidth;
+  const std::int64_t chunks = 4 * kBatch * kHeads * (kRows / 512) * kFeatures * (kWidth + 1);
+  CHECK(bytes <= 14 * rows + rows / 2 + 7 * chunks);
+  CHECK(count.kernels().size() == 10);
+}
+#endif
+
+}  // namespace skytape::test
