@@ -28,6 +28,8 @@
 //   dM += c dV_0^T       dc = sum of dV_0^T M (entrywise)     dM[:, j] -= c^2 dc
 //
 // and none of dc where c is a constant (detach_start).
+//
+// iterative_inverse_steps.hpp has the step and its adjoint in code, line by line.
 #include "attention/inverse/iterative_inverse.hpp"
 
 #include <algorithm>

@@ -53,10 +53,10 @@ struct InverseTrace {
   std::vector<Tensor> iterates;  // V_0 … V_steps; with planes V_0 and V_steps alone
   std::vector<InverseFactors<Tensor>> factors;  // of each step, or empty
   Tensor together;                              // [steps, G, L, L]: V_1 …, computed by blocks
-  Tensor planes;                                // or M, V, X, R and P in a kernel's own form
+  Tensor planes;  // or M, V, X, R and P, each number as two bf16 (plane_product.hpp)
 };
 
-/// What backward reads: memory (4 steps + 2) G L^2 (by planes: two more G L^2, L rounded up to 32, 64
+/// What backward reads: memory (4 steps + 2) G L^2 (by planes: three more G L^2, L rounded up to 32, 64
 /// or 128), or, where X, R and P are computed again for three products a step, (steps + 2) G L^2.
 struct InverseSaved {
   InverseConfig config;
