@@ -94,6 +94,19 @@ Tensor implicit_backward(const Tensor& z, const Tensor& dz) {
   return dm;
 }
 
+/// Column sums, those of a scope's matrices side by side: m [G, L, L] -> [G / scope, scope L].
+Tensor column_sums_by_scope(const Tensor& m, std::int64_t scope) {
+  return tensor::sum(m, 1).reshape({m.size(0) / scope, scope * m.size(1)});
+}
+
+/// dc of each scope from the shares of its matrices: [G, L] -> [G / scope]; of single ones the shares.
+Tensor sum_over_scope(const Tensor& dc, std::int64_t scope) {
+  if (scope == 1) return dc;
+  const std::int64_t scopes = dc.size(0) / scope;
+  if (scopes == 1) return tensor::sum_all(dc).reshape({1});
+  return tensor::sum(dc.reshape({scopes, scope * dc.size(1)}), 1);
+}
+
 }  // namespace
 
 InverseTrace empty_trace(const Tensor& start, std::int64_t steps, InverseKept kept) {
@@ -157,7 +170,7 @@ InverseConfig InverseConfig::in(const Call& call) const {
   return config;
 }
 
-std::int64_t InverseConfig::sharing(const Shape& m) const {
+std::int64_t InverseConfig::scope(const Shape& m) const {
   const std::int64_t matrices = m.numel() / (m[m.rank() - 1] * m[m.rank() - 1]);
   if (start != "official") return 1;
   return alone ? matrices / m[0] : matrices;
@@ -165,15 +178,13 @@ std::int64_t InverseConfig::sharing(const Shape& m) const {
 
 Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSaved& saved) {
   const Tensor batch = as_batch("iterative_inverse", m);  // [G, L, L]
-  const std::int64_t matrices = batch.size(0), size = batch.size(1);
   saved = {config, batch, {}, {}, {}};
-  if (matrices == 0) {
+  if (batch.size(0) == 0) {
     saved.trace.iterates = {batch};
     return m;
   }
-  const std::int64_t sharing = config.sharing(m.shape());
-  const Tensor column_sums = tensor::sum(batch, 1).reshape({matrices / sharing, sharing * size});
-  auto [largest, argmax] = tensor::max(column_sums, 1);  // [G / sharing]
+  auto [largest, argmax] =  // [G / scope]
+      tensor::max(column_sums_by_scope(batch, config.scope(m.shape())), 1);
   saved.coefficient = empty_like(largest);
   saved.argmax = argmax;
   Tensor start = tensor::transpose(batch);  // [G, L, L]
@@ -215,16 +226,11 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
 
   // (1)
   const Tensor dstart_t = tensor::transpose(dstart);                           // [G, L, L]
-  Tensor dc = Tensor::empty(s.m.shape().first(2), s.m.dtype(), s.m.device());  // [G, L]: shares
+  Tensor dc = Tensor::empty(s.m.shape().first(2), s.m.dtype(), s.m.device());  // [G, L]
   on_device(dz.device(), in_place(dm),
             [&](auto tag) { start_backward_on(tag, s.m, dstart_t, s.coefficient, dm, dc); });
   if (s.config.detach_start) return dm.reshape(dz.shape());
-  const std::int64_t scopes = s.coefficient.numel();
-  if (scopes == 1 && s.m.size(0) > 1) {
-    dc = tensor::sum_all(dc).reshape({1});
-  } else if (scopes < s.m.size(0)) {
-    dc = tensor::sum(dc.reshape({scopes, dc.numel() / scopes}), 1);  // [scopes]
-  }
+  dc = sum_over_scope(dc, s.m.size(0) / s.coefficient.numel());
   on_device(dz.device(),
             [&](auto tag) { add_to_columns_on(tag, s.coefficient, s.argmax, dc, dm); });
   return dm.reshape(dz.shape());

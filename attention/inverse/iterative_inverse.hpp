@@ -34,8 +34,8 @@ struct InverseConfig {
 
   /// For a call, which says whether examples are alone.
   [[nodiscard]] InverseConfig in(const Call& call) const;
-  /// How many matrices of m [B, ..., L, L] share an s.
-  [[nodiscard]] std::int64_t sharing(const Shape& m) const;
+  /// How many matrices of m [B, ..., L, L] share an s: one, an example's, or all.
+  [[nodiscard]] std::int64_t scope(const Shape& m) const;
 
   /// inverse_steps, inverse_start, inverse_backward, detach_start.
   [[nodiscard]] std::vector<Option> options();
@@ -62,8 +62,8 @@ struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]
   InverseTrace trace;
-  Tensor coefficient;  // c: [G / sharing], one for all matrices that share it ("official")
-  Tensor argmax;  // i32, shape of c: column of the largest sum (of those that share: g L + column)
+  Tensor coefficient;  // c: [G / scope], one for all matrices of a scope ("official")
+  Tensor argmax;  // i32, shape of c: column of the largest sum (of scopes of several: g L + column)
 
   /// Z: [G, L, L].
   [[nodiscard]] const Tensor& result() const { return trace.iterates.back(); }

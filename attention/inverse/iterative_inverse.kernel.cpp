@@ -23,30 +23,30 @@ template <class T> struct ShiftedIdentity {
 };
 
 template <class T> struct ScaleStart {
-  const T* largest;  // [G / sharing]
+  const T* largest;  // [G / scope]
   T* c;              // as largest
   T* start;          // [G, L, L]
   std::int64_t size;
-  std::int64_t sharing;  // matrices with one number
+  std::int64_t scope;  // matrices with one coefficient
 
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
-    const std::int64_t at = row / (size * sharing);
+    const std::int64_t at = row / (size * scope);
     const T factor = T(1) / largest[at];
     T* const to = start + row * size;
     team.each(size, [&](std::int64_t j) { to[j] *= factor; });
-    if (row == at * size * sharing && team.leader()) c[at] = factor;
+    if (row == at * size * scope && team.leader()) c[at] = factor;
   }
 };
 
 template <class T> struct StartBackward {
   const T *m, *dstart_t;  // [G, L, L]
-  const T* c;             // [G / sharing]
+  const T* c;             // [G / scope]
   T* dm;                  // [G, L, L]
   T* dc;                  // [G, L]
-  std::int64_t size, sharing;
+  std::int64_t size, scope;
 
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
-    const T factor = c[row / (size * sharing)];
+    const T factor = c[row / (size * scope)];
     const T* const from = dstart_t + row * size;
     const T* const matrix = m + row * size;
     T* const to = dm + row * size;
@@ -57,26 +57,26 @@ template <class T> struct StartBackward {
 };
 
 template <class T> struct AddToColumns {
-  const T* c;                  // [G / sharing]
-  const std::int32_t* argmax;  // [G / sharing]
-  const T* dc;                 // [G, L] or, of shared ones, [G / sharing]
+  const T* c;                  // [G / scope]
+  const std::int32_t* argmax;  // [G / scope]
+  const T* dc;                 // [G, L] or, of scopes of several, [G / scope]
   T* dm;                       // [G, L, L]
-  std::int64_t size, sharing;
+  std::int64_t size, scope;
 
   template <class Team> HD void operator()(std::int64_t g, const Team& team) const {
-    const std::int64_t at = g / sharing;
-    const std::int64_t column = argmax[at] - g % sharing * size;
+    const std::int64_t at = g / scope;
+    const std::int64_t column = argmax[at] - g % scope * size;
     if (column < 0 || column >= size) return;
     const T factor = c[at];
     const T* const shares = dc + g * size;
-    const T sum = sharing > 1 ? dc[at] : team.sum(size, [&](std::int64_t i) { return shares[i]; });
+    const T sum = scope > 1 ? dc[at] : team.sum(size, [&](std::int64_t i) { return shares[i]; });
     T* const to = dm + g * size * size + column;
     team.each(size, [&](std::int64_t i) { to[i * size] -= factor * factor * sum; });
   }
 };
 
 /// How many matrices have one coefficient.
-std::int64_t sharing_of(const Tensor& c, const Tensor& matrices) {
+std::int64_t scope_of(const Tensor& c, const Tensor& matrices) {
   return matrices.size(0) / c.numel();
 }
 
@@ -94,7 +94,7 @@ void scale_start_on(Backend, const Tensor& largest, Tensor& c, Tensor& start) {
   dispatch_float(start.dtype(), [&]<class T>() {
     rows(start.rows(), start.cols(),
          ScaleStart<T>{largest.data<T>(), c.data<T>(), start.data<T>(), start.cols(),
-                       sharing_of(c, start)});
+                       scope_of(c, start)});
   });
 }
 
@@ -103,7 +103,7 @@ void start_backward_on(Backend, const Tensor& m, const Tensor& dstart_t, const T
   dispatch_float(m.dtype(), [&]<class T>() {
     rows(m.rows(), m.cols(),
          StartBackward<T>{m.data<T>(), dstart_t.data<T>(), c.data<T>(), dm.data<T>(), dc.data<T>(),
-                          m.cols(), sharing_of(c, m)});
+                          m.cols(), scope_of(c, m)});
   });
 }
 
@@ -112,7 +112,7 @@ void add_to_columns_on(Backend, const Tensor& c, const Tensor& argmax, const Ten
   dispatch_float(dm.dtype(), [&]<class T>() {
     rows(dm.size(0), dm.cols(),
          AddToColumns<T>{c.data<T>(), argmax.data<std::int32_t>(), dc.data<T>(), dm.data<T>(),
-                         dm.cols(), sharing_of(c, dm)});
+                         dm.cols(), scope_of(c, dm)});
   });
 }
 

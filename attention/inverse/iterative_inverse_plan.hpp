@@ -54,7 +54,7 @@ void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, 
 void shifted_identity_on(Cpu, const Tensor& x, double scale, double shift, Tensor& y);
 void shifted_identity_on(Cuda, const Tensor& x, double scale, double shift, Tensor& y);
 
-// The start (1). c and argmax: [G / sharing], an entry for each matrix, example or whole batch.
+// The start (1). c and argmax: [G / scope], an entry for each matrix, example or whole batch.
 
 /// c = 1 / largest and start *= c, in place; start: [G, L, L], M^T before.
 void scale_start_on(Cpu, const Tensor& largest, Tensor& c, Tensor& start);
@@ -67,7 +67,7 @@ void start_backward_on(Cpu, const Tensor& m, const Tensor& dstart_t, const Tenso
 void start_backward_on(Cuda, const Tensor& m, const Tensor& dstart_t, const Tensor& c, Tensor& dm,
                        Tensor& dc);
 
-/// dm[g, :, argmax] -= c^2 dc, dc: [G / sharing], its matrices' shares [G, L] added up.
+/// dm[g, :, argmax] -= c^2 dc, dc: [G / scope], its matrices' shares [G, L] added up.
 void add_to_columns_on(Cpu, const Tensor& c, const Tensor& argmax, const Tensor& dc, Tensor& dm);
 void add_to_columns_on(Cuda, const Tensor& c, const Tensor& argmax, const Tensor& dc, Tensor& dm);
 
