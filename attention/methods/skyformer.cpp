@@ -6,9 +6,9 @@
 // block between queries and keys. M^-1 comes from products alone: symmetric scaling, then a few
 // steps of an iteration on a matrix with eigenvalues in (0, 1] (landmarks/scaled_inverse.hpp).
 //
-//   time     forward 4 N L D + 2 L^2 D + 4 S L^3 multiply-adds per head; backward
-//            10 N L D + 4 L^2 D + 8 S L^3
-//   memory   saved: queries, keys and values, O(S L^2) of the inverse; kernel matrices between rows
+//   time     forward 4 N L D + 2 L^2 D + 4 steps L^3 multiply-adds per head;
+//            backward 10 N L D + 4 L^2 D + 8 steps L^3, steps of the inverse
+//   memory   saved: queries, keys and values, O(steps L^2) of the inverse; kernel matrices between rows
 //            and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
 // Deviations. From the paper: landmarks are half queries and half keys (landmarks = uniform draws
@@ -19,7 +19,7 @@
 // the output of a zero vector, as there. Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
-// L landmarks of a set (features), S steps of the inverse.
+// L landmarks of a set (features).
 #include <array>
 #include <cmath>
 
@@ -116,7 +116,7 @@ class Skyformer final : public Method {
   }
 
   // ---- derivation ------------------------------------------------------------------------------
-  // mu is the mask as a column that multiplies rows, k(.,.) the Gaussian kernel, G = dout.
+  // mu is the mask as a column that multiplies rows, k(.,.) the Gaussian kernel, dO = dout.
   //   X = s mu Q   Y = s mu K   U = mu V                                                (1)
   //   W = landmarks of [X; Y], all A sets below one another: A L rows                   (2)
   //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                             (3)
@@ -126,7 +126,7 @@ class Skyformer final : public Method {
   //
   // With E = dk(X, W) k(X, W) (entrywise) for either kernel matrix:
   //   dX = E W - row_sum(E) X   dW = E^T X - column_sum(E) W           (gaussian_kernel.hpp)
-  //   (6)  dk(X, W) = G [T; …]^T   dT = sum over sets of k(X, W)^T G
+  //   (6)  dk(X, W) = dO [T; …]^T   dT = sum over sets of k(X, W)^T dO
   //   (5)  dM, dP                                                    scaled_inverse.cpp
   //   (4)  dk(Y, W) = U [dP; …]^T   dU = k(Y, W) [dP; …]
   //   (3)  dC = dM in every block; W is both arguments
@@ -139,7 +139,7 @@ class Skyformer final : public Method {
     Tensor index;        // i32 [B, A L] or [B, H, A L]
     Tensor w;            // [B, H, A L, D]
     Tensor t;            // [B, H, A L, D]: T, repeated
-    MiddleSaved middle;  // O(S L^2)
+    MiddleSaved middle;  // O(steps L^2)
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
@@ -162,15 +162,19 @@ class Skyformer final : public Method {
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
+    // Gradients of x, y and u are dq, dk and dv: (1) is in them (KernelRows).
     FormGradients of_out =
         kernel_form_backward(Kernel::gaussian, s.x, s.w, dout, s.t, Want::dy);  // (6)
-    const MiddleGradients middle =
-        landmark_middle_backward(s.middle, add_sets(of_out.dy, s.sets));  // (5), (3)
-    FormGradients of_keys = kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u,
-                                                 repeat_sets(middle.dp, s.sets), Want::du);  // (4)
-    scatter_landmarks({of_out.dw, of_keys.dw, middle.dw}, s.index, s.x.mask, s.x.scale, of_out.dx,
-                      of_keys.dx);  // (2), (1)
-    return {of_out.dx, of_keys.dx, of_keys.du, {}};
+    Tensor& dq = of_out.dx;                                                     // [B, H, N, D]
+    const Tensor dt = add_sets(of_out.dy, s.sets);                              // [B, H, L, D]
+    const MiddleGradients middle = landmark_middle_backward(s.middle, dt);      // (5), (3)
+    const Tensor dp = repeat_sets(middle.dp, s.sets);                           // [B, H, A L, D]
+    FormGradients of_keys =
+        kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u, dp, Want::du);  // (4)
+    Tensor &dk = of_keys.dx, &dv = of_keys.du;                                // [B, H, N, D]
+    scatter_landmarks({of_out.dw, of_keys.dw, middle.dw}, s.index, s.x.mask, s.x.scale, dq,
+                      dk);  // (2), (1)
+    return {dq, dk, dv, {}};
   }
 
  private:
