@@ -64,10 +64,41 @@ template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse 
           given(lse),     given(delta),   given(dout)};
 }
 
+/// What row `to` of a side says of itself, added up over its chunk. All lanes of a chunk come here.
+__device__ inline void write_rows(unsigned to, bool counts, bool by_all, std::uint32_t place,
+                                  Rows* chunks) {
+  Rows rows;
+  rows.counts = counts;
+  rows.seen_by_all = counts && by_all;
+  if (counts && !by_all) rows.low = rows.high = place;
+  for (int offset = kChunkRows / 2; offset > 0; offset /= 2) {
+    const auto from = [&](auto x) { return __shfl_xor_sync(cuda::kAllLanes, x, offset); };
+    rows.add({from(rows.low), from(rows.high), from(int{rows.counts}) != 0,
+              from(int{rows.seen_by_all}) != 0});
+  }
+  if (to % kChunkRows == 0) chunks[to / kChunkRows] = rows;
+}
+
+/// A tile of source's rows, zeros for -1, rounded, to target [.., kWidth] from row `first` on; null
+/// target: none are asked for.
+template <class Core, int kWidth, class T>
+__device__ void gather(const T* source, std::int64_t width, const std::int64_t (&rows)[kTileRows],
+                       typename Core::Number* target, unsigned first) {
+  if (target == nullptr) return;
+  for (int e = threadIdx.x; e < kTileRows * kWidth / 4; e += cuda::kBlockThreads) {
+    const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
+    const T* const from = rows[row] < 0 ? nullptr : source + rows[row] * width;
+    const cuda::Four<T> four = cuda::load_four(from, c, width);
+    cuda::Four<typename Core::Number> rounded;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
+    rounded.store(target + std::int64_t{first + row} * kWidth + c);
+  }
+}
+
 /// A block of cuda::kBlockThreads threads writes a tile of rows.
 template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cuda::kBlockThreads)
     block_operands_kernel(BlockPlan plan, Source<T> in, Operands<typename Core::Number, T> out) {
-  using Number = typename Core::Number;
   struct Picked {
     std::int64_t token[kTileRows], row[kTileRows];  // rows of q, k and v, and of out; -1: none
   };
@@ -108,40 +139,16 @@ template <class Core, int kWidth, class T> __global__ void __launch_bounds__(cud
     query.token = plan.avoid_self && token >= 0 ? key.token : -2;
     out.queries.facts[to] = query;
 
-    const auto write_rows = [&](bool counts, bool by_all, std::uint32_t place, Rows* chunks) {
-      Rows rows;
-      rows.counts = counts;
-      rows.seen_by_all = counts && by_all;
-      if (counts && !by_all) rows.low = rows.high = place;
-      for (int offset = kChunkRows / 2; offset > 0; offset /= 2) {
-        const auto from = [&](auto x) { return __shfl_xor_sync(cuda::kAllLanes, x, offset); };
-        rows.add({from(rows.low), from(rows.high), from(int{rows.counts}) != 0,
-                  from(int{rows.seen_by_all}) != 0});
-      }
-      if (to % kChunkRows == 0) chunks[to / kChunkRows] = rows;
-    };
     // A padded key may be its own query's only one.
-    write_rows(token >= 0 && (real || plan.avoid_self), seen_by_all, key.place, out.keys.rows);
-    write_rows(query.shift != register_tiles::minus_infinity<T>(), false, query.place,
+    write_rows(to, token >= 0 && (real || plan.avoid_self), seen_by_all, key.place, out.keys.rows);
+    write_rows(to, query.shift != register_tiles::minus_infinity<T>(), false, query.place,
                out.queries.rows);
   }
   __syncthreads();
-  const auto gather = [&](const T* source, const std::int64_t* rows, Number* target) {
-    if (target == nullptr) return;
-    for (int e = threadIdx.x; e < kTileRows * kWidth / 4; e += cuda::kBlockThreads) {
-      const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
-      const T* const from = rows[row] < 0 ? nullptr : source + rows[row] * plan.width;
-      const cuda::Four<T> four = cuda::load_four(from, c, plan.width);
-      cuda::Four<Number> rounded;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
-      rounded.store(target + std::int64_t{first + row} * kWidth + c);
-    }
-  };
-  gather(in.q, picked.token, out.queries.first);
-  gather(in.dout, picked.row, out.queries.second);
-  gather(in.k, picked.token, out.keys.first);
-  gather(in.v, picked.token, out.keys.second);
+  gather<Core, kWidth>(in.q, plan.width, picked.token, out.queries.first, first);
+  gather<Core, kWidth>(in.dout, plan.width, picked.row, out.queries.second, first);
+  gather<Core, kWidth>(in.k, plan.width, picked.token, out.keys.first, first);
+  gather<Core, kWidth>(in.v, plan.width, picked.token, out.keys.second, first);
 }
 
 /// The operands of a pass and the memory that holds them.
