@@ -97,7 +97,7 @@ TEST_CASE("gpu-static: the shared memory that fused kernel products ask for limi
   const std::string form = ", (skytape::attention::kernel_cuda::Form)3";
   const Static s({{"attention/feature_maps/gaussian_kernel_tensor_core.cu",
                    kernel("(skytape::Precision)2, 32, 48" + form)},
-                  {"attention/feature_maps/gaussian_kernel.cu", kernel("32, 32" + form)}});
+                  {"attention/feature_maps/gaussian_kernel_fp32.cu", kernel("32, 32" + form)}});
   CAPTURE(s.said);
   CAPTURE(s.page);
   // 128 rows of 40 and 56 numbers on both sides, and their terms: four blocks of 8 warps, as many
