@@ -203,13 +203,20 @@ TEST_CASE("a run has the encoder's sizes of the one it starts from, unless it sa
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.start("train", "deep", 3,
-                  {"--stop-after", "1", "--set", "layers=3", "--set", "both_ends=0"})
+                  {"--stop-after", "1", "--set", "layers=3", "--set", "both_ends=0", "--set",
+                   "rotary_base=500"})
               .code == 0);
   const Finished shown = w.start("train", "next", 6, {"--init", w.run("deep"), "--print-config"});
   CHECK_MESSAGE(shown.code == 0, shown.err);
   const std::regex layers("layers +3 +--init"), ends("both_ends +0 +--init");
   CHECK(std::regex_search(shown.out, layers));
   CHECK(std::regex_search(shown.out, ends));
+  CHECK(std::regex_search(shown.out, std::regex("rotary_base +500 +--init")));
+  // Without rotary positions their base is of no use, and no error: nobody said it.
+  const Finished learned =
+      w.start("train", "next", 6,
+              {"--init", w.run("deep"), "--set", "positions=learned", "--print-config"});
+  CHECK_MESSAGE(learned.code == 0, learned.err);
   const Finished next = w.start("train", "next", 6, {"--init", w.run("deep"), "--stop-after", "2"});
   CHECK_MESSAGE(next.code == 0, next.err);
   // What was taken is the run's own from then on.
