@@ -3,7 +3,7 @@
 # sanitizers, and runs each for $FUZZ_SECONDS seconds (60). Needs clang with its runtime (Debian: clang,
 # libclang-rt-14-dev). FLAGS are the build's definitions and libraries. Exit code 1: a finding.
 set -eu
-clang=${CLANGXX:-$(command -v clang++ || true)}
+clang=$(command -v clang++ || true)
 [ -n "$clang" ] || { echo "fuzz: no clang++; install clang and libclang-rt-14-dev"; exit 1; }
 definitions=() libraries=()
 for flag in "$@"; do

@@ -60,8 +60,7 @@ if [ -n "$unexpected" ]; then
 fi
 
 # ---- what a CPU can compute beforehand -------------------------------------------------------
-program=$PWD/$OUT/skytape
-[ "${OUT#/}" = "$OUT" ] || program=$OUT/skytape
+program=$(realpath "$OUT/skytape")
 if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
   mkdir "$OUT/goldens"
   cp -R "$GOLDENS"/*/ "$OUT/goldens/"

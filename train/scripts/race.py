@@ -3,7 +3,8 @@
 
 Each method runs in a process of its own on either side, all of them in turn, `--rounds` times; the
 peer eager and compiled, of which the faster one counts. On a GPU all forms of the peer compile and
-warm up side by side first (race_peer.py); then each is timed while the others wait. Writes race-<device>[-<precision>].md and .json to --out.
+warm up side by side first (race_peer.py); then each is timed while the others wait. Writes
+race-<device>[-<precision>].md and .json to --out.
 Needs only the interpreter that has torch, and the peer's file, whose methods, arguments and output
 line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
 """
@@ -56,7 +57,7 @@ class Peers:
         self.args, self.env, self.gate, self.waiting = args, env, gate, {}
         if gate is None:
             return
-        for form in [(m, c) for m in args.methods for c in ([False, True] if args.compile else [False])]:
+        for form in [(m, c) for m in args.methods for c in (False, True)]:
             self.waiting[form] = self.begin(*form, gate / "-".join(map(str, form)))
         for form, process in self.waiting.items():
             while process.process.poll() is None and not self.sign(form, "ready").exists():
@@ -124,8 +125,7 @@ def race(args):
                 ms, peak, row, machine = our_step(args, METHODS[peer_name], env)
                 ours.append((ms, peak, row))
                 eager.append(peers.step(peer_name, False))
-                if args.compile:
-                    compiled.append(peers.step(peer_name, True))
+                compiled.append(peers.step(peer_name, True))
                 if done == args.rounds:
                     rows.append(summary(peer_name, ours, eager, compiled))
                     print(markdown_row(rows[-1], args.device), flush=True)
@@ -240,7 +240,6 @@ def main():
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
                         help="of both sides [fp32; bf16 with --device cuda]")
     parser.add_argument("--predicted", help="cuda: least times that `skytape bench --predict` counted")
-    parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
     args = parser.parse_args()
     args.methods = args.methods.split(",")
@@ -264,8 +263,8 @@ def main():
     except RuntimeError as error:
         sys.exit(f"race: {error}")
     report(args, rows, machine, warning, version.stdout.strip())
-    forms = ["eager", "compiled"] if args.compile else ["eager"]
-    silent = [f"{row['peer']} {form}" for row in rows for form in forms if row[f"{form}_ms"] is None]
+    silent = [f"{row['peer']} {form}" for row in rows
+              for form in ("eager", "compiled") if row[f"{form}_ms"] is None]
     if silent:
         sys.exit(f"race: the peer gave no time for {', '.join(silent)}")
 
