@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "attention/registry.hpp"
-#include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "nn/layers/loss.hpp"
 #include "nn/model.hpp"
@@ -13,6 +12,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/model_gradcheck.hpp"
 
 using namespace skytape;
 using data::synthetic::error_of;
@@ -188,20 +188,11 @@ TEST_CASE("models with their norms behind the sums pass gradcheck, whatever the 
       targets.at[0] = integers({3, 7, 0, 8}, {2, 2});
       targets.ids[0] = integers({4, 1, 9, 2}, {2, 2});
       targets.weight[0] = Tensor::full({2, 2}, 0.25, DType::f64, Device::cpu);
-      std::vector<Parameter*> parameters;
-      for (Parameter& p : model.parameters().parameters()) {
-        if (p.trainable) parameters.push_back(&p);
-      }
-      GradcheckOptions options;
-      options.all_coordinates_below = 1;  // directions only: there are many parameters
-      options.directions = 2;
-      const GradcheckReport report = gradcheck(
-          [&](Tape& tape, std::span<const Var>) {
-            return predicts ? model.masked(tape, input, targets, training_step()).loss
-                            : nn::classification_loss(model.logits(tape, input, training_step()),
-                                                      labels, 0.2);
-          },
-          {}, options, {}, parameters);
+      const GradcheckReport report = test::gradcheck_model(model, [&](Tape& tape) {
+        return predicts ? model.masked(tape, input, targets, training_step()).loss
+                        : nn::classification_loss(model.logits(tape, input, training_step()),
+                                                  labels, 0.2);
+      });
       CHECK_MESSAGE(report.passed, report.to_string());
     }
   }
@@ -225,18 +216,9 @@ TEST_CASE("models with each option pass gradcheck") {
       const nn::ModelInput input = make_input(model.config(), {13, 9}, 16);
       const Tensor labels =
           Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
-      std::vector<Parameter*> parameters;
-      for (Parameter& p : model.parameters().parameters()) {
-        if (p.trainable) parameters.push_back(&p);
-      }
-      GradcheckOptions options;
-      options.all_coordinates_below = 1;  // directions only: there are many parameters
-      options.directions = 2;
-      const GradcheckReport report = gradcheck(
-          [&](Tape& tape, std::span<const Var>) {
-            return nn::classification_loss(model.logits(tape, input, training_step()), labels, 0.2);
-          },
-          {}, options, {}, parameters);
+      const GradcheckReport report = test::gradcheck_model(model, [&](Tape& tape) {
+        return nn::classification_loss(model.logits(tape, input, training_step()), labels, 0.2);
+      });
       CHECK_MESSAGE(report.passed, report.to_string());
     }
   }

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <vector>
 
-#include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "nn/optimizer.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/model_gradcheck.hpp"
 
 using namespace skytape;
 
@@ -187,18 +187,9 @@ TEST_CASE("the whole model's gradients pass gradcheck, of one sequence and of a 
       const nn::ModelInput input = make_input({13, 9}, 16, DType::f64, sequences);
       const Tensor labels =
           Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
-      std::vector<Parameter*> parameters;
-      for (Parameter& p : model.parameters().parameters()) {
-        if (p.trainable) parameters.push_back(&p);
-      }
-      GradcheckOptions options;
-      options.all_coordinates_below = 1;  // directions only: there are many parameters
-      options.directions = 2;
-      const GradcheckReport report = gradcheck(
-          [&](Tape& tape, std::span<const Var>) {
-            return cross_entropy(model.logits(tape, input, training_step()), labels);
-          },
-          {}, options, {}, parameters);
+      const GradcheckReport report = test::gradcheck_model(model, [&](Tape& tape) {
+        return cross_entropy(model.logits(tape, input, training_step()), labels);
+      });
       CHECK_MESSAGE(report.passed, report.to_string());
     }
   }

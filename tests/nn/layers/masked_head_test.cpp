@@ -9,6 +9,7 @@
 #include "tensor/random/random.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/model_gradcheck.hpp"
 
 using namespace skytape;
 
@@ -94,17 +95,8 @@ TEST_CASE("the masked loss of a whole model passes gradcheck: its table is read 
       targets.weight[t] = Tensor::full({2, 2}, 1.0 / 3, DType::f64, Device::cpu);
       targets.weight[t].data<double>()[3] = 0;  // the second sequence has one target
     }
-    std::vector<Parameter*> parameters;
-    for (Parameter& p : model.parameters().parameters()) {
-      if (p.trainable) parameters.push_back(&p);
-    }
-    GradcheckOptions options;
-    options.all_coordinates_below = 1;  // directions only: there are many parameters
-    options.directions = 2;
-    const GradcheckReport report =
-        gradcheck([&](Tape& tape,
-                      std::span<const Var>) { return model.masked(tape, input, targets, {}).loss; },
-                  {}, options, {}, parameters);
+    const GradcheckReport report = test::gradcheck_model(
+        model, [&](Tape& tape) { return model.masked(tape, input, targets, {}).loss; });
     CHECK_MESSAGE(report.passed, report.to_string());
   }
 }
