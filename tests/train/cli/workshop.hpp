@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,30 +25,15 @@ struct Workshop {
 
   /// `train` with a model of 8 channels on 64 positions; evaluations every 5 steps.
   [[nodiscard]] std::vector<std::string> train(const std::string& name, int steps,
-                                               std::vector<std::string> more = {}) const {
-    std::vector<std::string> arguments = {"train",
-                                          "--task",
-                                          "listops",
-                                          "--data",
-                                          data.string(),
-                                          "--out",
-                                          run(name).string(),
-                                          "--threads",
-                                          "1",
-                                          "--device",
-                                          "cpu",
-                                          "--steps",
-                                          std::to_string(steps),
-                                          "--batch",
-                                          "4",
-                                          "--features",
-                                          "8",
-                                          "--log-every",
-                                          "2"};
-    for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=5",
-                            "checkpoint_every=3", "accumulate=2"}) {
-      arguments.insert(arguments.end(), {"--set", set});
-    }
+                                               const std::vector<std::string>& more = {},
+                                               int batch = 4, int microbatches = 2) const {
+    std::istringstream words("train --task listops --threads 1 --device cpu --steps " +
+                             std::to_string(steps) + " --batch " + std::to_string(batch) +
+                             " --features 8 --log-every 2 --set max_length=64 width=8 ff_width=8 "
+                             "eval_every=5 checkpoint_every=3 accumulate=" +
+                             std::to_string(microbatches));
+    std::vector<std::string> arguments(std::istream_iterator<std::string>(words), {});
+    arguments.insert(arguments.end(), {"--data", data, "--out", run(name)});
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }

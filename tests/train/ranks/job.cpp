@@ -79,32 +79,8 @@ std::vector<pid_t> processes_of(const Program& job, int count) {
 }
 
 std::vector<std::string> train_together(const Workshop& w, const std::string& name, int steps,
-                                        std::vector<std::string> more) {
-  std::vector<std::string> arguments = {"train",
-                                        "--task",
-                                        "listops",
-                                        "--data",
-                                        w.data.string(),
-                                        "--out",
-                                        w.run(name).string(),
-                                        "--threads",
-                                        "1",
-                                        "--device",
-                                        "cpu",
-                                        "--steps",
-                                        std::to_string(steps),
-                                        "--batch",
-                                        "8",
-                                        "--features",
-                                        "8",
-                                        "--log-every",
-                                        "2"};
-  for (const char* set : {"max_length=64", "width=8", "ff_width=8", "eval_every=5",
-                          "checkpoint_every=3", "accumulate=4"}) {
-    arguments.insert(arguments.end(), {"--set", set});
-  }
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+                                        const std::vector<std::string>& more) {
+  return w.train(name, steps, more, 8, 4);
 }
 
 std::string metrics_of(const fs::path& run) {

@@ -23,7 +23,7 @@ namespace skytape::test {
 /// `train` of a small model: batches of 8 examples in 4 microbatches.
 [[nodiscard]] std::vector<std::string> train_together(const Workshop& w, const std::string& name,
                                                       int steps,
-                                                      std::vector<std::string> more = {});
+                                                      const std::vector<std::string>& more = {});
 
 /// metrics.jsonl of a run without what a clock says.
 [[nodiscard]] std::string metrics_of(const std::filesystem::path& run);
