@@ -15,10 +15,12 @@
 #include "tensor/random/random.hpp"
 #include "tests/autograd/op_table.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
+using test::contains;
 using test::OpRow;
 using test::Sample;
 
@@ -74,10 +76,6 @@ template <class F> void for_each_sample(F&& f) {
       f(row, sample);
     }
   }
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string read(const std::filesystem::path& path) {

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
+using test::contains;
 
 namespace {
 
@@ -50,10 +52,6 @@ std::set<std::string> nodes_of(const std::string& dot) {
     nodes.insert((*it)[1]);
   }
   return nodes;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

@@ -11,19 +11,17 @@
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Without the warning that the set is not the official one, which no test has.
 struct Imdb {

@@ -11,11 +11,13 @@
 #include "data/own/delimiter.hpp"
 #include "data/own/encoding.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
@@ -37,10 +39,6 @@ Read read(std::string_view text, RecordOptions options) {
         });
   });
   return result;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 const RecordOptions kCsv{RecordFormat::csv};

@@ -11,20 +11,18 @@
 #include "data/tokenisers/vocabulary.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
 namespace fs = std::filesystem;
 using Texts = std::vector<std::string>;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 Texts documents_of(std::string_view file) {
   Texts documents;

@@ -13,11 +13,13 @@
 #include "data/tokenisers/units.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
@@ -51,10 +53,6 @@ struct Own {
     return all;
   }
 };
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// `count` rows of two labels in turn, the text made of the row's number.
 std::string rows(int count) {

@@ -15,6 +15,7 @@
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
@@ -45,10 +46,6 @@ std::string preparing(const TaskInfo& task, const std::filesystem::path& from,
     if (warnings) warnings->emplace_back(text);
   };
   return error_of([&] { prepare(task, root, options); });
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::vector<std::string> arguments(const std::filesystem::path& root,

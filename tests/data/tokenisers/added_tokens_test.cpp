@@ -7,11 +7,13 @@
 #include "data/tokenisers/wordpiece.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
@@ -21,10 +23,6 @@ using Numbers = std::vector<std::int32_t>;
 const fs::path kVectors = "tests/goldens/tokenisers";  // from the repository's root
 constexpr const char* kWords =
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[E1]\nthe\nfilm\n[\n]\ne\n##1\n";
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 bool here_or_skip() {
   if (!knows_unicode()) MESSAGE("skipped: built without utf8proc");

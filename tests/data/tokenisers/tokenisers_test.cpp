@@ -11,11 +11,13 @@
 #include "data/tokenisers/wordpiece.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
@@ -24,10 +26,6 @@ using Numbers = std::vector<std::int32_t>;
 
 const fs::path kVectors = "tests/goldens/tokenisers";  // from the repository's root
 constexpr const char* kFewEntries = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Whether this build has what the case needs; says that it is skipped otherwise.
 bool here_or_skip(bool has, const char* library) {

@@ -7,11 +7,13 @@
 #include "data/unicode/normaliser.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
+using test::contains;
 
 namespace {
 
@@ -19,10 +21,6 @@ namespace fs = std::filesystem;
 using Numbers = std::vector<std::int32_t>;
 
 const fs::path kFiles = "tests/goldens/tokenisers/unigram";  // from the repository's root
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 bool here_or_skip() {
   if (!knows_unicode()) MESSAGE("skipped: built without utf8proc");

@@ -19,10 +19,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// A small training on own texts.
 struct Shop {
   Folder folder;

@@ -77,7 +77,7 @@ TEST_CASE("eval and studies find a run's data from any folder, and generate none
     const Finished lost = w.finish(command, {.folder = elsewhere});
     CAPTURE(lost.err);
     CHECK(lost.code == 3);
-    CHECK(says(lost.err, command[1] == "--run" ? "--data FOLDER" : "make data TASK=listops"));
+    CHECK(contains(lost.err, command[1] == "--run" ? "--data FOLDER" : "make data TASK=listops"));
     CHECK(lost.out.empty());
   }
   CHECK(fs::is_empty(elsewhere));
@@ -100,8 +100,8 @@ TEST_CASE("a run on other data than its own is refused with both fingerprints") 
     const Finished refused = w.finish(command);
     CAPTURE(refused.err);
     CHECK(refused.code == 3);
-    CHECK(says(refused.err, test_fingerprint("listops", w.data)));
-    CHECK(says(refused.err, test_fingerprint("listops", other)));
+    CHECK(contains(refused.err, test_fingerprint("listops", w.data)));
+    CHECK(contains(refused.err, test_fingerprint("listops", other)));
     CHECK(refused.out.empty());
   }
   // --resume says which split differs, not a page about all of them.
@@ -109,7 +109,7 @@ TEST_CASE("a run on other data than its own is refused with both fingerprints") 
   *(std::find(again.begin(), again.end(), "--data") + 1) = other.string();
   const Finished resumed = w.finish(again);
   CHECK(resumed.code == 2);
-  CHECK(says(resumed.err, "data, train: \""));
+  CHECK(contains(resumed.err, "data, train: \""));
   CHECK(resumed.err.size() < 250);
 }
 
@@ -122,13 +122,13 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
   const Finished refused = own.type({"data", "--task", "tsv", "--from", two});
   CAPTURE(refused.err);
   CHECK(refused.code == 2);
-  CHECK(says(refused.err, "--force"));
-  CHECK(says(refused.err, kRun));
+  CHECK(contains(refused.err, "--force"));
+  CHECK(contains(refused.err, kRun));
   CHECK(test_fingerprint("tsv", own.folder.path() / "datasets") == before);
 
   const Finished forced = own.type({"data", "--task", "tsv", "--from", two, "--force"});
   CHECK(forced.code == 0);
-  CHECK(says(forced.err, kRun));
+  CHECK(contains(forced.err, kRun));
   const Finished eval = own.type({"eval", "--run", kRun});
   CAPTURE(eval.err);
   CHECK(eval.code == 3);
@@ -138,7 +138,7 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
       {"eval", "--weights", kRun + "/last.safetensors", "--task", "tsv", "--attention", "softmax",
        "--set", "max_length=32", "--set", "width=8", "--set", "ff_width=8", "--set", "heads=2"});
   CHECK(weights.code == 3);
-  CHECK_MESSAGE(says(weights.err, "3 classes"), weights.err);
+  CHECK_MESSAGE(contains(weights.err, "3 classes"), weights.err);
 }
 
 TEST_CASE("only config.json says where the data lie") {
@@ -149,6 +149,6 @@ TEST_CASE("only config.json says where the data lie") {
   const auto config = data::parse_json(read_file(run / "config.json"));
   CHECK(config.at("data_root") == (fs::canonical(own.folder.path()) / "datasets").string());
   for (const char* file : {"result.json", "metrics.jsonl", "last.safetensors"}) {
-    CHECK_MESSAGE(!says(read_file(run / file), place), file);
+    CHECK_MESSAGE(!contains(read_file(run / file), place), file);
   }
 }

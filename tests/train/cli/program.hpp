@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/contains.hpp"  // what programs say is looked for by all who run them
+
 namespace skytape::test {
 
 /// True when SKYTAPE_PROGRAM names a program; otherwise says that the case is skipped.
@@ -55,10 +57,5 @@ class Program {
 
 /// Whether two checkpoints hold the same tensors, bit for bit.
 [[nodiscard]] bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b);
-
-/// Whether a text has a part: what an error must name.
-[[nodiscard]] inline bool says(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace skytape::test

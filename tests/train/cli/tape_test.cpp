@@ -7,14 +7,6 @@
 using namespace skytape;
 using namespace skytape::test;
 
-namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-}  // namespace
-
 TEST_CASE("skytape tape prints the step of every method, down to the loss") {
   if (!program_or_skip()) return;
   const data::synthetic::Folder folder;

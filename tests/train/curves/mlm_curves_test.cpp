@@ -123,7 +123,8 @@ TEST_CASE("a dropout of attention weights that the user sets is that of the exac
       if (cell.k == 0) CHECK(attention.at("attention_dropout") == "0.2");
     }
     options.base.values.back().value = "2";
-    CHECK(says(error_of<UsageError>([&] { (void)curve_cells(options); }), "attention_dropout: "));
+    CHECK(
+        contains(error_of<UsageError>([&] { (void)curve_cells(options); }), "attention_dropout: "));
   }
 }
 
@@ -133,13 +134,15 @@ TEST_CASE("sizes that make no grid are refused") {
     change(options);
     return error_of<UsageError>([&] { (void)curve_cells(options); });
   };
-  CHECK(says(error_with([](CurvesOptions& o) { o.lengths = {32, 16}; }), "got 16 behind 32"));
-  CHECK(says(error_with([](CurvesOptions& o) { o.shares = {3}; }), "n = 16 is no multiple of 3"));
-  CHECK(says(error_with([](CurvesOptions& o) { o.batch = 3; }), "no whole number of those of 32"));
-  CHECK(says(error_with([](CurvesOptions& o) {
-               o.base.values.push_back({"widht", "8", "--set"});
-             }),
-             "did you mean 'width'"));
+  CHECK(contains(error_with([](CurvesOptions& o) { o.lengths = {32, 16}; }), "got 16 behind 32"));
+  CHECK(
+      contains(error_with([](CurvesOptions& o) { o.shares = {3}; }), "n = 16 is no multiple of 3"));
+  CHECK(contains(error_with([](CurvesOptions& o) { o.batch = 3; }),
+                 "no whole number of those of 32"));
+  CHECK(contains(error_with([](CurvesOptions& o) {
+                   o.base.values.push_back({"widht", "8", "--set"});
+                 }),
+                 "did you mean 'width'"));
 }
 
 TEST_CASE("a row says by how much its perplexity is above that of exact attention at its length") {
@@ -174,8 +177,8 @@ TEST_CASE("a row says by how much its perplexity is above that of exact attentio
   CHECK(names(2) == Words{"keyvalue", "none", "headwise", "layerwise"});
   CHECK(names(3) == Words{"n = 16", "n = 32"});
   CHECK(std::get<LinePanel>(figures[1].panels[0]).series[0].x == std::vector<double>{1.5, 3});
-  CHECK(says(curve_csv(curves), "16,exact,,20,3,160\n"));
-  CHECK(says(curve_csv(curves), "32,8,keyvalue,10,1.5,704\n"));
+  CHECK(contains(curve_csv(curves), "16,exact,,20,3,160\n"));
+  CHECK(contains(curve_csv(curves), "32,8,keyvalue,10,1.5,704\n"));
 }
 
 TEST_CASE("mlm-curves trains every cell once, and shows them") {
@@ -183,20 +186,20 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   const Workshop w;
   const Finished none = w.run(w.command(6));
   CHECK(none.code == 3);
-  CHECK(says(none.err, "no corpus there; --from says what to pack"));
+  CHECK(contains(none.err, "no corpus there; --from says what to pack"));
   const Finished first = w.run(w.command(6, {"--from", w.corpus}));
   CAPTURE(first.err);
   CAPTURE(first.out);
   REQUIRE(first.code == 0);
-  CHECK(says(first.err, "8 cells: 0 finished before, 0 without data, 8 to run"));
-  CHECK(says(first.err, "n16-softmax: masked loss "));
+  CHECK(contains(first.err, "8 cells: 0 finished before, 0 without data, 8 to run"));
+  CHECK(contains(first.err, "n16-softmax: masked loss "));
   CHECK(w.finished_cells() == 8);
   const data::Json shown = data::parse_json(read_file(w.out / "mlm-curves.json"));
   CHECK(shown["tables"]["mlm-curves"]["rows"].size() == 8);
   CHECK(shown["facts"]["tokens per step"] == 64);
   const std::string csv = read_file(w.out / "mlm-curves.csv");
-  CHECK(says(csv, "n,k,sharing,step,seconds,perplexity\n16,exact,,1,"));
-  CHECK(says(csv, "32,8,keyvalue,6,"));
+  CHECK(contains(csv, "n,k,sharing,step,seconds,perplexity\n16,exact,,1,"));
+  CHECK(contains(csv, "32,8,keyvalue,6,"));
   CHECK(fs::exists(w.out / "mlm-steps.gp"));
   CHECK(fs::exists(w.out / "mlm-seconds.gp"));
 
@@ -204,8 +207,8 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   const Finished again = w.run(w.command(6));
   CAPTURE(again.err);
   CHECK(again.code == 0);
-  CHECK(says(again.err, "8 cells: 8 finished before, 0 without data, 0 to run"));
-  CHECK(says(again.err, "packed already"));
+  CHECK(contains(again.err, "8 cells: 8 finished before, 0 without data, 0 to run"));
+  CHECK(contains(again.err, "packed already"));
   CHECK(again.out == first.out);
   CHECK((fs::last_write_time(w.out / "n16-softmax/result.json") - written).count() == 0);
   CHECK(read_file(w.out / "mlm-curves.csv") == csv);
@@ -214,7 +217,7 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   // Another length of training is another grid, whose cells are not these.
   const Finished other = w.run(w.command(7, {"--table-only"}));
   CHECK(other.code == 0);
-  CHECK(says(other.out, "Rows without figures are not finished."));
+  CHECK(contains(other.out, "Rows without figures are not finished."));
   CHECK(w.run(w.command(7)).code == 1);  // the folders hold other runs
 }
 
@@ -230,12 +233,12 @@ TEST_CASE("SIGTERM stops mlm-curves with 143, and the same command goes on") {
   const Finished stopped = program.wait();
   CAPTURE(stopped.err);
   CHECK(stopped.code == 143);
-  CHECK(says(stopped.err, "n16-softmax: stopped, its state is kept"));
-  CHECK(says(stopped.err, "the same command goes on"));
-  CHECK(says(stopped.out, "Rows without figures are not finished."));
+  CHECK(contains(stopped.err, "n16-softmax: stopped, its state is kept"));
+  CHECK(contains(stopped.err, "the same command goes on"));
+  CHECK(contains(stopped.out, "Rows without figures are not finished."));
   const Finished rest = w.run(command);
   CAPTURE(rest.err);
   CHECK(rest.code == 0);
-  CHECK(says(read_file(w.out / "n16-softmax/log.txt"), "resuming"));
+  CHECK(contains(read_file(w.out / "n16-softmax/log.txt"), "resuming"));
   CHECK(w.finished_cells() == 8);
 }

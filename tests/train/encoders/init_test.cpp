@@ -121,9 +121,9 @@ TEST_CASE("before training a run's model encodes as the encoder that it starts f
     nn::Model model(model_like(encoder.facts), DType::f64, Device::cpu, 3);
     const std::string said =
         load_initial_weights(kEncoders / c.name, model, config_like(encoder, c.longest));
-    CHECK(says(said, "fresh: seq_classifer; not used of it: "));
+    CHECK(contains(said, "fresh: seq_classifer; not used of it: "));
     const std::string width_text = std::to_string(encoder.facts.model.width);
-    CHECK(says(said, std::string(c.name) + ", 2 layers, width " + width_text));
+    CHECK(contains(said, std::string(c.name) + ", 2 layers, width " + width_text));
     const std::int64_t width = want.ids.size(1);
     const nn::ModelInput input = input_of(texts, width);
     Tape tape(Tape::Mode::eval);
@@ -153,8 +153,8 @@ TEST_CASE("the two texts of a pair have the encoder's token types") {
   config.token_types = true;
   config.separator = encoder.vocabulary->end_of_text() + 1;
   nn::Model model(config, DType::f64, Device::cpu, 3);
-  CHECK(says(load_initial_weights(kEncoders / "bert", model, config_like(encoder, 24)),
-             "fresh: seq_classifer; not used of it: "));
+  CHECK(contains(load_initial_weights(kEncoders / "bert", model, config_like(encoder, 24)),
+                 "fresh: seq_classifer; not used of it: "));
   Tape tape(Tape::Mode::eval);
   const Tensor want = encoder.model->encode(tape, theirs, {}).value();
   const Tensor got = model.encode(tape, input_of(pair, width), 0, {}).value();
@@ -211,14 +211,15 @@ TEST_CASE("the head that predicts hidden tokens comes along where the file has i
     nn::ModelConfig config = model_like(encoder.facts);
     config.objective = nn::Objective::predict_masked;
     nn::Model model(config, DType::f32, Device::cpu, 3);
-    CHECK(says(load_initial_weights(from, model, config_like(encoder, 24)), "fresh: nothing; "));
+    CHECK(
+        contains(load_initial_weights(from, model, config_like(encoder, 24)), "fresh: nothing; "));
     const std::vector<double> bias = model.parameters().find("masked_head.bias")->value.to_vector();
     CHECK(bias[1] == doctest::Approx(std::sin(0.7)).epsilon(1e-6));
     CHECK(bias.back() == doctest::Approx(std::sin(0.7 * (encoder.hidden + 1))).epsilon(1e-6));
   }
   // A run of the task has no use for it.
   nn::Model task(model_like(encoder.facts), DType::f32, Device::cpu, 3);
-  CHECK(says(load_initial_weights(copy, task, config_like(encoder, 24)), "masked_head"));
+  CHECK(contains(load_initial_weights(copy, task, config_like(encoder, 24)), "masked_head"));
 }
 
 TEST_CASE("encoders that do not fit a run are refused with what differs") {
@@ -232,16 +233,16 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
     return error_of<DataError>(
         [&] { (void)load_initial_weights(bert, model, config_like(encoder, 24)); });
   };
-  CHECK(says(error_with([](nn::ModelConfig& c) { c.width = 48; }),
-             "tensor model.embeddings.word_embeddings.weight is f32[76, 24]@cpu, this run's is "
-             "f32[76, 48]@cpu"));
-  CHECK(
-      says(error_with([](nn::ModelConfig& c) { c.vocabulary += 5; }), "this run's is f32[81, 24]"));
-  CHECK(
-      says(error_with([](nn::ModelConfig& c) { c.layers = 3; }), "no tensor model.transformer_2."));
-  CHECK(says(error_with([](nn::ModelConfig& c) { c.norm = nn::Norm::pre; }),
-             "no tensor model.norm.weight"));
-  CHECK(says(error_with([](nn::ModelConfig& c) { c.ff_width = 32; }), "mlpblock"));
+  CHECK(contains(error_with([](nn::ModelConfig& c) { c.width = 48; }),
+                 "tensor model.embeddings.word_embeddings.weight is f32[76, 24]@cpu, this run's is "
+                 "f32[76, 48]@cpu"));
+  CHECK(contains(error_with([](nn::ModelConfig& c) { c.vocabulary += 5; }),
+                 "this run's is f32[81, 24]"));
+  CHECK(contains(error_with([](nn::ModelConfig& c) { c.layers = 3; }),
+                 "no tensor model.transformer_2."));
+  CHECK(contains(error_with([](nn::ModelConfig& c) { c.norm = nn::Norm::pre; }),
+                 "no tensor model.norm.weight"));
+  CHECK(contains(error_with([](nn::ModelConfig& c) { c.ff_width = 32; }), "mlpblock"));
 
   nn::Model model(model_like(encoder.facts), DType::f32, Device::cpu, 3);
   const auto error_on = [&](Json config) {
@@ -254,16 +255,16 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
     changed.push_back(i == 20 ? Json("elsewhere") : words[i]);
   }
   other["data_provenance"]["vocabulary"] = changed;
-  CHECK(says(error_on(other), "entry 21 of its vocabulary is "));
-  CHECK(says(error_on(other), "this run's is \"elsewhere\""));
+  CHECK(contains(error_on(other), "entry 21 of its vocabulary is "));
+  CHECK(contains(error_on(other), "this run's is \"elsewhere\""));
   other = config_like(encoder, 24);
   other["data_provenance"]["lower_case"] = false;
-  CHECK(says(error_on(other), "by another \"lower_case\""));
+  CHECK(contains(error_on(other), "by another \"lower_case\""));
   other["model"]["tokens"] = "bytes";
-  CHECK(says(error_on(other), "its rows are wordpiece, this run's are bytes"));
-  CHECK(says(error_of<UsageError>(
-                 [&] { (void)load_initial_weights(bert, model, config_like(encoder, 25)); }),
-             "positions for 24 tokens; expected max_length of at most 24"));
+  CHECK(contains(error_on(other), "its rows are wordpiece, this run's are bytes"));
+  CHECK(contains(error_of<UsageError>(
+                     [&] { (void)load_initial_weights(bert, model, config_like(encoder, 25)); }),
+                 "positions for 24 tokens; expected max_length of at most 24"));
 }
 
 TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other methods") {
@@ -303,15 +304,15 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
   }());
   CAPTURE(shown.err);
   CHECK(shown.code == 0);
-  CHECK(says(shown.out, "post             --init"));
-  CHECK(says(shown.out, "1e-12            --init"));
+  CHECK(contains(shown.out, "post             --init"));
+  CHECK(contains(shown.out, "1e-12            --init"));
 
   const Finished pretrained = start("pretrain", "corpus", "further", init);
   CAPTURE(pretrained.err);
   REQUIRE(pretrained.code == 0);
-  CHECK(says(pretrained.err, "bert, 2 layers, width 24"));
-  CHECK(says(pretrained.err,
-             "fresh: model.transformer_*.mha.attn.E, masked_head; not used of it: nothing\n"));
+  CHECK(contains(pretrained.err, "bert, 2 layers, width 24"));
+  CHECK(contains(pretrained.err,
+                 "fresh: model.transformer_*.mha.attn.E, masked_head; not used of it: nothing\n"));
   const Json config = data::parse_json(read_file(folder.path() / "further/config.json"));
   CHECK(config.at("model").at("norm") == "post");
   CHECK(config.at("model").at("layer_norm_epsilon") == 1e-12);
@@ -335,7 +336,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
     const Finished tuned = start("train", "tsv", "tuned", words);
     CAPTURE(tuned.err);
     CHECK(tuned.code == 0);
-    CHECK(says(tuned.err, "seq_classifer; not used of it: "));
+    CHECK(contains(tuned.err, "seq_classifer; not used of it: "));
     const Finished asked =
         program({"predict", "--run", path("tuned"), "--from",
                  folder.write("x.tsv", "the river\n").string(), "--device", "cpu"});
@@ -348,7 +349,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
                                   "pooling=cls", "--set", "max_length=23"});
     CAPTURE(tuned.err);
     CHECK(tuned.code == 0);
-    CHECK(says(tuned.err, "fresh: seq_classifer; not used of it: "));
+    CHECK(contains(tuned.err, "fresh: seq_classifer; not used of it: "));
   }
   const Finished longer = start("train", "tsv", "longer", [&] {
     Words words = init;
@@ -356,6 +357,6 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
     return words;
   }());
   CHECK(longer.code == 2);
-  CHECK(says(longer.err, "positions for 24 tokens"));
+  CHECK(contains(longer.err, "positions for 24 tokens"));
   CHECK_FALSE(fs::exists(folder.path() / "longer"));
 }

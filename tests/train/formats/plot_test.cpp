@@ -7,6 +7,7 @@
 
 #include "attention/registry.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/no_programs.hpp"
 #include "train/formats/looks.hpp"
@@ -16,6 +17,7 @@ using namespace skytape::train;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 using data::synthetic::read_file;
+using test::contains;
 
 template <> struct doctest::StringMaker<Look> {
   static String convert(const Look& look) {
@@ -50,10 +52,6 @@ Figure sample_figure() {
   return figure;
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("without gnuplot a figure leaves data and script, missing values as gaps") {
@@ -63,17 +61,18 @@ TEST_CASE("without gnuplot a figure leaves data and script, missing values as ga
   CHECK_FALSE(draw(folder.path() / "deep" / "er", figures));
   const auto at = folder.path() / "deep" / "er";
   const std::string numbers = read_file(at / "sample.dat");
-  CHECK(has(numbers, "8 1 0.5 1.5\n"));
-  CHECK(has(numbers, "1.5\nNaN NaN NaN NaN\n32 0.1 0.09 0.3\n"));  // the bar would reach below 0
-  CHECK(has(numbers, "0.3\nNaN NaN NaN NaN\n"));                   // zero has no logarithm
-  CHECK(has(numbers, "0 1 0.3\n1 1 NaN\n"));
+  CHECK(contains(numbers, "8 1 0.5 1.5\n"));
+  CHECK(
+      contains(numbers, "1.5\nNaN NaN NaN NaN\n32 0.1 0.09 0.3\n"));  // the bar would reach below 0
+  CHECK(contains(numbers, "0.3\nNaN NaN NaN NaN\n"));                 // zero has no logarithm
+  CHECK(contains(numbers, "0 1 0.3\n1 1 NaN\n"));
   const std::string script = read_file(at / "sample.gp");
-  CHECK(has(script, "set xlabel 'features d (count)'"));
-  CHECK(has(script, "'n = 64, the user''s'"));
-  CHECK(has(script, "set logscale x 2"));
-  CHECK(has(script, "set xrange [*:*]"));
-  CHECK(has(script, "set yrange [0.05:*]"));
-  CHECK(has(script, "title 'best rank d'"));
+  CHECK(contains(script, "set xlabel 'features d (count)'"));
+  CHECK(contains(script, "'n = 64, the user''s'"));
+  CHECK(contains(script, "set logscale x 2"));
+  CHECK(contains(script, "set xrange [*:*]"));
+  CHECK(contains(script, "set yrange [0.05:*]"));
+  CHECK(contains(script, "title 'best rank d'"));
   CHECK_FALSE(std::filesystem::exists(at / "sample.png"));
 }
 
@@ -84,8 +83,8 @@ TEST_CASE("a series without points keeps its place among the data's blocks") {
   panel.series = {{"empty", {}, {}, {}}, {"full", {1}, {2}, {}}};
   const std::vector<Figure> figures = {{"gap", "Gap", {panel}, 1}};
   CHECK_FALSE(draw(folder.path(), figures));
-  CHECK(has(read_file(folder.path() / "gap.dat"), "high\nNaN NaN NaN NaN\n\n\n# : full"));
-  CHECK(has(read_file(folder.path() / "gap.gp"), "'gap.dat' index 1 using"));
+  CHECK(contains(read_file(folder.path() / "gap.dat"), "high\nNaN NaN NaN NaN\n\n\n# : full"));
+  CHECK(contains(read_file(folder.path() / "gap.gp"), "'gap.dat' index 1 using"));
 }
 
 TEST_CASE("gnuplot draws lines, error bars, gaps, panels without data and heat maps") {
@@ -101,7 +100,7 @@ TEST_CASE("gnuplot draws lines, error bars, gaps, panels without data and heat m
   const std::vector<Figure> figures = {figure};
   CHECK(draw(folder.path(), figures));
   CHECK(read_file(folder.path() / "sample.png").starts_with("\x89PNG"));
-  CHECK(has(read_file(folder.path() / "sample.svg"), "best rank d"));
+  CHECK(contains(read_file(folder.path() / "sample.svg"), "best rank d"));
   // The script alone makes them again.
   std::filesystem::remove(folder.path() / "sample.png");
   REQUIRE(std::system(("cd " + folder.path().string() + " && gnuplot sample.gp").c_str()) == 0);
@@ -153,6 +152,6 @@ TEST_CASE("a series whose lists differ in length is refused by name") {
   std::get<LinePanel>(figure.panels[0]).series[1].y.pop_back();
   const std::vector<Figure> figures = {figure};
   const std::string text = error_of([&] { (void)draw(folder.path(), figures); });
-  CHECK(has(text, "best rank d"));
+  CHECK(contains(text, "best rank d"));
   CHECK_FALSE(std::filesystem::exists(folder.path() / "sample.dat"));
 }

@@ -49,10 +49,6 @@ void wait_until(Program& program, const std::function<bool()>& seen) {
   while (program.running() && !seen()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothing twice") {
@@ -65,25 +61,25 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   CAPTURE(first.err);
   CAPTURE(first.out);
   CHECK(first.code == 1);  // text is not prepared
-  CHECK(has(first.err, "no cell of text can run: text: cannot be generated"));
-  CHECK(has(first.err, "8 cells: 0 finished before, 4 without data, 4 to run"));
-  CHECK(has(first.err, "4 of 8 cells failed: text-softmax-skytape-s42"));
+  CHECK(contains(first.err, "no cell of text can run: text: cannot be generated"));
+  CHECK(contains(first.err, "8 cells: 0 finished before, 4 without data, 4 to run"));
+  CHECK(contains(first.err, "4 of 8 cells failed: text-softmax-skytape-s42"));
   for (const char* method : {"softmax", "skyformer"}) {
     for (const char* seed : {"42", "43"}) {
       const std::string run = std::string("listops-") + method + "-skytape-s" + seed;
       CAPTURE(run);
       CHECK(w.exists(run + "/result.json"));
-      CHECK(has(read_file(w.runs / run / "log.txt"), "test accuracy"));
+      CHECK(contains(read_file(w.runs / run / "log.txt"), "test accuracy"));
     }
   }
-  CHECK(has(first.out, "| softmax | Skyformer paper | 38.37 | 61.95 ↓ |"));
-  CHECK(has(first.out, ", 2 seeds) | – |"));
+  CHECK(contains(first.out, "| softmax | Skyformer paper | 38.37 | 61.95 ↓ |"));
+  CHECK(contains(first.out, ", 2 seeds) | – |"));
   CHECK(read_file(w.runs / "lra.md") == first.out);
-  CHECK(has(read_file(w.runs / "lra.csv"), ",text,43,,,66.2,,n-grams of up to 5 tokens\n"));
+  CHECK(contains(read_file(w.runs / "lra.csv"), ",text,43,,,66.2,,n-grams of up to 5 tokens\n"));
 
   const auto written = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
   const Finished again = w.lra(4, grid);
-  CHECK(has(again.err, "8 cells: 4 finished before, 4 without data, 0 to run"));
+  CHECK(contains(again.err, "8 cells: 4 finished before, 4 without data, 0 to run"));
   CHECK(again.out == first.out);
   const auto now = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
   CHECK((now - written).count() == 0);
@@ -111,7 +107,7 @@ TEST_CASE("cells side by side give the table of cells one by one, in the same or
     return out.substr(0, times);
   };
   const std::string one = table("1");
-  CHECK(has(one, "| skyformer |"));
+  CHECK(contains(one, "| skyformer |"));
   CHECK(table("4") == one);
 }
 
@@ -125,12 +121,12 @@ TEST_CASE("axes make cells of their own, and a cell that fails does not stop the
                         "--steps", "3", "--set", "batch=4", "--set", "max_length=64"});
   CAPTURE(f.err);
   CHECK(f.code == 1);
-  CHECK(has(f.err, "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 2: skytape: error: "));
-  CHECK(has(f.err, "--resume refuses another configuration"));
-  CHECK(has(f.err, "1 of 2 cells failed: listops-vmean-skytape-lr1e-3-s42"));
+  CHECK(contains(f.err, "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 2: skytape: error: "));
+  CHECK(contains(f.err, "--resume refuses another configuration"));
+  CHECK(contains(f.err, "1 of 2 cells failed: listops-vmean-skytape-lr1e-3-s42"));
   CHECK(w.exists("listops-vmean-skytape-lr1e-4-s42/result.json"));
-  CHECK(has(f.out, "| vmean | skytape, batch=4, lr=1e-3, max_length=64, steps=3 | – |"));
-  CHECK(has(f.out, "- listops-vmean-skytape-lr1e-3-s42: not finished"));
+  CHECK(contains(f.out, "| vmean | skytape, batch=4, lr=1e-3, max_length=64, steps=3 | – |"));
+  CHECK(contains(f.out, "- listops-vmean-skytape-lr1e-3-s42: not finished"));
 }
 
 TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
@@ -151,16 +147,16 @@ TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
   CHECK_FALSE(w.exists(second));
   // The child got SIGTERM: it ends after its step, with a checkpoint.
   const auto log = [&] { return read_file(w.runs / first / "log.txt"); };
-  for (int i = 0; i < 500 && !has(log(), "stopped by a signal"); ++i) {
+  for (int i = 0; i < 500 && !contains(log(), "stopped by a signal"); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  CHECK(has(log(), "stopped by a signal"));
+  CHECK(contains(log(), "stopped by a signal"));
   CHECK_FALSE(w.exists(first + "/result.json"));
 
   const Finished again = run_program(w.folder.path(), command);
   CAPTURE(again.err);
   CHECK(again.code == 0);
-  CHECK(has(log(), "resuming"));
+  CHECK(contains(log(), "resuming"));
   for (const std::string& run : {first, second}) {
     const auto result = data::parse_json(read_file(w.runs / run / "result.json"));
     CHECK(result["steps"] == 150);
@@ -176,7 +172,7 @@ TEST_CASE("a grid refuses to be several processes of a launcher") {
   ::unsetenv("OMPI_COMM_WORLD_RANK");
   ::unsetenv("OMPI_COMM_WORLD_SIZE");
   CHECK(one.code == 2);
-  CHECK(has(one.err, "lra: a grid runs in one process"));
+  CHECK(contains(one.err, "lra: a grid runs in one process"));
   CHECK_FALSE(fs::exists(w.runs));
 }
 
@@ -191,11 +187,11 @@ TEST_CASE("SIGTERM stops a grid with 143: running cells keep their state, no oth
   const Finished f = program.wait();
   CAPTURE(f.err);
   CHECK(f.code == 143);
-  CHECK(has(f.err, "listops-skyformer-skytape-s42: stopped, its state is kept"));
-  CHECK(has(f.err, "the same command goes on"));
+  CHECK(contains(f.err, "listops-skyformer-skytape-s42: stopped, its state is kept"));
+  CHECK(contains(f.err, "the same command goes on"));
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
-  CHECK(has(f.out, "| skyformer | skytape"));
+  CHECK(contains(f.out, "| skyformer | skytape"));
 }
 
 TEST_CASE("seeds run one after another like single runs, are summed up, and not run again") {
@@ -221,8 +217,8 @@ TEST_CASE("seeds run one after another like single runs, are summed up, and not 
   char mean[64];
   std::snprintf(mean, sizeof mean, " | %.2f | ", sum / 2);
   CHECK(both.out.ends_with(table));
-  CHECK(has(table.substr(table.find("| mean")), mean));
-  CHECK(has(table, "| highest |"));
+  CHECK(contains(table.substr(table.find("| mean")), mean));
+  CHECK(contains(table, "| highest |"));
 
   auto alone = w.small({"train", "--task", "listops"}, 4, {"--seed", "8"});
   const fs::path single = w.folder.path() / "single";
@@ -232,14 +228,14 @@ TEST_CASE("seeds run one after another like single runs, are summed up, and not 
 
   const Finished refused = train({"--seeds", "3", "--seed", "6"});
   CHECK(refused.code == 2);
-  CHECK(has(refused.err, "-s7: holds a run already"));
+  CHECK(contains(refused.err, "-s7: holds a run already"));
   CHECK_FALSE(fs::exists(run_of(6)));  // nothing had started
   const Finished more = train({"--seeds", "3", "--seed", "6", "--resume"});
   CAPTURE(more.err);
   CHECK(more.code == 0);
-  CHECK(has(more.err, "-s7: finished before, not run again"));
-  CHECK(has(more.err, "seed 6, on cpu"));
-  CHECK_FALSE(has(more.err, "seed 7, on cpu"));
+  CHECK(contains(more.err, "-s7: finished before, not run again"));
+  CHECK(contains(more.err, "seed 6, on cpu"));
+  CHECK_FALSE(contains(more.err, "seed 7, on cpu"));
 }
 
 TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed starts") {
@@ -254,7 +250,7 @@ TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed
   CHECK(f.code == 130);
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
-  CHECK(has(f.out, "| 42 | – | – | – | – |"));
+  CHECK(contains(f.out, "| 42 | – | – | – | – |"));
 }
 
 TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it goes on") {
@@ -266,13 +262,13 @@ TEST_CASE("a grid with a budget gives every seed the steps of the first, also wh
   const auto steps = std::find(words.begin(), words.end(), "--steps");
   const Finished both = run_program(w.folder.path(), words);
   CHECK(both.code == 2);
-  CHECK(has(both.err, "--budget chooses the steps"));
+  CHECK(contains(both.err, "--budget chooses the steps"));
   words.erase(steps, steps + 2);
   for (const char* found : {"2 cells: 0 finished before", "2 cells: 2 finished before"}) {
     const Finished run = run_program(w.folder.path(), words);
     CAPTURE(run.err);
     CHECK(run.code == 0);
-    CHECK(has(run.err, found));
-    CHECK(has(run.out, ", 2 seeds)"));  // in one row
+    CHECK(contains(run.err, found));
+    CHECK(contains(run.out, ", 2 seeds)"));  // in one row
   }
 }

@@ -23,12 +23,9 @@ using data::Json;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 using data::synthetic::read_file;
+using test::contains;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 /// Writes a run at step 20 of 20: two training log points at 10 and 5 steps a second, one
 /// evaluation; with its result if it is finished.
@@ -91,24 +88,24 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
   CHECK(summary.skipped[0].starts_with("broken: broken: "));
 
   const std::string page = read_file(out / "report.html");
-  CHECK(has(page, "<td>softmax</td><td>skytape, steps=20</td><td>37.50</td>"));  // accuracy
-  CHECK(has(page, "<td>at 20 of 20</td><td class=\"number\">-</td>"));           // no dev accuracy
-  CHECK(has(page, "<td>90 s, step 250, 8.2 M tokens</td>"));                     // time to accuracy
-  CHECK(has(page, "a &lt;small&gt; one"));
-  CHECK(has(page, "Errors &amp; bounds"));
-  CHECK(has(page, "<td class=\"number\">8</td><td class=\"number\">-</td>"));
-  CHECK(has(page, "data:image/svg+xml;charset=utf-8,%3Csvg%3E%27%23%27%3C/svg%3E"));
-  CHECK(has(page, "<li>broken: "));
-  CHECK(has(page, "apt-get install gnuplot-nox"));
-  CHECK_FALSE(has(page, "http-equiv"));
-  CHECK_FALSE(has(page, "<script"));
+  CHECK(contains(page, "<td>softmax</td><td>skytape, steps=20</td><td>37.50</td>"));  // accuracy
+  CHECK(contains(page, "<td>at 20 of 20</td><td class=\"number\">-</td>"));  // no dev accuracy
+  CHECK(contains(page, "<td>90 s, step 250, 8.2 M tokens</td>"));            // time to accuracy
+  CHECK(contains(page, "a &lt;small&gt; one"));
+  CHECK(contains(page, "Errors &amp; bounds"));
+  CHECK(contains(page, "<td class=\"number\">8</td><td class=\"number\">-</td>"));
+  CHECK(contains(page, "data:image/svg+xml;charset=utf-8,%3Csvg%3E%27%23%27%3C/svg%3E"));
+  CHECK(contains(page, "<li>broken: "));
+  CHECK(contains(page, "apt-get install gnuplot-nox"));
+  CHECK_FALSE(contains(page, "http-equiv"));
+  CHECK_FALSE(contains(page, "<script"));
   const std::string curves = read_file(out / "curves-listops.dat");
-  CHECK(has(curves, "Loss against steps: softmax\n# x y low high\n10 2.5 2.5 2.5\n20 2.25"));
-  CHECK(has(curves, "Loss against time: skyformer\n# x y low high\n1 2.5 2.5 2.5\n3 2.25"));
-  CHECK(has(curves, "Dev accuracy against time: softmax\n# x y low high\n1 25 25 25\n"));
+  CHECK(contains(curves, "Loss against steps: softmax\n# x y low high\n10 2.5 2.5 2.5\n20 2.25"));
+  CHECK(contains(curves, "Loss against time: skyformer\n# x y low high\n1 2.5 2.5 2.5\n3 2.25"));
+  CHECK(contains(curves, "Dev accuracy against time: softmax\n# x y low high\n1 25 25 25\n"));
 
   (void)write_report({folder.path(), out, 5});
-  CHECK(has(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
+  CHECK(contains(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
 }
 
 TEST_CASE(
@@ -128,8 +125,8 @@ TEST_CASE(
     return read_file(folder.path() / "out/curves-listops.dat");
   };
   folder.write("run/metrics.jsonl", early);
-  CHECK(has(curves(), "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n"));
-  CHECK(has(read_file(folder.path() / "out/report.html"), "<td>at 4 of 20</td>"));
+  CHECK(contains(curves(), "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n"));
+  CHECK(contains(read_file(folder.path() / "out/report.html"), "<td>at 4 of 20</td>"));
 
   folder.write("run/metrics.jsonl",
                early +
@@ -137,9 +134,9 @@ TEST_CASE(
                    "\n" +
                    eval(14, 1.75));
   const std::string text = curves();
-  CHECK(has(text, "Loss against time: softmax\n# x y low high\n1 2.5 2.5 2.5\n"));
-  CHECK(has(text,
-            "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n1.75 25 25 25\n"));
+  CHECK(contains(text, "Loss against time: softmax\n# x y low high\n1 2.5 2.5 2.5\n"));
+  CHECK(contains(
+      text, "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n1.75 25 25 25\n"));
 }
 
 TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, by themselves") {
@@ -164,11 +161,12 @@ TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, b
   CHECK(summary.finished == 1);
   CHECK(summary.skipped.empty());
   const std::string page = read_file(out / "report.html");
-  CHECK(has(page, "<h2>Pre-trainings</h2>"));
-  CHECK(has(page, "<td>both/pretraining</td>"));
-  CHECK(has(page, "<td>at 20 of 40</td><td class=\"number\">50.00</td>"));
-  CHECK(has(page, "2.718"));
-  CHECK(has(read_file(out / "pretraining-listops.dat"), "Dev accuracy against steps: linformer"));
+  CHECK(contains(page, "<h2>Pre-trainings</h2>"));
+  CHECK(contains(page, "<td>both/pretraining</td>"));
+  CHECK(contains(page, "<td>at 20 of 40</td><td class=\"number\">50.00</td>"));
+  CHECK(contains(page, "2.718"));
+  CHECK(contains(read_file(out / "pretraining-listops.dat"),
+                 "Dev accuracy against steps: linformer"));
 }
 
 TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
@@ -195,8 +193,8 @@ TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
   }
   for (const std::string& line : summary.skipped) {
     CAPTURE(line);
-    CHECK_FALSE(has(line, "json.exception"));
-    CHECK_FALSE(has(line, "stoll"));
+    CHECK_FALSE(contains(line, "json.exception"));
+    CHECK_FALSE(contains(line, "stoll"));
   }
 }
 
@@ -212,16 +210,18 @@ TEST_CASE("runs of several seeds are one line with a band, runs of several setti
   folder.write("b/metrics.jsonl", metrics);
   (void)write_report({folder.path(), folder.path() / "out", 0});
   const std::string curves = read_file(folder.path() / "out/curves-listops.dat");
-  CHECK(has(curves, "Loss against steps: softmax\n# x y low high\n10 3 2.5 3.5\n20 2.25 2.25"));
-  CHECK(has(curves, "Loss against time: softmax\n# x y low high\n1.5 3 2.5 3.5\n3 2.25"));
+  CHECK(
+      contains(curves, "Loss against steps: softmax\n# x y low high\n10 3 2.5 3.5\n20 2.25 2.25"));
+  CHECK(contains(curves, "Loss against time: softmax\n# x y low high\n1.5 3 2.5 3.5\n3 2.25"));
   const std::string script = read_file(folder.path() / "out/curves-listops.gp");
-  CHECK(has(script, "index 0 using 1:3:4 with filledcurves lc rgb '" + look_of("softmax").colour));
-  CHECK(has(script, "bands: lowest to highest"));
+  CHECK(contains(script,
+                 "index 0 using 1:3:4 with filledcurves lc rgb '" + look_of("softmax").colour));
+  CHECK(contains(script, "bands: lowest to highest"));
   Json config = data::parse_json(read_file(folder.path() / "b/config.json"));
   config["recipe"] = "skyformer";
   folder.write("b/config.json", data::json_text(config));
   (void)write_report({folder.path(), folder.path() / "out", 0});
-  CHECK(has(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: b\n"));
+  CHECK(contains(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: b\n"));
 }
 
 TEST_CASE("a report of nothing is refused") {
@@ -229,10 +229,10 @@ TEST_CASE("a report of nothing is refused") {
   const auto refused = [&](const std::filesystem::path& runs) {
     return error_of<DataError>([&] { (void)write_report({runs, folder.path() / "out", 0}); });
   };
-  CHECK(has(refused(folder.path() / "nowhere"), "nowhere: no folder of runs"));
-  CHECK(has(refused(folder.path()), "no run and no study there"));
+  CHECK(contains(refused(folder.path() / "nowhere"), "nowhere: no folder of runs"));
+  CHECK(contains(refused(folder.path()), "no run and no study there"));
   folder.write("broken/config.json", "{}");
-  CHECK(has(refused(folder.path()), "no run and no study there; broken: broken: "));
+  CHECK(contains(refused(folder.path()), "no run and no study there; broken: broken: "));
   CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
 }
 
@@ -255,6 +255,6 @@ TEST_CASE("a watched report is made again until a signal comes") {
   program.kill(SIGINT);
   const test::Finished finished = program.wait();
   CHECK(finished.code == 0);
-  CHECK(has(finished.out, "report.html: runs: 0 finished, 1 not; studies: 0"));
-  CHECK(has(read_file(page), "content=\"1\""));
+  CHECK(contains(finished.out, "report.html: runs: 0 finished, 1 not; studies: 0"));
+  CHECK(contains(read_file(page), "content=\"1\""));
 }

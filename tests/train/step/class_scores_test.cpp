@@ -3,10 +3,12 @@
 
 #include <vector>
 
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
+using test::contains;
 
 namespace {
 
@@ -15,10 +17,6 @@ namespace {
 const std::vector<std::int64_t> kConfusion = {6, 0, 2,  //
                                               2, 0, 0,  //
                                               0, 0, 0};
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

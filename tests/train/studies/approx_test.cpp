@@ -8,6 +8,7 @@
 #include "tensor/gemm/linear_algebra.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/studies/exact_attention.hpp"
@@ -15,6 +16,7 @@
 using namespace skytape;
 using namespace skytape::train;
 using data::synthetic::error_of;
+using test::contains;
 using test::normal_source;
 
 namespace {
@@ -36,11 +38,6 @@ const ApproxCell& cell(const std::vector<ApproxCell>& cells, const std::string& 
   }
   FAIL("no cell of " << method);
   return cells.front();
-}
-
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -154,24 +151,24 @@ TEST_CASE("impossible studies are refused before anything is computed") {
   const auto refusal = [&](const ApproxOptions& options) {
     return error_of<UsageError>([&] { (void)run_approx(normal_source(), options); });
   };
-  CHECK(has(refusal(small({"softmax"})), "softmax is no approximation"));
-  CHECK(has(refusal(small({"skyfromer"})), "did you mean"));
+  CHECK(contains(refusal(small({"softmax"})), "softmax is no approximation"));
+  CHECK(contains(refusal(small({"skyfromer"})), "did you mean"));
   ApproxOptions options = small({"skyformer"});
   options.features = {33};
-  CHECK(has(refusal(options), "at most n = 32, got 33"));
+  CHECK(contains(refusal(options), "at most n = 32, got 33"));
   options = small({"skyformer"});
   options.lengths = {32, 2048};
-  CHECK(has(refusal(options), "--n: expected 1..1024"));
+  CHECK(contains(refusal(options), "--n: expected 1..1024"));
   options = small({"skyformer"});
   options.layer = 2;
-  CHECK(has(refusal(options), "--layer"));
+  CHECK(contains(refusal(options), "--layer"));
   options = small({"skyformer"});
   options.method_options["skyformer"] = {{"gama", "1"}};
-  CHECK(has(refusal(options), "gama"));
+  CHECK(contains(refusal(options), "gama"));
   options.method_options = {{"linformer", {{"frozen", "1"}}}};
-  CHECK(has(refusal(options), "linformer is not among"));
+  CHECK(contains(refusal(options), "linformer is not among"));
   options.method_options = {{"skyformer", {{"features", "9"}}}};
-  CHECK(has(refusal(options), "skyformer.features"));
+  CHECK(contains(refusal(options), "skyformer.features"));
 }
 
 TEST_CASE("what is not finite shows as nan, null and a gap, and rows without features as lines") {
@@ -185,8 +182,8 @@ TEST_CASE("what is not finite shows as nan, null and a gap, and rows without fea
   const std::vector<Table> shown = tables(cells);
   REQUIRE(shown.size() == 2);
   CHECK(shown[0].name == "softmax-64-relative");
-  CHECK(has(to_text(shown[0]), "25 +- 5"));
-  CHECK(has(to_text(shown[0]), "nan +- nan"));
+  CHECK(contains(to_text(shown[0]), "25 +- 5"));
+  CHECK(contains(to_text(shown[0]), "nan +- nan"));
   CHECK(shown[1].rows[1][1].words == "1 +- 0.1");
   CHECK(shown[1].rows[1][2].words == "same");  // vmean
   const data::Json json = to_json(cells);

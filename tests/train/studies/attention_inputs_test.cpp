@@ -6,6 +6,7 @@
 #include "data/unicode/unicode.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/studies/study_sources.hpp"
@@ -17,13 +18,9 @@ using namespace skytape;
 using namespace skytape::train;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
+using test::contains;
 
 namespace {
-
-bool has(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  return text.find(part) != std::string::npos;
-}
 
 /// An .npy file of f32 ones of this shape, "(2, 3)".
 std::string npy_of_ones(const std::string& shape, std::size_t count) {
@@ -114,23 +111,23 @@ TEST_CASE("files without q, with other shapes or values, and other names are ref
     const auto path = folder.path() / "bad.safetensors";
     write_safetensors(path, tensors, {});
     const std::string text = error_of<DataError>([&] { (void)file_inputs(path.string()); });
-    CHECK(has(text, path.string()));
+    CHECK(contains(text, path.string()));
     return text;
   };
   const Tensor x = ones({2, 6, 4});
-  CHECK(has(refusal({{"k", x}, {"v", x}}), "no tensor q; expected q, k and v"));
-  CHECK(has(refusal({{"q", x}, {"k", x}, {"v", ones({2, 6, 5})}}), "expected the shape of q"));
-  CHECK(has(refusal({{"q", ones({6})}, {"k", x}, {"v", x}}), "[N, D]"));
-  CHECK(has(refusal({{"q", ones({0, 4})}, {"k", x}, {"v", x}}), "[N, D]"));
+  CHECK(contains(refusal({{"k", x}, {"v", x}}), "no tensor q; expected q, k and v"));
+  CHECK(contains(refusal({{"q", x}, {"k", x}, {"v", ones({2, 6, 5})}}), "expected the shape of q"));
+  CHECK(contains(refusal({{"q", ones({6})}, {"k", x}, {"v", x}}), "[N, D]"));
+  CHECK(contains(refusal({{"q", ones({0, 4})}, {"k", x}, {"v", x}}), "[N, D]"));
   Tensor bad = x.clone();
   bad.slice(1, 2).fill(std::nan(""));
-  CHECK(has(refusal({{"q", x}, {"k", bad}, {"v", x}}), "not finite"));
+  CHECK(contains(refusal({{"q", x}, {"k", bad}, {"v", x}}), "not finite"));
   const std::string one = folder.write("q.npy", npy_of_ones("(6, 4)", 24)).string();
   for (const std::string& names : {one, one + "," + one, one + "," + one + "," + one + "," + one,
                                    std::string("q.txt"), std::string()}) {
-    CHECK(has(error_of<UsageError>([&] { (void)file_inputs(names); }), "Q.npy,K.npy,V.npy"));
+    CHECK(contains(error_of<UsageError>([&] { (void)file_inputs(names); }), "Q.npy,K.npy,V.npy"));
   }
-  CHECK(has(error_of<DataError>([&] { (void)file_inputs("none.safetensors"); }), "none"));
+  CHECK(contains(error_of<DataError>([&] { (void)file_inputs("none.safetensors"); }), "none"));
 }
 
 TEST_CASE("an encoder's inputs are those of its texts, in the file's order, short ones left out") {
@@ -168,14 +165,15 @@ TEST_CASE("an encoder's inputs are those of its texts, in the file's order, shor
   // Two texts are long enough; the third begins again.
   CHECK(test::largest_difference(source.example(8, 2)[0].in.q, source.example(8, 0)[0].in.q) == 0);
   CHECK(test::largest_difference(source.example(8, 1)[0].in.q, source.example(8, 0)[0].in.q) > 0);
-  CHECK(has(error_of<DataError>([&] { (void)source.example(20, 0); }), "no text of 20 tokens"));
-  CHECK(has(error_of<DataError>([&] { (void)encoder_inputs(model, folder.path() / "none"); }),
-            "none"));
   CHECK(
-      has(error_of<DataError>([&] { (void)encoder_inputs(folder.path(), file); }), "config.json"));
+      contains(error_of<DataError>([&] { (void)source.example(20, 0); }), "no text of 20 tokens"));
+  CHECK(contains(error_of<DataError>([&] { (void)encoder_inputs(model, folder.path() / "none"); }),
+                 "none"));
+  CHECK(contains(error_of<DataError>([&] { (void)encoder_inputs(folder.path(), file); }),
+                 "config.json"));
   folder.write("broken.txt", "good text of several words, I say\n\xff\xfe\n");
   const InputSource broken = encoder_inputs(model, folder.path() / "broken.txt");
-  CHECK(has(error_of<DataError>([&] { (void)broken.example(6, 1); }), "broken.txt:2"));
+  CHECK(contains(error_of<DataError>([&] { (void)broken.example(6, 1); }), "broken.txt:2"));
 }
 
 TEST_CASE("lengths and layers that a source does not have are refused") {
