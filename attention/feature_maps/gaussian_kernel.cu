@@ -3,7 +3,6 @@
 
 #include "attention/feature_maps/gaussian_kernel_cuda.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
-#include "attention/random_features/random_features_plan.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/launch/math.hpp"

@@ -1,6 +1,4 @@
-// The two builds of the kernels behind random_features.cpp. The stabilised products are twins: tiles
-// on the CPU (random_features_cpu.cpp); on the GPU the fused kernel products at tf32 and bf16
-// (gaussian_kernel_tensor_core.cu), library products and row kernels at fp32.
+// The two builds of the kernels behind random_features.cpp.
 //
 // Letters: G = B H heads of all examples, N rows, D width, R random features, P width of what
 // features multiply, K blocks of orthogonal rows.
@@ -21,30 +19,6 @@ void orthonormalise_on(Cuda, Tensor& blocks);
 /// slow[0] = step[0] / interval; both i32[1].
 void divide_step_on(Cpu, const Tensor& step, std::int64_t interval, Tensor& slow);
 void divide_step_on(Cuda, const Tensor& step, std::int64_t interval, Tensor& slow);
-
-/// The largest product w_j.x_i of each row and the first j that has it; [G, N] both.
-struct RowMaxima {
-  Tensor value, position;
-};
-
-/// out = E y [G, N, P] with each row's largest product as its stabiliser; in.xx without it. Fills
-/// `rows`.
-void stabilised_times_on(Cpu, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out);
-void stabilised_times_on(Cuda, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out);
-/// out = E^T u [G, R, P] with the largest product of `scope` heads as the stabiliser of all of them.
-void stabilised_transposed_times_on(Cpu, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out);
-void stabilised_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out);
-/// Of each scope of heads the largest of its rows' maxima, for every row: [G, N].
-[[nodiscard]] Tensor largest_of_scopes(const RowMaxima& rows, std::int64_t scope);
-/// The second way, on any device: with E as one array [G, N, R].
-void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                            Tensor& out);
-void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out);
 
 /// Maximum of each row of u [G, N, R] and its first position.
 void row_maxima_on(Cpu, const Tensor& u, const RowMaxima& rows);
