@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     }
     if (i0 < 0) continue;
     const auto& tile = shared.stage(i0);
-#pragma unroll 1
+#pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2], dscores[2];
 #pragma unroll
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       kept.enter(at, i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
     const auto& tile = shared.stage(j0);
-#pragma unroll 1
+#pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator dscores[2];
 #pragma unroll
