@@ -7,6 +7,8 @@
 //   backward  owns a range of keys, tile by tile, walks queries: dk and dv, and the range's part of dq.
 //             Scores and their gradients are made once; a second kernel adds up the parts of dq.
 // The products of tiles stand in register_tiles.hpp.
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -42,19 +44,33 @@ template <class S, class T> struct ForwardShared {
   T column[S::kBlockN];  // of keys
   T factor[S::kBlockM];  // of sums
 };
-/// Copies rows [first, first + kRows) of a head of source [B H, count, width] to shared memory, kAtOnce
-/// loads of a thread on their way together; zeros beyond, and everywhere if source is null.
-template <class S, int kRows, int kAtOnce = kRows, class T>
-__device__ void load_rows(const T* source, std::int64_t bh, int first, std::int64_t count,
-                          std::int64_t width, T* target) {
+/// Begins to copy rows [first, first + kRows) of a head of source [B H, count, width] to shared memory;
+/// zeros beyond, and everywhere if source is null. They are there after arrive().
+template <class S, int kRows, class T> __device__ void begin_rows(const T* source, std::int64_t bh,
+                                                                  int first, std::int64_t count,
+                                                                  std::int64_t width, T* target) {
   const T* const head = source == nullptr ? nullptr : source + bh * count * width;
-  const std::int64_t rows = source == nullptr ? 0 : count;
-#pragma unroll kAtOnce
+  const int rows = source == nullptr ? 0 : static_cast<int>(count);
+  const bool fours = width % 4 == 0 && Four<T>::aligned(source);
+#pragma unroll 2  // all of them take registers that sm_90 then spills
   for (int i = 0; i < kRows * S::kGroups / kThreads; ++i) {
     const int e = i * kThreads + threadIdx.x;
-    const int row = e / S::kGroups, c = e % S::kGroups * 4;
-    cuda::load_four(head, first + row, rows, width, c).store(target + row * S::kStride + c);
+    const int row = first + e / S::kGroups, c = e % S::kGroups * 4;
+    T* const to = target + e / S::kGroups * S::kStride + c;
+    if (fours && row < rows && c < width) {
+      const T* const from = head + row * width + c;
+      constexpr int kRun = 16 / sizeof(T);
+      for (int x = 0; x < 4; x += kRun) __pipeline_memcpy_async(to + x, from + x, 16);
+    } else {
+      cuda::load_four(head, row, rows, width, c).store(to);
+    }
   }
+}
+/// Waits for copies that all threads have begun.
+__device__ void arrive() {
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  __syncthreads();
 }
 
 /// Dropout decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r, its
@@ -112,7 +128,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   const T scale = kLog2E<T> * static_cast<T>(plan.scale);
   const HeadDropout<T> dropout(plan, in, bh);
 
-  load_rows<S, S::kBlockM>(in.q, bh, i0, plan.queries, plan.width, shared.q);
+  begin_rows<S, S::kBlockM>(in.q, bh, i0, plan.queries, plan.width, shared.q);
   WeightedSums<S, T> out;
   KeptKeys<S> kept;
   SoftmaxRows<S, T> rows;
@@ -124,8 +140,8 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   }
   for (int j0 = 0; j0 < keys; j0 += S::kBlockN) {
     __syncthreads();  // everybody is done with the last tile
-    load_rows<S, S::kBlockN>(in.k, bh, j0, plan.keys, plan.width, k);
-    load_rows<S, S::kBlockN>(in.v, bh, j0, plan.keys, plan.width, v);
+    begin_rows<S, S::kBlockN>(in.k, bh, j0, plan.keys, plan.width, k);
+    begin_rows<S, S::kBlockN>(in.v, bh, j0, plan.keys, plan.width, v);
     if (const int c = threadIdx.x; c < S::kBlockN) {
       shared.column[c] = column_of(plan, in, bh, j0 + c);
     }
@@ -133,7 +149,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
       kept.fill(at, i0, j0, [&](int i, int j) { return dropout.decide(i, j); });
     }
     const std::uint64_t bits = kept.of_tile(j0);
-    __syncthreads();
+    arrive();
     T score[S::kThreadM][S::kThreadN];
     products<S>(at, shared.q, k, score);
 #pragma unroll
@@ -264,30 +280,34 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   const T keep_scale = dropout.scale();
 
   for (int j0 = task.first; j0 < end; j0 += S::kBlockM) {
-    load_rows<S, S::kBlockM, 1>(in.k, bh, j0, plan.keys, plan.width, shared.k);
-    load_rows<S, S::kBlockM, 1>(in.v, bh, j0, plan.keys, plan.width, shared.v);
+    begin_rows<S, S::kBlockM>(in.k, bh, j0, plan.keys, plan.width, shared.k);
+    begin_rows<S, S::kBlockM>(in.v, bh, j0, plan.keys, plan.width, shared.v);
     if (const int r = threadIdx.x; r < S::kBlockM) {
       shared.column[r] = column_of(plan, in, bh, j0 + r);
     }
     WeightedSums<S, T> dk, dv;
     for (int i0 = 0; i0 < queries; i0 += S::kBlockN) {
       __syncthreads();  // everybody is done with the last queries
-      load_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, q);
-      load_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, dout);
+      begin_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, q);
+      begin_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, dout);
       if (const int c = threadIdx.x; c < S::kBlockN) {
         shared.shift[c] = shift_of(plan, in, bh, i0 + c);
         shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
       }
       unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
-                          // Unrolled this takes registers that sm_80 then spills.
-#pragma unroll 1
-      for (int c = 0; c < S::kThreadN; ++c) {
+      const auto bits_of = [&](int c) {
         const int chunk = j0 / philox::kChunk * philox::kChunk;
-        kept |= (dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty) >>
-                 ((j0 - chunk) / kThreadsN))
-                << (8 * c);
+        const unsigned byte = dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty);
+        return (byte >> ((j0 - chunk) / kThreadsN)) << (8 * c);
+      };
+      if (dropout.keeps()) {
+#pragma unroll
+        for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
+      } else {
+#pragma unroll 1  // drawing them side by side takes registers that sm_80 then spills
+        for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
       }
-      __syncthreads();
+      arrive();
       T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
       products<S>(at, shared.k, q, score);
       products<S>(at, shared.v, dout, dscore);
