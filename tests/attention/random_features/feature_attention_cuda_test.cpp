@@ -35,12 +35,21 @@ const std::vector<Case>& cases() {
   return all;
 }
 
+/// The reference on the CPU at bf16, where every product rounds.
+Outcome bf16_reference(const OptionValues& options, const Sizes& sizes, const Problem& host,
+                       const Call& call) {
+  const PrecisionScope scope(Device::cpu, Precision::bf16);
+  return run_reference(make_layer(performer(), options, sizes, DType::f32), host, call);
+}
+
 }  // namespace
 
 TEST_CASE("performer's passes lose at most three times what its reference loses") {
-  if (!cuda_or_skip()) return;
+  if (!cuda_or_skip() || !cpu_bf16_or_skip()) return;
   for (const Precision precision : {Precision::tf32, Precision::bf16}) {
     for (const auto& [sizes, options] : cases()) {
+      // Products of few numbers a GPU's library makes in f32, and there is no tf32 elsewhere.
+      if (precision == Precision::tf32 && sizes.width < 8) continue;
       const Layer exact = make_layer(performer(), options, sizes, DType::f64);
       const Layer rough = make_layer(performer(), options, sizes, DType::f32, Device::cuda);
       const Problem host = convert(make_problem(performer(), sizes, Padding::mixed), DType::f32);
@@ -53,6 +62,9 @@ TEST_CASE("performer's passes lose at most three times what its reference loses"
       const PrecisionScope scope(Device::cuda, precision);
       const Outcome plain = run_reference(rough, there, call_there);
       const Outcome ours = run(rough, there, call_there), again = run(rough, there, call_there);
+      // A GPU's library may take tf32 where bf16 is asked for (close.hpp).
+      const Outcome at_least =
+          precision == Precision::bf16 ? bf16_reference(options, sizes, host, call) : plain;
       const double scale = smallest_scale(truth);
       const auto on_host = [](const Outcome& o, const std::string& name) {
         return at(o, name).to(Device::cpu).to(DType::f64);
@@ -60,9 +72,10 @@ TEST_CASE("performer's passes lose at most three times what its reference loses"
       for (const auto& [name, expected] : truth) {
         INFO(name, " of ", describe(performer(), options), ", N ", sizes.n, ", D ", sizes.width,
              ", precision ", static_cast<int>(precision));
+        const double lost = std::max(distance(on_host(plain, name), expected),
+                                     distance(on_host(at_least, name), expected));
         const double floor = 1e-5 * std::max(norm(expected), name == "out" ? 0 : scale);
-        CHECK(distance(on_host(ours, name), expected) <=
-              3 * distance(on_host(plain, name), expected) + floor);
+        CHECK(distance(on_host(ours, name), expected) <= 3 * lost + floor);
         CHECK(at(ours, name).to_vector() == at(again, name).to_vector());
       }
     }
