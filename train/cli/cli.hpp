@@ -39,9 +39,9 @@ void add_import(CLI::App& program);
 void add_encode(CLI::App& program);
 
 inline constexpr const char* kRecipeHelp =
-    "skytape, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` prints, or "
-    "the "
-    "config.json of a run";
+    "skytape, large, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` "
+    "prints, "
+    "or the config.json of a run";
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {

@@ -22,7 +22,7 @@ group_by_length=1 precision=auto
   batch=16 lr=1e-3 warmup=25 steps=900 eval_every=100 features=32 pooling=mean positions=none
   ngrams=5 ngram_rows=16384 ngram_deviation=1 pair_cosine=1 residual_scale=0.3 layers=1 width=128
 [pathfinder]
-  batch=64 lr=2e-3 warmup=100 steps=6000 eval_every=1000 eval_examples=2000 dropout=0 layers=1
+  batch=64 lr=2e-3 warmup=500 steps=6000 eval_every=1000 eval_examples=2000 dropout=0 layers=1
   width=48 ff_width=96 pooling=mean pyramid=1 features=32 patch=1
 [image]
   batch=16 lr=2e-3 warmup=400 steps=12000 eval_every=1000 dropout=0 pooling=mean features=32
@@ -33,6 +33,18 @@ group_by_length=1 precision=auto
   batch=32 lr=6e-4 warmup=480 steps=10000 schedule=linear beta2=0.98 weight_decay=0.01 clip_value=0
   layers=4 width=256 ff_width=1024 heads=4 pooling=mean pretrain_lr=6e-4 pretrain_warmup=480
   mask_keep=0.1 mask_random=0.1 eval_every=500
+)";
+
+/// What differs from the rows above where a GPU has some minutes.
+constexpr std::string_view kLarge = R"(
+[listops]
+  steps=45000 length_warmup=40500 dropout=0.1 eval_every=3000
+[text]
+  warmup=100 steps=1600 dropout=0.3 ngrams=8 ngram_rows=131072
+[pathfinder]
+  steps=20000 width=64 ff_width=128 positions=none
+[image]
+  batch=64 lr=1e-3 warmup=500 steps=10000 dropout=0.1 layers=4 width=128 ff_width=256 heads=4
 )";
 
 constexpr std::string_view kSkyformer = R"(
@@ -179,6 +191,9 @@ std::span<const Recipe> recipes() {
   static const Recipe kRecipes[] = {
       own("skytape", "where we train better; elsewhere the Skyformer paper's, known bugs fixed",
           kSkytape),
+      own("large",
+          "skytape's, wider or longer where that helps: minutes of a GPU, with --attention softmax",
+          kSkytape, kLarge),
       own("skyformer", "the Skyformer paper's table with its official code's behaviour", kSkyformer,
           kOptionsOfPapers),
       own("skeinformer", "the Skeinformer paper's: 256 features, large batches, early stopping",
