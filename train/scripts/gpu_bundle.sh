@@ -66,7 +66,7 @@ if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
   cp -R "$GOLDENS"/*/ "$OUT/goldens/"
 fi
 [ -z "${PEER:-}" ] || cp "$PEER" "$OUT/torch_lra.py"
-"$program" data --task listops --limit 3000 --data "$OUT/datasets" >/dev/null
+"$program" data --task listops --limit 1500 --data "$OUT/datasets" >/dev/null
 rm -f "$OUT/datasets/listops/.lock"
 mkdir "$OUT/parity"
 scratch=$(mktemp -d)

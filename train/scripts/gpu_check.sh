@@ -157,7 +157,7 @@ check() {
 small_data() {
   [ -z "$SMALL" ] || return 0
   SMALL=$scratch/datasets
-  check small-data 60 "$PROGRAM" data --task listops --limit 3000 --data "$SMALL"
+  check small-data 60 "$PROGRAM" data --task listops --limit 1500 --data "$SMALL"
 }
 
 # ---- slices ----------------------------------------------------------------------------------
