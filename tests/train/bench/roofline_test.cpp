@@ -135,18 +135,17 @@ TEST_CASE("a GPU's step computes what the formula states, and what its tiles com
       const nn::ModelConfig model = configure(c).model;
       const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
                                        static_cast<double>(model.head_width)};
-      // Two kernels form the gradients of tiled attention, each from scores and dL/dweights of its
-      // own: two products more than are needed, with as many keys as there are or are projected to.
+      // At bf16 two kernels form the gradients of tiled attention, each from scores and dL/dweights of
+      // its own: two products more than are needed, with as many keys as there are or are projected
+      // to. And the MLP's backward, as one kernel, forms the first of its products again.
       const std::int64_t keys = std::string(method) == "softmax"     ? c.n
                                 : std::string(method) == "linformer" ? c.features
                                                                      : 0;
       const double tiles = 2.0 * static_cast<double>(c.batch * model.heads * c.n * keys) *
                            static_cast<double>(model.head_width);
-      // And the MLP's backward, as one kernel, forms the first of its products again.
-      const double mlp = c.precision == "bf16"
-                             ? static_cast<double>(c.batch * c.n * model.width * model.ff_width)
-                             : 0.0;
-      const double again = 2.0 * static_cast<double>(model.layers) * (tiles + mlp);
+      const double mlp = static_cast<double>(c.batch * c.n * model.width * model.ff_width);
+      const double rounded = c.precision == "bf16" ? tiles + mlp : 0.0;
+      const double again = 2.0 * static_cast<double>(model.layers) * rounded;
       CHECK(flops_on_gpu(c) == model_flops(model, sizes, c.batch, false) + again);
     }
   }
