@@ -37,8 +37,8 @@ struct Results {
 
 Sizes sizes_of(const KernelInputs& in, std::int64_t factor) {
   const std::int64_t n = in.x.size(1);
-  return {in.x.size(0), n,           in.w.size(1), in.x.size(2), factor, ceil_div(n, kChunkRows),
-          in.sharing,   in.gaussian, in.features};
+  return {in.x.size(0), n,          in.w.size(1), in.x.size(2), factor, ceil_div(n, kChunkRows),
+          in.sharing,   in.gaussian};
 }
 
 RowFactors factors_of(const FactorsInMemory& f) {
@@ -46,10 +46,8 @@ RowFactors factors_of(const FactorsInMemory& f) {
   return {f.mask.data<float>(), static_cast<float>(f.scale)};
 }
 
-/// One pass over the rows, and one over the chunks' parts where there are several. `maxima`: as
-/// Form::times finds them, of features.
-void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, const Results& r,
-         const RowMaxima& maxima = {}) {
+/// One pass over the rows, and one over the chunks' parts where there are several.
+void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, const Results& r) {
   const std::int64_t factor = (u.defined() ? u : y).size(2);
   const Sizes s = sizes_of(in, factor);
   const auto parts_of = [&](const Tensor& result) {
@@ -59,19 +57,9 @@ void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, co
   };
   const auto data = [](const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; };
   const Tensor dw = parts_of(r.dw), cu = parts_of(r.cu);  // [G, chunks, L, D or P]
-  const Arrays a{data(in.x),
-                 data(in.w),
-                 data(u),
-                 data(y),
-                 data(r.dx),
-                 data(r.cy),
-                 data(dw),
-                 data(cu),
-                 factors_of(in.of_x),
-                 factors_of(in.of_u),
-                 data(in.c),
-                 data(maxima.value),
-                 maxima.position.defined() ? maxima.position.data<std::int32_t>() : nullptr};
+  const Arrays a{data(in.x),          data(in.w),         data(u),  data(y),
+                 data(r.dx),          data(r.cy),         data(dw), data(cu),
+                 factors_of(in.of_x), factors_of(in.of_u)};
   if (precision(Device::cuda) == Precision::fp32) {
     fp32_form(form, s, a);
   } else {
@@ -83,16 +71,6 @@ void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, co
   if (dw_count + cu_count == 0) return;
   cuda::map(dw_count + cu_count, AddChunks{data(dw), data(cu), data(r.dw), data(r.cu), s.chunks,
                                            s.landmarks * s.width, s.landmarks * factor, dw_count});
-}
-
-/// The largest products of rows, and their positions.
-void find_maxima(const KernelInputs& in, const RowMaxima& rows) {
-  Arrays a{};
-  a.x = in.x.data<float>();
-  a.w = in.w.data<float>();
-  a.largest = rows.value.data<float>();
-  a.position = rows.position.data<std::int32_t>();
-  tensor_core_maxima(sizes_of(in, 0), a);
 }
 
 }  // namespace
@@ -116,21 +94,6 @@ void kernel_form_backward_on(Cuda, const KernelInputs& in, const Tensor& u, cons
   if (!in.fused) return kernel_form_backward_whole(in, u, y, d);
   const Form form = d.du.defined() ? Form::backward_du : Form::backward_dy;
   run(form, in, u, y, {d.dx, d.du, d.dw, d.dy});
-}
-
-void stabilised_times_on(Cuda, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out) {
-  if (!in.fused) return stabilised_times_whole(in, y, rows, out);
-  kernel_cuda::run(kernel_cuda::Form::times, in, {}, y, {{}, out, {}, {}}, rows);
-}
-
-void stabilised_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out) {
-  if (!in.fused) return stabilised_transposed_times_whole(in, u, scope, rows, out);
-  kernel_cuda::find_maxima(in, rows);
-  KernelInputs shifted = in;
-  shifted.c = largest_of_scopes(rows, scope);
-  kernel_cuda::run(kernel_cuda::Form::transposed, shifted, u, {}, {{}, {}, {}, out});
 }
 
 }  // namespace skytape::attention

@@ -36,7 +36,7 @@ struct Sizes {
   std::int64_t heads, rows, landmarks, width, factor;  // G, N, L, D, P
   std::int64_t chunks;                                 // of a head's rows
   std::int64_t sharing;                                // heads of an example: they share a mask
-  bool gaussian, features;                             // as in KernelInputs
+  bool gaussian;                                       // as in KernelInputs
 };
 
 /// What rows are multiplied by when they are loaded, and their gradients when they are stored.
@@ -59,11 +59,6 @@ struct Arrays {
   float *dx, *cy;      // [G, N, D], [G, N, P]
   float *dw, *cu;      // [G, chunks, L, D], [G, chunks, L, P]
   RowFactors of_x, of_u;
-  const float* c;  // [G, N], taken from each row's exponents
-  // Of a row's products x.w: the largest, [G, N], and the first landmark that gives it. Form::times
-  // finds them where they are wanted, and takes them from its exponents.
-  float* largest;
-  std::int32_t* position;
 };
 
 using cuda::Four;
@@ -104,7 +99,5 @@ inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& 
 void fp32_form(Form form, const Sizes& s, const Arrays& in);
 /// At tf32 or bf16.
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in);
-/// The largest products and their positions alone.
-void tensor_core_maxima(const Sizes& s, const Arrays& in);
 
 }  // namespace skytape::attention::kernel_cuda

@@ -199,68 +199,6 @@ __device__ void walk(const WarpRows& at, const Side<Core, kD, kP>& own,
   }
 }
 
-/// The largest product of each own row with the other side's, and the first row that gives it.
-struct Largest {
-  float value[2];
-  std::int32_t position[2];
-
-  template <class Core, int kD>
-  __device__ Largest(const WarpRows& at, const Tile<Core, kD>& own_rows,
-                     const Tile<Core, kD>& other, int count)
-      : value{-std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()},
-        position{0, 0} {
-    typename Core::FragmentA own[kD / kMmaK];
-    own_rows.own_rows(at, own);
-#pragma unroll 2
-    for (int from = 0; from < count; from += kMmaK) {
-      Accumulator products[2];
-      other.scores(own, from, products);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int half = i / 2 % 2, j = from + i / 4 * 8 + 2 * at.t + i % 2;
-        const float product = products[i / 4].x[half][i % 2];
-        const bool better = j < count && product > value[half];  // of equal ones the first stays
-        value[half] = better ? product : value[half];
-        position[half] = better ? j : position[half];
-      }
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {  // over the four lanes of a row
-#pragma unroll
-      for (int lanes = 1; lanes < 4; lanes *= 2) {
-        const float theirs = __shfl_xor_sync(cuda::kAllLanes, value[half], lanes);
-        consider(half, theirs, __shfl_xor_sync(cuda::kAllLanes, position[half], lanes));
-      }
-    }
-  }
-  /// To arrays [G, N], from row `first` of these on.
-  __device__ void store(const WarpRows& at, float* values, std::int32_t* positions,
-                        std::int64_t first, int count) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = at.row_of(half);
-      if (at.t != 0 || row >= count) continue;
-      values[first + row] = value[half];
-      positions[first + row] = position[half];
-    }
-  }
-  /// From the rows' terms of the exponent.
-  __device__ void take_from(const WarpRows& at, float* term) const {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (at.t == 0) term[at.row_of(half)] -= kLog2E * value[half];
-    }
-    __syncwarp();
-  }
-
- private:
-  __device__ void consider(int half, float product, std::int32_t j) {
-    const bool better = product > value[half] || (product == value[half] && j < position[half]);
-    value[half] = better ? product : value[half];
-    position[half] = better ? j : position[half];
-  }
-};
-
 /// d -= sums times own rows: what the Gaussian's norms add to a gradient.
 template <class Core, int kD, int kP> __device__ void subtract_own(const WarpRows& at,
                                                                    const Tile<Core, kD>& own,
@@ -298,17 +236,15 @@ template <int kOuts> __device__ void store(const WarpRows& at, const Accumulator
   }
 }
 
-/// The totals of own rows, times the factors, to d [.., D], if it is wanted, and values [.., P], from
-/// row `first` of these on.
+/// The totals of own rows, times the factors, to d [.., D] and values [.., P], from row `first` of these
+/// on.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
 __device__ void finish(const WarpRows& at, const Tile<Core, kD>& own, const Sizes& s,
                        Totals<kD, kP>& totals, float* d, float* values, std::int64_t first,
                        int count, const RowFactors& of_d = {}, const RowFactors& of_values = {}) {
   if constexpr (kGradient) {
-    if (d != nullptr) {
-      if (s.gaussian) subtract_own(at, own, totals);
-      store(at, totals.d, of_d, d + first * s.width, count, s.width);
-    }
+    if (s.gaussian) subtract_own(at, own, totals);
+    store(at, totals.d, of_d, d + first * s.width, count, s.width);
   }
   if constexpr (kValues) {
     store(at, totals.values, of_values, values + first * s.factor, count, s.factor);

@@ -21,9 +21,7 @@ struct KernelInputs {
   Tensor xx;  // [G, N]: -|x_i|^2 / 2, zeros for exponential
   Tensor ww;  // [G, L]: -|w_j|^2 / 2, zeros for exponential
   bool gaussian = true;
-  bool features = false;  // random features: norms of rows alone, and no dw
-  bool fused = false;     // then x and w are as given, and xx and ww undefined
-  Tensor c = {};          // fused features: [G, N], taken from each row's exponents; undefined: 0
+  bool fused = false;                    // then x and w are as given, and xx and ww undefined
   FactorsInMemory of_x = {}, of_u = {};  // fused: of x's rows and of u's
   std::int64_t sharing = 1;              // heads of an example, which share a mask
 };
@@ -75,34 +73,5 @@ void weigh_rows_on(Cuda, const Tensor& c, const Tensor& dc, Tensor& e, Tensor& s
 void subtract_weighted_on(Cpu, Tensor& dx, const Tensor& x, const Tensor& sums, const Tensor& more);
 void subtract_weighted_on(Cuda, Tensor& dx, const Tensor& x, const Tensor& sums,
                           const Tensor& more);
-
-// ---- random features ---------------------------------------------------------------------------
-// Their exponents are taken from the largest product of a row or of a head. Twins: tiles on the CPU
-// (random_features_cpu.cpp); on the GPU the fused products at tf32 and bf16, library products and row
-// kernels at fp32. R features, as many as landmarks above.
-
-/// The largest product w_j.x_i of each row and the first j that has it; [G, N] both.
-struct RowMaxima {
-  Tensor value, position;
-};
-
-/// out = E y [G, N, P] with each row's largest product as its stabiliser; in.xx without it. Fills
-/// `rows`.
-void stabilised_times_on(Cpu, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out);
-void stabilised_times_on(Cuda, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out);
-/// out = E^T u [G, R, P] with the largest product of `scope` heads as the stabiliser of all of them.
-void stabilised_transposed_times_on(Cpu, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out);
-void stabilised_transposed_times_on(Cuda, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out);
-/// Of each scope of heads the largest of its rows' maxima, for every row: [G, N].
-[[nodiscard]] Tensor largest_of_scopes(const RowMaxima& rows, std::int64_t scope);
-/// The second way, on any device: with E as one array [G, N, R].
-void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                            Tensor& out);
-void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out);
 
 }  // namespace skytape::attention

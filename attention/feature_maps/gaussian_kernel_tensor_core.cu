@@ -23,15 +23,6 @@ namespace {
 
 using cuda::TensorCore;
 
-/// Finds the largest products of own rows, and takes them from their exponents.
-template <class Core, int kD, int kP>
-__device__ void stabilise(const WarpRows& at, const Arrays& in, std::int64_t first, int count,
-                          int landmarks, Side<Core, kD, kP>& rows, const Tile<Core, kD>& other) {
-  const Largest found(at, rows.first, other, landmarks);
-  found.store(at, in.largest, in.position, first, count);
-  found.take_from(at, rows.term);
-}
-
 /// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it spills
 /// registers of wide rows' gradients for a second one, which the values of wide rows would just miss,
 /// and of tf32's narrow rows for a fourth.
@@ -40,12 +31,6 @@ template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int
     : kD + kP > 64                                                  ? 1
     : kPrecision == Precision::tf32 && !has_gradient(kForm)         ? 3
                                                                     : 0;
-
-/// Of random features dw is not wanted. Where C^T u is, E's part of the walk is done for nothing:
-/// without a walk of its own the kernel stays within its registers.
-template <Form kForm> __device__ bool has_landmark_results(const Arrays& in) {
-  return has_landmark_values(kForm) || in.dw != nullptr;
-}
 
 template <Precision kPrecision, int kD, int kP, Form kForm>
 __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>)
@@ -59,8 +44,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
   const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
   const int landmarks = static_cast<int>(s.landmarks);
 
-  shared.landmarks.first.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width,
-                              s.gaussian && !s.features, shared.landmarks.term);
+  shared.landmarks.first.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width, s.gaussian,
+                              shared.landmarks.term);
   if constexpr (kForm != Form::transposed) {
     shared.landmarks.second.load(in.y + g * s.landmarks * s.factor, s.landmarks, s.factor);
   }
@@ -72,16 +57,11 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
     const RowFactors of_u = in.of_u.from(s, g, chunk * kChunkRows + from);
     __syncthreads();  // everybody is done with the last rows
     shared.rows.first.load(in.x + first * s.width, count, s.width, s.gaussian, shared.rows.term,
-                           of_x, in.c == nullptr ? nullptr : in.c + first);
+                           of_x);
     if constexpr (kForm != Form::times) {
       shared.rows.second.load(in.u + first * s.factor, count, s.factor, of_u);
     }
     __syncthreads();
-    if constexpr (kForm == Form::times) {
-      if (in.largest != nullptr && at.row < count) {
-        stabilise(at, in, first, count, landmarks, shared.rows, shared.landmarks.first);
-      }
-    }
     if constexpr (kForm != Form::transposed) {
       if (at.row < count) {
         Totals<kD, kP> of_rows;
@@ -93,35 +73,14 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
       }
     }
     if constexpr (kForm != Form::times) {
-      if (at.row >= landmarks || !has_landmark_results<kForm>(in)) continue;
+      if (at.row >= landmarks) continue;
       walk<kGradient, kValues>(at, shared.landmarks, shared.rows, count, of_landmarks);
     }
   }
   if constexpr (kForm != Form::times) {
-    if (at.row >= landmarks || !has_landmark_results<kForm>(in)) return;
+    if (at.row >= landmarks) return;
     finish<kGradient, kValues>(at, shared.landmarks.first, s, of_landmarks, in.dw, in.cu,
                                blockIdx.x * s.landmarks, landmarks);
-  }
-}
-
-/// A block's rows as in form_kernel. For a fourth block of a multiprocessor, registers would be spilled.
-template <Precision kPrecision, int kD> __global__ void __launch_bounds__(kThreads, 3)
-    maxima_kernel(Sizes s, Arrays in) {
-  using Memory = Tile<TensorCore<kPrecision>, kD>[2];
-  auto& [x, w] = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
-  const WarpRows at;
-  const std::int64_t g = blockIdx.x / s.chunks, chunk = blockIdx.x % s.chunks;
-  const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
-  const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
-  w.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width);
-  for (int from = 0; from < rows; from += kTile) {
-    const int count = math::min(kTile, rows - from);
-    __syncthreads();  // everybody is done with the last rows
-    x.load(in.x + (begin + from) * s.width, count, s.width);
-    __syncthreads();
-    if (at.row >= count) continue;
-    const Largest found(at, x, w, static_cast<int>(s.landmarks));
-    found.store(at, in.largest, in.position, begin + from, count);
   }
 }
 
@@ -133,47 +92,20 @@ void form_at(Form form, const Sizes& s, const Arrays& in, const Work& work) {
   });
 }
 
-template <Precision kPrecision> void maxima_at(const Sizes& s, const Arrays& in, const Work& work) {
-  const auto run = [&]<int kD>() {
-    start("row maxima on tensor cores", maxima_kernel<kPrecision, kD>, s, in,
-          2 * sizeof(Tile<TensorCore<kPrecision>, kD>), work);
-  };
-  if (s.width <= 32) {
-    run.template operator()<32>();
-  } else {
-    run.template operator()<64>();
-  }
-}
-
-/// So many multiply-adds for each row and landmark.
-Work products_of(const Sizes& s, std::int64_t multiply_adds) {
-  return {.multiply_adds = s.heads * s.rows * s.landmarks * multiply_adds, .product = true};
-}
-
-/// f.operator()<precision>() for tf32 or bf16.
-template <class F> void at_precision(const F& f) {
-  if (precision(Device::cuda) == Precision::tf32) {
-    f.template operator()<Precision::tf32>();
-  } else {
-    f.template operator()<Precision::bf16>();
-  }
-}
-
 }  // namespace
 
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in) {
   const bool rows = form != Form::transposed;
-  const bool landmarks = has_landmark_values(form) || in.dw != nullptr;
+  const bool landmarks = form != Form::times;
   const int sides = (rows ? 1 : 0) + (landmarks ? 1 : 0);
   const std::int64_t of_side = has_gradient(form) ? 2 * s.width + s.factor : s.width;
-  const std::int64_t maxima = in.largest == nullptr ? 0 : s.width;
-  const Work work = products_of(s, sides * of_side + s.factor + maxima);
-  at_precision([&]<Precision kPrecision>() { form_at<kPrecision>(form, s, in, work); });
-}
-
-void tensor_core_maxima(const Sizes& s, const Arrays& in) {
-  const Work work = products_of(s, s.width);
-  at_precision([&]<Precision kPrecision>() { maxima_at<kPrecision>(s, in, work); });
+  const Work work{.multiply_adds = s.heads * s.rows * s.landmarks * (sides * of_side + s.factor),
+                  .product = true};
+  if (precision(Device::cuda) == Precision::tf32) {
+    form_at<Precision::tf32>(form, s, in, work);
+  } else {
+    form_at<Precision::bf16>(form, s, in, work);
+  }
 }
 
 }  // namespace skytape::attention::kernel_cuda

@@ -4,7 +4,6 @@
 #include "attention/random_features/random_features_plan.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
-#include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
@@ -23,17 +22,12 @@ void check(const char* op, const Tensor& x, const Tensor& w) {
 
 /// E without stabilisers as a kernel matrix: exp(x_i.w_j + xx_i), its own row terms and no column
 /// terms. The rule of the Gaussian kernel for dx holds, since -|x|^2 / 2 is in xx.
-/// `factor`: the width of what E multiplies.
-KernelInputs inputs_of(const char* op, const RandomFeatures& e, std::int64_t factor) {
+KernelInputs inputs_of(const char* op, const RandomFeatures& e) {
   check(op, e.x, e.w);
   const std::int64_t heads = e.x.size(0) * e.x.size(1), features = e.w.size(0);
   KernelInputs in;
-  in.features = true;
   in.x = joined(e.x);
   in.w = tensor::expand(e.w, {heads, features, e.w.size(1)});
-  in.fused = e.x.device() == Device::cuda && precision(Device::cuda) != Precision::fp32 &&
-             fits_fused(in.x, in.w, factor);
-  if (in.fused) return in;                                    // takes norms itself
   in.xx = tensor::affine(tensor::row_dot(in.x, in.x), -0.5);  // [G, N]
   in.ww = Tensor::zeros({heads, features}, e.x.dtype(), e.x.device());
   return in;
@@ -74,17 +68,13 @@ void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMa
   tensor::gemm(e, Op::none, y, Op::none, out);
 }
 
-Tensor largest_of_scopes(const RowMaxima& rows, std::int64_t scope) {
-  const std::int64_t heads = rows.value.size(0), n = rows.value.size(1), scopes = heads / scope;
-  const Tensor largest =  // [G / scope]
-      tensor::max(rows.value.reshape({scopes, scope * n}), 1).first;
-  return tensor::expand(largest.reshape({scopes, 1}), {scopes, scope * n}).reshape({heads, n});
-}
-
 void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
                                        const RowMaxima& rows, Tensor& out) {
   Tensor e = products_and_maxima(in, rows);  // [G, N, R]
-  exponentiate_stabilised(in, largest_of_scopes(rows, scope), e);
+  const std::int64_t heads = rows.value.size(0), n = rows.value.size(1), scopes = heads / scope;
+  const Tensor largest =  // [G / scope, 1]
+      tensor::max(rows.value.reshape({scopes, scope * n}), 1).first.reshape({scopes, 1});
+  exponentiate_stabilised(in, tensor::expand(largest, {scopes, scope * n}).reshape({heads, n}), e);
   tensor::gemm(e, Op::transpose, u, Op::none, out);
 }
 
@@ -121,42 +111,38 @@ void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Ten
 }
 
 Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y, FeatureMaxima& maxima) {
-  const KernelInputs in = inputs_of("stabilised_features_times", e, y.size(3));
+  const KernelInputs in = inputs_of("stabilised_features_times", e);
   const RowMaxima rows = empty_maxima(in);
   Tensor out = Tensor::empty(e.x.shape().with(3, y.size(3)), y.dtype(), y.device());
   Tensor flat = joined(out);  // [G, N, P]
-  on_device(y.device(), [&](auto tag) { stabilised_times_on(tag, in, joined(y), rows, flat); });
+  const bool tiled = y.device() == Device::cpu;
+  (tiled ? stabilised_times_tiled : stabilised_times_whole)(in, joined(y), rows, flat);
   maxima = with_heads(rows, e.x.shape());
   return out;
 }
 
 Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tensor& u,
                                             std::int64_t scope, FeatureMaxima& maxima) {
-  const KernelInputs in = inputs_of("stabilised_features_transposed_times", e, u.size(3));
+  const KernelInputs in = inputs_of("stabilised_features_transposed_times", e);
   ENSURE(scope > 0 && in.x.size(0) % scope == 0,
          "stabilised_features_transposed_times: expected a scope that divides ", in.x.size(0),
          " heads, got ", scope);
   const RowMaxima rows = empty_maxima(in);
   Tensor out = Tensor::empty({u.size(0), u.size(1), e.w.size(0), u.size(3)}, u.dtype(), u.device());
   Tensor flat = joined(out);  // [G, R, P]
-  on_device(u.device(), [&](auto tag) {
-    stabilised_transposed_times_on(tag, in, joined(u), scope, rows, flat);
-  });
+  const bool tiled = u.device() == Device::cpu;
+  (tiled ? stabilised_transposed_times_tiled : stabilised_transposed_times_whole)(
+      in, joined(u), scope, rows, flat);
   maxima = with_heads(rows, e.x.shape());
   return out;
 }
 
 FormGradients features_backward(const RandomFeatures& e, const Tensor& u, const Tensor& y,
                                 Want want) {
-  KernelInputs in = inputs_of("features_backward", e, u.size(3));
+  KernelInputs in = inputs_of("features_backward", e);
   ENSURE(e.c.shape() == e.x.shape().first(3), "features_backward: expected c [B, H, N] for x ", e.x,
          ", got ", e.c);
-  const Tensor c = e.c.reshape(in.x.shape().first(2));  // [G, N]
-  if (in.fused) {
-    in.c = c;
-  } else {
-    tensor::accumulate(in.xx, c, -1);
-  }
+  tensor::accumulate(in.xx, e.c.reshape(in.xx.shape()), -1);
   const Tensor flat_u = joined(u), flat_y = joined(y);  // [G, N, P], [G, R, P]
   FormGradients d{empty_like(in.x), {}, {}, {}};        // W is drawn
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);

@@ -123,12 +123,12 @@ template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, 
 
 }  // namespace
 
-void stabilised_times_on(Cpu, const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
-                         Tensor& out) {
+void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+                            Tensor& out) {
   dispatch_float(out.dtype(), [&]<class T>() { run_times<T>(in, y, rows, out); });
 }
-void stabilised_transposed_times_on(Cpu, const KernelInputs& in, const Tensor& u,
-                                    std::int64_t scope, const RowMaxima& rows, Tensor& out) {
+void stabilised_transposed_times_tiled(const KernelInputs& in, const Tensor& u, std::int64_t scope,
+                                       const RowMaxima& rows, Tensor& out) {
   dispatch_float(out.dtype(), [&]<class T>() { run_transposed<T>(in, u, scope, rows, out); });
 }
 

@@ -1,4 +1,4 @@
-// The two builds of the kernels behind random_features.cpp.
+// The kernels behind random_features.cpp, and its products with features.
 //
 // Letters: G = B H heads of all examples, N rows, D width, R random features, P width of what
 // features multiply, K blocks of orthogonal rows.
@@ -20,6 +20,10 @@ void orthonormalise_on(Cuda, Tensor& blocks);
 void divide_step_on(Cpu, const Tensor& step, std::int64_t interval, Tensor& slow);
 void divide_step_on(Cuda, const Tensor& step, std::int64_t interval, Tensor& slow);
 
+/// The largest product w_j.x_i of each row and the first j that has it; [G, N] both.
+struct RowMaxima {
+  Tensor value, position;
+};
 /// Maximum of each row of u [G, N, R] and its first position.
 void row_maxima_on(Cpu, const Tensor& u, const RowMaxima& rows);
 void row_maxima_on(Cuda, const Tensor& u, const RowMaxima& rows);
@@ -29,5 +33,18 @@ void add_picked_rows_on(Cpu, const Tensor& w, const Tensor& feature, const Tenso
                         Tensor& dx);
 void add_picked_rows_on(Cuda, const Tensor& w, const Tensor& feature, const Tensor& dvalue,
                         Tensor& dx);
+
+/// out = E y [G, N, P] with each row's largest product as its stabiliser; in.xx without it. Fills
+/// `rows`. In tiles on the CPU (random_features_cpu.cpp); `whole`, on any device, with E as one array
+/// [G, N, R].
+void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+                            Tensor& out);
+void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+                            Tensor& out);
+/// out = E^T u [G, R, P] with the largest product of `scope` heads as the stabiliser of all of them.
+void stabilised_transposed_times_tiled(const KernelInputs& in, const Tensor& u, std::int64_t scope,
+                                       const RowMaxima& rows, Tensor& out);
+void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
+                                       const RowMaxima& rows, Tensor& out);
 
 }  // namespace skytape::attention

@@ -77,10 +77,6 @@ awk -F '\t' -v OFS='\t' '
       bytes = 256 * (name == "key_maxima_kernel" ? (n[2] + 8) * size : (n[2] + n[3] + 16) * size + 4)
       return 256
     }
-    if (name == "maxima_kernel") {
-      split(args, n, ", "); bytes = 256 * (n[2] + 8) * (args ~ /^tf32/ ? 4 : 2)
-      return 256
-    }
     if (file ~ /token_products.cu$/) {
       if (name == "backward_kernel") bytes = args ~ /^Project/ ? 107520 : 48128
       return 256

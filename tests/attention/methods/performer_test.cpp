@@ -128,14 +128,14 @@ TEST_CASE("stabilised products in tiles are those with the features as one array
   };
   const auto rows = maxima(), expected_rows = maxima();
   Tensor out = empty_like(u), expected = empty_like(u);
-  attention::stabilised_times_on(Cpu{}, in, y, rows, out);
+  attention::stabilised_times_tiled(in, y, rows, out);
   attention::stabilised_times_whole(in, y, expected_rows, expected);
   CHECK(relative_error(out, expected) < 1e-12);
   CHECK(relative_error(rows.value, expected_rows.value) < 1e-14);
   for (const std::int64_t scope : {1, 2, 4}) {
     CAPTURE(scope);
     Tensor sums = empty_like(y), expected_sums = empty_like(y);
-    attention::stabilised_transposed_times_on(Cpu{}, in, u, scope, rows, sums);
+    attention::stabilised_transposed_times_tiled(in, u, scope, rows, sums);
     attention::stabilised_transposed_times_whole(in, u, scope, expected_rows, expected_sums);
     for (std::int64_t head = 0; head < g; ++head) {  // their sizes differ by the stabiliser
       CHECK(relative_error(sums[head], expected_sums[head]) < 1e-11);

@@ -1,13 +1,17 @@
 // Performer's passes on the GPU against its steps one by one: how close, and what they move.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "attention/random_features/feature_attention.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tests/attention/methods_support.hpp"
+#include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -83,6 +87,64 @@ TEST_CASE("performer's passes lose at most three times what its reference loses"
 }
 
 #ifdef SKYTAPE_CUDA
+TEST_CASE("performer's passes find each row's largest product and the first that gives it") {
+  if (!cuda_or_skip()) return;
+  const auto passes = [](const Sizes& s, const Tensor& w) {  // w: [R, D]
+    const auto entries = [&](std::uint64_t seed) {
+      return random_tensor({s.batch, s.heads, s.n, s.width}, DType::f32, Device::cpu, seed, -0.8,
+                           0.8)
+          .to(Device::cuda);
+    };
+    attention::FeatureAttention a;
+    a.q = entries(1), a.k = entries(2), a.v = entries(3);
+    a.mask = Tensor::full({s.batch, s.n}, 1, DType::f32, Device::cuda);
+    a.w = w.to(Device::cuda);
+    attention::feature_attention(a);
+    return a;
+  };
+  for (const auto& [s, options] : cases()) {
+    const std::int64_t features = std::stoll(options.at("features"));
+    const Tensor w =
+        random_tensor({features, s.width}, DType::f32, Device::cpu, 4, -0.8, 0.8);  // [R, D]
+    // tf32 rounds 13 bits of f32 away: of D products of two numbers below 0.8 at most so much is lost.
+    for (const auto& [precision, most] :
+         {std::pair(Precision::tf32, 1e-5 + 0.64 * static_cast<double>(s.width) / 1024),
+          std::pair(Precision::bf16, 1e-5)}) {
+      const PrecisionScope scope(Device::cuda, precision);
+      const attention::FeatureAttention a = passes(s, w);
+      // Products of rounded operands, in double: sums in f32 may differ from these in their last
+      // bits, and then another product may be the largest.
+      const auto rounded = [](const Tensor& t) {
+        return tensor::as_multiplied(t).to(Device::cpu).to(DType::f64);
+      };
+      const auto check = [&](const Tensor& rows, const attention::FeatureMaxima& maxima) {
+        const std::vector<double> all =
+            tensor::matmul(rounded(rows).reshape({maxima.value.numel(), s.width}), rounded(a.w),
+                           Op::none, Op::transpose)
+                .to_vector();
+        const std::vector<double> value = maxima.value.to_vector();
+        const std::vector<double> feature = maxima.feature.to_vector();
+        for (std::size_t row = 0; row < value.size(); ++row) {
+          const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row) * features;
+          const auto at = static_cast<std::ptrdiff_t>(feature[row]);
+          REQUIRE(at >= 0);
+          REQUIRE(at < features);
+          CHECK(std::abs(value[row] - *std::max_element(begin, begin + features)) <= most);
+          CHECK(std::abs(value[row] - begin[at]) <= most);
+        }
+      };
+      check(a.q, a.query_maxima);
+      check(a.k, a.keys);
+    }
+  }
+  // Equal products: the first one counts.
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const auto a = passes({.batch = 2, .heads = 2, .n = 20, .width = 8},
+                        Tensor::full({40, 8}, 0.5, DType::f32, Device::cpu));
+  CHECK(a.query_maxima.feature.to_vector() == std::vector<double>(80, 0));
+  CHECK(a.keys.feature.to_vector() == std::vector<double>(80, 0));
+}
+
 TEST_CASE("performer's passes read and write rows once, and launch ten kernels") {
   constexpr std::int64_t kBatch = 4, kHeads = 2, kRows = 1024, kFeatures = 128, kWidth = 32;
   const Sizes sizes{.batch = kBatch, .heads = kHeads, .n = kRows, .width = kWidth};
