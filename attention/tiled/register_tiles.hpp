@@ -146,6 +146,67 @@ template <class S, class T> struct WeightedSums {
   }
 };
 
+/// Sums of own rows, by walked row, where weights lie as [own, walked]: four walked rows and four channels
+/// a thread. Threads that are left take a part of the own rows each, so that parts are added up after.
+template <class S, class T> struct WalkedSums {
+  static constexpr int kTeams = S::kBlockN / 4;
+  static constexpr int kParts = S::kThreads / (kTeams * S::kGroups);
+  static constexpr int kOwn = S::kBlockM / kParts;
+  using Parts = T[kParts][S::kBlockN * S::kStride];  // in shared memory
+  T x[4][4] = {};
+
+  // Neighbouring lanes read the same channels, as in WeightedSums.
+  __device__ static int team() {
+    return threadIdx.x / 2 / S::kGroups % (kTeams / 2) * 2 + threadIdx.x % 2;
+  }
+  __device__ static int channel() { return threadIdx.x / 2 % S::kGroups * 4; }
+  __device__ static int part() { return threadIdx.x / (kTeams * S::kGroups); }
+
+  /// += weights [own, walked], transposed, times own rows.
+  __device__ void add(const T* weights, const T* rows) {
+    const T* const left = weights + part() * kOwn * S::kWeightStride + 4 * team();
+    const T* const right = rows + part() * kOwn * S::kStride + channel();
+#pragma unroll 8
+    for (int own = 0; own < kOwn; ++own) {
+      const Four<T> w = Four<T>::at(left + own * S::kWeightStride);
+      const Four<T> y = Four<T>::at(right + own * S::kStride);
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) x[r][c] += w.x[r] * y.x[c];
+      }
+    }
+  }
+  __device__ void store(Parts& parts) const {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      Four<T> four;
+#pragma unroll
+      for (int c = 0; c < 4; ++c) four.x[c] = x[r][c];
+      four.store(parts[part()] + (4 * team() + r) * S::kStride + channel());
+    }
+  }
+  /// rows(walked row) = factor times the sums of all parts, plus what it was if there was an earlier tile.
+  template <class Rows> __device__ static void add_up(const Parts& parts, T factor, bool earlier,
+                                                      const Rows& rows, std::int64_t width) {
+#pragma unroll 2
+    for (int i = 0; i < S::kBlockN * S::kGroups / S::kThreads; ++i) {
+      const int e = i * S::kThreads + threadIdx.x;
+      const int row = e / S::kGroups, c = e % S::kGroups * 4;
+      T* const to = rows(row);
+      if (to == nullptr) continue;
+      Four<T> sum = cuda::load_four(earlier ? to : nullptr, c, width);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const Four<T> y = Four<T>::at(parts[part] + row * S::kStride + c);
+#pragma unroll
+        for (int x = 0; x < 4; ++x) sum.x[x] += factor * y.x[x];
+      }
+      cuda::store_four(sum, to, c, width);
+    }
+  }
+};
+
 /// Maximum and sum over the 16 threads of a row: every other lane of a warp.
 template <class T> __device__ T row_max(T x) {
   return cuda::warp_reduce_up<2, cuda::kWarp>(x, [](T a, T b) { return larger(a, b); });

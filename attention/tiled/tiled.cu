@@ -115,6 +115,15 @@ __device__ T shift_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t b
   return row == minus_infinity<T>() ? T(0) : -row;
 }
 
+/// Begins to copy kRows keys from j0 on, and their values; their column terms are there after arrive(), too.
+template <class S, int kRows, class T>
+__device__ void begin_keys(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int j0,
+                           T* k, T* v, T* column) {
+  begin_rows<S, kRows>(in.k, bh, j0, plan.keys, plan.width, k);
+  begin_rows<S, kRows>(in.v, bh, j0, plan.keys, plan.width, v);
+  if (const int j = threadIdx.x; j < kRows) column[j] = column_of(plan, in, bh, j0 + j);
+}
+
 template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel(TiledPlan plan, Arrays<T> in) {
   using S = Tiles<T, kWidth, Pass::forward>;
@@ -140,11 +149,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   }
   for (int j0 = 0; j0 < keys; j0 += S::kBlockN) {
     __syncthreads();  // everybody is done with the last tile
-    begin_rows<S, S::kBlockN>(in.k, bh, j0, plan.keys, plan.width, k);
-    begin_rows<S, S::kBlockN>(in.v, bh, j0, plan.keys, plan.width, v);
-    if (const int c = threadIdx.x; c < S::kBlockN) {
-      shared.column[c] = column_of(plan, in, bh, j0 + c);
-    }
+    begin_keys<S, S::kBlockN>(plan, in, bh, j0, k, v, shared.column);
     if (j0 % philox::kChunk == 0) {
       kept.fill(at, i0, j0, [&](int i, int j) { return dropout.decide(i, j); });
     }
@@ -180,67 +185,6 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   if (in.out != nullptr) out.store(dropout.scale(), out_rows, plan.width);
 }
 
-/// Sums of own rows, by walked row, where weights lie as [own, walked]: four walked rows and four channels
-/// a thread. Threads that are left take a part of the own rows each, so that parts are added up after.
-template <class S, class T> struct WalkedSums {
-  static constexpr int kTeams = S::kBlockN / 4;
-  static constexpr int kParts = kThreads / (kTeams * S::kGroups);
-  static constexpr int kOwn = S::kBlockM / kParts;
-  using Parts = T[kParts][S::kBlockN * S::kStride];  // in shared memory
-  T x[4][4] = {};
-
-  // Neighbouring lanes read the same channels, as in WeightedSums.
-  __device__ static int team() {
-    return threadIdx.x / 2 / S::kGroups % (kTeams / 2) * 2 + threadIdx.x % 2;
-  }
-  __device__ static int channel() { return threadIdx.x / 2 % S::kGroups * 4; }
-  __device__ static int part() { return threadIdx.x / (kTeams * S::kGroups); }
-
-  /// += weights [own, walked], transposed, times own rows.
-  __device__ void add(const T* weights, const T* rows) {
-    const T* const left = weights + part() * kOwn * S::kWeightStride + 4 * team();
-    const T* const right = rows + part() * kOwn * S::kStride + channel();
-#pragma unroll 8
-    for (int own = 0; own < kOwn; ++own) {
-      const Four<T> w = Four<T>::at(left + own * S::kWeightStride);
-      const Four<T> y = Four<T>::at(right + own * S::kStride);
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) x[r][c] += w.x[r] * y.x[c];
-      }
-    }
-  }
-  __device__ void store(Parts& parts) const {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      Four<T> four;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) four.x[c] = x[r][c];
-      four.store(parts[part()] + (4 * team() + r) * S::kStride + channel());
-    }
-  }
-  /// rows(walked row) = factor times the sums of all parts, plus what it was if there was an earlier tile.
-  template <class Rows> __device__ static void add_up(const Parts& parts, T factor, bool earlier,
-                                                      const Rows& rows, std::int64_t width) {
-#pragma unroll 2
-    for (int i = 0; i < S::kBlockN * S::kGroups / kThreads; ++i) {
-      const int e = i * kThreads + threadIdx.x;
-      const int row = e / S::kGroups, c = e % S::kGroups * 4;
-      T* const to = rows(row);
-      if (to == nullptr) continue;
-      Four<T> sum = cuda::load_four(earlier ? to : nullptr, c, width);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const Four<T> y = Four<T>::at(parts[part] + row * S::kStride + c);
-#pragma unroll
-        for (int x = 0; x < 4; ++x) sum.x[x] += factor * y.x[x];
-      }
-      cuda::store_four(sum, to, c, width);
-    }
-  }
-};
-
 /// Shared memory of a block of backward.
 template <class S, class T> struct BackwardShared {
   struct Walked {
@@ -255,6 +199,37 @@ template <class S, class T> struct BackwardShared {
   T shift[S::kBlockN], delta[S::kBlockN];  // of queries
   T column[S::kBlockM];                    // of keys
 };
+
+/// Begins to copy the queries from i0 on, and their dout; what they add to scores is there after arrive(),
+/// too.
+template <class S, class T> __device__ void begin_queries(const TiledPlan& plan,
+                                                          const Arrays<T>& in, std::int64_t bh,
+                                                          int i0, BackwardShared<S, T>& shared) {
+  begin_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, shared.walked.q);
+  begin_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, shared.walked.dout);
+  if (const int c = threadIdx.x; c < S::kBlockN) {
+    shared.shift[c] = shift_of(plan, in, bh, i0 + c);
+    shared.delta[c] = i0 + c < plan.queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
+  }
+}
+/// What forward decided about a tile: byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r.
+template <class S, class T>
+__device__ unsigned decided(const HeadDropout<T>& dropout, const ThreadTile& at, int i0, int j0) {
+  const auto bits_of = [&](int c) {
+    const int chunk = j0 / philox::kChunk * philox::kChunk;
+    const unsigned byte = dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty);
+    return (byte >> ((j0 - chunk) / kThreadsN)) << (8 * c);
+  };
+  unsigned kept = 0;
+  if (dropout.keeps()) {
+#pragma unroll
+    for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
+  } else {
+#pragma unroll 1  // drawing them side by side takes registers that sm_80 then spills
+    for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
+  }
+  return kept;
+}
 
 /// Keys in ranges of whole tiles, one a block, which adds up what its keys give every query.
 template <class T> struct Ranges {
@@ -280,33 +255,12 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   const T keep_scale = dropout.scale();
 
   for (int j0 = task.first; j0 < end; j0 += S::kBlockM) {
-    begin_rows<S, S::kBlockM>(in.k, bh, j0, plan.keys, plan.width, shared.k);
-    begin_rows<S, S::kBlockM>(in.v, bh, j0, plan.keys, plan.width, shared.v);
-    if (const int r = threadIdx.x; r < S::kBlockM) {
-      shared.column[r] = column_of(plan, in, bh, j0 + r);
-    }
+    begin_keys<S, S::kBlockM>(plan, in, bh, j0, shared.k, shared.v, shared.column);
     WeightedSums<S, T> dk, dv;
     for (int i0 = 0; i0 < queries; i0 += S::kBlockN) {
       __syncthreads();  // everybody is done with the last queries
-      begin_rows<S, S::kBlockN>(in.q, bh, i0, plan.queries, plan.width, q);
-      begin_rows<S, S::kBlockN>(in.dout, bh, i0, plan.queries, plan.width, dout);
-      if (const int c = threadIdx.x; c < S::kBlockN) {
-        shared.shift[c] = shift_of(plan, in, bh, i0 + c);
-        shared.delta[c] = i0 + c < queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
-      }
-      unsigned kept = 0;  // byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r
-      const auto bits_of = [&](int c) {
-        const int chunk = j0 / philox::kChunk * philox::kChunk;
-        const unsigned byte = dropout.decided(i0 + at.tx + kThreadsN * c, chunk + at.ty);
-        return (byte >> ((j0 - chunk) / kThreadsN)) << (8 * c);
-      };
-      if (dropout.keeps()) {
-#pragma unroll
-        for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
-      } else {
-#pragma unroll 1  // drawing them side by side takes registers that sm_80 then spills
-        for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
-      }
+      begin_queries(plan, in, bh, i0, shared);
+      const unsigned kept = decided<S>(dropout, at, i0, j0);
       arrive();
       T score[S::kThreadM][S::kThreadN], dscore[S::kThreadM][S::kThreadN];
       products<S>(at, shared.k, q, score);

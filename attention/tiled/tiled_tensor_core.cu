@@ -40,6 +40,14 @@ struct KeptOfLane {
   [[nodiscard]] __device__ bool keeps(int half, int c, int n, int e) const {
     return (of_tile[half] >> (16 * n + 8 * e + c) & 1u) != 0;
   }
+  /// Weights of the 16 keys from 16 c on become zero where they are dropped.
+  __device__ void drop(int c, Accumulator (&weights)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int n = i / 4, half = i / 2 % 2, e = i % 2;
+      if (!keeps(half, c, n, e)) weights[n].x[half][e] = 0;
+    }
+  }
 };
 
 /// The same about 64 queries and the keys of a block, in shared memory, for who walks queries.
@@ -101,17 +109,44 @@ template <Precision kPrecision> using Operands =
 template <class P> struct KeyTile {
   typename P::Tile k, v;
   alignas(16) float column[kBlockN];
+
+  /// Keys from `first` on, of all heads' keys; no values where there are none.
+  template <class Operands> __device__ void begin(const Operands& in, std::int64_t first) {
+    P::begin_tile(in.k + first * P::kWidth, k);
+    if (in.v != nullptr) P::begin_tile(in.v + first * P::kWidth, v);
+    begin_entries(in.column + first, column);
+  }
 };
 template <class P> struct QueryTile {
   typename P::Tile q, dout;
   alignas(16) float shift[kBlockN], delta[kBlockN];
   KeptOfKeys kept;
-};
-template <class Stage> struct Shared {
-  Stage stages[2];
 
-  /// Of the tile that begins at row `first`.
-  __device__ Stage& stage(int first) { return stages[first / kBlockN % 2]; }
+  /// Queries from `first` on, of all heads' queries.
+  template <class Operands> __device__ void begin(const Operands& in, std::int64_t first) {
+    P::template begin_tile<kKeyThreads>(in.q + first * P::kWidth, q);
+    P::template begin_tile<kKeyThreads>(in.dout + first * P::kWidth, dout);
+    begin_entries(in.shift + first, shift);
+    begin_entries(in.delta + first, delta);
+  }
+};
+template <class Tile> struct Shared {
+  Tile tiles[2];
+
+  /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block, while the
+  /// next one comes: begin(first, tile) begins to copy it.
+  template <class Begin, class Use>
+  __device__ void walk(int count, const Begin& begin, const Use& use) {
+    for (int first = -kBlockN; first < count; first += kBlockN) {  // the first round only fetches
+      __pipeline_wait_prior(0);
+      __syncthreads();  // the tile is there, and everybody is done with the last one
+      if (const int next = first + kBlockN; next < count) {
+        begin(next, tiles[next / kBlockN % 2]);
+        __pipeline_commit();
+      }
+      if (first >= 0) use(first, tiles[first / kBlockN % 2]);
+    }
+  }
 };
 
 // Resident blocks of a multiprocessor, of kernels that own queries; one more makes ptxas spill.
@@ -140,48 +175,31 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   for (int half = 0; half < 2; ++half) {
     if (!softmax) row[half] = in.shift[queries_at + i0 + at.row_of(half)];
   }
-  for (int j0 = -kBlockN; j0 < keys; j0 += kBlockN) {  // the first round only fetches
-    __pipeline_wait_prior(0);
-    __syncthreads();  // the tile is there, and everybody is done with the last one
-    if (const int next = j0 + kBlockN; next < keys) {
-      auto& stage = shared.stage(next);
-      P::begin_tile(in.k + (keys_at + next) * kWidth, stage.k);
-      if (in.v != nullptr) P::begin_tile(in.v + (keys_at + next) * kWidth, stage.v);
-      begin_entries(in.column + keys_at + next, stage.column);
-      __pipeline_commit();
-    }
-    if (j0 < 0) continue;
+  const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(in, keys_at + j0); };
+  shared.walk(keys, begin, [&](int j0, const KeyTile<P>& tile) {
     if (drops) {
       kept.enter(at, i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
     }
-    const auto& tile = shared.stage(j0);
     Accumulator score[kBlockN / kMmaN];
 #pragma unroll
     for (int n = 0; n < kBlockN / kMmaN; ++n) {
       score[n] = P::scores(at, q, tile.k, kMmaN * n);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& x = score[n].x[half][e];
-          x = scale * x + tile.column[kMmaN * n + 2 * at.t + e];
-          if (!softmax) x = exp2(x + row[half]);
-        }
+      for (int e = 0; e < 4; ++e) {
+        float& x = score[n].x[e / 2][e % 2];
+        x = scale * x + tile.column[kMmaN * n + 2 * at.t + e % 2];
+        if (!softmax) x = exp2(x + row[e / 2]);
       }
     }
     if constexpr (softmax) softmax_tile(score, maximum, sum, total);
-    if (result.out == nullptr) continue;  // the same for all threads
+    if (result.out == nullptr) return;  // the same for all threads
 #pragma unroll
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int n = i / 4, half = i / 2 % 2, e = i % 2;
-        if (!kept.keeps(half, chunk, n, e)) weights[n].x[half][e] = 0;
-      }
+      kept.drop(chunk, weights);
       P::add_weighted(at, weights, tile.v, kMmaK * chunk, total);
     }
-  }
+  });
   float factor[2] = {dropout.scale(), dropout.scale()};
   for (int half = 0; half < 2; ++half) {
     if (!softmax) break;
@@ -218,20 +236,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   P::load_own(at, in.v + keys_at * kWidth, v);
   const float column[2] = {in.column[keys_at + at.row_of(0)], in.column[keys_at + at.row_of(1)]};
   Accumulator dk[P::kOuts], dv[P::kOuts];
-  for (int i0 = -kBlockN; i0 < queries; i0 += kBlockN) {  // the first round only fetches
-    __pipeline_wait_prior(0);
-    __syncthreads();  // the queries are there, and everybody is done with the last ones
-    if (const int next = i0 + kBlockN; next < queries) {
-      auto& stage = shared.stage(next);
-      P::template begin_tile<kKeyThreads>(in.q + (queries_at + next) * kWidth, stage.q);
-      P::template begin_tile<kKeyThreads>(in.dout + (queries_at + next) * kWidth, stage.dout);
-      begin_entries(in.shift + queries_at + next, stage.shift);
-      begin_entries(in.delta + queries_at + next, stage.delta);
-      stage.kept.begin(dropout, next, j0);
-      __pipeline_commit();
-    }
-    if (i0 < 0) continue;
-    const auto& tile = shared.stage(i0);
+  const auto begin = [&](int i0, QueryTile<P>& tile) {
+    tile.begin(in, queries_at + i0);
+    tile.kept.begin(dropout, i0, j0);
+  };
+  shared.walk(queries, begin, [&](int, const QueryTile<P>& tile) {
 #pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2], dscores[2];
@@ -256,7 +265,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
       P::add_weighted(at, weights, tile.dout, kMmaK * chunk, dv);
       P::add_weighted(at, dscores, tile.q, kMmaK * chunk, dk);
     }
-  }
+  });
   if (plan.score == Score::gaussian) {
     float sum[2];  // sum_i e_ij
     dots<P>(v, dv, sum);
@@ -296,21 +305,11 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   }
   KeptOfLane kept;
   Accumulator dq[P::kOuts];
-  for (int j0 = -kBlockN; j0 < keys; j0 += kBlockN) {  // the first round only fetches
-    __pipeline_wait_prior(0);
-    __syncthreads();  // the keys are there, and everybody is done with the last ones
-    if (const int next = j0 + kBlockN; next < keys) {
-      auto& stage = shared.stage(next);
-      P::begin_tile(in.k + (keys_at + next) * kWidth, stage.k);
-      P::begin_tile(in.v + (keys_at + next) * kWidth, stage.v);
-      begin_entries(in.column + keys_at + next, stage.column);
-      __pipeline_commit();
-    }
-    if (j0 < 0) continue;
+  const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(in, keys_at + j0); };
+  shared.walk(keys, begin, [&](int j0, const KeyTile<P>& tile) {
     if (drops) {
       kept.enter(at, i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
-    const auto& tile = shared.stage(j0);
 #pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator dscores[2];
@@ -330,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
       }
       P::add_weighted(at, dscores, tile.k, kMmaK * chunk, dq);
     }
-  }
+  });
   if (plan.score == Score::gaussian) {
     const float sum[2] = {in.sums[queries_at + at.row_of(0)], in.sums[queries_at + at.row_of(1)]};
     subtract_own<P>(q, sum, dq);
