@@ -183,11 +183,11 @@ Evaluator::Evaluator(const nn::Model& model, bool graphs, const Ranks& ranks)
 
 /// Adds a microbatch's sums to results_, or puts its scores there.
 void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
-  const DeviceBatch on_device = inputs_.on_device(microbatch);
+  const DeviceBatch batch = inputs_.device_batch(microbatch);
   const auto context = [&](std::int64_t draw) { return nn::answer_context(options.seed, draw); };
   Tape tape(Tape::Mode::eval);
   if (masked_) {
-    const nn::Scored scored = model_.masked(tape, on_device.input, on_device.targets, context(0));
+    const nn::Scored scored = model_.masked(tape, batch.input, batch.targets, context(0));
     Tensor loss = results_.slice(0, 1), correct = results_.slice(1, 2);
     tensor::accumulate(loss, scored.loss.value().reshape({1}));
     tensor::accumulate(correct, scored.correct.reshape({1}));
@@ -195,7 +195,7 @@ void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
   }
   const Microbatch& own = inputs_.microbatches()[microbatch];
   for (std::int64_t draw = 0; draw < options.draws; ++draw) {
-    const Tensor scores = model_.logits(tape, on_device.input, context(draw)).value();  // [b, C]
+    const Tensor scores = model_.logits(tape, batch.input, context(draw)).value();  // [b, C]
     Tensor place = results_[draw].slice(own.first, own.first + std::ssize(own.rows));
     place.copy_from(scores);
   }

@@ -126,7 +126,7 @@ void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microb
   staging_->send(static_cast<std::size_t>(end));
 }
 
-DeviceBatch StepInputs::on_device(std::size_t index) const {
+DeviceBatch StepInputs::device_batch(std::size_t index) const {
   const std::int64_t width = microbatches_.at(index).width;             // N
   const std::int64_t examples = std::ssize(microbatches_[index].rows);  // B
   const Places places = places_of(examples, width, sequences_, target_rate_);
@@ -170,7 +170,7 @@ std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
 DeviceBatch upload(const data::Batch& batch, const Microbatch& microbatch, Device device) {
   StepInputs inputs(device);
   inputs.upload(batch, {microbatch}, {});
-  return inputs.on_device(0);
+  return inputs.device_batch(0);
 }
 
 DeviceBatch upload(const data::Batch& batch, Device device) {

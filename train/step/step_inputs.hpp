@@ -40,7 +40,7 @@ class StepInputs {
 
   [[nodiscard]] const std::vector<Microbatch>& microbatches() const { return microbatches_; }
   [[nodiscard]] std::int64_t examples() const { return examples_; }  ///< of all microbatches
-  [[nodiscard]] DeviceBatch on_device(std::size_t microbatch) const;
+  [[nodiscard]] DeviceBatch device_batch(std::size_t microbatch) const;
   [[nodiscard]] Tensor step() const;   // i32[1]
   [[nodiscard]] Tensor hyper() const;  // f64[4]
 

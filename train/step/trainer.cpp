@@ -12,7 +12,7 @@ namespace skytape::train {
 namespace {
 
 /// The microbatches that a rank computes.
-std::vector<Microbatch> share(std::vector<Microbatch> all, const Ranks& ranks) {
+std::vector<Microbatch> microbatches_of_rank(std::vector<Microbatch> all, const Ranks& ranks) {
   if (ranks.alone()) return all;
   std::vector<Microbatch> mine;
   for (auto i = static_cast<std::size_t>(ranks.rank()); i < all.size(); i += ranks.size()) {
@@ -42,7 +42,7 @@ void Trainer::step(const data::Batch& batch) {
   std::vector<Microbatch> microbatches = microbatches_of(batch, limits_);
   microbatches_ = std::ssize(microbatches);
   sum_.begin(microbatches_);
-  inputs_.upload(batch, share(std::move(microbatches), ranks_),
+  inputs_.upload(batch, microbatches_of_rank(std::move(microbatches), ranks_),
                  {optimizer_.steps_done(), optimizer_.next_hyper()});
   add_time("data", start);
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
@@ -56,7 +56,7 @@ void Trainer::step(const data::Batch& batch) {
     const Clock::time_point computed = Clock::now();
     sum_.exchange();
     add_time("exchange", computed);
-    share_reached();
+    agree_on_reached();
     update();
   }
   optimizer_.advance();
@@ -74,7 +74,7 @@ void Trainer::submit(std::size_t index) {
 
 void Trainer::update() {
   const Clock::time_point start = Clock::now();
-  if (!in_place()) {
+  if (!gradient_is_whole()) {
     model_.parameters().gradients().copy_from(sum_.gradients());
     tensor::accumulate(metric_sums_, sum_.metrics());
   }
@@ -85,7 +85,7 @@ void Trainer::update() {
 
 /// A rank that has no microbatch in the first step cannot know which parameters a gradient reaches,
 /// and would update none. The first rank has one in every step.
-void Trainer::share_reached() {
+void Trainer::agree_on_reached() {
   if (reached_known_) return;
   reached_known_ = true;
   std::string reached;
@@ -97,21 +97,21 @@ void Trainer::share_reached() {
 
 void Trainer::add_microbatch(std::size_t index) {
   const Microbatch& microbatch = inputs_.microbatches()[index];
-  const DeviceBatch on_device = inputs_.on_device(index);
+  const DeviceBatch batch = inputs_.device_batch(index);
   nn::StepContext context;
   context.training = true;
   context.random = {seed_, inputs_.step()};
   context.first_example = microbatch.first;
-  context.fewest_tokens = on_device.fewest_tokens;
+  context.fewest_tokens = batch.fewest_tokens;
 
   Tape tape;
   tape.check_finite(check_finite_);
   if (seconds_ != nullptr) tape.time_ops(*seconds_);
   try {
-    const nn::Scored scored = score(tape, index, on_device, context);
+    const nn::Scored scored = score(tape, index, batch, context);
     tape.backward(scored.loss);
 
-    if (in_place()) {
+    if (gradient_is_whole()) {
       std::array<tensor::Addition, 2> metrics = {
           {{metric_sums_.slice(0, 1), scored.loss.value().reshape({1})},
            {metric_sums_.slice(1, 2), scored.correct.reshape({1})}}};
@@ -135,8 +135,8 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batc
   }
   const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
   nn::Scored scored = model_.classified(tape, batch.input, batch.labels, context, examples);
-  if (microbatches_ >
-      1) {  // `correct` is divided by all examples already, the loss is the part's mean
+  if (microbatches_ > 1) {
+    // `correct` is divided by all examples already, the loss is the part's mean.
     const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
     scored.loss = affine(scored.loss, here / examples);
   }

@@ -67,8 +67,9 @@ class Trainer {
   void submit(std::size_t index);
   void add_microbatch(std::size_t index);
   void update();
-  void share_reached();
-  [[nodiscard]] bool in_place() const { return ranks_.alone() && microbatches_ == 1; }
+  void agree_on_reached();
+  /// One microbatch on one rank: the store's gradient is the step's.
+  [[nodiscard]] bool gradient_is_whole() const { return ranks_.alone() && microbatches_ == 1; }
   [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const DeviceBatch& batch,
                                  const nn::StepContext& context) const;
 
