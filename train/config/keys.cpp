@@ -90,7 +90,8 @@ using enum Shapes;
 
 // clang-format off
 constexpr KeyInfo kKeys[] = {
-    // key, default, legal values, what it shapes, its member, its meaning[, where it has no effect]
+    // key, default, legal values, what it shapes, its member, its meaning; and if need be where it has no
+    // effect, and what tables of results call it
     {"batch", "", whole(1, 65536), schedule, batches<&BatchOptions::batch>,
      "examples per optimiser step"},
     {"accumulate", "1", whole(1, 65536), schedule, run<&RunConfig::accumulate>,
@@ -125,9 +126,9 @@ constexpr KeyInfo kKeys[] = {
 #include "nn/config/model_options.def"
 
     {"mirror", "0", flag, data, pictures<&Variations::mirror>,
-     "pixels: half of the training pictures are mirrored"},
+     "pixels: half of the training pictures are mirrored", {}, "mirrored pictures"},
     {"shift", "0", whole(0, 65535), data, pictures<&Variations::shift>,
-     "pixels that training pictures are moved by"},
+     "pixels that training pictures are moved by", {}, "pictures moved by up to {}"},
     {"length_warmup", "0", whole(0, kMost), data, batches<&BatchOptions::grow_steps>,
      "steps of growing lengths; 0: off"},
     {"length_hold", "0", whole(0, kMost), data, batches<&BatchOptions::grow_hold>,
@@ -152,7 +153,7 @@ constexpr KeyInfo kKeys[] = {
      "batches of similar lengths in a shuffle window"},
 
     {"pretrain_steps", "0", whole(0, kMost), schedule, pretraining_of<&Pretraining::steps>,
-     "steps of predicting hidden tokens"},
+     "steps of predicting hidden tokens", {}, "pre-training of {} steps"},
     {"pretrain_lr", "1e-3", real(0, 10), schedule, pretraining_of<&Pretraining::lr>,
      "their highest learning rate", {"pretrain_steps", "0"}},
     {"pretrain_warmup", "100", whole(2, kMost), schedule, pretraining_of<&Pretraining::warmup>,

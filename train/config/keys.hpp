@@ -40,6 +40,9 @@ struct KeyInfo {
   void (*fill)(RunConfig&, const KeyInfo&, const std::string&);
   std::string_view meaning;
   Idle idle = {};
+  /// How tables of results name it, where it is not 0, as an addition to the papers' model, in the
+  /// order of the rows; {} stands for the value. Empty: they do not.
+  std::string_view adds = {};
 };
 
 /// All keys in the order in which they are printed.

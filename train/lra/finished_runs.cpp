@@ -86,19 +86,12 @@ std::string settings_of(const Json& config) {
 }
 
 std::string added_to_papers(const Json& config) {
-  struct Addition {
-    const char *key, *text;  // {}: the key's value
-  };
-  constexpr Addition kAdditions[] = {
-      {"ngrams", "n-grams of up to {} tokens"},    {"patch", "greys of {0} × {0} pixels"},
-      {"conv_width", "a convolution of {}"},       {"pyramid", "a pyramid of convolutions"},
-      {"pair_cosine", "the cosine of both texts"}, {"mirror", "mirrored pictures"},
-      {"shift", "pictures moved by up to {}"},     {"pretrain_steps", "pre-training of {} steps"}};
   const std::vector<Setting> settings = saved_settings(config);
   std::vector<std::string> added;
-  for (const Addition& addition : kAdditions) {
-    const std::string value = value_of(settings, *find_key(addition.key));
-    if (value != "0") added.push_back(fmt::format(fmt::runtime(addition.text), value));
+  for (const KeyInfo& key : recipe_keys()) {
+    if (key.adds.empty()) continue;
+    const std::string value = value_of(settings, key);
+    if (value != "0") added.push_back(fmt::format(fmt::runtime(key.adds), value));
   }
   // A run of two phases says their steps above; that of --init has what its weights say.
   const bool before = !data::member(config, "pretraining").is_null();
