@@ -290,8 +290,8 @@ Var Model::pooled(Tape& tape, const ModelInput& input, int sequence,
   return (*pool_)(mask_rows(config_.norm == Norm::pre ? (*norm_)(x) : x, mask), mask);
 }
 
-Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
-                     const StepContext& step) const {
+Scored Model::masked_loss(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
+                          const StepContext& step) const {
   ENSURE(masked_head_ != nullptr, "model: it classifies, and predicts no hidden tokens");
   Scored scored;
   for (std::size_t sequence = 0; sequence < static_cast<std::size_t>(config_.sequences);
@@ -308,7 +308,7 @@ Scored Model::masked(Tape& tape, const ModelInput& input, const MaskedTargets& t
   return scored;
 }
 
-Var Model::features(Tape& tape, const ModelInput& input, const StepContext& step) const {
+Var Model::head_input(Tape& tape, const ModelInput& input, const StepContext& step) const {
   ENSURE(head_in_ != nullptr, "model: it predicts hidden tokens, and no classes");
   const Var first = pooled(tape, input, 0, step);  // [B, E]
   if (pair_ == nullptr) return first;
@@ -316,15 +316,15 @@ Var Model::features(Tape& tape, const ModelInput& input, const StepContext& step
 }
 
 Var Model::logits(Tape& tape, const ModelInput& input, const StepContext& step) const {
-  const Var x = features(tape, input, step);
+  const Var x = head_input(tape, input, step);
   return (*head_out_)(relu((*head_in_)(x)));
 }
 
-Scored Model::classified(Tape& tape, const ModelInput& input, const Tensor& labels,
+Scored Model::class_loss(Tape& tape, const ModelInput& input, const Tensor& labels,
                          const StepContext& step, double examples) const {
-  const Var x = features(tape, input, step);
-  return nn::classified(x, *head_in_, *head_out_, labels, config_.label_smoothing, examples,
-                        class_weights_);
+  const Var x = head_input(tape, input, step);
+  return classifier_loss(x, *head_in_, *head_out_, labels, config_.label_smoothing, examples,
+                         class_weights_);
 }
 
 }  // namespace skytape::nn

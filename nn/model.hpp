@@ -114,11 +114,11 @@ class Model {
   /// Class scores [B, C]; of Objective::classify.
   [[nodiscard]] Var logits(Tape& tape, const ModelInput& input, const StepContext& step) const;
   /// What these cost against labels i32[B], and how many are right of `examples`.
-  [[nodiscard]] Scored classified(Tape& tape, const ModelInput& input, const Tensor& labels,
+  [[nodiscard]] Scored class_loss(Tape& tape, const ModelInput& input, const Tensor& labels,
                                   const StepContext& step, double examples) const;
   /// What the targets cost and how many are found; of Objective::predict_masked.
-  [[nodiscard]] Scored masked(Tape& tape, const ModelInput& input, const MaskedTargets& targets,
-                              const StepContext& step) const;
+  [[nodiscard]] Scored masked_loss(Tape& tape, const ModelInput& input,
+                                   const MaskedTargets& targets, const StepContext& step) const;
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] ParameterStore& parameters() { return store_; }
@@ -136,7 +136,7 @@ class Model {
   [[nodiscard]] Var pooled(Tape& tape, const ModelInput& input, int sequence,
                            const StepContext& step) const;
   /// What the classifier reads of a batch: [B, K].
-  [[nodiscard]] Var features(Tape& tape, const ModelInput& input, const StepContext& step) const;
+  [[nodiscard]] Var head_input(Tape& tape, const ModelInput& input, const StepContext& step) const;
 
   ModelConfig config_;
   ParameterStore store_;

@@ -17,7 +17,7 @@ Var classification_loss(Var logits, const Tensor& labels, double smoothing) {
   return affine(of_label, 1 - smoothing) + affine(of_every, smoothing);
 }
 
-Scored classified_at_once(const ClassifierVars& v, const Tensor& labels, double smoothing,
+Scored classifier_loss_op(const ClassifierVars& v, const Tensor& labels, double smoothing,
                           double examples, const Tensor& class_weights) {
   const tensor::ClassifierWeights w{v.in_weight.value(), v.in_bias.value(), v.out_weight.value(),
                                     v.out_bias.value()};
@@ -36,13 +36,13 @@ Scored classified_at_once(const ClassifierVars& v, const Tensor& labels, double 
   return {loss, found.correct};
 }
 
-Scored classified(Var features, const Linear& in, const Linear& out, const Tensor& labels,
-                  double smoothing, double examples, const Tensor& class_weights) {
+Scored classifier_loss(Var features, const Linear& in, const Linear& out, const Tensor& labels,
+                       double smoothing, double examples, const Tensor& class_weights) {
   Tape& tape = features.tape();
   if (class_weights.defined() ||
       tensor::classifier_is_fused(features.value(), {in.weight->value, in.bias->value,
                                                      out.weight->value, out.bias->value})) {
-    return classified_at_once({features, tape.parameter(*in.weight), tape.parameter(*in.bias),
+    return classifier_loss_op({features, tape.parameter(*in.weight), tape.parameter(*in.bias),
                                tape.parameter(*out.weight), tape.parameter(*out.bias)},
                               labels, smoothing, examples, class_weights);
   }

@@ -32,7 +32,7 @@ Function classified(const Tensor& labels, double smoothing, std::vector<double> 
                                   ? Tensor()
                                   : Tensor::from(weights, {std::ssize(weights)},
                                                  v[0].value().dtype(), v[0].value().device());
-    return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing,
+    return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing,
                                   3, of_classes)
         .loss;
   };
@@ -171,20 +171,20 @@ Rows fused_rows() {
             {"size 1", classifier_inputs(1, 1, 1, 1), classified(integers({0}, {1}), 0)}},
            {{"classify: expected weights [F, K] and [C, F]",
              [](Tape& t) {
-               return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 2}), zeros(t, {4}),
+               return nn::classifier_loss_op({zeros(t, {2, 3}), zeros(t, {4, 2}), zeros(t, {4}),
                                               zeros(t, {5, 4}), zeros(t, {5})},
                                              integers({0, 1}, {2}), 0, 1)
                    .loss;
              }},
             {"classify: expected class weights [C]",
              [](Tape& t) {
-               return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
+               return nn::classifier_loss_op({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
                                               zeros(t, {5, 4}), zeros(t, {5})},
                                              integers({0, 1}, {2}), 0, 1, zeros(t, {4}).value())
                    .loss;
              }},
             {"classify: expected labels i32[B]", [](Tape& t) {
-               return nn::classified_at_once({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
+               return nn::classifier_loss_op({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
                                               zeros(t, {5, 4}), zeros(t, {5})},
                                              integers({0}, {1}), 0, 1)
                    .loss;

@@ -189,7 +189,7 @@ TEST_CASE("models with their norms behind the sums pass gradcheck, whatever the 
       targets.ids[0] = integers({4, 1, 9, 2}, {2, 2});
       targets.weight[0] = Tensor::full({2, 2}, 0.25, DType::f64, Device::cpu);
       const GradcheckReport report = test::gradcheck_model(model, [&](Tape& tape) {
-        return predicts ? model.masked(tape, input, targets, training_step()).loss
+        return predicts ? model.masked_loss(tape, input, targets, training_step()).loss
                         : nn::classification_loss(model.logits(tape, input, training_step()),
                                                   labels, 0.2);
       });

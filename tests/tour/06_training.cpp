@@ -98,7 +98,7 @@ TEST_CASE("tour 6: a training") {
     Tape tape;
     const Var logits = model.logits(tape, batch.input, step);  // [B, C]
 
-    // 3. The loss, a scalar. Trainer::score calls Model::classified: the same head, loss and
+    // 3. The loss, a scalar. Trainer::score calls Model::class_loss: the same head, loss and
     //   accuracy, in one kernel where a GPU can.
     //   Trainer weighs it with the microbatch's share of the batch, and adds loss and accuracy up
     //   on the device: take_metrics() reads them at log points only, so that no step waits.

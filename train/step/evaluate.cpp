@@ -187,7 +187,7 @@ void Evaluator::submit(std::size_t microbatch, const EvaluateOptions& options) {
   const auto context = [&](std::int64_t draw) { return nn::answer_context(options.seed, draw); };
   Tape tape(Tape::Mode::eval);
   if (masked_) {
-    const nn::Scored scored = model_.masked(tape, batch.input, batch.targets, context(0));
+    const nn::Scored scored = model_.masked_loss(tape, batch.input, batch.targets, context(0));
     Tensor loss = results_.slice(0, 1), correct = results_.slice(1, 2);
     tensor::accumulate(loss, scored.loss.value().reshape({1}));
     tensor::accumulate(correct, scored.correct.reshape({1}));

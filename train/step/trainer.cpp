@@ -131,10 +131,10 @@ void Trainer::add_microbatch(std::size_t index) {
 nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batch,
                           const nn::StepContext& context) const {
   if (model_.config().objective == nn::Objective::predict_masked) {
-    return model_.masked(tape, batch.input, batch.targets, context);
+    return model_.masked_loss(tape, batch.input, batch.targets, context);
   }
   const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
-  nn::Scored scored = model_.classified(tape, batch.input, batch.labels, context, examples);
+  nn::Scored scored = model_.class_loss(tape, batch.input, batch.labels, context, examples);
   if (microbatches_ > 1) {
     // `correct` is divided by all examples already, the loss is the part's mean.
     const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());

@@ -53,7 +53,7 @@ TEST_CASE("a classifier at once is the one composed of an op for each step, at e
       check_both_ways(inputs(s), 100, [&](const std::vector<Var>& v, Way way) {
         const Tensor labels = labels_of(s, v[0].value().device());
         if (way == Way::at_once) {
-          return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1).loss;
+          return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1).loss;
         }
         return nn::classification_loss(logits_of(v), labels, smoothing);
       });
@@ -70,7 +70,7 @@ TEST_CASE("an example's loss is worth the weight of its class") {
       const Tensor labels = labels_of(s, device);
       if (way == Way::at_once) {
         const Tensor w = Tensor::from(weights, {s.C}, v[0].value().dtype(), device);
-        return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1, w).loss;
+        return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1, w).loss;
       }
       // The loss of each example alone, its weight times.
       const Var logits = logits_of(v);  // [B, C]
@@ -95,7 +95,7 @@ TEST_CASE("a classifier counts the answers that are right as argmax finds them")
       const Tensor labels = labels_of(s, device);
       const double right = tensor::sum_all(tensor::correct(logits_of(v).value(), labels)).item();
       const nn::Scored scored =
-          nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]}, labels, 0, 8);
+          nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, 0, 8);
       CHECK(scored.correct.item() == right / 8);
       CHECK((right > 0) == (scored.correct.item() > 0));
     }
@@ -111,7 +111,7 @@ TEST_CASE("a label out of range is an error on a CPU and NaN on CUDA") {
       for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(device)));
       const std::vector<std::int32_t> labels = {0, label};
       const auto loss = [&] {
-        return nn::classified_at_once({v[0], v[1], v[2], v[3], v[4]},
+        return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]},
                                       Tensor::from(labels, {2}, DType::i32, device), 0, 1)
             .loss.value()
             .item();

@@ -96,7 +96,7 @@ TEST_CASE("the masked loss of a whole model passes gradcheck: its table is read 
       targets.weight[t].data<double>()[3] = 0;  // the second sequence has one target
     }
     const GradcheckReport report = test::gradcheck_model(
-        model, [&](Tape& tape) { return model.masked(tape, input, targets, {}).loss; });
+        model, [&](Tape& tape) { return model.masked_loss(tape, input, targets, {}).loss; });
     CHECK_MESSAGE(report.passed, report.to_string());
   }
 }
@@ -165,7 +165,7 @@ TEST_CASE("a model's masked loss is the sum of its parts, and weights of 0 count
     std::copy(weights.begin(), weights.end(), w.data<double>());
     targets.weight[0] = w;
     Tape tape(Tape::Mode::eval);
-    return model.masked(tape, input, targets, {}).loss.value().item();
+    return model.masked_loss(tape, input, targets, {}).loss.value().item();
   };
   const double whole = loss({0.25, 0.25, 0.25, 0.25});
   CHECK(loss({0.25, 0, 0.25, 0}) + loss({0, 0.25, 0, 0.25}) ==
