@@ -27,7 +27,7 @@ struct BenchCase {
   std::int64_t n = 2048;        // positions, all of them real tokens
   std::int64_t batch = 4;       // examples
   std::int64_t features = 128;  // where the method has such an option
-  std::int64_t steps = 10;      // timed repetitions, after two that are not
+  std::int64_t steps = 10;      // timed repetitions (on a GPU of ten steps), after two that are not
   double patience_seconds = 0;  // what takes longer is timed once and not repeated; 0: no limit
   bool forward_only = false;    // no backward, no update
   bool attention_alone = true;  // time one layer's attention as well
@@ -43,7 +43,8 @@ struct Timing {
 struct BenchResult {
   std::optional<StepParts> parts;           // of a step
   std::optional<double> serial_share;       // of a step, see bench_parts.hpp
-  std::optional<Timing> step;               // forward, backward, update
+  std::optional<Timing> step;               // forward, backward, update; as trainings pay for it
+  std::optional<Timing> waited_step;        // on a GPU: the host waits for each before the next one
   Timing forward;                           // of the model, evaluation mode
   std::optional<Timing> attention_forward;  // of one layer's, in the mode of the case
   std::optional<Timing> attention_forward_backward;
@@ -64,8 +65,9 @@ struct Measured {
   Timing timing;
   std::int64_t multiply_adds = 0;  // on the CPU
 };
-/// Calls f as often as the case says and waits for its device each time.
-[[nodiscard]] Measured measure(const BenchCase& c, const std::function<void()>& f);
+/// Calls f as often as the case says, times `in_a_row`, and waits for its device behind each row.
+[[nodiscard]] Measured measure(const BenchCase& c, const std::function<void()>& f,
+                               std::int64_t in_a_row = 1);
 
 /// Full-length sequences of arbitrary tokens: what is timed.
 [[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);
