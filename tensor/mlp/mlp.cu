@@ -182,13 +182,10 @@ struct Work {
 
   /// dz of the warp's hidden channels, of all tokens, to shared memory; dW1, db1 and dW2. Products are
   /// transposed: their rows are channels, and u and dz are the next products' operands as they are.
+  /// Weights are read anew for each 16 tokens: in the registers that would hold them, several GELUs
+  /// are computed side by side.
   __device__ void hidden(HiddenSums& sums) const {
     const int own = kRows * at.warp;
-    Core::FragmentA in_weight[kSteps];
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      in_weight[step] = Core::ldmatrix_a(s.w.in + own * kStride + kMmaK * step, kStride);
-    }
     float bias[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -201,7 +198,7 @@ struct Work {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const int e = kMmaK * step;
-        add_columns(in_weight[step], h + e, kStride, u);
+        add_columns(Core::ldmatrix_a(s.w.in + own * kStride + e, kStride), h + e, kStride, u);
         add_columns(Core::ldmatrix_a_trans(s.w.out + e * kStrideF + own, kStrideF), dout + e,
                     kStride, dz);
       }
