@@ -314,12 +314,19 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::int64_t begin = blockIdx.x * chunk_size;
   const int tokens = static_cast<int>(math::min(chunk_size, plan.rows - begin));
   const float *const x = in.x + begin * plan.e, *const dy = all_dy + begin * plan.e;
+  const auto read_ahead = [&](int first) {  // a block meets its tokens in the L2 cache
+    prefetch_rows(x, tokens, plan.e, first);
+    prefetch_rows(dy, tokens, plan.e, first);
+    prefetch_rows(reinterpret_cast<const float*>(facts + begin), tokens, kMlpFacts, first);
+  };
+  read_ahead(0);
   s.w.load(plan, in);
   for (int i = threadIdx.x; i < 3 * kWarps * kE; i += kThreads) (&s.norm_weight[0][0])[i] = 0;
   __syncthreads();
   HiddenSums sums;
 #pragma unroll 1
   for (int first = 0; first < tokens; first += kTokens) {
+    read_ahead(first + kTokens);
     const Work work{plan,
                     s,
                     at,
