@@ -1,7 +1,8 @@
 #include "autograd/tape.hpp"
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
+#include <unordered_set>
 #include <utility>
 
 #include "tensor/core/gpu_count.hpp"
@@ -282,39 +283,39 @@ NodeView Tape::node(int index) const {
 
 namespace {
 
-// Each living tape's number, at the place number % kPlaces. A Var looks there whether its tape lives
-// before it follows its pointer: one load, and no count of references that copies would change.
-constexpr std::uint32_t kPlaces = 4096;
-constexpr std::uint32_t kUnwatched = 0;  // of a tape beside so many others that no place was free
-std::atomic<std::uint32_t> g_living[kPlaces];
-std::atomic<std::uint32_t> g_last_number;
+// The numbers of the tapes that live. A Var looks for its tape's before it follows its pointer; a
+// count of references would change with every copy of a Var.
+struct LivingTapes {
+  std::mutex mutex;
+  std::unordered_set<std::uint32_t> numbers;
+  std::uint32_t last = 0;
+};
 
-std::uint32_t take_number() {
-  for (std::uint32_t tries = 0; tries < kPlaces; ++tries) {
-    const std::uint32_t number = ++g_last_number;
-    std::uint32_t free = 0;
-    if (number != kUnwatched && g_living[number % kPlaces].compare_exchange_strong(free, number)) {
-      return number;
-    }
-  }
-  return kUnwatched;
-}
-
-bool is_living(std::uint32_t number) {
-  return number == kUnwatched || g_living[number % kPlaces] == number;
+LivingTapes& living_tapes() {
+  static LivingTapes tapes;
+  return tapes;
 }
 
 }  // namespace
 
-Tape::Tape(Mode mode) : mode_(mode), number_(take_number()) {}
+Tape::Tape(Mode mode) : mode_(mode) {
+  LivingTapes& living = living_tapes();
+  const std::lock_guard lock(living.mutex);
+  do number_ = ++living.last;
+  while (!living.numbers.insert(number_).second);
+}
 
 Tape::~Tape() {
-  if (number_ != kUnwatched) g_living[number_ % kPlaces] = 0;
+  LivingTapes& living = living_tapes();
+  const std::lock_guard lock(living.mutex);
+  living.numbers.erase(number_);
 }
 
 Tape& Var::tape() const {
   ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
-  ENSURE(is_living(tape_number_),
+  LivingTapes& living = living_tapes();
+  const std::lock_guard lock(living.mutex);
+  ENSURE(living.numbers.contains(tape_number_),
          "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
   return *tape_;
 }
