@@ -1,0 +1,187 @@
+// Own data: the tokens that texts are cut into, and the vocabulary that the set keeps.
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "data/tokenisers/sentencepiece.hpp"
+#include "data/tokenisers/units.hpp"
+#include "data/unicode/unicode.hpp"
+#include "tests/data/tasks/own_folder.hpp"
+#include "tests/support/contains.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using namespace skytape::data;
+using namespace skytape::data::synthetic;
+using test::contains;
+
+TEST_CASE("words are runs of letters and digits, and marks by themselves") {
+  using Words = std::vector<std::string>;
+  CHECK(units_of(TokenUnit::words, "It's 3.14,\tÄpfel!", "x") ==
+        Words{"it", "'", "s", "3", ".", "14", ",", "Äpfel", "!"});
+  CHECK(units_of(TokenUnit::words, " \t", "x").empty());
+  CHECK(units_of(TokenUnit::integers, "7, -3 007", "x") == Words{"7", "-3", "7"});
+  CHECK(contains(error_of<DataError>([] { (void)units_of(TokenUnit::integers, "1 2.5", "f:3"); }),
+                 "f:3: expected integers apart by blanks or commas, got '2.5'"));
+}
+
+TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is one token") {
+  const Own own;
+  std::string train;
+  for (int i = 0; i < 400; ++i) {
+    train += std::to_string(i % 2) + "\t" + std::to_string(1000 + i) + " 5\n";
+  }
+  own.folder.write("mine/train.tsv", train);
+  own.folder.write("mine/dev.tsv", "0\t5 1000 77\n1\t1399\n");
+  own.folder.write("mine/test.tsv", "0\t5\n");
+  PrepareOptions options;
+  options.tokens = "integers";
+  REQUIRE(own.prepare(own.folder.path() / "mine", options).error.empty());
+  const Dataset dev = own.split("dev");
+  REQUIRE(dev.token_bytes() == 2);
+  const auto provenance = parse_json(dev.provenance());
+  REQUIRE(has_vocabulary(provenance));
+  const auto vocabulary = vocabulary_in(provenance);
+  CHECK(vocabulary->size() == 402);
+  CHECK(vocabulary->entry(1) == "5");  // the most frequent
+  CHECK(dev.length(0) == 3);
+  const auto tokens = dev.wide_tokens(0);
+  CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{1, 2, 0});
+  CHECK(vocabulary->entry(dev.wide_tokens(1)[0]) == "1399");
+  CHECK(contains(to_text(describe(own.task, own.folder.path())), "401 different ones"));
+  CHECK_THROWS_AS((void)dev.tokens(0), Error);
+
+  BatchOptions batches;
+  batches.batch = 2;
+  batches.nominal_length = 8;
+  batches.trim = false;
+  Batch batch;
+  collate(dev, {0, 1}, batches, batch);
+  CHECK(std::vector<int>(batch.ids[0].begin(), batch.ids[0].begin() + 4) ==
+        std::vector<int>{2, 3, 1, 0});
+  CHECK(batch.lengths[0] == std::vector<std::int32_t>{3, 1});
+  CHECK(batch.ids[0][8] > 256);
+
+  const auto exported = own.folder.path() / "exported";
+  export_official(own.task, own.folder.path(), exported);
+  CHECK(read_file(exported / "dev.tsv") == "0\t5 1000 <unknown>\n1\t1399\n");
+
+  own.folder.write("mine/test.tsv", "0\t5 five\n");
+  CHECK(contains(own.prepare(own.folder.path() / "mine", options).error, "test.tsv:1"));
+}
+
+TEST_CASE("subword tokens: the set keeps its vocabulary, and texts come back from it") {
+  if (!knows_unicode()) {
+    MESSAGE("skipped: built without utf8proc");
+    return;
+  }
+  const Own own;
+  const auto vocabulary =
+      own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n##s\n!\ndeep\n");
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += (i % 2 ? "a\t" : "b\t") + std::string("Rivers, DEEP!\n");
+  PrepareOptions options;
+  options.tokens = "wordpiece:" + vocabulary.string();
+  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
+  std::filesystem::remove(vocabulary);  // the set needs it no longer
+  const Dataset train = own.split("train");
+  const auto tokens = train.wide_tokens(0);
+  CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{5, 6, 1, 8, 7});
+  CHECK(contains(to_text(describe(own.task, own.folder.path())),
+                 "wordpiece as tokens: 9 different ones\n"));
+  const auto exported = own.folder.path() / "exported";
+  export_official(own.task, own.folder.path(), exported);
+  CHECK(contains(read_file(exported / "dev.tsv"), "\trivers [UNK] deep !\n"));
+
+  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+  const auto odd = own.folder.write("odd.tsv", lines + "a\t\u200b\n");
+  CHECK(contains(own.prepare(odd, options).error, "odd.tsv:21: no token of wordpiece"));
+  const auto broken = own.folder.write("broken.tsv", lines + "a\tcaf\xE9\n");
+  CHECK(contains(own.prepare(broken, options).error, "broken.tsv:21: byte 4"));
+  std::string many = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
+  for (int i = 0; i < 65'536; ++i) many += std::to_string(i) + "\n";
+  own.folder.write("vocab.txt", many);
+  CHECK(contains(own.prepare(own.folder.path() / "own.tsv", options).error,
+                 "65541 tokens, but a set stores at most 65536"));
+}
+
+TEST_CASE("a model of SentencePiece is learnt from the training split alone, once") {
+  if (!has_sentencepiece() || !knows_unicode()) {
+    MESSAGE("skipped: built without SentencePiece or utf8proc");
+    return;
+  }
+  const Own own;
+  std::string train;
+  for (int i = 0; i < 60; ++i) train += (i % 2 ? "a\tred " : "b\tblue ") + std::to_string(i) + "\n";
+  own.folder.write("mine/train.tsv", train);
+  own.folder.write("mine/dev.tsv", "a\t\u6f22 red\n");
+  own.folder.write("mine/test.tsv", "b\tblue\n");
+  const auto model = own.folder.path() / "own.model";
+  PrepareOptions options;
+  options.from = own.folder.path() / "mine";
+  options.tokens = "sentencepiece:" + model.string();
+  options.learn_tokens = "unigram:32";
+  const auto prepare = [&] {
+    return error_of([&] { data::prepare(own.task, own.folder.path(), options); });
+  };
+  REQUIRE(prepare().empty());
+  const auto learnt = read_sentencepiece(model);
+  const auto stored = vocabulary_in(parse_json(own.split("dev").provenance()));
+  CHECK(stored->encode("blue red", "x") == learnt->encode("blue red", "x"));
+  const Dataset split = own.split("dev");
+  const auto dev = split.wide_tokens(0);
+  CHECK(std::count(dev.begin(), dev.end(), 0) == 1);  // what only dev shows is unknown
+
+  CHECK(contains(prepare(), "own.model is there already"));
+  options.learn_tokens.clear();
+  CHECK(prepare().empty());
+  options.learn_tokens = "bpe:32";
+  options.force = true;
+  CHECK(prepare().empty());
+  options.tokens = "words";
+  CHECK(contains(prepare(), "expected with --tokens sentencepiece:FILE, got --tokens words"));
+}
+
+TEST_CASE("kinds of tokens that do not exist are refused with those that do") {
+  const Own own;
+  const auto file = own.folder.write("own.tsv", rows(40));
+  for (const char* kind : {"word", "sentences:m.model", ""}) {
+    PrepareOptions options;
+    options.tokens = kind;
+    const std::string error = own.prepare(file, options).error;
+    CAPTURE(kind);
+    CHECK(error.empty() == std::string(kind).empty());
+    if (!error.empty()) {
+      for (const char* known : {"bytes", "words", "integers"}) CHECK(contains(error, known));
+    }
+  }
+  for (const char* missing : {"sentencepiece:none/m", "wordpiece:none/v.txt", "bpe:none"}) {
+    PrepareOptions options;
+    options.tokens = missing;
+    CHECK(contains(own.prepare(file, options).error, "none"));
+  }
+  PrepareOptions options;
+  options.header = true;
+  CHECK(contains(error_of<UsageError>(
+                     [&] { data::prepare(find_task("listops"), own.folder.path(), options); }),
+                 "--header has no effect on listops"));
+}
+
+TEST_CASE("UTF-8 is expected of texts that are cut into pieces, of second ones too") {
+  if (!knows_unicode()) return;
+  const Own own;
+  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nx\n");
+  PrepareOptions options;
+  options.tokens = "wordpiece:" + (own.folder.path() / "vocab.txt").string();
+  std::string lines = "label\tsentence1\tsentence2\n";
+  for (int i = 0; i < 20; ++i) lines += std::to_string(i % 2) + "\tx\tx\n";
+  const auto odd = own.folder.write("own.tsv", lines + "1\tx\tcaf\xE9\n");
+  CHECK(contains(own.prepare(odd, options).error, "own.tsv:22: byte 4 of 'caf?'"));
+  const Said bytes = own.prepare(odd);
+  CHECK(bytes.error.empty());
+  CHECK(contains(bytes.warnings, "texts and labels are read as bytes, the first"));
+  const auto nul = own.folder.write("own.tsv", lines + "1\tx\t" + std::string("a\0b", 3) + "\n");
+  CHECK(contains(own.prepare(nul).error, "own.tsv:22: byte 2"));
+}
