@@ -1,6 +1,5 @@
 #include "attention/options.hpp"
 
-#include <charconv>
 #include <sstream>
 #include <utility>
 
@@ -9,13 +8,6 @@
 
 namespace skytape::attention {
 namespace {
-
-/// The whole text as a number, or nothing.
-template <class T> bool parse(const std::string& text, T& value) {
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc{} && stop == end;
-}
 
 [[noreturn]] void refuse(const std::string& method, const Option& option, const std::string& text) {
   throw UsageError(join(method, ".", option.key, ": expected ", option.range(), ", got '", text,
@@ -35,11 +27,9 @@ struct Assign {
   const std::string& text;
 
   template <class T> void number(T* field) const {
-    T value{};
-    if (!parse(text, value) || !(value >= option.low && value <= option.high)) {
-      refuse(method, option, text);
-    }
-    *field = value;
+    const std::optional<T> value = number_in<T>(text);
+    if (!value || !(*value >= option.low && *value <= option.high)) refuse(method, option, text);
+    *field = *value;
   }
   void operator()(std::int64_t* field) const { number(field); }
   void operator()(double* field) const { number(field); }
@@ -130,12 +120,12 @@ std::vector<std::int64_t> parse_list(const std::string& key, const std::string& 
   std::vector<std::int64_t> numbers;
   std::istringstream entries(text);
   for (std::string entry; std::getline(entries, entry, ':');) {
-    std::int64_t number = 0;
-    if (!parse(entry, number) || number < 1) {
+    const auto number = number_in<std::int64_t>(entry);
+    if (!number || *number < 1) {
       throw UsageError(
           join(key, ": expected positive whole numbers joined by ':', got '", text, "'"));
     }
-    numbers.push_back(number);
+    numbers.push_back(*number);
   }
   return numbers;
 }

@@ -1,9 +1,10 @@
 #include "data/files/columns.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <utility>
+
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -30,11 +31,10 @@ std::string plain(std::string_view name) {
 }
 
 /// A column's number from 1 as an index; nothing if it is a name.
-std::optional<std::size_t> number_in(std::string_view name) {
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-  if (error != std::errc() || end != name.data() + name.size() || number == 0) return std::nullopt;
-  return number - 1;
+std::optional<std::size_t> index_in(std::string_view name) {
+  const auto number = number_in<std::size_t>(name);
+  if (!number || *number == 0) return std::nullopt;
+  return *number - 1;
 }
 
 using Names = std::vector<std::string>;
@@ -48,7 +48,7 @@ std::optional<std::size_t> place_of(const Names& names, std::string_view name) {
 /// A column that the user named: by its very name before its number.
 std::optional<std::size_t> wanted_place(const Names& names, const std::string& name) {
   if (const auto found = place_of(names, name)) return found;
-  const auto number = number_in(name);
+  const auto number = index_in(name);
   return number && *number < names.size() ? number : std::nullopt;
 }
 
@@ -62,7 +62,7 @@ template <class List> std::optional<std::size_t> first_of(const Names& names, co
 }  // namespace
 
 bool ColumnNames::need_header() const {
-  const auto named = [](const std::string& name) { return !name.empty() && !number_in(name); };
+  const auto named = [](const std::string& name) { return !name.empty() && !index_in(name); };
   return named(label) || named(text) || named(second);
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <tuple>
 
 #include "data/files/digest.hpp"
@@ -27,13 +26,6 @@ struct KnownSplit {
   std::uint64_t bytes;
 };
 constexpr KnownSplit kTrain{25000, 33132823}, kTest{25000, 32350685};
-
-/// A whole non-negative decimal number, or -1.
-int parse_number(std::string_view text) {
-  int value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
-}
 
 /// The name of the folder above that of the file.
 std::string_view split_folder(std::string_view path) {
@@ -103,8 +95,9 @@ bool parse_review_name(std::string_view path, ReviewName& name) {
   if (!lies_in_a_class(path) || !file.ends_with(".txt") || underscore == file.npos) return false;
   name.train = split_folder(path) == "train";
   name.label = folder == "pos";
-  name.id = parse_number(file.substr(0, underscore));
-  name.rating = parse_number(file.substr(underscore + 1, file.size() - underscore - 5));
+  name.id = number_in<int>(file.substr(0, underscore)).value_or(-1);
+  name.rating =
+      number_in<int>(file.substr(underscore + 1, file.size() - underscore - 5)).value_or(-1);
   if (name.id < 0 || name.rating < 0) return false;
   const int low = name.label ? 7 : 1, high = name.label ? 10 : 4;
   if (name.rating < low || name.rating > high) {

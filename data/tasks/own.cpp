@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "data/tokenisers/units.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -25,9 +25,7 @@ namespace fs = std::filesystem;
 
 /// A whole non-negative decimal number, or -1.
 std::int64_t parse_number(std::string_view text) {
-  std::int64_t value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : -1;
+  return std::max<std::int64_t>(number_in<std::int64_t>(text).value_or(-1), -1);
 }
 
 /// Labels in the order of their classes.

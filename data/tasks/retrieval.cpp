@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <unordered_map>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "data/files/json.hpp"
 #include "data/tasks/build.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -138,11 +138,8 @@ void read_pairs(ByteStream& stream, const std::string& name, bool with_texts,
       lines.fail(fmt::format("{} columns, expected {}: label, id1, id2{}", found + 1, columns,
                              with_texts ? ", text1, text2" : ""));
     }
-    double label = -1;
-    const auto [end, error] =
-        std::from_chars(field[0].data(), field[0].data() + field[0].size(), label);
-    const bool whole = error == std::errc() && end == field[0].data() + field[0].size();
-    if (!whole || (label != 0 && label != 1)) {
+    const double label = number_in<double>(field[0]).value_or(-1);
+    if (label != 0 && label != 1) {
       lines.fail(fmt::format("label '{}', expected 0 or 1", printable(field[0])));
     }
     each({label == 1 ? 1 : 0, field[1], field[2], field[3], field[4]});

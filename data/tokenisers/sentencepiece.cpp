@@ -9,6 +9,7 @@
 #include "data/tokenisers/files.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 #ifdef SKYTAPE_HAVE_SENTENCEPIECE
 #include <sentencepiece_processor.h>
@@ -41,10 +42,7 @@ SentencePieceTraining parse_sentencepiece_training(const std::string& text) {
   const std::size_t colon = text.find(':');
   SentencePieceTraining training{text.substr(0, colon), 0};
   if (colon != text.npos) {
-    const char* const begin = text.data() + colon + 1;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(begin, end, training.pieces);
-    if (error != std::errc() || stop != end) training.pieces = 0;
+    training.pieces = number_in<std::int64_t>(std::string_view(text).substr(colon + 1)).value_or(0);
   }
   const bool known = training.kind == "unigram" || training.kind == "bpe";
   if (!known || training.pieces < kFewestPieces || training.pieces > kMostPieces) {

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -52,13 +52,12 @@ std::vector<std::string> integers_of(std::string_view text, const std::string& p
   split_runs(
       text, [](char c) { return !is_blank(c) && c != ','; },
       [&](std::string_view run) {
-        std::int64_t value = 0;
-        const auto [end, error] = std::from_chars(run.data(), run.data() + run.size(), value);
-        if (error != std::errc() || end != run.data() + run.size()) {
+        const auto value = number_in<std::int64_t>(run);
+        if (!value) {
           throw DataError(fmt::format("{}: expected integers apart by blanks or commas, got '{}'",
                                       place, printable(run)));
         }
-        integers.push_back(std::to_string(value));
+        integers.push_back(std::to_string(*value));
       });
   return integers;
 }

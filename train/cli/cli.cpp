@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "attention/registry.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/process/version.hpp"
 #include "train/studies/attention_inputs.hpp"
 
@@ -135,14 +135,12 @@ std::vector<std::int64_t> number_list(const std::string& flag, const std::string
                                       std::int64_t low, std::int64_t high) {
   std::vector<std::int64_t> numbers;
   for (const std::string& part : split_list(flag, text)) {
-    std::int64_t number = 0;
-    const char* end = part.data() + part.size();
-    const auto [stop, error] = std::from_chars(part.data(), end, number);
-    if (error != std::errc{} || stop != end || number < low || number > high) {
+    const auto number = number_in<std::int64_t>(part);
+    if (!number || *number < low || *number > high) {
       throw UsageError(
           fmt::format("{}: expected numbers in {}..{}, got '{}'", flag, low, high, part));
     }
-    numbers.push_back(number);
+    numbers.push_back(*number);
   }
   return numbers;
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -47,10 +46,7 @@ std::string unexpected(const CLI::App& app) {
 
 CLI::Validator natural() {
   const auto problem = [](const std::string& text) {
-    std::uint64_t number = 0;
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    if (error == std::errc{} && stop == end) return std::string();
+    if (number_in<std::uint64_t>(text)) return std::string();
     return fmt::format("expected a natural number below 2^64, got '{}'", text);
   };
   return {problem, ""};

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <sstream>
 #include <type_traits>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/run_config.hpp"
 
 namespace skytape::train {
@@ -27,15 +27,10 @@ constexpr Range choice(std::string_view choices) { return {KeyKind::choice, 0, 0
 }
 
 template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
-  T value{};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  const auto number = static_cast<double>(value);
-  if (error != std::errc{} || stop != end ||
-      !(number >= key.range.low && number <= key.range.high)) {
-    refuse(key, text);
-  }
-  return value;
+  const std::optional<T> value = number_in<T>(text);
+  const auto number = static_cast<double>(value.value_or(T{}));
+  if (!value || !(number >= key.range.low && number <= key.range.high)) refuse(key, text);
+  return *value;
 }
 
 /// The place of `text` among the key's choices: enumerations have their order.
@@ -264,10 +259,8 @@ std::vector<double> parse_class_weights(const std::string& text) {
   double sum = 0;
   std::istringstream parts(text + ",");
   for (std::string part; std::getline(parts, part, ',');) {
-    double weight = -1;
-    const char* const end = part.data() + part.size();
-    const auto [stop, error] = std::from_chars(part.data(), end, weight);
-    if (error != std::errc{} || stop != end || !(weight >= 0 && weight <= kLargest)) {
+    const double weight = number_in<double>(part).value_or(-1);
+    if (!(weight >= 0 && weight <= kLargest)) {
       weights.clear();
       break;
     }

@@ -3,22 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string_view>
 
+#include "tensor/core/suggest.hpp"
+
 namespace skytape::train {
 namespace {
 
-std::optional<int> number_in(const char* variable) {
+/// A natural number of the environment.
+std::optional<int> number_of(const char* variable) {
   const char* const text = std::getenv(variable);
-  if (text == nullptr) return {};
-  const std::string_view digits = text;
-  int number = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc{} || end != digits.data() + digits.size() || number < 0) return {};
-  return number;
+  const auto number = text == nullptr ? std::nullopt : number_in<int>(text);
+  return number && *number < 0 ? std::nullopt : number;
 }
 
 /// Names of a launcher's variables: rank and number of ranks.
@@ -34,7 +32,7 @@ constexpr std::string_view kPrefixes[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL",
 
 int local_size() {
   for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
-    if (const std::optional<int> count = number_in(name)) return std::max(1, *count);
+    if (const std::optional<int> count = number_of(name)) return std::max(1, *count);
   }
   return 1;
 }
@@ -43,15 +41,15 @@ int local_size() {
 
 Launch launched() {
   for (const Names& names : kNames) {
-    const std::optional<int> rank = number_in(names.rank), size = number_in(names.size);
+    const std::optional<int> rank = number_of(names.rank), size = number_of(names.size);
     if (rank && size && *rank < *size) return {*rank, *size, local_size()};
   }
   return {};
 }
 
 int unconnected_tasks() {
-  const bool known = launched().size > 1 || !number_in("SLURM_PROCID");
-  return known ? 1 : number_in("SLURM_STEP_NUM_TASKS").value_or(1);
+  const bool known = launched().size > 1 || !number_of("SLURM_PROCID");
+  return known ? 1 : number_of("SLURM_STEP_NUM_TASKS").value_or(1);
 }
 
 std::vector<std::string> environment_alone() {

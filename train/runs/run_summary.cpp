@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
 #include "train/process/progress.hpp"
@@ -166,12 +166,11 @@ std::int64_t planned_steps(const Json& config) {
   const char* const key = is_pretraining(config) ? "pretrain_steps" : "steps";
   const Json& value = data::member(config, "settings", key, "value");
   const std::string text = value.is_string() ? value.get<std::string>() : "";
-  std::int64_t steps = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), steps);
-  if (error != std::errc{} || stop != text.data() + text.size()) {
+  const auto steps = number_in<std::int64_t>(text);
+  if (!steps) {
     throw DataError(fmt::format("config.json: the setting '{}' is no number", key));
   }
-  return steps;
+  return *steps;
 }
 
 std::vector<std::string> runs_on(const std::filesystem::path& runs,

@@ -20,6 +20,15 @@ TEST_CASE("an unknown name is reported with the nearest and all known names") {
         "unknown task 'quux' (known: listops, text)");
 }
 
+TEST_CASE("a number is all of its text, and fits") {
+  CHECK(number_in<int>("-12") == -12);
+  CHECK(number_in<double>("1e-3") == 1e-3);
+  for (const char* text : {"", " 1", "1 ", "+1", "1.5", "2147483648", "x"}) {
+    CHECK_FALSE(number_in<int>(text).has_value());
+  }
+  CHECK_FALSE(number_in<unsigned>("-1").has_value());
+}
+
 TEST_CASE("names in a row have something between them, and nothing around") {
   const std::vector<std::string> names = {"a", "b", "c"};
   CHECK(listed(names) == "a, b, c");
