@@ -50,6 +50,12 @@ void OutputFile::commit() {
 
 void OutputFile::fail(const char* what) const { fail_at(path_, what); }
 
+void write_file(const std::filesystem::path& path, std::string_view bytes) {
+  OutputFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
 OutputFolder::OutputFolder(const std::filesystem::path& path) : path_(path) {
   if (std::filesystem::exists(path_)) {
     throw UsageError(path_.string() + ": is there already; remove it or name another folder");

@@ -30,6 +30,9 @@ class OutputFile {
   std::FILE* file_;
 };
 
+/// Such a file, of these bytes.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
 /// A folder of files that appears under its name, with all of them, when commit() is called and is
 /// gone if it never is. UsageError if there is something under that name already; Error naming the
 /// file if the disk is full or the folder cannot be written.

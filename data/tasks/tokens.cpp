@@ -42,9 +42,7 @@ std::shared_ptr<const Vocabulary> learn_vocabulary(const TokenChoice& choice,
                                                    const std::vector<std::string>& texts) {
   const std::string model =
       learn_sentencepiece(parse_sentencepiece_training(options.learn_tokens), texts);
-  OutputFile file(choice.from);
-  file.write(model);
-  file.commit();
+  write_file(choice.from, model);
   return std::make_shared<SentencePiece>(model, choice.from.string());
 }
 

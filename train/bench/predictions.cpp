@@ -59,12 +59,9 @@ std::optional<double> Predictions::ms(const BenchCase& c) const {
 }
 
 void Predictions::write(const std::filesystem::path& path) const {
-  data::OutputFile file(path);
-  file.write(
-      data::json_text({{"revision", revision()}, {"kernels", counted_kernels()}, {"steps", steps_}},
-                      {.indent = 2}) +
-      "\n");
-  file.commit();
+  const data::Json all = {
+      {"revision", revision()}, {"kernels", counted_kernels()}, {"steps", steps_}};
+  data::write_file(path, data::json_text(all, {.indent = 2}) + "\n");
 }
 
 }  // namespace skytape::train

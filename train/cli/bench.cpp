@@ -173,9 +173,7 @@ int predict(const BenchFlags& flags) {
 /// To --json, after each case: what is measured stays, whatever becomes of the next one.
 void write_json(const BenchFlags& flags, const Json& report) {
   if (flags.json_file.empty()) return;
-  data::OutputFile file(flags.json_file);
-  file.write(data::json_text(report, {.indent = 2}) + "\n");
-  file.commit();
+  data::write_file(flags.json_file, data::json_text(report, {.indent = 2}) + "\n");
 }
 
 int run(const BenchFlags& flags) {

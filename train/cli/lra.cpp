@@ -44,12 +44,6 @@ GridOptions grid_options(const LraFlags& flags) {
   return options;
 }
 
-void write_whole(const fs::path& path, const std::string& text) {
-  data::OutputFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 /// Prints the table and writes lra.md and lra.csv.
 void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   std::vector<WantedRun> wanted;
@@ -61,8 +55,8 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   std::string text = to_markdown(table) + "\n";
   if (!times.rows.empty()) text += to_markdown(times) + "\n";
   text += to_markdown(arena_table(table));
-  write_whole(out / "lra.md", text);
-  write_whole(out / "lra.csv", to_csv(table));
+  data::write_file(out / "lra.md", text);
+  data::write_file(out / "lra.csv", to_csv(table));
   fmt::print("{}", text);
   fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.md").string());
 }

@@ -241,9 +241,9 @@ void save_encoder(const Encoder& encoder, const fs::path& folder) {
   tensors.insert(tensors.end(), encoder.head.begin(), encoder.head.end());
   data::make_folder(folder);
   write_safetensors(folder / "last.safetensors", tensors, {{"format", "skytape"}});
-  data::OutputFile file(folder / "config.json");  // last: a folder without it is no encoder
-  file.write(data::json_text(config, {.indent = 1, .ascii = true}) + "\n");
-  file.commit();
+  // Last: a folder without it is no encoder.
+  data::write_file(folder / "config.json",
+                   data::json_text(config, {.indent = 1, .ascii = true}) + "\n");
 }
 
 }  // namespace skytape::train

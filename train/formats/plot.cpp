@@ -350,12 +350,6 @@ class Script {
 
 // ---- gnuplot -------------------------------------------------------------------------------------
 
-void write(const fs::path& path, std::string_view text) {
-  data::OutputFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 /// Runs the script in its folder. False if there is no gnuplot; Error if it fails.
 bool run_gnuplot(const fs::path& folder, const std::string& script) {
   posix_spawn_file_actions_t actions;
@@ -382,8 +376,8 @@ bool run_gnuplot(const fs::path& folder, const std::string& script) {
 bool draw(const fs::path& folder, std::span<const Figure> figures) {
   data::make_folder(folder);
   for (const Figure& figure : figures) {
-    write(folder / (figure.name + ".dat"), data_text(figure));
-    write(folder / (figure.name + ".gp"), Script(figure).text());
+    data::write_file(folder / (figure.name + ".dat"), data_text(figure));
+    data::write_file(folder / (figure.name + ".gp"), Script(figure).text());
   }
   for (const Figure& figure : figures) {
     if (!run_gnuplot(folder, figure.name + ".gp")) {

@@ -291,9 +291,8 @@ ReportSummary write_report(const ReportOptions& options) {
     for (const std::string& line : summary.skipped) body += "<li>" + html_escaped(line) + "</li>\n";
     body += "</ul>\n";
   }
-  data::OutputFile file(options.out / "report.html");
-  file.write(html_page("skytape: " + options.runs.string(), body, options.refresh_seconds));
-  file.commit();
+  data::write_file(options.out / "report.html",
+                   html_page("skytape: " + options.runs.string(), body, options.refresh_seconds));
   return summary;
 }
 

@@ -154,9 +154,7 @@ void RunFolder::start_metrics(std::int64_t step) {
     lines += data::json_text(metric) + "\n";
     records += event_of(metric);
   }
-  data::OutputFile file(metrics());
-  file.write(lines);
-  file.commit();
+  data::write_file(metrics(), lines);
   metrics_ = AppendFile(metrics());
   events_ = AppendFile(
       path_ / fmt::format("{}{}.skytape", kEventsPrefix, static_cast<std::int64_t>(wall_time())));
@@ -170,9 +168,7 @@ void RunFolder::add_metric(Json metric) {
 }
 
 void RunFolder::write_json(const fs::path& path, const Json& json) const {
-  data::OutputFile file(path);
-  file.write(data::json_text(json, {.indent = 2}) + "\n");
-  file.commit();
+  data::write_file(path, data::json_text(json, {.indent = 2}) + "\n");
   sync_folder(path_);
 }
 

@@ -91,9 +91,7 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
   if (!options.ranks->first()) return code;
   const std::string table = seed_table(seeds);
   fmt::print("{}", table);
-  data::OutputFile file(folder / fmt::format("{}-{}.md", run_name(configs.front()), last));
-  file.write(table);
-  file.commit();
+  data::write_file(folder / fmt::format("{}-{}.md", run_name(configs.front()), last), table);
   return code;
 }
 

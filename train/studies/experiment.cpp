@@ -9,17 +9,8 @@
 #include "train/process/version.hpp"
 
 namespace skytape::train {
-namespace {
 
 namespace fs = std::filesystem;
-
-void write(const fs::path& path, const std::string& text) {
-  data::OutputFile file(path);
-  file.write(text);
-  file.commit();
-}
-
-}  // namespace
 
 Experiment::Experiment(std::string name, fs::path folder)
     : name_(std::move(name)), folder_(std::move(folder)) {
@@ -63,8 +54,8 @@ void Experiment::save() const {
     text += fmt::format("\n## {}\n\n{}", table.name, to_markdown(table));
   }
   if (!details_.empty()) j["details"] = details_;
-  write(folder_ / (name_ + ".json"), data::json_text(j, {.indent = 1}) + "\n");
-  write(folder_ / (name_ + ".md"), text);
+  data::write_file(folder_ / (name_ + ".json"), data::json_text(j, {.indent = 1}) + "\n");
+  data::write_file(folder_ / (name_ + ".md"), text);
   (void)draw(folder_, figures_);
 }
 

@@ -95,9 +95,7 @@ void show(const CurvesFlags& flags, const CurvesOptions& options,
   experiment.add(curve_table(curves));
   for (Figure& figure : curve_figures(curves)) experiment.add(std::move(figure));
   experiment.save();
-  data::OutputFile file(options.out / "mlm-curves.csv");
-  file.write(curve_csv(curves));
-  file.commit();
+  data::write_file(options.out / "mlm-curves.csv", curve_csv(curves));
 }
 
 int run(const CurvesFlags& flags) {
