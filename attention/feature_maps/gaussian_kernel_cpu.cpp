@@ -8,40 +8,21 @@ namespace {
 using namespace kernel_tiles;
 
 template <class T> void run_times(const KernelInputs& in, const Tensor& y, Tensor& out) {
-  const std::int64_t landmarks = in.w.size(1), p = y.size(2);
-  const auto make = [&] { return Tensor::empty({kTile, landmarks}, kDTypeOf<T>, Device::cpu); };
-  each_chunk(in, make,
-             [&](const Tensor& scratch, std::int64_t g, std::int64_t, std::int64_t begin,
-                 std::int64_t end) {
-               const Head<T> head(in, g);
-               T* const c = scratch.data<T>();  // [kTile, L]
-               for (std::int64_t row = begin; row < end; row += kTile) {
-                 const std::int64_t count = std::min(kTile, end - row);
-                 head.tile(row, count, c);
-                 tensor::gemm_cpu<T>(Op::none, Op::none, count, p, landmarks, T(1), c, landmarks,
-                                     y.data<T>() + g * landmarks * p, p, T(0),
-                                     out.data<T>() + (g * head.n + row) * p, p);
-               }
-             });
+  times<T>(in, y, out,
+           [](const Head<T>& head, std::int64_t, std::int64_t row, std::int64_t count, T* c) {
+             head.tile(row, count, c);
+           });
 }
 
 template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, Tensor& out) {
   const std::int64_t landmarks = in.w.size(1), p = u.size(2);
   const Partials<T> sums(in, landmarks * p);  // of C^T u
-  const auto make = [&] { return Tensor::empty({kTile, landmarks}, kDTypeOf<T>, Device::cpu); };
-  each_chunk(in, make,
-             [&](const Tensor& scratch, std::int64_t g, std::int64_t chunk, std::int64_t begin,
-                 std::int64_t end) {
-               const Head<T> head(in, g);
-               T* const c = scratch.data<T>();  // [kTile, L]
-               for (std::int64_t row = begin; row < end; row += kTile) {
-                 const std::int64_t count = std::min(kTile, end - row);
-                 head.tile(row, count, c);
-                 tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, p, count, T(1), c,
-                                     landmarks, u.data<T>() + (g * head.n + row) * p, p, T(1),
-                                     sums.at(g, chunk), p);
-               }
-             });
+  each_tile<T>(in, [&](const Head<T>& head, std::int64_t g, std::int64_t chunk, std::int64_t row,
+                       std::int64_t count, T* c) {
+    head.tile(row, count, c);
+    tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, p, count, T(1), c, landmarks,
+                        u.data<T>() + (g * head.n + row) * p, p, T(1), sums.at(g, chunk), p);
+  });
   sums.add_up(out);
 }
 

@@ -65,6 +65,33 @@ void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
   }
 }
 
+/// f(head, g, chunk, row, count, c) for every tile of `count` rows from `row` on; c: [kTile, L], to be
+/// filled with the tile's C.
+template <class T, class F> void each_tile(const KernelInputs& in, const F& f) {
+  const auto make = [&] { return Tensor::empty({kTile, in.w.size(1)}, kDTypeOf<T>, Device::cpu); };
+  each_chunk(in, make,
+             [&](const Tensor& scratch, std::int64_t g, std::int64_t chunk, std::int64_t begin,
+                 std::int64_t end) {
+               const Head<T> head(in, g);
+               for (std::int64_t row = begin; row < end; row += kTile) {
+                 f(head, g, chunk, row, std::min(kTile, end - row), scratch.data<T>());
+               }
+             });
+}
+
+/// out = C y, [G, N, P], where fill(head, g, row, count, c) makes C of a tile.
+template <class T, class Fill>
+void times(const KernelInputs& in, const Tensor& y, Tensor& out, const Fill& fill) {
+  const std::int64_t landmarks = in.w.size(1), p = y.size(2);
+  each_tile<T>(in, [&](const Head<T>& head, std::int64_t g, std::int64_t, std::int64_t row,
+                       std::int64_t count, T* c) {
+    fill(head, g, row, count, c);
+    tensor::gemm_cpu<T>(Op::none, Op::none, count, p, landmarks, T(1), c, landmarks,
+                        y.data<T>() + g * landmarks * p, p, T(0),
+                        out.data<T>() + (g * head.n + row) * p, p);
+  });
+}
+
 /// Partial results of chunks, [G, chunks, size], and their sum over chunks.
 template <class T> class Partials {
  public:

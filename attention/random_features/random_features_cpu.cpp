@@ -37,27 +37,16 @@ template <class T> class Maxima {
 
 template <class T>
 void run_times(const KernelInputs& in, const Tensor& y, const RowMaxima& rows, Tensor& out) {
-  const std::int64_t features = in.w.size(1), p = y.size(2);
   const Maxima<T> maxima(in, rows);
-  const auto make = [&] { return Tensor::empty({kTile, features}, kDTypeOf<T>, Device::cpu); };
-  each_chunk(in, make,
-             [&](const Tensor& scratch, std::int64_t g, std::int64_t, std::int64_t begin,
-                 std::int64_t end) {
-               const Head<T> head(in, g);
-               T* const c = scratch.data<T>();  // [kTile, R]
-               for (std::int64_t row = begin; row < end; row += kTile) {
-                 const std::int64_t count = std::min(kTile, end - row);
-                 head.products(row, count, c);
-                 for (std::int64_t i = 0; i < count; ++i) {
-                   T* const own = c + i * features;
-                   head.exponentiate(head.xx[row + i] - maxima.find(g, row + i, own, features),
-                                     own);
-                 }
-                 tensor::gemm_cpu<T>(Op::none, Op::none, count, p, features, T(1), c, features,
-                                     y.data<T>() + g * features * p, p, T(0),
-                                     out.data<T>() + (g * head.n + row) * p, p);
-               }
-             });
+  times<T>(in, y, out,
+           [&](const Head<T>& head, std::int64_t g, std::int64_t row, std::int64_t count, T* c) {
+             head.products(row, count, c);
+             for (std::int64_t i = 0; i < count; ++i) {
+               T* const own = c + i * head.landmarks;
+               const T largest = maxima.find(g, row + i, own, head.landmarks);
+               head.exponentiate(head.xx[row + i] - largest, own);
+             }
+           });
 }
 
 /// One chunk's share of E^T u, relative to the largest product of the chunk so far.
