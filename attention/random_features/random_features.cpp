@@ -33,35 +33,29 @@ KernelInputs inputs_of(const char* op, const RandomFeatures& e) {
   return in;
 }
 
-RowMaxima empty_maxima(const KernelInputs& in) {
-  const Shape rows = in.x.shape().first(2);  // [G, N]
-  return {Tensor::empty(rows, in.x.dtype(), in.x.device()),
-          Tensor::empty(rows, DType::i32, in.x.device())};
-}
-
-/// [G, N] as the [B, H, N] of x's shape.
-FeatureMaxima with_heads(const RowMaxima& rows, const Shape& x) {
-  return {rows.value.reshape(x.first(3)), rows.position.reshape(x.first(3))};
+FeatureMaxima empty_maxima(const Tensor& x) {
+  const Shape rows = x.shape().first(3);  // [B, H, N]
+  return {Tensor::empty(rows, x.dtype(), x.device()), Tensor::empty(rows, DType::i32, x.device())};
 }
 
 /// Products x_i.w_j as one array [G, N, R], and their rows' maxima.
-Tensor products_and_maxima(const KernelInputs& in, const RowMaxima& rows) {
+Tensor products_and_maxima(const KernelInputs& in, const FeatureMaxima& rows) {
   Tensor products = tensor::matmul(in.x, in.w, Op::none, Op::transpose);
   on_device(products.device(), [&](auto tag) { row_maxima_on(tag, products, rows); });
   return products;
 }
 
-/// Products to E in place, with stabilisers c [G, N].
+/// Products to E in place, with a stabiliser of each of the G N rows.
 void exponentiate_stabilised(const KernelInputs& in, const Tensor& c, Tensor& products) {
   KernelInputs shifted = in;
-  shifted.xx = tensor::subtract(in.xx, c);
+  shifted.xx = tensor::subtract(in.xx, c.reshape(in.xx.shape()));
   on_device(products.device(), in_place(products),
             [&](auto tag) { exponentiate_on(tag, shifted, products); });
 }
 
 }  // namespace
 
-void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows,
                             Tensor& out) {
   Tensor e = products_and_maxima(in, rows);  // [G, N, R]
   exponentiate_stabilised(in, rows.value, e);
@@ -69,12 +63,12 @@ void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMa
 }
 
 void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out) {
-  Tensor e = products_and_maxima(in, rows);  // [G, N, R]
-  const std::int64_t heads = rows.value.size(0), n = rows.value.size(1), scopes = heads / scope;
+                                       const FeatureMaxima& rows, Tensor& out) {
+  Tensor e = products_and_maxima(in, rows);                                           // [G, N, R]
+  const std::int64_t scopes = in.x.size(0) / scope, of_scope = scope * in.x.size(1);  // rows
   const Tensor largest =  // [G / scope, 1]
-      tensor::max(rows.value.reshape({scopes, scope * n}), 1).first.reshape({scopes, 1});
-  exponentiate_stabilised(in, tensor::expand(largest, {scopes, scope * n}).reshape({heads, n}), e);
+      tensor::max(rows.value.reshape({scopes, of_scope}), 1).first.reshape({scopes, 1});
+  exponentiate_stabilised(in, tensor::expand(largest, {scopes, of_scope}), e);
   tensor::gemm(e, Op::transpose, u, Op::none, out);
 }
 
@@ -112,12 +106,11 @@ void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Ten
 
 Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y, FeatureMaxima& maxima) {
   const KernelInputs in = inputs_of("stabilised_features_times", e);
-  const RowMaxima rows = empty_maxima(in);
+  maxima = empty_maxima(e.x);
   Tensor out = Tensor::empty(e.x.shape().with(3, y.size(3)), y.dtype(), y.device());
   Tensor flat = joined(out);  // [G, N, P]
   const bool tiled = y.device() == Device::cpu;
-  (tiled ? stabilised_times_tiled : stabilised_times_whole)(in, joined(y), rows, flat);
-  maxima = with_heads(rows, e.x.shape());
+  (tiled ? stabilised_times_tiled : stabilised_times_whole)(in, joined(y), maxima, flat);
   return out;
 }
 
@@ -127,13 +120,12 @@ Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tenso
   ENSURE(scope > 0 && in.x.size(0) % scope == 0,
          "stabilised_features_transposed_times: expected a scope that divides ", in.x.size(0),
          " heads, got ", scope);
-  const RowMaxima rows = empty_maxima(in);
+  maxima = empty_maxima(e.x);
   Tensor out = Tensor::empty({u.size(0), u.size(1), e.w.size(0), u.size(3)}, u.dtype(), u.device());
   Tensor flat = joined(out);  // [G, R, P]
   const bool tiled = u.device() == Device::cpu;
   (tiled ? stabilised_transposed_times_tiled : stabilised_transposed_times_whole)(
-      in, joined(u), scope, rows, flat);
-  maxima = with_heads(rows, e.x.shape());
+      in, joined(u), scope, maxima, flat);
   return out;
 }
 

@@ -85,10 +85,10 @@ void divide_step_on(Backend, const Tensor& step, std::int64_t interval, Tensor& 
   map(1, DivideStep{step.data<std::int32_t>(), slow.data<std::int32_t>(), interval});
 }
 
-void row_maxima_on(Backend, const Tensor& u, const RowMaxima& maxima) {
+void row_maxima_on(Backend, const Tensor& u, const FeatureMaxima& maxima) {
   dispatch_float(u.dtype(), [&]<class T>() {
     rows(u.rows(), u.cols(),
-         RowMaximum<T>{u.data<T>(), maxima.value.data<T>(), maxima.position.data<std::int32_t>(),
+         RowMaximum<T>{u.data<T>(), maxima.value.data<T>(), maxima.feature.data<std::int32_t>(),
                        u.cols()});
   });
 }

@@ -14,9 +14,9 @@ using namespace kernel_tiles;
 /// The largest entries of rows and their first positions; [G, N] both.
 template <class T> class Maxima {
  public:
-  Maxima(const KernelInputs& in, const RowMaxima& rows)
+  Maxima(const KernelInputs& in, const FeatureMaxima& rows)
       : value_(rows.value.data<T>()),
-        position_(rows.position.data<std::int32_t>()),
+        position_(rows.feature.data<std::int32_t>()),
         n_(in.x.size(1)) {}
 
   /// Of row `row` of head g, whose entries are in c: [count]. Returns the largest.
@@ -36,7 +36,7 @@ template <class T> class Maxima {
 };
 
 template <class T>
-void run_times(const KernelInputs& in, const Tensor& y, const RowMaxima& rows, Tensor& out) {
+void run_times(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows, Tensor& out) {
   const Maxima<T> maxima(in, rows);
   times<T>(in, y, out,
            [&](const Head<T>& head, std::int64_t g, std::int64_t row, std::int64_t count, T* c) {
@@ -84,7 +84,7 @@ template <class T> struct SharedChunk {
 };
 
 template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out) {
+                                       const FeatureMaxima& rows, Tensor& out) {
   const std::int64_t features = in.w.size(1), p = u.size(2), heads = in.x.size(0);
   const Maxima<T> maxima(in, rows);
   const Partials<T> sums(in, features * p);
@@ -112,12 +112,12 @@ template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, 
 
 }  // namespace
 
-void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows,
                             Tensor& out) {
   dispatch_float(out.dtype(), [&]<class T>() { run_times<T>(in, y, rows, out); });
 }
 void stabilised_transposed_times_tiled(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out) {
+                                       const FeatureMaxima& rows, Tensor& out) {
   dispatch_float(out.dtype(), [&]<class T>() { run_transposed<T>(in, u, scope, rows, out); });
 }
 

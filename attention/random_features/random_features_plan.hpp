@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
+#include "attention/random_features/random_features.hpp"
 #include "tensor/core/device.hpp"
 #include "tensor/core/tensor.hpp"
 
@@ -20,13 +21,9 @@ void orthonormalise_on(Cuda, Tensor& blocks);
 void divide_step_on(Cpu, const Tensor& step, std::int64_t interval, Tensor& slow);
 void divide_step_on(Cuda, const Tensor& step, std::int64_t interval, Tensor& slow);
 
-/// The largest product w_j.x_i of each row and the first j that has it; [G, N] both.
-struct RowMaxima {
-  Tensor value, position;
-};
 /// Maximum of each row of u [G, N, R] and its first position.
-void row_maxima_on(Cpu, const Tensor& u, const RowMaxima& rows);
-void row_maxima_on(Cuda, const Tensor& u, const RowMaxima& rows);
+void row_maxima_on(Cpu, const Tensor& u, const FeatureMaxima& rows);
+void row_maxima_on(Cuda, const Tensor& u, const FeatureMaxima& rows);
 
 /// dx[row, :] += dvalue[row] w[feature[row], :]; dx: [rows, D].
 void add_picked_rows_on(Cpu, const Tensor& w, const Tensor& feature, const Tensor& dvalue,
@@ -37,14 +34,14 @@ void add_picked_rows_on(Cuda, const Tensor& w, const Tensor& feature, const Tens
 /// out = E y [G, N, P] with each row's largest product as its stabiliser; in.xx without it. Fills
 /// `rows`. In tiles on the CPU (random_features_cpu.cpp); `whole`, on any device, with E as one array
 /// [G, N, R].
-void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows,
                             Tensor& out);
-void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const RowMaxima& rows,
+void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows,
                             Tensor& out);
 /// out = E^T u [G, R, P] with the largest product of `scope` heads as the stabiliser of all of them.
 void stabilised_transposed_times_tiled(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out);
+                                       const FeatureMaxima& rows, Tensor& out);
 void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,
-                                       const RowMaxima& rows, Tensor& out);
+                                       const FeatureMaxima& rows, Tensor& out);
 
 }  // namespace skytape::attention

@@ -123,8 +123,8 @@ TEST_CASE("stabilised products in tiles are those with the features as one array
   const attention::KernelInputs in{x, w, tensor::affine(tensor::row_dot(x, x), -0.5),
                                    Tensor::zeros({g, count}, DType::f64, Device::cpu), true};
   const auto maxima = [&] {
-    return attention::RowMaxima{Tensor::empty({g, n}, DType::f64, Device::cpu),
-                                Tensor::empty({g, n}, DType::i32, Device::cpu)};
+    return attention::FeatureMaxima{Tensor::empty({g, n}, DType::f64, Device::cpu),
+                                    Tensor::empty({g, n}, DType::i32, Device::cpu)};
   };
   const auto rows = maxima(), expected_rows = maxima();
   Tensor out = empty_like(u), expected = empty_like(u);
@@ -140,7 +140,7 @@ TEST_CASE("stabilised products in tiles are those with the features as one array
     for (std::int64_t head = 0; head < g; ++head) {  // their sizes differ by the stabiliser
       CHECK(relative_error(sums[head], expected_sums[head]) < 1e-11);
     }
-    CHECK(rows.position.to_vector() == expected_rows.position.to_vector());
+    CHECK(rows.feature.to_vector() == expected_rows.feature.to_vector());
   }
 }
 
