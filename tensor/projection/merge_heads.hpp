@@ -12,8 +12,8 @@
 namespace skytape::tensor {
 
 /// Whether merge_heads and its backward are one kernel each: f32 on CUDA, products at bf16, E of 16,
-/// 32 or 64, D a multiple of 4 and H D at most 64, as in the papers' model. Elsewhere they are as many operations
-/// as the definition has.
+/// 32 or 64, D a multiple of 4 and H D at most 64, as in the papers' model. Elsewhere they are as many
+/// operations as the definition has.
 [[nodiscard]] bool merge_heads_is_one_kernel(const Tensor& x, const Tensor& a);
 
 /// y [B, N, E] of x [B, N, E], a [B, H, N, D], W [E, H D] and b [E]. Throws, naming the operand, where

@@ -46,8 +46,8 @@ std::string range_end(const std::optional<double>& value) { return value ? numbe
 
 // ---- the numbers ---------------------------------------------------------------------------------
 
-/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is no point at all,
-/// because gnuplot does not count a block without lines. On a logarithmic axis a bar that
+/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is no
+/// point at all, because gnuplot does not count a block without lines. On a logarithmic axis a bar that
 /// reaches zero ends a tenth below its point.
 std::string block(const LinePanel& panel, const Series& s) {
   const std::size_t points = s.x.size();

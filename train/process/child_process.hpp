@@ -10,8 +10,8 @@
 
 namespace skytape::train {
 
-/// A running skytape, which is no rank of its parent's job. Signals of the terminal do not reach it: its parent passes them on. When the
-/// parent dies, it gets SIGTERM, so that no run is left behind.
+/// A running skytape, which is no rank of its parent's job. Signals of the terminal do not reach it: its
+/// parent passes them on. When the parent dies, it gets SIGTERM, so that no run is left behind.
 class ChildProcess {
  public:
   /// Starts `skytape arguments…`; what it prints is appended to `log`. Error if that fails.
