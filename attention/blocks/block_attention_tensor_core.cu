@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
         x = score_of<rules.value>(x, scale, query[e / 2], tile.facts[8 * n + 2 * at.t + e % 2]);
       }
     }
-    softmax_tile(score, maximum, sum, total);
+    softmax_tile(score, 1, maximum, sum, total);
 #pragma unroll
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       const Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
@@ -113,6 +113,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   const auto lse = task.out_rows(result.lse, plan, in.keys.facts, 1);
   float inverse[2];
   for (int half = 0; half < 2; ++half) {
+    sum[half] = row_sum(sum[half]);
     const bool empty = in.keys.facts[task.at + at.row_of(half)].token < 0;  // or no real key
     inverse[half] = !empty && sum[half] > 0 ? 1 / sum[half] : 0.0f;
     float* const to = at.t == 0 ? lse(at.row_of(half)) : nullptr;

@@ -26,6 +26,7 @@ namespace skytape::attention::tensor_core_tiles {
 using cuda::Accumulator;
 using cuda::kMmaK;
 using cuda::kMmaN;
+using cuda::LaneMap;
 using cuda::TensorCore;
 using cuda::WarpRows;
 using cuda::ptx::exp2;
@@ -129,11 +130,10 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     }
   }
 
-  /// Own rows times rows [first, first + 8) of a tile, over the head width: the columns of B are rows of
-  /// the tile, as of K in Q K^T, and need no transposition.
+  /// Own rows times rows [first, first + 8) of a tile, over the head width, on top of `sums`: the columns
+  /// of B are rows of the tile, as of K in Q K^T, and need no transposition.
   __device__ static Accumulator scores(const WarpRows& at, const FragmentA (&own)[kSteps],
-                                       const Tile& tile, int first) {
-    Accumulator sums;
+                                       const Tile& tile, int first, Accumulator sums = {}) {
     if constexpr (Core::kHasLdmatrix) {
 #pragma unroll
       for (int s = 0; s < kSteps; s += 2) {
@@ -204,16 +204,25 @@ __device__ inline void begin_entries(const float* first, float* target) {
   }
 }
 
+/// An accumulator whose rows are all entries [first, first + 8) of a tile's: what sums start from.
+__device__ inline Accumulator of_columns(const LaneMap& at, const float* entries, int first) {
+  struct alignas(8) Two {
+    float x[2];
+  };
+  const Two two = *reinterpret_cast<const Two*>(entries + first + 2 * at.t);
+  return {{{two.x[0], two.x[1]}, {two.x[0], two.x[1]}}};
+}
+
 /// Over the four lanes of a row.
 __device__ inline float row_max(float x) {
   return cuda::warp_reduce_up<1, 4>(x, [](float a, float b) { return fmaxf(a, b); });
 }
 __device__ inline float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
-/// Makes unnormalised weights exp2(score - running maximum) of one row of scores, and moves the row's
-/// running maximum and sum; returns what earlier sums must be multiplied by.
-__device__ inline float softmax_row(Accumulator (&score)[kBlockN / kMmaN], int half, float& maximum,
-                                    float& sum) {
+/// Makes unnormalised weights exp2(scale (score - running maximum)) of one row of scores, and moves the
+/// row's running maximum and the lane's sum; returns what earlier sums must be multiplied by.
+__device__ inline float softmax_row(Accumulator (&score)[kBlockN / kMmaN], float scale, int half,
+                                    float& maximum, float& sum) {
   float largest = maximum;
 #pragma unroll
   for (int n = 0; n < kBlockN / kMmaN; ++n) {
@@ -221,19 +230,18 @@ __device__ inline float softmax_row(Accumulator (&score)[kBlockN / kMmaN], int h
   }
   largest = row_max(largest);
   const bool nothing = largest == kNothing;  // padding so far: all weights 0
-  const float reference = nothing ? 0.0f : largest;
+  const float reference = nothing ? 0.0f : scale * largest;
   float total = 0;
 #pragma unroll
   for (int n = 0; n < kBlockN / kMmaN; ++n) {
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       float& x = score[n].x[half][e];
-      x = exp2(x - reference);
+      x = exp2(scale * x - reference);
       total += x;
     }
   }
-  total = row_sum(total);
-  const float correction = exp2(maximum - reference);  // 0 where nothing was before
+  const float correction = exp2(scale * maximum - reference);  // 0 where nothing was before
   sum = sum * correction + total;
   maximum = largest;
   return correction;
@@ -246,11 +254,11 @@ __device__ inline float log_sum_exp(float maximum, float sum) {
 
 /// A tile's softmax: scores become unnormalised weights, and earlier sums are rescaled.
 template <int kOuts> __device__ void softmax_tile(Accumulator (&score)[kBlockN / kMmaN],
-                                                  float (&maximum)[2], float (&sum)[2],
+                                                  float scale, float (&maximum)[2], float (&sum)[2],
                                                   Accumulator (&total)[kOuts]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const float correction = softmax_row(score, half, maximum[half], sum[half]);
+    const float correction = softmax_row(score, scale, half, maximum[half], sum[half]);
 #pragma unroll
     for (int c = 0; c < kOuts; ++c) {
       total[c].x[half][0] *= correction;

@@ -2,7 +2,7 @@
 // numbers once, by a kernel of its own, instead of by every block that walks over them; heads padded
 // to whole chunks and rows to a compiled width, so that a tile is one run of memory that is copied
 // to shared memory (cp.async) without a question. Padding has weight zero. The same kernel makes the
-// terms of scores and delta, (1) and (3), from the rows while it has them.
+// terms of scores and delta, (1) and (3), from the rows while it has them, as what products start from.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ inline constexpr int kPadded = tensor::kDropoutChunk;
 template <class Number> struct TileOperands {
   Number *q, *dout;            // [B H, N', kWidth], zeros beyond N and D
   Number *k, *v;               // [B H, M', kWidth]
-  float* shift;                // [B H, N']: added to a query's scores, base 2; -inf beyond N
-  float* delta;                // [B H, N']: delta_i of (3) in tiled.cpp, backward; 0 beyond N
+  float* shift;                // [B H, N']: added to a query's q.k, a_i / scale; -inf beyond N
+  float* minus_delta;          // [B H, N']: -delta_i of (3) in tiled.cpp, backward; 0 beyond N
   float* sums;                 // [B H, N']: sum_j e_ij of (4), backward of gaussian
-  float* column;               // [B H, M']: added to a key's scores, base 2; -inf beyond M
+  float* column;               // [B H, M']: added to a key's q.k, b_j / scale; -inf beyond M
   std::int64_t queries, keys;  // N', M'
 };
 
@@ -54,7 +54,6 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cu
     operands_kernel(TiledPlan plan, Arrays<float> in,
                     TileOperands<typename cuda::TensorCore<kPrecision>::Number> out) {
   using Core = cuda::TensorCore<kPrecision>;
-  using tensor_core_tiles::kLog2E;
   using tensor_core_tiles::kNothing;
   constexpr int kLanes = kWidth / 4;  // of a row
   const bool of_queries = blockIdx.y == 0, gaussian = plan.score == Score::gaussian;
@@ -83,17 +82,17 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cu
       if (out.dout != nullptr) round_to<Core>(dout, out.dout + to * kWidth + c);
       const float square = row_dot<kLanes>(q, q), sum = row_dot<kLanes>(dout, result);
       if (c != 0 || out.shift == nullptr) continue;
-      float shift = kNothing, delta = 0;
+      float shift = kNothing, minus_delta = 0;
       if (inside && gaussian) {
-        shift = -0.5f * kLog2E * static_cast<float>(plan.scale) * square;
+        shift = -0.5f * square;
       } else if (inside) {
         const std::int64_t row = bh * count + i;
         // A row without a real key: its weights vanish by their column terms.
-        shift = in.row[row] == kNothing ? 0.0f : -kLog2E * in.row[row];
-        delta = in.dlse == nullptr ? sum : sum - in.dlse[row];
+        shift = in.row[row] == kNothing ? 0.0f : -in.row[row] / static_cast<float>(plan.scale);
+        minus_delta = in.dlse == nullptr ? -sum : in.dlse[row] - sum;
       }
       out.shift[to] = shift;
-      if (out.delta != nullptr) out.delta[to] = delta;
+      if (out.minus_delta != nullptr) out.minus_delta[to] = minus_delta;
       if (out.sums != nullptr) out.sums[to] = sum;
     } else {
       cuda::Four<float> k = four(in.k), v = four(in.v);
@@ -101,8 +100,9 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cu
       if (out.v != nullptr) round_to<Core>(v, out.v + to * kWidth + c);
       const float square = row_dot<kLanes>(k, k);
       if (c != 0) continue;
-      const float norm = gaussian ? 0.5f * static_cast<float>(plan.scale) * square : 0.0f;
-      out.column[to] = inside ? kLog2E * (math::log(mask[i]) - norm) : kNothing;
+      const float norm = gaussian ? 0.5f * square : 0.0f;
+      out.column[to] =
+          inside ? math::log(mask[i]) / static_cast<float>(plan.scale) - norm : kNothing;
     }
   }
 }
@@ -151,7 +151,7 @@ PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands
   };
   t.column = take(true, keys);
   t.shift = take(with_shift, queries);
-  t.delta = take(backward, queries);
+  t.minus_delta = take(backward, queries);
   t.sums = take(with_sums, queries);
 
   const std::int64_t blocks = blocks_for(plan, std::max(plan.queries, plan.keys), kPadded);

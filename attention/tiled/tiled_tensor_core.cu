@@ -1,5 +1,7 @@
 // Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. Operands of matrix
-// products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay f32.
+// products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay f32. A
+// product's accumulators start from the walked side's term of (1) over scale, so that a weight's
+// exponent takes one multiply-add more; likewise dP starts from -delta where nothing is dropped.
 //
 // As in tiled.cu nobody else writes what a block owns:
 //   forward   owns queries, walks keys: out and lse;
@@ -57,7 +59,6 @@ struct KeptOfKeys {
   /// What forward decided about the queries from i0 on: waits as for a tile.
   __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
     static_assert(kBlockN * kWordsOfChunk == kKeyThreads);
-    if (!dropout.drops()) return;
     if (!dropout.keeps()) {
       words[threadIdx.x] =
           dropout.decided_word(i0 + threadIdx.x / kWordsOfChunk, j0, threadIdx.x % kWordsOfChunk);
@@ -104,30 +105,49 @@ template <class P> __device__ void dots(const typename P::FragmentA (&own)[P::kS
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
+/// Operands of head bh and those behind it.
+template <int kWidth, class Operands>
+__device__ Operands head_of(const Operands& in, std::int64_t bh) {
+  Operands head = in;
+  const auto skip = [](auto*& from, std::int64_t count) {
+    if (from != nullptr) from += count;
+  };
+  const std::int64_t queries = bh * in.queries, keys = bh * in.keys;
+  skip(head.q, queries * kWidth);
+  skip(head.dout, queries * kWidth);
+  skip(head.k, keys * kWidth);
+  skip(head.v, keys * kWidth);
+  skip(head.shift, queries);
+  skip(head.minus_delta, queries);
+  skip(head.sums, queries);
+  skip(head.column, keys);
+  return head;
+}
+
 /// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used, the
 /// next one comes.
 template <class P> struct KeyTile {
   typename P::Tile k, v;
   alignas(16) float column[kBlockN];
 
-  /// Keys from `first` on, of all heads' keys; no values where there are none.
-  template <class Operands> __device__ void begin(const Operands& in, std::int64_t first) {
-    P::begin_tile(in.k + first * P::kWidth, k);
-    if (in.v != nullptr) P::begin_tile(in.v + first * P::kWidth, v);
-    begin_entries(in.column + first, column);
+  /// Keys of a head from `first` on; no values where there are none.
+  template <class Operands> __device__ void begin(const Operands& head, int first) {
+    P::begin_tile(head.k + first * P::kWidth, k);
+    if (head.v != nullptr) P::begin_tile(head.v + first * P::kWidth, v);
+    begin_entries(head.column + first, column);
   }
 };
 template <class P> struct QueryTile {
   typename P::Tile q, dout;
-  alignas(16) float shift[kBlockN], delta[kBlockN];
+  alignas(16) float shift[kBlockN], minus_delta[kBlockN];
   KeptOfKeys kept;
 
-  /// Queries from `first` on, of all heads' queries.
-  template <class Operands> __device__ void begin(const Operands& in, std::int64_t first) {
-    P::template begin_tile<kKeyThreads>(in.q + first * P::kWidth, q);
-    P::template begin_tile<kKeyThreads>(in.dout + first * P::kWidth, dout);
-    begin_entries(in.shift + first, shift);
-    begin_entries(in.delta + first, delta);
+  /// Queries of a head from `first` on.
+  template <class Operands> __device__ void begin(const Operands& head, int first) {
+    P::template begin_tile<kKeyThreads>(head.q + first * P::kWidth, q);
+    P::template begin_tile<kKeyThreads>(head.dout + first * P::kWidth, dout);
+    begin_entries(head.shift + first, shift);
+    begin_entries(head.minus_delta + first, minus_delta);
   }
 };
 template <class Tile> struct Shared {
@@ -137,23 +157,29 @@ template <class Tile> struct Shared {
   /// next one comes: begin(first, tile) begins to copy it.
   template <class Begin, class Use>
   __device__ void walk(int count, const Begin& begin, const Use& use) {
+    int now = 1;  // the tile at `first`
+
     for (int first = -kBlockN; first < count; first += kBlockN) {  // the first round only fetches
       __pipeline_wait_prior(0);
       __syncthreads();  // the tile is there, and everybody is done with the last one
       if (const int next = first + kBlockN; next < count) {
-        begin(next, tiles[next / kBlockN % 2]);
+        begin(next, tiles[1 - now]);
         __pipeline_commit();
       }
-      if (first >= 0) use(first, tiles[first / kBlockN % 2]);
+      if (first >= 0) use(first, tiles[now]);
+      now = 1 - now;
     }
   }
 };
 
 // Resident blocks of a multiprocessor, of kernels that own queries; one more makes ptxas spill.
-template <int kWidth> constexpr int kResident = kWidth > 32 ? 3 : 4;
+template <int kWidth, bool kDropsGaussian> constexpr int kForwardResident =
+    kWidth > 32 || kDropsGaussian ? 3 : 4;
+template <int kWidth, bool kDrops> constexpr int kQueryResident = kWidth > 32 ? 3 : kDrops ? 4 : 5;
 
-template <Precision kPrecision, int kWidth, Score kScore>
-__global__ void __launch_bounds__(kThreads, kResident<kWidth>)
+template <Precision kPrecision, int kWidth, Score kScore, bool kDrops>
+__global__ void __launch_bounds__(kThreads,
+                                  kForwardResident<kWidth, kDrops && kScore == Score::gaussian>)
     forward_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
@@ -161,52 +187,51 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   const Task task(plan.queries, kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
-  const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries;
   constexpr bool softmax = kScore == Score::softmax;
   const float scale = kLog2E * static_cast<float>(plan.scale);
   const HeadDropout<float> dropout(plan, result, bh);
-  const bool drops = dropout.drops();
+  const auto head = head_of<kWidth>(in, bh);
 
   typename P::FragmentA q[P::kSteps];
-  P::load_own(at, in.q + (queries_at + i0) * kWidth, q);
+  P::load_own(at, head.q + i0 * kWidth, q);
   KeptOfLane kept;
   Accumulator total[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0}, row[2] = {0, 0};
   for (int half = 0; half < 2; ++half) {
-    if (!softmax) row[half] = in.shift[queries_at + i0 + at.row_of(half)];
+    if (!softmax) row[half] = scale * head.shift[i0 + at.row_of(half)];
   }
-  const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(in, keys_at + j0); };
+  const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(head, j0); };
   shared.walk(keys, begin, [&](int j0, const KeyTile<P>& tile) {
-    if (drops) {
+    if constexpr (kDrops) {
       kept.enter(at, i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
     }
     Accumulator score[kBlockN / kMmaN];
 #pragma unroll
     for (int n = 0; n < kBlockN / kMmaN; ++n) {
-      score[n] = P::scores(at, q, tile.k, kMmaN * n);
+      score[n] = P::scores(at, q, tile.k, kMmaN * n, of_columns(at, tile.column, kMmaN * n));
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < 4 && !softmax; ++e) {
         float& x = score[n].x[e / 2][e % 2];
-        x = scale * x + tile.column[kMmaN * n + 2 * at.t + e % 2];
-        if (!softmax) x = exp2(x + row[e / 2]);
+        x = exp2(scale * x + row[e / 2]);
       }
     }
-    if constexpr (softmax) softmax_tile(score, maximum, sum, total);
+    if constexpr (softmax) softmax_tile(score, scale, maximum, sum, total);
     if (result.out == nullptr) return;  // the same for all threads
 #pragma unroll
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
-      kept.drop(chunk, weights);
+      if constexpr (kDrops) kept.drop(chunk, weights);
       P::add_weighted(at, weights, tile.v, kMmaK * chunk, total);
     }
   });
   float factor[2] = {dropout.scale(), dropout.scale()};
   for (int half = 0; half < 2; ++half) {
     if (!softmax) break;
+    sum[half] = row_sum(sum[half]);
     factor[half] *= sum[half] > 0 ? 1 / sum[half] : 0.0f;  // 0: no real key
     const std::int64_t i = i0 + at.row_of(half);
     if (at.t == 0 && i < plan.queries) {
-      result.lse[bh * plan.queries + i] = log_sum_exp(maximum[half], sum[half]);
+      result.lse[bh * plan.queries + i] = log_sum_exp(scale * maximum[half], sum[half]);
     }
   }
   if (result.out != nullptr) {
@@ -215,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
 }
 
 /// dk and dv: own rows are keys, columns of scores are queries.
-template <Precision kPrecision, int kWidth>
+template <Precision kPrecision, int kWidth, bool kDrops>
 __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
@@ -224,21 +249,21 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   const Task task(plan.keys, kKeyBlockM);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
-  const std::int64_t keys_at = bh * in.keys + j0, queries_at = bh * in.queries;
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
   const HeadDropout<float> dropout(plan, result, bh);
-  const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
+  const auto head = head_of<kWidth>(in, bh);
 
   typename P::FragmentA k[P::kSteps], v[P::kSteps];
-  P::load_own(at, in.k + keys_at * kWidth, k);
-  P::load_own(at, in.v + keys_at * kWidth, v);
-  const float column[2] = {in.column[keys_at + at.row_of(0)], in.column[keys_at + at.row_of(1)]};
+  P::load_own(at, head.k + j0 * kWidth, k);
+  P::load_own(at, head.v + j0 * kWidth, v);
+  const float column[2] = {scale2 * head.column[j0 + at.row_of(0)],
+                           scale2 * head.column[j0 + at.row_of(1)]};
   Accumulator dk[P::kOuts], dv[P::kOuts];
   const auto begin = [&](int i0, QueryTile<P>& tile) {
-    tile.begin(in, queries_at + i0);
-    tile.kept.begin(dropout, i0, j0);
+    tile.begin(head, i0);
+    if constexpr (kDrops) tile.kept.begin(dropout, i0, j0);
   };
   shared.walk(queries, begin, [&](int, const QueryTile<P>& tile) {
 #pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
@@ -247,19 +272,26 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kMmaK * chunk + kMmaN * n;
-        weights[n] = P::scores(at, k, tile.q, first);
-        dscores[n] = P::scores(at, v, tile.dout, first);
+        const Accumulator minus_delta = of_columns(at, tile.minus_delta, first);
+        weights[n] = P::scores(at, k, tile.q, first, of_columns(at, tile.shift, first));
+        dscores[n] = P::scores(at, v, tile.dout, first, kDrops ? Accumulator{} : minus_delta);
         unsigned keeps[2] = {~0u, ~0u};  // by the query's e
-        for (int e = 0; e < 2 && drops; ++e) keeps[e] = tile.kept.of_lane(at, first + 2 * at.t + e);
+        for (int e = 0; e < 2 && kDrops; ++e) {
+          keeps[e] = tile.kept.of_lane(at, first + 2 * at.t + e);
+        }
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int half = e / 2, query = first + 2 * at.t + e % 2;
+          const int half = e / 2;
           float& w = weights[n].x[half][e % 2];
           float& dscore = dscores[n].x[half][e % 2];
-          const float weight = exp2(scale2 * w + tile.shift[query] + column[half]);
-          const float factor = (keeps[e % 2] >> (16 * half) & 1u) != 0 ? keep_scale : 0.0f;
-          w = weight * factor;
-          dscore = weight * (dscore * factor - tile.delta[query]);
+          const float weight = exp2(scale2 * w + column[half]);
+          w = weight;
+          if constexpr (kDrops) {
+            const float factor = (keeps[e % 2] >> (16 * half) & 1u) != 0 ? keep_scale : 0.0f;
+            w *= factor;
+            dscore = dscore * factor + minus_delta.x[half][e % 2];
+          }
+          dscore *= weight;
         }
       }
       P::add_weighted(at, weights, tile.dout, kMmaK * chunk, dv);
@@ -279,8 +311,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
 }
 
 /// dq: own rows are queries.
-template <Precision kPrecision, int kWidth>
-__global__ void __launch_bounds__(kThreads, kResident<kWidth>)
+template <Precision kPrecision, int kWidth, bool kDrops>
+__global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
     query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = Products<kPrecision, kWidth>;
   auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
@@ -288,50 +320,54 @@ __global__ void __launch_bounds__(kThreads, kResident<kWidth>)
   const Task task(plan.queries, kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
-  const std::int64_t keys_at = bh * in.keys, queries_at = bh * in.queries + i0;
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;
   const HeadDropout<float> dropout(plan, result, bh);
-  const bool drops = dropout.drops();
   const float keep_scale = dropout.scale();
+  const auto head = head_of<kWidth>(in, bh);
 
   typename P::FragmentA q[P::kSteps], dout[P::kSteps];
-  P::load_own(at, in.q + queries_at * kWidth, q);
-  P::load_own(at, in.dout + queries_at * kWidth, dout);
-  float shift[2], delta[2];
+  P::load_own(at, head.q + i0 * kWidth, q);
+  P::load_own(at, head.dout + i0 * kWidth, dout);
+  float shift[2];
+  Accumulator minus_delta;
   for (int half = 0; half < 2; ++half) {
-    shift[half] = in.shift[queries_at + at.row_of(half)];
-    delta[half] = in.delta[queries_at + at.row_of(half)];
+    shift[half] = scale2 * head.shift[i0 + at.row_of(half)];
+    minus_delta.x[half][0] = minus_delta.x[half][1] = head.minus_delta[i0 + at.row_of(half)];
   }
   KeptOfLane kept;
   Accumulator dq[P::kOuts];
-  const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(in, keys_at + j0); };
+  const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(head, j0); };
   shared.walk(keys, begin, [&](int j0, const KeyTile<P>& tile) {
-    if (drops) {
+    if constexpr (kDrops) {
       kept.enter(at, i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
-#pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
+#pragma unroll(kWidth > 32 || kDrops ? 1 : 2)  // where registers are left
     for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
       Accumulator dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kMmaK * chunk + kMmaN * n;
-        const Accumulator score = P::scores(at, q, tile.k, first);
-        dscores[n] = P::scores(at, dout, tile.v, first);
+        const Accumulator score =
+            P::scores(at, q, tile.k, first, of_columns(at, tile.column, first));
+        dscores[n] = P::scores(at, dout, tile.v, first, kDrops ? Accumulator{} : minus_delta);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          const int half = e / 2, key = first + 2 * at.t + e % 2;
-          const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half] + tile.column[key]);
-          const float factor = kept.keeps(half, chunk, n, e % 2) ? keep_scale : 0.0f;
+          const int half = e / 2;
+          const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half]);
           float& dscore = dscores[n].x[half][e % 2];
-          dscore = weight * (dscore * factor - delta[half]);
+          if constexpr (kDrops) {
+            const float factor = kept.keeps(half, chunk, n, e % 2) ? keep_scale : 0.0f;
+            dscore = dscore * factor + minus_delta.x[half][0];
+          }
+          dscore *= weight;
         }
       }
       P::add_weighted(at, dscores, tile.k, kMmaK * chunk, dq);
     }
   });
   if (plan.score == Score::gaussian) {
-    const float sum[2] = {in.sums[queries_at + at.row_of(0)], in.sums[queries_at + at.row_of(1)]};
+    const float sum[2] = {head.sums[i0 + at.row_of(0)], head.sums[i0 + at.row_of(1)]};
     subtract_own<P>(q, sum, dq);
   }
   float scaled[2] = {scale, scale};
@@ -367,29 +403,42 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
                result, in);
 }
 
+/// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing on
+/// dropout.
+template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arrays, const F& f) {
+  ENSURE(plan.scale > 0, "tiled attention on tensor cores: scale ", plan.scale, " is not positive");
+  tensor_core_tiles::dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
+    if (arrays.keep != nullptr || plan.threshold != 0) {
+      f.template operator()<kPrecision, kWidth, true>();
+    } else {
+      f.template operator()<kPrecision, kWidth, false>();
+    }
+  });
+}
+
 }  // namespace
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
-  dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
+  dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
     using P = Products<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
     const auto kernel = plan.score == Score::softmax
-                            ? forward_kernel<kPrecision, kWidth, Score::softmax>
-                            : forward_kernel<kPrecision, kWidth, Score::gaussian>;
+                            ? forward_kernel<kPrecision, kWidth, Score::softmax, kDrops>
+                            : forward_kernel<kPrecision, kWidth, Score::gaussian, kDrops>;
     start<Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan, arrays,
                               operands.tiles, plan.queries, kBlockM, arrays.out == nullptr ? 1 : 2);
   });
 }
 
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
-  dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
+  dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
     using P = Products<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
     start<Shared<QueryTile<P>>>("key gradient on tensor cores",
-                                key_gradient_kernel<kPrecision, kWidth>, plan, arrays,
+                                key_gradient_kernel<kPrecision, kWidth, kDrops>, plan, arrays,
                                 operands.tiles, plan.keys, kKeyBlockM, 4);
     start<Shared<KeyTile<P>>>("query gradient on tensor cores",
-                              query_gradient_kernel<kPrecision, kWidth>, plan, arrays,
+                              query_gradient_kernel<kPrecision, kWidth, kDrops>, plan, arrays,
                               operands.tiles, plan.queries, kBlockM, 3);
   });
 }

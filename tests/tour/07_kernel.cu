@@ -200,15 +200,14 @@ __global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(He
     Accumulator score[kBlockN / kMmaN];
     for (int n = 0; n < kBlockN / kMmaN; ++n) {
       score[n] = P::scores(at, q, shared.k, kMmaN * n);
-      for (int e = 0; e < 4; ++e) score[n].x[e / 2][e % 2] *= kLog2E * h.scale;
     }
-    softmax_tile(score, maximum, sum, out);
+    softmax_tile(score, kLog2E * h.scale, maximum, sum, out);
     for (int k = 0; k < kBlockN; k += kMmaK) {
       const Accumulator weights[2] = {score[k / kMmaN], score[k / kMmaN + 1]};
       P::add_weighted(at, weights, shared.v, k, out);
     }
   }
-  const float inverse_sum[2] = {1 / sum[0], 1 / sum[1]};
+  const float inverse_sum[2] = {1 / row_sum(sum[0]), 1 / row_sum(sum[1])};
   P::store(at, out, inverse_sum, rows_of(h.out, i0), kD);
 }
 
