@@ -27,24 +27,23 @@ Tensor repeat_blocks(const Tensor& m, std::int64_t sets) {
 }
 
 /// Whether one kernel does it all. The start of a whole batch and inverse_backward=implicit have none.
-bool is_fused(const MiddleConfig& config, const Tensor& w, const Tensor& p) {
+bool is_fused(const MiddleConfig& config, const Tensor& w, std::int64_t columns) {
   if constexpr (kHaveCuda) {
     return w.device() == Device::cuda && precision(Device::cuda) == Precision::bf16 &&
            w.dtype() == DType::f32 && config.sets == 1 && config.inverse.start == "per_matrix" &&
-           config.inverse.backward == "unrolled" && w.numel() > 0 && p.numel() > 0 &&
-           middle_fits(w.size(2), std::max(w.size(3), p.size(3)));
+           config.inverse.backward == "unrolled" && w.numel() > 0 && columns > 0 &&
+           middle_fits(w.size(2), std::max(w.size(3), columns));
   }
   return false;
 }
 
-/// What the kernel fills.
+/// What the kernels fill, but for T.
 void keep_memory(MiddleSaved& saved) {
   const auto made = [&](const Shape& shape, DType dtype = DType::f32) {
     return Tensor::empty(shape, dtype, Device::cuda);
   };
   const std::int64_t matrices = saved.w.size(0) * saved.w.size(1), size = saved.w.size(2);
   const std::int64_t rows = square::rows_of(size);
-  saved.t = empty_like(saved.p);
   saved.r = made({matrices, size});
   saved.coefficient = made({matrices});
   saved.argmax = made({matrices}, DType::i32);
@@ -53,20 +52,34 @@ void keep_memory(MiddleSaved& saved) {
 
 }  // namespace
 
-Tensor landmark_middle(const MiddleConfig& config, const Tensor& w, const Tensor& p,
-                       MiddleSaved& saved) {
-  require_same_kind("landmark_middle", {&w, &p});
-  ENSURE(w.rank() == 4 && p.rank() == 4 &&
-             w.shape().first(3) == p.shape().first(3).with(2, config.sets * p.size(2)),
-         "landmark_middle: expected w [B, H, ", config.sets, " L, D] and p [B, H, L, J], got w ", w,
-         ", p ", p);
+void begin_landmark_middle(const MiddleConfig& config, const Tensor& w, std::int64_t columns,
+                           MiddleSaved& saved) {
+  ENSURE(w.rank() == 4 && w.size(2) % config.sets == 0, "landmark_middle: expected w [B, H, ",
+         config.sets, " L, D], got ", w);
   saved = {};
   saved.config = config;
+  saved.columns = columns;
   saved.w = w;
   if constexpr (kHaveCuda) {
-    if (is_fused(config, w, p)) {
-      saved.p = p;
+    if (is_fused(config, w, columns)) {
       keep_memory(saved);
+      on_device(Device::cuda, [&](auto) { fused_inverse(saved); });
+    }
+  }
+}
+
+Tensor landmark_middle(const Tensor& p, MiddleSaved& saved) {
+  const MiddleConfig& config = saved.config;
+  const Tensor& w = saved.w;
+  require_same_kind("landmark_middle", {&w, &p});
+  ENSURE(p.rank() == 4 && p.size(3) == saved.columns &&
+             w.shape().first(3) == p.shape().first(3).with(2, config.sets * p.size(2)),
+         "landmark_middle: expected w [B, H, ", config.sets, " L, D] and p [B, H, L, ",
+         saved.columns, "], got w ", w, ", p ", p);
+  if constexpr (kHaveCuda) {
+    if (saved.planes.defined()) {
+      saved.p = p;
+      saved.t = empty_like(p);
       on_device(Device::cuda, [&](auto) { fused_middle(saved); });
       return saved.t;
     }
@@ -79,14 +92,22 @@ Tensor landmark_middle(const MiddleConfig& config, const Tensor& w, const Tensor
 MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt) {
   if constexpr (kHaveCuda) {
     if (saved.planes.defined()) {
-      MiddleGradients d{empty_like(saved.w), empty_like(saved.p)};
-      on_device(Device::cuda, [&](auto) { fused_middle_backward(saved, dt, d); });
+      MiddleGradients d{{}, empty_like(saved.p)};
+      on_device(Device::cuda, [&](auto) { fused_dp(saved, dt, d.dp); });
       return d;
     }
   }
   const ScaledInverseGradients of_t = scaled_inverse_backward(saved.inverse, dt);  // (2)
   const Tensor dc = repeat_blocks(of_t.dm, saved.config.sets);                     // (1)
   return {kernel_matrix_backward(saved.config.kernel, saved.w, saved.c, dc), of_t.dp};
+}
+
+void end_landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d) {
+  if constexpr (kHaveCuda) {
+    if (!saved.planes.defined()) return;
+    d.dw = empty_like(saved.w);
+    on_device(Device::cuda, [&](auto) { fused_dw(saved, dt, d.dw); });
+  }
 }
 
 }  // namespace skytape::attention

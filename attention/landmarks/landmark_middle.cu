@@ -1,9 +1,10 @@
-// The middle at precision bf16: a block owns a matrix from W to T, and back (landmark_middle.hpp).
+// The middle at precision bf16: a block owns a matrix from W to Z, and back (landmark_middle.hpp).
 //
-// Forward:   C = k(W, W), of W rounded to bf16;  r, M^ = R (C + gamma I) R;  c, V_0 = c M^^T
-//            Z (plane_steps.hpp);  T = R (Z (R P))
+// Inverse:   C = k(W, W), of W rounded to bf16;  r, M^ = R (C + gamma I) R;  c, V_0 = c M^^T
+//            Z (plane_steps.hpp)
+// Thin:      T = R (Z (R P)), and dP = R dS from dF = R dT, dS = Z^T dF
 // Backward, the equations of scaled_inverse.cpp and iterative_inverse.hpp:
-//            dF = R dT   S = R P   dS = Z^T dF   dP = R dS   dZ = dF S^T
+//            S = R P   dS as above   dZ = dF S^T
 //            dM^, dV_0 of the steps;  dM^ += c dV_0^T;  dM^[:, argmax] -= c^2 sum(dV_0^T M^)
 //            E' = dM^ M^ (entrywise)
 //            r^3 dr / 2 = r^2 / 2 (row_sum(dS S) + row_sum(dT T) + row_sum(E') + column_sum(E'))
@@ -80,6 +81,12 @@ template <class L, int kWidth> struct Block {
   __device__ static Tall& tall(int i) { return Work::template shared<Tall>(i); }
 
   __device__ std::int64_t own(int columns) const { return g * s.size * columns; }
+  /// r, as forward left it.
+  __device__ void load_r() const {
+    for (int i = threadIdx.x; i < L::kSize; i += L::kThreads) {
+      vectors().r[i] = i < s.size ? s.r[g * s.size + i] : 0.0f;
+    }
+  }
   /// W, rounded to bf16.
   __device__ void load_w(Tall& to) const {
     planes::load<L>(s.w + own(s.width), s.size, s.width, to,
@@ -216,18 +223,29 @@ template <class L, int kWidth> __global__ void __launch_bounds__(L::kThreads, 1)
     __syncthreads();
     z.store(B::square(2));
   }
-  block.load_scaled(s.p, B::tall(0));
   sync();
   planes::keep<L>(B::square(2), block.work.v(s.steps));
-  if (!B::Share::has_part()) return;
-  Result<typename B::Share> t;
-  t.template add<kNone, kNone>(B::square(2), B::tall(0));
-  t.each([&](int row, int, float& x) { x *= B::vectors().r[row]; });
-  t.store(s.t + block.own(s.columns), s.size, s.columns);
 }
 
-/// dP to memory, row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second
-/// one is free then.
+/// T = R (Z (R P)) or, transposed, dP = R (Z^T (R dT)).
+template <class L, int kWidth, Op kOp> __global__ void __launch_bounds__(L::kThreads, 1)
+    thin_kernel(Middle s) {
+  using B = Block<L, kWidth>;
+  const B block(s);
+  planes::begin_load<L>(block.work.v(s.steps), B::square(1));  // Z
+  block.load_r();
+  __syncthreads();
+  block.load_scaled(kOp == kNone ? s.p : s.dt, B::tall(0));
+  sync();
+  if (!B::Share::has_part()) return;
+  Result<typename B::Share> x;
+  x.template add<kOp, kNone>(B::square(1), B::tall(0));
+  x.each([&](int row, int, float& entry) { entry *= B::vectors().r[row]; });
+  x.store((kOp == kNone ? s.t : s.dp) + block.own(s.columns), s.size, s.columns);
+}
+
+/// row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second one is free
+/// then.
 template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients() const {
   Vectors<L>& v = vectors();
   planes::begin_load<L>(work.v(s.steps), square(1));  // Z
@@ -237,9 +255,8 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients(
   if (Share::has_part()) {
     Result<Share> ds;
     ds.template add<kTransposed, kNone>(square(1), tall(2));
-    ds.each([&](int row, int, float& x) { x *= v.r[row]; });  // dP
-    ds.store(s.dp + own(s.columns), s.size, s.columns);
-    ds.each([&](int row, int column, float& x) {  // dS S = dP P
+    ds.each([&](int row, int, float& x) { x *= v.r[row]; });  // dP, as thin_kernel has it
+    ds.each([&](int row, int column, float& x) {              // dS S = dP P
       const bool real = row < s.size && column < s.columns;
       const std::int64_t at = own(s.columns) + row * s.columns + column;
       x = real ? x * s.p[at] + s.dt[at] * s.t[at] : 0.0f;
@@ -309,10 +326,8 @@ template <class L, int kWidth> __global__ void __launch_bounds__(L::kThreads, 1)
   using B = Block<L, kWidth>;
   const B block(s);
   Vectors<L>& v = B::vectors();
-  for (int i = threadIdx.x; i < L::kSize; i += L::kThreads) {
-    v.r[i] = i < s.size ? s.r[block.g * s.size + i] : 0.0f;
-    v.term[i] = 0;
-  }
+  block.load_r();
+  for (int i = threadIdx.x; i < L::kSize; i += L::kThreads) v.term[i] = 0;
   __syncthreads();
   block.thin_gradients();
   planes::begin_load<L>(block.work.p(s.steps - 1), B::square(1));
@@ -373,20 +388,32 @@ template <class L, int kWidth> void launch(const char* name, void (*kernel)(Midd
 Middle middle_of(const MiddleSaved& saved) {
   Middle m{};
   m.w = saved.w.data<float>();
-  m.p = saved.p.data<float>();
-  m.t = saved.t.data<float>();
   m.r = saved.r.data<float>();
   m.c = saved.coefficient.data<float>();
   m.argmax = saved.argmax.data<std::int32_t>();
   m.images = reinterpret_cast<planes::Number*>(saved.planes.data<float>());
   m.size = static_cast<int>(saved.w.size(2));
   m.width = static_cast<int>(saved.w.size(3));
-  m.columns = static_cast<int>(saved.p.size(3));
+  m.columns = static_cast<int>(saved.columns);
   m.steps = static_cast<int>(saved.config.inverse.steps);
   m.gamma = static_cast<float>(saved.config.gamma);
   m.gaussian = saved.config.kernel == Kernel::gaussian;
   m.detach_start = saved.config.inverse.detach_start;
   return m;
+}
+/// With P and T.
+Middle whole_middle_of(const MiddleSaved& saved) {
+  Middle m = middle_of(saved);
+  m.p = saved.p.data<float>();
+  m.t = saved.t.data<float>();
+  return m;
+}
+
+template <Op kOp> void thin_product(const Middle& s, std::int64_t count) {
+  dispatch(s.size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
+    launch<L, kWidth>("thin product of landmark middle bf16x3", thin_kernel<L, kWidth, kOp>, s,
+                      count, std::int64_t{s.size} * s.size * s.columns);
+  });
 }
 
 }  // namespace
@@ -401,22 +428,32 @@ bool middle_fits(std::int64_t size, std::int64_t width) {
 
 // The kernels' names tell which rate of products applies (train/bench/roofline.cpp).
 
-void fused_middle(MiddleSaved& saved) {
+void fused_inverse(MiddleSaved& saved) {
   const Middle s = middle_of(saved);
   const std::int64_t size = s.size, square = size * size;
   dispatch(size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
     launch<L, kWidth>("landmark middle bf16x3", forward_kernel<L, kWidth>, s, saved.r.size(0),
-                      square * (4 * s.steps * size + s.width + s.columns));
+                      square * (4 * s.steps * size + s.width));
   });
 }
 
-void fused_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d) {
+void fused_middle(MiddleSaved& saved) {
+  thin_product<kNone>(whole_middle_of(saved), saved.r.size(0));
+}
+
+void fused_dp(const MiddleSaved& saved, const Tensor& dt, Tensor& dp) {
   Middle s = middle_of(saved);
+  s.dt = dt.data<float>();
+  s.dp = dp.data<float>();
+  thin_product<kTransposed>(s, saved.r.size(0));
+}
+
+void fused_dw(const MiddleSaved& saved, const Tensor& dt, Tensor& dw) {
+  Middle s = whole_middle_of(saved);
   const std::int64_t size = s.size, square = size * size, rows = saved.planes.size(2);
   const Tensor aside = Tensor::empty({saved.r.size(0), 2, rows, rows}, DType::f32, Device::cuda);
   s.dt = dt.data<float>();
-  s.dw = d.dw.data<float>();
-  s.dp = d.dp.data<float>();
+  s.dw = dw.data<float>();
   s.aside = aside.data<float>();
   dispatch(size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
     launch<L, kWidth>("landmark middle backward bf16x3", backward_kernel<L, kWidth>, s,

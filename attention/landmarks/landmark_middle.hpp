@@ -4,8 +4,10 @@
 //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                                       (1)
 //   T = R Z R P   with Z, nearly the inverse of R M R                    scaled_inverse.hpp     (2)
 //
-// On a GPU at bf16 all of it is one kernel each way, a block for each matrix, where matrices are small
-// enough (landmark_middle.cu); elsewhere it is made of kernel_matrix and scaled_inverse_times.
+// Z needs no P, and dP, which other gradients wait for, none of dZ: so each way has two calls, and what
+// takes long can run beside what else a method does. On a GPU at bf16 each is one kernel, a block for
+// each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere the middle is made of
+// kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
 //
 // Letters: B batch, H heads, A sets of landmarks, L landmarks of a set, D their width, J columns of P.
 #pragma once
@@ -23,32 +25,40 @@ struct MiddleConfig {
   InverseConfig inverse;
 };
 
-/// What backward reads. Fused: w, p and t alone, and what the kernel keeps.
+/// What backward reads. Fused: w, p and t alone, and what the kernels keep.
 struct MiddleSaved {
   MiddleConfig config;
+  std::int64_t columns = 0;    // J
   Tensor w;                    // [B, H, A L, D]
   Tensor c;                    // [B, H, A L, A L], undefined where fused
   ScaledInverseSaved inverse;  // undefined where fused
-  Tensor p, t;                 // [B, H, L, J]
+  Tensor p, t;                 // [B, H, L, J], undefined where not fused
   Tensor r, coefficient,
       argmax;     // [G, L], of scaled_inverse.hpp; [G]; i32 [G], of iterative_inverse.hpp
   Tensor planes;  // M^ and the factors of the steps, as InverseTrace's
 };
 
-/// T, [B, H, L, J], from w [B, H, A L, D] and p [B, H, L, J].
-[[nodiscard]] Tensor landmark_middle(const MiddleConfig& config, const Tensor& w, const Tensor& p,
-                                     MiddleSaved& saved);
+/// All that T takes of w [B, H, A L, D] alone; `columns` that P will have.
+void begin_landmark_middle(const MiddleConfig& config, const Tensor& w, std::int64_t columns,
+                           MiddleSaved& saved);
+/// T, [B, H, L, J], from p [B, H, L, J].
+[[nodiscard]] Tensor landmark_middle(const Tensor& p, MiddleSaved& saved);
 
 struct MiddleGradients {
-  Tensor dw;  // [B, H, A L, D]
+  Tensor dw;  // [B, H, A L, D]; undefined before end_landmark_middle_backward where fused
   Tensor dp;  // [B, H, L, J]
 };
+/// dP.
 [[nodiscard]] MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt);
+/// dW.
+void end_landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d);
 
-// CUDA alone. Whether a block has room for matrices [size, size] and [size, width], and the kernels;
-// tensors in `saved` and `d` are filled in place.
+// CUDA alone. Whether a block has room for matrices [size, size] and [size, width], and the kernels of the
+// calls above in their order; tensors in `saved`, dp and dw are filled in place.
 [[nodiscard]] bool middle_fits(std::int64_t size, std::int64_t width);
+void fused_inverse(MiddleSaved& saved);
 void fused_middle(MiddleSaved& saved);
-void fused_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d);
+void fused_dp(const MiddleSaved& saved, const Tensor& dt, Tensor& dp);
+void fused_dw(const MiddleSaved& saved, const Tensor& dt, Tensor& dw);
 
 }  // namespace skytape::attention

@@ -29,6 +29,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/launch/side_by_side.hpp"
 #include "tensor/norm/softmax.hpp"
 
 namespace skytape::attention {
@@ -175,12 +176,14 @@ class Nystrom final : public Method {
     s.x = of_q.rows, s.y = of_k.rows;      // (1)
     s.ql = of_q.means, s.kl = of_k.means;  // (2)
     s.ones = Tensor::full({s.x.size(0), size}, 1, s.x.dtype(), s.x.device());
-    s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {});                     // (3)
-    s.p = s.landmarks.out;                                                       // (3)
     s.a = tensor::softmax(tensor::matmul(s.ql, s.kl, Op::none, Op::transpose));  // (4)
-    s.z = inverse_forward(s.a, config_.inverse.in(call), s.inverse);             // (4)
-    s.r = tensor::matmul(s.z, s.p);                                              // (5)
-    s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                     // (6)
+    side_by_side(
+        s.a.device(),
+        [&] { s.z = inverse_forward(s.a, config_.inverse.in(call), s.inverse); },  // (4)
+        [&] { s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {}); });         // (3)
+    s.p = s.landmarks.out;                                                         // (3)
+    s.r = tensor::matmul(s.z, s.p);                                                // (5)
+    s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                       // (6)
   }
 
   static Gradients approximate_backward(const Saved& s, const Tensor& dout) {
@@ -188,8 +191,12 @@ class Nystrom final : public Method {
     const Tensor& dr = of_out.dv;                                        // [B, H, L, D]
     const Tensor dz = tensor::matmul(dr, s.p, Op::none, Op::transpose);  // (5)
     const Tensor dp = tensor::matmul(s.z, dr, Op::transpose, Op::none);  // (5)
-    const Tensor e = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz));   // (4)
-    TiledBackward of_p = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dp);  // (3)
+    Tensor e;                                                            // [B, H, L, L]
+    TiledBackward of_p;
+    side_by_side(
+        dp.device(),
+        [&] { e = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz)); },   // (4)
+        [&] { of_p = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dp); });  // (3)
     Tensor dql = of_p.dq, dkl = of_out.dk;                               // [B, H, L, D]
     tensor::gemm(e, Op::none, s.kl, Op::none, dql, 1, 1);                // (4)
     tensor::gemm(e, Op::transpose, s.ql, Op::none, dkl, 1, 1);           // (4)

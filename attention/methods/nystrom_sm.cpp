@@ -32,6 +32,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/launch/side_by_side.hpp"
 #include "tensor/movement/layout.hpp"
 
 namespace skytape::attention {
@@ -132,11 +133,15 @@ class NystromSm final : public Method {
     s.index = landmark_index(draws.get("landmarks"), in.q);        // (2)
     s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
     if (config_.solver == "exact") return exact(s);
-    const Tensor p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u);  // (4)
     const MiddleConfig middle{Kernel::exponential, config_.gamma, 1, config_.inverse.in(call)};
-    s.t = landmark_middle(middle, s.w, p, s.middle);         // (3), (5)
-    s.f = kernel_times(Kernel::exponential, s.x, s.w, s.t);  // (6)
-    s.out = ratio(s.f);                                      // (7)
+    Tensor p;  // [B, H, L, D + 1]
+    side_by_side(
+        in.q.device(),
+        [&] { begin_landmark_middle(middle, s.w, s.u.size(3), s.middle); },         // (3), (5): Z
+        [&] { p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u); });  // (4)
+    s.t = landmark_middle(p, s.middle);                                             // (5)
+    s.f = kernel_times(Kernel::exponential, s.x, s.w, s.t);                         // (6)
+    s.out = ratio(s.f);                                                             // (7)
     const Tensor out = s.out;
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
@@ -144,9 +149,15 @@ class NystromSm final : public Method {
   static Gradients backward(const Saved& s, const Tensor& dout) {
     const Tensor df = ratio_backward(s.f, s.out, dout);  // (7)
     FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, df, s.t, Want::dy);
-    const MiddleGradients middle = landmark_middle_backward(s.middle, of_out.dy);  // (5), (3)
-    FormGradients of_keys =
-        kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp, Want::du);  // (4)
+    MiddleGradients middle = landmark_middle_backward(s.middle, of_out.dy);  // (5): dP
+    FormGradients of_keys;
+    side_by_side(
+        dout.device(),
+        [&] { end_landmark_middle_backward(s.middle, of_out.dy, middle); },  // (5), (3)
+        [&] {
+          of_keys = kernel_form_backward(Kernel::exponential, s.y, s.w, s.u, middle.dp,
+                                         Want::du);  // (4)
+        });
     scatter_landmarks({of_out.dw, of_keys.dw, middle.dw}, s.index, s.mask, s.x.scale, of_out.dx,
                       of_keys.dx);                                     // (2), (1)
     const Tensor dv = tensor::narrow(of_keys.du, 3, 0, dout.size(3));  // [B, H, N, D]

@@ -30,6 +30,7 @@
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/launch/side_by_side.hpp"
 #include "tensor/movement/layout.hpp"
 
 namespace skytape::attention {
@@ -152,10 +153,15 @@ class Skyformer final : public Method {
     s.sets = table.size(-2);
     s.index = landmark_index(table, in.q);                         // (2)
     s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
-    const Tensor p =
-        add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);  // (4)
     const MiddleConfig middle{Kernel::gaussian, config_.gamma, s.sets, config_.inverse.in(call)};
-    const Tensor t = landmark_middle(middle, s.w, p, s.middle);        // (3), (5)
+    Tensor p;  // [B, H, L, D]
+    side_by_side(
+        in.q.device(),
+        [&] { begin_landmark_middle(middle, s.w, in.v.size(3), s.middle); },  // (3), (5): Z
+        [&] {
+          p = add_sets(kernel_transposed_times(Kernel::gaussian, s.y, s.w, s.u), s.sets);  // (4)
+        });
+    const Tensor t = landmark_middle(p, s.middle);                     // (5)
     s.t = repeat_sets(t, s.sets);                                      // (6)
     const Tensor out = kernel_times(Kernel::gaussian, s.x, s.w, s.t);  // (6)
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
@@ -167,11 +173,15 @@ class Skyformer final : public Method {
         kernel_form_backward(Kernel::gaussian, s.x, s.w, dout, s.t, Want::dy);  // (6)
     Tensor& dq = of_out.dx;                                                     // [B, H, N, D]
     const Tensor dt = add_sets(of_out.dy, s.sets);                              // [B, H, L, D]
-    const MiddleGradients middle = landmark_middle_backward(s.middle, dt);      // (5), (3)
+    MiddleGradients middle = landmark_middle_backward(s.middle, dt);            // (5): dP
     const Tensor dp = repeat_sets(middle.dp, s.sets);                           // [B, H, A L, D]
-    FormGradients of_keys =
-        kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u, dp, Want::du);  // (4)
-    Tensor &dk = of_keys.dx, &dv = of_keys.du;                                // [B, H, N, D]
+    FormGradients of_keys;
+    side_by_side(
+        dout.device(), [&] { end_landmark_middle_backward(s.middle, dt, middle); },  // (5), (3)
+        [&] {
+          of_keys = kernel_form_backward(Kernel::gaussian, s.y, s.w, s.u, dp, Want::du);  // (4)
+        });
+    Tensor &dk = of_keys.dx, &dv = of_keys.du;  // [B, H, N, D]
     scatter_landmarks({of_out.dw, of_keys.dw, middle.dw}, s.index, s.x.mask, s.x.scale, dq,
                       dk);  // (2), (1)
     return {dq, dk, dv, {}};

@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "attention/sampling/sampling_plan.hpp"
-#include "tensor/launch/bitonic.hpp"
 #include "tensor/launch/launch.hpp"
+#include "tensor/movement/bitonic.hpp"
 
 namespace skytape::attention {
 namespace {

@@ -47,12 +47,22 @@ void free_on(Cpu, void* data) { std::free(data); }
 
 using FreeBlocks = std::map<std::size_t, std::vector<void*>>;  // by size
 
+/// A block whose last tensor is gone.
+struct Block {
+  void* data;
+  std::size_t bytes, block_bytes;
+  Device device;
+  std::shared_ptr<GraphMemory> graphs;
+};
+
 /// Free blocks and counts. The CUDA side caches in its stream-ordered pool instead,
 /// which also works while a graph is captured.
 struct Allocator {
   std::mutex mutex;
   FreeBlocks free_blocks;
   MemoryStats stats;
+  bool keeps = false;       // a KeptBlocks lives
+  std::vector<Block> kept;  // for it
 };
 
 Allocator& allocator(Device device) {
@@ -150,22 +160,57 @@ Storage::Storage(std::size_t bytes, Device device) : bytes_(size_class(bytes)), 
 Storage::Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner)
     : data_(data), bytes_(bytes), block_bytes_(bytes), device_(device), owner_(std::move(owner)) {}
 
+namespace {
+
+/// To its allocator or its graphs.
+void give_back(const Block& block) {
+  if (block.graphs) {
+    const std::lock_guard lock(graph_mutex);
+    block.graphs->free_blocks[block.block_bytes].push_back(block.data);
+    --block.graphs->tensors;
+  }
+  Allocator& pool = allocator(block.device);
+  const std::lock_guard lock(pool.mutex);
+  pool.stats.live_bytes -= static_cast<std::int64_t>(block.bytes);
+  if (block.graphs) return;
+  if (block.device == Device::cpu && kCache) {
+    pool.free_blocks[block.block_bytes].push_back(block.data);
+  } else {
+    on_device(block.device, [&](auto tag) { free_on(tag, block.data); });
+  }
+}
+
+}  // namespace
+
 Storage::~Storage() {
   if (owner_) return;
-  if (graphs_) {
-    const std::lock_guard lock(graph_mutex);
-    graphs_->free_blocks[block_bytes_].push_back(data_);
-    --graphs_->tensors;
+  Block block{data_, bytes_, block_bytes_, device_, std::move(graphs_)};
+  if (device_ == Device::cuda) {
+    Allocator& pool = allocator(device_);
+    const std::lock_guard lock(pool.mutex);
+    if (pool.keeps) {
+      pool.kept.push_back(std::move(block));
+      return;
+    }
   }
-  Allocator& pool = allocator(device_);
+  give_back(block);
+}
+
+KeptBlocks::KeptBlocks() {
+  Allocator& pool = allocator(Device::cuda);
   const std::lock_guard lock(pool.mutex);
-  pool.stats.live_bytes -= static_cast<std::int64_t>(bytes_);
-  if (graphs_) return;
-  if (device_ == Device::cpu && kCache) {
-    pool.free_blocks[block_bytes_].push_back(data_);
-  } else {
-    on_device(device_, [&](auto tag) { free_on(tag, data_); });
+  ENSURE(!pool.keeps, "side_by_side: within another one");
+  pool.keeps = true;
+}
+KeptBlocks::~KeptBlocks() {
+  Allocator& pool = allocator(Device::cuda);
+  std::vector<Block> kept;
+  {
+    const std::lock_guard lock(pool.mutex);
+    pool.keeps = false;
+    kept.swap(pool.kept);
   }
+  for (const Block& block : kept) give_back(block);
 }
 
 MemoryStats memory_stats(Device device) {

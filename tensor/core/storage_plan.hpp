@@ -15,6 +15,16 @@ namespace cuda {
 CUstream_st* stream();  // as launch/cuda.hpp has it, which only nvcc can read
 }
 
+/// While one lives, no tensor gets a block of GPU memory that another one lets go of: work on another
+/// stream may still use it. One at a time.
+class KeptBlocks {
+ public:
+  KeptBlocks();
+  ~KeptBlocks();
+  KeptBlocks(const KeptBlocks&) = delete;
+  KeptBlocks& operator=(const KeptBlocks&) = delete;
+};
+
 void* allocate_on(Cuda, std::size_t bytes);
 void free_on(Cuda, void* data);
 void trim_on(Cuda);

@@ -34,9 +34,13 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 }
 #define CUDA_CHECK(call) ::skytape::cuda::check((call), #call, __FILE__, __LINE__)
 
-/// The one stream that everything runs on, and cuBLAS bound to it.
+/// The stream that everything is submitted to, and cuBLAS bound to it; the second ones within the first
+/// function of side_by_side.
 cudaStream_t stream();
 cublasHandle_t cublas();
+/// Whether the kernel that is being launched is the stream's first one behind a fork or join of both: it
+/// may not be started early.
+[[nodiscard]] bool follows_crossing();
 
 /// What kernels are chosen by: the facts of the device or, where launches are only counted and there is
 /// none to ask, of an H100 or H200.
@@ -57,6 +61,8 @@ struct DeviceFacts {
 /// To be called behind each kernel (with its blocks), product and copy that was submitted to the
 /// stream, for time_launches (timing/kernel_times.hpp).
 void submitted(const char* name, std::int64_t blocks = 0);
+/// Whether time_launches does: one stream runs everything then.
+[[nodiscard]] bool launches_are_timed();
 
 /// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its work is
 /// counted instead.
@@ -156,7 +162,7 @@ void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
   cuda_simulator::launch<P...>(name, kernel, grid, block, cluster, shared_bytes, stream(),
                                std::forward<A>(args)...);
 #else
-  const bool early = kLate<P...> && starts_early(function);
+  const bool early = !follows_crossing() && kLate<P...> && starts_early(function);
   if (cluster == 1 && !early) {
     kernel<<<grid, block, shared_bytes, stream()>>>(std::forward<A>(args)...);
   } else {

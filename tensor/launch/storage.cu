@@ -1,14 +1,16 @@
-// CUDA half of storage.cpp and device.cpp: the stream, cuBLAS, what the device can, and the
+// CUDA half of storage.cpp and device.cpp: the streams, cuBLAS, what the device can, and the
 // stream-ordered pool.
 #include "tensor/core/storage.hpp"
 
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "tensor/core/storage_plan.hpp"
 #include "tensor/launch/cluster.hpp"
 #include "tensor/launch/graph.hpp"
+#include "tensor/launch/side_by_side.hpp"
 
 namespace skytape {
 namespace cuda {
@@ -18,11 +20,28 @@ constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS takes itself o
 
 int chosen = 0;  // of the machine's GPUs, by use_gpu()
 
-/// Created on first use; one per process, as everything runs on one device and one stream.
-struct Context {
+/// A stream, and cuBLAS on it.
+struct Lane {
   cudaStream_t stream = nullptr;
   cublasHandle_t cublas = nullptr;
   void* workspace = nullptr;  // of cuBLAS
+  bool at_crossing = false;   // its next kernel follows a fork or a join
+
+  // With a workspace of its own, so that a product captured in a graph allocates nothing; given after the
+  // stream, which resets it. With one stream for each workspace cuBLAS repeats its bits.
+  void create_cublas() {
+    CUDA_CHECK(cublasCreate(&cublas));
+    CUDA_CHECK(cublasSetStream(cublas, stream));
+    CUDA_CHECK(cudaMalloc(&workspace, kWorkspaceBytes));
+    CUDA_CHECK(cublasSetWorkspace(cublas, workspace, kWorkspaceBytes));
+  }
+};
+
+/// Created on first use; one per process, as everything runs on one device.
+struct Context {
+  Lane main, second;  // what the second one does, it does before main goes on (side_by_side.hpp)
+  Lane* current = &main;
+  cudaEvent_t forked = nullptr, done = nullptr;  // on main, on the second
   cudaMemPool_t pool = nullptr;
 
   Context() {
@@ -33,13 +52,13 @@ struct Context {
     ENSURE(chosen < count, "device cuda: this process is to use GPU ", chosen,
            ", counted from 0, but ", count, " can be seen: start fewer ranks on this machine");
     CUDA_CHECK(cudaSetDevice(chosen));
-    CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CUDA_CHECK(cublasCreate(&cublas));
-    CUDA_CHECK(cublasSetStream(cublas, stream));
-    // Of our own, so that a product captured in a graph allocates nothing; after the stream, which
-    // resets it. With one stream and one workspace cuBLAS repeats its bits.
-    CUDA_CHECK(cudaMalloc(&workspace, kWorkspaceBytes));
-    CUDA_CHECK(cublasSetWorkspace(cublas, workspace, kWorkspaceBytes));
+    CUDA_CHECK(cudaStreamCreateWithFlags(&main.stream, cudaStreamNonBlocking));
+    main.create_cublas();
+    int least = 0, greatest = 0;
+    CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_CHECK(cudaStreamCreateWithPriority(&second.stream, cudaStreamNonBlocking, greatest));
+    CUDA_CHECK(cudaEventCreateWithFlags(&forked, cudaEventDisableTiming));
+    CUDA_CHECK(cudaEventCreateWithFlags(&done, cudaEventDisableTiming));
     CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, chosen));
     std::uint64_t keep = UINT64_MAX;  // freed blocks stay in the pool
     CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
@@ -53,8 +72,13 @@ Context& context() {
 
 }  // namespace
 
-cudaStream_t stream() { return context().stream; }
-cublasHandle_t cublas() { return context().cublas; }
+cudaStream_t stream() { return context().current->stream; }
+cublasHandle_t cublas() {
+  Lane& lane = *context().current;
+  if (lane.cublas == nullptr) lane.create_cublas();  // few ask for the second stream's
+  return lane.cublas;
+}
+bool follows_crossing() { return std::exchange(context().current->at_crossing, false); }
 
 // ---- what the device can, and runs of a kernel ---------------------------------------------------
 namespace {
@@ -163,6 +187,38 @@ void trim_on(Cuda) {
   cudaMemPool_t pool = nullptr;
   CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, cuda::chosen));
   CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
+}
+
+// ---- two streams ---------------------------------------------------------------------------------
+
+// Whatever comes next on either stream waits in full: a kernel that is started early would wait for the one
+// before it on its own stream alone.
+void side_by_side_on(Cuda, const std::function<void()>& f, const std::function<void()>& g) {
+  const KeptBlocks kept;
+  if (GpuCount::active() || cuda::launches_are_timed()) {
+    f();
+    return g();
+  }
+  cuda::Context& streams = cuda::context();
+  CUDA_CHECK(cudaEventRecord(streams.forked, streams.main.stream));
+  CUDA_CHECK(cudaStreamWaitEvent(streams.second.stream, streams.forked, 0));
+  const auto join = [&streams] {
+    streams.current = &streams.main;
+    streams.main.at_crossing = true;
+    CUDA_CHECK(cudaEventRecord(streams.done, streams.second.stream));
+    CUDA_CHECK(cudaStreamWaitEvent(streams.main.stream, streams.done, 0));
+  };
+  streams.main.at_crossing = streams.second.at_crossing = true;
+  try {
+    streams.current = &streams.second;
+    f();
+    streams.current = &streams.main;
+    g();
+  } catch (...) {
+    join();
+    throw;
+  }
+  join();
 }
 
 namespace {

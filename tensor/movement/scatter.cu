@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/launch/bitonic.hpp"
 #include "tensor/launch/narrow_rows.hpp"
+#include "tensor/movement/bitonic.hpp"
 #include "tensor/movement/gather.hpp"
 #include "tensor/movement/gather_plan.hpp"
 

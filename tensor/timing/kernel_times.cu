@@ -299,6 +299,8 @@ void cuda::submitted(const char* name, std::int64_t blocks) {
   if (Submissions::current() != nullptr && !capturing()) Submissions::current()->note(name, blocks);
 }
 
+bool cuda::launches_are_timed() { return Submissions::current() != nullptr; }
+
 std::vector<LaunchTime> time_launches_on(Cuda, double busy_ms, const std::function<void()>& f) {
   constexpr int kEmpty = 101;
   std::vector<LaunchTime> empty = times_behind(1, [] {

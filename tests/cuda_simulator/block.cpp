@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tensor/core/error.hpp"
+#include "tests/cuda_simulator/device.hpp"
 #include "tests/cuda_simulator/fiber.hpp"
 #include "tests/cuda_simulator/races.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
@@ -429,6 +430,8 @@ class Multiprocessor {
 };
 
 }  // namespace
+
+bool order_is_reverse() { return Order::chosen().kind == Order::Kind::reverse; }
 
 void warp_together(unsigned mask, WarpOp op, void* slot) {
   Multiprocessor::current().warp_together(mask, op, slot);

@@ -26,6 +26,9 @@ cudaError_t failed(cudaError_t status, const std::string& reason);
 /// Runs the work now, or adds it to the graph that the stream captures.
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
+/// Whether threads run in the reverse order (SKYTAPE_SIMULATED_ORDER).
+[[nodiscard]] bool order_is_reverse();
+
 /// True while launches are only counted (LaunchesOnly); then counts a product.
 [[nodiscard]] bool only_counts_product();
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -158,13 +159,18 @@ struct CUgraphExec_st {
 };
 struct CUstream_st {
   CUgraph_st* capture = nullptr;
+  cudaStream_t origin =
+      nullptr;  // of the capture, which this one joined by waiting for an event; else null
+  bool unjoined = false;  // it did, and nobody waits for what it submitted last
   bool invalidated = false;
-  bool late = false;         // see StreamsRunLate
-  std::deque<Work> waiting;  // of a late stream: submitted and not yet run
+  bool late = false;  // see StreamsRunLate
+  std::deque<Work>
+      waiting;  // of a late stream: submitted and not yet run, or not yet a graph's node
 };
 struct CUevent_st {
   std::chrono::steady_clock::time_point time;
   cudaStream_t stream = nullptr;  // that it was recorded on
+  CUgraph_st* capture = nullptr;  // that it was recorded in
 };
 
 namespace {
@@ -209,6 +215,26 @@ cudaError_t catch_up(cudaStream_t stream) {
     if (const cudaError_t one = work(); one != cudaSuccess) status = one;
   }
   return status;
+}
+
+/// An event of a capture: the stream joins the capture, or waits for another stream of it.
+cudaError_t wait_captured(cudaStream_t stream, const CUevent_st& event) {
+  const cudaStream_t from = event.stream;
+  if (streams().count(from) == 0 || from->capture != event.capture) {
+    return failed(cudaErrorInvalidValue, "an event of a capture that is over");
+  }
+  if (stream->capture == nullptr) {
+    stream->capture = from->capture;
+    stream->origin = from->origin == nullptr ? from : from->origin;
+  }
+  if (stream->capture != from->capture) {
+    return failed(cudaErrorStreamCaptureIsolation, "a captured wait for another capture");
+  }
+  auto& nodes = stream->capture->nodes;
+  std::move(from->waiting.begin(), from->waiting.end(), std::back_inserter(nodes));
+  from->waiting.clear();
+  from->unjoined = false;
+  return cudaSuccess;
 }
 
 /// A word of a kernel's arguments that looks like an address of this process must point to device
@@ -278,7 +304,8 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
   if (streams().count(stream) == 0) {
     return failed(cudaErrorInvalidValue, "work on the default stream or on a destroyed one");
   }
-  if (stream->capture != nullptr) {
+  stream->unjoined = stream->origin != nullptr;
+  if (stream->capture != nullptr && (!stream->late || !stream->unjoined)) {
     stream->capture->nodes.push_back(std::move(work));
     return cudaSuccess;
   }
@@ -412,6 +439,15 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   streams().insert(*stream);
   return cudaSuccess;
 }
+// The second stream runs as late as it may, or, in the reverse order, at once.
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  const cudaError_t status = cudaStreamCreateWithFlags(stream, flags);
+  (*stream)->late |= priority != 0 && !order_is_reverse();
+  return status;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (streams().erase(stream) == 0) return failed(cudaErrorInvalidValue, "no such stream");
   delete stream;
@@ -432,6 +468,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   event->stream = stream;
+  event->capture = streams().count(stream) == 0 ? nullptr : stream->capture;
+  if (event->capture != nullptr) return cudaSuccess;
   return enqueue(stream, [event] {
     event->time = std::chrono::steady_clock::now();
     return cudaSuccess;
@@ -444,6 +482,11 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return catch_up(event->stream);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (event->capture != nullptr) return wait_captured(stream, *event);
+  if (streams().count(stream) > 0 && stream->capture != nullptr) {
+    stream->invalidated = true;
+    return failed(cudaErrorStreamCaptureIsolation, "a captured wait for what is not captured");
+  }
   return enqueue(stream, [event] { return catch_up(event->stream); });
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
@@ -583,8 +626,20 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return failed(cudaErrorIllegalState, "this stream does not capture");
   }
   *graph = std::exchange(stream->capture, nullptr);
-  if (!stream->invalidated) return cudaSuccess;
+  bool unjoined = false;
+  for (CUstream_st* const other : streams()) {
+    if (other->capture != *graph) continue;
+    unjoined |= std::exchange(other->unjoined, false);
+    stream->invalidated |= std::exchange(other->invalidated, false);
+    other->capture = nullptr;
+    other->origin = nullptr;
+    other->waiting.clear();
+  }
+  if (!stream->invalidated && !unjoined) return cudaSuccess;
   delete std::exchange(*graph, nullptr);
+  if (unjoined) {
+    return failed(cudaErrorStreamCaptureUnjoined, "the capture's second stream is not waited for");
+  }
   return failed(cudaErrorStreamCaptureInvalidated, "a forbidden call came during the capture");
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {

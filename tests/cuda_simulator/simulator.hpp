@@ -12,7 +12,9 @@
 // a buffer's end or to a freed one, and host code that touches device memory.
 // Kernels that loop over their work are launched with few blocks, so that every loop goes round.
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
-// default), reverse, or a number that seeds a random order.
+// default), reverse, or a number that seeds a random order. What is submitted to a second stream runs when
+// the first one waits for it, in the reverse order at once: who reads it without waiting, or writes what
+// it reads, gets other results.
 //
 // Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp). So
 // does access to the shared memory of another block of the cluster before it begins or after it ends.

@@ -65,7 +65,8 @@ class Matching {
     }
     return kNobody;
   }
-  /// A product or copy that directly follows; else one more kernel of the product before.
+  /// A product or copy that directly follows; else one more kernel of the product before; else the first
+  /// one that follows what ran, as the record before may be a second stream's.
   [[nodiscard]] std::size_t between(const KernelTime& record, std::size_t last,
                                     const std::vector<bool>& taken) const {
     const bool is_kernel = record.kind == KernelTime::Kind::kernel;
@@ -76,7 +77,11 @@ class Matching {
     const bool adds_up = record.name.find("splitK") != std::string::npos;
     const std::size_t next = last + 1;  // 0 behind kNobody
     if (!adds_up && fits(next) && !taken[next]) return next;
-    return last != kNobody && is_kernel && fits(last) ? last : kNobody;
+    if (last != kNobody && is_kernel && fits(last)) return last;
+    for (std::size_t i = 1; !adds_up && i < submitted_.size(); ++i) {
+      if (fits(i) && !taken[i] && taken[i - 1]) return i;
+    }
+    return kNobody;
   }
 
   const std::vector<GpuKernel>& submitted_;

@@ -150,6 +150,13 @@ TEST_CASE("a stream beside the first may change the order of the starts") {
   CHECK(step.rows[4].us == doctest::Approx(1));
   CHECK(step.rows[0].added_us == 0);  // all beneath the one that began first
   CHECK(step.sum_us() + step.gaps_us() == doctest::Approx(8.5));
+
+  const StepKernels between =  // the first stream's last kernel and its product
+      matched({ran(ours, 500, 1000), ran(other, 1500, 5000), ran("gemm", 3000, 4000),
+               ran("", 6000, 7000), ran(ours, 8000, 9000)});
+  CHECK(between.unexplained.kernels == 0);
+  CHECK(between.rows[1].us == doctest::Approx(1));
+  CHECK(between.rows[1].added_us == 0);
 }
 
 TEST_CASE(

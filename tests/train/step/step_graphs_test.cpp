@@ -5,7 +5,9 @@
 
 #include "attention/registry.hpp"
 #include "data/tokenise.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/timing/kernel_times.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
@@ -166,6 +168,25 @@ TEST_CASE(
       CHECK(replayed.weights() == direct.weights());
       CHECK(replayed.gradients() == direct.gradients());
       CHECK(replayed.trainer.sums().to_vector() == direct.trainer.sums().to_vector());
+    }
+  }
+}
+
+TEST_CASE("methods that use two streams give the bits of one, op by op and replayed") {
+  if (!test::cuda_or_skip()) return;
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const PrecisionScope scope(Device::cuda, precision);
+    for (const char* method : {"skyformer", "nystrom", "nystrom_sm"}) {
+      CAPTURE(method);
+      const nn::ModelConfig config = small_model(method, few_features(method));
+      Training one(config, Device::cuda, false), two(config, Device::cuda, true);
+      for (const data::Batch& batch : changing_batches(true, 1, 5)) {
+        (void)time_launches(0, [&] { one.trainer.step(batch); });  // one behind the other
+        two.trainer.step(batch);
+        CHECK(two.gradients() == one.gradients());
+      }
+      CHECK(two.trainer.graphs().counts().replayed == 3);
+      CHECK(two.weights() == one.weights());
     }
   }
 }
