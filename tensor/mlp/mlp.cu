@@ -182,10 +182,13 @@ struct Work {
 
   /// dz of the warp's hidden channels, of all tokens, to shared memory; dW1, db1 and dW2. Products are
   /// transposed: their rows are channels, and u and dz are the next products' operands as they are.
-  /// Weights are read anew for each 16 tokens: in the registers that would hold them, several GELUs
-  /// are computed side by side.
   __device__ void hidden(HiddenSums& sums) const {
     const int own = kRows * at.warp;
+    Core::FragmentA in_weight[kSteps];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      in_weight[step] = Core::ldmatrix_a(s.w.in + own * kStride + kMmaK * step, kStride);
+    }
     float bias[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -198,7 +201,7 @@ struct Work {
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         const int e = kMmaK * step;
-        add_columns(Core::ldmatrix_a(s.w.in + own * kStride + e, kStride), h + e, kStride, u);
+        add_columns(in_weight[step], h + e, kStride, u);
         add_columns(Core::ldmatrix_a_trans(s.w.out + e * kStrideF + own, kStrideF), dout + e,
                     kStride, dz);
       }
@@ -314,19 +317,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::int64_t begin = blockIdx.x * chunk_size;
   const int tokens = static_cast<int>(math::min(chunk_size, plan.rows - begin));
   const float *const x = in.x + begin * plan.e, *const dy = all_dy + begin * plan.e;
-  const auto read_ahead = [&](int first) {  // a block meets its tokens in the L2 cache
-    prefetch_rows(x, tokens, plan.e, first);
-    prefetch_rows(dy, tokens, plan.e, first);
-    prefetch_rows(reinterpret_cast<const float*>(facts + begin), tokens, kMlpFacts, first);
-  };
-  read_ahead(0);
   s.w.load(plan, in);
   for (int i = threadIdx.x; i < 3 * kWarps * kE; i += kThreads) (&s.norm_weight[0][0])[i] = 0;
   __syncthreads();
   HiddenSums sums;
 #pragma unroll 1
   for (int first = 0; first < tokens; first += kTokens) {
-    read_ahead(first + kTokens);
     const Work work{plan,
                     s,
                     at,

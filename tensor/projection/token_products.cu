@@ -211,12 +211,6 @@ struct ProjectSides {
   __device__ Rows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan.heads.rows(), width(), first, at};
   }
-  __device__ void read_ahead(std::int64_t first) const {
-    prefetch_rows(in, plan.heads.rows(), width(), first);
-    for (int part = 0; part < plan.heads.parts; ++part) {
-      HeadRows<const float>::prefetch(dy.at(part), plan, first);
-    }
-  }
   struct Whole {
     __device__ float factor(int, int, int) const { return 1; }
   };
@@ -241,10 +235,6 @@ struct MergeSides {
   }
   __device__ HeadRows<float> din_rows(std::int64_t first, const WarpTokens& at) const {
     return {din, plan, first, at};
-  }
-  __device__ void read_ahead(std::int64_t first) const {
-    HeadRows<const float>::prefetch(in, plan, first);
-    prefetch_rows(dy, plan.heads.rows(), out(), first);
   }
   __device__ Keep kept(std::int64_t first, const WarpTokens& at) const {
     return {plan.dropout, first, at};
@@ -293,7 +283,6 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
   const int width = sides.width();
   const std::int64_t begin = blockIdx.x * chunk_size;
   const std::int64_t end = math::min(begin + chunk_size, sides.plan.heads.rows());
-  sides.read_ahead(begin);
   for (int part = 0; part < parts; ++part) {
     load_weight<kWidth, kWidth>(weight.at(part), out, width, width, s.weight[part]);
   }
@@ -303,7 +292,6 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
   WeightSums<kParts> sums;
 #pragma unroll 1
   for (std::int64_t first = begin; first < end; first += kTokens) {
-    if (first + kTokens < end) sides.read_ahead(first + kTokens);
     const auto in = sides.in_rows(first, at);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
