@@ -43,6 +43,8 @@ constexpr std::string_view kLarge = R"(
   warmup=100 steps=1600 dropout=0.3 ngrams=8 ngram_rows=131072
 [pathfinder]
   steps=20000 width=64 ff_width=128 positions=none
+[pathx]  # from what Pathfinder learned: --init
+  batch=16 lr=1e-3 warmup=200 steps=8000 eval_every=500 eval_examples=1000
 [image]
   batch=64 lr=1e-3 warmup=500 steps=10000 dropout=0.1 layers=4 width=128 ff_width=256 heads=4
 )";
