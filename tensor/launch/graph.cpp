@@ -5,7 +5,7 @@
 namespace skytape {
 namespace {
 
-bool capture_runs = false;  // one stream, so one capture at a time
+bool capture_runs = false;  // the same streams for all, so one capture at a time
 
 /// Calls f(Cuda{}); throws in a build without CUDA.
 template <class F> void on_cuda(const F& f) {

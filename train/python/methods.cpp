@@ -21,7 +21,7 @@ using namespace nb::literals;
 using attention::OptionValues;
 using attention::Spec;
 
-/// Everything runs on one stream of the GPU, so one call at a time.
+/// Everything runs on the same streams of the GPU, so one call at a time.
 std::unique_lock<std::mutex> turn_on(Device device) {
   static std::mutex gpu;
   return device == Device::cpu ? std::unique_lock<std::mutex>() : std::unique_lock(gpu);
