@@ -86,8 +86,8 @@ void hand_over(Gradients d, std::size_t parameters, Grads& g) {
 
 }  // namespace
 
-OutputVars apply_carrying(const Method& method, const InputVars& vars, const Tensor& mask,
-                          const Call& call, bool combined) {
+OutputVars apply_with_state(const Method& method, const InputVars& vars, const Tensor& mask,
+                            const Call& call, bool combined) {
   const auto& [q, k, v, x, carried] = vars;
   const Inputs in{value_of(q), value_of(k), v.value(),        mask,
                   combined,    value_of(x), value_of(carried)};
@@ -133,7 +133,7 @@ OutputVars apply_carrying(const Method& method, const InputVars& vars, const Ten
 
 Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call,
           bool combined) {
-  return apply_carrying(method, vars, mask, call, combined).out;
+  return apply_with_state(method, vars, mask, call, combined).out;
 }
 
 }  // namespace skytape::attention

@@ -125,9 +125,9 @@ class Method {
 
 /// Runs a method as one node of the tape; where it carries a state, as two, of which one only keeps
 /// the output's gradient until that of the state is there.
-[[nodiscard]] OutputVars apply_carrying(const Method& method, const InputVars& vars,
-                                        const Tensor& mask, const Call& call,
-                                        bool combined = false);
+[[nodiscard]] OutputVars apply_with_state(const Method& method, const InputVars& vars,
+                                          const Tensor& mask, const Call& call,
+                                          bool combined = false);
 
 /// The same where only the output is asked for.
 [[nodiscard]] Var apply(const Method& method, const InputVars& vars, const Tensor& mask,

@@ -110,8 +110,8 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
       const std::vector<Var> found =  // [B, H, M, D] each
           by_head(combined->rows, of_combined, true, heads_, combined->sums);
       const Var k = values_only_ ? Var() : found[0];
-      return attention::apply_carrying(*method_, {q, k, found.back(), input, state}, mask, call,
-                                       true);
+      return attention::apply_with_state(*method_, {q, k, found.back(), input, state}, mask, call,
+                                         true);
     }
   }
   // A method with shared queries and keys (Reformer) uses the weights of W_q and W_v alone.
@@ -131,7 +131,7 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
   } else if (angles_ != nullptr && q.defined()) {
     q = rotary(q, angles_->value);
   }
-  return attention::apply_carrying(*method_, {q, k, v, input, state}, mask, call);
+  return attention::apply_with_state(*method_, {q, k, v, input, state}, mask, call);
 }
 
 Var MultiHeadAttention::operator()(Var x, Var& state, const Tensor& mask,

@@ -199,7 +199,7 @@ Outcome two_layers(const Spec& spec, const OptionValues& options, const Problem 
       left = {layers[l]->reference(leaves[l].vars, p.in.mask, {}, call),
               layers[l]->reference_state(leaves[l].vars, p.in.mask, {}, call)};
     } else {
-      left = attention::apply_carrying(*layers[l], leaves[l].vars, p.in.mask, call);
+      left = attention::apply_with_state(*layers[l], leaves[l].vars, p.in.mask, call);
     }
     const Var part = sum_all(left.out * tape.constant(p.dout));
     loss = l == 0 ? part : loss + part;
