@@ -102,5 +102,3 @@ struct Result {
 };
 
 }  // namespace skytape::attention
-
-extern template class std::vector<std::pair<std::string, skytape::Tensor>>;

@@ -38,13 +38,6 @@ const Tensor& Draws::get(const std::string& name) const {
   return *tensor;
 }
 
-Spec::Spec() = default;
-Spec::Spec(const Spec& other) = default;
-Spec::Spec(Spec&& other) noexcept = default;
-Spec& Spec::operator=(const Spec& other) = default;
-Spec& Spec::operator=(Spec&& other) noexcept = default;
-Spec::~Spec() = default;
-
 bool Spec::has_option(std::string_view key) const {
   return std::any_of(options.begin(), options.end(),
                      [&](const OptionInfo& option) { return option.key == key; });
@@ -137,6 +130,3 @@ Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const
 }
 
 }  // namespace skytape::attention
-
-template class std::vector<skytape::attention::Exact>;
-template class std::vector<std::pair<std::string, skytape::Tensor>>;

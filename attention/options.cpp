@@ -57,21 +57,6 @@ struct Assign {
 
 }  // namespace
 
-Option::Option(std::string key_, std::variant<std::int64_t*, double*, bool*, std::string*> value_,
-               std::string meaning_, double low_, double high_, std::vector<std::string> choices_)
-    : key(std::move(key_)),
-      value(value_),
-      meaning(std::move(meaning_)),
-      low(low_),
-      high(high_),
-      choices(std::move(choices_)) {}
-Option::Option() = default;
-Option::Option(const Option& other) = default;
-Option::Option(Option&& other) noexcept = default;
-Option& Option::operator=(const Option& other) = default;
-Option& Option::operator=(Option&& other) noexcept = default;
-Option::~Option() = default;
-
 Option Option::integer(std::string key, std::int64_t& field, double low, double high,
                        std::string meaning) {
   return {std::move(key), &field, std::move(meaning), low, high, {}};
@@ -145,6 +130,3 @@ void assign(const std::string& method, const std::vector<Option>& options,
 }
 
 }  // namespace skytape::attention
-
-template class std::vector<skytape::attention::Option>;
-template class std::vector<skytape::attention::OptionInfo>;

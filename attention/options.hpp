@@ -30,16 +30,6 @@ struct Option {
                        std::string meaning);
   static Option list(std::string key, std::string& field, std::string meaning);  ///< see parse_list
 
-  // Compiled once, in options.cpp, as are the lists below: every method's file fills them.
-  Option(std::string key, std::variant<std::int64_t*, double*, bool*, std::string*> value,
-         std::string meaning, double low, double high, std::vector<std::string> choices);
-  Option();
-  Option(const Option& other);
-  Option(Option&& other) noexcept;
-  Option& operator=(const Option& other);
-  Option& operator=(Option&& other) noexcept;
-  ~Option();
-
   [[nodiscard]] std::string text() const;   ///< current value as text
   [[nodiscard]] std::string range() const;  ///< "1..4096", "official|per_matrix", "0|1"
 };
@@ -60,6 +50,3 @@ void assign(const std::string& method, const std::vector<Option>& options,
             const OptionValues& values);
 
 }  // namespace skytape::attention
-
-extern template class std::vector<skytape::attention::Option>;
-extern template class std::vector<skytape::attention::OptionInfo>;

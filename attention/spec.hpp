@@ -60,16 +60,6 @@ struct Spec {
   std::function<double(const CostSizes&)> paper_cost;
 
   [[nodiscard]] bool has_option(std::string_view key) const;
-
-  // Compiled once, in method.cpp, and not with every method.
-  Spec();
-  Spec(const Spec& other);
-  Spec(Spec&& other) noexcept;
-  Spec& operator=(const Spec& other);
-  Spec& operator=(Spec&& other) noexcept;
-  ~Spec();
 };
 
 }  // namespace skytape::attention
-
-extern template class std::vector<skytape::attention::Exact>;

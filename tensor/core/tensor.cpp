@@ -78,13 +78,6 @@ std::ostream& operator<<(std::ostream& out, const Tensor& t) {
   return out << name(t.dtype_) << t.shape_ << '@' << name(t.device());
 }
 
-Tensor::Tensor() = default;
-Tensor::Tensor(const Tensor& other) = default;
-Tensor::Tensor(Tensor&& other) noexcept = default;
-Tensor& Tensor::operator=(const Tensor& other) = default;
-Tensor& Tensor::operator=(Tensor&& other) noexcept = default;
-Tensor::~Tensor() = default;
-
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor t;
   t.shape_ = shape;
@@ -256,5 +249,3 @@ void tensor::require_float(const char* op, const Tensor& x) {
 }
 
 }  // namespace skytape
-
-template class std::vector<skytape::Tensor>;

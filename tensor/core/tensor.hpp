@@ -57,13 +57,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 /// slices share memory, a transpose is a copy. Copying a Tensor copies the handle, not the data.
 class Tensor {
  public:
-  Tensor();  ///< undefined: no storage, `defined()` is false
-  // Compiled once, in tensor.cpp, and not in each of the hundreds of files that pass tensors on.
-  Tensor(const Tensor& other);
-  Tensor(Tensor&& other) noexcept;
-  Tensor& operator=(const Tensor& other);
-  Tensor& operator=(Tensor&& other) noexcept;
-  ~Tensor();
+  Tensor() = default;  ///< undefined: no storage, `defined()` is false
 
   /// Uninitialised memory (NaN in debug builds).
   [[nodiscard]] static Tensor empty(const Shape& shape, DType dtype, Device device);
@@ -155,5 +149,3 @@ void require_float(const char* op, const Tensor& x);
 }  // namespace tensor
 
 }  // namespace skytape
-
-extern template class std::vector<skytape::Tensor>;

@@ -47,8 +47,9 @@ void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
             fmt::format("layer {}: what its attention sees or gives is not finite", layer));
       }
     }
-    layers.push_back(
-        {{wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)}, wide(out)});
+    LayerInputs& layer_inputs = layers.emplace_back();
+    layer_inputs.in = {wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)};
+    layer_inputs.out = wide(out);
   };
 }
 
