@@ -102,7 +102,8 @@ class Tape {
 
   /// A leaf whose gradient goes to the parameter's own buffer (added to what is there).
   [[nodiscard]] Var parameter(Parameter& parameter);
-  /// A leaf that receives a gradient, read with grad() after backward.
+  /// A leaf to differentiate by, whose gradient is read with grad() after backward. A model's data
+  /// are constants.
   [[nodiscard]] Var input(Tensor value);
   /// A leaf that receives none.
   [[nodiscard]] Var constant(Tensor value);
