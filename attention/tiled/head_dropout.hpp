@@ -37,7 +37,7 @@ template <class T> class HeadDropout {
         step_(philox::step_of(plan.step)) {}
 
   [[nodiscard]] __device__ bool drops() const { return given_ != nullptr || plan_.threshold != 0; }
-  [[nodiscard]] __device__ bool keeps() const { return kept_ != nullptr; }
+  [[nodiscard]] __device__ bool stores_decisions() const { return kept_ != nullptr; }
   /// Of kept weights.
   [[nodiscard]] __device__ T scale() const { return static_cast<T>(plan_.keep_scale); }
 
@@ -45,22 +45,22 @@ template <class T> class HeadDropout {
   /// first of a chunk plus 0 to 15.
   [[nodiscard]] __device__ unsigned decide(int i, int j) const {
     const unsigned bits = byte(i, j);
-    if (keeps()) *byte_in_memory(i, j) = static_cast<std::uint8_t>(bits);
+    if (stores_decisions()) *byte_in_memory(i, j) = static_cast<std::uint8_t>(bits);
     return bits;
   }
   /// Backward: what forward decided.
   [[nodiscard]] __device__ unsigned decided(int i, int j) const {
-    return keeps() ? *byte_in_memory(i, j) : byte(i, j);
+    return stores_decisions() ? *byte_in_memory(i, j) : byte(i, j);
   }
 
   /// The same of word t of query i and the chunk of keys at j0.
   [[nodiscard]] __device__ unsigned decide_word(int i, int j0, int t) const {
     const unsigned bits = word(i, j0, t);
-    if (keeps()) words(i, j0)[t] = bits;
+    if (stores_decisions()) words(i, j0)[t] = bits;
     return bits;
   }
   [[nodiscard]] __device__ unsigned decided_word(int i, int j0, int t) const {
-    return keeps() ? words(i, j0)[t] : word(i, j0, t);
+    return stores_decisions() ? words(i, j0)[t] : word(i, j0, t);
   }
 
   /// In memory: the words of queries from i on, about the chunk of keys at j0.

@@ -221,7 +221,7 @@ __device__ unsigned decided(const HeadDropout<T>& dropout, const ThreadTile& at,
     return (byte >> ((j0 - chunk) / kThreadsN)) << (8 * c);
   };
   unsigned kept = 0;
-  if (dropout.keeps()) {
+  if (dropout.stores_decisions()) {
 #pragma unroll
     for (int c = 0; c < S::kThreadN; ++c) kept |= bits_of(c);
   } else {

@@ -59,7 +59,7 @@ struct KeptOfKeys {
   /// What forward decided about the queries from i0 on: waits as for a tile.
   __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
     static_assert(kBlockN * kWordsOfChunk == kKeyThreads);
-    if (!dropout.keeps()) {
+    if (!dropout.stores_decisions()) {
       words[threadIdx.x] =
           dropout.decided_word(i0 + threadIdx.x / kWordsOfChunk, j0, threadIdx.x % kWordsOfChunk);
     } else if (threadIdx.x < kBlockN) {
@@ -218,10 +218,10 @@ __global__ void __launch_bounds__(kThreads,
     if constexpr (softmax) softmax_tile(score, scale, maximum, sum, total);
     if (result.out == nullptr) return;  // the same for all threads
 #pragma unroll
-    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
-      Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
-      if constexpr (kDrops) kept.drop(chunk, weights);
-      P::add_weighted(at, weights, tile.v, kMmaK * chunk, total);
+    for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
+      Accumulator weights[2] = {score[2 * slice], score[2 * slice + 1]};
+      if constexpr (kDrops) kept.drop(slice, weights);
+      P::add_weighted(at, weights, tile.v, kMmaK * slice, total);
     }
   });
   float factor[2] = {dropout.scale(), dropout.scale()};
@@ -267,11 +267,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   };
   shared.walk(queries, begin, [&](int, const QueryTile<P>& tile) {
 #pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
-    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
+    for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
       Accumulator weights[2], dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int first = kMmaK * chunk + kMmaN * n;
+        const int first = kMmaK * slice + kMmaN * n;
         const Accumulator minus_delta = of_columns(at, tile.minus_delta, first);
         weights[n] = P::scores(at, k, tile.q, first, of_columns(at, tile.shift, first));
         dscores[n] = P::scores(at, v, tile.dout, first, kDrops ? Accumulator{} : minus_delta);
@@ -294,8 +294,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
           dscore *= weight;
         }
       }
-      P::add_weighted(at, weights, tile.dout, kMmaK * chunk, dv);
-      P::add_weighted(at, dscores, tile.q, kMmaK * chunk, dk);
+      P::add_weighted(at, weights, tile.dout, kMmaK * slice, dv);
+      P::add_weighted(at, dscores, tile.q, kMmaK * slice, dk);
     }
   });
   if (plan.score == Score::gaussian) {
@@ -343,11 +343,11 @@ __global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
       kept.enter(at, i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
 #pragma unroll(kWidth > 32 || kDrops ? 1 : 2)  // where registers are left
-    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
+    for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
       Accumulator dscores[2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
-        const int first = kMmaK * chunk + kMmaN * n;
+        const int first = kMmaK * slice + kMmaN * n;
         const Accumulator score =
             P::scores(at, q, tile.k, first, of_columns(at, tile.column, first));
         dscores[n] = P::scores(at, dout, tile.v, first, kDrops ? Accumulator{} : minus_delta);
@@ -357,13 +357,13 @@ __global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
           const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half]);
           float& dscore = dscores[n].x[half][e % 2];
           if constexpr (kDrops) {
-            const float factor = kept.keeps(half, chunk, n, e % 2) ? keep_scale : 0.0f;
+            const float factor = kept.keeps(half, slice, n, e % 2) ? keep_scale : 0.0f;
             dscore = dscore * factor + minus_delta.x[half][0];
           }
           dscore *= weight;
         }
       }
-      P::add_weighted(at, dscores, tile.k, kMmaK * chunk, dq);
+      P::add_weighted(at, dscores, tile.k, kMmaK * slice, dq);
     }
   });
   if (plan.score == Score::gaussian) {
