@@ -3,8 +3,12 @@
 // to whole chunks and rows to a compiled width, so that a tile is one run of memory that is copied
 // to shared memory (cp.async) without a question. Padding has weight zero. The same kernel makes the
 // terms of scores and delta, (1) and (3), from the rows while it has them, as what products start from.
+//
+// Kernels divide terms by the scale and take the largest product for the largest score: theirs is
+// positive, |scale|, or 1 for 0. The call's sign, 1, -1 or 0, is in q's operand.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "attention/tiled/tensor_core_tiles.hpp"
@@ -20,13 +24,14 @@ inline constexpr int kPadded = tensor::kDropoutChunk;
 
 /// N' and M': queries and keys of a head, padded. Null where a pass has none.
 template <class Number> struct TileOperands {
-  Number *q, *dout;            // [B H, N', kWidth], zeros beyond N and D
+  Number *q, *dout;            // [B H, N', kWidth], sign q and dout, zeros beyond N and D
   Number *k, *v;               // [B H, M', kWidth]
-  float* shift;                // [B H, N']: added to a query's q.k, a_i / scale; -inf beyond N
+  float* shift;                // [B H, N']: added to sign q.k, a_i / scale; -inf beyond N
   float* minus_delta;          // [B H, N']: -delta_i of (3) in tiled.cpp, backward; 0 beyond N
-  float* sums;                 // [B H, N']: sum_j e_ij of (4), backward of gaussian
-  float* column;               // [B H, M']: added to a key's q.k, b_j / scale; -inf beyond M
+  float* sums;                 // [B H, N']: sign sum_j e_ij of (4), backward of gaussian
+  float* column;               // [B H, M']: added to sign q.k, b_j / scale; -inf beyond M
   std::int64_t queries, keys;  // N', M'
+  float scale, sign;           // of kernels and in q: their product is the call's scale
 };
 
 /// Rounds four numbers to `target`; they become what was stored.
@@ -49,8 +54,10 @@ __device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b)
   return cuda::warp_reduce<kLanes>(sum);
 }
 
-/// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys.
-template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cuda::kBlockThreads)
+/// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys. Eight blocks
+/// fill a multiprocessor.
+template <Precision kPrecision, int kWidth>
+__global__ void __launch_bounds__(cuda::kBlockThreads, 8)
     operands_kernel(TiledPlan plan, Arrays<float> in,
                     TileOperands<typename cuda::TensorCore<kPrecision>::Number> out) {
   using Core = cuda::TensorCore<kPrecision>;
@@ -76,33 +83,33 @@ template <Precision kPrecision, int kWidth> __global__ void __launch_bounds__(cu
     };
     if (of_queries) {
       cuda::Four<float> q = four(in.q), dout = four(in.dout), result = four(in.out);
+      const float factor = plan.mask_queries && inside ? out.sign * mask[i] : out.sign;
 #pragma unroll
-      for (int x = 0; x < 4 && plan.mask_queries && inside; ++x) q.x[x] *= mask[i];
+      for (float& x : q.x) x *= factor;
       round_to<Core>(q, out.q + to * kWidth + c);
       if (out.dout != nullptr) round_to<Core>(dout, out.dout + to * kWidth + c);
       const float square = row_dot<kLanes>(q, q), sum = row_dot<kLanes>(dout, result);
       if (c != 0 || out.shift == nullptr) continue;
       float shift = kNothing, minus_delta = 0;
       if (inside && gaussian) {
-        shift = -0.5f * square;
+        shift = -0.5f * out.sign * square;
       } else if (inside) {
         const std::int64_t row = bh * count + i;
         // A row without a real key: its weights vanish by their column terms.
-        shift = in.row[row] == kNothing ? 0.0f : -in.row[row] / static_cast<float>(plan.scale);
+        shift = in.row[row] == kNothing ? 0.0f : -in.row[row] / out.scale;
         minus_delta = in.dlse == nullptr ? -sum : in.dlse[row] - sum;
       }
       out.shift[to] = shift;
       if (out.minus_delta != nullptr) out.minus_delta[to] = minus_delta;
-      if (out.sums != nullptr) out.sums[to] = sum;
+      if (out.sums != nullptr) out.sums[to] = out.sign * sum;
     } else {
       cuda::Four<float> k = four(in.k), v = four(in.v);
       round_to<Core>(k, out.k + to * kWidth + c);
       if (out.v != nullptr) round_to<Core>(v, out.v + to * kWidth + c);
       const float square = row_dot<kLanes>(k, k);
       if (c != 0) continue;
-      const float norm = gaussian ? 0.5f * square : 0.0f;
-      out.column[to] =
-          inside ? math::log(mask[i]) / static_cast<float>(plan.scale) - norm : kNothing;
+      const float norm = gaussian ? 0.5f * out.sign * square : 0.0f;
+      out.column[to] = inside ? math::log(mask[i]) / out.scale - norm : kNothing;
     }
   }
 }
@@ -128,6 +135,9 @@ PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands
   TileOperands<Number>& t = p.tiles;
   t.queries = whole_chunks(plan.queries);
   t.keys = whole_chunks(plan.keys);
+  const auto scale = static_cast<float>(plan.scale);
+  t.sign = scale == 0 ? 0.0f : std::copysign(1.0f, scale);
+  t.scale = scale == 0 ? 1.0f : std::abs(scale);
   const std::int64_t queries = heads * t.queries, keys = heads * t.keys;
   const bool with_v = backward || in.v != nullptr, with_shift = backward || gaussian;
 

@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kThreads,
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   constexpr bool softmax = kScore == Score::softmax;
-  const float scale = kLog2E * static_cast<float>(plan.scale);
+  const float scale = kLog2E * in.scale;
   const HeadDropout<float> dropout(plan, result, bh);
   const auto head = head_of<kWidth>(in, bh);
 
@@ -249,8 +249,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   const Task task(plan.keys, kKeyBlockM);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
-  const auto scale = static_cast<float>(plan.scale);
-  const float scale2 = kLog2E * scale;
+  const float scale2 = kLog2E * in.scale;
   const HeadDropout<float> dropout(plan, result, bh);
   const float keep_scale = dropout.scale();
   const auto head = head_of<kWidth>(in, bh);
@@ -301,9 +300,10 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   if (plan.score == Score::gaussian) {
     float sum[2];  // sum_i e_ij
     dots<P>(v, dv, sum);
+    for (float& x : sum) x *= in.sign;  // as in q
     subtract_own<P>(k, sum, dk);
   }
-  const float once[2] = {1, 1}, scaled[2] = {scale, scale};
+  const float once[2] = {1, 1}, scaled[2] = {in.scale, in.scale};
   P::store(at, dk, scaled, rows_of(result.dk, plan, bh, j0, plan.keys), plan.width);
   if (result.dv != nullptr) {
     P::store(at, dv, once, rows_of(result.dv, plan, bh, j0, plan.keys), plan.width);
@@ -320,8 +320,7 @@ __global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
   const Task task(plan.queries, kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
-  const auto scale = static_cast<float>(plan.scale);
-  const float scale2 = kLog2E * scale;
+  const float scale2 = kLog2E * in.scale;
   const HeadDropout<float> dropout(plan, result, bh);
   const float keep_scale = dropout.scale();
   const auto head = head_of<kWidth>(in, bh);
@@ -370,7 +369,7 @@ __global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
     const float sum[2] = {head.sums[i0 + at.row_of(0)], head.sums[i0 + at.row_of(1)]};
     subtract_own<P>(q, sum, dq);
   }
-  float scaled[2] = {scale, scale};
+  float scaled[2] = {in.sign * in.scale, in.sign * in.scale};
   for (int half = 0; half < 2 && plan.mask_queries; ++half) {
     const int i = i0 + at.row_of(half);
     scaled[half] *= i < plan.queries ? result.mask[bh / plan.heads * plan.queries + i] : 0.0f;
@@ -406,7 +405,6 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
 /// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing on
 /// dropout.
 template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arrays, const F& f) {
-  ENSURE(plan.scale > 0, "tiled attention on tensor cores: scale ", plan.scale, " is not positive");
   tensor_core_tiles::dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
     if (arrays.keep != nullptr || plan.threshold != 0) {
       f.template operator()<kPrecision, kWidth, true>();

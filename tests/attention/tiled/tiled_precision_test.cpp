@@ -144,6 +144,17 @@ void check_rule(const char* what, const Numbers& got, const Numbers& plain, cons
   CHECK(test::relative_error(got, exact) <= allowed);
 }
 
+/// Tensor cores lose at most three times what rounded operands lose.
+void check_results(const Problem& p, Precision precision) {
+  const Results exact = compose(p, [](double x) { return x; });
+  const Results plain = compose(p, operands_of(precision));
+  const Results got = on_cuda(p, precision);
+  check_rule("out", got.out, plain.out, exact.out);
+  check_rule("dq", got.dq, plain.dq, exact.dq);
+  check_rule("dk", got.dk, plain.dk, exact.dk);
+  check_rule("dv", got.dv, plain.dv, exact.dv);
+}
+
 }  // namespace
 
 TEST_CASE("tensor cores lose at most three times what rounded operands lose") {
@@ -157,13 +168,33 @@ TEST_CASE("tensor cores lose at most three times what rounded operands lose") {
           CAPTURE(width);
           CAPTURE(rate);
           const Problem p(width, score, rate, 1 / std::sqrt(static_cast<double>(width)));
+          check_results(p, precision);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("tensor cores take a scale of zero and a negative one as any other") {
+  if (!test::cuda_or_skip()) return;
+  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+    for (const Score score : {Score::softmax, Score::gaussian}) {
+      for (const double rate : {0.0, 0.3}) {
+        for (const double scale : {0.1, 0.0, -0.1}) {
+          CAPTURE(static_cast<int>(precision));
+          CAPTURE(static_cast<int>(score));
+          CAPTURE(rate);
+          CAPTURE(scale);
+          const Problem p(20, score, rate, scale);
+          check_results(p, precision);
+          const auto f64 = [](const Tensor& x) { return x.to(DType::f64); };
+          const Tensor q = f64(p.q), k = f64(p.k), v = f64(p.v), mask = f64(p.mask);
+          const TiledForward y = tiled_forward(q, k, v, mask, p.options);
+          const TiledBackward g = tiled_backward(q, k, v, mask, p.options, y, f64(p.dout));
           const Results exact = compose(p, [](double x) { return x; });
-          const Results plain = compose(p, operands_of(precision));
-          const Results got = on_cuda(p, precision);
-          check_rule("out", got.out, plain.out, exact.out);
-          check_rule("dq", got.dq, plain.dq, exact.dq);
-          check_rule("dk", got.dk, plain.dk, exact.dk);
-          check_rule("dv", got.dv, plain.dv, exact.dv);
+          CHECK(test::relative_error(y.out.to_vector(), exact.out) < 1e-11);
+          CHECK(test::relative_error(g.dq.to_vector(), exact.dq) < 1e-11);
+          CHECK(test::relative_error(g.dk.to_vector(), exact.dk) < 1e-11);
         }
       }
     }
