@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 #include <type_traits>
 
@@ -16,10 +17,13 @@ namespace {
 // ---- what a row is made of ----------------------------------------------------------------------
 
 constexpr Range whole(double low, double high) { return {KeyKind::integer, low, high}; }
+constexpr Range odd(double high) { return {.kind = KeyKind::integer, .high = high, .odd = true}; }
 constexpr Range real(double low, double high) { return {KeyKind::real, low, high}; }
 constexpr Range flag = {KeyKind::flag};
 constexpr Range per_class = {KeyKind::weights};
 constexpr Range choice(std::string_view choices) { return {KeyKind::choice, 0, 0, choices}; }
+constexpr Range pixels(Range range) { return range.of = Of::pixels, range; }
+constexpr Range pairs(Range range) { return range.of = Of::pairs, range; }
 
 [[noreturn]] void refuse(const KeyInfo& key, const std::string& text) {
   throw UsageError(
@@ -30,6 +34,7 @@ template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
   const std::optional<T> value = number_in<T>(text);
   const auto number = static_cast<double>(value.value_or(T{}));
   if (!value || !(number >= key.range.low && number <= key.range.high)) refuse(key, text);
+  if (key.range.odd && number != 0 && std::fmod(number, 2) == 0) refuse(key, text);
   return *value;
 }
 
@@ -120,9 +125,9 @@ constexpr KeyInfo kKeys[] = {
    meaning __VA_OPT__(, ) __VA_ARGS__},
 #include "nn/config/model_options.def"
 
-    {"mirror", "0", flag, data, pictures<&Variations::mirror>,
-     "pixels: half of the training pictures are mirrored", {}, "mirrored pictures"},
-    {"shift", "0", whole(0, 65535), data, pictures<&Variations::shift>,
+    {"mirror", "0", pixels(flag), data, pictures<&Variations::mirror>,
+     "half of the training pictures are mirrored", {}, "mirrored pictures"},
+    {"shift", "0", pixels(whole(0, 65535)), data, pictures<&Variations::shift>,
      "pixels that training pictures are moved by", {}, "pictures moved by up to {}"},
     {"length_warmup", "0", whole(0, kMost), data, batches<&BatchOptions::grow_steps>,
      "steps of growing lengths; 0: off"},
@@ -229,14 +234,16 @@ std::string_view key_called(std::string_view name) {
 }
 
 std::string range_of(const KeyInfo& key) {
-  if (key.range.kind == KeyKind::flag) return "0|1";
+  constexpr const char* kOf[] = {"", "; pixels", "; pairs"};
+  const std::string of = kOf[static_cast<int>(key.range.of)];
+  if (key.range.kind == KeyKind::flag) return "0|1" + of;
   if (key.range.kind == KeyKind::choice) return std::string(key.range.choices);
   if (key.range.kind == KeyKind::weights) {
     return "none, balanced, or a number for each class: 1,2.5";
   }
   std::ostringstream text;
   text.precision(10);
-  text << key.range.low << ".." << key.range.high;
+  text << key.range.low << ".." << key.range.high << (key.range.odd ? ", odd" : "") << of;
   return text.str();
 }
 
@@ -247,7 +254,7 @@ void check_value(const KeyInfo& key, const std::string& text) {
     (void)parse_number<double>(key, text);
   } else if (key.range.kind == KeyKind::weights) {
     (void)parse_class_weights(text);
-  } else if (!is_among(range_of(key), text)) {
+  } else if (!is_among(key.range.kind == KeyKind::flag ? "0|1" : key.range.choices, text)) {
     refuse(key, text);
   }
 }

@@ -15,11 +15,16 @@ struct RunConfig;
 
 enum class KeyKind { integer, real, flag, choice, weights };
 
+/// What a task's examples have to be.
+enum class Of { any, pixels, pairs };
+
 /// Legal values.
 struct Range {
   KeyKind kind;
   double low = 0, high = 1;       // of a number, both ends included
   std::string_view choices = {};  // "a|b|c"
+  bool odd = false;               // of integers: 0 or an odd one
+  Of of = Of::any;                // elsewhere the default alone has a meaning
 };
 
 /// What a key decides. `encoder`: what an encoder is, which a run of --init takes over.
@@ -40,7 +45,7 @@ struct KeyInfo {
   void (*fill)(RunConfig&, const KeyInfo&, const std::string&);
   std::string_view meaning;
   Idle idle = {};
-  /// How tables of results name it, where it is not 0, as an addition to the papers' model, in the
+  /// How tables of results name it, unless it is the default, as an addition to the papers' model, in the
   /// order of the rows; {} stands for the value. Empty: they do not.
   std::string_view adds = {};
 };
@@ -55,7 +60,8 @@ struct KeyInfo {
 /// "learning-rate". Empty if there is none.
 [[nodiscard]] std::string_view key_called(std::string_view name);
 
-/// "1..65536", "0|1", "length|nonzero", "none, balanced, or a number for each class: 1,2.5".
+/// "1..65536", "0..255, odd; pixels", "0|1", "length|nonzero",
+/// "none, balanced, or a number for each class: 1,2.5".
 [[nodiscard]] std::string range_of(const KeyInfo& key);
 
 /// UsageError unless `text` is a legal value.

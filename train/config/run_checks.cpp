@@ -32,38 +32,25 @@ void check_together(const RunConfig& c) {
       m.positions == nn::Positions::rotary && m.head_width % 2 != 0,
       "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
       m.head_width);
-  refuse_if(m.patch > 0 && m.columns == 0,
-            "patch: the tokens of {} are no pixels, which have greys around them; expected 0",
-            c.task->name);
-  const bool varied = b.variations.mirror || b.variations.shift > 0;
-  refuse_if(varied && m.columns == 0, "{}: the tokens of {} are no pixels; expected 0",
-            b.variations.mirror ? "mirror" : "shift", c.task->name);
+  for (const KeyInfo& key : recipe_keys()) {  // of pixels or pairs, and what sees lines of pixels
+    if (key.range.of == Of::any && key.key != "conv_width") continue;
+    if (value_of(c.settings, key) == key.standard) continue;
+    refuse_if(key.range.of == Of::pixels && m.columns == 0,
+              "{}: the tokens of {} are no pixels; expected {}", key.key, c.task->name,
+              key.standard);
+    refuse_if(key.range.of == Of::pairs && m.sequences != 2,
+              "{}: {} has no pairs of documents; expected {}", key.key, c.task->name, key.standard);
+    refuse_if(m.columns > 0 && m.pooling == nn::Pooling::cls,
+              "{}: pooling=cls moves every pixel of {} by one place, so that it would see other "
+              "lines; expected another pooling or {}={}",
+              key.key, c.task->name, key.key, key.standard);
+  }
   refuse_if(b.variations.shift >= m.columns && m.columns > 0,
             "shift: expected less than the {} pixels of a line of {}, got {}", m.columns,
             c.task->name, b.variations.shift);
-  refuse_if(m.pyramid && m.columns == 0,
-            "pyramid: it halves pictures, but the tokens of {} are no pixels; expected 0",
-            c.task->name);
   refuse_if(m.pyramid && m.pooling != nn::Pooling::mean,
             "pyramid: the mean over its top is taken; expected pooling=mean, or 0");
-  refuse_if(m.patch > 0 && m.patch % 2 == 0,
-            "patch: expected an odd number of pixels, or 0 for none, got {}", m.patch);
-  refuse_if(m.pair_cosine && m.sequences != 2,
-            "pair_cosine: {} has no pairs of documents; expected 0", c.task->name);
   refuse_if(m.ngrams == 1, "ngrams: expected at least 2 tokens, or 0 for none, got 1");
-  refuse_if(m.conv_width > 0 && m.conv_width % 2 == 0,
-            "conv_width: expected an odd number of taps, or 0 for none, got {}", m.conv_width);
-  const bool sees_lines = m.conv_width > 0 || m.patch > 0 || varied;
-  if (sees_lines && m.columns > 0 && m.pooling == nn::Pooling::cls) {
-    const std::string_view key = m.conv_width > 0      ? "conv_width"
-                                 : m.patch > 0         ? "patch"
-                                 : b.variations.mirror ? "mirror"
-                                                       : "shift";
-    throw UsageError(
-        fmt::format("{}: pooling=cls moves every pixel of {} by one place, so that it would see "
-                    "other lines; expected another pooling or {}=0",
-                    key, c.task->name, key));
-  }
   refuse_if(
       m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_picture(*c.task),
       "pooling: first takes the first pixel's encoding, which mask=nonzero hides "

@@ -91,7 +91,7 @@ std::string added_to_papers(const Json& config) {
   for (const KeyInfo& key : recipe_keys()) {
     if (key.adds.empty()) continue;
     const std::string value = value_of(settings, key);
-    if (value != "0") added.push_back(fmt::format(fmt::runtime(key.adds), value));
+    if (value != key.standard) added.push_back(fmt::format(fmt::runtime(key.adds), value));
   }
   // A run of two phases says their steps above; that of --init has what its weights say.
   const bool before = !data::member(config, "pretraining").is_null();

@@ -1,6 +1,8 @@
 // Every key is one row; whoever reads the rows reads all of them.
 #include "train/config/keys.hpp"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <set>
 #include <string>
@@ -40,9 +42,8 @@ std::string other_value(const KeyInfo& key, const std::string& value) {
     return value == first ? last : first;
   }
   if (key.range.kind == KeyKind::weights) return value == "none" ? "balanced" : "none";
-  const std::string range = range_of(key);  // "0..0.99"
-  const std::size_t dots = range.find("..");
-  return value == range.substr(0, dots) ? range.substr(dots + 2) : range.substr(0, dots);
+  const std::string low = fmt::format("{}", key.range.low);
+  return value == low ? fmt::format("{}", key.range.high) : low;
 }
 
 }  // namespace
