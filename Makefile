@@ -161,8 +161,6 @@ gradcheck bench cost stability approx: ATTENTION ?= all
 arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
-# What recipe skytape adds to the papers' model.
-arena: private SET += $(if $(filter 1,$(WITHOUT)),ngrams=0 patch=0 conv_width=0 pyramid=0 pair_cosine=0 mirror=0 shift=0)
 
 .PHONY: all train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
@@ -181,7 +179,7 @@ stability: all ## instability scores and exploding gradients: ATTENTION=all RECI
 approx: all ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
 spectrum: all ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
 arena: all ## every task by recipe skytape, its table and page of curves: TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena SET="key=value" WITHOUT=1
-	build/skytape lra $(call flags,$(FLAGS)) $(addprefix --set ,$(SET)); status=$$?; \
+	build/skytape lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)); status=$$?; \
 	build/skytape report --runs $(call quoted,$(OUT)) && exit $$status
 report: all ## one HTML page about runs and studies: RUNS=runs OUT= WATCH=seconds
 lra gradcheck bench theory cost stability approx spectrum report:

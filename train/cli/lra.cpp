@@ -6,6 +6,7 @@
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
+#include "train/config/keys.hpp"
 #include "train/lra/lra.hpp"
 #include "train/lra/lra_table.hpp"
 #include "train/lra/time_table.hpp"
@@ -23,7 +24,7 @@ struct LraFlags {
   std::string features, budget, out = "runs";
   std::int64_t seeds = 1;
   int jobs = 1;
-  bool table_only = false;
+  bool without_additions = false, table_only = false;
 };
 
 GridOptions grid_options(const LraFlags& flags) {
@@ -34,6 +35,11 @@ GridOptions grid_options(const LraFlags& flags) {
   if (!flags.batches.empty()) options.batches = split_list("--batch", flags.batches);
   options.seeds = flags.seeds;
   options.base = flags.run.choices();
+  for (const KeyInfo& key : recipe_keys()) {
+    if (!flags.without_additions || key.adds.empty()) continue;
+    const std::string value(key.standard);
+    options.base.values.push_back({std::string(key.key), value, "--without-additions"});
+  }
   options.features = flags.features;
   options.budget = flags.budget;
   options.out = flags.out;
@@ -96,6 +102,8 @@ void add_lra(CLI::App& program) {
   command.add_option("--features", flags->features, "for the methods that have them");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.add_option("--set", flags->run.set, "key=value, for every cell")->default_str("");
+  command.add_flag("--without-additions", flags->without_additions,
+                   "the papers' models: nothing of what tables say that a recipe adds to them");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--jobs", flags->jobs, "cells at a time, which share the threads")
       ->check(between(1, 256));

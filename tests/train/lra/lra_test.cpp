@@ -84,10 +84,15 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   const auto now = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
   CHECK((now - written).count() == 0);
 
-  const Finished shown = w.lra(4, {"--tasks", "listops,text", "--attentions", "softmax,skyformer",
-                                   "--seeds", "2", "--table-only"});
+  std::vector<std::string> show = {"--tasks",           "listops,text", "--attentions",
+                                   "softmax,skyformer", "--seeds",      "2",
+                                   "--table-only"};
+  const Finished shown = w.lra(4, show);
   CHECK(shown.code == 0);
   CHECK(shown.out == first.out);
+  show.emplace_back("--without-additions");
+  CHECK(w.lra(4, show).code == 0);
+  CHECK_FALSE(contains(read_file(w.runs / "lra.csv"), ",text,43,,,66.2,,n-grams"));
 }
 
 TEST_CASE("cells side by side give the table of cells one by one, in the same order") {
