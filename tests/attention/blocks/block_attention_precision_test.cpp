@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -16,23 +15,16 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/rounding.hpp"
 
 using namespace skytape;
 using namespace skytape::attention;
+using test::Rounding;
+using test::to_bits;
 
 namespace {
 
 using Numbers = std::vector<double>;
-using Rounding = std::function<double(double)>;
-
-/// To a number with so many bits of significand.
-Rounding to_bits(int bits) {
-  return [bits](double x) {
-    int exponent = 0;
-    const double mantissa = std::frexp(x, &exponent);
-    return std::ldexp(std::nearbyint(std::ldexp(mantissa, bits)), exponent - bits);
-  };
-}
 
 struct Sample {
   std::string name;

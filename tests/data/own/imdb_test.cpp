@@ -7,17 +7,18 @@
 #include "data/files/json.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
 #include "data/tokenisers/vocabulary.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
 using test::contains;
+using test::unicode_or_skip;
 
 namespace {
 
@@ -180,10 +181,7 @@ TEST_CASE("IMDb: archives that are cut or hold something else are refused by nam
 }
 
 TEST_CASE("IMDb: what is no UTF-8 is refused with its place where tokens are pieces") {
-  if (!knows_unicode()) {
-    MESSAGE("skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;
   const Imdb imdb;
   imdb.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nreview\nnumber\n");
   PrepareOptions options;

@@ -6,15 +6,16 @@
 #include <vector>
 
 #include "data/files/source.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/data/tasks/own_folder.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
 using test::contains;
+using test::unicode_or_skip;
 
 namespace fs = std::filesystem;
 
@@ -117,10 +118,7 @@ TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of tr
 }
 
 TEST_CASE("the texts of a pair are one sequence with the end of a text between them") {
-  if (!knows_unicode()) {
-    MESSAGE("skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;
   const Own own;
   own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhow\nwhy\nmany\n");
   write_glue(

@@ -11,11 +11,13 @@
 #include "tests/data/tasks/own_folder.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
 using test::contains;
+using test::unicode_or_skip;
 
 TEST_CASE("words are runs of letters and digits, and marks by themselves") {
   using Words = std::vector<std::string>;
@@ -73,10 +75,7 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
 }
 
 TEST_CASE("subword tokens: the set keeps its vocabulary, and texts come back from it") {
-  if (!knows_unicode()) {
-    MESSAGE("skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;
   const Own own;
   const auto vocabulary =
       own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n##s\n!\ndeep\n");

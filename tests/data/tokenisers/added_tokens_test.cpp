@@ -5,15 +5,16 @@
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
 #include "data/tokenisers/wordpiece.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
 using test::contains;
+using test::unicode_or_skip;
 
 namespace {
 
@@ -23,11 +24,6 @@ using Numbers = std::vector<std::int32_t>;
 const fs::path kVectors = "tests/goldens/tokenisers";  // from the repository's root
 constexpr const char* kWords =
     "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n[E1]\nthe\nfilm\n[\n]\ne\n##1\n";
-
-bool here_or_skip() {
-  if (!knows_unicode()) MESSAGE("skipped: built without utf8proc");
-  return knows_unicode();
-}
 
 /// The numbers of a text, and the same after a way through the provenance.
 Numbers numbers(const Vocabulary& vocabulary, const std::string& text) {
@@ -62,7 +58,7 @@ Json wordpiece_json(const std::string& vocabulary) {
 }  // namespace
 
 TEST_CASE("tokens that files beside a vocab.txt add are not split") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const auto file = folder.write("vocab.txt", kWords);
   CHECK(numbers(*read_wordpiece(file), "the [E1] film") == Numbers{6, 8, 10, 11, 9, 7});
@@ -103,7 +99,7 @@ TEST_CASE("tokens that files beside a vocab.txt add are not split") {
 }
 
 TEST_CASE("tokens that are added to byte-level BPE are not split, <|endoftext|> never") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   Json vocabulary = parse_json(read_file(kVectors / "bpe/vocab.json"));
   const auto next = static_cast<std::int32_t>(vocabulary.size());
@@ -120,7 +116,7 @@ TEST_CASE("tokens that are added to byte-level BPE are not split, <|endoftext|> 
 }
 
 TEST_CASE("a tokenizer.json gives the numbers of the files that it stands for") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const std::string uncased = read_file(kVectors / "wordpiece/uncased.txt");
   const auto from_text = read_wordpiece(kVectors / "wordpiece/uncased.txt");
@@ -155,7 +151,7 @@ TEST_CASE("a tokenizer.json gives the numbers of the files that it stands for") 
 }
 
 TEST_CASE("a tokenizer.json names the part that is not supported") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const auto error_with = [&](const char* part, const char* key, const Json& value) {
     Json json = wordpiece_json(kWords);

@@ -5,15 +5,16 @@
 #include "data/files/json.hpp"
 #include "data/tokenisers/files.hpp"
 #include "data/unicode/normaliser.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 
 using namespace skytape;
 using namespace skytape::data;
 using namespace skytape::data::synthetic;
 using test::contains;
+using test::unicode_or_skip;
 
 namespace {
 
@@ -21,11 +22,6 @@ namespace fs = std::filesystem;
 using Numbers = std::vector<std::int32_t>;
 
 const fs::path kFiles = "tests/goldens/tokenisers/unigram";  // from the repository's root
-
-bool here_or_skip() {
-  if (!knows_unicode()) MESSAGE("skipped: built without utf8proc");
-  return knows_unicode();
-}
 
 Json pieces() { return parse_json(read_file(kFiles / "tokenizer.json")); }
 
@@ -46,7 +42,7 @@ Numbers numbers_of(const Json& values) {
 }  // namespace
 
 TEST_CASE("Unigram gives Hugging Face's numbers on hostile texts, however a file normalises") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const Json vectors = parse_json(read_file(kFiles / "vectors.json"));
   CHECK(vectors.size() > 300);
@@ -69,7 +65,7 @@ TEST_CASE("Unigram gives Hugging Face's numbers on hostile texts, however a file
 }
 
 TEST_CASE("Unigram's tokens are texts again, and characters that are no piece are their bytes") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const Json cut = {{"pre_tokenizer", {{"type", "Metaspace"}}}};
   const auto unigram = unigram_with(folder, cut);
@@ -82,7 +78,7 @@ TEST_CASE("Unigram's tokens are texts again, and characters that are no piece ar
 }
 
 TEST_CASE("of a tokenizer.json with Unigram the part that is not supported is named") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const auto error = [&](const char* part, const Json& value) {
     Json parts = {{"pre_tokenizer", {{"type", "Metaspace"}}}};

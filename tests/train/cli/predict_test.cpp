@@ -9,9 +9,9 @@
 #include <sstream>
 
 #include "data/files/json.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"
 
@@ -465,10 +465,7 @@ TEST_CASE("a model of words keeps its vocabulary: trained, resumed, evaluated, a
 
 TEST_CASE("a model of subwords keeps its vocabulary, whatever becomes of its files") {
   if (!program_or_skip()) return;
-  if (!data::knows_unicode()) {
-    MESSAGE("skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;
   const Shop shop;
   const auto vocabulary =
       shop.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngreen\nnas\n##ty\n");
@@ -487,10 +484,7 @@ TEST_CASE("a model of subwords keeps its vocabulary, whatever becomes of its fil
 
 TEST_CASE("a model of pairs is asked about pairs, with the end of a text between the two") {
   if (!program_or_skip()) return;
-  if (!data::knows_unicode()) {
-    MESSAGE("skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;
   const Shop shop;
   const auto vocabulary =
       shop.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngreen\nnasty\n");

@@ -7,9 +7,9 @@
 #include <sstream>
 
 #include "data/files/json.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/encoders/encoder.hpp"
 #include "train/encoders/texts.hpp"
@@ -27,12 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kEncoders = "tests/goldens/encoders";  // from the repository's root
-
-/// The tokenisers of these folders need Unicode's tables.
-bool here_or_skip() {
-  if (!data::knows_unicode()) MESSAGE("skipped: built without utf8proc");
-  return data::knows_unicode();
-}
 
 std::vector<EncoderText> texts_of(const Encoder& encoder, const fs::path& file,
                                   std::int64_t longest) {
@@ -79,7 +73,7 @@ std::string error_with(const fs::path& encoder, const char* key, const Json& val
 }  // namespace
 
 TEST_CASE("encoders give the outputs of Transformers on ragged texts, in f32 and f64") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const struct {
     const char* name;
     std::int64_t longest;
@@ -122,7 +116,7 @@ TEST_CASE("encoders give the outputs of Transformers on ragged texts, in f32 and
 }
 
 TEST_CASE("an encoder's output for a text does not depend on the texts beside it") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "roberta", {DType::f64});
   const std::vector<EncoderText> texts = texts_of(encoder, kEncoders / "roberta/texts.txt", 40);
   const Encodings together = encode_texts(encoder, texts);
@@ -134,7 +128,7 @@ TEST_CASE("an encoder's output for a text does not depend on the texts beside it
 }
 
 TEST_CASE("other attention methods take the place of softmax, and say what starts fresh") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const std::vector<std::string> own = {"model.transformer_0.mha.attn.E",
                                         "model.transformer_1.mha.attn.E"};
   const Encoder exact = load_encoder(kEncoders / "bert");
@@ -154,7 +148,7 @@ TEST_CASE("other attention methods take the place of softmax, and say what start
 }
 
 TEST_CASE("the copy of an encoder gives the same bits") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   for (const char* name : {"bert", "roberta"}) {
     const Encoder encoder = load_encoder(kEncoders / name);
@@ -172,7 +166,7 @@ TEST_CASE("the copy of an encoder gives the same bits") {
 }
 
 TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path bert = copied(folder, "bert");
   CHECK(error_with(bert, "initializer_range", 0.5).empty());
@@ -221,7 +215,7 @@ TEST_CASE("what a configuration does not say has the library's defaults") {
 }
 
 TEST_CASE("an embedding may have more rows than the vocabulary has entries") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path bert = copied(folder, "bert");
   // The last entry, which none of the texts has, is no entry any more.
@@ -239,7 +233,7 @@ TEST_CASE("an embedding may have more rows than the vocabulary has entries") {
 }
 
 TEST_CASE("an encoder with a tokenizer.json alone is read") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path bert = copied(folder, "bert");
   const Encoder whole = load_encoder(bert);
@@ -267,7 +261,7 @@ TEST_CASE("an encoder with a tokenizer.json alone is read") {
 }
 
 TEST_CASE("an XLM-RoBERTa is a RoBERTa with the pieces of Unigram in a tokenizer.json") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path roberta = copied(folder, "roberta");
   for (const char* file : {"vocab.json", "merges.txt"}) fs::remove(roberta / file);
@@ -289,7 +283,7 @@ TEST_CASE("an XLM-RoBERTa is a RoBERTa with the pieces of Unigram in a tokenizer
 }
 
 TEST_CASE("folders with missing or broken files are refused with the file") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const auto error = [](const fs::path& encoder) {
     return error_of<DataError>([&] { (void)load_encoder(encoder); });
@@ -331,7 +325,7 @@ TEST_CASE("folders with missing or broken files are refused with the file") {
 }
 
 TEST_CASE("import and encode, as a person types them") {
-  if (!program_or_skip() || !here_or_skip()) return;
+  if (!program_or_skip() || !unicode_or_skip()) return;
   const Folder folder;
   const std::string copy = (folder.path() / "copy").string();
   const std::string out = (folder.path() / "out.safetensors").string();
@@ -389,7 +383,7 @@ TEST_CASE("import and encode, as a person types them") {
 }
 
 TEST_CASE("an encoding that is not finite is an error with the text's number") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "bert");
   Parameter& table = *encoder.model->parameters().find("model.embeddings.word_embeddings.weight");
   table.value[7].fill(std::nan(""));
@@ -404,7 +398,7 @@ TEST_CASE("an encoding that is not finite is an error with the text's number") {
 }
 
 TEST_CASE("a tensor of a foreign type is named where it is not used, and refused where it is") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path encoder = copied(folder, "bert");
   const std::string before = read_file(encoder / "model.safetensors");

@@ -9,6 +9,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/encoders/as_run.hpp"
 #include "train/encoders/texts.hpp"
@@ -28,12 +29,6 @@ namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
 const fs::path kEncoders = "tests/goldens/encoders";  // from the repository's root
-
-/// The tokenisers of these folders need Unicode's tables.
-bool here_or_skip() {
-  if (!data::knows_unicode()) MESSAGE("skipped: built without utf8proc");
-  return data::knows_unicode();
-}
 
 /// The model that a run with this encoder has.
 nn::ModelConfig model_like(const EncoderFacts& facts) {
@@ -103,7 +98,7 @@ fs::path with_head(const Folder& folder) {
 }  // namespace
 
 TEST_CASE("before training a run's model encodes as the encoder that it starts from does") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const struct {
     const char* name;
     std::int64_t longest;
@@ -139,7 +134,7 @@ TEST_CASE("before training a run's model encodes as the encoder that it starts f
 }
 
 TEST_CASE("the two texts of a pair have the encoder's token types") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "bert", {DType::f64});
   std::vector<EncoderText> pair = {read_text(encoder, "the river", "text", 24)};
   const auto first = std::ssize(pair[0].ids);  // [CLS] the river [SEP]
@@ -165,7 +160,7 @@ TEST_CASE("the two texts of a pair have the encoder's token types") {
 }
 
 TEST_CASE("rows of an encoder's tables come to stand where a run's ids and places look for them") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "roberta", {DType::f64});
   nn::ModelConfig config = model_like(encoder.facts);
   config.pooling = nn::Pooling::cls;
@@ -200,7 +195,7 @@ TEST_CASE("rows of an encoder's tables come to stand where a run's ids and place
 }
 
 TEST_CASE("the head that predicts hidden tokens comes along where the file has it") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path headed = with_head(folder);
   const Encoder encoder = load_encoder(headed);
@@ -223,7 +218,7 @@ TEST_CASE("the head that predicts hidden tokens comes along where the file has i
 }
 
 TEST_CASE("encoders that do not fit a run are refused with what differs") {
-  if (!here_or_skip()) return;
+  if (!unicode_or_skip()) return;
   const fs::path bert = kEncoders / "bert";
   const Encoder encoder = load_encoder(bert);
   const auto error_with = [&](const auto& change) {
@@ -268,7 +263,7 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
 }
 
 TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other methods") {
-  if (!program_or_skip() || !here_or_skip()) return;
+  if (!program_or_skip() || !unicode_or_skip()) return;
   const Folder folder;
   const auto path = [&](const char* name) { return (folder.path() / name).string(); };
   const auto program = [&](Words words) { return run_program(folder.path(), words); };

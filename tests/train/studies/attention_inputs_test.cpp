@@ -3,12 +3,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "data/unicode/unicode.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 #include "tests/train/studies/study_sources.hpp"
 #include "train/encoders/texts.hpp"
 #include "train/formats/safetensors.hpp"
@@ -19,6 +19,7 @@ using namespace skytape::train;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
 using test::contains;
+using test::unicode_or_skip;
 
 namespace {
 
@@ -131,10 +132,7 @@ TEST_CASE("files without q, with other shapes or values, and other names are ref
 }
 
 TEST_CASE("an encoder's inputs are those of its texts, in the file's order, short ones left out") {
-  if (!data::knows_unicode()) {
-    MESSAGE("skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;
   const Folder folder;
   const std::string lines[] = {"short", "the river follows the valley for many miles",
                                "a second text that is longer than eight tokens, too"};

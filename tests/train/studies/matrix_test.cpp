@@ -5,9 +5,9 @@
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 #include "tests/train/cli/workshop.hpp"
 #include "train/studies/exact_attention.hpp"
 
@@ -170,10 +170,7 @@ TEST_CASE("matrix draws a trained run on an expression, and an encoder on a sent
     CHECK(refused.code == b.code);
     CHECK(contains(refused.err, b.part));
   }
-  if (!data::knows_unicode()) {
-    MESSAGE("the encoder's half is skipped: built without utf8proc");
-    return;
-  }
+  if (!unicode_or_skip()) return;  // the half with an encoder
   const std::string encoder = std::filesystem::absolute("tests/goldens/encoders/bert").string();
   const Finished drawn = run({"--model", encoder, "--sentence", "The river follows the valley.",
                               "--n", "6", "--layer", "0", "--attention", "all"});
