@@ -18,7 +18,6 @@
 #include "tensor/gemm/precision.hpp"
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/cuda.hpp"
-#include "tensor/launch/four.hpp"
 #include "tensor/launch/math.hpp"
 
 namespace skytape::attention::tensor_core_tiles {
@@ -39,8 +38,8 @@ inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 static_assert(kWarpM == cuda::kMmaM);
 
-/// Products of one precision and head widths up to kWidth. `Rows` gives the address of a row of a
-/// tile, or null: zeros, nothing to store.
+/// Products of one precision and head widths up to kWidth. `Rows` gives the address of an own
+/// row of the result, or null: nothing to store.
 template <Precision kPrecision, int kHeadWidth> struct Products {
   static constexpr int kWidth = kHeadWidth;
   using Core = TensorCore<kPrecision>;
@@ -56,46 +55,6 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   };
   static constexpr int kSteps = kWidth / kMmaK;  // along the head width
   static constexpr int kOuts = kWidth / kMmaN;   // columns of results
-
-  /// This warp's rows as fragments A.
-  template <class Rows> __device__ static void load_own(const WarpRows& at, const Rows& rows,
-                                                        std::int64_t width,
-                                                        FragmentA (&own)[kSteps]) {
-    const float* const from[2] = {rows(at.row_of(0)), rows(at.row_of(1))};
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      Number n[2][4];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int c = kMmaK * s + 2 * at.t + i % 2 + i / 2 * 8;
-          const bool inside = from[half] != nullptr && c < width;
-          n[half][i] = Core::rounded(inside ? from[half][c] : 0.0f);
-        }
-      }
-      own[s] = Core::fragment_a(n);
-    }
-  }
-
-  /// Entries [c, c + 4) of a row, rounded; zeros beyond `width` or where it is null.
-  __device__ static void round_four(const float* row, int c, std::int64_t width, Number* target) {
-    const cuda::Four<float> four = cuda::load_four(row, c, width);
-    cuda::Four<Number> rounded;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) rounded.x[i] = Core::rounded(four.x[i]);
-    rounded.store(target);
-  }
-
-  /// A tile's rows to shared memory, rounded, by all threads of a block.
-  template <int kBlockThreads = kThreads, class Rows>
-  __device__ static void load_tile(const Rows& rows, std::int64_t width, Tile& target) {
-#pragma unroll 2
-    for (int e = threadIdx.x; e < kBlockN * kWidth / 4; e += kBlockThreads) {
-      const int row = e / (kWidth / 4), c = e % (kWidth / 4) * 4;
-      round_four(rows(row), c, width, target.n + row * kStride + c);
-    }
-  }
 
   /// This warp's rows of a rounded array [.., kWidth] as fragments A; `first`: the block's first.
   __device__ static void load_own(const WarpRows& at, const Number* first,

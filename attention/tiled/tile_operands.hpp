@@ -34,6 +34,25 @@ template <class Number> struct TileOperands {
   float scale, sign;           // of kernels and in q: their product is the call's scale
 };
 
+/// Operands of head bh and those behind it.
+template <int kWidth, class Operands>
+__device__ Operands head_of(const Operands& in, std::int64_t bh) {
+  Operands head = in;
+  const auto skip = [](auto*& from, std::int64_t count) {
+    if (from != nullptr) from += count;
+  };
+  const std::int64_t queries = bh * in.queries, keys = bh * in.keys;
+  skip(head.q, queries * kWidth);
+  skip(head.dout, queries * kWidth);
+  skip(head.k, keys * kWidth);
+  skip(head.v, keys * kWidth);
+  skip(head.shift, queries);
+  skip(head.minus_delta, queries);
+  skip(head.sums, queries);
+  skip(head.column, keys);
+  return head;
+}
+
 /// Rounds four numbers to `target`; they become what was stored.
 template <class Core>
 __device__ void round_to(cuda::Four<float>& four, typename Core::Number* target) {

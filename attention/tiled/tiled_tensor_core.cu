@@ -13,6 +13,7 @@
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tile_operands.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
+#include "attention/tiled/walked_tiles.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/philox.hpp"
 
@@ -20,58 +21,6 @@ namespace skytape::attention::tiled_cuda {
 namespace {
 
 using namespace tensor_core_tiles;
-
-static_assert(philox::kChunk == 2 * kBlockN && kMmaK == philox::kLanes);
-
-// Who owns keys owns a whole chunk of them, in eight warps: one counter decides about all of its keys.
-inline constexpr int kKeyBlockM = philox::kChunk, kKeyThreads = kThreads * kKeyBlockM / kBlockM;
-
-/// Dropout decisions of a lane that walks keys, about its two queries: bit 16 n + 8 e + c is of key
-/// 16 c + 8 n + 2 t + e of a tile.
-struct KeptOfLane {
-  unsigned of_tile[2] = {~0u, ~0u};  // by row half
-
-  /// On to the tile at j0. word(query): about a lane's query and the chunk that begins there.
-  template <class F> __device__ void enter(const WarpRows& at, int i0, int j0, const F& word) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      of_tile[half] =
-          j0 % philox::kChunk == 0 ? word(i0 + at.row_of(half)) : of_tile[half] >> kBlockN / kMmaK;
-    }
-  }
-  [[nodiscard]] __device__ bool keeps(int half, int c, int n, int e) const {
-    return (of_tile[half] >> (16 * n + 8 * e + c) & 1u) != 0;
-  }
-  /// Weights of the 16 keys from 16 c on become zero where they are dropped.
-  __device__ void drop(int c, Accumulator (&weights)[2]) const {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int n = i / 4, half = i / 2 % 2, e = i % 2;
-      if (!keeps(half, c, n, e)) weights[n].x[half][e] = 0;
-    }
-  }
-};
-
-/// The same about 64 queries and the keys of a block, in shared memory, for who walks queries.
-struct KeptOfKeys {
-  alignas(16) std::uint32_t words[kBlockN * kWordsOfChunk];  // [query, t]
-
-  /// What forward decided about the queries from i0 on: waits as for a tile.
-  __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
-    static_assert(kBlockN * kWordsOfChunk == kKeyThreads);
-    if (!dropout.stores_decisions()) {
-      words[threadIdx.x] =
-          dropout.decided_word(i0 + threadIdx.x / kWordsOfChunk, j0, threadIdx.x % kWordsOfChunk);
-    } else if (threadIdx.x < kBlockN) {
-      __pipeline_memcpy_async(words + threadIdx.x * kWordsOfChunk,
-                              dropout.words(i0 + threadIdx.x, j0), 16);
-    }
-  }
-  /// Of a query and the lane's keys: bit 16 half.
-  [[nodiscard]] __device__ unsigned of_lane(const WarpRows& at, int query) const {
-    return words[query * kWordsOfChunk + at.g / 2] >> (at.g % 2 * 8 + at.row / kMmaK);
-  }
-};
 
 /// A gaussian's row and column terms depend on q and k as well: total -= sum times own rows, (4), (5).
 template <class P> __device__ void subtract_own(const typename P::FragmentA (&own)[P::kSteps],
@@ -85,9 +34,10 @@ template <class P> __device__ void subtract_own(const typename P::FragmentA (&ow
     }
   }
 }
-/// Own rows times those of `total`.
+/// factor times own rows times those of `total`.
 template <class P> __device__ void dots(const typename P::FragmentA (&own)[P::kSteps],
-                                        const Accumulator (&total)[P::kOuts], float (&dot)[2]) {
+                                        const Accumulator (&total)[P::kOuts], float factor,
+                                        float (&dot)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     dot[half] = 0;
@@ -98,79 +48,12 @@ template <class P> __device__ void dots(const typename P::FragmentA (&own)[P::kS
         dot[half] += P::Core::entry(own[c / 2], half, c % 2 * 2 + e) * total[c].x[half][e];
       }
     }
-    dot[half] = row_sum(dot[half]);
+    dot[half] = factor * row_sum(dot[half]);
   }
 }
 
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
-
-/// Operands of head bh and those behind it.
-template <int kWidth, class Operands>
-__device__ Operands head_of(const Operands& in, std::int64_t bh) {
-  Operands head = in;
-  const auto skip = [](auto*& from, std::int64_t count) {
-    if (from != nullptr) from += count;
-  };
-  const std::int64_t queries = bh * in.queries, keys = bh * in.keys;
-  skip(head.q, queries * kWidth);
-  skip(head.dout, queries * kWidth);
-  skip(head.k, keys * kWidth);
-  skip(head.v, keys * kWidth);
-  skip(head.shift, queries);
-  skip(head.minus_delta, queries);
-  skip(head.sums, queries);
-  skip(head.column, keys);
-  return head;
-}
-
-/// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used, the
-/// next one comes.
-template <class P> struct KeyTile {
-  typename P::Tile k, v;
-  alignas(16) float column[kBlockN];
-
-  /// Keys of a head from `first` on; no values where there are none.
-  template <class Operands> __device__ void begin(const Operands& head, int first) {
-    P::begin_tile(head.k + first * P::kWidth, k);
-    if (head.v != nullptr) P::begin_tile(head.v + first * P::kWidth, v);
-    begin_entries(head.column + first, column);
-  }
-};
-template <class P> struct QueryTile {
-  typename P::Tile q, dout;
-  alignas(16) float shift[kBlockN], minus_delta[kBlockN];
-  KeptOfKeys kept;
-
-  /// Queries of a head from `first` on.
-  template <class Operands> __device__ void begin(const Operands& head, int first) {
-    P::template begin_tile<kKeyThreads>(head.q + first * P::kWidth, q);
-    P::template begin_tile<kKeyThreads>(head.dout + first * P::kWidth, dout);
-    begin_entries(head.shift + first, shift);
-    begin_entries(head.minus_delta + first, minus_delta);
-  }
-};
-template <class Tile> struct Shared {
-  Tile tiles[2];
-
-  /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block, while the
-  /// next one comes: begin(first, tile) begins to copy it.
-  template <class Begin, class Use>
-  __device__ void walk(int count, const Begin& begin, const Use& use) {
-    int now = 1;  // the tile at `first`
-
-    for (int first = -kBlockN; first < count; first += kBlockN) {  // the first round only fetches
-      __pipeline_wait_prior(0);
-      __syncthreads();  // the tile is there, and everybody is done with the last one
-      if (const int next = first + kBlockN; next < count) {
-        begin(next, tiles[1 - now]);
-        __pipeline_commit();
-      }
-      if (first >= 0) use(first, tiles[now]);
-      now = 1 - now;
-    }
-  }
-};
 
 // Resident blocks of a multiprocessor, of kernels that own queries; one more makes ptxas spill.
 template <int kWidth, bool kDropsGaussian> constexpr int kForwardResident =
@@ -239,6 +122,12 @@ __global__ void __launch_bounds__(kThreads,
   }
 }
 
+/// e_ij of (3) from the weight and dout_i.v_j, on top of which -delta_i is where nothing is dropped.
+template <bool kDrops>
+__device__ float e_of(float weight, float dp, float factor, float minus_delta) {
+  return weight * (kDrops ? dp * factor + minus_delta : dp);
+}
+
 /// dk and dv: own rows are keys, columns of scores are queries.
 template <Precision kPrecision, int kWidth, bool kDrops>
 __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
@@ -261,8 +150,7 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
                            scale2 * head.column[j0 + at.row_of(1)]};
   Accumulator dk[P::kOuts], dv[P::kOuts];
   const auto begin = [&](int i0, QueryTile<P>& tile) {
-    tile.begin(head, i0);
-    if constexpr (kDrops) tile.kept.begin(dropout, i0, j0);
+    tile.template begin<kDrops>(head, dropout, i0, j0);
   };
   shared.walk(queries, begin, [&](int, const QueryTile<P>& tile) {
 #pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
@@ -283,14 +171,11 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
           const int half = e / 2;
           float& w = weights[n].x[half][e % 2];
           float& dscore = dscores[n].x[half][e % 2];
+          const bool keep = (keeps[e % 2] >> (16 * half) & 1u) != 0;
           const float weight = exp2(scale2 * w + column[half]);
-          w = weight;
-          if constexpr (kDrops) {
-            const float factor = (keeps[e % 2] >> (16 * half) & 1u) != 0 ? keep_scale : 0.0f;
-            w *= factor;
-            dscore = dscore * factor + minus_delta.x[half][e % 2];
-          }
-          dscore *= weight;
+          const float factor = !kDrops ? 1.0f : keep ? keep_scale : 0.0f;
+          w = weight * factor;
+          dscore = e_of<kDrops>(weight, dscore, factor, minus_delta.x[half][e % 2]);
         }
       }
       P::add_weighted(at, weights, tile.dout, kMmaK * slice, dv);
@@ -298,9 +183,8 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
     }
   });
   if (plan.score == Score::gaussian) {
-    float sum[2];  // sum_i e_ij
-    dots<P>(v, dv, sum);
-    for (float& x : sum) x *= in.sign;  // as in q
+    float sum[2];  // sum_i e_ij, with the sign that is in q
+    dots<P>(v, dv, in.sign, sum);
     subtract_own<P>(k, sum, dk);
   }
   const float once[2] = {1, 1}, scaled[2] = {in.scale, in.scale};
@@ -355,11 +239,8 @@ __global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
           const int half = e / 2;
           const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half]);
           float& dscore = dscores[n].x[half][e % 2];
-          if constexpr (kDrops) {
-            const float factor = kept.keeps(half, slice, n, e % 2) ? keep_scale : 0.0f;
-            dscore = dscore * factor + minus_delta.x[half][0];
-          }
-          dscore *= weight;
+          const float factor = kept.keeps(half, slice, n, e % 2) ? keep_scale : 0.0f;
+          dscore = e_of<kDrops>(weight, dscore, factor, minus_delta.x[half][0]);
         }
       }
       P::add_weighted(at, dscores, tile.k, kMmaK * slice, dq);

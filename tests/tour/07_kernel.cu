@@ -169,15 +169,33 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // One instruction of a warp is 16 x 8 x 16 multiply-adds, of operands rounded to bf16 with f32
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
 // the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
-// through shared memory any more. This is tiled_tensor_core.cu, where the next tile is copied while
-// this one is used. Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
-// tensor/gemm/tensor_core.hpp: read both now.
+// through shared memory any more. This is tiled_tensor_core.cu, which copies the next tile while
+// this one is used, of rows that a kernel before it rounded once. Its names are those of
+// attention/tiled/tensor_core_tiles.hpp, theirs of tensor/gemm/tensor_core.hpp: read both now.
 namespace tensor_cores {
 using namespace attention::tensor_core_tiles;
 using P = Products<Precision::bf16, kD>;
 struct Shared {
   P::Tile k, v;
 };
+
+/// The warp's rows of [.., kD] from `first` on as fragments A, rounded.
+__device__ void load_own(const WarpRows& at, const float* first, P::FragmentA (&own)[P::kSteps]) {
+  for (int s = 0; s < P::kSteps; ++s) {
+    P::Number n[2][4];
+    for (int half = 0; half < 2; ++half) {
+      const float* const from = first + at.row_of(half) * kD + kMmaK * s + 2 * at.t;
+      for (int i = 0; i < 4; ++i) n[half][i] = P::Core::rounded(from[i % 2 + i / 2 * 8]);
+    }
+    own[s] = P::Core::fragment_a(n);
+  }
+}
+/// Rows [kBlockN, kD] to shared memory, rounded, by all threads of the block.
+__device__ void load_tile(const float* first, P::Tile& tile) {
+  for (int e = static_cast<int>(threadIdx.x); e < kBlockN * kD; e += kThreads) {
+    tile.n[e / kD * P::kStride + e % kD] = P::Core::rounded(first[e]);
+  }
+}
 }  // namespace tensor_cores
 
 __global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(Head h) {
@@ -185,17 +203,14 @@ __global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(He
   auto& shared = cuda::shared<Shared>();
   const WarpRows at;
   const int i0 = static_cast<int>(blockIdx.x) * kBlockM;
-  const auto rows_of = [](auto* x, int first) {
-    return [=](int row) { return x + (first + row) * kD; };
-  };
   P::FragmentA q[P::kSteps];
-  P::load_own(at, rows_of(h.q, i0), kD, q);
+  load_own(at, h.q + i0 * kD, q);
   Accumulator out[P::kOuts];
   float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};  // of the lane's two rows
   for (int j0 = 0; j0 < h.n; j0 += kBlockN) {
     __syncthreads();
-    P::load_tile(rows_of(h.k, j0), kD, shared.k);
-    P::load_tile(rows_of(h.v, j0), kD, shared.v);
+    load_tile(h.k + j0 * kD, shared.k);
+    load_tile(h.v + j0 * kD, shared.v);
     __syncthreads();
     Accumulator score[kBlockN / kMmaN];
     for (int n = 0; n < kBlockN / kMmaN; ++n) {
@@ -208,7 +223,8 @@ __global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(He
     }
   }
   const float inverse_sum[2] = {1 / row_sum(sum[0]), 1 / row_sum(sum[1])};
-  P::store(at, out, inverse_sum, rows_of(h.out, i0), kD);
+  P::store(
+      at, out, inverse_sum, [&](int row) { return h.out + (i0 + row) * kD; }, kD);
 }
 
 /// Each lane's number at the entries that it holds; see LaneMap.
