@@ -1,4 +1,4 @@
-// The simulated device's memory, streams and graphs, as runtime.cpp and cublas.cpp see them.
+// The simulated device's memory, streams and graphs, as its launches, libraries and traces see them.
 #pragma once
 
 #include <cstddef>
