@@ -35,6 +35,8 @@ template <class L, class Slot = Square<L>> struct Work {
 
   __device__ __forceinline__ Result<L> forward() const;
   __device__ __forceinline__ int backward(float* aside) const;
+  __device__ __forceinline__ void x_gradient(int t, Square<L>& first, Square<L>& second,
+                                             Square<L>& third) const;
 };
 
 /// Z, from M in shared(0) and V_0 in shared(2), which is read last.
@@ -73,9 +75,33 @@ template <class L, class Slot> __device__ __forceinline__ Result<L> Work<L, Slot
   return z;
 }
 
+/// dX to second, from dP in first and R in second: -dX = dP R^T - 7 N + N X^T + X^T N. V is on its way to
+/// first then.
+template <class L, class Slot>
+__device__ __forceinline__ void Work<L, Slot>::x_gradient(int t, Square<L>& first,
+                                                          Square<L>& second,
+                                                          Square<L>& third) const {
+  Result<L> dx;
+  dx.template add<kNone, kTransposed>(first, second, Load<L>{x(t), third});
+  sync();
+  {
+    Result<L> n;
+    n.template add<kTransposed, kNone>(third, first);
+    n.store(second);
+    dx.add_scaled(n, -7);
+  }
+  sync();
+  dx.template add<kNone, kTransposed>(second, third, Load<L>{v(t), first});
+  dx.template add<kTransposed, kNone>(third, second);
+  dx.affine(-1);
+  __syncthreads();
+  dx.store(second);
+}
+
 /// From dZ in shared(0), and P of the last step being copied to shared(1), the gradients of V_0 and, as
-/// far as it comes from the steps, of M: aside, [2, kSize, kSize] in the threads' order. Returns which matrix holds M then; others are free
-/// after a barrier. inverse_step_backward's equations, with N = X^T dP = -dR.
+/// far as it comes from the steps, of M: aside, [2, kSize, kSize] in the threads' order. Returns which
+/// matrix holds M then; others are free after a barrier. inverse_step_backward's equations, with
+/// N = X^T dP = -dR.
 template <class L, class Slot>
 __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
   float *const dv_aside = aside, *const dm_aside = aside + kEntries;
@@ -98,23 +124,8 @@ __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
       __syncthreads();
       dp.store(first);
     }
-    // -dX = dP R^T - 7 N + N X^T + X^T N
-    Result<L> dx;
     sync();
-    dx.template add<kNone, kTransposed>(first, second, Load<L>{x(t), third});
-    sync();
-    {
-      Result<L> n;
-      n.template add<kTransposed, kNone>(third, first);
-      n.store(second);
-      dx.add_scaled(n, -7);
-    }
-    sync();
-    dx.template add<kNone, kTransposed>(second, third, Load<L>{v(t), first});
-    dx.template add<kTransposed, kNone>(third, second);
-    dx.affine(-1);
-    __syncthreads();
-    dx.store(second);
+    x_gradient(t, first, second, third);
     {  // dM += dX V^T
       Result<L> dm;
       if (t < steps - 1) dm.take_back(dm_aside);

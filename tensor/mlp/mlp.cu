@@ -26,6 +26,22 @@ using namespace token_tiles::mlp_tiles;
 
 // ---- forward -------------------------------------------------------------------------------------
 
+/// What backward needs of a warp's tokens: which numbers dropout keeps, and the norm's.
+__device__ __forceinline__ void store_facts(const MlpPlan& plan, MlpFacts* facts,
+                                            std::int64_t first, const WarpTokens& at,
+                                            const Keep& hidden, const Keep& output,
+                                            const Norm& norm) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t row = first + at.token(half);
+    if (row >= plan.rows) continue;
+    facts[row].hidden[at.t] = hidden.bits(half);
+    facts[row].output[at.t] = static_cast<std::uint16_t>(output.bits(half));
+    if (at.t == 0) facts[row].mean = norm.mean[half];
+    if (at.t == 0) facts[row].inv_std = norm.inv_std[half];
+  }
+}
+
 __global__ void __launch_bounds__(kThreads, 2)
     forward_kernel(MlpPlan plan, Arrays in, float* y, MlpFacts* facts, std::int64_t blocks) {
   auto& w = cuda::shared<Weights>();
@@ -50,15 +66,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         norm.apply(w, step, at, rows + 2 * step);
         h[step] = Packed(rows + 2 * step).fragment_a();
       }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::int64_t row = first + at.token(half);
-        if (row >= plan.rows) continue;
-        facts[row].hidden[at.t] = keep_hidden.bits(half);
-        facts[row].output[at.t] = static_cast<std::uint16_t>(keep.bits(half));
-        if (at.t == 0) facts[row].mean = norm.mean[half];
-        if (at.t == 0) facts[row].inv_std = norm.inv_std[half];
-      }
+      store_facts(plan, facts, first, at, keep_hidden, keep, norm);
     }
     Accumulator out[kE / 8];
 #pragma unroll 1
