@@ -49,8 +49,6 @@ class PathfinderGenerator {
   /// Image number `index` of a seed, independent of all others.
   void draw(uint64_t seed, uint64_t index, PathfinderImage& image) const;
 
-  [[nodiscard]] const PathfinderParameters& parameters() const { return parameters_; }
-
  private:
   class Scene;
   PathfinderParameters parameters_;

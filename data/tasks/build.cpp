@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -13,21 +14,17 @@
 #include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
+namespace {
 
-size_t HashedStream::read(std::span<uint8_t> buffer) {
-  const size_t got = inner_.read(buffer);
-  digest_.update(buffer.first(got));
-  bytes_ += got;
-  return got;
-}
+/// A folder of a source tree, with the part of a list of files that it holds.
+struct FoundFolder {
+  std::string path;  // inside the tree, "" or ending in '/'
+  size_t files = 0;
+  uint64_t bytes = 0;
+};
 
-Json HashedStream::finish(std::string_view file) {
-  std::vector<uint8_t> rest(1 << 16);
-  while (read(rest) > 0) {
-  }
-  return {{"file", file}, {"bytes", bytes_}, {"sha256", digest_.hex()}};
-}
-
+/// The folder at any depth of `root` that holds most of `names`; of equals, the one with most
+/// bytes. Nothing for an archive, which is read only once: there the first folder found counts.
 std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
                                        const std::vector<std::string>& names) {
   if (!std::filesystem::is_directory(root)) return {};
@@ -50,6 +47,22 @@ std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
     if (std::pair(folder.files, folder.bytes) > std::pair(best.files, best.bytes)) best = folder;
   }
   return best;
+}
+
+}  // namespace
+
+size_t HashedStream::read(std::span<uint8_t> buffer) {
+  const size_t got = inner_.read(buffer);
+  digest_.update(buffer.first(got));
+  bytes_ += got;
+  return got;
+}
+
+Json HashedStream::finish(std::string_view file) {
+  std::vector<uint8_t> rest(1 << 16);
+  while (read(rest) > 0) {
+  }
+  return {{"file", file}, {"bytes", bytes_}, {"sha256", digest_.hex()}};
 }
 
 const std::vector<std::string>& find_form(const std::filesystem::path& root,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,18 +27,6 @@ class HashedStream : public ByteStream {
   Sha256 digest_;
   uint64_t bytes_ = 0;
 };
-
-/// A folder of a source tree, with the part of a list of files that it holds.
-struct FoundFolder {
-  std::string path;  // inside the tree, "" or ending in '/'
-  size_t files = 0;
-  uint64_t bytes = 0;
-};
-
-/// The folder at any depth of `root` that holds most of `names`; of equals, the one with most
-/// bytes. Nothing for an archive, which is read only once: there the first folder found counts.
-[[nodiscard]] std::optional<FoundFolder> find_folder(const std::filesystem::path& root,
-                                                     const std::vector<std::string>& names);
 
 /// Which of several sets of file names `root` holds: the most complete, then the largest, one. The
 /// first for an archive.

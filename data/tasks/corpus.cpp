@@ -1,5 +1,4 @@
-#include "data/tasks/corpus.hpp"
-
+// Texts without labels, for language models: the user's files, or IMDb's reviews.
 #include <fmt/format.h>
 
 #include <array>
@@ -19,6 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of as many documents, in the order of the files, one goes to dev and one to test.
+constexpr int kDocumentsOfBlock = 20;
 constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
 constexpr std::size_t kLearnsFrom = 64
                                     << 20;  // bytes of training text: more teaches no more pieces
@@ -133,8 +134,10 @@ std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice&
   return learn_vocabulary(choice, options, texts);
 }
 
-}  // namespace
-
+/// Reads the documents (read_documents) of a file, or of the .txt files of a folder or an archive.
+/// Each split is one long sequence, its documents with the end of a text between them, cut into
+/// sequences of `options.length` tokens. IMDb's test reviews stay out, and with them its lists of
+/// addresses. DataError for a corpus with fewer documents than a block has.
 void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   if (const std::string flag = flag_of_rows(options); !flag.empty()) {
     throw UsageError(flag + ": a corpus has no rows, and no columns");
@@ -183,6 +186,8 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
   if (vocabulary) put_vocabulary(*vocabulary, provenance);
   set.provenance = json_text(provenance, {.ascii = true, .mend = true});
 }
+
+}  // namespace
 
 TaskInfo corpus_task() {
   return {.name = "corpus",

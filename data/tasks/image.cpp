@@ -92,6 +92,9 @@ std::vector<uint32_t> image_order(uint32_t count) {
   return order;
 }
 
+namespace {
+
+/// Reads `data_batch_{1..5}` and `test_batch`, `.bin` or `.gray.bin`, below `options.from`.
 void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   const std::vector<std::vector<std::string>> forms = {file_names(".bin"), file_names(".gray.bin")};
   const std::vector<std::string>& names = find_form(options.from, forms);
@@ -125,6 +128,8 @@ void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& 
   set.provenance = json_text(
       {{"how", "read"}, {"form", gray ? "gray" : "rgb"}, {"split", "md5"}, {"sources", sources}});
 }
+
+}  // namespace
 
 TaskInfo image_task() {
   return {.name = "image",

@@ -9,9 +9,6 @@
 namespace skytape::data {
 
 class ByteStream;
-class CacheSet;
-struct PrepareOptions;
-struct TaskInfo;
 
 inline constexpr size_t kImagePixels = 32 * 32;
 
@@ -34,8 +31,5 @@ struct ImageFile {
 /// Order in which the benchmark's data set stores `count` training images: by MD5 of "train<i>".
 /// The first 90 % are train, the rest is dev.
 [[nodiscard]] std::vector<uint32_t> image_order(uint32_t count);
-
-/// Reads `data_batch_{1..5}` and `test_batch`, `.bin` or `.gray.bin`, below `options.from`.
-void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
 }  // namespace skytape::data

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -20,11 +19,7 @@
 namespace skytape::data {
 
 class ByteStream;
-class CacheSet;
 class CacheWriter;
-class Dataset;
-struct PrepareOptions;
-struct TaskInfo;
 
 inline constexpr uint8_t kListOpsDigit0 = 1;  // .. 10 = digit 9
 inline constexpr uint8_t kListOpsMin = 11;
@@ -37,9 +32,6 @@ struct ListOpsSample {
   std::vector<uint8_t> tokens;
   int label = 0;
 };
-
-/// Names the generator below in every cache it made; another output, another version.
-inline constexpr std::string_view kListopsGenerator = "official ListOps algorithm, version 1";
 
 /// The `attempt`-th tree of the official generator; false if its length is outside 501..1999.
 [[nodiscard]] bool draw_listops(uint64_t seed, uint64_t attempt, ListOpsSample& sample);
@@ -57,15 +49,5 @@ inline constexpr std::string_view kListopsGenerator = "official ListOps algorith
 /// file and line. Examples whose label is not the value of the expression are kept and reported.
 void read_listops(ByteStream& stream, const std::string& name, CacheWriter& out,
                   const std::function<void(std::string_view)>& warn);
-
-/// Generates, or reads `basic_{train,val,test}.tsv` below `options.from`.
-void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
-
-/// Writes one split as an official TSV file.
-void write_listops(const Dataset& split, const std::filesystem::path& path);
-
-/// Writes `basic_{train,val,test}.tsv` of the prepared set into `dir`.
-void export_listops(const TaskInfo& task, const std::filesystem::path& root,
-                    const std::filesystem::path& dir);
 
 }  // namespace skytape::data

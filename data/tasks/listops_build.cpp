@@ -15,6 +15,8 @@
 namespace skytape::data {
 namespace {
 
+/// Names the generator in every cache it made; another output, another version.
+constexpr std::string_view kListopsGenerator = "official ListOps algorithm, version 1";
 constexpr int64_t kTrain = 96000, kDev = 2000, kTest = 2000;  // the benchmark's sizes
 constexpr uint64_t kAttemptsPerTask = 512;                    // one tree in twelve is kept
 constexpr uint64_t kTasksPerRound = 64;
@@ -114,6 +116,9 @@ void read_listops(ByteStream& stream, const std::string& name, CacheWriter& out,
   }
 }
 
+namespace {
+
+/// Generates, or reads `basic_{train,val,test}.tsv` below `options.from`.
 void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   set.classes = 10;
   if (options.from.empty()) return generate(options, set);
@@ -132,24 +137,24 @@ void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet
   set.provenance = json_text({{"how", "read"}, {"sources", sources}});
 }
 
-void write_listops(const Dataset& split, const std::filesystem::path& path) {
-  OutputFile file(path);
-  file.write("Source\tTarget\r\n");
-  for (int64_t i = 0; i < split.size(); ++i) {
-    file.write(fmt::format("{}\t{}\r\n", listops_text(split.tokens(i)), split.label(i)));
-  }
-  file.commit();
-}
-
+/// Writes `basic_{train,val,test}.tsv` of the prepared set into `dir`.
 void export_listops(const TaskInfo& task, const std::filesystem::path& root,
                     const std::filesystem::path& dir) {
   make_folder(dir);
   for (const auto& [split, name] :
        {std::pair("train", "basic_train.tsv"), std::pair("dev", "basic_val.tsv"),
         std::pair("test", "basic_test.tsv")}) {
-    write_listops(open(task, root, split), dir / name);
+    const Dataset data = open(task, root, split);
+    OutputFile file(dir / name);
+    file.write("Source\tTarget\r\n");
+    for (int64_t i = 0; i < data.size(); ++i) {
+      file.write(fmt::format("{}\t{}\r\n", listops_text(data.tokens(i)), data.label(i)));
+    }
+    file.commit();
   }
 }
+
+}  // namespace
 
 TaskInfo listops_task() {
   return {.name = "listops",

@@ -16,7 +16,6 @@
 #include "data/own/records.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
-#include "data/tasks/own.hpp"
 #include "data/tasks/tokens.hpp"
 #include "data/tokenisers/units.hpp"
 #include "tensor/core/error.hpp"

@@ -13,6 +13,7 @@ struct PrepareOptions;
 struct TaskInfo;
 struct TokenChoice;
 
+inline constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 inline constexpr std::array<const char*, 3> kOwnSplits = {"train", "dev", "test"};
 
 struct Example {

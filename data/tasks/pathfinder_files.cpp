@@ -19,6 +19,8 @@
 namespace skytape::data {
 namespace {
 
+/// Names the generator in every cache it made; another output, another version.
+constexpr std::string_view kPathfinderGenerator = "official Pathfinder algorithm, version 2";
 constexpr int64_t kOfficialImages = 200000;
 constexpr int64_t kImagesPerFolder = 1000;
 constexpr size_t kMetadataFields = 11;
@@ -309,11 +311,17 @@ std::vector<PathfinderRow> read_pathfinder_metadata(std::span<const uint8_t> byt
   return rows;
 }
 
+namespace {
+
+/// Generates 200,000 images, or reads `pathfinder<side>/curv_…/{imgs,metadata}` at any depth of
+/// `options.from`. Size and difficulty follow from the task; splits are a seeded 80/10/10.
 void build_pathfinder(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   if (options.from.empty()) return generate(task, options, set);
   read_files(task, options, set);
 }
 
+/// Writes a generated set in the official layout, metadata as text: all of it or nothing.
+/// UsageError if the set was read, or the difficulty's folder exists.
 void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
                        const std::filesystem::path& dir) {
   const Dataset any = open(task, root, "train");
@@ -345,6 +353,15 @@ void export_pathfinder(const TaskInfo& task, const std::filesystem::path& root,
   folder.commit();
 }
 
+TaskInfo easier(TaskInfo task, std::string_view name, std::string_view description) {
+  task.name = name;
+  task.description = description;
+  task.benchmark = false;
+  return task;
+}
+
+}  // namespace
+
 TaskInfo pathfinder_task() {
   return {.name = "pathfinder",
           .description = "do two dots lie on one dashed curve? 32x32 pixels",
@@ -365,17 +382,6 @@ TaskInfo pathx_task() {
   task.max_length = task.nominal_length = 128 * 128;
   return task;
 }
-
-namespace {
-
-TaskInfo easier(TaskInfo task, std::string_view name, std::string_view description) {
-  task.name = name;
-  task.description = description;
-  task.benchmark = false;
-  return task;
-}
-
-}  // namespace
 
 TaskInfo pathfinder_easy_task() {
   return easier(pathfinder_task(), "pathfinder-easy", "pathfinder with 6 dashes per curve");

@@ -9,9 +9,6 @@
 namespace skytape::data {
 
 class ByteStream;
-class CacheSet;
-struct PrepareOptions;
-struct TaskInfo;
 
 /// One line of the official files: `label id1 id2 text1 text2`, tab separated, no quoting. The
 /// id-only form has the first three columns.
@@ -24,9 +21,5 @@ struct RetrievalLine {
 /// Calls `each` for every line; DataError with file and line: missing columns, label not 0 or 1.
 void read_pairs(ByteStream& stream, const std::string& name, bool with_texts,
                 const std::function<void(const RetrievalLine&)>& each);
-
-/// Reads `new_aan_pairs.{train,eval,test}.tsv`, or `….only_ids.tsv` with `documents.tsv`. A set that
-/// does not have the official numbers of pairs is called `retrieval-substitute`.
-void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheSet& set);
 
 }  // namespace skytape::data

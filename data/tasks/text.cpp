@@ -1,5 +1,5 @@
-#include "data/tasks/text.hpp"
-
+// Byte-level text: IMDb reviews. A byte b is the token b; ids are b + 1, so that 0 stays free for
+// padding.
 #include "data/cache/cache.hpp"
 #include "data/files/digest.hpp"
 #include "data/own/imdb.hpp"
@@ -21,8 +21,8 @@ Json write_reviews(const std::vector<Review>& reviews, bool train, const Prepare
   return facts;
 }
 
-}  // namespace
-
+/// Reads the tree `aclImdb/{train,test}/{neg,pos}/*.txt` from a folder or an archive. Both splits
+/// are stored in a seeded random order: the held-out dev set is the end of train.
 void build_text(const TaskInfo&, const PrepareOptions& options, CacheSet& set) {
   const Reviews reviews = read_reviews(options);
   const Json train_facts = write_reviews(reviews.train, true, options, set.split("train"));
@@ -32,6 +32,8 @@ void build_text(const TaskInfo&, const PrepareOptions& options, CacheSet& set) {
                               {"test", test_facts},
                               {"data_seed", options.data_seed}});
 }
+
+}  // namespace
 
 TaskInfo text_task() {
   return {.name = "text",

@@ -1,6 +1,4 @@
 // Corpora: what is a document, which split it goes to, and how documents lie in sequences.
-#include "data/tasks/corpus.hpp"
-
 #include <map>
 
 #include "data/files/digest.hpp"

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tasks/own.hpp"
 #include "tests/data/synthetic.hpp"
 
 namespace skytape::data::synthetic {

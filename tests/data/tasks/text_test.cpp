@@ -1,5 +1,3 @@
-#include "data/tasks/text.hpp"
-
 #include <set>
 
 #include "data/files/source.hpp"
