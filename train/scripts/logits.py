@@ -116,10 +116,21 @@ try:
     tensors, facts = read(sys.argv[1])
 except (OSError, ValueError, OverflowError, MemoryError, AttributeError) as problem:
     sys.exit(f"logits.py: {sys.argv[1]}: {problem}")
-for key, known in {"attention": ["softmax"], "positions": ["learned", "rotary"],
-                   "norm": ["pre"], "pooling": ["nominal", "mean"], "sequences": [1]}.items():
-    if facts.get(key, known[0]) not in known:
-        sys.exit(f"logits.py: the model has {key} {facts[key]}, this script knows {known}")
+# What this model computes for each option: values it knows; ANY of what it reads, of what only training
+# feels, and of what has a tensor, which is missed below if nobody reads it. A key not here is a newer one.
+ANY = None
+READ = {"attention": ["softmax"], "positions": ["learned", "rotary"], "norm": ["pre"], "sequences": [1],
+        "pooling": ["nominal", "mean"], "patch": [0], "pair_cosine": [False], "pyramid": [False]}
+READ |= dict.fromkeys((
+    "layers", "width", "ff_width", "heads", "head_width", "layer_norm_epsilon", "norm_epsilon",
+    "nominal_length", "max_length", "tokens", "token_offset", "labels", "gelu", "rotary_base", "ngrams",
+    "ngram_rows", "ngram_deviation", "dropout", "attention_dropout", "label_smoothing",
+    "residual_scale", "both_ends", "token_types", "conv_width"), ANY)
+for key, value in facts.items():
+    if key not in READ:
+        sys.exit(f"logits.py: the model has {key} {value}, an option unknown here")
+    if READ[key] is not ANY and value not in READ[key]:
+        sys.exit(f"logits.py: the model has {key} {value}, this script knows {READ[key]}")
 for argument in sys.argv[2:]:
     scores = logits(tensors, facts, numbers(tensors, facts, argument))
     if tensors.unread:

@@ -106,6 +106,15 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
                    "logits.py: 'green': the run's tokens are words: expected their numbers"));
     CHECK(contains(output_of(script + " 99").first, "each of 0 to "));
   }
+  // An option of a later version may change the arithmetic without a tensor of its own.
+  std::string newer = read_file(run + "/best.safetensors");
+  const std::size_t option = newer.find("residual_scale");
+  REQUIRE(option != std::string::npos);
+  newer.replace(option, 14, "residual_power");
+  const auto [unknown, scored] = output_of(python + " train/scripts/logits.py " +
+                                           folder.write("newer", newer).string() + " x");
+  CHECK_FALSE(scored);
+  CHECK(contains(unknown, "the model has residual_power 1.0, an option unknown here"));
   for (const char* file : {"/nowhere", "/config.json"}) {
     const std::string text =
         output_of(python + " train/scripts/logits.py " + run + file + " x").first;
