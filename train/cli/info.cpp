@@ -178,10 +178,8 @@ void print_tasks() {
               {},
               {}};
   for (const data::TaskInfo& task : data::tasks()) {
-    const auto number = [](std::int64_t n) { return Cell(static_cast<double>(n)); };
     table.add(
-        {std::string(task.name), number(task.classes), number(task.vocabulary),
-         number(task.nominal_length), number(task.sequences),
+        {std::string(task.name), task.classes, task.vocabulary, task.nominal_length, task.sequences,
          fmt::format("{}{}", task.description, task.generator.empty() ? "" : " (generated)")});
   }
   fmt::print("{}", to_text(table));

@@ -180,16 +180,15 @@ Table curve_table(const std::vector<Curve>& curves) {
   };
   bool open = false;
   for (const Curve& curve : curves) {
-    std::vector<Cell> row = {
-        static_cast<double>(curve.cell.n),
-        is_exact(curve.cell) ? Cell("exact") : Cell(static_cast<double>(curve.cell.k)),
-        is_exact(curve.cell) ? Cell() : Cell(curve.cell.sharing)};
+    std::vector<Cell> row = {curve.cell.n,
+                             is_exact(curve.cell) ? Cell("exact") : Cell(curve.cell.k),
+                             is_exact(curve.cell) ? Cell() : Cell(curve.cell.sharing)};
     if (curve.finished && !curve.points.empty()) {
       const CurvePoint& last = curve.points.back();
       const Curve* const exact = exact_at(curve.cell.n);
       row.insert(
           row.end(),
-          {static_cast<double>(last.step), last.perplexity,
+          {last.step, last.perplexity,
            exact == nullptr || exact == &curve
                ? Cell()
                : Cell(100 * (last.perplexity / exact->points.back().perplexity - 1)),

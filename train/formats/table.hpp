@@ -2,6 +2,7 @@
 // missing ("-", in JSON null), never as zero.
 #pragma once
 
+#include <concepts>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ struct Cell {
 
   Cell() = default;
   Cell(double value) : kind(Kind::number), number(value) {}
+  template <std::integral Number> Cell(Number value) : Cell(static_cast<double>(value)) {}
   Cell(std::string text) : kind(Kind::words), words(std::move(text)) {}
   Cell(const char* text) : Cell(std::string(text)) {}
   template <class Number> Cell(const std::optional<Number>& value) {
