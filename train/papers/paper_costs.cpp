@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 
 namespace skytape::train {
 namespace {
@@ -88,41 +89,27 @@ constexpr Row kInstability[] = {
     {"skyformer", {0.81, 0.79, 0.64, 0.79, 0.65}, {}},
 };
 
-/// The row and column of a cell, if the table has it.
 struct Place {
-  const Row* row;
-  std::size_t column;
+  std::span<const Row> table;
+  std::array<double, 5> Row::*figures;
 };
-template <std::size_t N>
-std::optional<Place> find(const Row (&table)[N], std::string_view method, std::string_view task) {
-  for (const Row& row : table) {
-    for (std::size_t c = 0; c < kTasks.size(); ++c) {
-      if (row.method == method && kTasks[c] == task) return Place{&row, c};
-    }
-  }
-  return std::nullopt;
-}
+/// Where the figures are printed, in the order of PaperFigure.
+constexpr Place kPlaces[] = {{kSkyformer, &Row::first},   {kSkyformer, &Row::second},
+                             {kSkeinformer, &Row::first}, {kSkeinformer, &Row::second},
+                             {kConvergence, &Row::first}, {kConvergence, &Row::second},
+                             {kInstability, &Row::first}};
 
 }  // namespace
 
-std::optional<SkyformerCost> skyformer_cost(std::string_view method, std::string_view task) {
-  const auto place = find(kSkyformer, method, task);
-  if (!place) return std::nullopt;
-  return SkyformerCost{place->row->first[place->column], place->row->second[place->column]};
-}
-
-std::optional<SkeinformerCost> skeinformer_cost(std::string_view method, std::string_view task) {
-  const auto place = find(kSkeinformer, method, task);
-  if (!place) return std::nullopt;
-  return SkeinformerCost{place->row->first[place->column],
-                         static_cast<int>(place->row->second[place->column])};
-}
-
-std::optional<ConvergenceCost> skeinformer_convergence(std::string_view method,
-                                                       std::string_view task) {
-  const auto place = find(kConvergence, method, task);
-  if (!place) return std::nullopt;
-  return ConvergenceCost{place->row->first[place->column], place->row->second[place->column]};
+std::optional<double> paper_figure(PaperFigure figure, std::string_view method,
+                                   std::string_view task) {
+  const Place& place = kPlaces[static_cast<std::size_t>(figure)];
+  for (const Row& row : place.table) {
+    for (std::size_t c = 0; c < kTasks.size(); ++c) {
+      if (row.method == method && kTasks[c] == task) return (row.*place.figures)[c];
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<LinformerGain> linformer_gain(int n, int k) {
@@ -133,12 +120,6 @@ std::optional<LinformerGain> linformer_gain(int n, int k) {
     }
   }
   return std::nullopt;
-}
-
-std::optional<double> skyformer_instability(std::string_view method, std::string_view task) {
-  const auto place = find(kInstability, method, task);
-  if (!place) return std::nullopt;
-  return place->row->first[place->column];
 }
 
 }  // namespace skytape::train

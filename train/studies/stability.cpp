@@ -164,7 +164,7 @@ Table stability_table(const StabilityStudy& study) {
     std::vector<Cell> paper = {method, "Skyformer, Table 3"};
     bool in_paper = false;
     for (const std::string& task : study.tasks) {
-      const auto printed = skyformer_instability(method, task);
+      const auto printed = paper_figure(PaperFigure::instability, method, task);
       paper.push_back(printed);
       in_paper = in_paper || printed.has_value();
     }

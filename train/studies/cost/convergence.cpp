@@ -134,7 +134,6 @@ Table convergence_table(const fs::path& folder, std::int64_t patience) {
     }
     const std::vector<DevPoint> points = dev_points(run / "metrics.jsonl");
     const Convergence c = converge(points, patience);
-    const auto paper = skeinformer_convergence(method, task);
     const auto kilo = [](const DevPoint* p) {
       return p != nullptr ? Cell(1e-3 * static_cast<double>(p->step)) : Cell();
     };
@@ -143,8 +142,8 @@ Table convergence_table(const fs::path& folder, std::int64_t patience) {
                c.best != nullptr ? Cell(c.best->loss) : Cell(), kilo(c.best), kilo(stop),
                stop != nullptr ? Cell(stop->train_seconds / 60) : Cell(),
                stop != nullptr ? Cell((stop->train_seconds + stop->eval_seconds) / 60) : Cell(),
-               paper ? Cell(paper->kilosteps) : Cell(), paper ? Cell(paper->minutes) : Cell(),
-               100 * test});
+               paper_figure(PaperFigure::convergence_kilosteps, method, task),
+               paper_figure(PaperFigure::convergence_minutes, method, task), 100 * test});
   }
   table.notes = {
       "A run that ended before the rule would have stopped it has no stop. total: with "

@@ -35,6 +35,13 @@ struct CostOptions {
   std::optional<double> limit_gb;  // find the largest batch of each task that fits
 };
 
+/// The configuration of a method on a task, with the recipe.
+[[nodiscard]] RunConfig recipe_config(const CostOptions& options, const std::string& method,
+                                      const std::string& task);
+/// What is timed of a method on so many examples of n tokens.
+[[nodiscard]] BenchCase bench_case(const CostOptions& options, const std::string& method,
+                                   std::int64_t n, std::int64_t batch);
+
 /// Trainable numbers of the whole model, by method and task.
 [[nodiscard]] Table parameter_table(const CostOptions& options);
 
@@ -54,14 +61,17 @@ struct CostOptions {
 
 /// Step times by length, of one example and of a fixed number of tokens.
 struct LengthStudy {
-  struct Row {
-    std::string method;
-    std::int64_t n = 0, batch = 0;
+  struct Times {
     double step_ms = 0, attention_ms = 0;  // attention: one layer, forward and backward
     std::int64_t peak_bytes = 0;
   };
+  struct Row {
+    std::string method;
+    std::int64_t n = 0, batch = 0;  // batch: of fixed_tokens; 0: they are fewer than n
+    Times one_example, fixed_tokens;
+  };
   std::int64_t tokens = 0;  // of a batch where their number is fixed
-  std::vector<Row> one_example, fixed_tokens;
+  std::vector<Row> rows;
 };
 [[nodiscard]] LengthStudy measure_lengths(const CostOptions& options);
 [[nodiscard]] Table length_table(const LengthStudy& study);

@@ -22,14 +22,7 @@ namespace {
 constexpr double kGiga = 1e9;
 
 BenchCase inference_case(const CostOptions& options, const std::string& method, std::int64_t n) {
-  BenchCase c;
-  c.attention = method;
-  c.device = options.device;
-  c.precision = options.precision;
-  c.n = n;
-  c.batch = std::max<std::int64_t>(1, options.tokens / n);
-  c.steps = options.steps;
-  c.patience_seconds = options.patience_seconds;
+  BenchCase c = bench_case(options, method, n, std::max<std::int64_t>(1, options.tokens / n));
   c.forward_only = true;
   return c;
 }
@@ -130,8 +123,8 @@ Table inference_table(const CostOptions& options) {
       const Inference linformer(c);
       const auto paper = linformer_gain(static_cast<int>(n), static_cast<int>(k));
       const double fits = exact.ours.batch(memory);
-      table.add({static_cast<double>(n), static_cast<double>(k), exact.ours.model_ms,
-                 linformer.model_ms, exact.ours.model_ms / linformer.model_ms,
+      table.add({n, k, exact.ours.model_ms, linformer.model_ms,
+                 exact.ours.model_ms / linformer.model_ms,
                  exact.ours.attention_ms / linformer.attention_ms,
                  exact.stored_ms ? Cell(*exact.stored_ms / linformer.attention_ms) : Cell(),
                  paper ? Cell(paper->times_faster) : Cell(),

@@ -13,27 +13,19 @@ namespace {
 
 constexpr double kHeadWidth = 32;
 
-LengthStudy::Row measure_row(const CostOptions& options, const std::string& method, std::int64_t n,
-                             std::int64_t batch) {
-  BenchCase c;
-  c.attention = method;
-  c.device = options.device;
-  c.precision = options.precision;
-  c.n = n;
-  c.batch = batch;
+LengthStudy::Times measure_times(const CostOptions& options, const std::string& method,
+                                 std::int64_t n, std::int64_t batch) {
+  BenchCase c = bench_case(options, method, n, batch);
   c.features = options.features;
-  c.steps = options.steps;
-  c.patience_seconds = options.patience_seconds;
   const BenchResult r = run_bench(c);
-  return {method, n, batch, r.step->min_ms, r.attention_forward_backward->median_ms, r.peak_bytes};
+  return {r.step->min_ms, r.attention_forward_backward->median_ms, r.peak_bytes};
 }
 
-/// A method's times, by ascending length.
-std::vector<double> attention_times(const std::vector<LengthStudy::Row>& rows,
-                                    const std::string& method) {
+/// A method's times of one example, by ascending length.
+std::vector<double> attention_times(const LengthStudy& study, const std::string& method) {
   std::vector<double> times;
-  for (const LengthStudy::Row& row : rows) {
-    if (row.method == method) times.push_back(row.attention_ms);
+  for (const LengthStudy::Row& row : study.rows) {
+    if (row.method == method) times.push_back(row.one_example.attention_ms);
   }
   return times;
 }
@@ -45,14 +37,16 @@ std::string to_text(const Crossing& crossing, double longest) {
   return fmt::format("not up to {:.0f}", longest);
 }
 
-LinePanel panel(const std::vector<LengthStudy::Row>& rows, const std::string& title) {
+LinePanel panel(const LengthStudy& study, LengthStudy::Times LengthStudy::Row::*times,
+                const std::string& title) {
   LinePanel panel{title, {"tokens in a sequence", Scale::log2}, {"step (ms)", Scale::log10}, {}};
-  for (const LengthStudy::Row& row : rows) {
+  for (const LengthStudy::Row& row : study.rows) {
+    if ((row.*times).step_ms == 0) continue;  // not timed
     if (panel.series.empty() || panel.series.back().name != row.method) {
       panel.series.push_back({row.method, {}, {}, {}});
     }
     panel.series.back().x.push_back(static_cast<double>(row.n));
-    panel.series.back().y.push_back(row.step_ms);
+    panel.series.back().y.push_back((row.*times).step_ms);
   }
   return panel;
 }
@@ -63,16 +57,14 @@ LengthStudy measure_lengths(const CostOptions& options) {
   LengthStudy study;
   study.tokens = options.tokens;
   Progress progress;
-  std::int64_t done = 0;
   const auto total = static_cast<std::int64_t>(options.methods.size() * options.lengths.size());
   for (const std::string& method : options.methods) {
     for (const std::int64_t n : options.lengths) {
-      progress.at("lengths", done++, total);
-      study.one_example.push_back(measure_row(options, method, n, 1));
+      progress.at("lengths", std::ssize(study.rows), total);
       const std::int64_t batch = options.tokens / n;
-      if (batch == 0) continue;
-      study.fixed_tokens.push_back(batch == 1 ? study.one_example.back()
-                                              : measure_row(options, method, n, batch));
+      const LengthStudy::Times one = measure_times(options, method, n, 1);
+      study.rows.push_back({method, n, batch, one, batch == 1 ? one : LengthStudy::Times()});
+      if (batch > 1) study.rows.back().fixed_tokens = measure_times(options, method, n, batch);
     }
   }
   return study;
@@ -92,17 +84,15 @@ Table length_table(const LengthStudy& study) {
                    {"its step ms", "{:.1f}"},
                    {"attention ms", "{:.2f}"},
                    {"peak MB", "{:.1f}"}};
-  for (const LengthStudy::Row& one : study.one_example) {
-    const auto fixed = std::find_if(
-        study.fixed_tokens.begin(), study.fixed_tokens.end(),
-        [&](const LengthStudy::Row& row) { return row.method == one.method && row.n == one.n; });
-    const bool there = fixed != study.fixed_tokens.end();
-    const auto number = [&](double value) { return there ? Cell(value) : Cell(); };
-    table.add({one.method, static_cast<double>(one.n), one.step_ms, one.attention_ms,
-               1e-6 * static_cast<double>(one.peak_bytes),
-               number(there ? static_cast<double>(fixed->batch) : 0),
-               number(there ? fixed->step_ms : 0), number(there ? fixed->attention_ms : 0),
-               number(there ? 1e-6 * static_cast<double>(fixed->peak_bytes) : 0)});
+  const auto megabytes = [](std::int64_t bytes) { return 1e-6 * static_cast<double>(bytes); };
+  for (const auto& [method, n, batch, one, fixed] : study.rows) {
+    std::vector<Cell> row = {method, n, one.step_ms, one.attention_ms, megabytes(one.peak_bytes)};
+    if (batch > 0) {
+      row.insert(row.end(),
+                 {batch, fixed.step_ms, fixed.attention_ms, megabytes(fixed.peak_bytes)});
+    }
+    row.resize(table.columns.size());
+    table.add(std::move(row));
   }
   table.notes = {"attention: one layer's, forward and backward. Fastest of the repetitions."};
   return table;
@@ -111,8 +101,8 @@ Table length_table(const LengthStudy& study) {
 Figure length_figure(const LengthStudy& study) {
   return {"cost_length",
           "Training step against length",
-          {panel(study.one_example, "one example"),
-           panel(study.fixed_tokens, fmt::format("{} tokens", study.tokens))},
+          {panel(study, &LengthStudy::Row::one_example, "one example"),
+           panel(study, &LengthStudy::Row::fixed_tokens, fmt::format("{} tokens", study.tokens))},
           2};
 }
 
@@ -136,7 +126,7 @@ Table crossover_table(const CostOptions& options, const LengthStudy& study) {
   table.title = "Lengths from which attention is cheaper than softmax's, forward and backward";
   table.columns = {{"method"}, {"by operations"}, {"by time"}};
   std::vector<double> measured(options.lengths.begin(), options.lengths.end());
-  const std::vector<double> softmax_times = attention_times(study.one_example, "softmax");
+  const std::vector<double> softmax_times = attention_times(study, "softmax");
   constexpr std::int64_t kLongest = 65536;
   std::vector<double> lengths, softmax_operations;
   const auto operations = [&](const std::string& method, double n) {
@@ -153,7 +143,7 @@ Table crossover_table(const CostOptions& options, const LengthStudy& study) {
     if (method == "softmax") continue;
     std::vector<double> work;
     for (const double n : lengths) work.push_back(operations(method, n));
-    const std::vector<double> times = attention_times(study.one_example, method);
+    const std::vector<double> times = attention_times(study, method);
     const bool comparable = times.size() == softmax_times.size() && !times.empty();
     table.add({method, to_text(crossing(lengths, work, softmax_operations), lengths.back()),
                comparable ? Cell(to_text(crossing(measured, times, softmax_times), measured.back()))

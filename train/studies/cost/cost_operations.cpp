@@ -19,18 +19,22 @@ constexpr std::int64_t kHeadWidth = 32;  // of the papers' model
 /// Trainable numbers of the model on a task, or nothing if the method refuses its sizes.
 std::optional<double> parameters(const CostOptions& options, const std::string& method,
                                  const std::string& task) {
-  Choices choices;
-  choices.attention = method;
-  choices.task = task;
-  choices.recipe = options.recipe;
-  const RunConfig config = resolve(choices);
-  nn::ModelConfig model = config.model;
+  const nn::ModelConfig model = recipe_config(options, method, task).model;
   if (model.classes == 0) return std::nullopt;  // the data tell
   return static_cast<double>(
       nn::Model(model, DType::f32, Device::cpu, kSeed).parameters().parameter_count());
 }
 
 }  // namespace
+
+RunConfig recipe_config(const CostOptions& options, const std::string& method,
+                        const std::string& task) {
+  Choices choices;
+  choices.task = task;
+  choices.attention = method;
+  choices.recipe = options.recipe;
+  return resolve(choices);
+}
 
 attention::Cost counted_cost(const Spec& spec, const attention::CostSizes& sizes) {
   const auto n = static_cast<std::int64_t>(sizes.n), width = static_cast<std::int64_t>(sizes.width);

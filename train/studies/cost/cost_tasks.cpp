@@ -21,31 +21,16 @@ constexpr double kGiga = 1e9;
 struct PaperUnit {
   std::string title;
   double per_step_second;  // table entries for a second per step
+  PaperFigure time;
+  PaperFigure memory;  // GB, or the examples that the Skeinformer paper computed at once
 };
 PaperUnit unit_of(const std::string& recipe) {
-  if (recipe == "skeinformer") return {"min/1k steps", 1000.0 / 60};
-  return {"h/50k steps", 50000.0 / 3600};
-}
-
-std::optional<double> paper_time(const std::string& recipe, const std::string& method,
-                                 const std::string& task) {
   if (recipe == "skeinformer") {
-    const auto cost = skeinformer_cost(method, task);
-    return cost ? std::optional(cost->minutes) : std::nullopt;
+    return {"min/1k steps", 1000.0 / 60, PaperFigure::skeinformer_minutes,
+            PaperFigure::skeinformer_examples};
   }
-  const auto cost = skyformer_cost(method, task);
-  return cost ? std::optional(cost->hours) : std::nullopt;
-}
-
-/// GB, or the examples that the Skeinformer paper computed at once.
-std::optional<double> paper_memory(const std::string& recipe, const std::string& method,
-                                   const std::string& task) {
-  if (recipe == "skeinformer") {
-    const auto cost = skeinformer_cost(method, task);
-    return cost ? std::optional(static_cast<double>(cost->examples)) : std::nullopt;
-  }
-  const auto cost = skyformer_cost(method, task);
-  return cost ? std::optional(cost->gigabytes) : std::nullopt;
+  return {"h/50k steps", 50000.0 / 3600, PaperFigure::skyformer_hours,
+          PaperFigure::skyformer_gigabytes};
 }
 
 /// One method on one task.
@@ -78,21 +63,10 @@ std::int64_t largest_batch(const BenchCase& c, const Measurement& m, double limi
 
 Measurement measure(const CostOptions& options, const std::string& task,
                     const std::string& method) {
-  Choices choices;
-  choices.task = task;
-  choices.attention = method;
-  choices.recipe = options.recipe;
-  const RunConfig config = resolve(choices);
-  BenchCase c;
-  c.attention = method;
+  const RunConfig config = recipe_config(options, method, task);
+  BenchCase c = bench_case(options, method, config.batches.nominal_length, options.batch);
   c.task = task;
   c.recipe = options.recipe;
-  c.device = options.device;
-  c.precision = options.precision;
-  c.n = config.batches.nominal_length;
-  c.batch = options.batch;
-  c.steps = options.steps;
-  c.patience_seconds = options.patience_seconds;
   c.attention_alone = false;
   for (const Setting& s : config.settings) {
     if (s.key == "features") c.features = std::stoll(s.value);
@@ -126,6 +100,19 @@ std::vector<Measurement> measure_all(const CostOptions& options) {
 
 }  // namespace
 
+BenchCase bench_case(const CostOptions& options, const std::string& method, std::int64_t n,
+                     std::int64_t batch) {
+  BenchCase c;
+  c.attention = method;
+  c.device = options.device;
+  c.precision = options.precision;
+  c.n = n;
+  c.batch = batch;
+  c.steps = options.steps;
+  c.patience_seconds = options.patience_seconds;
+  return c;
+}
+
 Table task_table(const CostOptions& options) {
   const PaperUnit unit = unit_of(options.recipe);
   const std::vector<Measurement> all = measure_all(options);
@@ -156,7 +143,7 @@ Table task_table(const CostOptions& options) {
       if (other.task == m.task && other.method == "softmax") softmax_ms = other.example_ms;
     }
     const auto batch = static_cast<double>(m.batch), microbatch = static_cast<double>(m.microbatch);
-    const auto paper = paper_time(options.recipe, m.method, m.task);
+    const auto paper = paper_figure(unit.time, m.method, m.task);
     std::vector<Cell> row = {m.task,
                              m.method,
                              batch,
@@ -164,11 +151,11 @@ Table task_table(const CostOptions& options) {
                              1e-3 * m.example_ms * batch * unit.per_step_second,
                              paper,
                              ratio(m.example_ms, softmax_ms),
-                             ratio(paper, paper_time(options.recipe, "softmax", m.task)),
+                             ratio(paper, paper_figure(unit.time, "softmax", m.task)),
                              1e-6 * m.per_example,
                              microbatch,
                              (m.fixed_bytes + m.per_example * microbatch) / kGiga,
-                             paper_memory(options.recipe, m.method, m.task)};
+                             paper_figure(unit.memory, m.method, m.task)};
     if (options.limit_gb) row.push_back(m.fitting);
     table.add(std::move(row));
   }

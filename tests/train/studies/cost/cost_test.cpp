@@ -166,15 +166,18 @@ TEST_CASE("Linformer's table leaves out what is no projection and what would not
 }
 
 TEST_CASE("the papers' cells are found, and only those that they have") {
-  CHECK(skyformer_cost("skyformer", "text")->hours == 1.02);
-  CHECK(skyformer_cost("softmax", "image")->gigabytes == 11.47);
-  CHECK_FALSE(skyformer_cost("vmean", "text").has_value());
-  CHECK_FALSE(skyformer_cost("softmax", "pathx").has_value());
-  CHECK(skeinformer_cost("skein_nonorm", "retrieval")->examples == 4);
-  CHECK(skeinformer_convergence("skein_nopilot", "image")->minutes == 63.51);
+  using Figure = PaperFigure;
+  CHECK(paper_figure(Figure::skyformer_hours, "skyformer", "text") == 1.02);
+  CHECK(paper_figure(Figure::skyformer_gigabytes, "softmax", "image") == 11.47);
+  CHECK_FALSE(paper_figure(Figure::skyformer_hours, "vmean", "text").has_value());
+  CHECK_FALSE(paper_figure(Figure::skyformer_hours, "softmax", "pathx").has_value());
+  CHECK(paper_figure(Figure::skeinformer_minutes, "vmean", "text") == 3.62);
+  CHECK(paper_figure(Figure::skeinformer_examples, "skein_nonorm", "retrieval") == 4);
+  CHECK(paper_figure(Figure::convergence_kilosteps, "softmax", "text") == 10.67);
+  CHECK(paper_figure(Figure::convergence_minutes, "skein_nopilot", "image") == 63.51);
   CHECK(linformer_gain(65536, 2048)->times_less_memory == 18);
   CHECK_FALSE(linformer_gain(512, 512).has_value());
-  CHECK(skyformer_instability("kernelized", "retrieval") == 0.64);
+  CHECK(paper_figure(Figure::instability, "kernelized", "retrieval") == 0.64);
 }
 
 TEST_CASE("convergence: early stopping is applied to what the runs wrote") {
