@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "attention/registry.hpp"
@@ -121,12 +120,6 @@ std::vector<double> distances(const Tensor& a, const Tensor& b, const Tensor& ma
   return norms;
 }
 
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return sum / static_cast<double>(values.size());
-}
-
 /// What the trials of one cell found.
 struct Trials {
   std::vector<double> absolute, relative, exact_norm;
@@ -135,9 +128,9 @@ struct Trials {
   void add(const std::vector<double>& norms, const std::vector<double>& exact_norms) {
     std::vector<double> shares;
     for (std::size_t h = 0; h < norms.size(); ++h) shares.push_back(norms[h] / exact_norms[h]);
-    absolute.push_back(mean(norms));
-    relative.push_back(mean(shares));
-    exact_norm.push_back(mean(exact_norms));
+    absolute.push_back(estimate(norms).mean);
+    relative.push_back(estimate(shares).mean);
+    exact_norm.push_back(estimate(exact_norms).mean);
   }
 };
 
@@ -235,15 +228,6 @@ class Study {
 };
 
 }  // namespace
-
-Estimate estimate(const std::vector<double>& trials) {
-  ENSURE(!trials.empty(), "estimate: no trial");
-  const double center = mean(trials);
-  double squares = 0;
-  for (const double x : trials) squares += (x - center) * (x - center);
-  const auto count = static_cast<double>(trials.size());
-  return {center, count > 1 ? std::sqrt(squares / (count - 1) / count) : 0};
-}
 
 std::vector<std::string> approximating_methods(bool with_x) {
   std::vector<std::string> names;

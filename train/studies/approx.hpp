@@ -28,6 +28,7 @@
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/studies/attention_inputs.hpp"
+#include "train/studies/experiment.hpp"
 
 namespace skytape::train {
 
@@ -44,12 +45,6 @@ struct ApproxOptions {
   std::uint64_t seed = 42;            // of draws and initial values of the methods
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
-
-/// Mean over trials and its standard error (0 for a single trial).
-struct Estimate {
-  double mean = 0, error = 0;
-};
-[[nodiscard]] Estimate estimate(const std::vector<double>& trials);
 
 /// One method at one length and number of features. NaN where an output was not finite.
 struct ApproxCell {

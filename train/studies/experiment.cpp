@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <numeric>
+
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
@@ -11,6 +14,15 @@
 namespace skytape::train {
 
 namespace fs = std::filesystem;
+
+Estimate estimate(const std::vector<double>& trials) {
+  ENSURE(!trials.empty(), "estimate: no trial");
+  const auto count = static_cast<double>(trials.size());
+  const double mean = std::accumulate(trials.begin(), trials.end(), 0.0) / count;
+  double squares = 0;
+  for (const double x : trials) squares += (x - mean) * (x - mean);
+  return {mean, count > 1 ? std::sqrt(squares / (count - 1) / count) : 0};
+}
 
 Experiment::Experiment(std::string name, fs::path folder)
     : name_(std::move(name)), folder_(std::move(folder)) {

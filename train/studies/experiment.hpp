@@ -17,6 +17,12 @@
 
 namespace skytape::train {
 
+/// Mean over trials and its standard error (0 for a single trial).
+struct Estimate {
+  double mean = 0, error = 0;
+};
+[[nodiscard]] Estimate estimate(const std::vector<double>& trials);
+
 class Experiment {
  public:
   /// An empty folder name: only print. The folder is made at once, so that hours of work do not

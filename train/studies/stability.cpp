@@ -13,6 +13,7 @@
 #include "train/papers/paper_costs.hpp"
 #include "train/process/progress.hpp"
 #include "train/step/trainer.hpp"
+#include "train/studies/experiment.hpp"
 
 namespace skytape::train {
 namespace {
@@ -35,18 +36,6 @@ std::vector<Tensor> embeddings(const nn::Model& model, const data::Batch& batch,
     all.push_back(model.encode(tape, on_device.input, sequence, context).value());
   }
   return all;
-}
-
-double mean(const std::vector<double>& x) {
-  return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-}
-
-double standard_error(const std::vector<double>& x) {
-  const double center = mean(x);
-  double squares = 0;
-  for (const double value : x) squares += (value - center) * (value - center);
-  const auto count = static_cast<double>(x.size());
-  return std::sqrt(squares / (count - 1) / count);
 }
 
 /// One kind of score, as tables call it.
@@ -157,7 +146,7 @@ Table stability_table(const StabilityStudy& study) {
       std::vector<Cell> ours = {method, kind.name};
       for (const std::string& task : study.tasks) {
         const std::vector<double> r = ratios(study, task, method, kind);
-        ours.push_back(r.empty() ? Cell() : Cell(mean(r)));
+        ours.push_back(r.empty() ? Cell() : Cell(estimate(r).mean));
       }
       table.add(std::move(ours));
     }
@@ -192,9 +181,9 @@ Table score_table(const StabilityStudy& study) {
       for (const Kind& kind : kKinds) {
         const std::vector<double>& scores = found->second.at(method).*kind.scores;
         const std::vector<double> r = ratios(study, task, method, kind);
-        table.add({task, method, kind.name, mean(scores), r.empty() ? Cell() : Cell(mean(r)),
-                   r.size() < 2 ? Cell() : Cell(standard_error(r)),
-                   static_cast<double>(scores.size())});
+        table.add({task, method, kind.name, estimate(scores).mean,
+                   r.empty() ? Cell() : Cell(estimate(r).mean),
+                   r.size() < 2 ? Cell() : Cell(estimate(r).error), scores.size()});
       }
     }
   }
@@ -238,17 +227,16 @@ Table gradient_table(const std::vector<GradientTrace>& traces) {
                    {"last loss", "{:.4f}"},
                    {"not finite at", "{:.0f}"}};
   for (const GradientTrace& t : traces) {
-    const Cell failed = t.failed_at > 0 ? Cell(static_cast<double>(t.failed_at)) : Cell();
+    const Cell failed = t.failed_at > 0 ? Cell(t.failed_at) : Cell();
     if (t.norm.empty()) {
-      table.add({t.method, 0.0, {}, {}, {}, {}, {}, failed});
+      table.add({t.method, 0, {}, {}, {}, {}, {}, failed});
       continue;
     }
     std::vector<double> sorted = t.norm;
     std::sort(sorted.begin(), sorted.end());
     const auto largest = std::max_element(t.norm.begin(), t.norm.end());
-    table.add({t.method, static_cast<double>(t.norm.size()), sorted[sorted.size() / 2], *largest,
-               static_cast<double>(largest - t.norm.begin() + 1), t.loss.front(), t.loss.back(),
-               failed});
+    table.add({t.method, t.norm.size(), sorted[sorted.size() / 2], *largest,
+               largest - t.norm.begin() + 1, t.loss.front(), t.loss.back(), failed});
   }
   return table;
 }
