@@ -17,7 +17,6 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
-#include "train/studies/theory/theory.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
 namespace skytape::train {
@@ -102,13 +101,9 @@ std::vector<Trial> six_steps(const TheorySizes& sizes, std::uint64_t seed) {
   for (const double deviation : deviations) {
     const Tensor m =
         attention::shifted_identity(landmark_kernel(kLandmarks, deviation, sizes, seed), 1, kGamma);
-    const Tensor r = tensor::unary(tensor::Unary::reciprocal,
-                                   tensor::unary(tensor::Unary::sqrt, tensor::sum(m, 3)));
-    const Tensor m_hat = tensor::multiply(tensor::multiply(m, r.reshape({1, 1, kLandmarks, 1})),
-                                          r.reshape({1, 1, 1, kLandmarks}));
     const std::string at =
         sizes.real ? "queries and keys as they are" : fmt::format("deviation {}", deviation);
-    trials.push_back({at, residual(m_hat, kSteps), kInverted});
+    trials.push_back({at, residual(scaled_by_row_sums(m), kSteps), kInverted});
   }
   return trials;
 }

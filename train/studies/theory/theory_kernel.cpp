@@ -4,8 +4,6 @@
 // Letters: n queries and keys, p head width, X = [Q; K] p^(-1/4) the 2 n stacked rows, d landmarks,
 // k(x, y) = exp(-|x - y|^2 / 2) the Gaussian kernel, e(x, y) = exp(x.y) that of softmax, B the
 // completed matrix k(X, X) and C = k(Q, K) its upper right block.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,14 +12,13 @@
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/inverse/iterative_inverse.hpp"
 #include "attention/inverse/pseudo_inverse.hpp"
-#include "attention/registry.hpp"
 #include "attention/sampling/landmarks.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tensor/norm/softmax.hpp"
-#include "train/studies/theory/theory.hpp"
+#include "train/studies/exact_attention.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
 namespace skytape::train {
@@ -81,60 +78,47 @@ std::vector<Trial> attention_psd(const TheorySizes& sizes, std::uint64_t seed) {
   return {{"", smallest_over_largest(eigenvalues(symmetric)), -kRounding}};
 }
 
+constexpr std::int64_t kLandmarks[] = {16, 32, 64, 128};
+
 /// M^ = D^(-1/2) (k(W, W) + gamma I) D^(-1/2), D the row sums: |I - M^| <= 1 - gamma / max D < 1.
 /// Its eigenvalues are those of a matrix with rows that sum to one, hence at most 1, and at least
 /// those of M, hence gamma, over the largest row sum.
-std::vector<Trial> preconditioned(const TheorySizes& sizes, std::uint64_t seed, bool scaled) {
-  constexpr double kGamma = 0.1;
-  const Tensor x = stacked(sizes, seed);
-  std::vector<Trial> trials;
-  for (const std::int64_t d : {std::int64_t{16}, std::int64_t{64}, std::int64_t{128}}) {
-    const Tensor w = landmarks(x, d, seed);
-    const Tensor m = attention::shifted_identity(attention::kernel_matrix(Kernel::gaussian, w, w),
-                                                 1, kGamma);  // [1, 1, d, d]
-    const Tensor sums = tensor::sum(m, 3);                    // [1, 1, d]
-    const double largest = tensor::max(sums, 2).first.item();
-    const Tensor r =
-        tensor::unary(tensor::Unary::reciprocal, tensor::unary(tensor::Unary::sqrt, sums));
-    const Tensor rows = r.reshape({1, 1, d, 1}), columns = r.reshape({1, 1, 1, d});
-    const Tensor m_hat = scaled ? tensor::multiply(tensor::multiply(m, rows), columns) : m;
-    const auto values = eigenvalues(attention::shifted_identity(m_hat, -1, 1));
-    const double norm = std::max(std::abs(values.front()), std::abs(values.back()));
-    trials.push_back(
-        {fmt::format("d = {}", d), norm, scaled ? 1 - kGamma / largest + kRounding : 1});
-  }
-  return trials;
+auto preconditioned(bool scaled) {
+  return [scaled](const TheorySizes& sizes, std::uint64_t seed) {
+    constexpr double kGamma = 0.1;
+    const Tensor x = stacked(sizes, seed);
+    return trials_over("d", std::array{16, 64, 128}, [&](std::int64_t d) {
+      const Tensor w = landmarks(x, d, seed);
+      const Tensor m = attention::shifted_identity(attention::kernel_matrix(Kernel::gaussian, w, w),
+                                                   1, kGamma);  // [1, 1, d, d]
+      const double largest = tensor::max(tensor::sum(m, 3), 2).first.item();
+      const Tensor m_hat = scaled ? scaled_by_row_sums(m) : m;
+      const auto values = eigenvalues(attention::shifted_identity(m_hat, -1, 1));
+      const double norm = std::max(std::abs(values.front()), std::abs(values.back()));
+      return std::pair(norm, scaled ? 1 - kGamma / largest + kRounding : 1);
+    });
+  };
 }
 
-/// The completed matrix, its eigenvalues and the Nystrom error of several numbers of landmarks.
-struct Nystrom {
-  Tensor full;   // B: [1, 1, 2 n, 2 n]
-  Tensor error;  // B - B S (S^T B S)^+ S^T B
-};
-Nystrom nystrom(const Tensor& x, std::int64_t d, std::uint64_t seed) {
+/// The Nystrom error B - B S (S^T B S)^+ S^T B of d landmarks: [1, 1, 2 n, 2 n].
+Tensor nystrom_error(const Tensor& x, std::int64_t d, std::uint64_t seed) {
   const Tensor w = landmarks(x, d, seed);
-  const Tensor full = attention::kernel_matrix(Kernel::gaussian, x, x);
-  const Tensor a = attention::kernel_matrix(Kernel::gaussian, x, w);  // [1, 1, 2 n, d]
+  const Tensor full = attention::kernel_matrix(Kernel::gaussian, x, x);  // B
+  const Tensor a = attention::kernel_matrix(Kernel::gaussian, x, w);     // [1, 1, 2 n, d]
   const Tensor middle =
       attention::symmetric_pseudo_inverse(attention::kernel_matrix(Kernel::gaussian, w, w));
-  const Tensor rebuilt =
-      tensor::matmul(tensor::matmul(a, middle), a, Op::none, Op::transpose);  // [1, 1, 2 n, 2 n]
-  return {full, tensor::subtract(full, rebuilt)};
+  return tensor::subtract(full,
+                          tensor::matmul(tensor::matmul(a, middle), a, Op::none, Op::transpose));
 }
-
-constexpr std::array<std::int64_t, 4> kLandmarks = {16, 32, 64, 128};
 
 /// B~ <= B in Loewner's order: B - B~ is a Schur complement.
 std::vector<Trial> loewner_lower(const TheorySizes& sizes, std::uint64_t seed) {
   constexpr double kCutoff = 1e-9;  // the pseudo-inverse drops eigenvalues below 1e-10
   const Tensor x = stacked(sizes, seed);
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kLandmarks) {
-    const Nystrom b = nystrom(x, d, seed);
-    const double scale = eigenvalues(b.full).front();
-    trials.push_back({fmt::format("d = {}", d), eigenvalues(b.error).back() / scale, -kCutoff});
-  }
-  return trials;
+  const double scale = eigenvalues(attention::kernel_matrix(Kernel::gaussian, x, x)).front();
+  return trials_over("d", kLandmarks, [&](std::int64_t d) {
+    return std::pair(eigenvalues(nystrom_error(x, d, seed)).back() / scale, -kCutoff);
+  });
 }
 
 /// B <= B~ + 2 L I and so |C~ - C| <= 2 L with probability 1 - delta, for the smallest L with
@@ -147,14 +131,11 @@ std::vector<Trial> loewner_upper(const TheorySizes& sizes, std::uint64_t seed) {
   const auto rows = static_cast<double>(2 * sizes.n);
   const tensor::SymmetricEigen eigen =
       decomposition(attention::kernel_matrix(Kernel::gaussian, x, x));
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kLandmarks) {
+  return trials_over("d", kLandmarks, [&](std::int64_t d) {
     const double budget = static_cast<double>(d) / (8 * std::log(rows / kFailure)) - 1.0 / 6;
     const double lambda = ridge_with_leverage(eigen, budget / rows);
-    const double measured = eigenvalues(nystrom(x, d, seed).error).front();
-    trials.push_back({fmt::format("d = {}", d), measured, 2 * lambda});
-  }
-  return trials;
+    return std::pair(eigenvalues(nystrom_error(x, d, seed)).front(), 2 * lambda);
+  });
 }
 
 /// The same theorem read the other way: how many times the statistical dimension, at the ridge that
@@ -164,31 +145,25 @@ std::vector<Trial> landmarks_needed(const TheorySizes& sizes, std::uint64_t seed
   const auto rows = static_cast<double>(2 * sizes.n);
   const tensor::SymmetricEigen eigen =
       decomposition(attention::kernel_matrix(Kernel::gaussian, x, x));
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kLandmarks) {
-    const double lambda = eigenvalues(nystrom(x, d, seed).error).front() / 2;
+  return trials_over("d", kLandmarks, [&](std::int64_t d) {
+    const double lambda = eigenvalues(nystrom_error(x, d, seed)).front() / 2;
     const std::vector<double> scores = leverage_scores(eigen, lambda);
     const double dimension = std::accumulate(scores.begin(), scores.end(), 0.0);
     const double largest = *std::max_element(scores.begin(), scores.end());
     const double asked = 8 * (rows * largest + 1.0 / 6) * std::log(rows / kFailure);
-    trials.push_back(
-        {fmt::format("d = {}", d), static_cast<double>(d) / dimension, asked / dimension});
-  }
-  return trials;
+    return std::pair(static_cast<double>(d) / dimension, asked / dimension);
+  });
 }
 
 /// |C~ - C| <= largest eigenvalue of B - B~: a block of a positive semidefinite matrix.
 std::vector<Trial> block_norm(const TheorySizes& sizes, std::uint64_t seed) {
   const Tensor x = stacked(sizes, seed);
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kLandmarks) {
-    const Tensor error = nystrom(x, d, seed).error;
+  return trials_over("d", kLandmarks, [&](std::int64_t d) {
+    const Tensor error = nystrom_error(x, d, seed);
     const Tensor block =
         tensor::narrow(tensor::narrow(error, 2, 0, sizes.n), 3, sizes.n, 2 * sizes.n);
-    trials.push_back({fmt::format("d = {}", d), spectral_norm(block),
-                      eigenvalues(error).front() * (1 + kRounding)});
-  }
-  return trials;
+    return std::pair(spectral_norm(block), eigenvalues(error).front() * (1 + kRounding));
+  });
 }
 
 }  // namespace
@@ -196,12 +171,7 @@ std::vector<Trial> block_norm(const TheorySizes& sizes, std::uint64_t seed) {
 /// C V = D_Q^(-1/2) A D_K^(-1/2) V with A = exp(Q K^T / sqrt p) and D_Q = diag exp(|q|^2 / sqrt p),
 /// against the program's own kernelized attention. `norm_weight` is 1/2 in the paper.
 Statement kernelized_identity(double norm_weight) {
-  Statement s;
-  s.name = "kernelized-identity";
-  s.reference = "Skyformer, eq. 4";
-  s.says = "kernelized attention = D_Q^(-1/2) exp(Q K^T / sqrt p) D_K^(-1/2) V";
-  s.measured = "relative Frobenius distance";
-  s.try_once = [norm_weight](const TheorySizes& sizes, std::uint64_t seed) {
+  const auto distance = [norm_weight](const TheorySizes& sizes, std::uint64_t seed) {
     const Shape shape{1, 1, sizes.n, sizes.width};
     const auto rows = [&](std::uint64_t which) {
       return theory_rows(sizes.n, sizes, seed, which).reshape(shape);
@@ -216,16 +186,20 @@ Statement kernelized_identity(double norm_weight) {
         tensor::Unary::exp, tensor::affine(tensor::matmul(q, k, Op::none, Op::transpose), scale));
     const Tensor c = tensor::multiply(tensor::multiply(a, factor(q, {1, 1, sizes.n, 1})),
                                       factor(k, {1, 1, 1, sizes.n}));
-    const auto method =
-        attention::find("kernelized")
-            .make({0, 1, sizes.width, sizes.n, "", nullptr}, {{"attention_dropout", "0"}});
     const Tensor mask = Tensor::full({1, sizes.n}, 1, DType::f64, Device::cpu);
-    const Tensor out = method->forward({q, k, v, mask}, {}, {}).out;  // [1, 1, n, p]
+    const Tensor out = exact_output("kernelized", {q, k, v, mask});  // [1, 1, n, p]
     const Tensor expected = tensor::matmul(c, v);
     return std::vector<Trial>{
         {"", frobenius(tensor::subtract(out, expected)) / frobenius(expected), kRounding}};
   };
-  return s;
+  return {"kernelized-identity",
+          "Skyformer, eq. 4",
+          "kernelized attention = D_Q^(-1/2) exp(Q K^T / sqrt p) D_K^(-1/2) V",
+          "relative Frobenius distance",
+          Relation::at_most,
+          true,
+          0,
+          distance};
 }
 
 std::vector<Statement> kernel_statements() {
@@ -238,15 +212,9 @@ std::vector<Statement> kernel_statements() {
        attention_psd},
       kernelized_identity(0.5),
       {"preconditioning", "Skyformer, Lemma 3", "|I - M^| <= 1 - gamma / largest row sum < 1",
-       "spectral norm of I - M^", Relation::at_most, true, 0,
-       [](const TheorySizes& sizes, std::uint64_t seed) {
-         return preconditioned(sizes, seed, true);
-       }},
+       "spectral norm of I - M^", Relation::at_most, true, 0, preconditioned(true)},
       {"no-preconditioning", "Skyformer, Lemma 3", "|I - M| < 1 without the scaling",
-       "spectral norm of I - M", Relation::at_most, false, 0,
-       [](const TheorySizes& sizes, std::uint64_t seed) {
-         return preconditioned(sizes, seed, false);
-       }},
+       "spectral norm of I - M", Relation::at_most, false, 0, preconditioned(false)},
       {"loewner-lower", "Skyformer, Theorem 2", "B~ <= B in Loewner's order",
        "smallest eigenvalue of B - B~ over the largest of B", Relation::at_least, true, 0,
        loewner_lower},

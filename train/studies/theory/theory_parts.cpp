@@ -4,6 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
+#include "tensor/norm/softmax.hpp"
+
 namespace skytape::train {
 namespace {
 
@@ -13,6 +18,19 @@ double largest_leverage(const tensor::SymmetricEigen& b, double ridge) {
 }
 
 }  // namespace
+
+Tensor attention_of(const TheorySizes& sizes, std::int64_t n, std::uint64_t seed) {
+  const Tensor q = theory_rows(n, sizes, seed, 1), k = theory_rows(n, sizes, seed, 2);
+  const double scale = 1 / std::sqrt(static_cast<double>(sizes.width));
+  return tensor::softmax(tensor::affine(tensor::matmul(q, k, Op::none, Op::transpose), scale));
+}
+
+Tensor scaled_by_row_sums(const Tensor& m) {
+  const std::int64_t d = m.size(3);
+  const Tensor r = tensor::unary(tensor::Unary::reciprocal,
+                                 tensor::unary(tensor::Unary::sqrt, tensor::sum(m, 3)));
+  return tensor::multiply(tensor::multiply(m, r.reshape({1, 1, d, 1})), r.reshape({1, 1, 1, d}));
+}
 
 std::vector<double> eigenvalues(const Tensor& m) { return decomposition(m).values; }
 

@@ -1,12 +1,34 @@
-// Linear algebra that several of the theory's statements measure with; f64, CPU.
+// What several of the theory's statements measure with; f64, CPU.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <cstdint>
 #include <vector>
 
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/linear_algebra.hpp"
+#include "train/studies/theory/theory.hpp"
 
 namespace skytape::train {
+
+/// A case for each value, "d = 16": `measure` gives what is found there and its bound.
+template <class Values, class Measure>
+[[nodiscard]] std::vector<Trial> trials_over(const char* letter, const Values& values,
+                                             const Measure& measure) {
+  std::vector<Trial> trials;
+  for (const std::int64_t value : values) {
+    const auto [measured, bound] = measure(value);
+    trials.push_back({fmt::format("{} = {}", letter, value), measured, bound});
+  }
+  return trials;
+}
+
+/// P = softmax(Q K^T / sqrt p) of the first n queries and keys: [n, n].
+[[nodiscard]] Tensor attention_of(const TheorySizes& sizes, std::int64_t n, std::uint64_t seed);
+
+/// D^(-1/2) M D^(-1/2) with the row sums D of M [1, 1, d, d].
+[[nodiscard]] Tensor scaled_by_row_sums(const Tensor& m);
 
 /// Eigenvalues of one symmetric matrix [1, 1, n, n], largest first, and its decomposition.
 [[nodiscard]] std::vector<double> eigenvalues(const Tensor& m);

@@ -11,8 +11,6 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
-#include "tensor/norm/softmax.hpp"
-#include "train/studies/theory/theory.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
 namespace skytape::train {
@@ -38,10 +36,14 @@ double dot(const double* a, const double* b, std::int64_t size) {
   return sum;
 }
 
+/// What a product x y may be off by, over epsilon, from x x, y y and x y.
+using Limit = double (*)(double xx, double yy, double xy);
+double by_norms(double xx, double yy, double) { return std::sqrt(xx * yy); }
+double by_product(double, double, double xy) { return std::abs(xy); }
+
 /// Share of rows i of a, b [m, n] whose products' difference |x R^T R y - x y| is more than
 /// epsilon limit(x, y).
-template <class Limit>
-double share_beyond(const Tensor& a, const Tensor& b, const Tensor& r, const Limit& limit) {
+double share_beyond(const Tensor& a, const Tensor& b, const Tensor& r, Limit limit) {
   const Tensor ra = tensor::matmul(a, r), rb = tensor::matmul(b, r);  // [m, k]
   const std::int64_t rows = a.size(0), n = a.size(1), k = r.size(1);
   std::int64_t beyond = 0;
@@ -55,15 +57,11 @@ double share_beyond(const Tensor& a, const Tensor& b, const Tensor& r, const Lim
   return static_cast<double>(beyond) / static_cast<double>(rows);
 }
 
-double by_norms(double xx, double yy, double) { return std::sqrt(xx * yy); }
-double by_product(double, double, double xy) { return std::abs(xy); }
-
 /// Each row of the tests below takes its own R, so that failures are independent: rows are cut into
 /// blocks of kBlock, and R is drawn anew for each.
 constexpr std::int64_t kBlock = 10;
-template <class Limit> double failure_rate(const Tensor& a, const Tensor& b, std::int64_t k,
-                                           const TheorySizes& sizes, std::uint64_t seed,
-                                           const Limit& limit) {
+double failure_rate(const Tensor& a, const Tensor& b, std::int64_t k, const TheorySizes& sizes,
+                    std::uint64_t seed, Limit limit) {
   const std::int64_t blocks = a.size(0) / kBlock;
   double share = 0;
   for (std::int64_t i = 0; i < blocks; ++i) {
@@ -84,35 +82,23 @@ constexpr std::int64_t kRows[] = {64, 128, 256};
 /// P(| |R x|^2 - |x|^2 | > e |x|^2) <= 2 exp(-(e^2 - e^3) k / 4).
 std::vector<Trial> norms(const TheorySizes& sizes, std::uint64_t seed) {
   const Tensor x = vectors(sizes, seed, 1);
-  std::vector<Trial> trials;
-  for (const std::int64_t k : kRows) {
-    const double bound = 2 * std::exp(-kGap * static_cast<double>(k) / 4);
-    trials.push_back(
-        {fmt::format("k = {}", k), failure_rate(x, x, k, sizes, seed, by_norms), bound});
-  }
-  return trials;
+  return trials_over("k", kRows, [&](std::int64_t k) {
+    return std::pair(failure_rate(x, x, k, sizes, seed, by_norms),
+                     2 * std::exp(-kGap * static_cast<double>(k) / 4));
+  });
 }
 
 /// P(|x R^T R y - x y| > e |x| |y|) <= 4 exp(-(e^2 - e^3) k / 4), from the norms of x + y and x - y.
-/// And with e |x y| in place of e |x| |y|, as Linformer's proof has it: no such bound exists, since
-/// x y may be zero.
-std::vector<Trial> products(const TheorySizes& sizes, std::uint64_t seed, bool relative) {
-  const Tensor x = vectors(sizes, seed, 1), y = vectors(sizes, seed, 2);
-  std::vector<Trial> trials;
-  for (const std::int64_t k : kRows) {
-    const double bound = std::min(1.0, 4 * std::exp(-kGap * static_cast<double>(k) / 4));
-    const double rate = relative ? failure_rate(x, y, k, sizes, seed, by_product)
-                                 : failure_rate(x, y, k, sizes, seed, by_norms);
-    trials.push_back({fmt::format("k = {}", k), rate, bound});
-  }
-  return trials;
-}
-
-/// P: [n, n].
-Tensor attention_matrix(const TheorySizes& sizes, std::int64_t n, std::uint64_t seed) {
-  const Tensor q = theory_rows(n, sizes, seed, 1), k = theory_rows(n, sizes, seed, 2);
-  const double scale = 1 / std::sqrt(static_cast<double>(sizes.width));
-  return tensor::softmax(tensor::affine(tensor::matmul(q, k, Op::none, Op::transpose), scale));
+/// And with by_product e |x y| in place of e |x| |y|, as Linformer's proof has it: no such bound
+/// exists, since x y may be zero.
+auto products(Limit limit) {
+  return [limit](const TheorySizes& sizes, std::uint64_t seed) {
+    const Tensor x = vectors(sizes, seed, 1), y = vectors(sizes, seed, 2);
+    return trials_over("k", kRows, [&](std::int64_t k) {
+      const double bound = std::min(1.0, 4 * std::exp(-kGap * static_cast<double>(k) / 4));
+      return std::pair(failure_rate(x, y, k, sizes, seed, limit), bound);
+    });
+  };
 }
 
 /// w, what P is multiplied by: [n, 1].
@@ -123,16 +109,19 @@ Tensor value_column(const TheorySizes& sizes, std::int64_t n, std::uint64_t seed
 
 /// Theorem 1's k rows: |P R^T R w - P w| <= e |P w|, as printed, or <= e |P|_F |w|, what the rows'
 /// products give. The left side over the norm on the right, so that the bound is e.
-std::vector<Trial> matrix_error(const TheorySizes& sizes, std::uint64_t seed, bool relative) {
-  const Tensor p = attention_matrix(sizes, sizes.n, seed);
-  const Tensor w = value_column(sizes, sizes.n, seed);
-  const auto k = static_cast<std::int64_t>(std::ceil(rows_of_theorem(sizes.n)));
-  const Tensor r = projection(sizes.n, k, sizes, seed);
-  const Tensor exact = tensor::matmul(p, w);  // [n, 1]
-  const Tensor sketched = tensor::matmul(tensor::matmul(p, r), tensor::matmul(r, w, Op::transpose));
-  const double scale = relative ? frobenius(exact) : frobenius(p) * frobenius(w);
-  return {
-      {fmt::format("k = {}", k), frobenius(tensor::subtract(sketched, exact)) / scale, kEpsilon}};
+auto matrix_error(bool relative) {
+  return [relative](const TheorySizes& sizes, std::uint64_t seed) {
+    const Tensor p = attention_of(sizes, sizes.n, seed);
+    const Tensor w = value_column(sizes, sizes.n, seed);
+    const auto k = static_cast<std::int64_t>(std::ceil(rows_of_theorem(sizes.n)));
+    const Tensor r = projection(sizes.n, k, sizes, seed);
+    const Tensor exact = tensor::matmul(p, w);  // [n, 1]
+    const Tensor sketched =
+        tensor::matmul(tensor::matmul(p, r), tensor::matmul(r, w, Op::transpose));
+    const double error = frobenius(tensor::subtract(sketched, exact));
+    const double scale = relative ? frobenius(exact) : frobenius(p) * frobenius(w);
+    return std::vector<Trial>{{fmt::format("k = {}", k), error / scale, kEpsilon}};
+  };
 }
 
 /// Smallest k from which on every row of P keeps |P_i R^T R w - P_i w| <= e |P_i| |w|, against
@@ -141,7 +130,7 @@ std::vector<Trial> rank_needed(const TheorySizes& sizes, std::uint64_t seed) {
   std::vector<Trial> trials;
   for (const std::int64_t n : {std::int64_t{64}, std::int64_t{128}, std::int64_t{256}}) {
     if (sizes.real && n > sizes.n) break;
-    const Tensor p = attention_matrix(sizes, n, seed);
+    const Tensor p = attention_of(sizes, n, seed);
     const Tensor w = value_column(sizes, n, seed);
     const auto most = static_cast<std::int64_t>(std::ceil(rows_of_theorem(n)));
     const Tensor r = projection(n, most, sizes, seed);
@@ -175,23 +164,15 @@ std::vector<Statement> projection_statements() {
        "share of 1000 vectors", Relation::at_most, true, 0, norms},
       {"jl-product", "Linformer, Theorem 1 (its lemma)",
        "P(|x R^T R y - x y| > e |x| |y|) <= 4 exp(-(e^2 - e^3) k / 4), e = 1/2",
-       "share of 1000 pairs", Relation::at_most, true, 0,
-       [](const TheorySizes& sizes, std::uint64_t seed) { return products(sizes, seed, false); }},
+       "share of 1000 pairs", Relation::at_most, true, 0, products(by_norms)},
       {"jl-relative", "Linformer, proof of Theorem 1",
        "the same with e |x y| in place of e |x| |y|, as the proof has it", "share of 1000 pairs",
-       Relation::at_most, false, 0,
-       [](const TheorySizes& sizes, std::uint64_t seed) { return products(sizes, seed, true); }},
+       Relation::at_most, false, 0, products(by_product)},
       {"theorem-1", "Linformer, Theorem 1",
        "|P R^T R w - P w| <= e |P|_F |w| for k = 5 ln n / (e^2 - e^3)", "left side over |P|_F |w|",
-       Relation::at_most, true, 0,
-       [](const TheorySizes& sizes, std::uint64_t seed) {
-         return matrix_error(sizes, seed, false);
-       }},
+       Relation::at_most, true, 0, matrix_error(false)},
       {"theorem-1-relative", "Linformer, Theorem 1", "|P R^T R w - P w| <= e |P w|, as printed",
-       "left side over |P w|", Relation::at_most, false, 0,
-       [](const TheorySizes& sizes, std::uint64_t seed) {
-         return matrix_error(sizes, seed, true);
-       }},
+       "left side over |P w|", Relation::at_most, false, 0, matrix_error(true)},
       {"rank-needed", "Linformer, Theorem 1",
        "k = 5 ln n / (e^2 - e^3) rows keep every row of P w within e |P_i| |w|",
        "fewest rows that do", Relation::at_most, true, 0.1, rank_needed},

@@ -3,8 +3,6 @@
 // Letters: n rows and columns, B = softmax(Q K^T / sqrt p) the attention matrix, B^(i) its columns,
 // V_(i) the rows of V, S the n x d matrix whose column j is e_i / sqrt(d p_i) for the index i drawn
 // j-th with probabilities p (with replacement), so that B S S^T V stands for B V.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,8 +10,7 @@
 #include "attention/sampling/sampling.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/norm/softmax.hpp"
-#include "train/studies/theory/theory.hpp"
+#include "train/studies/experiment.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
 namespace skytape::train {
@@ -35,11 +32,7 @@ struct Attention {
 };
 
 Attention make_attention(const TheorySizes& sizes, std::uint64_t seed) {
-  const Tensor q = theory_rows(sizes.n, sizes, seed, 1), k = theory_rows(sizes.n, sizes, seed, 2),
-               v = theory_rows(sizes.n, sizes, seed, 3);
-  const double scale = 1 / std::sqrt(static_cast<double>(sizes.width));
-  const Tensor b =
-      tensor::softmax(tensor::affine(tensor::matmul(q, k, Op::none, Op::transpose), scale));
+  const Tensor b = attention_of(sizes, sizes.n, seed), v = theory_rows(sizes.n, sizes, seed, 3);
   Attention a{sizes.n, sizes.width, tensor::matmul(b, v), b.to_vector(), v.to_vector(), {}, {}, {},
               0};
   const auto n = static_cast<std::size_t>(sizes.n), p = static_cast<std::size_t>(sizes.width);
@@ -95,25 +88,13 @@ std::vector<double> squared_errors(const Attention& a, const std::vector<double>
   return errors;
 }
 
-struct Mean {
-  double value = 0, standard_error = 0;
-};
-Mean mean_of(const std::vector<double>& x) {
-  const auto count = static_cast<double>(x.size());
-  const double mean = std::accumulate(x.begin(), x.end(), 0.0) / count;
-  double squares = 0;
-  for (const double value : x) squares += (value - mean) * (value - mean);
-  return {mean, std::sqrt(squares / (count - 1) / count)};
-}
-
 constexpr std::int64_t kColumns[] = {16, 32, 64};
 
 /// E(S S^T) = I. Its i-th diagonal entry is the count of i over d p_i, whose variance for one S is
 /// (1 - p_i) / (d p_i); all others are zero.
 std::vector<Trial> unbiased(const TheorySizes& sizes, std::uint64_t seed) {
   const Attention a = make_attention(sizes, seed);
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kColumns) {
+  return trials_over("d", kColumns, [&](std::int64_t d) {
     std::vector<double> counts(static_cast<std::size_t>(a.n));
     for (const double i : draw(a.probabilities, kDraws, d, seed)) {
       ++counts[static_cast<std::size_t>(i)];
@@ -125,9 +106,8 @@ std::vector<Trial> unbiased(const TheorySizes& sizes, std::uint64_t seed) {
       const double error = std::sqrt((1 - p) / (drawn * p));
       worst = std::max(worst, std::abs(counts[i] / (drawn * p) - 1) / error);
     }
-    trials.push_back({fmt::format("d = {}", d), worst, kDeviations});
-  }
-  return trials;
+    return std::pair(worst, kDeviations);
+  });
 }
 
 /// Proposition 1: with p_i >= beta |B^(i)| |V_(i)| / sum, with probability 1 - delta
@@ -139,17 +119,14 @@ std::vector<Trial> frobenius_bound(const TheorySizes& sizes, std::uint64_t seed)
   const auto squared = [](const std::vector<double>& norms) {
     return std::inner_product(norms.begin(), norms.end(), norms.begin(), 0.0);
   };
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kColumns) {
+  return trials_over("d", kColumns, [&](std::int64_t d) {
     const double bound =
         eta * eta / static_cast<double>(d) * squared(a.column_norms) * squared(a.value_norms);
     const std::vector<double> errors = squared_errors(a, a.probabilities, d, seed);
     const auto broken =
         std::count_if(errors.begin(), errors.end(), [&](double error) { return error > bound; });
-    trials.push_back({fmt::format("d = {}", d),
-                      static_cast<double>(broken) / static_cast<double>(kDraws), kFailure});
-  }
-  return trials;
+    return std::pair(static_cast<double>(broken) / static_cast<double>(kDraws), kFailure);
+  });
 }
 
 /// Uniform probabilities for comparison with those of the paper: their expected error is never
@@ -207,11 +184,9 @@ std::vector<Trial> pilot_factor(const TheorySizes& sizes, std::uint64_t seed) {
 
 std::vector<Trial> few_pilots(const TheorySizes& sizes, std::uint64_t seed) {
   const Attention a = make_attention(sizes, seed);
-  std::vector<Trial> trials;
-  for (const std::int64_t d : kColumns) {
-    trials.push_back({fmt::format("d = {}", d), smallest_ratio(a, d, seed), 1 / std::sqrt(3.0)});
-  }
-  return trials;
+  return trials_over("d", kColumns, [&](std::int64_t d) {
+    return std::pair(smallest_ratio(a, d, seed), 1 / std::sqrt(3.0));
+  });
 }
 
 }  // namespace
@@ -219,27 +194,23 @@ std::vector<Trial> few_pilots(const TheorySizes& sizes, std::uint64_t seed) {
 /// E |B V - B S S^T V|_F^2 = ((sum |B^(i)| |V_(i)|)^2 - |B V|_F^2) / d for the paper's p, times
 /// `factor`, which is 1.
 Statement sampling_expectation(double factor) {
-  return {
-      "sampling-error",
-      "Skeinformer, Proposition 1",
-      "E |B V - B S S^T V|_F^2 = ((sum |B^(i)| |V_(i)|)^2 - |B V|_F^2) / d",
-      "distance of the mean of 400 draws, in standard errors",
-      Relation::at_most,
-      true,
-      0,
-      [factor](const TheorySizes& sizes, std::uint64_t seed) {
-        const Attention a = make_attention(sizes, seed);
-        const double norm = frobenius(a.product);
-        std::vector<Trial> trials;
-        for (const std::int64_t d : kColumns) {
-          const double expected =
-              factor * (a.weight * a.weight - norm * norm) / static_cast<double>(d);
-          const Mean mean = mean_of(squared_errors(a, a.probabilities, d, seed));
-          trials.push_back({fmt::format("d = {}", d),
-                            std::abs(mean.value - expected) / mean.standard_error, kDeviations});
-        }
-        return trials;
-      }};
+  const auto distance = [factor](const TheorySizes& sizes, std::uint64_t seed) {
+    const Attention a = make_attention(sizes, seed);
+    const double norm = frobenius(a.product);
+    return trials_over("d", kColumns, [&](std::int64_t d) {
+      const double expected = factor * (a.weight * a.weight - norm * norm) / static_cast<double>(d);
+      const Estimate found = estimate(squared_errors(a, a.probabilities, d, seed));
+      return std::pair(std::abs(found.mean - expected) / found.error, kDeviations);
+    });
+  };
+  return {"sampling-error",
+          "Skeinformer, Proposition 1",
+          "E |B V - B S S^T V|_F^2 = ((sum |B^(i)| |V_(i)|)^2 - |B V|_F^2) / d",
+          "distance of the mean of 400 draws, in standard errors",
+          Relation::at_most,
+          true,
+          0,
+          distance};
 }
 
 std::vector<Statement> sampling_statements() {
