@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "attention/registry.hpp"
 #include "data/task.hpp"
@@ -76,27 +77,20 @@ void ColumnFlags::declare(CLI::App& command) {
                      "own data: what divides the fields of CSV: a character, or tab");
 }
 
-void SourceFlags::declare(CLI::App& command) {
-  command.add_option("--from", from, "fresh: an untrained model, the default");
-  command.add_option("--run", run, "run folder: its model on the test split of its task");
-  command.add_option("--model", model,
-                     "folder of a BERT or RoBERTa encoder, on the texts of --text");
-  command.add_option("--text", text, "file with one text a line");
-  command.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
-  command.add_option("--checkpoint", checkpoint, "of the run: best or last");
-  command.add_option("--data", data, "folder of prepared data sets; default: the run's");
-  command.add_option("--seed", seed, "of initial values and draws")->check(natural());
-}
-
-void SourceFlags::given(const CLI::App& command) {
-  for (const char* flag : {"--checkpoint", "--data"}) {
-    if (command.count(flag) > 0) without_run = flag;
-  }
+void SourceFlags::declare(CLI::App& of) {
+  command = &of;
+  of.add_option("--from", from, "fresh: an untrained model, the default");
+  of.add_option("--run", run, "run folder: its model on the test split of its task");
+  of.add_option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
+  of.add_option("--text", text, "file with one text a line");
+  of.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
+  of.add_option("--checkpoint", checkpoint, "of the run: best or last");
+  of.add_option("--data", data, "folder of prepared data sets; default: the run's");
+  of.add_option("--seed", seed, "of initial values and draws")->check(natural());
 }
 
 InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
-  if (static_cast<int>(!from.empty()) + static_cast<int>(!run.empty()) +
-          static_cast<int>(!model.empty()) + static_cast<int>(!qkv.empty()) >
+  if (std::ranges::count(std::array{from.empty(), run.empty(), model.empty(), qkv.empty()}, false) >
       1) {
     throw UsageError("give one of --from fresh, --run DIR, --model FOLDER and --qkv FILE");
   }
@@ -106,8 +100,10 @@ InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
   if (!from.empty() && from != "fresh") {
     throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
   }
-  if (run.empty() && !without_run.empty()) {
-    throw UsageError(fmt::format("{} has no effect without --run", without_run));
+  for (const char* flag : {"--data", "--checkpoint"}) {
+    if (run.empty() && command->count(flag) > 0) {
+      throw UsageError(fmt::format("{} has no effect without --run", flag));
+    }
   }
   if (!run.empty()) return run_inputs(run, checkpoint, data);
   if (!model.empty()) return encoder_inputs(model, text);

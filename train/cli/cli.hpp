@@ -74,12 +74,11 @@ struct ColumnFlags {
 struct SourceFlags {
   std::string from, run, model, text, qkv, checkpoint = "best", data;
   std::uint64_t seed = 42;
-  std::string without_run;  // a flag that only --run would heed
+  const CLI::App* command = nullptr;  // that declares them
 
   void declare(CLI::App& command);
-  /// Notes which flags the user gave; after parsing.
-  void given(const CLI::App& command);
-  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named.
+  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named, or a
+  /// flag is given that only another would heed.
   [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
 };
 inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions

@@ -11,6 +11,7 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tensor/random/random.hpp"
+#include "train/process/progress.hpp"
 #include "train/studies/exact_attention.hpp"
 
 namespace skytape::train {
@@ -120,20 +121,6 @@ std::vector<double> distances(const Tensor& a, const Tensor& b, const Tensor& ma
   return norms;
 }
 
-/// What the trials of one cell found.
-struct Trials {
-  std::vector<double> absolute, relative, exact_norm;
-
-  /// Adds a trial: norms of the differences and of the exact outputs, by head.
-  void add(const std::vector<double>& norms, const std::vector<double>& exact_norms) {
-    std::vector<double> shares;
-    for (std::size_t h = 0; h < norms.size(); ++h) shares.push_back(norms[h] / exact_norms[h]);
-    absolute.push_back(estimate(norms).mean);
-    relative.push_back(estimate(shares).mean);
-    exact_norm.push_back(estimate(exact_norms).mean);
-  }
-};
-
 /// Errors of P_d V for every d, by head: P_d V = U_d U_d^T P V with P's left singular vectors U.
 std::vector<std::vector<double>> best_rank_norms(const std::string& target,
                                                  const attention::Inputs& in, const Tensor& exact,
@@ -157,75 +144,65 @@ std::vector<std::vector<double>> best_rank_norms(const std::string& target,
   return norms;
 }
 
-/// The study at one length.
-class Study {
- public:
-  Study(std::int64_t n, const ApproxOptions& options, const std::vector<Candidate>& all)
-      : n_(n), options_(options), all_(all), trials_(all.size()) {
-    for (const Candidate& c : all) {
-      const std::string& target = c.spec->approximates;
-      if (std::find(targets_.begin(), targets_.end(), target) == targets_.end()) {
-        targets_.push_back(target);
-      }
-    }
-  }
+/// A cell of one length while its trials run.
+struct Row {
+  const Candidate* candidate;  // null: the best rank
+  std::string target;
+  std::optional<std::int64_t> features;
+  std::vector<double> absolute = {}, relative = {}, exact_norm = {};  // a value for each trial
 
-  void trial(const attention::Inputs& in, std::int64_t index) {
-    const Random random = Random{options_.seed, {}}
-                              .fork(static_cast<std::uint64_t>(n_))
-                              .fork(static_cast<std::uint64_t>(index));
-    for (const std::string& target : targets_) {
-      const Tensor exact = exact_output(target, in);  // [1, H, N, D]
-      const std::vector<double> exact_norms = distances(exact, zeros_like(exact), in.mask);
-      for (std::size_t i = 0; i < all_.size(); ++i) {
-        if (all_[i].spec->approximates != target) continue;
-        const Tensor out = run_method(all_[i], in, random.fork(all_[i].features.value_or(0)));
-        trials_[i].add(distances(out, exact, in.mask), exact_norms);
-      }
-      if (index < options_.best_rank_trials && has_matrix(target)) {
-        std::vector<Trials>& best = best_rank_[target];
-        best.resize(options_.features.size());
-        const auto norms = best_rank_norms(target, in, exact, options_.features);
-        for (std::size_t i = 0; i < norms.size(); ++i) best[i].add(norms[i], exact_norms);
-      }
-    }
+  /// Adds a trial: norms of the differences and of the exact outputs, by head.
+  void add(const std::vector<double>& norms, const std::vector<double>& exact_norms) {
+    std::vector<double> shares;
+    for (std::size_t h = 0; h < norms.size(); ++h) shares.push_back(norms[h] / exact_norms[h]);
+    absolute.push_back(estimate(norms).mean);
+    relative.push_back(estimate(shares).mean);
+    exact_norm.push_back(estimate(exact_norms).mean);
   }
-
-  void append_cells(std::vector<ApproxCell>& cells) const {
-    for (const std::string& target : targets_) {
-      for (std::size_t i = 0; i < all_.size(); ++i) {
-        const Candidate& c = all_[i];
-        if (c.spec->approximates != target) continue;
-        cells.push_back(cell(c.spec->name, target, c.features, trials_[i]));
-      }
-      const auto best = best_rank_.find(target);
-      if (best == best_rank_.end()) continue;
-      for (std::size_t i = 0; i < best->second.size(); ++i) {
-        cells.push_back(cell(kBestRank, target, options_.features[i], best->second[i]));
-      }
-    }
-  }
-
- private:
-  [[nodiscard]] ApproxCell cell(const std::string& method, const std::string& target,
-                                std::optional<std::int64_t> features, const Trials& t) const {
-    return {method,
-            target,
-            n_,
-            features,
-            static_cast<std::int64_t>(t.absolute.size()),
-            estimate(t.absolute),
-            estimate(t.relative),
-            estimate(t.exact_norm)};
-  }
-
-  std::int64_t n_;
-  const ApproxOptions& options_;
-  const std::vector<Candidate>& all_;
-  std::vector<std::string> targets_;
-  std::vector<Trials> trials_;                            // of each candidate
-  std::map<std::string, std::vector<Trials>> best_rank_;  // by target: of each d
 };
+
+/// The rows of each target, in the order of their first methods: these, then the best ranks.
+std::vector<std::vector<Row>> rows_by_target(const ApproxOptions& options,
+                                             const std::vector<Candidate>& all) {
+  std::vector<std::vector<Row>> targets;
+  for (const Candidate& c : all) {
+    const std::string& target = c.spec->approximates;
+    auto rows = std::find_if(targets.begin(), targets.end(),
+                             [&](const auto& some) { return some.front().target == target; });
+    if (rows == targets.end()) rows = targets.emplace(rows);
+    rows->push_back({&c, target, c.features});
+  }
+  for (std::vector<Row>& rows : targets) {
+    const std::string target = rows.front().target;
+    if (options.best_rank_trials == 0 || !has_matrix(target)) continue;
+    for (const std::int64_t d : options.features) rows.push_back({nullptr, target, d});
+  }
+  return targets;
+}
+
+/// One example of n positions. The best rank's norms are computed together, for all d.
+void run_trial(std::vector<Row>& rows, const attention::Inputs& in, std::int64_t n,
+               std::int64_t index, const ApproxOptions& options) {
+  const Random random = Random{options.seed, {}}
+                            .fork(static_cast<std::uint64_t>(n))
+                            .fork(static_cast<std::uint64_t>(index));
+  const std::string& target = rows.front().target;
+  const Tensor exact = exact_output(target, in);  // [1, H, N, D]
+  const std::vector<double> exact_norms = distances(exact, zeros_like(exact), in.mask);
+  std::vector<std::vector<double>> best;
+  if (index < options.best_rank_trials && has_matrix(target)) {
+    best = best_rank_norms(target, in, exact, options.features);
+  }
+  auto next_best = best.begin();
+  for (Row& row : rows) {
+    if (row.candidate != nullptr) {
+      const Tensor out = run_method(*row.candidate, in, random.fork(row.features.value_or(0)));
+      row.add(distances(out, exact, in.mask), exact_norms);
+    } else if (next_best != best.end()) {
+      row.add(*next_best++, exact_norms);
+    }
+  }
+}
 
 }  // namespace
 
@@ -238,21 +215,30 @@ std::vector<std::string> approximating_methods(bool with_x) {
 }
 
 std::vector<ApproxCell> run_approx(const InputSource& source, const ApproxOptions& options) {
-  const auto layer = static_cast<std::size_t>(check_layer(source, options.layer));
+  const auto layer =
+      static_cast<std::size_t>(check_layer(options.layer, source.layers, source.name));
   const std::vector<Candidate> all = candidates(options);
   for (const std::int64_t n : options.lengths) check_length(source, n);
   check(source, options, all, source.example(options.lengths.front(), 0)[layer].in);
 
   const auto lengths = static_cast<std::int64_t>(options.lengths.size());
   std::vector<ApproxCell> cells;
+  Progress progress;
   std::int64_t done = 0;
   for (const std::int64_t n : options.lengths) {
-    Study study(n, options, all);
+    std::vector<std::vector<Row>> targets = rows_by_target(options, all);
     for (std::int64_t trial = 0; trial < options.trials; ++trial) {
-      study.trial(source.example(n, trial)[layer].in, trial);
-      if (options.progress) options.progress(++done, lengths * options.trials);
+      const attention::Inputs in = source.example(n, trial)[layer].in;
+      for (std::vector<Row>& rows : targets) run_trial(rows, in, n, trial, options);
+      progress.at("trials", ++done, lengths * options.trials);
     }
-    study.append_cells(cells);
+    for (const std::vector<Row>& rows : targets) {
+      for (const Row& row : rows) {
+        cells.push_back({row.candidate != nullptr ? row.candidate->spec->name : kBestRank,
+                         row.target, n, row.features, std::ssize(row.absolute),
+                         estimate(row.absolute), estimate(row.relative), estimate(row.exact_norm)});
+      }
+    }
   }
   return cells;
 }

@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -43,7 +42,6 @@ struct ApproxOptions {
   std::int64_t best_rank_trials = 4;  // of the row "best rank d", which is costly; 0: no such row
   std::int64_t layer = 0;             // of the source; -1: the last
   std::uint64_t seed = 42;            // of draws and initial values of the methods
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
 /// One method at one length and number of features. NaN where an output was not finite.

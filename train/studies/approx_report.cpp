@@ -12,27 +12,22 @@ namespace {
 
 using data::Json;
 
-/// Values in the order of their first appearance.
-template <class T, class F> std::vector<T> distinct(const std::vector<ApproxCell>& cells, F of) {
+/// Values of the cells in the order of their first appearance.
+template <class T>
+std::vector<T> distinct(const std::vector<ApproxCell>& cells, T ApproxCell::*value) {
   std::vector<T> values;
   for (const ApproxCell& cell : cells) {
-    const T value = of(cell);
-    if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(value);
+    if (std::find(values.begin(), values.end(), cell.*value) == values.end()) {
+      values.push_back(cell.*value);
+    }
   }
   return values;
 }
 
-std::vector<std::int64_t> lengths_of(const std::vector<ApproxCell>& cells) {
-  return distinct<std::int64_t>(cells, [](const ApproxCell& c) { return c.n; });
-}
-
 std::vector<std::int64_t> features_of(const std::vector<ApproxCell>& cells) {
   std::vector<std::int64_t> features;
-  for (const ApproxCell& cell : cells) {
-    if (cell.features &&
-        std::find(features.begin(), features.end(), *cell.features) == features.end()) {
-      features.push_back(*cell.features);
-    }
+  for (const auto& d : distinct(cells, &ApproxCell::features)) {
+    if (d) features.push_back(*d);
   }
   return features;
 }
@@ -80,8 +75,7 @@ Table table(const std::vector<ApproxCell>& cells, Measure measure) {
   const std::vector<std::int64_t> features = features_of(cells);
   for (const std::int64_t d : features) table.columns.push_back({fmt::format("d = {}", d)});
   if (features.empty()) table.columns.push_back({"any d"});
-  for (const auto& method :
-       distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
+  for (const std::string& method : distinct(cells, &ApproxCell::method)) {
     std::vector<Cell> row = {method};
     for (std::size_t c = 1; c < table.columns.size(); ++c) {
       const ApproxCell* cell = find(cells, method, features.empty() ? 0 : features[c - 1]);
@@ -108,9 +102,8 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); 
 
 std::vector<Table> tables(const std::vector<ApproxCell>& cells) {
   std::vector<Table> all;
-  for (const std::int64_t n : lengths_of(cells)) {
-    for (const auto& target :
-         distinct<std::string>(cells, [](const ApproxCell& c) { return c.target; })) {
+  for (const std::int64_t n : distinct(cells, &ApproxCell::n)) {
+    for (const std::string& target : distinct(cells, &ApproxCell::target)) {
       const std::vector<ApproxCell> some = select(cells, n, target);
       if (some.empty()) continue;
       all.push_back(table(some, Measure::relative));
@@ -141,17 +134,13 @@ namespace {
 
 /// One line for each method; a method without features is the same at all of them.
 LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std::string& title) {
-  LinePanel panel;
-  panel.title = title;
-  panel.x = {"features d (count)", Scale::log2, {}, {}};
-  panel.y = {measure == Measure::relative ? "error (% of exact output)" : "error (spectral norm)",
-             Scale::log10,
-             {},
-             {}};
-  for (const auto& method :
-       distinct<std::string>(cells, [](const ApproxCell& c) { return c.method; })) {
-    Series series;
-    series.name = method;
+  const bool relative = measure == Measure::relative;
+  LinePanel panel{title,
+                  {"features d (count)", Scale::log2},
+                  {relative ? "error (% of exact output)" : "error (spectral norm)", Scale::log10},
+                  {}};
+  for (const std::string& method : distinct(cells, &ApproxCell::method)) {
+    Series series{method, {}, {}, {}};
     for (const std::int64_t d : features_of(cells)) {
       const Estimate e = value_of(*find(cells, method, d), measure);
       series.x.push_back(static_cast<double>(d));
@@ -167,7 +156,7 @@ LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std
 Figure figure(const std::string& name, const std::string& title,
               const std::vector<ApproxCell>& cells, const std::string& target, Measure measure) {
   Figure figure{name, title, {}, 3};
-  for (const std::int64_t n : lengths_of(cells)) {
+  for (const std::int64_t n : distinct(cells, &ApproxCell::n)) {
     const std::vector<ApproxCell> some = select(cells, n, target);
     if (features_of(some).empty()) continue;
     figure.panels.emplace_back(panel(some, measure, fmt::format("n = {}", n)));

@@ -36,23 +36,6 @@ std::vector<std::int64_t> usual_lengths(std::int64_t longest) {
   return lengths;
 }
 
-/// Keeps what the attention of every layer sees, as long as `layers` lives. NonFiniteError for what
-/// nothing can be said of.
-void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
-  context.observe = [&layers](int layer, const attention::Inputs& in, const Tensor& out) {
-    const auto wide = [](const Tensor& x) { return x.to(DType::f64); };
-    for (const Tensor& x : {in.q, in.k, in.v, out}) {
-      if (x.defined() && !tensor::all_finite(x)) {
-        throw NonFiniteError(
-            fmt::format("layer {}: what its attention sees or gives is not finite", layer));
-      }
-    }
-    LayerInputs& layer_inputs = layers.emplace_back();
-    layer_inputs.in = {wide(in.q), wide(in.k), wide(in.v), wide(in.mask), false, wide(in.x)};
-    layer_inputs.out = wide(out);
-  };
-}
-
 /// What the attention of every layer sees when the model reads the batch's first sequence.
 std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batch,
                                  std::uint64_t seed) {
@@ -83,12 +66,27 @@ data::Batch random_bytes(std::int64_t n, const Random& random) {
 
 }  // namespace
 
-std::int64_t check_layer(const InputSource& source, std::int64_t layer) {
-  if (layer < -1 || layer >= source.layers) {
+void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context) {
+  context.observe = [&layers](int layer, const attention::Inputs& in, const Tensor& out) {
+    const auto wide = [](const Tensor& x) { return x.defined() ? x.to(DType::f64) : x; };
+    for (const Tensor& x : {in.q, in.k, in.v, out}) {
+      if (x.defined() && !tensor::all_finite(x)) {
+        throw NonFiniteError(
+            fmt::format("layer {}: what its attention sees or gives is not finite", layer));
+      }
+    }
+    layers.push_back({{wide(in.q), wide(in.k), wide(in.v), wide(in.mask), in.combined, wide(in.x),
+                       wide(in.state)},
+                      wide(out)});
+  };
+}
+
+std::int64_t check_layer(std::int64_t layer, std::int64_t layers, const std::string& source) {
+  if (layer < -1 || layer >= layers) {
     throw UsageError(fmt::format("--layer: expected 0..{} ({}), or -1 for the last, got {}",
-                                 source.layers - 1, source.name, layer));
+                                 layers - 1, source, layer));
   }
-  return layer < 0 ? source.layers - 1 : layer;
+  return layer < 0 ? layers - 1 : layer;
 }
 
 void check_length(const InputSource& source, std::int64_t n) {

@@ -14,15 +14,18 @@
 #include "data/files/json.hpp"
 #include "tensor/core/tensor.hpp"
 
+namespace skytape::nn {
+struct StepContext;
+}
+
 namespace skytape::train {
 
 /// One layer's attention on one example of exactly N positions, f64 on the CPU: differences of
 /// outputs and inverses of kernel matrices would drown in f32's rounding.
 struct LayerInputs {
-  attention::Inputs
-      in;      // q, k, v: [1, H, N, D]; mask: [1, N], zero where the run's mask rule hides;
-               // x: [1, N, E], undefined where the source is a file
-  Tensor out;  // [1, H, N, D]: the output of the model's own attention; files: of softmax
+  attention::Inputs in;  // q, k, v: [1, H, N, D]; mask: [1, N], zero where the run's mask rule
+                         // hides; x: [1, N, E], undefined where the source is a file
+  Tensor out;            // [1, H, N, D]: the output of the model's own attention; files: of softmax
 };
 
 /// Where the inputs come from.
@@ -38,9 +41,14 @@ struct InputSource {
   std::function<std::vector<LayerInputs>(std::int64_t n, std::int64_t index)> example;
 };
 
-/// Layers are numbered from 0. UsageError unless `layer` is one of the source's; -1 is
-/// the last.
-[[nodiscard]] std::int64_t check_layer(const InputSource& source, std::int64_t layer);
+/// Keeps what the attention of every layer sees, as long as `layers` lives. NonFiniteError for what
+/// nothing can be said of.
+void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context);
+
+/// Layers are numbered from 0. UsageError, naming the source, unless `layer` is one of so many; -1
+/// is the last.
+[[nodiscard]] std::int64_t check_layer(std::int64_t layer, std::int64_t layers,
+                                       const std::string& source);
 
 /// UsageError unless the source has examples of n positions.
 void check_length(const InputSource& source, std::int64_t n);

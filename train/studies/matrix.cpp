@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "attention/registry.hpp"
 #include "tensor/core/error.hpp"
@@ -16,9 +17,10 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
-/// The matrix of `output`, a function of values [1, H, N, D] that is linear in them, at one head: D
-/// columns at a time.
-template <class Output>
+/// What comes out for values [1, H, N, D].
+using Output = std::function<Tensor(const Tensor& values)>;
+
+/// The matrix of `output`, which is linear in values of that shape, at one head: D columns at a time.
 Matrix matrix_of(const Tensor& values, std::int64_t head, const Output& output) {
   const std::int64_t heads = values.size(1), n = values.size(2), d = values.size(3);
   const auto cell = [&](std::int64_t h, std::int64_t i, std::int64_t e) {
@@ -43,28 +45,18 @@ Matrix matrix_of(const Tensor& values, std::int64_t head, const Output& output) 
   return matrix;
 }
 
-/// What a method gives for values [1, H, N, D]. What it draws, it draws once, from the text's own.
-class Outputs {
- public:
-  Outputs(const attention::Method& method, const attention::Inputs& in, const Random& random)
-      : method_(method), in_(in) {
-    call_.random = random;
-    const attention::Draws drawn = method.draw(in, call_);
-    for (const auto& [name, value] : drawn.all()) draws_.set(name, value);  // not what is cached
-  }
-
-  [[nodiscard]] Tensor operator()(const Tensor& values) const {
-    attention::Inputs given = in_;
-    given.v = values;
-    return method_.forward(given, draws_, call_).out;
-  }
-
- private:
-  const attention::Method& method_;
-  attention::Inputs in_;
-  attention::Call call_;
-  attention::Draws draws_;
-};
+/// What a method gives. What it draws, it draws once, from the text's own.
+Output output_of(const attention::Method& method, attention::Inputs in, const Random& random) {
+  attention::Call call;
+  call.random = random;
+  const attention::Draws drawn = method.draw(in, call);
+  attention::Draws draws;
+  for (const auto& [name, value] : drawn.all()) draws.set(name, value);  // not what is cached
+  return [&method, in, call, draws](const Tensor& values) mutable {
+    in.v = values;
+    return method.forward(in, draws, call).out;
+  };
+}
 
 /// A text's inputs as a method takes them. Only the model's own gets what the layer before left.
 attention::Inputs inputs_of(const attention::Inputs& in, const attention::Spec& spec, DType dtype,
@@ -118,10 +110,10 @@ std::string target_of(const attention::Spec& spec) {
 
 /// Adds a method's matrix to the study, or its name to those that have none.
 void add_matrix_of(MatrixStudy& study, const MatrixText& text, const std::string& name,
-                   const attention::Spec& spec, const Outputs& outputs, const Tensor& values,
+                   const attention::Spec& spec, const Output& output, const Tensor& values,
                    std::int64_t head) {
-  MethodMatrix m{name, target_of(spec), matrix_of(values, head, outputs), {}, 0};
-  if (!explains(m.matrix, values[0][head].to_vector(), outputs(values)[0][head].to_vector())) {
+  MethodMatrix m{name, target_of(spec), matrix_of(values, head, output), {}, 0};
+  if (!explains(m.matrix, values[0][head].to_vector(), output(values)[0][head].to_vector())) {
     study.left_out.push_back(name);
     return;
   }
@@ -164,7 +156,7 @@ MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options) {
   if (text.own != nullptr) {
     const attention::Spec& spec = attention::find(text.own_name);
     const attention::Inputs in = inputs_of(text.in, spec, DType::f32, true);
-    add_matrix_of(study, text, text.own_name + " (trained)", spec, Outputs(*text.own, in, random),
+    add_matrix_of(study, text, text.own_name + " (trained)", spec, output_of(*text.own, in, random),
                   in.v, options.head);
   }
   const std::int64_t features =
@@ -183,7 +175,7 @@ MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options) {
     const auto method = spec.make(context, values);
     store.pack(DType::f64, Device::cpu, fork(random, Purpose::initialise).key);
     const attention::Inputs in = inputs_of(text.in, spec, DType::f64, false);
-    add_matrix_of(study, text, name, spec, Outputs(*method, in, random), in.v, options.head);
+    add_matrix_of(study, text, name, spec, output_of(*method, in, random), in.v, options.head);
   }
   if (study.matrices.empty()) {
     throw UsageError(

@@ -10,18 +10,13 @@
 #include "tensor/gemm/linear_algebra.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
+#include "train/process/progress.hpp"
 #include "train/studies/exact_attention.hpp"
 
 namespace skytape::train {
 namespace {
 
 constexpr double kGamma = 0.1;  // Skyformer's shift of the landmarks' matrix
-
-/// sum += share * values, entry by entry.
-void add(std::vector<double>& sum, const std::vector<double>& values, double share) {
-  sum.resize(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) sum[i] += share * values[i];
-}
 
 /// Adds a matrix to the means; `share` is 1 / examples. Condition numbers are kept as logarithms.
 void add_matrix(MatrixSpectrum& mean, const Tensor& matrix, double share) {
@@ -121,6 +116,11 @@ void add_example(std::vector<HeadSpectrum>& heads, const LayerInputs& layer, std
 
 }  // namespace
 
+void add(std::vector<double>& sum, const std::vector<double>& values, double share) {
+  sum.resize(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) sum[i] += share * values[i];
+}
+
 std::vector<HeadSpectrum> run_spectrum(const InputSource& source, const SpectrumOptions& options) {
   check_length(source, options.n);
   if (options.landmarks < 1 || options.landmarks > 2 * options.n) {
@@ -130,7 +130,7 @@ std::vector<HeadSpectrum> run_spectrum(const InputSource& source, const Spectrum
                     2 * options.n, 2 * options.n, options.landmarks));
   }
   std::vector<HeadSpectrum> heads;
-  const std::int64_t total = options.examples * source.layers;
+  Progress progress;
   std::int64_t done = 0;
   for (std::int64_t e = 0; e < options.examples; ++e) {
     const std::vector<LayerInputs> layers = source.example(options.n, e);
@@ -139,7 +139,7 @@ std::vector<HeadSpectrum> run_spectrum(const InputSource& source, const Spectrum
                                 .fork(static_cast<std::uint64_t>(e))
                                 .fork(l);
       add_example(heads, layers[l], static_cast<std::int64_t>(l), options, random);
-      if (options.progress) options.progress(++done, total);
+      progress.at("layers", ++done, options.examples * source.layers);
     }
   }
   for (HeadSpectrum& s : heads) {

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,7 +27,6 @@ struct SpectrumOptions {
   std::int64_t examples = 4;     // of the source
   std::int64_t landmarks = 128;  // L
   std::uint64_t seed = 42;       // of the landmarks
-  std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
 /// An attention matrix of N x N.
@@ -56,6 +54,9 @@ struct HeadSpectrum {
 /// UsageError for a length that the source does not serve, and for L > 2 N.
 [[nodiscard]] std::vector<HeadSpectrum> run_spectrum(const InputSource& source,
                                                      const SpectrumOptions& options);
+
+/// sum += share * values, entry by entry; an empty sum is zeros.
+void add(std::vector<double>& sum, const std::vector<double>& values, double share);
 
 /// Smallest number of singular values that make up `share` of their sum.
 [[nodiscard]] std::int64_t rank_at(const MatrixSpectrum& spectrum, double share);

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "data/files/json.hpp"
 #include "train/studies/spectrum.hpp"
@@ -23,6 +25,8 @@ std::string head_name(const HeadSpectrum& s) {
 
 /// What figures draw as lines, and their shares, as means over the heads of each layer.
 std::vector<HeadSpectrum> means_of_layers(const std::vector<HeadSpectrum>& heads) {
+  std::map<std::int64_t, double> heads_of;  // each layer
+  for (const HeadSpectrum& s : heads) ++heads_of[s.layer];
   std::vector<HeadSpectrum> means;
   for (const HeadSpectrum& s : heads) {
     if (means.empty() || means.back().layer != s.layer) {
@@ -31,22 +35,12 @@ std::vector<HeadSpectrum> means_of_layers(const std::vector<HeadSpectrum>& heads
       means.back().head = kAllHeads;
     }
     HeadSpectrum& mean = means.back();
-    const double share = 1 / static_cast<double>(std::count_if(heads.begin(), heads.end(),
-                                                               [&](const HeadSpectrum& other) {
-                                                                 return other.layer == s.layer;
-                                                               }));
-    const auto add = [share](auto& sum, const auto& values) {
-      for (std::size_t i = 0; i < values.size(); ++i) sum[i] += share * values[i];
-    };
-    mean.output.resize(s.output.size());
-    mean.softmax.cumulative.resize(s.softmax.cumulative.size());
-    mean.kernelized.cumulative.resize(s.kernelized.cumulative.size());
-    mean.leverage.resize(s.leverage.size());
-    add(mean.output, s.output);
-    add(mean.softmax.cumulative, s.softmax.cumulative);
-    add(mean.kernelized.cumulative, s.kernelized.cumulative);
-    add(mean.dimension, s.dimension);
-    add(mean.leverage, s.leverage);
+    const double share = 1 / heads_of[s.layer];
+    add(mean.output, s.output, share);
+    add(mean.softmax.cumulative, s.softmax.cumulative, share);
+    add(mean.kernelized.cumulative, s.kernelized.cumulative, share);
+    add(mean.leverage, s.leverage, share);
+    for (std::size_t r = 0; r < kRidges.size(); ++r) mean.dimension[r] += share * s.dimension[r];
   }
   return means;
 }
@@ -74,12 +68,9 @@ Table layer_table(const std::vector<HeadSpectrum>& heads) {
       }
       return fmt::format("{:.2f}..{:.2f}", low, high);
     };
-    const auto rank = [](const MatrixSpectrum& m) {
-      return static_cast<double>(rank_at(m, kMost));
-    };
-    table.add({static_cast<double>(mean.layer), share_at_quarter(mean.softmax),
-               range(&HeadSpectrum::softmax), rank(mean.softmax), share_at_quarter(mean.kernelized),
-               range(&HeadSpectrum::kernelized), rank(mean.kernelized)});
+    table.add({mean.layer, share_at_quarter(mean.softmax), range(&HeadSpectrum::softmax),
+               rank_at(mean.softmax, kMost), share_at_quarter(mean.kernelized),
+               range(&HeadSpectrum::kernelized), rank_at(mean.kernelized, kMost)});
   }
   return table;
 }
@@ -89,13 +80,6 @@ std::vector<double> over_first(const std::vector<double>& values) {
   std::vector<double> out;
   for (const double value : values) out.push_back(value / values.front());
   return out;
-}
-
-/// 1, 2, 3, …
-std::vector<double> count_to(std::size_t most) {
-  std::vector<double> numbers;
-  for (std::size_t i = 1; i <= most; ++i) numbers.push_back(static_cast<double>(i));
-  return numbers;
 }
 
 }  // namespace
@@ -129,14 +113,11 @@ std::vector<Table> tables(const std::vector<HeadSpectrum>& heads) {
     theory.columns.push_back({title, "{:.3g}"});
   }
   for (const HeadSpectrum& s : heads) {
-    const auto layer = static_cast<double>(s.layer), head = static_cast<double>(s.head);
-    const auto rank = [](const MatrixSpectrum& m) {
-      return static_cast<double>(rank_at(m, kMost));
-    };
-    spectra.add({layer, head, s.output.front(), s.output[s.output.size() / 2] / s.output.front(),
-                 share_at_quarter(s.softmax), rank(s.softmax), s.softmax.condition,
-                 share_at_quarter(s.kernelized), rank(s.kernelized), s.kernelized.condition});
-    std::vector<Cell> row = {layer, head};
+    spectra.add({s.layer, s.head, s.output.front(),
+                 s.output[s.output.size() / 2] / s.output.front(), share_at_quarter(s.softmax),
+                 rank_at(s.softmax, kMost), s.softmax.condition, share_at_quarter(s.kernelized),
+                 rank_at(s.kernelized, kMost), s.kernelized.condition});
+    std::vector<Cell> row = {s.layer, s.head};
     for (std::size_t r = 0; r < kRidges.size(); ++r) {
       row.emplace_back(fmt::format("{:.1f} ({:.1f})", s.dimension[r], s.coherence[r]));
     }
@@ -192,7 +173,9 @@ template <class F> LinePanel panel(const std::vector<HeadSpectrum>& heads, const
   panel.x.high = static_cast<double>(values(heads.front()).size());
   for (const HeadSpectrum& s : heads) {
     const std::vector<double> ys = values(s);
-    panel.series.push_back({head_name(s), count_to(ys.size()), ys, {}});
+    std::vector<double> index(ys.size());
+    std::iota(index.begin(), index.end(), 1.0);
+    panel.series.push_back({head_name(s), index, ys, {}});
   }
   return panel;
 }

@@ -176,10 +176,10 @@ TEST_CASE("an encoder's inputs are those of its texts, in the file's order, shor
 
 TEST_CASE("lengths and layers that a source does not have are refused") {
   const InputSource source = test::normal_source();
-  CHECK(check_layer(source, -1) == 1);
-  CHECK(check_layer(source, 0) == 0);
-  CHECK_THROWS_AS((void)check_layer(source, 2), UsageError);
-  CHECK_THROWS_AS((void)check_layer(source, -2), UsageError);
+  CHECK(check_layer(-1, 2, "a source") == 1);
+  CHECK(check_layer(0, 2, "a source") == 0);
+  CHECK_THROWS_AS((void)check_layer(2, 2, "a source"), UsageError);
+  CHECK_THROWS_AS((void)check_layer(-2, 2, "a source"), UsageError);
   CHECK_THROWS_AS(check_length(source, 1025), UsageError);
   CHECK_THROWS_AS(check_length(source, 0), UsageError);
 }

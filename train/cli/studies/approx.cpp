@@ -4,7 +4,6 @@
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
-#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/studies/approx.hpp"
 #include "train/studies/experiment.hpp"
@@ -14,22 +13,18 @@ namespace {
 
 struct ApproxFlags {
   SourceFlags source;
-  std::string attention = "all", features = "8,16,32,64,128,256", n;
-  std::string out = "runs/approx";
-  std::int64_t trials = 32, best_rank_trials = 4, layer = 0;
+  ApproxOptions options;
+  std::string attention = "all", features = "8,16,32,64,128,256", n, out = "runs/approx";
   int threads = 0;
   std::vector<std::string> set;
 };
 
-int run(const ApproxFlags& flags) {
+int run(ApproxFlags flags) {
   set_threads(flags.threads);
-  ApproxOptions options;
+  ApproxOptions& options = flags.options;
   options.features = number_list("--features", flags.features, 1, 65536);
   if (!flags.n.empty()) options.lengths = number_list("--n", flags.n, 1, kLongestFresh);
   options.method_options = method_options(flags.set);
-  options.trials = flags.trials;
-  options.best_rank_trials = flags.best_rank_trials;
-  options.layer = flags.layer;
   options.seed = flags.source.seed;
   const InputSource source = flags.source.open(options.lengths);
   if (options.lengths.empty()) options.lengths = source.usual_lengths;
@@ -42,18 +37,13 @@ int run(const ApproxFlags& flags) {
   } else {
     options.methods = method_list(flags.attention);
   }
-  Progress progress;
-  options.progress = [&](std::int64_t done, std::int64_t total) {
-    progress.at("trials", done, total);
-  };
-
   Experiment experiment("approx", flags.out);
   const std::vector<ApproxCell> cells = run_approx(source, options);
   fmt::print("{}\n\n", source.name);
   experiment.note("source", source.facts);
   experiment.note("trials", options.trials);
   experiment.note("trials of the best rank", options.best_rank_trials);
-  experiment.note("layer", check_layer(source, options.layer));
+  experiment.note("layer", check_layer(options.layer, source.layers, source.name));
   experiment.note("seed", options.seed);
   experiment.note("method options", options.method_options);
   experiment.add_results(cells, source.name);
@@ -72,20 +62,17 @@ void add_approx(CLI::App& program) {
   command.add_option("--features", flags->features, "numbers of features d");
   command.add_option("--n", flags->n,
                      "lengths; default: 512, 1024 and 4096 as far as the source has them");
-  command.add_option("--trials", flags->trials, "examples, each with fresh draws")
+  command.add_option("--trials", flags->options.trials, "examples, each with fresh draws")
       ->check(between(1, 1000000));
   command
-      .add_option("--best-rank-trials", flags->best_rank_trials,
+      .add_option("--best-rank-trials", flags->options.best_rank_trials,
                   "trials of the row \"best rank d\"; 0: none")
       ->check(between(0, 1000000));
-  command.add_option("--layer", flags->layer, "of the model; -1: the last");
+  command.add_option("--layer", flags->options.layer, "of the model; -1: the last");
   command.add_option("--set", flags->set, "<method>.<option>=value")->default_str("");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [&command, flags] {
-    flags->source.given(command);
-    return run(*flags);
-  });
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

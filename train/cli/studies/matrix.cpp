@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -18,6 +17,7 @@
 #include "train/process/version.hpp"
 #include "train/runs/saved_model.hpp"
 #include "train/step/trainer.hpp"
+#include "train/studies/attention_inputs.hpp"
 #include "train/studies/experiment.hpp"
 #include "train/studies/matrix.hpp"
 
@@ -29,30 +29,16 @@ namespace fs = std::filesystem;
 struct MatrixFlags {
   std::string run, model, sentence, checkpoint = "best", attention = "all", out = "runs/matrix";
   std::vector<std::string> set;
-  std::int64_t n = 32, layer = -1, head = 0, features = 0;
-  std::uint64_t seed = 42;
+  std::int64_t n = 32, layer = -1;
+  MatrixOptions options = {};
   int threads = 0;
 };
 
-/// What the attention of every layer sees.
-using Seen = std::vector<attention::Inputs>;
-
-std::function<void(int, const attention::Inputs&, const Tensor&)> keep_in(Seen& seen) {
-  return [&seen](int, const attention::Inputs& in, const Tensor&) { seen.push_back(in); };
-}
-
-/// The chosen layer in f64.
-void choose_layer(const MatrixFlags& flags, const Seen& seen, MatrixText& text) {
-  const auto layers = static_cast<std::int64_t>(seen.size());
-  if (flags.layer >= layers) {
-    throw UsageError(fmt::format("--layer: expected 0..{} ({}), or -1 for the last, got {}",
-                                 layers - 1, text.model, flags.layer));
-  }
-  text.layer = flags.layer < 0 ? layers - 1 : flags.layer;
-  const attention::Inputs& in = seen[static_cast<std::size_t>(text.layer)];
-  const auto wide = [](const Tensor& x) { return x.defined() ? x.to(DType::f64) : x; };
-  text.in = {wide(in.q),  wide(in.k), wide(in.v),    wide(in.mask),
-             in.combined, wide(in.x), wide(in.state)};
+/// The chosen one of the layers that were seen.
+void choose_layer(const MatrixFlags& flags, const std::vector<LayerInputs>& seen,
+                  MatrixText& text) {
+  text.layer = check_layer(flags.layer, std::ssize(seen), text.model);
+  text.in = seen[static_cast<std::size_t>(text.layer)].in;
 }
 
 /// Says that the sentence goes on where the model reads no more.
@@ -73,9 +59,9 @@ MatrixText text_of_encoder(const MatrixFlags& flags, Progress& progress) {
   MatrixText result;
   result.model = fs::absolute(flags.model).lexically_normal().filename().string();
   for (const std::int32_t id : text.ids) result.tokens.push_back(encoder.vocabulary->entry(id));
-  Seen seen;
+  std::vector<LayerInputs> seen;
   nn::StepContext step;
-  step.observe = keep_in(seen);
+  keep_in(seen, step);
   Tape tape(Tape::Mode::eval);
   const auto width = static_cast<std::int64_t>(text.ids.size());
   (void)encoder.model->encode(tape, pad_texts(encoder, {text}, 0, 1, width), step);
@@ -134,9 +120,9 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
   result.tokens = names;
   const data::Batch batch = data::pad({tokens}, options);
   const DeviceBatch on_device = upload(batch, Device::cpu);
-  Seen seen;
+  std::vector<LayerInputs> seen;
   nn::StepContext step = nn::answer_context(config.seed);
-  step.observe = keep_in(seen);
+  keep_in(seen, step);
   Tape tape(Tape::Mode::eval);
   (void)saved.model->encode(tape, on_device.input, 0, step);
   choose_layer(flags, seen, result);
@@ -145,17 +131,14 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
   return result;
 }
 
-int run(const MatrixFlags& flags) {
+int run(MatrixFlags flags) {
   if (flags.run.empty() == flags.model.empty()) {
     throw UsageError("matrix: give one of --run DIR and --model FOLDER");
   }
   set_threads(flags.threads);
-  MatrixOptions options;
+  MatrixOptions& options = flags.options;
   options.methods = method_list(flags.attention);
-  options.head = flags.head;
   options.method_options = method_options(flags.set);
-  options.features = flags.features;
-  options.seed = flags.seed;
   Progress progress;
   std::optional<SavedModel> saved;  // its method is used as long as there are matrices to make
   if (!flags.run.empty()) saved = load_run(flags.run, flags.checkpoint, Device::cpu);
@@ -197,14 +180,15 @@ void add_matrix(CLI::App& program) {
       ->check(between(1, 256));
   command.add_option("--layer", flags->layer, "of the model; -1: the last")
       ->check(between(-1, 1000));
-  command.add_option("--head", flags->head, "of the layer")->check(between(0, 65536));
+  command.add_option("--head", flags->options.head, "of the layer")->check(between(0, 65536));
   command
-      .add_option("--features", flags->features,
+      .add_option("--features", flags->options.features,
                   "of methods that have some; 0: a quarter of the tokens")
       ->check(between(0, 256));
   command.add_option("--set", flags->set, "<method>.<option>=value")->default_str("");
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
-  command.add_option("--seed", flags->seed, "of untrained weights and of draws")->check(natural());
+  command.add_option("--seed", flags->options.seed, "of untrained weights and of draws")
+      ->check(natural());
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
   runs(command, [flags] { return run(*flags); });

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "train/cli/cli.hpp"
-#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/studies/experiment.hpp"
 #include "train/studies/spectrum.hpp"
@@ -16,24 +15,18 @@ constexpr std::int64_t kUsualLength = 512;  // Linformer's figure
 
 struct SpectrumFlags {
   SourceFlags source;
-  std::int64_t n = 0, examples = 4, landmarks = 128;
+  SpectrumOptions options;
+  std::int64_t n = 0;
   int threads = 0;
   std::string out = "runs/spectrum";
 };
 
-int run(const SpectrumFlags& flags) {
+int run(SpectrumFlags flags) {
   set_threads(flags.threads);
   const InputSource source = flags.source.open({flags.n > 0 ? flags.n : kUsualLength});
-  SpectrumOptions options;
+  SpectrumOptions& options = flags.options;
   options.n = flags.n > 0 ? flags.n : std::min(kUsualLength, source.longest);
-  options.examples = flags.examples;
-  options.landmarks = flags.landmarks;
   options.seed = flags.source.seed;
-  Progress progress;
-  options.progress = [&](std::int64_t done, std::int64_t total) {
-    progress.at("layers", done, total);
-  };
-
   Experiment experiment("spectrum", flags.out);
   const std::vector<HeadSpectrum> heads = run_spectrum(source, options);
   fmt::print("{}\n\n", source.name);
@@ -57,16 +50,13 @@ void add_spectrum(CLI::App& program) {
   command.add_option("--n", flags->n, "positions; default: 512, or what the source has")
       ->check(between(1, kLongestFresh))
       ->default_str("");
-  command.add_option("--examples", flags->examples, "examples of the source")
+  command.add_option("--examples", flags->options.examples, "examples of the source")
       ->check(between(1, 1000000));
-  command.add_option("--features", flags->landmarks, "landmarks of Skyformer")
+  command.add_option("--features", flags->options.landmarks, "landmarks of Skyformer")
       ->check(between(1, 65536));
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [&command, flags] {
-    flags->source.given(command);
-    return run(*flags);
-  });
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

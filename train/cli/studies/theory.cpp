@@ -16,8 +16,8 @@ struct TheoryFlags {
   std::string statements = "all", out, model, text;
   std::int64_t seeds = 20, layer = 0;
   std::uint64_t seed = 42;
-  std::string without_model, with_model;  // flags given that only one of the two would heed
   TheorySizes sizes;
+  const CLI::App* command = nullptr;
 };
 
 /// The statements of the list, in its order. UsageError for an unknown name.
@@ -41,14 +41,16 @@ TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
     throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
   }
   if (flags.model.empty()) {
-    if (!flags.with_model.empty()) {
-      throw UsageError(fmt::format("{} has no effect without --model", flags.with_model));
+    if (flags.command->count("--layer") > 0) {
+      throw UsageError("--layer has no effect without --model");
     }
     experiment.note("deviation", flags.sizes.deviation);
     return flags.sizes;
   }
-  if (!flags.without_model.empty()) {
-    throw UsageError(fmt::format("{} has no effect with --model", flags.without_model));
+  for (const char* flag : {"--deviation", "--width"}) {
+    if (flags.command->count(flag) > 0) {
+      throw UsageError(fmt::format("{} has no effect with --model", flag));
+    }
   }
   if (flags.sizes.n < kFewestReal) {
     throw UsageError(
@@ -56,7 +58,7 @@ TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
   }
   const InputSource source = encoder_inputs(flags.model, flags.text);
   experiment.note("source", source.facts);
-  experiment.note("layer", check_layer(source, flags.layer));
+  experiment.note("layer", check_layer(flags.layer, source.layers, source.name));
   fmt::print("{}\n\n", source.name);
   return real_sizes(source, flags.layer, flags.sizes.n, flags.seed);
 }
@@ -88,6 +90,7 @@ void add_theory(CLI::App& program) {
   CLI::App& command = *program.add_subcommand(
       "theory", "check the papers' statements with numbers, over many seeds");
   const auto flags = std::make_shared<TheoryFlags>();
+  flags->command = &command;
   command.add_option("--statements", flags->statements, "statements a,b,… or all");
   command.add_option("--seeds", flags->seeds, "how many")->check(between(1, 100000));
   command.add_option("--seed", flags->seed, "the first of them")->check(natural());
@@ -104,13 +107,7 @@ void add_theory(CLI::App& program) {
   command.add_option("--text", flags->text, "file with one text a line");
   command.add_option("--layer", flags->layer, "of the encoder; -1: the last");
   command.add_option("--out", flags->out, "folder for JSON and Markdown");
-  runs(command, [&command, flags] {
-    for (const char* flag : {"--width", "--deviation"}) {
-      if (command.count(flag) > 0) flags->without_model = flag;
-    }
-    if (command.count("--layer") > 0) flags->with_model = "--layer";
-    return run(*flags);
-  });
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -80,10 +81,8 @@ std::vector<Verdict> check(std::span<const Statement> statements, const TheorySi
 }
 
 bool all_hold(std::span<const Verdict> verdicts) {
-  for (const Verdict& v : verdicts) {
-    if (v.statement->must_hold && !v.holds) return false;
-  }
-  return true;
+  return std::ranges::none_of(verdicts,
+                              [](const Verdict& v) { return v.statement->must_hold && !v.holds; });
 }
 
 Table to_table(std::span<const Verdict> verdicts) {
@@ -108,7 +107,7 @@ Table to_table(std::span<const Verdict> verdicts) {
 
 TheorySizes real_sizes(const InputSource& source, std::int64_t layer, std::int64_t n,
                        std::uint64_t first_seed) {
-  const auto place = static_cast<std::size_t>(check_layer(source, layer));
+  const auto place = static_cast<std::size_t>(check_layer(layer, source.layers, source.name));
   check_length(source, n);
   TheorySizes sizes;
   sizes.n = n;
