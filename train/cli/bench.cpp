@@ -30,22 +30,19 @@ constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
 constexpr std::int64_t kMostPredicted = 8192;  // positions: counting beyond takes minutes
 
 struct BenchFlags {
-  std::string attention = "all", n = "2048", device = "auto", precision = "fp32", recipe, json_file,
-              predict, predicted;
-  std::int64_t batch = 4, tokens = 0, features = 128, steps = 10, rounds = 3;
+  BenchCase all = {};  // what all cases have in common
+  std::string attention = "all", n = "2048", device = "auto", recipe, json_file, predict, predicted;
+  std::int64_t tokens = 0, rounds = 3;
   int threads = 0;
-  bool forward = false, no_graph = false, no_rates = false, ranks = false, kernels = false;
+  bool no_graph = false, no_rates = false, ranks = false, kernels = false;
   double model = 1e8;        // parameters of a larger model
   double microbatch_ms = 0;  // of another machine, for the model; 0: as measured
 };
 
-/// A number or a dash.
-std::string cell(const Json& value, int digits) {
-  return value.is_null() ? "-" : fmt::format("{:.{}f}", value.get<double>(), digits);
-}
-
-std::string megabytes(const Json& bytes) {
-  return fmt::format("{:.1f}", 1e-6 * bytes.get<double>());
+/// The number that an object has for the key, or a dash.
+std::string cell(const Json& object, const char* key, int digits, double scale = 1) {
+  const Json& value = data::member(object, key);
+  return value.is_null() ? "-" : fmt::format("{:.{}f}", scale * value.get<double>(), digits);
 }
 
 // The rate of the machine's own products stands beside each case: shared machines change theirs.
@@ -59,14 +56,12 @@ void print_header() {
 
 void print_row(const Json& r) {
   fmt::print(kRow, r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
-             r.at("batch").get<std::int64_t>(), cell(data::member(r, "features"), 0),
-             cell(data::member(r, "step_ms_median"), 1), cell(data::member(r, "step_ms_min"), 1),
-             cell(data::member(r, "forward_ms_median"), 1),
-             cell(data::member(r, "attention_forward_ms_median"), 1),
-             cell(data::member(r, "attention_forward_backward_ms_median"), 1),
-             megabytes(data::member(r, "peak_bytes")), megabytes(data::member(r, "rss_bytes")),
-             cell(data::member(r, "gflops"), 1), cell(data::member(r, "gemm_gflops"), 0),
-             cell(data::member(r, "gemm_share"), 2));
+             r.at("batch").get<std::int64_t>(), cell(r, "features", 0),
+             cell(r, "step_ms_median", 1), cell(r, "step_ms_min", 1),
+             cell(r, "forward_ms_median", 1), cell(r, "attention_forward_ms_median", 1),
+             cell(r, "attention_forward_backward_ms_median", 1), cell(r, "peak_bytes", 1, 1e-6),
+             cell(r, "rss_bytes", 1, 1e-6), cell(r, "gflops", 1), cell(r, "gemm_gflops", 0),
+             cell(r, "gemm_share", 2));
   std::fflush(stdout);
 }
 
@@ -79,9 +74,8 @@ void print_parts(const Json& results) {
     const Json& parts = data::member(r, "step_parts_ms");
     fmt::print("{:<16} {:>6} {:>10} {:>10} {:>10} {:>10} {:>10} {:>7}\n",
                r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
-               cell(data::member(parts, "attention"), 2), cell(data::member(parts, "products"), 2),
-               cell(data::member(parts, "rest"), 2), cell(data::member(parts, "optimiser"), 2),
-               cell(data::member(parts, "data"), 2), cell(data::member(r, "serial_share"), 3));
+               cell(parts, "attention", 2), cell(parts, "products", 2), cell(parts, "rest", 2),
+               cell(parts, "optimiser", 2), cell(parts, "data", 2), cell(r, "serial_share", 3));
   }
 }
 
@@ -92,15 +86,14 @@ void print_predicted(const Json& results) {
   for (const Json& r : results) {
     fmt::print("{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n",
                r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
-               cell(data::member(r, "step_ms_median"), 2), cell(data::member(r, "predicted_ms"), 2),
-               cell(data::member(r, "of_predicted"), 2), r.at("steps_replayed").get<std::int64_t>(),
-               r.at("graph_nodes").get<std::int64_t>());
+               cell(r, "step_ms_median", 2), cell(r, "predicted_ms", 2), cell(r, "of_predicted", 2),
+               r.at("steps_replayed").get<std::int64_t>(), r.at("graph_nodes").get<std::int64_t>());
   }
 }
 
 /// Examples of n positions: as --batch says, or as many as make --tokens.
 std::int64_t batch_for(const BenchFlags& flags, std::int64_t n) {
-  if (flags.tokens == 0) return flags.batch;
+  if (flags.tokens == 0) return flags.all.batch;
   if (flags.tokens % n != 0) {
     throw UsageError(
         fmt::format("--tokens: expected a multiple of every --n, got {} for {}", flags.tokens, n));
@@ -119,11 +112,7 @@ void use_recipe(const std::string& recipe, const std::string& method, BenchCase&
 
 /// A case for each method and length.
 std::vector<BenchCase> cases_of(const BenchFlags& flags) {
-  BenchCase c;
-  c.precision = flags.precision;
-  c.features = flags.features;
-  c.steps = flags.steps;
-  c.forward_only = flags.forward;
+  BenchCase c = flags.all;
   c.graphs = !flags.no_graph;
   c.gemm_rate = !flags.no_rates;
   const std::vector<std::string> methods = method_list(flags.attention);
@@ -142,13 +131,6 @@ std::vector<BenchCase> cases_of(const BenchFlags& flags) {
   return cases;
 }
 
-/// What share of the least time a part of the step has, in %.
-Json share_of(const Json& step, const char* part) {
-  if (!step.contains("bf16_parts_ms")) return {};
-  return 100 * data::member(step, "bf16_parts_ms").at(part).get<double>() /
-         step.at("bf16_ms").get<double>();
-}
-
 /// Counts the least time of every case on a GPU, without one, and times nothing.
 int predict(const BenchFlags& flags) {
   set_threads(flags.threads);
@@ -160,10 +142,11 @@ int predict(const BenchFlags& flags) {
              "products %", "rest %");
   for (const BenchCase& c : cases) {
     const Json& step = predictions.add(c);
-    fmt::print(kLine, c.attention, c.n, c.batch, cell(data::member(step, "fp32_ms"), 3),
-               cell(data::member(step, "tf32_ms"), 3), cell(data::member(step, "bf16_ms"), 3),
-               cell(share_of(step, "attention"), 0), cell(share_of(step, "products"), 0),
-               cell(share_of(step, "rest"), 0));
+    const Json& parts = data::member(step, "bf16_parts_ms");
+    const double percent = parts.is_null() ? 0 : 100 / step.at("bf16_ms").get<double>();
+    fmt::print(kLine, c.attention, c.n, c.batch, cell(step, "fp32_ms", 3), cell(step, "tf32_ms", 3),
+               cell(step, "bf16_ms", 3), cell(parts, "attention", 0, percent),
+               cell(parts, "products", 0, percent), cell(parts, "rest", 0, percent));
     std::fflush(stdout);
   }
   predictions.write(flags.predict);
@@ -179,7 +162,7 @@ void write_json(const BenchFlags& flags, const Json& report) {
 int run(const BenchFlags& flags) {
   set_threads(flags.threads);
   const Device device = parse_device(flags.device);
-  const Precision precision = parse_precision(flags.precision);
+  const Precision precision = parse_precision(flags.all.precision);
   std::vector<BenchCase> cases = cases_of(flags);
   const bool on_gpu = device == Device::cuda;
   if (!flags.predicted.empty() && !on_gpu) {
@@ -199,15 +182,17 @@ int run(const BenchFlags& flags) {
     rates = fmt::format("gemm {:.0f} GFLOP/s, copy {:.1f} GB/s", gemm, copy);
   }
   fmt::print("{}, {}, device {}, {}: {}, revision {}\n", machine.at("cpu").get<std::string>(),
-             counted(thread_count(), "thread"), name(device), flags.precision, rates, revision());
+             counted(thread_count(), "thread"), name(device), flags.all.precision, rates,
+             revision());
   print_header();
   Json results = Json::array();
   // One case alone has nobody to take turns with.
-  const auto rounds = cases.size() == 1 ? 1 : static_cast<int>(std::min(flags.rounds, flags.steps));
+  const auto rounds =
+      cases.size() == 1 ? 1 : static_cast<int>(std::min(flags.rounds, flags.all.steps));
   for (BenchCase& c : cases) {
     c.device = device;
     c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
-    c.steps = ceil_div(flags.steps, rounds);
+    c.steps = ceil_div(flags.all.steps, rounds);
   }
   std::vector<double> all_rates;
   run_in_turn(cases, rounds, [&](const BenchCase& c, BenchResult result) {
@@ -217,7 +202,7 @@ int run(const BenchFlags& flags) {
     print_row(results.back());
     write_json(flags, {{"machine", machine}, {"results", results}});
   });
-  if (!flags.forward) print_parts(results);
+  if (!flags.all.forward_only) print_parts(results);
   if (on_gpu) print_predicted(results);
   if (const std::string why = why_not_comparable(all_rates); !why.empty()) {
     write_stderr("warning: " + why + "\n");
@@ -232,7 +217,7 @@ int run_kernels(const BenchFlags& flags) {
     throw UsageError("bench: --kernels has no effect without --device cuda");
   }
   set_threads(flags.threads);
-  const Precision precision = parse_precision(flags.precision);
+  const Precision precision = parse_precision(flags.all.precision);
   const std::vector<BenchCase> cases = cases_of(flags);
   Json machine = machine_facts();
   GpuRates rates;
@@ -246,7 +231,7 @@ int run_kernels(const BenchFlags& flags) {
     machine["product_tflops"] = rates.product_tflops;
     machine["fp32_tflops"] = rates.fp32_tflops;
     fmt::print("copy {:.0f} GB/s, products {:.1f} TFLOP/s in {}, {:.1f} in fp32\n", rates.copy_gbs,
-               rates.product_tflops, flags.precision, rates.fp32_tflops);
+               rates.product_tflops, flags.all.precision, rates.fp32_tflops);
   }
   fmt::print("revision {}\n", revision());
   Json steps = Json::array();
@@ -265,13 +250,10 @@ int run_kernels(const BenchFlags& flags) {
 
 /// The step of several ranks instead: measured, then modelled for more of them.
 int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
-  BenchCase c;
+  BenchCase c = flags.all;
   ranks.together([&] {
     set_threads(flags.threads == 0 ? ranks.default_threads() : flags.threads);
     c.device = parse_device(flags.device);
-    c.precision = flags.precision;
-    c.features = flags.features;
-    c.steps = flags.steps;
     c.graphs = !flags.no_graph;
     c.n = number_list("--n", flags.n, 1, 1 << 24).front();
     c.batch = batch_for(flags, c.n);
@@ -297,20 +279,20 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
 void declare_cases(CLI::App& command, BenchFlags& flags) {
   command.add_option("--attention", flags.attention, "methods a,b,… or all");
   command.add_option("--n", flags.n, "lengths a,b,… or all");
-  command.add_option("--batch", flags.batch, "examples per step")->check(between(1, 65536));
+  command.add_option("--batch", flags.all.batch, "examples per step")->check(between(1, 65536));
   command.add_option("--tokens", flags.tokens, "positions per step: as many examples at each n")
       ->check(between(1, std::int64_t{1} << 32))
       ->excludes("--batch")
       ->default_str("");
-  command.add_option("--features", flags.features, "where a method has them")
+  command.add_option("--features", flags.all.features, "where a method has them")
       ->check(between(1, 65536));
-  command.add_option("--steps", flags.steps, "timed repetitions")->check(between(1, 1000000));
+  command.add_option("--steps", flags.all.steps, "timed repetitions")->check(between(1, 1000000));
   command
       .add_option("--rounds", flags.rounds,
                   "times that several cases are taken in turn, --steps shared among them")
       ->check(between(1, 1000));
   command.add_option("--device", flags.device, "auto, cpu or cuda");
-  command.add_option("--precision", flags.precision, kPrecisionHelp);
+  command.add_option("--precision", flags.all.precision, kPrecisionHelp);
   command.add_option("--threads", flags.threads, "CPU threads; 0: all cores");
 }
 
@@ -321,7 +303,7 @@ void add_bench(CLI::App& program) {
       *program.add_subcommand("bench", "time training steps and the attention alone");
   const auto flags = std::make_shared<BenchFlags>();
   declare_cases(command, *flags);
-  command.add_flag("--forward", flags->forward, "forward passes only");
+  command.add_flag("--forward", flags->all.forward_only, "forward passes only");
   command.add_flag("--no-graph", flags->no_graph,
                    "cuda: submit every step op by op instead of replaying CUDA graphs");
   command.add_flag("--ranks", flags->ranks,

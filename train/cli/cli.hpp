@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/options.hpp"
+#include "data/files/columns.hpp"
 #include "train/cli/command_line.hpp"
 #include "train/config/run_config.hpp"
 
@@ -63,11 +64,7 @@ struct RunFlags {
 };
 
 /// Where label and texts of own data stand, as `data` and `predict` share the flags.
-struct ColumnFlags {
-  std::string label, text, second, delimiter;
-
-  void declare(CLI::App& command);
-};
+void declare_columns(CLI::App& command, data::ColumnNames& columns, std::string& delimiter);
 
 /// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
 /// --text FILE, or --qkv FILE.

@@ -17,19 +17,16 @@ namespace skytape::train {
 namespace {
 
 struct DataFlags {
-  std::string task = "listops", from, url, export_to, root = "datasets", tokens, learn_tokens,
-              format;
-  ColumnFlags columns;
-  std::uint64_t data_seed = 1;
-  std::int64_t limit = 0, length = 0;
-  int threads = 0;
-  bool force = false, fetch = false, header = false, skip_bad_rows = false, stratify = false;
-  std::string of_generator;  // a flag of the user's that only new data heed
+  data::PrepareOptions options;
+  std::string task = "listops", from, url, export_to, root = "datasets";
+  std::int64_t length = 0;
+  bool fetch = false;
+  const CLI::App* command = nullptr;
 };
 
 /// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
 std::string fetched(const data::TaskInfo& task, const DataFlags& flags, Progress& progress) {
-  if (!flags.force && data::is_prepared(task, flags.root)) {
+  if (!flags.options.force && data::is_prepared(task, flags.root)) {
     progress.line(fmt::format("{} is prepared already in {}: nothing fetched (--force does)",
                               task.name, flags.root));
     return {};
@@ -61,15 +58,7 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
   if (!flags.fetch && !flags.url.empty()) {
     throw UsageError("data: --url has no effect without --fetch");
   }
-  data::PrepareOptions options;
-  options.header = flags.header;
-  options.format = flags.format;
-  options.columns = {flags.columns.label, flags.columns.text, flags.columns.second};
-  options.delimiter = flags.columns.delimiter;
-  options.skip_bad_rows = flags.skip_bad_rows;
-  options.stratify = flags.stratify;
-  options.tokens = flags.tokens;
-  options.learn_tokens = flags.learn_tokens;
+  data::PrepareOptions options = flags.options;
   if (flags.length > 0) {
     if (task.name != "corpus") throw UsageError("data: --length is for --task corpus");
     options.length = flags.length;
@@ -77,16 +66,14 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
   if (const std::string own = data::flag_of_own_data(options); flags.from.empty() && !own.empty()) {
     throw UsageError(fmt::format("data: {} has no effect without --from", own));
   }
-  if (!flags.of_generator.empty() && flags.from.empty() && !flags.fetch && !flags.force &&
-      data::is_prepared(task, flags.root)) {
-    throw UsageError(
-        fmt::format("data: {} has no effect: {} is prepared in {}; --force does it again",
-                    flags.of_generator, task.name, flags.root));
+  for (const char* of_generator : {"--limit", "--data-seed"}) {
+    if (flags.command->count(of_generator) > 0 && flags.from.empty() && !flags.fetch &&
+        !options.force && data::is_prepared(task, flags.root)) {
+      throw UsageError(
+          fmt::format("data: {} has no effect: {} is prepared in {}; --force does it again",
+                      of_generator, task.name, flags.root));
+    }
   }
-  options.data_seed = flags.data_seed;
-  options.threads = flags.threads;
-  options.force = flags.force;
-  options.limit = flags.limit;
   return options;
 }
 
@@ -98,7 +85,7 @@ void prepare(const data::TaskInfo& task, const DataFlags& flags, data::PrepareOp
     stop_if_signalled();  // what is half written goes
   };
   options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
-  if (!options.from.empty() || flags.force) options.used_by = users_of(task, flags.root);
+  if (!options.from.empty() || flags.options.force) options.used_by = users_of(task, flags.root);
   try {
     data::prepare(task, flags.root, options);
   } catch (const DataError&) {
@@ -106,7 +93,7 @@ void prepare(const data::TaskInfo& task, const DataFlags& flags, data::PrepareOp
     throw;
   }
   stop_if_signalled();
-  if (flags.force && !options.used_by.empty()) {
+  if (flags.options.force && !options.used_by.empty()) {
     progress.line(
         fmt::format("warning: the data of {} were prepared again", listed(options.used_by)));
   }
@@ -115,7 +102,7 @@ void prepare(const data::TaskInfo& task, const DataFlags& flags, data::PrepareOp
 int run(const DataFlags& flags) {
   const data::TaskInfo& task = data::find_task(flags.task);
   const data::PrepareOptions options = options_of(task, flags);
-  set_threads(flags.threads);
+  set_threads(options.threads);
   watch_signals();
   prepare(task, flags, options);
   if (!flags.export_to.empty()) {
@@ -132,26 +119,28 @@ int run(const DataFlags& flags) {
 void add_data(CLI::App& program) {
   CLI::App& command = *program.add_subcommand("data", "prepare, describe or export a task's data");
   const auto flags = std::make_shared<DataFlags>();
+  flags->command = &command;
+  data::PrepareOptions& options = flags->options;
   command.add_option("--task", flags->task, "`skytape info tasks` lists them");
   command.add_option("--from", flags->from, "folder, file or archive to read; else generate");
   command.add_flag("--fetch", flags->fetch,
                    "download the official archive first, into <data>/downloads; an interrupted "
                    "download is taken up again");
   command.add_option("--url", flags->url, "a mirror of it");
-  command.add_flag("--header", flags->header,
+  command.add_flag("--header", options.header,
                    "own data: the first row names the columns (usual names are known without it)");
-  command.add_option("--format", flags->format, data::kFormatHelp);
-  flags->columns.declare(command);
-  command.add_flag("--skip-bad-rows", flags->skip_bad_rows,
+  command.add_option("--format", options.format, data::kFormatHelp);
+  declare_columns(command, options.columns, options.delimiter);
+  command.add_flag("--skip-bad-rows", options.skip_bad_rows,
                    "own data: leave broken rows out, and list the first ten");
-  command.add_flag("--stratify", flags->stratify,
+  command.add_flag("--stratify", options.stratify,
                    "own data: split one file class by class, so that each split has its share");
   command.add_option(
-      "--tokens", flags->tokens,
+      "--tokens", options.tokens,
       "own data: what a token is: bytes (default), words, integers, "
       "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
       "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
-  command.add_option("--learn-tokens", flags->learn_tokens,
+  command.add_option("--learn-tokens", options.learn_tokens,
                      "own data: first make the FILE of sentencepiece from the training split: "
                      "unigram:NUMBER or bpe:NUMBER of pieces");
   command
@@ -161,18 +150,13 @@ void add_data(CLI::App& program) {
   command.add_option("--export", flags->export_to,
                      "write the official files, or the splits of own data, into this folder");
   command.add_option("--data", flags->root, "folder of prepared data sets");
-  command.add_option("--data-seed", flags->data_seed, "of generators and seeded splits")
+  command.add_option("--data-seed", options.data_seed, "of generators and seeded splits")
       ->check(natural());
-  command.add_option("--limit", flags->limit, "generate only so many examples; 0: all")
+  command.add_option("--limit", options.limit, "generate only so many examples; 0: all")
       ->check(between(0, std::int64_t{1} << 40));
-  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_flag("--force", flags->force, "prepare again although the data are there");
-  runs(command, [&command, flags] {
-    for (const char* flag : {"--data-seed", "--limit"}) {
-      if (command.count(flag) > 0) flags->of_generator = flag;
-    }
-    return run(*flags);
-  });
+  command.add_option("--threads", options.threads, "CPU threads; 0: all cores");
+  command.add_flag("--force", options.force, "prepare again although the data are there");
+  runs(command, [flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

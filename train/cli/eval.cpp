@@ -19,8 +19,8 @@ namespace {
 
 struct EvalFlags {
   RunFlags run;
+  EvaluateOptions options;
   std::string folder, weights, checkpoint = "best", split = "test";
-  std::int64_t examples = 0, draws = 1;
   bool confusion = false;
 };
 
@@ -48,7 +48,7 @@ SavedModel load(const EvalFlags& flags) {
   return saved;
 }
 
-int run(const EvalFlags& flags) {
+int run(EvalFlags flags) {
   if (flags.split != "dev" && flags.split != "test") {
     throw UsageError(unknown_name("split", flags.split, {"dev", "test"}));
   }
@@ -58,10 +58,8 @@ int run(const EvalFlags& flags) {
   Progress progress;
   data::BatchOptions batches = saved.config.batches;
   batches.batch = saved.config.microbatch();
-  EvaluateOptions options;
+  EvaluateOptions& options = flags.options;
   options.what = flags.split;
-  options.examples = flags.examples;
-  options.draws = flags.draws;
   options.seed = saved.config.seed;
   options.positions = saved.config.microbatch_limits().positions;
   options.progress = [&](std::int64_t done, std::int64_t total) {
@@ -83,12 +81,12 @@ int run(const EvalFlags& flags) {
                                    class_scores(e.confusion).size());
     fmt::print("{}", scores_table(e.confusion, names, flags.confusion));
   }
-  if (flags.draws > 1) {
+  if (options.draws > 1) {
     const auto [lowest, highest] = std::minmax_element(e.accuracies.begin(), e.accuracies.end());
     fmt::print(
         "mean of {} draws; each alone: accuracy {:.2f} to {:.2f} %; all of them say the same of "
         "{:.2f} % of the examples\n",
-        flags.draws, 100 * *lowest, 100 * *highest, 100 * e.unanimous);
+        options.draws, 100 * *lowest, 100 * *highest, 100 * e.unanimous);
   }
   return 0;
 }
@@ -105,13 +103,13 @@ void add_eval(CLI::App& program) {
                      "weights of the model that --task, --attention, ... describe");
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
   command.add_option("--split", flags->split, "dev or test");
-  command.add_option("--examples", flags->examples, "only the first so many; 0: all")
+  command.add_option("--examples", flags->options.examples, "only the first so many; 0: all")
       ->check(between(0, std::int64_t{1} << 40));
   command.add_flag(
       "--confusion", flags->confusion,
       "precision, recall and F1 of each class, and how many of its examples were answered "
       "with which");
-  command.add_option("--draws", flags->draws, kDrawsHelp)->check(between(1, kMostDraws));
+  command.add_option("--draws", flags->options.draws, kDrawsHelp)->check(between(1, kMostDraws));
   runs(command, [&command, flags] {
     flags->run.given(command);
     return run(*flags);

@@ -20,30 +20,25 @@ namespace fs = std::filesystem;
 
 struct LraFlags {
   RunFlags run;
+  GridOptions grid;
   std::string tasks = "listops,text,retrieval,pathfinder,image", attentions = "all", lrs, batches;
-  std::string features, budget, out = "runs";
-  std::int64_t seeds = 1;
-  int jobs = 1;
+  std::string out = "runs";
   bool without_additions = false, table_only = false;
 };
 
 GridOptions grid_options(const LraFlags& flags) {
-  GridOptions options;
+  GridOptions options = flags.grid;
   options.tasks = task_list(flags.tasks);
   options.attentions = method_list(flags.attentions);
   if (!flags.lrs.empty()) options.lrs = split_list("--lr", flags.lrs);
   if (!flags.batches.empty()) options.batches = split_list("--batch", flags.batches);
-  options.seeds = flags.seeds;
   options.base = flags.run.choices();
   for (const KeyInfo& key : recipe_keys()) {
     if (!flags.without_additions || key.adds.empty()) continue;
     const std::string value(key.standard);
     options.base.values.push_back({std::string(key.key), value, "--without-additions"});
   }
-  options.features = flags.features;
-  options.budget = flags.budget;
   options.out = flags.out;
-  options.jobs = flags.jobs;
   // Ranks of one host share its cores, unless they are told what each may use.
   const int sharers = flags.run.threads == 0 ? launched().local_size : 1;
   options.threads = std::max(1, thread_count() / sharers);
@@ -93,19 +88,19 @@ void add_lra(CLI::App& program) {
   command.add_option("--lr", flags->lrs, "axis: learning rates a,b,…");
   command.add_option("--batch", flags->batches, "axis: batch sizes a,b,…");
   command.add_option("--seed", flags->run.seed, "the first seed")->check(natural());
-  command.add_option("--seeds", flags->seeds, "seeds per cell, from --seed on")
+  command.add_option("--seeds", flags->grid.seeds, "seeds per cell, from --seed on")
       ->check(between(1, 10000));
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
   command.add_option("--steps", flags->run.steps, "length of every run and of its schedule");
-  command.add_option("--budget", flags->budget,
+  command.add_option("--budget", flags->grid.budget,
                      "20m, 2h: as many steps as every run has time for by itself on this machine");
-  command.add_option("--features", flags->features, "for the methods that have them");
+  command.add_option("--features", flags->grid.features, "for the methods that have them");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.add_option("--set", flags->run.set, "key=value, for every cell")->default_str("");
   command.add_flag("--without-additions", flags->without_additions,
                    "the papers' models: nothing of what tables say that a recipe adds to them");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
-  command.add_option("--jobs", flags->jobs, "cells at a time, which share the threads")
+  command.add_option("--jobs", flags->grid.jobs, "cells at a time, which share the threads")
       ->check(between(1, 256));
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
   command.add_option("--data", flags->run.data, "folder of prepared data sets");

@@ -28,9 +28,9 @@ namespace skytape::train {
 namespace {
 
 struct PredictFlags {
-  std::string folder, checkpoint = "best", from, device = "auto", format;
+  std::string folder, checkpoint = "best", from, device = "auto", format, delimiter;
   std::int64_t draws = 1, batch = 1024;
-  ColumnFlags columns;
+  data::ColumnNames columns;
   int threads = 0;
   bool scores = false, header = false, with_input = false;
 };
@@ -44,11 +44,9 @@ struct Row {
 /// read, where the file has them.
 data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format,
                             const data::FormatHints& hints, bool pairs) {
-  const ColumnFlags& said = flags.columns;
   data::RecordOptions rows{format, flags.header, false, pairs};
-  rows.columns = {said.label, said.text, said.second};
-  rows.may_lack_header = rows.columns.empty();
-  if (rows.columns.empty()) rows.columns = hints.columns;
+  rows.may_lack_header = flags.columns.empty();
+  rows.columns = flags.columns.empty() ? hints.columns : flags.columns;
   rows.delimiter = hints.delimiter;
   return rows;
 }
@@ -67,9 +65,8 @@ data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
 /// nothing else is said of the file; nullptr: it is none.
 const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& flags,
                                        const RunConfig& config, const data::FormatHints& hints) {
-  const ColumnFlags& said = flags.columns;
-  const bool free = flags.format.empty() && !flags.header && said.label.empty() &&
-                    said.text.empty() && said.second.empty() && hints.columns.empty();
+  const bool free =
+      flags.format.empty() && !flags.header && flags.columns.empty() && hints.columns.empty();
   const data::GlueLayout* const found = free ? data::find_glue_layout(file.first_line()) : nullptr;
   if (found == nullptr || found->label < 0 || (found->second >= 0) != config.pairs) return nullptr;
   // Rows without a header may be texts with tabs: CoLA's classes are 0 and 1.
@@ -98,7 +95,7 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
       }
       return;
     }
-    if (flags.columns.delimiter.empty()) {
+    if (flags.delimiter.empty()) {
       hints.delimiter = data::delimiter_of(preview.first_line(), hints);
     }
     const data::RecordOptions rows =
@@ -140,9 +137,10 @@ class Predictor {
     const RunConfig& config = saved_.config;
     data::Tokens tokens =
         data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place, config.pairs);
-    const auto most = static_cast<std::size_t>(saved_.config.batches.max_length);
+    const data::BatchOptions& batches = config.batches;
     cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& sequence) {
-      return sequence.size() > most + static_cast<std::size_t>(dropped_of(sequence));
+      const auto dropped = std::count(sequence.begin(), sequence.end(), batches.drop_token);
+      return std::ssize(sequence) - dropped > batches.max_length;
     });
     for (const std::vector<std::int32_t>& sequence : tokens) {
       waiting_tokens_ += static_cast<std::int64_t>(sequence.size());
@@ -155,7 +153,10 @@ class Predictor {
   /// Computes and prints what has been collected.
   void flush() {
     if (waiting_.empty()) return;
-    const std::vector<std::optional<Answer>> answers = compute();
+    std::vector<data::Tokens> examples;
+    for (const Waiting& waiting : waiting_) examples.push_back(waiting.tokens);
+    const std::vector<std::optional<Answer>> answers =
+        evaluator_.answers(examples, saved_.config.batches, saved_.config.microbatch(), options_);
     for (std::size_t i = 0; i < answers.size(); ++i) {
       if (!answers[i]) {
         std::fflush(stdout);
@@ -228,19 +229,6 @@ class Predictor {
     labelled_ = has_label;
   }
 
-  /// Tokens that are left out on reading.
-  [[nodiscard]] std::int64_t dropped_of(const std::vector<std::int32_t>& tokens) const {
-    return std::count(tokens.begin(), tokens.end(), saved_.config.batches.drop_token);
-  }
-
-  /// The answers to all that wait, in their order.
-  [[nodiscard]] std::vector<std::optional<Answer>> compute() {
-    std::vector<data::Tokens> examples;
-    for (const Waiting& waiting : waiting_) examples.push_back(waiting.tokens);
-    return evaluator_.answers(examples, saved_.config.batches, saved_.config.microbatch(),
-                              options_);
-  }
-
   /// The label; with --scores the probability of each class, and how large a share of the draws
   /// says the label.
   /// With --with-input the text behind it, on one line.
@@ -286,18 +274,15 @@ int run(const PredictFlags& flags) {
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
   const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
-  const std::vector<std::string> labels =
-      class_names(*saved.config.task, data::member(config, "data_provenance"),
-                  static_cast<std::size_t>(saved.model->config().classes));
   const data::Json& provenance = data::member(config, "data_provenance");
-  const data::FormatHints hints{
-      flags.from == "-" ? "standard input" : flags.from, data::trained_format(provenance), labels,
-      data::columns_in(provenance),
-      flags.columns.delimiter.empty() ? data::delimiter_in(provenance)
-                                      : data::parse_delimiter(flags.columns.delimiter)};
-  const ColumnFlags& columns = flags.columns;
-  const bool no_columns = columns.label.empty() && columns.text.empty() && columns.second.empty() &&
-                          columns.delimiter.empty();
+  const std::vector<std::string> labels = class_names(
+      *saved.config.task, provenance, static_cast<std::size_t>(saved.model->config().classes));
+  const data::FormatHints hints{flags.from == "-" ? "standard input" : flags.from,
+                                data::trained_format(provenance), labels,
+                                data::columns_in(provenance),
+                                flags.delimiter.empty() ? data::delimiter_in(provenance)
+                                                        : data::parse_delimiter(flags.delimiter)};
+  const bool no_columns = flags.columns.empty() && flags.delimiter.empty();
   if ((!flags.format.empty() || !no_columns) && !data::is_own_data(*saved.config.task)) {
     throw UsageError(fmt::format("predict: {} has no effect on {}, which is no data of your own",
                                  no_columns ? "--format" : "a flag of columns or --delimiter",
@@ -346,7 +331,7 @@ void add_predict(CLI::App& program) {
   command.add_flag("--header", flags->header, "the first row names the columns");
   command.add_flag("--with-input", flags->with_input,
                    "the text behind its label, a tab between; line ends in it become blanks");
-  flags->columns.declare(command);
+  declare_columns(command, flags->columns, flags->delimiter);
   command.add_option("--checkpoint", flags->checkpoint, "best or last");
   command.add_option("--device", flags->device, "auto, cpu or cuda");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");

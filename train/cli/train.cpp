@@ -15,9 +15,9 @@ namespace {
 
 struct TrainFlags {
   RunFlags run;
-  std::string out, init, budget;
-  bool resume = false, force = false, print_config = false, check_finite = false, no_graph = false;
-  std::int64_t seeds = 1, stop_after = 0, log_every = 50;
+  Request request;
+  std::string out, init;
+  bool resume = false, force = false, print_config = false, no_graph = false;
   std::string reduce = "auto";
   std::int64_t rank_timeout = 40;  // seconds
 };
@@ -26,13 +26,10 @@ TrainOptions options_of(const TrainFlags& flags, const char* command) {
   if (flags.resume && flags.force) {
     throw UsageError(fmt::format("{}: --resume and --force exclude each other", command));
   }
-  TrainOptions options;
+  TrainOptions options = flags.request.options;
   options.existing = flags.resume  ? RunFolder::Existing::resume
                      : flags.force ? RunFolder::Existing::replace
                                    : RunFolder::Existing::refuse;
-  options.stop_after = flags.stop_after;
-  options.log_every = flags.log_every;
-  options.check_finite = flags.check_finite;
   options.graphs = !flags.no_graph;
   options.init = flags.init;
   return options;
@@ -46,7 +43,7 @@ int print_config(const RunConfig& config) {
 
 Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   if (flags.run.threads == 0 && !ranks.alone()) flags.run.threads = ranks.default_threads();
-  Request request;
+  Request request = flags.request;
   ranks.together([&] {
     request.choices = flags.run.choices();
     request.options = options_of(flags, pretraining ? "pretrain" : "train");
@@ -54,8 +51,6 @@ Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   request.pretraining = pretraining;
   request.said = flags.run.said;
   request.out = flags.out;
-  request.seeds = flags.seeds;
-  request.budget = flags.budget;
   request.options.ranks = &ranks;
   return request;
 }
@@ -65,7 +60,7 @@ int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
   const RunConfig config = plan(request);
   if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   if (pretraining) return pretrain(config, request.options);
-  if (flags.seeds > 1) return train_seeds(request.choices, flags.seeds, request.options);
+  if (request.seeds > 1) return train_seeds(request.choices, request.seeds, request.options);
   return train(config, request.options);
 }
 
@@ -83,15 +78,15 @@ void declare(CLI::App& command, TrainFlags& flags) {
                    "go on with the run in the folder, bit for bit; what is not said is as it was");
   command.add_flag("--force", flags.force, "replace the run in the folder");
   command
-      .add_option("--stop-after", flags.stop_after,
+      .add_option("--stop-after", flags.request.options.stop_after,
                   "write a checkpoint after that step and stop; the schedule stays")
       ->check(between(1, std::int64_t{1} << 40))
       ->default_str("");
-  command.add_option("--log-every", flags.log_every, "steps between log points")
+  command.add_option("--log-every", flags.request.options.log_every, "steps between log points")
       ->check(between(1, std::int64_t{1} << 40));
   command.add_flag("--print-config", flags.print_config,
                    "print every effective value with its origin, and stop");
-  command.add_flag("--check-finite", flags.check_finite,
+  command.add_flag("--check-finite", flags.request.options.check_finite,
                    "name the first op whose output or gradient is not finite (slow)");
   command.add_option(
       "--reduce", flags.reduce,
@@ -114,11 +109,11 @@ void add_train(CLI::App& program) {
   command.add_option("--out", flags->out,
                      "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
                      "folder of the run folders [runs]");
-  command.add_option("--budget", flags->budget,
+  command.add_option("--budget", flags->request.budget,
                      "as many steps as take so long here, e.g. 90s, 20m or 1.5h, evaluations not "
                      "counted; in the place of --steps");
   command
-      .add_option("--seeds", flags->seeds,
+      .add_option("--seeds", flags->request.seeds,
                   "train so many seeds from --seed on, one after another, and sum them up")
       ->check(between(1, 10000));
   runs(command, [&command, flags] {

@@ -25,18 +25,18 @@ constexpr std::int64_t kFewestHeads = 2;  // of one head two of the sharings are
 
 struct CurvesFlags {
   RunFlags run;
+  CurvesOptions options;
   std::string from, tokens = "bytes", learn_tokens, lengths = "256,512,1024", shares = "4,8";
   std::string out = "runs/mlm-curves";
-  std::int64_t layers = 4, width = 256, batch = 32;
+  std::int64_t layers = 4, width = 256;
   int jobs = 1;
   bool table_only = false;
 };
 
 CurvesOptions curves_options(const CurvesFlags& flags) {
-  CurvesOptions options;
+  CurvesOptions options = flags.options;
   options.lengths = number_list("--lengths", flags.lengths, 2, std::int64_t{1} << 20);
   options.shares = number_list("--shares", flags.shares, 2, std::int64_t{1} << 20);
-  options.batch = flags.batch;
   options.base = flags.run.choices();
   options.out = flags.out;
   const auto choose = [&](const char* key, std::int64_t value, const char* said_by) {
@@ -90,7 +90,7 @@ void show(const CurvesFlags& flags, const CurvesOptions& options,
   Experiment experiment("mlm-curves", options.out);
   experiment.note("layers", flags.layers);
   experiment.note("width", flags.width);
-  experiment.note("tokens per step", flags.batch * options.lengths.front());
+  experiment.note("tokens per step", options.batch * options.lengths.front());
   experiment.note("seed", flags.run.seed);
   experiment.add(curve_table(curves));
   for (Figure& figure : curve_figures(curves)) experiment.add(std::move(figure));
@@ -146,7 +146,7 @@ void add_mlm_curves(CLI::App& program) {
       ->check(between(1, 65536));
   command.add_option("--steps", flags->run.steps, "of every training and of its schedule");
   command
-      .add_option("--batch", flags->batch,
+      .add_option("--batch", flags->options.batch,
                   "sequences of the shortest n in a step, which has as many tokens at every n")
       ->check(between(1, 65536));
   command.add_option("--seed", flags->run.seed, "of every training")->check(natural());

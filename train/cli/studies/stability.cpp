@@ -13,9 +13,10 @@ namespace {
 
 struct StabilityFlags {
   RunFlags run;
+  StabilityOptions options;
   std::string tasks = "listops,text,retrieval,pathfinder,image", attention = "all", out;
   std::string trained = "nystrom_sm,skyformer", trained_task = "listops";
-  std::int64_t steps = 20, batch = 4, trained_steps = 300, trained_batch = 8;
+  std::int64_t trained_steps = 300, trained_batch = 8;
 };
 
 /// Trains the methods beside each other.
@@ -35,15 +36,16 @@ std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& ba
   return all;
 }
 
-int run(const StabilityFlags& flags) {
-  const Choices base = flags.run.choices();
-  StabilityOptions options{method_list(flags.attention), task_list(flags.tasks), base, flags.steps,
-                           flags.batch};
+int run(StabilityFlags flags) {
+  StabilityOptions& options = flags.options;
+  const Choices& base = options.base = flags.run.choices();
+  options.methods = method_list(flags.attention);
+  options.tasks = task_list(flags.tasks);
   Experiment experiment("stability", flags.out);
   experiment.note("recipe", base.recipe);
   experiment.note("seed", base.seed);
-  experiment.note("steps", flags.steps);
-  experiment.note("batch", flags.batch);
+  experiment.note("steps", options.steps);
+  experiment.note("batch", options.batch);
   const StabilityStudy study = measure_stability(options);
   experiment.add(stability_table(study));
   experiment.add(score_table(study));
@@ -69,9 +71,9 @@ void add_stability(CLI::App& program) {
   command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
   command.add_option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios");
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
-  command.add_option("--steps", flags->steps, "over which scores are averaged")
+  command.add_option("--steps", flags->options.steps, "over which scores are averaged")
       ->check(between(1, 100000));
-  command.add_option("--batch", flags->batch, "examples of a step; 0: the recipe's")
+  command.add_option("--batch", flags->options.batch, "examples of a step; 0: the recipe's")
       ->check(between(0, 65536));
   command.add_option("--train-attention", flags->trained, "methods whose gradients are recorded");
   command.add_option("--train-task", flags->trained_task, "task they are trained on");
