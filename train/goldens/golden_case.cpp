@@ -106,12 +106,11 @@ void Comparison::check(const std::string& name, std::vector<double> ours) {
   const std::vector<double> golden =
       array.integer ? std::vector<double>(array.integers.begin(), array.integers.end())
                     : array.reals;
-  GoldenRow row = start(name);
+  GoldenRow& row = rows_.emplace_back(GoldenRow{case_.folder, name, dtype_});
   row.limit = limit_for(case_.method, name, dtype_);
   if (ours.size() != golden.size()) {
     row.status = Status::failed;
     row.note = join("sizes differ: ", ours.size(), " values, the golden has ", golden.size());
-    rows_.push_back(std::move(row));
     return;
   }
   const double size = norm(ours);
@@ -123,23 +122,10 @@ void Comparison::check(const std::string& name, std::vector<double> ours) {
   row.error = zero ? size / std::max(largest_gradient_, 1e-300)
                    : norm(ours) / (expected > 0 ? expected : 1.0);
   row.status = row.error <= row.limit ? Status::passed : Status::failed;  // NaN fails
-  rows_.push_back(std::move(row));
 }
 
 void Comparison::note(Status status, const std::string& text) {
-  GoldenRow row = start("");
-  row.status = status;
-  row.note = text;
-  rows_.push_back(std::move(row));
-}
-
-GoldenRow Comparison::start(const std::string& name) const {
-  GoldenRow row;
-  row.method = case_.method;
-  row.folder = case_.folder;
-  row.array = name;
-  row.dtype = dtype_;
-  return row;
+  rows_.push_back({case_.folder, "", dtype_, 0, 0, status, text});
 }
 
 }  // namespace skytape

@@ -40,8 +40,6 @@ class Comparison {
   void note(GoldenRow::Status status, const std::string& text);
 
  private:
-  [[nodiscard]] GoldenRow start(const std::string& name) const;
-
   const GoldenCase& case_;
   DType dtype_;
   std::vector<GoldenRow>& rows_;

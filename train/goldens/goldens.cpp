@@ -76,12 +76,7 @@ void run_method(const attention::Spec& spec, const GoldenCase& c, const OptionVa
   const Tensor q0 = tensor(names.q);  // [B, H, N, D]
 
   ParameterStore store;
-  attention::LayerContext context;
-  context.heads = q0.size(1);
-  context.head_width = q0.size(3);
-  context.nominal_length = q0.size(2);
-  context.prefix = "attn.";
-  context.store = &store;
+  attention::LayerContext context{0, q0.size(1), q0.size(3), q0.size(2), "attn.", &store};
   if (c.has("x")) context.width = c.get("x").shape.at(2);  // [B, N, E]
   const std::unique_ptr<attention::Method> method = spec.make(context, options);
   store.pack(dtype, device, 1);
@@ -176,10 +171,7 @@ void run_attention(const attention::Spec& spec, const GoldenCase& c, DType dtype
       return alternative.prefix + name + alternative.suffix;
     };
     if (!c.has(rename("dq"))) continue;
-    const bool known =
-        std::any_of(spec.options.begin(), spec.options.end(),
-                    [&](const auto& option) { return option.key == alternative.option; });
-    if (!known) {
+    if (!spec.has_option(alternative.option)) {
       comparison.note(Status::not_implemented,
                       join(rename("dq"), ": the method has no option ", alternative.option));
       continue;
@@ -215,22 +207,11 @@ void run_inverse(const GoldenCase& c, DType dtype, Device device, Comparison& co
   }
 }
 
-using Runner = void (*)(const GoldenCase&, DType, Device, Comparison&);
-/// Methods with a runner of their own; all others are looked up among the attention methods.
-const std::map<std::string, Runner>& special_runners() {
-  static const std::map<std::string, Runner> runners = {{"iterative_inverse", run_inverse},
-                                                        {"model", run_golden_model}};
-  return runners;
-}
-
 void run_case(const GoldenCase& c, DType dtype, Device device, std::vector<GoldenRow>& rows) {
   Comparison comparison(c, dtype, rows);
   try {
-    const auto special = special_runners().find(c.method);
-    if (special != special_runners().end()) {
-      special->second(c, dtype, device, comparison);
-      return;
-    }
+    if (c.method == "iterative_inverse") return run_inverse(c, dtype, device, comparison);
+    if (c.method == "model") return run_golden_model(c, dtype, device, comparison);
     for (const attention::Spec& spec : attention::registry()) {
       if (spec.name == c.method) return run_attention(spec, c, dtype, device, comparison);
     }

@@ -15,12 +15,12 @@ namespace skytape {
 /// One comparison: an array of a case in one dtype.
 struct GoldenRow {
   enum class Status { passed, failed, not_implemented };
-  std::string method, folder;  // folder: "softmax/pad", to find the case again
-  std::string array;           // "out", "dq", …; empty when the case could not run
+  std::string folder;  // "softmax/pad", to find the case again
+  std::string array;   // "out", "dq", …; empty when the case could not run
   DType dtype = DType::f64;
   double error = 0, limit = 0;  // ||ours - golden|| / ||golden||
   Status status = Status::passed;
-  std::string note;  // why it failed without a number, or was left out
+  std::string note = {};  // why it failed without a number, or was left out
 };
 
 /// Runs every case under `directory` in f64 and f32 on `device`. DataError, naming the file, for a

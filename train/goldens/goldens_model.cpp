@@ -1,6 +1,7 @@
 #include <array>
 #include <vector>
 
+#include "attention/registry.hpp"
 #include "autograd/ops.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
@@ -12,37 +13,6 @@ namespace {
 
 constexpr int kSteps = 3;  // training steps of a case
 
-/// Options of a model case: the model's own are taken out, the rest are the attention method's.
-class ModelOptions {
- public:
-  explicit ModelOptions(attention::OptionValues options) : options_(std::move(options)) {}
-
-  [[nodiscard]] std::string take(const std::string& key) {
-    const auto found = options_.find(key);
-    if (found == options_.end())
-      throw DataError("goldens: model case without option '" + key + "'");
-    const std::string text = found->second;
-    options_.erase(found);
-    return text;
-  }
-  [[nodiscard]] double real(const std::string& key) { return std::stod(take(key)); }
-  [[nodiscard]] std::int64_t integer(const std::string& key) { return std::stoll(take(key)); }
-
-  /// What is left, limited to what the method knows: attention_dropout is given for all methods.
-  [[nodiscard]] attention::OptionValues rest() {
-    if (options_.count("attention_dropout") > 0 && std::stod(options_["attention_dropout"]) == 0 &&
-        attention_ != "softmax" && attention_ != "kernelized") {
-      options_.erase("attention_dropout");
-    }
-    return options_;
-  }
-  void attention(const std::string& name) { attention_ = name; }
-
- private:
-  attention::OptionValues options_;
-  std::string attention_;
-};
-
 struct Setting {
   nn::ModelConfig model;
   nn::AdamWConfig adamw;
@@ -50,29 +20,46 @@ struct Setting {
   std::int64_t microbatches = 1;  // of a batch (gradient accumulation)
 };
 
+/// The model's own options are taken out of the case's; the rest are the attention method's.
 Setting read_setting(const GoldenCase& c) {
-  ModelOptions options(c.options);
+  attention::OptionValues options = c.options;
+  const auto take = [&](const std::string& key) {
+    const auto found = options.find(key);
+    if (found == options.end()) {
+      throw DataError("goldens: model case without option '" + key + "'");
+    }
+    return options.extract(found).mapped();
+  };
+  const auto real = [&](const std::string& key) { return std::stod(take(key)); };
+  const auto integer = [&](const std::string& key) -> std::int64_t {
+    return std::stoll(take(key));
+  };
   Setting s;
-  s.model.attention = options.take("attention");
-  options.attention(s.model.attention);
-  s.model.vocabulary = options.integer("vocabulary");
-  s.model.classes = options.integer("classes");
-  s.model.nominal_length = options.integer("nominal_length");
-  s.model.sequences = options.take("two_towers") == "1" ? 2 : 1;
-  s.model.layers = static_cast<int>(options.integer("layers"));
-  s.model.width = options.integer("width");
-  s.model.ff_width = options.integer("ff_width");
-  s.model.heads = options.integer("heads");
-  s.model.head_width = options.integer("head_width");
-  s.model.dropout = options.real("dropout");
-  s.schedule = {options.real("lr"), options.integer("schedule_steps"), options.integer("warmup")};
-  s.adamw.weight_decay = options.real("weight_decay");
-  s.adamw.clip_value = options.real("clip_value");
-  s.microbatches = options.integer("accumulate");
-  (void)options.take("batch");
-  const std::string mask = options.take("mask");
+  s.model.attention = take("attention");
+  s.model.vocabulary = integer("vocabulary");
+  s.model.classes = integer("classes");
+  s.model.nominal_length = integer("nominal_length");
+  s.model.sequences = take("two_towers") == "1" ? 2 : 1;
+  s.model.layers = static_cast<int>(integer("layers"));
+  s.model.width = integer("width");
+  s.model.ff_width = integer("ff_width");
+  s.model.heads = integer("heads");
+  s.model.head_width = integer("head_width");
+  s.model.dropout = real("dropout");
+  s.schedule = {real("lr"), integer("schedule_steps"), integer("warmup")};
+  s.adamw.weight_decay = real("weight_decay");
+  s.adamw.clip_value = real("clip_value");
+  s.microbatches = integer("accumulate");
+  (void)take("batch");
+  const std::string mask = take("mask");
   ENSURE(mask == "nonzero", "goldens: model case with mask rule '", mask, "', expected nonzero");
-  s.model.attention_options = options.rest();
+  // No dropout of attention weights is given for all methods, also for those that have none.
+  const auto dropout = options.find("attention_dropout");
+  if (dropout != options.end() && std::stod(dropout->second) == 0 &&
+      !attention::find(s.model.attention).has_option("attention_dropout")) {
+    options.erase(dropout);
+  }
+  s.model.attention_options = options;
   return s;
 }
 
