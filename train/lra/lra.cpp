@@ -95,10 +95,10 @@ class Grid {
     sort_out();
     const int threads = std::max(1, options_.threads / options_.jobs);
     progress_.line(fmt::format(
-        "{} cells: {} finished before, {} without data, {} to run, {} at a time with {} thread{} "
-        "each; each writes to log.txt in its folder below {}",
-        cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs, threads,
-        threads == 1 ? "" : "s", options_.out.string()));
+        "{} cells: {} finished before, {} without data, {} to run, {} at a time with {} each; each "
+        "writes to log.txt in its folder below {}",
+        cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs,
+        counted(threads, "thread"), options_.out.string()));
     to_run_ = waiting_.size();
     while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
       pass_signal_on();
@@ -114,9 +114,7 @@ class Grid {
     const GridCell* cell;
     std::size_t number;  // of the cells to run, from 1
   };
-  struct Running {
-    const GridCell* cell;
-    std::size_t number;
+  struct Running : Waiting {
     Clock::time_point started;
     std::unique_ptr<ChildProcess> process;
   };
@@ -157,7 +155,7 @@ class Grid {
       try {
         start(next, threads);
       } catch (const Error& problem) {
-        say_failed(next.number, *next.cell, problem.what());
+        say_failed(next, problem.what());
       }
     }
   }
@@ -181,9 +179,9 @@ class Grid {
     for (const Choice& choice : c.values) {
       arguments.insert(arguments.end(), {"--set", choice.key + "=" + choice.value});
     }
-    running_.push_back({&cell, waiting.number, Clock::now(),
-                        std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
-    progress_.line(fmt::format("[{}/{}] {}: started", waiting.number, to_run_, cell.folder));
+    running_.push_back(
+        {waiting, Clock::now(), std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
+    say(waiting, "started");
   }
 
   void collect() {
@@ -197,46 +195,42 @@ class Grid {
   void say_finished(const Running& run, int code) {
     const fs::path folder = options_.out / run.cell->folder;
     if (code == 0) {
-      const auto [scores, peak_bytes] = outcome(*run.cell, folder / "result.json");
-      const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
-      progress_.line(fmt::format("[{}/{}] {}: {}, {}, {:.0f} MB", run.number, to_run_,
-                                 run.cell->folder, scores, duration_text(seconds),
-                                 1e-6 * peak_bytes));
+      say(run, outcome(run, folder / "result.json"));
     } else if (signal_received() != 0 && code == 128 + signal_received()) {
-      progress_.line(fmt::format("[{}/{}] {}: stopped, its state is kept", run.number, to_run_,
-                                 run.cell->folder));
+      say(run, "stopped, its state is kept");
     } else {
-      const std::string why = fmt::format("exit code {}: {}", code, last_line(folder / "log.txt"));
-      say_failed(run.number, *run.cell, why);
+      say_failed(run, fmt::format("exit code {}: {}", code, last_line(folder / "log.txt")));
     }
   }
 
-  /// What a cell reached, in words, and its peak bytes.
-  static std::pair<std::string, double> outcome(const GridCell& cell, const fs::path& file) {
-    if (cell.config.model.objective == nn::Objective::predict_masked) {
-      const Json result = read_pretraining_result(file);
-      return {fmt::format("masked loss {:.4f}, perplexity {:.3f}",
-                          result.at("masked_loss").get<double>(),
-                          std::exp(result.at("masked_loss").get<double>())),
-              result.at("peak_bytes").get<double>()};
-    }
-    const Json result = read_result(file);
-    return {
-        fmt::format("dev {:.2f} %, test {:.2f} %", 100 * result.at("dev_accuracy").get<double>(),
-                    100 * result.at("test_accuracy").get<double>()),
-        result.at("peak_bytes").get<double>()};
+  /// What a cell reached, how long it took and the memory that it needed.
+  static std::string outcome(const Running& run, const fs::path& file) {
+    const bool masked = run.cell->config.model.objective == nn::Objective::predict_masked;
+    const Json result = masked ? read_pretraining_result(file) : read_result(file);
+    const auto figure = [&](const char* key) { return result.at(key).get<double>(); };
+    const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
+    return fmt::format(
+        "{}, {}, {:.0f} MB",
+        masked ? fmt::format("masked loss {:.4f}, perplexity {:.3f}", figure("masked_loss"),
+                             std::exp(figure("masked_loss")))
+               : fmt::format("dev {:.2f} %, test {:.2f} %", 100 * figure("dev_accuracy"),
+                             100 * figure("test_accuracy")),
+        duration_text(seconds), 1e-6 * figure("peak_bytes"));
   }
 
-  void say_failed(std::size_t number, const GridCell& cell, const std::string& why) {
-    failed_.push_back(cell.folder);
-    progress_.line(fmt::format("[{}/{}] {}: FAILED: {}", number, to_run_, cell.folder, why));
+  void say(const Waiting& cell, const std::string& text) {
+    progress_.line(fmt::format("[{}/{}] {}: {}", cell.number, to_run_, cell.cell->folder, text));
+  }
+
+  void say_failed(const Waiting& cell, const std::string& why) {
+    failed_.push_back(cell.cell->folder);
+    say(cell, "FAILED: " + why);
   }
 
   void pass_signal_on() {
     if (signal_received() == 0 || passed_on_) return;
     passed_on_ = true;
-    progress_.line(fmt::format("stopping {} running cell{}", running_.size(),
-                               running_.size() == 1 ? "" : "s"));
+    progress_.line("stopping " + counted(std::ssize(running_), "running cell"));
     for (const Running& run : running_) run.process->signal(signal_received());
   }
 

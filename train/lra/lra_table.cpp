@@ -252,9 +252,10 @@ std::optional<double> average(const TableRow& row) {
   return sum / static_cast<double>(std::size(kPaperTasks));
 }
 
-/// A percentage, or `none`.
-std::string percent(const std::optional<double>& value, const char* none) {
-  return value ? fmt::format("{:.2f}", *value) : none;
+/// A figure, or `none`.
+std::string shown(const std::optional<double>& value, const char* none,
+                  const char* format = "{:.2f}") {
+  return value ? fmt::format(fmt::runtime(format), *value) : none;
 }
 
 std::string quoted(const std::string& text) {
@@ -288,14 +289,14 @@ Table to_table(const AccuracyTable& table) {
     for (const std::string& task : table.tasks) {
       if (row.paper) {
         const std::optional<double> value = paper_accuracy(*row.paper, task);
-        cells.emplace_back(percent(value, "–") +
+        cells.emplace_back(shown(value, "–") +
                            (value && at_or_below_baseline(task, *value) ? " ↓" : ""));
       } else {
         const auto cell = row.cells.find(task);
         cells.emplace_back(cell == row.cells.end() ? "–" : to_text(cell->second, task));
       }
     }
-    if (averages) cells.emplace_back(percent(average(row), "–"));
+    if (averages) cells.emplace_back(shown(average(row), "–"));
     cells.emplace_back(added_text(row));
     out.add(std::move(cells));
   }
@@ -331,7 +332,7 @@ Table arena_table(const AccuracyTable& table) {
       }
       const std::string& added = row.added.at(task);
       out.add({task, row.attention, row.source, baseline_text(task),
-               percent(best_paper_accuracy(task), "–"), to_text(cell->second, task),
+               shown(best_paper_accuracy(task), "–"), to_text(cell->second, task),
                added.empty() ? "–" : added,
                finished > 0 ? duration_text(seconds / finished) : "–"});
     }
@@ -347,22 +348,19 @@ std::string to_markdown(const AccuracyTable& table) {
 }
 
 std::string to_csv(const AccuracyTable& table) {
-  const auto figure = [](const std::optional<double>& value, const char* format) {
-    return value ? fmt::format(fmt::runtime(format), *value) : std::string();
-  };
   std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor,added\n";
   for (const TableRow& row : table.rows) {
     for (const std::string& task : table.tasks) {
       std::optional<double> baseline;
       if (const double share = trivial_baseline(task).accuracy; share >= 0) baseline = 100 * share;
-      const auto line = [&](const std::string& seed, std::optional<double> test,
+      const auto line = [&](const auto& seed, std::optional<double> test,
                             std::optional<double> dev) {
         std::string below;
         if (test && baseline) below = at_or_below_baseline(task, *test) ? "1" : "0";
         const auto added = row.added.find(task);
         text += fmt::format("{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
-                            seed, figure(test, "{:.4f}"), figure(dev, "{:.4f}"),
-                            figure(baseline, "{:.1f}"), below,
+                            seed, shown(test, "", "{:.4f}"), shown(dev, "", "{:.4f}"),
+                            shown(baseline, "", "{:.1f}"), below,
                             added == row.added.end() ? "" : quoted(added->second));
       };
       if (row.paper) {
@@ -370,8 +368,7 @@ std::string to_csv(const AccuracyTable& table) {
         if (test) line("", test, {});
       } else if (const auto cell = row.cells.find(task); cell != row.cells.end()) {
         for (const auto& [seed, score] : cell->second) {
-          const std::string name = std::to_string(seed);
-          score ? line(name, score->test, score->dev) : line(name, {}, {});
+          score ? line(seed, score->test, score->dev) : line(seed, {}, {});
         }
       }
     }

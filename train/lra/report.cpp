@@ -101,14 +101,13 @@ Figure curves(const std::string& task, const std::vector<ReportRun>& runs, bool 
   bool bands = false;
   for (const Line& line : lines_of(task, runs)) {
     bands = bands || line.runs.size() > 1;
-    panels[0].series.push_back(
-        mean_of(line, &ReportRun::step_at, &ReportRun::step_at, &ReportRun::loss));
-    panels[1].series.push_back(
-        mean_of(line, &ReportRun::step_at, &ReportRun::seconds_at, &ReportRun::loss));
+    using Run = ReportRun;
+    panels[0].series.push_back(mean_of(line, &Run::step_at, &Run::step_at, &Run::loss));
+    panels[1].series.push_back(mean_of(line, &Run::step_at, &Run::seconds_at, &Run::loss));
     panels[2].series.push_back(
-        mean_of(line, &ReportRun::dev_step_at, &ReportRun::dev_step_at, &ReportRun::dev_accuracy));
-    panels[3].series.push_back(mean_of(line, &ReportRun::dev_step_at, &ReportRun::dev_seconds_at,
-                                       &ReportRun::dev_accuracy));
+        mean_of(line, &Run::dev_step_at, &Run::dev_step_at, &Run::dev_accuracy));
+    panels[3].series.push_back(
+        mean_of(line, &Run::dev_step_at, &Run::dev_seconds_at, &Run::dev_accuracy));
     for (const ReportRun* run : line.runs) {
       last_step = std::max(last_step, static_cast<double>(run->step));
       last_second = std::max(last_second, run->seconds());
@@ -133,8 +132,8 @@ Figure curves(const std::string& task, const std::vector<ReportRun>& runs, bool 
 }
 
 Cell number(const Json& object, const char* key, double scale = 1) {
-  if (!object.is_object() || !object.contains(key) || !object.at(key).is_number()) return {};
-  return scale * object.at(key).get<double>();
+  const Json& value = data::member(object, key);
+  return value.is_number() ? Cell(scale * value.get<double>()) : Cell();
 }
 
 Table table_of(const std::vector<ReportRun>& runs) {
@@ -165,7 +164,7 @@ Table table_of(const std::vector<ReportRun>& runs) {
                  : fmt::format("at {} of {}", grouped(run.step), grouped(run.steps));
     const double seconds = run.seconds();
     table.add({run.folder, run.task, run.attention, run.settings,
-               run.added.empty() ? "–" : run.added, static_cast<double>(run.seed), state,
+               run.added.empty() ? "–" : run.added, run.seed, state,
                number(run.result, "dev_accuracy", 100), number(run.result, "test_accuracy", 100),
                finished      ? duration_text(run.result.at("train_seconds").get<double>())
                : seconds > 0 ? Cell(duration_text(seconds))
@@ -194,7 +193,7 @@ Table table_of_pretrainings(const std::vector<ReportRun>& runs) {
               {}};
   for (const ReportRun& run : runs) {
     const double seconds = run.seconds();
-    table.add({run.folder, run.task, run.attention, run.settings, static_cast<double>(run.seed),
+    table.add({run.folder, run.task, run.attention, run.settings, run.seed,
                fmt::format("at {} of {}", grouped(run.step), grouped(run.steps)),
                number(run.result, "masked_accuracy", 100), number(run.result, "perplexity"),
                seconds > 0 ? Cell(duration_text(seconds)) : Cell(),
