@@ -85,11 +85,7 @@ void print_gpu(bool required) {
 /// Trainable parameters of one layer at the LRA sizes, e.g. "E [128, 2048]"; "none".
 std::string parameters_of(const attention::Spec& spec) {
   ParameterStore store;
-  attention::LayerContext context;
-  context.nominal_length = 2048;
-  context.prefix = "";
-  context.store = &store;
-  const auto method = spec.make(context, {});
+  const auto method = spec.make({.nominal_length = 2048, .prefix = "", .store = &store}, {});
   std::string text;
   for (const Parameter* p : method->parameters()) {
     text += join(text.empty() ? "" : ", ", p->name, " ", p->shape);

@@ -9,7 +9,6 @@
 #include "train/config/keys.hpp"
 #include "train/lra/lra.hpp"
 #include "train/lra/lra_table.hpp"
-#include "train/lra/time_table.hpp"
 #include "train/process/launch.hpp"
 #include "train/process/version.hpp"
 

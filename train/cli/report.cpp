@@ -7,7 +7,6 @@
 #include "train/cli/cli.hpp"
 #include "train/lra/lra_table.hpp"
 #include "train/lra/report.hpp"
-#include "train/lra/time_table.hpp"
 #include "train/process/signals.hpp"
 
 namespace skytape::train {

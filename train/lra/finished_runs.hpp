@@ -1,5 +1,5 @@
-// The finished runs of a folder, what was set in them, and what their models have that the papers'
-// have not.
+// The finished runs of a folder, what was set in them, what their models have that the papers' have
+// not, and when they reached what.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/files/json.hpp"
+#include "train/formats/table.hpp"
 #include "train/runs/time_to_accuracy.hpp"
 
 namespace skytape::train {
@@ -44,5 +45,10 @@ struct FoundRuns {
 /// What a configuration adds to the papers' model beside the attention method: "n-grams of up to 5
 /// tokens, cosine of the pair"; empty: nothing. Of a config.json or a result.json.
 [[nodiscard]] std::string added_to_papers(const data::Json& config);
+
+/// A row per run that noted it: seconds, steps and real tokens of training until a dev evaluation was
+/// above the trivial baseline, above the papers' best cell, and at its own best, and what its tested
+/// weights reach. Empty where none did.
+[[nodiscard]] Table time_table(const std::vector<FinishedRun>& runs);
 
 }  // namespace skytape::train

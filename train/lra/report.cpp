@@ -15,7 +15,6 @@
 #include "train/formats/table.hpp"
 #include "train/lra/lra_table.hpp"
 #include "train/lra/report_runs.hpp"
-#include "train/lra/time_table.hpp"
 #include "train/papers/paper_results.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"

@@ -1,4 +1,4 @@
-#include "train/lra/time_table.hpp"
+#include "train/lra/finished_runs.hpp"
 
 #include "tests/support/doctest.hpp"
 
