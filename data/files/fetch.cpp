@@ -24,10 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void say(const FetchOptions& options, const std::string& text) {
-  if (options.say) options.say(text);
-}
-
 #ifdef SKYTAPE_HAVE_CURL
 
 constexpr long kConnectSeconds = 30;
@@ -102,9 +98,7 @@ class Download {
   }
   static int report(void* self, curl_off_t total, curl_off_t done, curl_off_t, curl_off_t) {
     const auto* d = static_cast<const Download*>(self);
-    if (d->options_.progress) {
-      d->options_.progress("downloading", d->begin_ + done, total > 0 ? d->begin_ + total : 0);
-    }
+    d->options_.progress("downloading", d->begin_ + done, total > 0 ? d->begin_ + total : 0);
     return 0;
   }
   [[noreturn]] void fail_writing() const {
@@ -128,8 +122,8 @@ void download(const std::string& url, const fs::path& part, const FetchOptions& 
   int64_t most = 0;  // bytes that were ever there
   for (;;) {
     const int64_t before = size_of(part);
-    say(options, fmt::format("{} {}{}", before > 0 ? "going on with" : "downloading", url,
-                             before > 0 ? fmt::format(" at byte {}", before) : ""));
+    options.say(fmt::format("{} {}{}", before > 0 ? "going on with" : "downloading", url,
+                            before > 0 ? fmt::format(" at byte {}", before) : ""));
     const Download::End end = Download(url, part, options).run();
     if (end == Download::End::whole) return;
     if (end == Download::End::no_ranges) {
@@ -139,7 +133,7 @@ void download(const std::string& url, const fs::path& part, const FetchOptions& 
                         "the middle of the file",
                         url));
       anew = true;
-      say(options, "the server cannot go on there: starting anew");
+      options.say("the server cannot go on there: starting anew");
       fs::resize_file(part, 0);
       continue;
     }
@@ -147,7 +141,7 @@ void download(const std::string& url, const fs::path& part, const FetchOptions& 
     if (now <= most)
       throw Error(fmt::format("{}: the connection breaks at byte {} again", url, now));
     most = now;
-    say(options, fmt::format("connection lost at byte {}", now));
+    options.say(fmt::format("connection lost at byte {}", now));
   }
 }
 
@@ -174,7 +168,7 @@ std::string digest_of(const fs::path& path, const FetchOptions& options) {
   for (size_t got; (got = std::fread(block.data(), 1, block.size(), file.get())) > 0;) {
     digest.update(std::span(block).first(got));
     done += static_cast<int64_t>(got);
-    if (options.progress) options.progress("checking", done, total);
+    options.progress("checking", done, total);
   }
   if (std::ferror(file.get())) throw DataError(fmt::format("{}: cannot read it", path.string()));
   return digest.hex();
@@ -188,9 +182,8 @@ std::string checked_digest(const fs::path& path, std::string_view published, con
     throw DataError(
         fmt::format("{}: SHA-256 {}, expected {}; {}", path.string(), digest, published, remedy));
   }
-  say(options,
-      fmt::format("{}: {} bytes, SHA-256 {}{}", path.string(), fs::file_size(path), digest,
-                  published.empty() ? ": no digest of it is published" : ", as published"));
+  options.say(fmt::format("{}: {} bytes, SHA-256 {}{}", path.string(), fs::file_size(path), digest,
+                          published.empty() ? ": no digest of it is published" : ", as published"));
   return digest;
 }
 

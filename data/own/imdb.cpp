@@ -38,10 +38,6 @@ bool lies_in_a_class(std::string_view path) {
   return (folder == "neg" || folder == "pos") && (split == "train" || split == "test");
 }
 
-void say(const PrepareOptions& options, const std::string& text) {
-  if (options.warn) options.warn(text);
-}
-
 /// The tree itself, or the archive that lies in the given folder.
 fs::path find_reviews(const fs::path& from) {
   if (!fs::is_directory(from)) return from;
@@ -132,16 +128,17 @@ Reviews read_reviews(const PrepareOptions& options) {
   };
   visit_files(from, wanted, [&](const SourceFile& file, ByteStream& stream) {
     const std::vector<std::uint8_t> bytes = read_all(stream, file.shown, kMaxReview);
-    if (bytes.empty()) return say(options, file.shown + ": empty review, skipped");
+    if (bytes.empty()) return options.warn(file.shown + ": empty review, skipped");
     (name.train ? reviews.train : reviews.test)
         .push_back({name, {bytes.begin(), bytes.end()}, file.shown});
     const auto done = static_cast<std::int64_t>(reviews.train.size() + reviews.test.size());
-    if (options.progress && done % 1000 == 0) options.progress("reading reviews", done, kOfficial);
+    if (done % 1000 == 0) options.progress("reading reviews", done, kOfficial);
   });
   if (others > 0) {
-    say(options, fmt::format("{} files beside the reviews are left out, as they are not called "
-                             "<id>_<rating>.txt: {}{}",
-                             others, other, others > 1 ? ", …" : ""));
+    options.warn(
+        fmt::format("{} files beside the reviews are left out, as they are not called "
+                    "<id>_<rating>.txt: {}{}",
+                    others, other, others > 1 ? ", …" : ""));
   }
   require_all_classes(reviews, from, files);
   sort_reviews(reviews.train);
@@ -159,9 +156,9 @@ Json review_facts(const std::vector<Review>& reviews, bool train, const PrepareO
   const KnownSplit& known = train ? kTrain : kTest;
   const bool official = reviews.size() == known.documents && bytes == known.bytes;
   if (!official) {
-    say(options,
-        fmt::format("{}: {} documents of {} bytes, the official set has {} of {}",
-                    train ? "train" : "test", reviews.size(), bytes, known.documents, known.bytes));
+    options.warn(fmt::format("{}: {} documents of {} bytes, the official set has {} of {}",
+                             train ? "train" : "test", reviews.size(), bytes, known.documents,
+                             known.bytes));
   }
   return {{"documents", reviews.size()},
           {"bytes", bytes},

@@ -96,8 +96,8 @@ Json read_named_files(
       },
       [&](const SourceFile& file, ByteStream& stream) {
         const std::string_view name = leaf(file.path);
-        progress(options, file.shown, static_cast<int64_t>(sources.size()),
-                 static_cast<int64_t>(names.size()));
+        options.progress(file.shown, static_cast<int64_t>(sources.size()),
+                         static_cast<int64_t>(names.size()));
         HashedStream hashed(stream);
         read(name, file, hashed);
         sources.push_back(hashed.finish(name));
@@ -109,14 +109,6 @@ Json read_named_files(
                                 options.from.string(), task.source));
   }
   return sources;
-}
-
-void warn(const PrepareOptions& options, std::string_view text) {
-  if (options.warn) options.warn(text);
-}
-
-void progress(const PrepareOptions& options, std::string_view what, int64_t done, int64_t total) {
-  if (options.progress) options.progress(what, done, total);
 }
 
 int thread_count(const PrepareOptions& options) {

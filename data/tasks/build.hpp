@@ -39,10 +39,6 @@ Json read_named_files(
     const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
     const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read);
 
-/// Calls `options.warn` or `.progress` if there is one.
-void warn(const PrepareOptions& options, std::string_view text);
-void progress(const PrepareOptions& options, std::string_view what, int64_t done, int64_t total);
-
 /// Threads to use: `options.threads`, or all cores.
 [[nodiscard]] int thread_count(const PrepareOptions& options);
 

@@ -66,7 +66,7 @@ Walk visit_documents(const TaskInfo& task, const PrepareOptions& options,
       walk.contents.update(as_bytes("\n"));
       visit(split_of(walk.documents, options.data_seed), text, place);
       if (++walk.documents % 1000 == 0) {
-        progress(options, "reading documents", walk.documents, 0);
+        options.progress("reading documents", walk.documents, 0);
       }
     });
   });
@@ -128,8 +128,8 @@ std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice&
                           texts.push_back(text);
                         });
   if (!all) {
-    warn(options, fmt::format("the pieces are learnt from the first {} MB of training text",
-                              kLearnsFrom >> 20));
+    options.warn(fmt::format("the pieces are learnt from the first {} MB of training text",
+                             kLearnsFrom >> 20));
   }
   return learn_vocabulary(choice, options, texts);
 }
@@ -172,9 +172,9 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
                            end);
       });
   for (Packer& packer : packers) packer.finish();
-  if (const std::string text = walk.encoding.warning(); !text.empty()) warn(options, text);
+  if (const std::string text = walk.encoding.warning(); !text.empty()) options.warn(text);
   if (walk.left_out > 0) {
-    warn(options, fmt::format("{} of IMDb's test reviews are left out", walk.left_out));
+    options.warn(fmt::format("{} of IMDb's test reviews are left out", walk.left_out));
   }
   Json provenance = {{"how", "read"},
                      {"files", walk.files},

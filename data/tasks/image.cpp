@@ -109,13 +109,13 @@ void build_image(const TaskInfo& task, const PrepareOptions& options, CacheSet& 
     const auto name = source.at("file").get<std::string>();
     const bool known = is_known(name, source.at("sha256").get<std::string>());
     source["official"] = known;
-    if (!known) warn(options, fmt::format("{}: not the official CIFAR-10 file", name));
+    if (!known) options.warn(fmt::format("{}: not the official CIFAR-10 file", name));
   }
   ImageFile train;
   for (int i = 0; i < 5; ++i) {
     if (files[i].labels.size() != kOfficialImages) {
-      warn(options, fmt::format("{}: {} images, the official file has {}", names[i],
-                                files[i].labels.size(), kOfficialImages));
+      options.warn(fmt::format("{}: {} images, the official file has {}", names[i],
+                               files[i].labels.size(), kOfficialImages));
     }
     train.labels.insert(train.labels.end(), files[i].labels.begin(), files[i].labels.end());
     train.pixels.insert(train.pixels.end(), files[i].pixels.begin(), files[i].pixels.end());

@@ -65,7 +65,7 @@ void generate(const PrepareOptions& options, CacheSet& set) {
         ++kept;
       }
     }
-    progress(options, "generating expressions", kept, total);
+    options.progress("generating expressions", kept, total);
   }
   set.provenance = json_text({{"how", "generated"},
                               {"generator", kListopsGenerator},
@@ -130,8 +130,8 @@ void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet
         read_listops(stream, file.shown, out, options.warn);
         const int64_t official = train ? kTrain : dev ? kDev : kTest;
         if (out.examples() != official) {
-          warn(options, fmt::format("{}: {} examples, the official file has {}", file.shown,
-                                    out.examples(), official));
+          options.warn(fmt::format("{}: {} examples, the official file has {}", file.shown,
+                                   out.examples(), official));
         }
       });
   set.provenance = json_text({{"how", "read"}, {"sources", sources}});

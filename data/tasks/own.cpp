@@ -66,11 +66,11 @@ void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>
       untrained.push_back(label);
   }
   if (!single.empty()) {
-    warn(options, fmt::format("{} with a single example: {}",
-                              single.size() == 1 ? "a class" : "classes", listed(single)));
+    options.warn(fmt::format("{} with a single example: {}",
+                             single.size() == 1 ? "a class" : "classes", listed(single)));
   }
   if (!untrained.empty()) {
-    warn(options, fmt::format("train has no example of {}", listed(untrained)));
+    options.warn(fmt::format("train has no example of {}", listed(untrained)));
   }
 }
 
@@ -81,10 +81,10 @@ void warn_about_first_rows(const Own& own, const std::map<std::string, std::int6
   for (const std::string& label : own.first_labels) ++first[label];
   for (const auto& [label, count] : first) {
     if (counts.at(label) != count) continue;
-    warn(options, fmt::format("'{}' is the label of {} and of no other: if that row names the "
-                              "columns, say --header",
-                              printable(label),
-                              count == 1 ? "a first row" : fmt::format("{} first rows", count)));
+    options.warn(fmt::format(
+        "'{}' is the label of {} and of no other: if that row names the "
+        "columns, say --header",
+        printable(label), count == 1 ? "a first row" : fmt::format("{} first rows", count)));
   }
 }
 
@@ -106,8 +106,8 @@ Json count_duplicates(const Own& own, const PrepareOptions& options) {
     }
     if (same == 0) continue;
     counts[kOwnSplits[i]] = same;
-    warn(options, fmt::format("{} of {} texts of {} are in train, too ({} with another label)",
-                              same, own.splits[i].size(), kOwnSplits[i], other_label));
+    options.warn(fmt::format("{} of {} texts of {} are in train, too ({} with another label)", same,
+                             own.splits[i].size(), kOwnSplits[i], other_label));
   }
   return counts;
 }
@@ -116,9 +116,10 @@ Json count_duplicates(const Own& own, const PrepareOptions& options) {
 void warn_about_length(const TaskInfo& task, std::int64_t longer, std::int64_t all,
                        const PrepareOptions& options) {
   if (longer == 0) return;
-  warn(options, fmt::format("{} of {} texts have more than {} tokens: a run reads the first {} "
-                            "(train --set max_length=… reads more)",
-                            longer, all, task.max_length, task.max_length));
+  options.warn(
+      fmt::format("{} of {} texts have more than {} tokens: a run reads the first {} "
+                  "(train --set max_length=… reads more)",
+                  longer, all, task.max_length, task.max_length));
 }
 
 /// The vocabulary that the training split makes; null: tokens are bytes.

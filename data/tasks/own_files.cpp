@@ -100,8 +100,8 @@ struct OwnFile {
     if (rows.delimiter != ',') {
       source["delimiter"] = delimiter_name(rows.delimiter);
       if (options.delimiter.empty()) {
-        warn(options, fmt::format("{}: its fields are divided by {}", path.string(),
-                                  delimiter_name(rows.delimiter)));
+        options.warn(fmt::format("{}: its fields are divided by {}", path.string(),
+                                 delimiter_name(rows.delimiter)));
       }
     }
     if (!found.names.empty()) put(found, path, source);
@@ -117,8 +117,8 @@ struct OwnFile {
         hashed, path.string(), layout, [&](Record& record) { take(record, examples); },
         findings.take_broken());
     if (left_out > 0) {
-      warn(options,
-           fmt::format("{}: {} rows without all columns are left out", path.string(), left_out));
+      options.warn(
+          fmt::format("{}: {} rows without all columns are left out", path.string(), left_out));
     }
     own.sources.push_back(hashed.finish(path.filename().string()));
     return examples;
@@ -131,8 +131,7 @@ struct OwnFile {
     source["columns"] = {{"label", names.label}, {"text", names.text}};
     if (!names.second.empty()) source["columns"]["text2"] = names.second;
     if (!found.recognised) return;
-    warn(
-        options,
+    options.warn(
         fmt::format("{}: its columns are known by name: label '{}', text '{}'{}", path.string(),
                     printable(names.label), printable(names.text),
                     names.second.empty() ? "" : fmt::format(" and '{}'", printable(names.second))));
@@ -141,7 +140,7 @@ struct OwnFile {
 
 /// The broken rows of all files: an error, or a warning where they may be left out.
 void report(const Findings& findings, const PrepareOptions& options) {
-  if (const std::string text = findings.encoding.warning(); !text.empty()) warn(options, text);
+  if (const std::string text = findings.encoding.warning(); !text.empty()) options.warn(text);
   if (findings.broken == 0) return;
   const auto shown = static_cast<std::int64_t>(findings.first_broken.size());
   std::string text = listed(findings.first_broken, "\n  ");
@@ -152,8 +151,8 @@ void report(const Findings& findings, const PrepareOptions& options) {
     }
     throw DataError(text);
   }
-  warn(options, fmt::format("{} broken row{} left out: {}", findings.broken,
-                            findings.broken == 1 ? " is" : "s are", text));
+  options.warn(fmt::format("{} broken row{} left out: {}", findings.broken,
+                           findings.broken == 1 ? " is" : "s are", text));
 }
 
 /// The file of a split in a folder of them. DataError if there is none, or more than one.
@@ -242,8 +241,8 @@ Own read_imdb(const PrepareOptions& options) {
   own.splits_are = "IMDb: test is its test split, dev a twentieth of its train split";
   Reviews reviews = read_reviews(options);
   if (reviews.unlabelled > 0) {
-    warn(options,
-         fmt::format("{} reviews without a label (train/unsup) are left out", reviews.unlabelled));
+    options.warn(
+        fmt::format("{} reviews without a label (train/unsup) are left out", reviews.unlabelled));
   }
   hold_out_dev(read_imdb_split(std::move(reviews.train), true, options, own), options, own);
   std::vector<Example> test = read_imdb_split(std::move(reviews.test), false, options, own);

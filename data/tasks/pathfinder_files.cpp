@@ -213,8 +213,8 @@ Index read_index(const TaskInfo& task, const PrepareOptions& options,
     if (depth(at->first) < depth(best->first)) best = at;
   }
   if (found.size() > 1) {
-    warn(options, fmt::format("{} copies of {} found; reading {}", found.size(), difficulty.folder,
-                              best->first));
+    options.warn(fmt::format("{} copies of {} found; reading {}", found.size(), difficulty.folder,
+                             best->first));
   }
   auto& rows = best->second;
   std::sort(rows.begin(), rows.end(), [](const PathfinderRow& a, const PathfinderRow& b) {
@@ -246,7 +246,7 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
         const auto [number, label] = index.images.at(place_of(file, difficulty)->rest);
         const auto bytes = read_all(stream, file.shown, kMaxFile);
         ++read;
-        if (bytes.empty()) return warn(options, file.shown + ": empty file, skipped");
+        if (bytes.empty()) return options.warn(file.shown + ": empty file, skipped");
         const GrayImage image = decode_png(bytes, file.shown);
         if (image.height != difficulty.side || image.width != difficulty.side) {
           throw DataError(fmt::format("{}: image of {}x{} pixels, expected {}x{}", file.shown,
@@ -254,15 +254,15 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
         }
         digest.update(image.pixels);
         set.split(split_of(number)).add(label, image.pixels);
-        if (read % 1000 == 0) progress(options, "reading images", read, total);
+        if (read % 1000 == 0) options.progress("reading images", read, total);
       });
   if (read != total) {
     throw DataError(fmt::format("{}: {} of the {} images that its metadata lists are missing",
                                 index.folder, total - read, total));
   }
   if (total != kOfficialImages) {
-    warn(options, fmt::format("{}: {} images, the official set has {}", index.folder, total,
-                              kOfficialImages));
+    options.warn(fmt::format("{}: {} images, the official set has {}", index.folder, total,
+                             kOfficialImages));
   }
   set.provenance = json_text({{"how", "read"},
                               {"images", total},
@@ -289,7 +289,7 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
     for (int64_t i = 0; i < count; ++i) {
       set.split(split_of(begin + i)).add(images[i].label, images[i].pixels);
     }
-    progress(options, "generating images", begin + count, total);
+    options.progress("generating images", begin + count, total);
   }
   set.provenance = json_text({{"how", "generated"},
                               {"generator", kPathfinderGenerator},

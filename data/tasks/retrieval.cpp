@@ -158,7 +158,7 @@ void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheS
   for (int i = 0; i < 3; ++i) official &= set.split(kSplits[i]).examples() == kOfficialPairs[i];
   if (!official) {
     set.name = "retrieval-substitute";
-    warn(options, "these are not the official AAN pairs: results are called retrieval-substitute");
+    options.warn("these are not the official AAN pairs: results are called retrieval-substitute");
   }
   set.provenance = json_text({{"how", "read"},
                               {"form", ids_only ? "ids and documents" : "five columns"},
