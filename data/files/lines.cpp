@@ -1,4 +1,4 @@
-// What is read of a stream: all of it, or line by line.
+// What is read of a stream: all of it, its front, or line by line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,6 +18,56 @@ std::vector<uint8_t> read_all(ByteStream& stream, const std::string& name, size_
     if (fill > limit) throw DataError(fmt::format("{}: larger than {} bytes", name, limit));
     if (got == 0) return bytes.resize(fill), bytes;
   }
+}
+
+size_t read_full(ByteStream& stream, std::span<uint8_t> buffer) {
+  size_t fill = 0;
+  for (size_t got; fill < buffer.size(); fill += got) {
+    got = stream.read(buffer.subspan(fill));
+    if (got == 0) break;
+  }
+  return fill;
+}
+
+std::string_view Preview::seen() const {
+  return {reinterpret_cast<const char*>(front_.data()) + handed_out_, front_.size() - handed_out_};
+}
+
+bool Preview::look_on() {
+  const size_t filled = front_.size();
+  front_.resize(filled + 4096);
+  const size_t got = inner_.read(std::span(front_).subspan(filled));
+  front_.resize(filled + got);
+  return got > 0;
+}
+
+std::string_view Preview::front(size_t count) {
+  while (seen().size() < count && look_on()) {
+  }
+  return seen();
+}
+
+std::string_view Preview::first_line() {
+  constexpr size_t kLongest = 1 << 16;  // bytes that are looked at
+  for (bool more = true;; more = look_on()) {
+    std::string_view text = seen();
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    const size_t begin = text.find_first_not_of(" \t\r\n");
+    const size_t end = begin == text.npos ? text.npos : text.find('\n', begin);
+    if (end == text.npos && more && front_.size() <= kLongest) continue;
+    if (begin == text.npos) return {};
+    std::string_view line = text.substr(begin, std::min(end, text.size()) - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    return line;
+  }
+}
+
+size_t Preview::read(std::span<uint8_t> buffer) {
+  const size_t part = std::min(buffer.size(), front_.size() - handed_out_);
+  if (part == 0) return inner_.read(buffer);
+  std::copy_n(front_.begin() + static_cast<std::ptrdiff_t>(handed_out_), part, buffer.begin());
+  handed_out_ += part;
+  return part;
 }
 
 LineReader::LineReader(ByteStream& stream, std::string name, size_t max_line)

@@ -24,49 +24,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// zlib reads plain files through unchanged.
-class GzipStream : public ByteStream {
+/// A file, standard input or a named pipe. Hands out what there is, without waiting for a full buffer
+/// as zlib's own reader does. A signal ends the waiting, also where no program has opened the other end.
+class Descriptor : public ByteStream {
  public:
-  explicit GzipStream(const fs::path& path)
-      : name_(path.string()), file_(gzopen(path.c_str(), "rbe")) {
-    if (!file_) throw DataError(fmt::format("{}: {}", name_, std::strerror(errno)));
-    gzbuffer(file_, 1 << 18);
-  }
-  ~GzipStream() override { gzclose(file_); }
-  GzipStream(const GzipStream&) = delete;
-  GzipStream& operator=(const GzipStream&) = delete;
-
-  size_t read(std::span<uint8_t> buffer) override {
-    const int got = gzread(file_, buffer.data(),
-                           static_cast<unsigned>(std::min<size_t>(buffer.size(), 1 << 30)));
-    int code = Z_OK;
-    const char* text = gzerror(file_, &code);
-    if (got < 0 || (code != Z_OK && code != Z_STREAM_END)) {  // Z_BUF_ERROR: ends inside a member
-      const bool cut = code == Z_BUF_ERROR;
-      throw DataError(fmt::format("{}: {}", name_,
-                                  cut               ? "truncated gzip data"
-                                  : code == Z_ERRNO ? std::strerror(errno)
-                                                    : text));
-    }
-    return static_cast<size_t>(got);
-  }
-
- private:
-  std::string name_;
-  gzFile file_;
-};
-
-/// Standard input, or a named pipe. Hands out what there is, without waiting for a full buffer as
-/// zlib's own reader does. A signal ends the waiting, also where no program has opened the other end.
-class Pipe : public ByteStream {
- public:
-  Pipe(int file, std::string name, std::function<void()> before_waiting)
-      : file_(file), name_(std::move(name)), before_waiting_(std::move(before_waiting)) {}
-  ~Pipe() override {
+  /// `has_writer`: until then nothing to read is not the end.
+  Descriptor(int file, std::string name, bool has_writer, std::function<void()> before_waiting)
+      : file_(file),
+        name_(std::move(name)),
+        has_writer_(has_writer),
+        before_waiting_(std::move(before_waiting)) {}
+  ~Descriptor() override {
     if (file_ != STDIN_FILENO) ::close(file_);
   }
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
 
   size_t read(std::span<uint8_t> buffer) override {
     pollfd input{file_, POLLIN, 0};
@@ -74,11 +46,11 @@ class Pipe : public ByteStream {
     for (;;) {
       const ssize_t got = ::read(file_, buffer.data(), buffer.size());
       if (got < 0 && errno != EAGAIN) fail();
-      if (got > 0) had_writer_ = true;
-      if (got > 0 || (got == 0 && had_writer_)) return static_cast<size_t>(got);
+      if (got > 0) has_writer_ = true;
+      if (got > 0 || (got == 0 && has_writer_)) return static_cast<size_t>(got);
       // Unlike read, poll does not go on by itself after a signal whose handler came back.
       if (poll(&input, 1, -1) < 0) fail();
-      if ((input.revents & POLLHUP) != 0) had_writer_ = true;
+      if ((input.revents & POLLHUP) != 0) has_writer_ = true;
     }
   }
 
@@ -90,15 +62,15 @@ class Pipe : public ByteStream {
 
   int file_;
   std::string name_;
+  bool has_writer_;
   std::function<void()> before_waiting_;
-  bool had_writer_ = file_ == STDIN_FILENO;  // until then nothing to read is not the end
 };
 
 /// Unpacks what begins as gzip'd data do, members one behind the other; hands on anything else.
 class MaybeGzip : public ByteStream {
  public:
   MaybeGzip(std::unique_ptr<ByteStream> inner, std::string name)
-      : inner_(std::move(inner)), name_(std::move(name)), block_(1 << 16) {}
+      : inner_(std::move(inner)), packed_bytes_(*inner_), name_(std::move(name)) {}
   ~MaybeGzip() override {
     if (packed_) inflateEnd(&zlib_);
   }
@@ -107,44 +79,30 @@ class MaybeGzip : public ByteStream {
 
   size_t read(std::span<uint8_t> buffer) override {
     if (!started_) start();
-    return packed_ ? unpack(buffer) : take(buffer);
+    return packed_ ? unpack(buffer) : packed_bytes_.read(buffer);
   }
 
  private:
   void start() {
     started_ = true;
-    while (unread_.size() < 2 && more()) {
-    }
-    packed_ = unread_.size() >= 2 && unread_[0] == 0x1f && unread_[1] == 0x8b;
+    packed_ = packed_bytes_.front(2).starts_with("\x1f\x8b");
+    if (!packed_) return;
     constexpr int kGzip = 16;
-    if (packed_) ENSURE(inflateInit2(&zlib_, MAX_WBITS + kGzip) == Z_OK, "zlib does not start");
-  }
-  /// Reads on behind what is unread, which is a few bytes at most. False at the end.
-  bool more() {
-    std::copy(unread_.begin(), unread_.end(), block_.begin());
-    const size_t got = inner_->read(std::span(block_).subspan(unread_.size()));
-    unread_ = std::span(block_).first(unread_.size() + got);
-    return got > 0;
-  }
-  size_t take(std::span<uint8_t> buffer) {
-    if (unread_.empty()) return inner_->read(buffer);
-    const size_t part = std::min(buffer.size(), unread_.size());
-    std::copy_n(unread_.begin(), part, buffer.begin());
-    unread_ = unread_.subspan(part);
-    return part;
+    ENSURE(inflateInit2(&zlib_, MAX_WBITS + kGzip) == Z_OK, "zlib does not start");
+    block_.resize(1 << 16);
   }
   size_t unpack(std::span<uint8_t> buffer) {
     zlib_.next_out = buffer.data();
     zlib_.avail_out = static_cast<unsigned>(std::min<size_t>(buffer.size(), 1 << 30));
     const unsigned room = zlib_.avail_out;
     while (zlib_.avail_out == room) {
-      if (unread_.empty() && !more()) {
-        if (inside_) throw DataError(fmt::format("{}: truncated gzip data", name_));
-        return 0;
-      }
+      if (unread_.empty()) unread_ = std::span(block_).first(packed_bytes_.read(block_));
+      if (unread_.empty() && inside_) throw DataError(name_ + ": truncated gzip data");
+      // What stands behind the last member and is none is left out, as gzip does.
+      if (unread_.empty() || (!inside_ && unread_[0] != 0x1f)) return 0;
       if (!inside_) inflateReset(&zlib_);
       inside_ = true;
-      zlib_.next_in = const_cast<uint8_t*>(unread_.data());
+      zlib_.next_in = unread_.data();
       zlib_.avail_in = static_cast<unsigned>(unread_.size());
       const int code = inflate(&zlib_, Z_NO_FLUSH);
       unread_ = unread_.last(zlib_.avail_in);
@@ -158,6 +116,7 @@ class MaybeGzip : public ByteStream {
   }
 
   std::unique_ptr<ByteStream> inner_;
+  Preview packed_bytes_;  // of inner_; plain ones where it is not packed
   std::string name_;
   std::vector<uint8_t> block_;
   std::span<uint8_t> unread_;  // of block_
@@ -332,16 +291,16 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
 }  // namespace
 
 std::unique_ptr<ByteStream> open_file(const fs::path& path) {
-  if (!is_named_pipe(path)) return std::make_unique<GzipStream>(path);
   const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // waits for no writer
   if (file < 0) throw DataError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
-  return std::make_unique<MaybeGzip>(std::make_unique<Pipe>(file, path.string(), nullptr),
-                                     path.string());
+  return std::make_unique<MaybeGzip>(
+      std::make_unique<Descriptor>(file, path.string(), !is_named_pipe(path), nullptr),
+      path.string());
 }
 
 std::unique_ptr<ByteStream> open_standard_input(std::function<void()> before_waiting) {
   return std::make_unique<MaybeGzip>(
-      std::make_unique<Pipe>(STDIN_FILENO, "standard input", std::move(before_waiting)),
+      std::make_unique<Descriptor>(STDIN_FILENO, "standard input", true, std::move(before_waiting)),
       "standard input");
 }
 
@@ -358,12 +317,8 @@ bool is_archive(const fs::path& path) {
   if (!name.ends_with(".gz") || is_named_pipe(path)) return false;  // a look takes from a pipe
   // lra_release.gz is a tar in spite of its name: "ustar" stands at offset 257 of the first header.
   std::vector<uint8_t> head(512);
-  size_t got = 0;
-  const auto stream = open_file(path);
-  for (size_t part; got < head.size() && (part = stream->read(std::span(head).subspan(got))) > 0;) {
-    got += part;
-  }
-  return got == head.size() && std::memcmp(head.data() + 257, "ustar", 5) == 0;
+  return read_full(*open_file(path), head) == head.size() &&
+         std::memcmp(head.data() + 257, "ustar", 5) == 0;
 }
 
 void visit_files(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,

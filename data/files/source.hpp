@@ -22,6 +22,31 @@ class ByteStream {
   virtual size_t read(std::span<uint8_t> buffer) = 0;
 };
 
+/// Fills `buffer` as far as the stream goes; returns the number of bytes.
+size_t read_full(ByteStream& stream, std::span<uint8_t> buffer);
+
+/// Shows the front of a stream and then hands out all of it. It reads no further than it is asked to
+/// show: who types the next bytes may wait for what becomes of these.
+class Preview : public ByteStream {
+ public:
+  explicit Preview(ByteStream& inner) : inner_(inner) {}
+  /// The bytes that come next: so many, or more where more are at hand; fewer at the end.
+  [[nodiscard]] std::string_view front(size_t count);
+  /// The first line that is not blank, without a byte order mark; cut where it is very long.
+  [[nodiscard]] std::string_view first_line();
+  /// Hands out `count` of the bytes that front() showed to nobody.
+  void skip(size_t count) { handed_out_ += count; }
+  size_t read(std::span<uint8_t> buffer) override;
+
+ private:
+  [[nodiscard]] bool look_on();  // false at the end
+  [[nodiscard]] std::string_view seen() const;
+
+  ByteStream& inner_;
+  std::vector<uint8_t> front_;  // read already
+  size_t handed_out_ = 0;       // bytes of front_
+};
+
 /// Opens a plain or gzip'd file; the bytes are the unpacked ones. DataError if it is not there.
 [[nodiscard]] std::unique_ptr<ByteStream> open_file(const std::filesystem::path& path);
 
@@ -36,6 +61,8 @@ class ByteStream {
 /// The whole rest of a stream; DataError naming `name` beyond `limit` bytes.
 [[nodiscard]] std::vector<uint8_t> read_all(ByteStream& stream, const std::string& name,
                                             size_t limit);
+
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8
 
 /// Bytes that no honest line has; a paper of the Retrieval task has some 100,000.
 inline constexpr size_t kMaxLine = 16 << 20;

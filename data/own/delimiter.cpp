@@ -20,13 +20,8 @@ constexpr std::size_t kRows = 20;
 std::string beginning_of(const std::filesystem::path& file) {
   const auto stream = open_file(file);
   std::string text(kLooksAt, '\0');
-  std::size_t filled = 0;
-  while (filled < text.size()) {
-    const std::size_t got =
-        stream->read({reinterpret_cast<std::uint8_t*>(text.data()) + filled, text.size() - filled});
-    if (got == 0) break;
-    filled += got;
-  }
+  const std::size_t filled =
+      read_full(*stream, {reinterpret_cast<std::uint8_t*>(text.data()), text.size()});
   const bool whole = filled < text.size();
   text.resize(filled);
   const std::size_t end = text.rfind('\n');

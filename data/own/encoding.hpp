@@ -7,8 +7,6 @@
 
 namespace skytape::data {
 
-inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of UTF-8
-
 /// Where the first byte stands that is no UTF-8; npos: all of it is.
 [[nodiscard]] std::size_t first_not_utf8(std::string_view text);
 

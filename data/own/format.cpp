@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::pair<std::string_view, RecordFormat> kFormats[] = {
     {"tsv", RecordFormat::tsv}, {"csv", RecordFormat::csv}, {"jsonl", RecordFormat::jsonl}};
-constexpr size_t kLongest = 1 << 16;  // bytes of a first line that are looked at
 
 /// The fields of a line of CSV; empty if it is none.
 std::vector<std::string> fields_of(std::string_view line, char delimiter) {
@@ -75,35 +74,6 @@ std::optional<RecordFormat> format_of(const std::filesystem::path& path) {
   if (ending == ".jsonl" || ending == ".ndjson" || ending == ".json") return RecordFormat::jsonl;
   if (ending == ".tsv") return RecordFormat::tsv;
   return std::nullopt;
-}
-
-std::string_view Preview::first_line() {
-  constexpr std::string_view kMark = "\xEF\xBB\xBF";
-  for (bool more = true;;) {
-    std::string_view text(reinterpret_cast<const char*>(front_.data()), front_.size());
-    if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
-    const size_t begin = text.find_first_not_of(" \t\r\n");
-    const size_t end = begin == text.npos ? text.npos : text.find('\n', begin);
-    if (end != text.npos || !more || front_.size() > kLongest) {
-      if (begin == text.npos) return {};
-      std::string_view line = text.substr(begin, std::min(end, text.size()) - begin);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      return line;
-    }
-    const size_t filled = front_.size();
-    front_.resize(filled + 4096);
-    const size_t got = inner_.read(std::span(front_).subspan(filled));
-    front_.resize(filled + got);
-    more = got > 0;
-  }
-}
-
-size_t Preview::read(std::span<uint8_t> buffer) {
-  const size_t part = std::min(buffer.size(), front_.size() - handed_out_);
-  if (part == 0) return inner_.read(buffer);
-  std::copy_n(front_.begin() + static_cast<std::ptrdiff_t>(handed_out_), part, buffer.begin());
-  handed_out_ += part;
-  return part;
 }
 
 RecordFormat format_in(std::string_view line, const FormatHints& hints) {

@@ -26,20 +26,6 @@ inline constexpr const char* kFormatHelp =
 /// By the file's ending, .gz left out: .csv; .jsonl, .ndjson or .json; .tsv. Nothing: another one.
 [[nodiscard]] std::optional<RecordFormat> format_of(const std::filesystem::path& path);
 
-/// Shows the first line of a stream, blank ones left out, and then hands out all of it.
-class Preview : public ByteStream {
- public:
-  explicit Preview(ByteStream& inner) : inner_(inner) {}
-  /// Without a byte order mark; cut where it is very long.
-  [[nodiscard]] std::string_view first_line();
-  size_t read(std::span<uint8_t> buffer) override;
-
- private:
-  ByteStream& inner_;
-  std::vector<uint8_t> front_;  // read already
-  size_t handed_out_ = 0;       // bytes of front_
-};
-
 /// What is known of a stream before its first line.
 struct FormatHints {
   std::string name;                          // for messages

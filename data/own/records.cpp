@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "data/files/csv.hpp"
@@ -16,41 +15,6 @@
 
 namespace skytape::data {
 namespace {
-
-/// Leaves out a UTF-8 byte order mark at the front, which some editors write.
-class WithoutMark : public ByteStream {
- public:
-  WithoutMark(ByteStream& inner, const std::string& name) : inner_(inner), name_(name) {}
-
-  std::size_t read(std::span<std::uint8_t> buffer) override {
-    if (!started_) start();
-    if (front_.empty()) return inner_.read(buffer);
-    const std::size_t part = std::min(buffer.size(), front_.size());
-    std::copy_n(front_.begin(), part, buffer.begin());
-    front_.erase(0, part);
-    return part;
-  }
-
- private:
-  void start() {
-    started_ = true;
-    std::uint8_t first[kByteOrderMark.size()];
-    std::size_t got = 0;
-    while (got < kByteOrderMark.size()) {
-      const std::size_t part = inner_.read(std::span(first).subspan(got));
-      if (part == 0) break;
-      got += part;
-    }
-    front_.assign(first, first + got);
-    refuse_utf16(front_, name_);
-    if (front_ == kByteOrderMark) front_.clear();
-  }
-
-  ByteStream& inner_;
-  const std::string& name_;
-  bool started_ = false;
-  std::string front_;  // read already, not handed out yet
-};
 
 using Visit = std::function<void(Record&)>;
 
@@ -288,7 +252,10 @@ void read_row(const BrokenRow& broken, const std::function<void()>& read) {
 
 FoundColumns read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
                           const std::function<void(Record&)>& visit) {
-  WithoutMark plain(stream, name);
+  Preview plain(stream);
+  const std::string_view front = plain.front(kByteOrderMark.size());
+  refuse_utf16(front, name);
+  if (front.starts_with(kByteOrderMark)) plain.skip(kByteOrderMark.size());  // of some editors
   const auto read = options.format == RecordFormat::csv     ? read_csv_records
                     : options.format == RecordFormat::jsonl ? read_json_lines
                                                             : read_tsv;

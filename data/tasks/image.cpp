@@ -59,11 +59,7 @@ ImageFile read_images(ByteStream& stream, const std::string& name, bool gray) {
   std::vector<uint8_t> bytes(record);
   ImageFile images;
   for (size_t number = 0;; ++number) {
-    size_t fill = 0;
-    for (size_t got; fill < record; fill += got) {
-      got = stream.read(std::span(bytes).subspan(fill));
-      if (got == 0) break;
-    }
+    const size_t fill = read_full(stream, bytes);
     if (fill == 0) return images;
     if (fill < record) {
       throw DataError(fmt::format("{}: ends inside record {} (offset {}): {} bytes, expected {}",
