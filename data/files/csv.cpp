@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/files/digest.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 
@@ -140,5 +141,16 @@ void read_csv(ByteStream&, const std::string& name,
                   name));
 }
 #endif
+
+std::vector<std::vector<std::string>> first_rows(std::string_view text, char delimiter,
+                                                 std::size_t most) {
+  std::vector<std::vector<std::string>> rows;
+  if (!can_read_csv()) return rows;
+  const auto keep = [&](std::int64_t, std::vector<std::string>& fields) {
+    if (rows.size() < most) rows.push_back(std::move(fields));
+  };
+  read_csv(*open_memory(as_bytes(text)), "", keep, delimiter, [](const std::string&) {});
+  return rows;
+}
 
 }  // namespace skytape::data

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace skytape::data {
@@ -21,5 +22,10 @@ void read_csv(ByteStream& stream, const std::string& name,
               const std::function<void(std::int64_t row, std::vector<std::string>& fields)>& visit,
               char delimiter = ',',
               const std::function<void(const std::string& message)>& broken = {});
+
+/// The fields of the first rows of a text, `most` at the most; broken ones are left out. None where
+/// this build cannot read CSV.
+[[nodiscard]] std::vector<std::vector<std::string>> first_rows(std::string_view text,
+                                                               char delimiter, std::size_t most);
 
 }  // namespace skytape::data

@@ -6,7 +6,6 @@
 
 #include "data/files/columns.hpp"
 #include "data/files/csv.hpp"
-#include "data/files/digest.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 
@@ -27,20 +26,6 @@ std::string beginning_of(const std::filesystem::path& file) {
   const std::size_t end = text.rfind('\n');
   if (!whole && end != text.npos) text.resize(end + 1);
   return text;
-}
-
-std::vector<std::vector<std::string>> first_rows(const std::string& text, char delimiter) {
-  std::vector<std::vector<std::string>> rows;
-  try {
-    read_csv(
-        *open_memory(as_bytes(text)), "",
-        [&](std::int64_t, std::vector<std::string>& fields) {
-          if (rows.size() < kRows) rows.push_back(std::move(fields));
-        },
-        delimiter, [](const std::string&) {});
-  } catch (const DataError&) {  // a quote that is open where the text was cut
-  }
-  return rows;
 }
 
 /// Nine of ten rows have as many fields as the first one, and it has two at least.
@@ -70,12 +55,12 @@ char delimiter_in(const Json& provenance) {
 }
 
 char find_delimiter(const std::filesystem::path& file) {
-  if (!std::filesystem::is_regular_file(file) || !can_read_csv()) return ',';
+  if (!std::filesystem::is_regular_file(file)) return ',';
   const std::string text = beginning_of(file);
   char best = ',';
   std::size_t earliest = std::string::npos;
   for (const char delimiter : {',', ';', '\t', '|'}) {
-    const auto rows = first_rows(text, delimiter);
+    const auto rows = first_rows(text, delimiter, kRows);
     if (!divides(rows)) continue;
     if (is_header(rows[0], {}, true)) return delimiter;
     if (rows[0][0].size() >= earliest) continue;

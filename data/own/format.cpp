@@ -18,20 +18,8 @@ constexpr std::pair<std::string_view, RecordFormat> kFormats[] = {
 
 /// The fields of a line of CSV; empty if it is none.
 std::vector<std::string> fields_of(std::string_view line, char delimiter) {
-  std::vector<std::string> found;
-  if (!can_read_csv()) return found;
-  try {
-    const auto stream = open_memory(as_bytes(line));
-    read_csv(
-        *stream, "",
-        [&](std::int64_t row, std::vector<std::string>& fields) {
-          if (row == 1) found = std::move(fields);
-        },
-        delimiter);
-  } catch (const DataError&) {
-    found.clear();
-  }
-  return found;
+  const auto rows = first_rows(line, delimiter, 1);
+  return rows.empty() ? std::vector<std::string>() : rows[0];
 }
 
 /// The names of an object's members; none of another value.
