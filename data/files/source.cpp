@@ -230,13 +230,8 @@ la_ssize_t read_piped(archive*, void* source, const void** bytes) {
 }
 
 bool climbs_out(std::string_view path) {
-  if (path.starts_with('/')) return true;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find('/', at), path.size());
-    if (path.substr(at, end - at) == "..") return true;
-    at = end + 1;
-  }
-  return false;
+  const std::vector<std::string_view> parts = split(path, '/');
+  return path.starts_with('/') || std::find(parts.begin(), parts.end(), "..") != parts.end();
 }
 
 void visit_archive(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,
@@ -331,6 +326,16 @@ void visit_files(const fs::path& root, const std::function<bool(const SourceFile
   if (is_archive(root)) return visit_archive(root, wanted, visit);
   const SourceFile file{without_gz(root.filename().string()), root.string()};
   if (wanted(file)) visit(file, *open_file(root));
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator, size_t most) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const size_t end = parts.size() + 1 < most ? text.find(separator) : text.npos;
+    parts.push_back(text.substr(0, end));
+    if (end == text.npos) return parts;
+    text.remove_prefix(end + 1);
+  }
 }
 
 std::string_view leaf(std::string_view path) { return path.substr(path.rfind('/') + 1); }

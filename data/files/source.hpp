@@ -107,6 +107,10 @@ void visit_files(const std::filesystem::path& root,
                  const std::function<bool(const SourceFile&)>& wanted,
                  const std::function<void(const SourceFile&, ByteStream&)>& visit);
 
+/// The parts between separators; of more than `most`, the last one keeps its separators.
+[[nodiscard]] std::vector<std::string_view> split(std::string_view text, char separator,
+                                                  size_t most = std::string_view::npos);
+
 /// Last part of a path; its parts from the back: parent(path) is the folder's own name.
 [[nodiscard]] std::string_view leaf(std::string_view path);
 [[nodiscard]] std::string_view parent(std::string_view path);

@@ -34,19 +34,9 @@ constexpr GlueLayout kLayouts[] = {
 };
 constexpr std::size_t kColumnsOfCola = 4;  // source, label, "*" of a wrong sentence, sentence
 
-std::vector<std::string_view> columns_of(std::string_view line) {
-  std::vector<std::string_view> columns;
-  for (std::size_t begin = 0;;) {
-    const std::size_t end = std::min(line.find('\t', begin), line.size());
-    columns.push_back(line.substr(begin, end - begin));
-    if (end == line.size()) return columns;
-    begin = end + 1;
-  }
-}
-
 /// CoLA's rows show what they are: a label, and beside it nothing or a star.
 bool is_cola(std::string_view line) {
-  const std::vector<std::string_view> columns = columns_of(line);
+  const std::vector<std::string_view> columns = split(line, '\t');
   return columns.size() == kColumnsOfCola && (columns[1] == "0" || columns[1] == "1") &&
          (columns[2].empty() || columns[2] == "*");
 }
@@ -82,7 +72,7 @@ std::int64_t read_glue(ByteStream& stream, const std::string& name, const GlueLa
         fmt::format("{}: {} has scores for labels, expected classes", name, layout.name));
   }
   const bool has_header = !layout.header.empty();
-  const std::size_t wanted = has_header ? columns_of(layout.header).size() : kColumnsOfCola;
+  const std::size_t wanted = has_header ? split(layout.header, '\t').size() : kColumnsOfCola;
   LineReader lines(stream, name, kMaxLine);
   std::string_view line;
   if (has_header && (!lines.next(line) || without_mark(line) != layout.header)) {
@@ -93,7 +83,7 @@ std::int64_t read_glue(ByteStream& stream, const std::string& name, const GlueLa
   while (lines.next(line)) {
     const bool first_example = !has_header && lines.line_number() == 1;
     const std::vector<std::string_view> columns =
-        columns_of(first_example ? without_mark(line) : line);
+        split(first_example ? without_mark(line) : line, '\t');
     if (layout.has_broken_rows && columns.size() < wanted) {
       ++left_out;
       continue;

@@ -97,32 +97,26 @@ class FieldRows {
   FoundColumns found_;
 };
 
-/// The parts between tabs; of more than `most`, the last one keeps its tabs.
+/// Of more than `most`, the last one keeps its tabs.
 std::vector<std::string> between_tabs(std::string_view line, std::size_t most) {
-  std::vector<std::string> parts;
-  for (;;) {
-    const std::size_t tab = parts.size() + 1 < most ? line.find('\t') : line.npos;
-    parts.emplace_back(line.substr(0, tab));
-    if (tab == line.npos) return parts;
-    line.remove_prefix(tab + 1);
-  }
+  const std::vector<std::string_view> parts = split(line, '\t', most);
+  return {parts.begin(), parts.end()};
 }
 
 FoundColumns read_tsv(ByteStream& stream, const std::string& name, const RecordOptions& options,
                       const Visit& visit) {
   constexpr const char* kExpected = "label<TAB>text";
-  constexpr std::size_t kAll = std::size_t{1} << 30;
   LineReader lines(stream, name, kMaxLine);
   FieldRows rows(options, name);
   bool first = true;
   for (std::string_view line; lines.next(line);) {
     if (line.empty()) continue;
-    if (std::exchange(first, false) && rows.take_first(between_tabs(line, kAll))) continue;
+    if (std::exchange(first, false) && rows.take_first(between_tabs(line, line.npos))) continue;
     read_row(options.broken, [&] {
       Record record;
       record.place = fmt::format("{}:{}", name, lines.line_number());
       if (rows.count() > 0) {
-        rows.fill(record, between_tabs(line, rows.ends_with_text() ? rows.count() : kAll));
+        rows.fill(record, between_tabs(line, rows.ends_with_text() ? rows.count() : line.npos));
       } else {
         const std::size_t tab = line.find('\t');
         if (options.need_label && tab == line.npos) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "data/files/source.hpp"
 #include "data/random.hpp"
 
 namespace skytape::data {
@@ -161,17 +162,10 @@ std::string listops_text(std::span<const uint8_t> tokens) {
 }
 
 std::string_view parse_listops(std::string_view text, std::vector<uint8_t>& tokens) {
-  for (size_t at = 0; at < text.size();) {
-    if (text[at] == ' ') {
-      ++at;
-      continue;
-    }
-    const size_t end = std::min(text.find(' ', at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    const int token = token_of(word);
+  for (const std::string_view word : split(text, ' ')) {
+    const int token = word.empty() ? 0 : token_of(word);
     if (token < 0) return word;
     if (token > 0) tokens.push_back(static_cast<uint8_t>(token));
-    at = end;
   }
   return {};
 }

@@ -73,14 +73,11 @@ std::vector<PathfinderRow> read_text(std::span<const uint8_t> bytes, const std::
   LineReader lines(*stream, name, kMaxRow);
   std::vector<PathfinderRow> rows;
   for (std::string_view line; lines.next(line);) {
-    std::vector<std::string> field;
-    for (size_t at = 0; at < line.size();) {
-      const size_t end = std::min(line.find(' ', at), line.size());
-      if (end > at) field.emplace_back(line.substr(at, end - at));
-      at = end + 1;
-    }
-    if (!field.empty())
-      rows.push_back(to_row(field, fmt::format("{}:{}", name, lines.line_number())));
+    std::vector<std::string_view> parts = split(line, ' ');
+    std::erase(parts, "");
+    if (parts.empty()) continue;
+    rows.push_back(
+        to_row({parts.begin(), parts.end()}, fmt::format("{}:{}", name, lines.line_number())));
   }
   return rows;
 }

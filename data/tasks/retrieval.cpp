@@ -126,18 +126,12 @@ void read_pairs(ByteStream& stream, const std::string& name, bool with_texts,
   const size_t columns = with_texts ? 5 : 3;
   LineReader lines(stream, name, kMaxLine);
   for (std::string_view line; lines.next(line);) {
-    std::string_view field[5];
-    size_t found = 0;
-    for (size_t at = 0; found < columns; ++found) {
-      const size_t tab = found + 1 < columns ? line.find('\t', at) : std::string_view::npos;
-      field[found] = line.substr(at, tab - at);
-      if (tab == std::string_view::npos) break;
-      at = tab + 1;
-    }
-    if (found + 1 < columns) {
-      lines.fail(fmt::format("{} columns, expected {}: label, id1, id2{}", found + 1, columns,
+    std::vector<std::string_view> field = split(line, '\t', columns);
+    if (field.size() < columns) {
+      lines.fail(fmt::format("{} columns, expected {}: label, id1, id2{}", field.size(), columns,
                              with_texts ? ", text1, text2" : ""));
     }
+    field.resize(5);
     const double label = number_in<double>(field[0]).value_or(-1);
     if (label != 0 && label != 1) {
       lines.fail(fmt::format("label '{}', expected 0 or 1", printable(field[0])));

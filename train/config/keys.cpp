@@ -7,6 +7,7 @@
 #include <sstream>
 #include <type_traits>
 
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/run_config.hpp"
@@ -40,12 +41,10 @@ template <class T> T parse_number(const KeyInfo& key, const std::string& text) {
 
 /// The place of `text` among the key's choices: enumerations have their order.
 int place_of(const KeyInfo& key, const std::string& text) {
-  std::istringstream names{std::string(key.range.choices)};
-  int place = 0;
-  for (std::string name; std::getline(names, name, '|'); ++place) {
-    if (name == text) return place;
-  }
-  refuse(key, text);
+  const std::vector<std::string_view> names = data::split(key.range.choices, '|');
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found == names.end()) refuse(key, text);
+  return static_cast<int>(found - names.begin());
 }
 
 /// Fills the member at the end of a path of members: into<&RunConfig::adamw, &nn::AdamWConfig::beta2>.
@@ -264,8 +263,7 @@ std::vector<double> parse_class_weights(const std::string& text) {
   if (text == "none" || text == "balanced") return {};
   std::vector<double> weights;
   double sum = 0;
-  std::istringstream parts(text + ",");
-  for (std::string part; std::getline(parts, part, ',');) {
+  for (const std::string_view part : data::split(text, ',')) {
     const double weight = number_in<double>(part).value_or(-1);
     if (!(weight >= 0 && weight <= kLargest)) {
       weights.clear();
@@ -283,12 +281,8 @@ std::int64_t whole_number(const KeyInfo& key, const std::string& text) {
 }
 
 bool is_among(std::string_view choices, std::string_view word) {
-  while (!choices.empty()) {
-    const std::size_t end = std::min(choices.find('|'), choices.size());
-    if (choices.substr(0, end) == word) return true;
-    choices.remove_prefix(std::min(end + 1, choices.size()));
-  }
-  return false;
+  const std::vector<std::string_view> words = data::split(choices, '|');
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 }  // namespace skytape::train
