@@ -1,5 +1,6 @@
 #include "data/files/digest.hpp"
 
+#include <fmt/format.h>
 #include <openssl/evp.h>
 
 #include <bit>
@@ -63,16 +64,9 @@ std::array<uint8_t, 16> md5(std::string_view text) {
 }
 
 std::string to_hex(std::span<const uint8_t> bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (const uint8_t byte : bytes) text += {kDigits[byte >> 4], kDigits[byte & 15]};
-  return text;
+  return fmt::format("{:02x}", fmt::join(bytes, ""));
 }
 
-std::string to_hex(uint64_t word) {
-  std::array<uint8_t, 8> bytes;
-  for (int i = 0; i < 8; ++i) bytes[i] = static_cast<uint8_t>(word >> (56 - 8 * i));
-  return to_hex(bytes);
-}
+std::string to_hex(uint64_t word) { return fmt::format("{:016x}", word); }
 
 }  // namespace skytape::data

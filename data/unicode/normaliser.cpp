@@ -1,6 +1,7 @@
 #include "data/unicode/normaliser.hpp"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <optional>
 #include <string_view>
 
-#include "data/files/source.hpp"
+#include "data/files/digest.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 
@@ -18,21 +19,12 @@ namespace {
 using Text = std::u32string;
 
 std::string from_base64(std::string_view text, const std::string& source) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int count = 0;  // bits that are not in a byte yet
-  for (const char c : text.substr(0, text.find('='))) {
-    const std::size_t digit = kDigits.find(c);
-    if (digit == kDigits.npos) {
-      throw DataError(fmt::format("{}: normalizer.precompiled_charsmap: not base64", source));
-    }
-    bits = bits << 6 | static_cast<std::uint32_t>(digit);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count & 0xFF);
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const auto digits = as_bytes(text);
+  const int size = EVP_DecodeBlock(reinterpret_cast<std::uint8_t*>(bytes.data()), digits.data(),
+                                   static_cast<int>(digits.size()));
+  if (size < 0) {
+    throw DataError(fmt::format("{}: normalizer.precompiled_charsmap: not base64", source));
   }
   return bytes;
 }
