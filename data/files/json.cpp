@@ -1,7 +1,12 @@
 #include "data/files/json.hpp"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <vector>
+
+#include "data/files/source.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::data {
 namespace {
@@ -17,6 +22,12 @@ constexpr int kDeepest = 500;  // levels: what walks through a value calls itsel
 std::string problem_of(const std::exception& error) {
   const std::string text = error.what();  // "[json.exception.parse_error.101] …"
   return text.starts_with("[json.exception") ? text.substr(text.find("] ") + 2) : text;
+}
+
+void refuse_part(const std::string& file, const std::string& part, const std::string& expected,
+                 const Json& got) {
+  throw DataError(fmt::format("{}: {}: expected {}, which is all that is supported, got {}", file,
+                              part, expected, printable(json_text(got, {.mend = true}), 200)));
 }
 
 Json parse_json(std::string_view text) {

@@ -24,6 +24,10 @@ using JsonError = Json::exception;
 /// What is wrong, without the library's mark: "key 'steps' not found".
 [[nodiscard]] std::string problem_of(const std::exception& error);
 
+/// Refuses a part of a file that we cannot take: "a.json: normalizer: expected BertNormalizer, …".
+[[noreturn]] void refuse_part(const std::string& file, const std::string& part,
+                              const std::string& expected, const Json& got);
+
 /// How text is written: on one line, or with so many blanks per level.
 struct JsonFormat {
   int indent = -1;

@@ -53,10 +53,9 @@ constexpr std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
 }  // namespace
 
 ByteLevelBpe::ByteLevelBpe(ByteLevelBpeParts parts, const std::string& source)
-    : parts_(std::move(parts)) {
-  for (std::size_t i = 0; i < parts_.entries.size(); ++i) {
-    numbers_[parts_.entries[i]] = static_cast<std::int32_t>(i);
-  }
+    : ListedVocabulary(std::move(parts.entries), parts.added),
+      learnt_(std::move(parts.merges)),
+      space_in_front_(parts.space_in_front) {
   for (const char32_t letter : letters_of_bytes()) {
     std::string entry;
     append_utf8(entry, letter);
@@ -66,24 +65,19 @@ ByteLevelBpe::ByteLevelBpe(ByteLevelBpeParts parts, const std::string& source)
                                   source, entry, bytes_.size() - 1));
     }
   }
-  for (std::size_t rank = 0; rank < parts_.merges.size(); ++rank) add_merge(rank, source);
-  for (const char* text : {"<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>"}) {
-    SpecialToken token;
-    token.text = text;
-    token.number = number_of(text);
-    token.takes_spaces = token.text == "<mask>";
-    if (token.number >= 0) add_special(token);
+  for (std::size_t rank = 0; rank < learnt_.size(); ++rank) add_merge(rank, source);
+  for (const std::string text : {"<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>"}) {
+    const std::int32_t number = number_of(text);
+    if (number < 0) continue;
+    seek({.text = text, .number = number, .takes_spaces = text == "<mask>"}, source);
+    numbers_of_special_.insert(number);
   }
-  for (const SpecialToken& token : parts_.added) add_special(token);
-}
-
-void ByteLevelBpe::add_special(const SpecialToken& token) {
-  (token.normalised ? words_ : special_).add(token);
-  numbers_of_special_.insert(token.number);
+  seek_added(source);
+  for (const SpecialToken& token : parts.added) numbers_of_special_.insert(token.number);
 }
 
 void ByteLevelBpe::add_merge(std::size_t rank, const std::string& source) {
-  const std::string& merge = parts_.merges[rank];
+  const std::string& merge = learnt_[rank];
   const std::size_t blank = merge.find(' ');
   const auto part = [&](const std::string& entry) {
     const std::int32_t number = number_of(entry);
@@ -98,45 +92,18 @@ void ByteLevelBpe::add_merge(std::size_t rank, const std::string& source) {
   merges_[pair_of(a, b)] = {static_cast<std::int32_t>(rank), part(left + right)};
 }
 
-std::int32_t ByteLevelBpe::number_of(const std::string& entry) const {
-  const auto found = numbers_.find(entry);
-  return found == numbers_.end() ? -1 : found->second;
-}
-
 const ByteLevelBpe::Merge* ByteLevelBpe::merge_of(std::int32_t left, std::int32_t right) const {
   const auto found = merges_.find(pair_of(left, right));
   return found == merges_.end() ? nullptr : &found->second;
 }
 
-std::vector<std::int32_t> ByteLevelBpe::encode(std::string_view text,
-                                               const std::string& place) const {
-  (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
-  std::vector<std::int32_t> tokens;
-  for (const TextPart& part : special_.cut(text)) {
-    if (part.special >= 0) {
-      tokens.push_back(part.special);
-      continue;
-    }
-    for (const TextPart& rest : words_.cut(part.text)) {
-      if (rest.special >= 0) {
-        tokens.push_back(rest.special);
-      } else {
-        append_plain(rest.text, place, tokens);
-      }
-    }
-  }
-  return tokens;
-}
-
-void ByteLevelBpe::append_plain(std::string_view text, const std::string& place,
-                                std::vector<std::int32_t>& tokens) const {
-  std::u32string plain = decode_utf8(text, place);
-  if (parts_.space_in_front && plain.front() != U' ') plain.insert(plain.begin(), U' ');
+void ByteLevelBpe::append(std::u32string_view part, bool, const std::string&,
+                          std::vector<std::int32_t>& tokens) const {
+  std::u32string plain(part);
+  if (space_in_front_ && plain.front() != U' ') plain.insert(plain.begin(), U' ');
   for (std::size_t at = 0, end = 0; at < plain.size(); at = end) {
     end = end_of_cut(plain, at);
-    std::string bytes;
-    for (std::size_t i = at; i < end; ++i) append_utf8(bytes, plain[i]);
-    append_word(bytes, tokens);
+    append_word(encode_utf8(std::u32string_view(plain).substr(at, end - at)), tokens);
   }
 }
 
@@ -188,10 +155,6 @@ void ByteLevelBpe::append_word(std::string_view bytes, std::vector<std::int32_t>
   for (std::ptrdiff_t i = 0; i < count; i = at(i).behind) tokens.push_back(at(i).number);
 }
 
-std::string ByteLevelBpe::entry(std::int32_t token) const {
-  return parts_.entries.at(static_cast<std::size_t>(token));
-}
-
 std::string ByteLevelBpe::text_of(std::span<const std::int32_t> tokens) const {
   std::unordered_map<char32_t, char> bytes;
   for (const char32_t letter : letters_of_bytes()) {
@@ -213,10 +176,9 @@ std::string ByteLevelBpe::text_of(std::span<const std::int32_t> tokens) const {
 }
 
 void ByteLevelBpe::put(Json& provenance) const {
-  provenance["vocabulary"] = parts_.entries;
-  provenance["merges"] = parts_.merges;
-  provenance["space_in_front"] = parts_.space_in_front;
-  if (!parts_.added.empty()) provenance["added_tokens"] = to_json(parts_.added);
+  ListedVocabulary::put(provenance);
+  provenance["merges"] = learnt_;
+  provenance["space_in_front"] = space_in_front_;
 }
 
 std::vector<std::string> read_merges(ByteStream& stream, const std::string& name) {
@@ -237,7 +199,7 @@ std::vector<std::string> read_merges(ByteStream& stream, const std::string& name
 }
 
 std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json) {
-  if (json.model_type() != "BPE") json.refuse("model.type", "BPE", Json(json.model_type()));
+  json.require_model("BPE");
   for (const char* key : {"byte_fallback", "ignore_merges"}) json.require("model", key, false);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     json.require("model", key, "");
@@ -284,10 +246,9 @@ std::shared_ptr<const ByteLevelBpe> read_byte_level_bpe(const std::filesystem::p
 
 std::shared_ptr<const ByteLevelBpe> byte_level_bpe_in(const Json& provenance) {
   return std::make_shared<ByteLevelBpe>(
-      ByteLevelBpeParts{provenance.at("vocabulary").get<std::vector<std::string>>(),
+      ByteLevelBpeParts{entries_of(provenance),
                         provenance.at("merges").get<std::vector<std::string>>(),
-                        provenance.at("space_in_front").get<bool>(),
-                        special_tokens_in(member(provenance, "added_tokens"))},
+                        provenance.at("space_in_front").get<bool>(), added_tokens_of(provenance)},
       "provenance of the data");
 }
 

@@ -8,7 +8,6 @@
 #include <unordered_set>
 
 #include "data/tokenisers/special_tokens.hpp"
-#include "data/tokenisers/vocabulary.hpp"
 
 namespace skytape::data {
 
@@ -17,7 +16,7 @@ class TokenizerJson;
 
 /// What a tokeniser was made of.
 struct ByteLevelBpeParts {
-  std::vector<std::string> entries;  // by number; each byte stands as a printable character
+  std::vector<std::string> entries;  // by number; each byte is a printable character, a blank Ġ
   std::vector<std::string> merges;   // "left right", the first learnt first
   bool space_in_front = false;       // a text is read as if a blank stood before it
   /// Entries that are found in a text before it is cut, beside <s>, <pad>, </s>, <unk>, <mask> and
@@ -25,7 +24,7 @@ struct ByteLevelBpeParts {
   std::vector<SpecialToken> added = {};
 };
 
-class ByteLevelBpe final : public Vocabulary {
+class ByteLevelBpe final : public ListedVocabulary {
  public:
   static constexpr std::string_view kKind = "bpe";
 
@@ -33,13 +32,6 @@ class ByteLevelBpe final : public Vocabulary {
   ByteLevelBpe(ByteLevelBpeParts parts, const std::string& source);
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
-  [[nodiscard]] std::int64_t size() const override {
-    return static_cast<std::int64_t>(parts_.entries.size());
-  }
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
-                                                 const std::string& place) const override;
-  /// Its bytes as printable characters: a blank is Ġ.
-  [[nodiscard]] std::string entry(std::int32_t token) const override;
   /// The bytes that the tokens stand for.
   [[nodiscard]] std::string text_of(std::span<const std::int32_t> tokens) const override;
   /// </s>, or GPT-2's <|endoftext|>.
@@ -49,9 +41,6 @@ class ByteLevelBpe final : public Vocabulary {
   }
   void put(Json& provenance) const override;
 
-  /// Number of an entry; -1: there is none.
-  [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
-
  private:
   struct Merge {
     std::int32_t rank, result;  // the smaller the rank, the earlier
@@ -60,16 +49,14 @@ class ByteLevelBpe final : public Vocabulary {
   [[nodiscard]] const Merge* merge_of(std::int32_t left, std::int32_t right) const;
   void append_word(std::string_view bytes, std::vector<std::int32_t>& tokens) const;
 
-  ByteLevelBpeParts parts_;
-  std::unordered_map<std::string, std::int32_t> numbers_;
-  std::unordered_map<std::uint64_t, Merge> merges_;  // by both parts
-  std::vector<std::int32_t> bytes_;                  // [256] numbers of the single bytes
-  void append_plain(std::string_view text, const std::string& place,
-                    std::vector<std::int32_t>& tokens) const;
-  void add_special(const SpecialToken& token);
+  void append(std::u32string_view part, bool first, const std::string& place,
+              std::vector<std::int32_t>& tokens) const override;
 
-  SpecialTokens special_, words_;  // words_: sought once a text is cut at special_
-  std::unordered_set<std::int32_t> numbers_of_special_;  // of both
+  std::vector<std::string> learnt_;  // merges, the first one first
+  bool space_in_front_;
+  std::unordered_map<std::uint64_t, Merge> merges_;      // by both parts
+  std::vector<std::int32_t> bytes_;                      // [256] numbers of the single bytes
+  std::unordered_set<std::int32_t> numbers_of_special_;  // that are found before a text is cut
 };
 
 /// Reads `vocab.json` and `merges.txt` of a folder; a `tokenizer_config.json` beside them says

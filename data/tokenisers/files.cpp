@@ -136,8 +136,7 @@ Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
 }
 
 TokeniserConfig::TokeniserConfig(const std::filesystem::path& folder)
-    : path_(folder / "tokenizer_config.json"), config_(Json::object()) {
-  if (std::filesystem::exists(path_)) config_ = read_json_file(path_, kLargestConfig);
+    : path_(folder / "tokenizer_config.json"), config_(read_if_there(path_, kLargestConfig)) {
   if (!config_.is_object()) {
     throw DataError(fmt::format("{}: expected a JSON object", path_.string()));
   }
@@ -191,9 +190,11 @@ std::string TokenizerJson::model_type() const {
 
 void TokenizerJson::refuse(const std::string& part, const std::string& expected,
                            const Json& got) const {
-  throw DataError(fmt::format("{}: {}: expected {}, which is all that is supported, got {}",
-                              file_.string(), part, expected,
-                              printable(json_text(got, {.mend = true}), 200)));
+  refuse_part(file_.string(), part, expected, got);
+}
+
+void TokenizerJson::require_model(const char* type) const {
+  if (model_type() != type) refuse("model.type", type, Json(model_type()));
 }
 
 void TokenizerJson::require(const char* part, const char* key, const Json& wanted) const {

@@ -59,6 +59,7 @@ class TokenizerJson {
   /// Refuses a part that we cannot take: "normalizer: expected BertNormalizer, got …".
   [[noreturn]] void refuse(const std::string& part, const std::string& expected,
                            const Json& got) const;
+  void require_model(const char* type) const;
   /// A member of a part must have this value, or be absent or null.
   void require(const char* part, const char* key, const Json& wanted) const;
 

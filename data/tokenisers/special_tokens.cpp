@@ -80,22 +80,73 @@ std::vector<TextPart> SpecialTokens::cut(std::string_view text) const {
   return parts;
 }
 
-Json to_json(const std::vector<SpecialToken>& tokens) {
-  Json all = Json::array();
-  for (const SpecialToken& token : tokens) {
-    all.push_back({{"content", token.text},
-                   {"id", token.number},
-                   {"lstrip", token.takes_spaces},
-                   {"rstrip", token.takes_spaces_behind},
-                   {"single_word", token.whole_word},
-                   {"normalized", token.normalised}});
+ListedVocabulary::ListedVocabulary(std::vector<std::string> entries,
+                                   std::vector<SpecialToken> added, std::size_t numbered)
+    : entries_(std::move(entries)), added_(std::move(added)) {
+  for (std::size_t i = 0; i < std::min(numbered, entries_.size()); ++i) {
+    numbers_[entries_[i]] = static_cast<std::int32_t>(i);
   }
-  return all;
 }
 
-std::vector<SpecialToken> special_tokens_in(const Json& tokens) {
+void ListedVocabulary::seek(SpecialToken token, const std::string& source) {
+  if (!token.normalised) return special_.add(token);
+  token.text = encode_utf8(normalised(decode_utf8(token.text, source)));
+  words_.add(token);
+}
+
+void ListedVocabulary::seek_added(const std::string& source) {
+  for (const SpecialToken& token : added_) seek(token, source);
+}
+
+std::int32_t ListedVocabulary::number_of(const std::string& entry) const {
+  const auto found = numbers_.find(entry);
+  return found == numbers_.end() ? -1 : found->second;
+}
+
+std::vector<std::int32_t> ListedVocabulary::encode(std::string_view text,
+                                                   const std::string& place) const {
+  (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
+  std::vector<std::int32_t> tokens;
+  bool first = true;
+  for (const TextPart& part : special_.cut(text)) {
+    if (part.special >= 0) {
+      tokens.push_back(part.special);
+      first = false;
+      continue;
+    }
+    const std::string plain = encode_utf8(normalised(decode_utf8(part.text, place)));
+    for (const TextPart& rest : words_.cut(plain)) {
+      if (rest.special >= 0) {
+        tokens.push_back(rest.special);
+      } else {
+        append(decode_utf8(rest.text, place), first, place, tokens);
+      }
+      first = false;
+    }
+    first = false;
+  }
+  return tokens;
+}
+
+void ListedVocabulary::put(Json& provenance) const {
+  provenance["vocabulary"] = entries_;
+  for (const SpecialToken& token : added_) {
+    provenance["added_tokens"].push_back({{"content", token.text},
+                                          {"id", token.number},
+                                          {"lstrip", token.takes_spaces},
+                                          {"rstrip", token.takes_spaces_behind},
+                                          {"single_word", token.whole_word},
+                                          {"normalized", token.normalised}});
+  }
+}
+
+std::vector<std::string> entries_of(const Json& provenance) {
+  return provenance.at("vocabulary").get<std::vector<std::string>>();
+}
+
+std::vector<SpecialToken> added_tokens_of(const Json& provenance) {
   std::vector<SpecialToken> all;
-  for (const Json& token : tokens) {
+  for (const Json& token : member(provenance, "added_tokens")) {
     all.push_back({token.at("content").get<std::string>(),
                    static_cast<std::int32_t>(token.at("id").get<std::int64_t>()),
                    token.value("lstrip", false), token.value("rstrip", false),

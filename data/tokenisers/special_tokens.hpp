@@ -1,13 +1,16 @@
-// Tokens with a meaning of their own, such as [MASK], where they stand in a raw text.
+// Tokens with a meaning of their own, such as [MASK], where they stand in a raw text; and what the
+// vocabularies that have some share.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "data/files/json.hpp"
+#include "data/tokenisers/vocabulary.hpp"
 
 namespace skytape::data {
 
@@ -28,13 +31,8 @@ struct TextPart {
 
 class SpecialTokens {
  public:
-  SpecialTokens() = default;
-  SpecialTokens(const std::vector<SpecialToken>& tokens) {
-    for (const SpecialToken& token : tokens) add(token);
-  }
   /// Of two with one text the later one counts.
   void add(const SpecialToken& token);
-  [[nodiscard]] bool empty() const { return tokens_.empty(); }
 
   /// Cuts a text, which must be UTF-8, at the special tokens in it: from the left, the longest of
   /// those that begin at one place. No part is empty.
@@ -47,8 +45,44 @@ class SpecialTokens {
   std::array<std::vector<std::size_t>, 256> by_first_byte_;  // places in tokens_
 };
 
-/// As provenance holds them: [{"content", "id", "lstrip", …}], and back. JsonError if broken.
-[[nodiscard]] Json to_json(const std::vector<SpecialToken>& tokens);
-[[nodiscard]] std::vector<SpecialToken> special_tokens_in(const Json& tokens);
+/// A list of entries, some of which are found in a text before anything else is cut: special tokens in
+/// the raw text, then added words in the normalised one.
+class ListedVocabulary : public Vocabulary {
+ public:
+  [[nodiscard]] std::int64_t size() const final { return std::ssize(entries_); }
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
+                                                 const std::string& place) const final;
+  [[nodiscard]] std::string entry(std::int32_t token) const final {
+    return entries_.at(static_cast<std::size_t>(token));
+  }
+  void put(Json& provenance) const override;
+
+  /// Number of an entry, of equal ones the last; -1: there is none.
+  [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
+
+ protected:
+  /// `added`: entries that are sought, by seek(). number_of() knows the first `numbered` entries.
+  ListedVocabulary(std::vector<std::string> entries, std::vector<SpecialToken> added,
+                   std::size_t numbered = std::string::npos);
+  /// Seeks a token from now on, a normalised one as normalised() makes it.
+  void seek(SpecialToken token, const std::string& source);
+  /// Seeks those that were added. DataError naming `source` for one that is no UTF-8.
+  void seek_added(const std::string& source);
+
+  [[nodiscard]] virtual std::u32string normalised(std::u32string text) const { return text; }
+  /// Appends the tokens of a part that has no special ones. `first`: nothing stands before it.
+  virtual void append(std::u32string_view part, bool first, const std::string& place,
+                      std::vector<std::int32_t>& tokens) const = 0;
+
+ private:
+  std::vector<std::string> entries_;
+  std::vector<SpecialToken> added_;
+  std::unordered_map<std::string, std::int32_t> numbers_;
+  SpecialTokens special_, words_;  // words_: sought in the normalised text
+};
+
+/// The entries and the added tokens of a provenance that put() wrote. JsonError if broken.
+[[nodiscard]] std::vector<std::string> entries_of(const Json& provenance);
+[[nodiscard]] std::vector<SpecialToken> added_tokens_of(const Json& provenance);
 
 }  // namespace skytape::data

@@ -17,45 +17,36 @@ constexpr char32_t kBlank = U'▁';
 constexpr double kUnknownPenalty =
     10;  // below the least probable piece, as in SentencePiece's code
 
-[[noreturn]] void refuse(const std::string& source, const char* part, const char* expected,
-                         const Json& got) {
-  throw DataError(fmt::format("{}: {}: expected {}, which is all that is supported, got {}", source,
-                              part, expected, printable(json_text(got, {.mend = true}), 200)));
-}
-
 }  // namespace
 
 Unigram::Unigram(UnigramParts parts, const std::string& source)
-    : parts_(std::move(parts)), normaliser_(parts_.normalizer, source) {
-  read_cuts(parts_.pre_tokenizer, source);
-  scores_ = parts_.model.at("scores").get<std::vector<double>>();
-  if (scores_.empty() || scores_.size() > parts_.entries.size()) {
-    throw DataError(
-        fmt::format("{}: {} scores of {} entries", source, scores_.size(), parts_.entries.size()));
+    : ListedVocabulary(std::move(parts.entries), std::move(parts.added),
+                       parts.made_of.at("model").at("scores").size()),
+      made_of_(std::move(parts.made_of)),
+      normaliser_(made_of_.at("normalizer"), source) {
+  read_cuts(made_of_.at("pre_tokenizer"), source);
+  const Json& model = made_of_.at("model");
+  scores_ = model.at("scores").get<std::vector<double>>();
+  const auto pieces = std::ssize(scores_);
+  if (pieces == 0 || pieces > size()) {
+    throw DataError(fmt::format("{}: {} scores of {} entries", source, pieces, size()));
   }
-  for (std::size_t i = 0; i < scores_.size(); ++i) {
-    const std::string& entry = parts_.entries[i];
-    numbers_[entry] = static_cast<std::int32_t>(i);
-    longest_ = std::max(longest_, decode_utf8(entry, source).size());
+  for (std::int32_t i = 0; i < pieces; ++i) {
+    longest_ = std::max(longest_, decode_utf8(entry(i), source).size());
   }
   unknown_score_ = *std::min_element(scores_.begin(), scores_.end()) - kUnknownPenalty;
-  const Json& unknown = member(parts_.model, "unk_id");
+  const Json& unknown = member(model, "unk_id");
   if (!unknown.is_null()) {
     const bool fits = unknown.is_number_unsigned() && unknown.get<std::uint64_t>() < scores_.size();
-    if (!fits) refuse(source, "model.unk_id", "the number of a piece", unknown);
+    if (!fits) refuse_part(source, "model.unk_id", "the number of a piece", unknown);
     unknown_ = static_cast<std::int32_t>(unknown.get<std::int64_t>());
   }
-  if (parts_.model.value("byte_fallback", false)) {
+  if (model.value("byte_fallback", false)) {
     for (int byte = 0; byte < 256; ++byte) {
       bytes_.push_back(number_of(fmt::format("<0x{:02X}>", byte)));
     }
   }
-  for (SpecialToken token : parts_.added) {
-    if (token.normalised) {
-      token.text = encode_utf8(normaliser_(decode_utf8(token.text, source)));
-    }
-    (token.normalised ? words_ : special_).add(token);
-  }
+  seek_added(source);
 }
 
 /// Metaspace, with WhitespaceSplit before it or without: all that Unigram's files ask for.
@@ -68,7 +59,7 @@ void Unigram::read_cuts(const Json& pre_tokenizer, const std::string& source) {
     cuts_.at_spaces = true;
   } else if (type == "Metaspace" && !cuts_.blanks) {
     if (pre_tokenizer.value("replacement", "▁") != "▁") {
-      refuse(source, "pre_tokenizer.replacement", "▁", member(pre_tokenizer, "replacement"));
+      refuse_part(source, "pre_tokenizer.replacement", "▁", member(pre_tokenizer, "replacement"));
     }
     cuts_.blanks = true;
     cuts_.at_blanks = pre_tokenizer.value("split", true);
@@ -76,45 +67,19 @@ void Unigram::read_cuts(const Json& pre_tokenizer, const std::string& source) {
     const bool before = pre_tokenizer.value("add_prefix_space", true);
     const auto scheme = pre_tokenizer.value("prepend_scheme", before ? "always" : "never");
     if (scheme != "always" && scheme != "first" && scheme != "never") {
-      refuse(source, "pre_tokenizer.prepend_scheme", "always, first or never", Json(scheme));
+      refuse_part(source, "pre_tokenizer.prepend_scheme", "always, first or never", Json(scheme));
     }
     cuts_.in_front = scheme == "always"  ? BlankInFront::always
                      : scheme == "first" ? BlankInFront::first
                                          : BlankInFront::never;
   } else {
-    refuse(source, "pre_tokenizer", "Metaspace, or WhitespaceSplit before it", pre_tokenizer);
+    refuse_part(source, "pre_tokenizer", "Metaspace, or WhitespaceSplit before it", pre_tokenizer);
   }
 }
 
-std::int32_t Unigram::number_of(const std::string& entry) const {
-  const auto found = numbers_.find(entry);
-  return found == numbers_.end() ? -1 : found->second;
-}
-
-std::vector<std::int32_t> Unigram::encode(std::string_view text, const std::string& place) const {
-  (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
-  std::vector<std::int32_t> tokens;
-  bool first = true;
-  for (const TextPart& part : special_.cut(text)) {
-    if (part.special >= 0) {
-      tokens.push_back(part.special);
-      first = false;
-      continue;
-    }
-    const std::string plain = encode_utf8(normaliser_(decode_utf8(part.text, place)));
-    for (const TextPart& rest : words_.cut(plain)) {
-      if (rest.special >= 0) {
-        tokens.push_back(rest.special);
-      } else {
-        for (const std::u32string& cut : parts_of(decode_utf8(rest.text, place), first)) {
-          append_pieces(cut, place, tokens);
-        }
-      }
-      first = false;
-    }
-    first = false;
-  }
-  return tokens;
+void Unigram::append(std::u32string_view part, bool first, const std::string& place,
+                     std::vector<std::int32_t>& tokens) const {
+  for (const std::u32string& cut : parts_of(part, first)) append_pieces(cut, place, tokens);
 }
 
 std::vector<std::u32string> Unigram::parts_of(std::u32string_view text, bool first) const {
@@ -206,10 +171,6 @@ void Unigram::append_unknown(const std::string& text, const std::string& place,
   }
 }
 
-std::string Unigram::entry(std::int32_t token) const {
-  return parts_.entries.at(static_cast<std::size_t>(token));
-}
-
 std::string Unigram::text_of(std::span<const std::int32_t> tokens) const {
   std::string text;
   for (const std::int32_t token : tokens) {
@@ -230,18 +191,13 @@ std::int32_t Unigram::end_of_text() const {
 }
 
 void Unigram::put(Json& provenance) const {
-  provenance["vocabulary"] = parts_.entries;
+  ListedVocabulary::put(provenance);
   // take_vocabulary() knows "model" as part of a vocabulary.
-  provenance["model"] = {{"model", parts_.model},
-                         {"normalizer", parts_.normalizer},
-                         {"pre_tokenizer", parts_.pre_tokenizer}};
-  if (!parts_.added.empty()) provenance["added_tokens"] = to_json(parts_.added);
+  provenance["model"] = made_of_;
 }
 
 std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
-  if (json.model_type() != "Unigram") {
-    json.refuse("model.type", "Unigram", Json(json.model_type()));
-  }
+  json.require_model("Unigram");
   const Json& model = json.part("model");
   UnigramParts parts;
   std::vector<double> scores;
@@ -252,21 +208,19 @@ std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
     parts.entries.push_back(piece[0].get<std::string>());
     scores.push_back(piece[1].get<double>());
   }
-  parts.model = {{"scores", scores},
-                 {"unk_id", member(model, "unk_id")},
-                 {"byte_fallback", model.value("byte_fallback", false)}};
-  parts.normalizer = json.part("normalizer");
-  parts.pre_tokenizer = json.part("pre_tokenizer");
+  parts.made_of = {{"model",
+                    {{"scores", scores},
+                     {"unk_id", member(model, "unk_id")},
+                     {"byte_fallback", model.value("byte_fallback", false)}}},
+                   {"normalizer", json.part("normalizer")},
+                   {"pre_tokenizer", json.part("pre_tokenizer")}};
   parts.added = add_tokens(json.file().parent_path(), parts.entries);
   return std::make_shared<Unigram>(std::move(parts), json.file().string());
 }
 
 std::shared_ptr<const Unigram> unigram_in(const Json& provenance) {
-  const Json& model = provenance.at("model");
   return std::make_shared<Unigram>(
-      UnigramParts{provenance.at("vocabulary").get<std::vector<std::string>>(), model.at("model"),
-                   model.at("normalizer"), model.at("pre_tokenizer"),
-                   special_tokens_in(member(provenance, "added_tokens"))},
+      UnigramParts{entries_of(provenance), provenance.at("model"), added_tokens_of(provenance)},
       "provenance of the data");
 }
 

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <memory>
-#include <unordered_map>
 
 #include "data/tokenisers/special_tokens.hpp"
-#include "data/tokenisers/vocabulary.hpp"
 #include "data/unicode/normaliser.hpp"
 
 namespace skytape::data {
@@ -20,13 +18,13 @@ enum class BlankInFront { always, first, never };  // first: not behind an added
 /// What a tokeniser was made of.
 struct UnigramParts {
   std::vector<std::string> entries;  // by number, added tokens among them
-  Json model;       // of tokenizer.json: "unk_id", "byte_fallback" and, in their order, "scores"
-  Json normalizer;  // as tokenizer.json has them
-  Json pre_tokenizer;
+  /// "normalizer" and "pre_tokenizer" as tokenizer.json has them, and of its "model" "unk_id",
+  /// "byte_fallback" and, in the order of the entries, "scores".
+  Json made_of;
   std::vector<SpecialToken> added = {};
 };
 
-class Unigram final : public Vocabulary {
+class Unigram final : public ListedVocabulary {
  public:
   static constexpr std::string_view kKind = "unigram";
 
@@ -34,12 +32,6 @@ class Unigram final : public Vocabulary {
   Unigram(UnigramParts parts, const std::string& source);
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
-  [[nodiscard]] std::int64_t size() const override {
-    return static_cast<std::int64_t>(parts_.entries.size());
-  }
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
-                                                 const std::string& place) const override;
-  [[nodiscard]] std::string entry(std::int32_t token) const override;
   [[nodiscard]] std::string text_of(std::span<const std::int32_t> tokens) const override;
   /// </s>, or [SEP].
   [[nodiscard]] std::int32_t end_of_text() const override;
@@ -61,18 +53,20 @@ class Unigram final : public Vocabulary {
                      std::vector<std::int32_t>& tokens) const;
   void append_unknown(const std::string& text, const std::string& place,
                       std::vector<std::int32_t>& tokens) const;
-  [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
+  [[nodiscard]] std::u32string normalised(std::u32string text) const override {
+    return normaliser_(std::move(text));
+  }
+  void append(std::u32string_view part, bool first, const std::string& place,
+              std::vector<std::int32_t>& tokens) const override;
 
-  UnigramParts parts_;
+  Json made_of_;  // UnigramParts
   Normaliser normaliser_;
   Cuts cuts_;
-  std::unordered_map<std::string, std::int32_t> numbers_;  // of the pieces
-  std::vector<double> scores_;                             // log probabilities of the pieces
+  std::vector<double> scores_;  // log probabilities of the pieces
   double unknown_score_ = 0;
   std::int32_t unknown_ = -1;        // -1: there is none
   std::vector<std::int32_t> bytes_;  // [256] where a character that is no piece becomes its bytes
   std::size_t longest_ = 0;          // characters of a piece
-  SpecialTokens special_, words_;    // words_: sought in the normalised text
 };
 
 /// DataError naming the first part of a tokenizer.json that is not supported.

@@ -32,30 +32,6 @@ bool is_mark(char32_t c) {
   return sign || is_punctuation(c);
 }
 
-/// Without control characters, every space a blank, Chinese characters apart; then in small letters
-/// without accents.
-std::u32string normalised(std::u32string_view text, const WordPieceOptions& options) {
-  std::u32string plain;
-  for (const char32_t c : text) {
-    if (c == '\t' || c == '\n' || c == '\r') {
-      plain += U' ';
-    } else if (c == 0 || c == 0xFFFD || is_control(c)) {
-      continue;
-    } else if (is_space(c)) {
-      plain += U' ';
-    } else if (options.split_cjk && is_chinese(c)) {
-      plain += {U' ', c, U' '};
-    } else {
-      plain += c;
-    }
-  }
-  if (options.strip_accents) {
-    plain = normal_form(plain, NormalForm::d);
-    std::erase_if(plain, is_nonspacing_mark);
-  }
-  return options.lower_case ? lower_case(plain) : plain;
-}
-
 /// Passes the words of a normalised text to `take`: marks by themselves, runs of anything else.
 template <class Take> void split_words(std::u32string_view text, const Take& take) {
   std::size_t begin = 0;
@@ -72,11 +48,8 @@ template <class Take> void split_words(std::u32string_view text, const Take& tak
 
 WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& options,
                      const std::string& source, std::vector<SpecialToken> added)
-    : entries_(std::move(entries)), options_(options), added_(std::move(added)) {
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    numbers_[entries_[i]] = static_cast<std::int32_t>(i);
-    longest_ = std::max(longest_, entries_[i].size());
-  }
+    : ListedVocabulary(std::move(entries), std::move(added)), options_(options) {
+  for (std::int32_t i = 0; i < size(); ++i) longest_ = std::max(longest_, entry(i).size());
   for (const char* text : kSpecial) {
     const std::int32_t number = number_of(text);
     if (number < 0) {
@@ -84,55 +57,39 @@ WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& o
           fmt::format("{}: no entry {}: expected a vocabulary of BERT's with {}, an entry a line",
                       source, text, fmt::join(kSpecial, ", ")));
     }
-    SpecialToken token;
-    token.text = text;
-    token.number = number;
-    special_.add(token);
+    seek({text, number}, source);
   }
-  for (SpecialToken token : added_) {
-    if (!token.normalised) {
-      special_.add(token);
-      continue;
-    }
-    token.text = encode_utf8(normalised(decode_utf8(token.text, source), options_));
-    words_.add(token);
-  }
+  seek_added(source);
   unknown_ = number_of("[UNK]");
 }
 
-std::int32_t WordPiece::number_of(const std::string& entry) const {
-  const auto found = numbers_.find(entry);
-  return found == numbers_.end() ? -1 : found->second;
-}
-
-std::vector<std::int32_t> WordPiece::encode(std::string_view text, const std::string& place) const {
-  (void)decode_utf8(text, place);  // before it is cut: the message has the place in the whole text
-  std::vector<std::int32_t> tokens;
-  for (const TextPart& part : special_.cut(text)) {
-    if (part.special >= 0) {
-      tokens.push_back(part.special);
+/// Without control characters, every space a blank, Chinese characters apart; then in small letters
+/// without accents.
+std::u32string WordPiece::normalised(std::u32string text) const {
+  std::u32string plain;
+  for (const char32_t c : text) {
+    if (c == '\t' || c == '\n' || c == '\r') {
+      plain += U' ';
+    } else if (c == 0 || c == 0xFFFD || is_control(c)) {
+      continue;
+    } else if (is_space(c)) {
+      plain += U' ';
+    } else if (options_.split_cjk && is_chinese(c)) {
+      plain += {U' ', c, U' '};
     } else {
-      append_plain(part.text, place, tokens);
+      plain += c;
     }
   }
-  return tokens;
+  if (options_.strip_accents) {
+    plain = normal_form(plain, NormalForm::d);
+    std::erase_if(plain, is_nonspacing_mark);
+  }
+  return options_.lower_case ? lower_case(plain) : plain;
 }
 
-void WordPiece::append_plain(std::string_view text, const std::string& place,
-                             std::vector<std::int32_t>& tokens) const {
-  const std::u32string plain = normalised(decode_utf8(text, place), options_);
-  const auto append = [&](std::u32string_view part) {
-    split_words(part, [&](std::u32string_view word) { append_word(word, tokens); });
-  };
-  if (words_.empty()) return append(plain);
-  const std::string bytes = encode_utf8(plain);
-  for (const TextPart& part : words_.cut(bytes)) {
-    if (part.special >= 0) {
-      tokens.push_back(part.special);
-    } else {
-      append(decode_utf8(part.text, place));
-    }
-  }
+void WordPiece::append(std::u32string_view part, bool, const std::string&,
+                       std::vector<std::int32_t>& tokens) const {
+  split_words(part, [&](std::u32string_view word) { append_word(word, tokens); });
 }
 
 void WordPiece::append_word(std::u32string_view word, std::vector<std::int32_t>& tokens) const {
@@ -168,10 +125,6 @@ void WordPiece::append_word(std::u32string_view word, std::vector<std::int32_t>&
   }
 }
 
-std::string WordPiece::entry(std::int32_t token) const {
-  return entries_.at(static_cast<std::size_t>(token));
-}
-
 std::string WordPiece::text_of(std::span<const std::int32_t> tokens) const {
   std::string text;
   for (const std::int32_t token : tokens) {
@@ -184,11 +137,10 @@ std::string WordPiece::text_of(std::span<const std::int32_t> tokens) const {
 }
 
 void WordPiece::put(Json& provenance) const {
-  provenance["vocabulary"] = entries_;
+  ListedVocabulary::put(provenance);
   provenance["lower_case"] = options_.lower_case;
   provenance["strip_accents"] = options_.strip_accents;
   provenance["split_cjk"] = options_.split_cjk;
-  if (!added_.empty()) provenance["added_tokens"] = to_json(added_);
 }
 
 namespace {
@@ -215,9 +167,7 @@ std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
 }
 
 std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json) {
-  if (json.model_type() != "WordPiece") {
-    json.refuse("model.type", "WordPiece", Json(json.model_type()));
-  }
+  json.require_model("WordPiece");
   json.require("model", "unk_token", "[UNK]");
   json.require("model", "continuing_subword_prefix", "##");
   json.require("model", "max_input_chars_per_word", 100);
@@ -262,9 +212,8 @@ std::shared_ptr<const WordPiece> wordpiece_in(const Json& provenance) {
   const WordPieceOptions options{provenance.at("lower_case").get<bool>(),
                                  provenance.at("strip_accents").get<bool>(),
                                  provenance.at("split_cjk").get<bool>()};
-  return std::make_shared<WordPiece>(provenance.at("vocabulary").get<std::vector<std::string>>(),
-                                     options, "provenance of the data",
-                                     special_tokens_in(member(provenance, "added_tokens")));
+  return std::make_shared<WordPiece>(entries_of(provenance), options, "provenance of the data",
+                                     added_tokens_of(provenance));
 }
 
 }  // namespace skytape::data

@@ -4,10 +4,8 @@
 
 #include <filesystem>
 #include <memory>
-#include <unordered_map>
 
 #include "data/tokenisers/special_tokens.hpp"
-#include "data/tokenisers/vocabulary.hpp"
 
 namespace skytape::data {
 
@@ -21,41 +19,29 @@ struct WordPieceOptions {
   bool split_cjk = true;      // each Chinese character is a word
 };
 
-class WordPiece final : public Vocabulary {
+class WordPiece final : public ListedVocabulary {
  public:
   static constexpr std::string_view kKind = "wordpiece";
 
-  /// `entries` by number; of equal ones the last counts. DataError naming `source` unless [PAD],
+  /// `entries` by number. DataError naming `source` unless [PAD],
   /// [UNK], [CLS], [SEP] and [MASK] are among them.
   /// `added`: entries that are found in a text before it is cut into words, beside those five.
   WordPiece(std::vector<std::string> entries, const WordPieceOptions& options,
             const std::string& source, std::vector<SpecialToken> added = {});
 
   [[nodiscard]] std::string_view kind() const override { return kKind; }
-  [[nodiscard]] std::int64_t size() const override {
-    return static_cast<std::int64_t>(entries_.size());
-  }
-  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text,
-                                                 const std::string& place) const override;
-  [[nodiscard]] std::string entry(std::int32_t token) const override;
   /// Words apart by blanks, each put together from its pieces.
   [[nodiscard]] std::string text_of(std::span<const std::int32_t> tokens) const override;
   [[nodiscard]] std::int32_t end_of_text() const override { return number_of("[SEP]"); }
   void put(Json& provenance) const override;
 
-  /// Number of an entry; -1: there is none.
-  [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
-
  private:
-  void append_plain(std::string_view text, const std::string& place,
-                    std::vector<std::int32_t>& tokens) const;
+  [[nodiscard]] std::u32string normalised(std::u32string text) const override;
+  void append(std::u32string_view part, bool first, const std::string& place,
+              std::vector<std::int32_t>& tokens) const override;
   void append_word(std::u32string_view word, std::vector<std::int32_t>& tokens) const;
 
-  std::vector<std::string> entries_;
   WordPieceOptions options_;
-  std::unordered_map<std::string, std::int32_t> numbers_;
-  std::vector<SpecialToken> added_;
-  SpecialTokens special_, words_;  // words_: sought in the normalised text
   std::int32_t unknown_ = 0;
   std::size_t longest_ = 0;  // bytes of an entry
 };

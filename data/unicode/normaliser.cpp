@@ -26,6 +26,8 @@ std::string from_base64(std::string_view text, const std::string& source) {
   if (size < 0) {
     throw DataError(fmt::format("{}: normalizer.precompiled_charsmap: not base64", source));
   }
+  // The last three bytes may be one or two, filled up with "=".
+  bytes.resize(static_cast<std::size_t>(size) - (text.ends_with("==") ? 2 : text.ends_with('=')));
   return bytes;
 }
 
@@ -155,9 +157,7 @@ Normaliser::Normaliser(const Json& spec, const std::string& source) {
 void Normaliser::add(const Json& spec, const std::string& source) {
   const auto type = spec.at("type").get<std::string>();
   const auto refuse = [&](const char* expected) {
-    throw DataError(
-        fmt::format("{}: normalizer: expected {}, which is all that is supported, got {}", source,
-                    expected, printable(json_text(spec, {.mend = true}), 200)));
+    refuse_part(source, "normalizer", expected, spec);
   };
   const auto form = [&](NormalForm wanted) {
     steps_.emplace_back([wanted](const Text& text) { return normal_form(text, wanted); });

@@ -182,11 +182,14 @@ TEST_CASE("texts that are no UTF-8 are refused with their place") {
 
 TEST_CASE("special tokens are the longest from the left, and one may take the spaces before it") {
   if (!here_or_skip(knows_unicode(), "utf8proc")) return;
-  const SpecialTokens tokens(std::vector<SpecialToken>{{"<a>", 1},
-                                                       {"<a>>", 2},
-                                                       {"<m>", 3, true},
-                                                       {"<r>", 4, false, true},
-                                                       {"w", 5, false, false, true}});
+  SpecialTokens tokens;
+  for (const SpecialToken& token : {SpecialToken{"<a>", 1},
+                                    {"<a>>", 2},
+                                    {"<m>", 3, true},
+                                    {"<r>", 4, false, true},
+                                    {"w", 5, false, false, true}}) {
+    tokens.add(token);
+  }
   const auto cut = [&](std::string_view text) {
     std::vector<std::pair<std::string, int>> parts;
     for (const TextPart& part : tokens.cut(text)) parts.emplace_back(part.text, part.special);
