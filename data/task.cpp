@@ -18,17 +18,13 @@ std::span<const TaskInfo> tasks() {
   return all;
 }
 
-std::vector<std::string> task_names() {
-  std::vector<std::string> names;
-  for (const TaskInfo& task : tasks()) names.emplace_back(task.name);
-  return names;
-}
-
 const TaskInfo& find_task(std::string_view name) {
+  std::vector<std::string> names;
   for (const TaskInfo& task : tasks()) {
     if (task.name == name) return task;
+    names.emplace_back(task.name);
   }
-  throw UsageError(unknown_name("task", name, task_names()));
+  throw UsageError(unknown_name("task", name, names));
 }
 
 }  // namespace skytape::data

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -71,8 +70,5 @@ inline constexpr std::string_view kLraArchive =
 
 /// Whether the data are the user's own, which bring their labels and perhaps a vocabulary.
 [[nodiscard]] inline bool is_own_data(const TaskInfo& task) { return task.classes == 0; }
-
-/// Names of all tasks, for help texts and suggestions.
-[[nodiscard]] std::vector<std::string> task_names();
 
 }  // namespace skytape::data

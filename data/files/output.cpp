@@ -28,7 +28,7 @@ void make_folder(const std::filesystem::path& path) {
 OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), temporary_(path) {
   temporary_ += fmt::format(".{}.tmp", ::getpid());
   file_ = std::fopen(temporary_.c_str(), "wbe");
-  if (!file_) fail("create it");
+  if (!file_) fail_at(path_, "create it");
 }
 
 OutputFile::~OutputFile() {
@@ -38,17 +38,16 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail("write to it");
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
+    fail_at(path_, "write to it");
 }
 
 void OutputFile::commit() {
-  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail("write to it");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("put it in place");
+  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail_at(path_, "write to it");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_at(path_, "put it in place");
   std::fclose(file_);
   file_ = nullptr;
 }
-
-void OutputFile::fail(const char* what) const { fail_at(path_, what); }
 
 void write_file(const std::filesystem::path& path, std::string_view bytes) {
   OutputFile file(path);

@@ -24,8 +24,6 @@ class OutputFile {
   void commit();
 
  private:
-  [[noreturn]] void fail(const char* what) const;
-
   std::filesystem::path path_, temporary_;
   std::FILE* file_;
 };

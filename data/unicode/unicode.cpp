@@ -21,6 +21,10 @@ utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
+bool is_between(utf8proc_category_t first, char32_t c, utf8proc_category_t last) {
+  return category(c) >= first && category(c) <= last;
+}
+
 const std::uint8_t* bytes_of(std::string_view text) {
   return reinterpret_cast<const std::uint8_t*>(text.data());
 }
@@ -54,33 +58,16 @@ void append_utf8(std::string& text, char32_t character) {
 }
 
 bool is_space(char32_t c) {
-  if ((c >= '\t' && c <= '\r') || c == 0x85) return true;
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_ZS && kind <= UTF8PROC_CATEGORY_ZP;
+  return (c >= '\t' && c <= '\r') || c == 0x85 ||
+         is_between(UTF8PROC_CATEGORY_ZS, c, UTF8PROC_CATEGORY_ZP);
 }
-
-bool is_letter(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_LU && kind <= UTF8PROC_CATEGORY_LO;
-}
-
-bool is_number(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_ND && kind <= UTF8PROC_CATEGORY_NO;
-}
-
+bool is_letter(char32_t c) { return is_between(UTF8PROC_CATEGORY_LU, c, UTF8PROC_CATEGORY_LO); }
+bool is_number(char32_t c) { return is_between(UTF8PROC_CATEGORY_ND, c, UTF8PROC_CATEGORY_NO); }
 bool is_punctuation(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_PC && kind <= UTF8PROC_CATEGORY_PO;
+  return is_between(UTF8PROC_CATEGORY_PC, c, UTF8PROC_CATEGORY_PO);
 }
-
 bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
-
-bool is_mark(char32_t c) {
-  const utf8proc_category_t kind = category(c);
-  return kind >= UTF8PROC_CATEGORY_MN && kind <= UTF8PROC_CATEGORY_ME;
-}
-
+bool is_mark(char32_t c) { return is_between(UTF8PROC_CATEGORY_MN, c, UTF8PROC_CATEGORY_ME); }
 bool is_control(char32_t c) {
   const utf8proc_category_t kind = category(c);
   return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
