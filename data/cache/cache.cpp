@@ -257,24 +257,16 @@ void CacheWriter::finish_content() {
   header_.content_checksum = combine(block_checksums_);
 }
 
-void CacheWriter::finish(CacheHeader header, std::string_view provenance) {
+void CacheWriter::finish(std::string_view provenance) {
   write_all(as_bytes(provenance));
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.version = kVersion;
-  header.sequences = static_cast<uint32_t>(sequences_);
-  header.tokens = header_.tokens;
-  header.documents = header_.documents;
-  header.examples = header_.examples;
-  header.begins_at = header_.begins_at;
-  header.examples_at = header_.examples_at;
-  header.labels_at = header_.labels_at;
-  header.provenance_at = header_.provenance_at;
-  header.file_bytes = header_.provenance_at + provenance.size();
-  header.content_checksum = header_.content_checksum;
-  header.provenance_checksum = checksum(as_bytes(provenance));
-  header.header_checksum = header_checksum(header);
+  std::memcpy(header_.magic, kMagic, sizeof kMagic);
+  header_.version = kVersion;
+  header_.sequences = static_cast<uint32_t>(sequences_);
+  header_.file_bytes = header_.provenance_at + provenance.size();
+  header_.provenance_checksum = checksum(as_bytes(provenance));
+  header_.header_checksum = header_checksum(header_);
   if (::lseek(file_, 0, SEEK_SET) != 0) system_failure(temporary_, "seek in it");
-  write_all({reinterpret_cast<const uint8_t*>(&header), sizeof header});
+  write_all({reinterpret_cast<const uint8_t*>(&header_), sizeof header_});
   if (::fsync(file_) != 0) system_failure(temporary_, "write it to the disk");
 }
 

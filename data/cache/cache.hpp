@@ -104,7 +104,7 @@ class CacheWriter {
  private:
   friend class CacheSet;
   void finish_content();  // writes the tables; the checksum is in header_
-  void finish(CacheHeader header, std::string_view provenance);
+  void finish(std::string_view provenance);
   void publish();
 
   void append(std::span<const uint8_t> bytes);
@@ -120,7 +120,7 @@ class CacheWriter {
   std::vector<int32_t> labels_;
   std::vector<uint8_t> block_;  // content not yet written
   std::vector<uint64_t> block_checksums_;
-  CacheHeader header_{};
+  CacheHeader header_{};  // the set says what is its own
 };
 
 /// All splits of one preparation: they appear together or not at all. Holds a lock on the task's

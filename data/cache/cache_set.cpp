@@ -80,20 +80,20 @@ bool CacheSet::is_stored() {
 
 void CacheSet::commit() {
   finish_contents();
-  CacheHeader header{};
-  set_text(header.task, task_);
-  set_text(header.name, name);
-  header.token_offset = static_cast<uint32_t>(token_offset_);
-  header.classes = static_cast<uint32_t>(classes);
-  header.token_bytes = static_cast<uint32_t>(token_bytes);
-  header.set = checksum(as_bytes(provenance));
+  uint64_t number = checksum(as_bytes(provenance));
   for (auto& [split_name, writer] : splits_) {
-    header.set = header.set * 31 + writer->header_.content_checksum;
+    number = number * 31 + writer->header_.content_checksum;
   }
   for (auto& [split_name, writer] : splits_) {
+    CacheHeader& header = writer->header_;
+    set_text(header.task, task_);
+    set_text(header.name, name);
     set_text(header.split, split_name);
-    writer->finish(header, provenance);
-    std::memset(header.split, 0, sizeof header.split);
+    header.set = number;
+    header.token_offset = static_cast<uint32_t>(token_offset_);
+    header.classes = static_cast<uint32_t>(classes);
+    header.token_bytes = static_cast<uint32_t>(token_bytes);
+    writer->finish(provenance);
   }
   // Train goes last: whoever finds it finds its siblings. Between two renames the splits of an
   // older preparation differ in `set`, so the mixture does not count as complete.
