@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "data/random.hpp"
 #include "data/variations.hpp"
@@ -256,20 +257,24 @@ void BatchStream::order_window(int64_t epoch, int64_t begin, int64_t end) {
 
 // ---- evaluation --------------------------------------------------------------------------------
 
-BatchPass::BatchPass(Dataset data, const BatchOptions& options, int64_t examples)
-    : data_(std::move(data)), options_(options), end_(data_.size()) {
+BatchPass::BatchPass(Dataset data, const BatchOptions& options, int64_t examples, int64_t part,
+                     int64_t parts)
+    : data_(std::move(data)),
+      options_(options),
+      end_(data_.size()),
+      position_(part * options.batch),
+      step_(parts * options.batch) {
   validate(data_, options_);
   if (examples > 0) end_ = std::min(end_, examples);
 }
 
 bool BatchPass::next(Batch& batch) {
-  if (position_ == end_) return false;
-  rows_.clear();
-  while (position_ < end_ && static_cast<int64_t>(rows_.size()) < options_.batch) {
-    rows_.push_back(position_++);
-  }
+  if (position_ >= end_) return false;
+  rows_.resize(std::min(options_.batch, end_ - position_));
+  std::iota(rows_.begin(), rows_.end(), position_);
   collate(data_, rows_, options_, batch);
-  batch.after = {0, position_};
+  batch.after = {0, position_ + batch.size};
+  position_ += step_;
   return true;
 }
 

@@ -134,8 +134,10 @@ class BatchStream {
 /// One pass over a split in file order; the last batch may be smaller.
 class BatchPass {
  public:
-  /// Visits the first `examples` examples; 0 means all.
-  BatchPass(Dataset data, const BatchOptions& options, int64_t examples = 0);
+  /// Visits the first `examples` examples; 0 means all. Of `parts` that take its batches in turn this
+  /// is number `part`.
+  BatchPass(Dataset data, const BatchOptions& options, int64_t examples = 0, int64_t part = 0,
+            int64_t parts = 1);
 
   /// False when every example was handed out.
   bool next(Batch& batch);
@@ -144,7 +146,7 @@ class BatchPass {
   Dataset data_;
   BatchOptions options_;
   int64_t end_;
-  int64_t position_ = 0;
+  int64_t position_, step_;  // examples
   std::vector<int64_t> rows_;
 };
 

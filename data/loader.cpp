@@ -1,7 +1,6 @@
 #include "data/loader.hpp"
 
 #include <chrono>
-#include <memory>
 
 #include "tensor/core/error.hpp"
 
@@ -13,18 +12,8 @@ Loader::Loader(Fill fill, int ahead) {
   thread_ = std::thread([this, fill = std::move(fill)] { run(fill); });
 }
 
-Loader::Loader(BatchStream stream, int ahead)
-    : Loader(
-          [stream = std::make_shared<BatchStream>(std::move(stream))](Batch& batch) {
-            stream->next(batch);
-            return true;
-          },
-          ahead) {}
-
 Loader::Loader(BatchPass pass, int ahead)
-    : Loader([pass = std::make_shared<BatchPass>(std::move(pass))](
-                 Batch& batch) { return pass->next(batch); },
-             ahead) {}
+    : Loader([pass = std::move(pass)](Batch& batch) mutable { return pass.next(batch); }, ahead) {}
 
 Loader::~Loader() {
   {

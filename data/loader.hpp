@@ -21,8 +21,6 @@ class Loader {
 
   /// `ahead` batches wait ready at most.
   explicit Loader(Fill fill, int ahead = 3);
-  /// Endless training stream / one evaluation pass.
-  explicit Loader(BatchStream stream, int ahead = 3);
   explicit Loader(BatchPass pass, int ahead = 3);
   ~Loader();
   Loader(const Loader&) = delete;

@@ -36,7 +36,12 @@ TEST_CASE("the loader hands out what direct iteration gives, with the same curso
   const Dataset data = split_of(folder, sequences_of({5, 9, 3, 40, 22, 1, 60}));
   for (const int ahead : {1, 2, 5}) {
     BatchStream direct(data, options_of(3));
-    Loader loader(BatchStream(data, options_of(3)), ahead);
+    Loader loader(
+        [stream = BatchStream(data, options_of(3))](Batch& batch) mutable {
+          stream.next(batch);
+          return true;
+        },
+        ahead);
     Batch expected;
     for (int i = 0; i < 30; ++i) {
       direct.next(expected);

@@ -34,20 +34,6 @@ std::int64_t hide_for_evaluation(data::Batch& batch, data::MaskingOptions maskin
   return count;
 }
 
-/// Every batch of a pass over the first `total` examples that is this rank's turn.
-data::Loader::Fill pass(const data::Dataset& split, const data::BatchOptions& options,
-                        std::int64_t total, const Ranks& ranks) {
-  return [=, at = ranks.rank() * options.batch, step = ranks.size() * options.batch,
-          rows = std::vector<std::int64_t>()](data::Batch& batch) mutable {
-    if (at >= total) return false;
-    rows.resize(static_cast<std::size_t>(std::min(options.batch, total - at)));
-    std::iota(rows.begin(), rows.end(), at);
-    data::collate(split, rows, options, batch);
-    at += step;
-    return true;
-  };
-}
-
 Device device_of(const nn::Model& model) {
   return model.parameters().parameters().front().value.device();
 }
@@ -259,7 +245,7 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   batches.group_by_length = false;
   const std::int64_t a_round = batches.batch * ranks_.size();  // examples
   const std::int64_t rounds = ceil_div(total, a_round);
-  data::Loader loader(pass(split, batches, total, ranks_));
+  data::Loader loader(data::BatchPass(split, batches, total, ranks_.rank(), ranks_.size()));
 
   Tally sum;
   sum.correct_draws.resize(static_cast<std::size_t>(options.draws));
