@@ -178,13 +178,7 @@ std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task
     if (find_key(setting.key) == nullptr && setting.key.find('.') == setting.key.npos) {
       setting.key = join(method, ".", setting.key);
     }
-    const auto before = std::find_if(settings.begin(), settings.end(),
-                                     [&](const Setting& s) { return s.key == setting.key; });
-    if (before == settings.end()) {
-      settings.push_back(setting);
-    } else {
-      *before = setting;
-    }
+    put(setting, settings);
   }
   if (recipe.attention == method) return settings;  // its run has what it was given, or asked for
   for (Setting& setting : settings) setting = for_method(setting, method);

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "attention/spec.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/settings.hpp"
 
 namespace skytape::train {
 namespace {
@@ -52,14 +51,7 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const data
   config.method = now.method;
   config.seed = now.seed;
   for (const Setting& setting : now.settings) {
-    if (!setting.origin.starts_with("--")) continue;
-    const auto same = std::find_if(config.settings.begin(), config.settings.end(),
-                                   [&](const Setting& s) { return s.key == setting.key; });
-    if (same == config.settings.end()) {
-      config.settings.push_back(setting);
-    } else {
-      *same = setting;
-    }
+    if (setting.origin.starts_with("--")) put(setting, config.settings);
   }
   refuse_another(saved, to_json(config), file);
   config.device = choices.device;

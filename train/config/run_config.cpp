@@ -19,8 +19,10 @@ namespace {
 
 using data::Json;
 
-bool is_of_pairs(const Json& provenance) {
-  return provenance.is_object() && provenance.value("pairs", false);
+/// What own data bring, as the provenance of a set says.
+void take_from(const Json& provenance, RunConfig& c) {
+  c.pairs = provenance.is_object() && provenance.value("pairs", false);
+  if (data::has_vocabulary(provenance)) c.vocabulary = data::vocabulary_in(provenance);
 }
 
 /// The id that stands behind the first text of a pair in one sequence; -1: texts are single, or their
@@ -228,8 +230,7 @@ RunConfig with_mask_token(RunConfig config) {
 }
 
 RunConfig with_vocabulary(RunConfig config, const Json& provenance) {
-  config.pairs = is_of_pairs(provenance);
-  if (data::has_vocabulary(provenance)) config.vocabulary = data::vocabulary_in(provenance);
+  take_from(provenance, config);
   check_token_types(config, separator_id(config) >= 0);
   if (config.vocabulary == nullptr && !config.pairs) return config;
   const bool first = config.model.objective == nn::Objective::predict_masked;
@@ -267,11 +268,7 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
     throw DataError(
         fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(e)));
   }
-  const Json& provenance = data::member(saved, "data_provenance");
-  config.pairs = is_of_pairs(provenance);
-  if (data::has_vocabulary(provenance)) {
-    config.vocabulary = data::vocabulary_in(provenance);
-  }
+  take_from(data::member(saved, "data_provenance"), config);
   fill(config);
   return is_pretraining(saved) ? pretraining_of(config) : config;
 }

@@ -183,6 +183,13 @@ const Setting* find_setting(const std::vector<Setting>& settings, std::string_vi
   return found == settings.end() ? nullptr : &*found;
 }
 
+void put(const Setting& setting, std::vector<Setting>& settings) {
+  for (Setting& known : settings) {
+    if (known.key == setting.key) return void(known = setting);
+  }
+  settings.push_back(setting);
+}
+
 std::string value_of(const std::vector<Setting>& settings, const KeyInfo& key) {
   const Setting* const s = find_setting(settings, key.key);
   if (s == nullptr && key.standard.empty()) {

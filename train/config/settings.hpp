@@ -22,6 +22,9 @@ namespace skytape::train {
 [[nodiscard]] const Setting* find_setting(const std::vector<Setting>& settings,
                                           std::string_view key);
 
+/// Gives the setting of that key its value and origin, or adds it.
+void put(const Setting& setting, std::vector<Setting>& settings);
+
 /// A key's value, checked against its range; its default where the settings have none. UsageError;
 /// DataError where there is no default either.
 [[nodiscard]] std::string value_of(const std::vector<Setting>& settings, const KeyInfo& key);
