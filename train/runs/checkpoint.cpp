@@ -23,36 +23,30 @@ Tensor view(const Tensor& flat, const Parameter& p) {
   return flat.slice(p.offset, p.offset + p.shape.numel()).reshape(p.shape);
 }
 
+/// Passes the numbers of a state to `visit`, each with its key.
+template <class State, class Visit> void visit_numbers(State& s, const Visit& visit) {
+  visit("step", s.step);
+  visit("epoch", s.cursor.epoch);
+  visit("position", s.cursor.position);
+  visit("evaluated", s.evaluated);
+  visit("best_metric", s.best_metric);
+  visit("best_step", s.best_step);
+  visit("stale", s.stale);
+  visit("selecting", s.selecting);
+  visit("tokens", s.tokens);
+  visit("train_seconds", s.train_seconds);
+  visit("waited_seconds", s.waited_seconds);
+}
+
 Json state_json(const RunState& s, std::int64_t summed_steps) {
-  return {{"step", s.step},
-          {"epoch", s.cursor.epoch},
-          {"position", s.cursor.position},
-          {"evaluated", s.evaluated},
-          {"best_metric", s.best_metric},
-          {"best_step", s.best_step},
-          {"stale", s.stale},
-          {"selecting", s.selecting},
-          {"tokens", s.tokens},
-          {"train_seconds", s.train_seconds},
-          {"waited_seconds", s.waited_seconds},
-          {"time_to_accuracy", to_json(s.reached)},
-          {"summed_steps", summed_steps}};
+  Json j = {{"time_to_accuracy", to_json(s.reached)}, {"summed_steps", summed_steps}};
+  visit_numbers(s, [&](const char* key, const auto& number) { j[key] = number; });
+  return j;
 }
 
 RunState state_from(const Json& j) {
-  const auto read = [&]<class T>(const char* key, T& target) { target = j.at(key).get<T>(); };
   RunState s;
-  read("step", s.step);
-  read("epoch", s.cursor.epoch);
-  read("position", s.cursor.position);
-  read("evaluated", s.evaluated);
-  read("best_metric", s.best_metric);
-  read("best_step", s.best_step);
-  read("stale", s.stale);
-  read("selecting", s.selecting);
-  read("tokens", s.tokens);
-  read("train_seconds", s.train_seconds);
-  read("waited_seconds", s.waited_seconds);
+  visit_numbers(s, [&]<class T>(const char* key, T& number) { number = j.at(key).get<T>(); });
   s.reached = time_to_accuracy_from(data::member(j, "time_to_accuracy"));
   return s;
 }

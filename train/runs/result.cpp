@@ -6,6 +6,7 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/runs/init.hpp"
@@ -18,8 +19,7 @@ namespace {
 /// What both phases say of their training.
 data::Json facts_of(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
   const double seconds = std::max(o.state.train_seconds, 1e-9);
-  const auto precision = std::find_if(config.settings.begin(), config.settings.end(),
-                                      [](const Setting& s) { return s.key == "precision"; });
+  const Setting* const precision = find_setting(config.settings, "precision");
   return {{"task", full_config.at("data").at("name")},  // substitute data are called so
           {"attention", config.method->name},
           {"recipe", config.recipe},
@@ -42,7 +42,7 @@ data::Json facts_of(const RunConfig& config, const data::Json& full_config, cons
            {{"captured", o.steps.captured},
             {"replayed", o.steps.replayed},
             {"direct", o.steps.direct}}},
-          {"precision", precision == config.settings.end() ? "fp32" : precision->value},
+          {"precision", precision == nullptr ? "fp32" : precision->value},
           {"revision", revision()},
           {"data", full_config.at("data")},
           {"settings", full_config.at("settings")},
@@ -53,26 +53,23 @@ std::string in_percent(const data::Json& share) {
   return fmt::format("{:.2f} %", 100 * share.get<double>());
 }
 
-[[noreturn]] void lacks(const std::filesystem::path& file, const char* expected, const char* key) {
-  throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), expected, key));
-}
-using Keys = std::initializer_list<const char*>;
-void require_names(const data::Json& result, const std::filesystem::path& file, Keys keys) {
+/// What a figure has to be.
+struct Kind {
+  const char* name;
+  bool (*fits)(const data::Json&);
+};
+constexpr Kind kName = {"name", [](const data::Json& j) { return j.is_string(); }};
+constexpr Kind kNumber = {"number", [](const data::Json& j) { return j.is_number(); }};
+constexpr Kind kObject = {"object", [](const data::Json& j) { return j.is_object(); }};
+constexpr Kind kShare = {"share in 0..1", [](const data::Json& j) {
+                           return j.is_number() && j.get<double>() >= 0 && j.get<double>() <= 1;
+                         }};
+
+void require(const Kind& kind, std::initializer_list<const char*> keys, const data::Json& result,
+             const std::filesystem::path& file) {
   for (const char* key : keys) {
-    if (!result.contains(key) || !data::member(result, key).is_string()) lacks(file, "name", key);
-  }
-}
-void require_numbers(const data::Json& result, const std::filesystem::path& file, Keys keys) {
-  for (const char* key : keys) {
-    if (!result.contains(key) || !data::member(result, key).is_number()) lacks(file, "number", key);
-  }
-}
-void require_shares(const data::Json& result, const std::filesystem::path& file, Keys keys) {
-  for (const char* key : keys) {
-    const double share = result.contains(key) && data::member(result, key).is_number()
-                             ? result.at(key).get<double>()
-                             : -1;
-    if (!(share >= 0 && share <= 1)) lacks(file, "share in 0..1", key);
+    if (kind.fits(data::member(result, key))) continue;
+    throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), kind.name, key));
   }
 }
 
@@ -149,24 +146,24 @@ data::Json pretraining_result_json(const RunConfig& config, const data::Json& fu
 
 data::Json read_result(const std::filesystem::path& file) {
   data::Json result = read_json(file);
-  require_names(result, file, {"task", "attention", "recipe"});
-  require_numbers(result, file,
-                  {"seed", "steps", "selected_step", "train_seconds", "steps_per_second",
-                   "tokens_per_second", "peak_bytes"});
-  require_shares(result, file, {"dev_accuracy", "test_accuracy"});
-  for (const char* key : {"settings", "data"}) {
-    if (!result.contains(key) || !data::member(result, key).is_object()) lacks(file, "object", key);
-  }
+  require(kName, {"task", "attention", "recipe"}, result, file);
+  require(kNumber,
+          {"seed", "steps", "selected_step", "train_seconds", "steps_per_second",
+           "tokens_per_second", "peak_bytes"},
+          result, file);
+  require(kShare, {"dev_accuracy", "test_accuracy"}, result, file);
+  require(kObject, {"settings", "data"}, result, file);
   return result;
 }
 
 data::Json read_pretraining_result(const std::filesystem::path& file) {
   data::Json result = read_json(file);
-  require_names(result, file, {"task", "attention"});
-  require_numbers(result, file,
-                  {"steps", "train_seconds", "steps_per_second", "tokens_per_second", "peak_bytes",
-                   "masked_loss"});
-  require_shares(result, file, {"masked_accuracy"});
+  require(kName, {"task", "attention"}, result, file);
+  require(kNumber,
+          {"steps", "train_seconds", "steps_per_second", "tokens_per_second", "peak_bytes",
+           "masked_loss"},
+          result, file);
+  require(kShare, {"masked_accuracy"}, result, file);
   return result;
 }
 

@@ -190,4 +190,9 @@ Json read_json(const fs::path& path) {
   return parsed;
 }
 
+Json read_config(const fs::path& folder) {
+  if (fs::exists(config_file(folder))) return read_json(config_file(folder));
+  throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
+}
+
 }  // namespace skytape::train

@@ -41,10 +41,12 @@ Metrics metrics_of(const fs::path& path) {
   return m;
 }
 
-Cell percent(const Json& object, const char* key) {
+Cell number(const Json& object, const char* key, const char* format, double scale = 1) {
   if (!object.is_object() || !object.contains(key)) return {};
-  return fmt::format("{:.2f} %", 100 * object.at(key).get<double>());
+  return fmt::format(fmt::runtime(format), scale * object.at(key).get<double>());
 }
+
+Cell percent(const Json& object, const char* key) { return number(object, key, "{:.2f} %", 100); }
 
 /// "61.20 % at step 4,500".
 Cell at_step(const Cell& value, const Json& metric) {
@@ -67,11 +69,6 @@ std::string chosen_settings(const Json& settings) {
 Cell after(const std::optional<Moment>& moment) {
   if (!moment) return {};
   return fmt::format("{}, step {}", duration_text(moment->seconds), grouped(moment->step));
-}
-
-Cell number(const Json& object, const char* key, const char* format) {
-  if (!object.is_object() || !object.contains(key)) return {};
-  return fmt::format(fmt::runtime(format), object.at(key).get<double>());
 }
 
 /// What the run reached on its task.
@@ -134,19 +131,13 @@ void fill(Table& table, const Json& config, const Json& result, const Metrics& m
   const Json& speed = result.is_null() ? metrics.last : result;
   row("steps/s", number(speed, "steps_per_second", "{:.2f}"));
   row("tokens/s", number(speed, "tokens_per_second", "{:.0f}"));
-  row("peak memory",
-      !result.contains("peak_bytes")  // not finished
-          ? Cell()
-          : Cell(fmt::format("{:.1f} MB", 1e-6 * result.at("peak_bytes").get<double>())));
+  row("peak memory", number(result, "peak_bytes", "{:.1f} MB", 1e-6));
 }
 
 }  // namespace
 
 Table run_summary(const fs::path& folder) {
-  if (!fs::exists(config_file(folder))) {
-    throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
-  }
-  const Json config = read_json(config_file(folder));
+  const Json config = read_config(folder);
   const bool finished = fs::exists(result_file(folder));
   const Json result = finished ? read_json(result_file(folder)) : Json();
   Table table;

@@ -8,6 +8,7 @@
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/runs/checkpoint.hpp"
+#include "train/runs/earlier.hpp"
 #include "train/runs/run_folder.hpp"
 
 namespace skytape::train {
@@ -45,12 +46,9 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   if (checkpoint != "best" && checkpoint != "last") {
     throw UsageError(unknown_name("checkpoint", checkpoint, {"best", "last"}));
   }
-  if (!std::filesystem::exists(config_file(folder))) {
-    throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
-  }
   SavedModel saved;
   const std::filesystem::path config = config_file(folder);
-  const data::Json json = read_json(config);
+  const data::Json json = read_config(folder);
   if (is_pretraining(json)) {
     throw DataError(fmt::format(
         "{}: a pre-training, which predicts hidden tokens and knows no classes; train --init {} "
@@ -64,13 +62,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
     saved.file = last_file(folder);
   }
   const SafetensorsFile weights = read_safetensors(saved.file);
-  const CheckpointFacts facts = read_facts(weights, saved.file);
-  const std::string difference = first_difference(facts.config, json);
-  if (!difference.empty()) {
-    throw DataError(
-        fmt::format("{}: a checkpoint of another run: {}", saved.file.string(), difference));
-  }
-  saved.step = facts.state.step;
+  saved.step = facts_of_this_run(weights, saved.file, json).state.step;
   build(saved, weights);
   return saved;
 }
