@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <Eigen/Core>
 #include <algorithm>
-#include <bit>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <fstream>
-#include <limits>
 #include <optional>
 
 #include "data/files/digest.hpp"
@@ -25,11 +23,6 @@ using data::Json;
 
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
 constexpr const char* kChecksumKey = "skytape.checksum";
-
-const char* format_name(DType dtype) {
-  if (dtype == DType::f32) return "F32";
-  return dtype == DType::f64 ? "F64" : "I32";
-}
 
 [[noreturn]] void refuse(const std::filesystem::path& path, const std::string& problem) {
   throw DataError(fmt::format("{}: not a readable safetensors file: {}", path.string(), problem));
@@ -152,22 +145,6 @@ std::string read_bytes(std::ifstream& in, std::uint64_t count, const std::filesy
   return bytes;
 }
 
-/// IEEE's numbers of 16 bits: a sign, 5 bits of exponent, 10 of fraction.
-float from_half(std::uint16_t bits) {
-  const float sign = (bits & 0x8000) != 0 ? -1.0f : 1.0f;
-  const int exponent = (bits >> 10) & 31, fraction = bits & 1023;
-  if (exponent == 31) {
-    return fraction == 0 ? sign * std::numeric_limits<float>::infinity()
-                         : std::numeric_limits<float>::quiet_NaN();
-  }
-  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
-  return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-}
-
-float from_bfloat(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
-
 /// Numbers of a file's type, one by one, as ours.
 template <class File, class Ours, class Convert>
 void widen(Tensor& tensor, const char* bytes, const Convert& convert) {
@@ -183,9 +160,10 @@ Tensor tensor_from(const std::filesystem::path& path, const Entry& entry, const 
   Tensor tensor = Tensor::empty(entry.shape, *entry.kind->dtype, Device::cpu);
   const char* const bytes = data.data() + entry.begin;
   if (entry.kind->name == "F16") {
-    widen<std::uint16_t, float>(tensor, bytes, from_half);
+    widen<Eigen::half, float>(tensor, bytes, [](Eigen::half value) -> float { return value; });
   } else if (entry.kind->name == "BF16") {
-    widen<std::uint16_t, float>(tensor, bytes, from_bfloat);
+    widen<Eigen::bfloat16, float>(tensor, bytes,
+                                  [](Eigen::bfloat16 value) -> float { return value; });
   } else if (entry.kind->name == "I64") {
     widen<std::int64_t, std::int32_t>(tensor, bytes, [&](std::int64_t value) {
       if (value != static_cast<std::int32_t>(value)) {
@@ -209,9 +187,10 @@ std::uint64_t table_checksum(const std::vector<Entry>& entries) {
   return data::checksum(data::as_bytes(table));
 }
 
+/// The first of ours that the format has: itself.
 const Kind& kind_of(DType dtype) {
   return *std::find_if(std::begin(kKinds), std::end(kKinds),
-                       [&](const Kind& kind) { return kind.name == format_name(dtype); });
+                       [&](const Kind& kind) { return kind.dtype == dtype; });
 }
 
 }  // namespace
@@ -234,7 +213,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
     on_host.emplace_back(name, tensor.to(Device::cpu));
     const std::uint64_t end = at + tensor.bytes();
     header[name] = {
-        {"dtype", format_name(tensor.dtype())},
+        {"dtype", kind_of(tensor.dtype()).name},
         {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
         {"data_offsets", Json::array({at, end})}};
     if (tensor.bytes() > 0)
