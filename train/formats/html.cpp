@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 
 #include "tensor/core/error.hpp"
 
@@ -40,24 +41,12 @@ img { max-width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
 }  // namespace
 
 std::string html_escaped(std::string_view text) {
+  const std::map<char, std::string_view> names = {
+      {'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
+    const auto name = names.find(c);
+    out += name == names.end() ? std::string_view(&c, 1) : name->second;
   }
   return out;
 }
