@@ -307,6 +307,9 @@ double model_flops(const nn::ModelConfig& model, const attention::CostSizes& siz
 }
 
 Json to_json(const BenchCase& c, const BenchResult& r) {
+  const auto median = [](const std::optional<Timing>& timing) {
+    return timing ? Json(timing->median_ms) : Json();
+  };
   Json j = {
       {"attention", c.attention},
       {"device", name(c.device)},
@@ -314,32 +317,24 @@ Json to_json(const BenchCase& c, const BenchResult& r) {
       {"n", c.n},
       {"batch", c.batch},
       {"features", attention::find(c.attention).has_option("features") ? Json(c.features) : Json()},
-      {"step_ms_median", nullptr},
-      {"step_ms_min", nullptr},
+      {"step_ms_median", median(r.step)},
+      {"step_ms_min", r.step ? Json(r.step->min_ms) : Json()},
       {"forward_ms_median", r.forward.median_ms},
       {"forward_ms_min", r.forward.min_ms},
-      {"attention_forward_ms_median", nullptr},
-      {"attention_forward_backward_ms_median", nullptr},
+      {"attention_forward_ms_median", median(r.attention_forward)},
+      {"attention_forward_backward_ms_median", median(r.attention_forward_backward)},
       {"peak_bytes", r.peak_bytes},
       {"rss_bytes", r.rss_bytes},
       {"steps_replayed", r.counts.replayed},
       {"graph_nodes", r.graph_nodes}};
   if (!c.papers_model) j["recipe"] = c.recipe;
-  if (r.step) {
-    j["step_ms_median"] = r.step->median_ms;
-    j["step_ms_min"] = r.step->min_ms;
-  }
   if (r.waited_step) j["waited_step_ms_median"] = r.waited_step->median_ms;
-  if (r.attention_forward) j["attention_forward_ms_median"] = r.attention_forward->median_ms;
   if (r.predicted_ms) {
     j["predicted_ms"] = *r.predicted_ms;
     j["of_predicted"] = r.step->median_ms / *r.predicted_ms;
   }
   if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
   j["serial_share"] = r.serial_share ? Json(*r.serial_share) : Json();
-  if (r.attention_forward_backward) {
-    j["attention_forward_backward_ms_median"] = r.attention_forward_backward->median_ms;
-  }
   j["gflops"] = r.flops / (step_ms(r) * 1e6);
   j["gemm_gflops"] = j["gemm_share"] = nullptr;
   if (!r.gemm_rates.empty()) {
