@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "attention/sampling/skein_slots_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/reduce.hpp"
 

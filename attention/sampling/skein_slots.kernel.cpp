@@ -1,7 +1,7 @@
 // Small kernels of Skeinformer's bookkeeping: drawing pilots, weighing columns, counting slots.
 #include <limits>
 
-#include "attention/sampling/skein_slots_plan.hpp"
+#include "attention/sampling/skein_slots.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/philox.hpp"
 

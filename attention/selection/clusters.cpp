@@ -1,7 +1,6 @@
 #include "attention/selection/clusters.hpp"
 
 #include "attention/sampling/sampling.hpp"
-#include "attention/selection/clusters_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

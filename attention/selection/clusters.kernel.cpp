@@ -1,7 +1,7 @@
 // Kernels of balanced clusters: directions of centroids, lists of slots, rows between tokens and slots.
 #include <algorithm>
 
-#include "attention/selection/clusters_plan.hpp"
+#include "attention/selection/clusters.hpp"
 #include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::attention {

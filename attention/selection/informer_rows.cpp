@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attention/sampling/sampling.hpp"
-#include "attention/selection/informer_rows_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {

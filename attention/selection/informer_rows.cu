@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "attention/selection/informer_rows_plan.hpp"
+#include "attention/selection/informer_rows.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/four.hpp"
 #include "tensor/launch/launch.hpp"

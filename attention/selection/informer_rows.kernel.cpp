@@ -1,5 +1,5 @@
 // Elementwise kernels of Informer's choice of rows.
-#include "attention/selection/informer_rows_plan.hpp"
+#include "attention/selection/informer_rows.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {

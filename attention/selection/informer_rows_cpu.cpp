@@ -4,7 +4,7 @@
 #include <numeric>
 #include <type_traits>
 
-#include "attention/selection/informer_rows_plan.hpp"
+#include "attention/selection/informer_rows.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"

@@ -1,7 +1,6 @@
 #include "attention/selection/lsh.hpp"
 
 #include "attention/sampling/sampling.hpp"
-#include "attention/selection/lsh_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/movement/layout.hpp"
 

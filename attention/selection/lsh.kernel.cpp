@@ -1,7 +1,7 @@
 // Kernels of locality-sensitive hashing: key lengths, buckets, slots, and the sum over rounds.
 #include <limits>
 
-#include "attention/selection/lsh_plan.hpp"
+#include "attention/selection/lsh.hpp"
 #include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::attention {

@@ -1,7 +1,5 @@
 #include "attention/sequence/sequence.hpp"
 
-#include "attention/sequence/sequence_plan.hpp"
-
 namespace skytape::attention {
 namespace {
 

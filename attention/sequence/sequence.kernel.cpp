@@ -1,6 +1,5 @@
 // Means of consecutive rows and depthwise convolution along the sequence.
 #include "attention/sequence/sequence.hpp"
-#include "attention/sequence/sequence_plan.hpp"
 #include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::attention {

@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "nn/embedding/ngrams_plan.hpp"
 #include "tensor/movement/gather.hpp"
 
 namespace skytape::nn {

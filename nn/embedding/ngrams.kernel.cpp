@@ -1,5 +1,5 @@
 // Where each n-gram has its vector, and the sum of the vectors at a position.
-#include "nn/embedding/ngrams_plan.hpp"
+#include "nn/embedding/ngrams.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::nn {

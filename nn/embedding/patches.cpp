@@ -3,8 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "nn/embedding/patches_plan.hpp"
-
 namespace skytape::nn {
 
 Tensor patch_greys(const Tensor& ids, std::int64_t columns, std::int64_t side, DType dtype) {

@@ -1,5 +1,5 @@
 // The grey values around each pixel.
-#include "nn/embedding/patches_plan.hpp"
+#include "nn/embedding/patches.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::nn {

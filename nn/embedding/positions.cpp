@@ -5,8 +5,6 @@
 #include <memory>
 #include <span>
 
-#include "nn/embedding/positions_plan.hpp"
-
 namespace skytape::nn {
 namespace {
 

@@ -1,6 +1,6 @@
 // Turns pairs of entries of every row by the angles of its position; counts positions from the end;
 // tells the two texts of a pair apart.
-#include "nn/embedding/positions_plan.hpp"
+#include "nn/embedding/positions.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::nn {

@@ -1,7 +1,5 @@
 #include "nn/layers/convolution.hpp"
 
-#include "nn/layers/convolution_plan.hpp"
-
 namespace skytape::nn {
 namespace {
 

@@ -6,7 +6,9 @@
 #include <cstdint>
 
 #include "autograd/tape.hpp"
+#include "tensor/core/tensor.hpp"
 #include "tensor/random/dropout.hpp"
+#include "tensor/tokens/row_dropout.hpp"
 
 namespace skytape::nn {
 
@@ -27,5 +29,42 @@ struct Window {
 /// residual: [B, N, E], mask: [B, N].
 [[nodiscard]] Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask,
                                   const Window& window, const Dropout& dropout);
+
+// The two builds of the convolution's kernels (convolution.kernel.cpp).
+
+struct ConvolutionPlan {
+  std::int64_t positions, width;  // N, E
+  std::int64_t columns;           // positions in a row, at most N
+  std::int64_t taps, tap_rows;    // T, R
+};
+
+/// `forward` reads the neighbour that lies where the tap does, `adjoint` the one opposite.
+enum class Taps { forward, adjoint };
+
+/// x, y: [B, N, E]; weight: [R T, E].
+void convolve_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight, Taps taps,
+                 Tensor& y);
+void convolve_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight,
+                 Taps taps, Tensor& y);
+
+/// y = residual + drop(convolution of mask x), and the gradient of x from that of what was dropped out.
+/// residual, x, y: [B, N, E]; mask: [B, N].
+void add_convolution_on(Cpu, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
+                        const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
+                        Tensor& y);
+void add_convolution_on(Cuda, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
+                        const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
+                        Tensor& y);
+void masked_adjoint_on(Cpu, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
+                       const Tensor& weight, Tensor& dx);
+void masked_adjoint_on(Cuda, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
+                       const Tensor& weight, Tensor& dx);
+
+/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there: x, or mask x where there
+/// is a mask. x, dy: [B, N, E], dweight: [R T, E].
+void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
+                           const Tensor& dy, Tensor& dweight);
+void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
+                           const Tensor& dy, Tensor& dweight);
 
 }  // namespace skytape::nn

@@ -2,7 +2,7 @@
 // residual and the dropout around it, too, as CUDA has them in one kernel.
 #include <type_traits>
 
-#include "nn/layers/convolution_plan.hpp"
+#include "nn/layers/convolution.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"

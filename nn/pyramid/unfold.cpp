@@ -1,7 +1,5 @@
 #include "nn/pyramid/unfold.hpp"
 
-#include "nn/pyramid/unfold_plan.hpp"
-
 namespace skytape::nn {
 
 // Every entry of y is an entry of x or 0, so dx adds up dy over the windows that hold a place.

@@ -1,5 +1,5 @@
 // Windows of a picture as rows, and their adjoint: nobody but the owner of a row writes it.
-#include "nn/pyramid/unfold_plan.hpp"
+#include "nn/pyramid/unfold.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::nn {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/kernels/elementwise_plan.hpp"
+#include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {
 namespace {

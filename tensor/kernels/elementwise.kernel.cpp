@@ -5,8 +5,8 @@
 #include <type_traits>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/kernels/elementwise_plan.hpp"
 #include "tensor/launch/narrow_rows.hpp"
+#include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {
 namespace {

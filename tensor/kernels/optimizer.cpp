@@ -1,7 +1,5 @@
 #include "tensor/kernels/optimizer.hpp"
 
-#include "tensor/kernels/optimizer_plan.hpp"
-
 namespace skytape::tensor {
 
 void adamw_step(Tensor& values, const Tensor& gradients, Tensor& m, Tensor& v, std::int64_t begin,

@@ -4,7 +4,6 @@
 #include <type_traits>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/kernels/optimizer_plan.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::tensor {

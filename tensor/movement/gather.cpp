@@ -5,7 +5,6 @@
 
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
-#include "tensor/movement/gather_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -7,7 +7,6 @@
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/launch.hpp"
-#include "tensor/movement/gather_plan.hpp"
 #include "tensor/movement/token_sums.hpp"
 
 namespace skytape::tensor {

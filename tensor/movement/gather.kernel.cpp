@@ -2,7 +2,6 @@
 #include "tensor/movement/gather.hpp"
 
 #include "tensor/launch/narrow_rows.hpp"
-#include "tensor/movement/gather_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

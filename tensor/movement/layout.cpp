@@ -5,7 +5,7 @@
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/axis.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/movement/layout_plan.hpp"
+#include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {
 namespace {

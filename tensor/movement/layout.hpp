@@ -1,6 +1,8 @@
 // Moving data without computing: transposes, head splitting, concatenation, slices.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "tensor/core/tensor.hpp"
@@ -24,5 +26,18 @@ namespace skytape::tensor {
 
 /// Repeats x to a larger shape by broadcasting rules.
 [[nodiscard]] Tensor expand(const Tensor& x, const Shape& shape);
+
+// The two builds of the kernels behind these.
+
+struct StridedLoop;  // tensor/launch/strided.hpp
+
+// Entries are moved as bytes of `size` 4 or 8; operand a of the loop is read, b is written.
+void copy_strided_on(Cpu, const StridedLoop& loop, std::size_t size, const void* from, void* to);
+void copy_strided_on(Cuda, const StridedLoop& loop, std::size_t size, const void* from, void* to);
+/// from: [batch, n, m] -> to: [batch, m, n].
+void transpose_on(Cpu, std::int64_t batch, std::int64_t n, std::int64_t m, std::size_t size,
+                  const void* from, void* to);
+void transpose_on(Cuda, std::int64_t batch, std::int64_t n, std::int64_t m, std::size_t size,
+                  const void* from, void* to);
 
 }  // namespace skytape::tensor

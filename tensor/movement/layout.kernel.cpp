@@ -2,7 +2,7 @@
 #include "tensor/movement/layout.hpp"
 
 #include "tensor/launch/narrow_rows.hpp"
-#include "tensor/movement/layout_plan.hpp"
+#include "tensor/launch/strided.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -7,7 +7,6 @@
 #include "tensor/launch/narrow_rows.hpp"
 #include "tensor/movement/bitonic.hpp"
 #include "tensor/movement/gather.hpp"
-#include "tensor/movement/gather_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/cuda.hpp"
-#include "tensor/movement/layout_plan.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -3,7 +3,6 @@
 #include <type_traits>
 
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/norm/layer_norm_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

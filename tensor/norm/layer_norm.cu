@@ -7,7 +7,7 @@
 
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/columns.hpp"
-#include "tensor/norm/layer_norm_plan.hpp"
+#include "tensor/norm/layer_norm.hpp"
 #include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {

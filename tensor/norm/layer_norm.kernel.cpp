@@ -2,7 +2,6 @@
 #include "tensor/norm/layer_norm.hpp"
 
 #include "tensor/launch/columns.hpp"
-#include "tensor/norm/layer_norm_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

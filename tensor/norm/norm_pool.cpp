@@ -7,7 +7,6 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/norm/layer_norm.hpp"
-#include "tensor/norm/norm_pool_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -11,7 +11,6 @@
 #include <cstdint>
 
 #include "tensor/norm/layer_norm.hpp"
-#include "tensor/norm/norm_pool_plan.hpp"
 #include "tensor/norm/norm_rows.hpp"
 
 namespace skytape::tensor {

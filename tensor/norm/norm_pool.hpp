@@ -38,4 +38,13 @@ struct NormPoolBackward {
                                                   const Tensor& mask, const TokenWeights& rule,
                                                   const NormPool& saved, const Tensor& dpooled);
 
+// The CUDA half (norm_pool.cu).
+
+void norm_pool_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& mask, const TokenWeights& rule, NormPool& out);
+/// `dparams` [2, E]: dweight, dbias.
+void norm_pool_backward_on(Cuda, const Tensor& x, const Tensor& weight, const Tensor& mask,
+                           const TokenWeights& rule, const NormPool& saved, const Tensor& dpooled,
+                           Tensor& dx, Tensor& dparams);
+
 }  // namespace skytape::tensor

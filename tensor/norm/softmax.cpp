@@ -1,7 +1,5 @@
 #include "tensor/norm/softmax.hpp"
 
-#include "tensor/norm/softmax_plan.hpp"
-
 namespace skytape::tensor {
 namespace {
 

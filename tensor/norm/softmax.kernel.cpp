@@ -2,7 +2,6 @@
 #include "tensor/norm/softmax.hpp"
 
 #include "tensor/launch/launch.hpp"
-#include "tensor/norm/softmax_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -1,7 +1,5 @@
 #include "tensor/random/random.hpp"
 
-#include "tensor/random/random_plan.hpp"
-
 namespace skytape {
 namespace {
 

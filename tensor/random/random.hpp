@@ -38,5 +38,12 @@ namespace tensor {
 /// unless random.step is undefined or i32[1] on that device.
 [[nodiscard]] const std::int32_t* step_data(const char* op, const Random& random, Device device);
 
+// The two builds of the kernels behind these (random.kernel.cpp).
+
+void uniform_on(Cpu, const Random& random, std::int64_t first, Tensor& out);
+void uniform_on(Cuda, const Random& random, std::int64_t first, Tensor& out);
+void normal_on(Cpu, const Random& random, std::int64_t first, Tensor& out);
+void normal_on(Cuda, const Random& random, std::int64_t first, Tensor& out);
+
 }  // namespace tensor
 }  // namespace skytape

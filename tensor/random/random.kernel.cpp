@@ -4,7 +4,6 @@
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/philox.hpp"
-#include "tensor/random/random_plan.hpp"
 
 namespace skytape::tensor {
 namespace {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "tensor/timing/kernel_times_plan.hpp"
-
 namespace skytape {
 namespace {
 

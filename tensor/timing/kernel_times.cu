@@ -8,7 +8,6 @@
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/graph.hpp"
 #include "tensor/timing/clock.hpp"
-#include "tensor/timing/kernel_times_plan.hpp"
 #if __has_include(<cupti.h>) && CUDART_VERSION >= 12030
 #include <cupti.h>
 #ifndef SKYTAPE_CUDA_SIMULATED

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/core/device.hpp"
+
 namespace skytape {
 
 /// One kernel, copy from device to device, or fill.
@@ -41,5 +43,12 @@ struct LaunchTime {
 
 /// Of the GPU.
 [[nodiscard]] int multiprocessors();
+
+// The CUDA half (kernel_times.cu).
+
+KernelTrace trace_kernels_on(Cuda, const std::function<void()>& f);
+std::string kernel_name_on(Cuda, const void* function);
+std::vector<LaunchTime> time_launches_on(Cuda, double busy_ms, const std::function<void()>& f);
+int multiprocessors_on(Cuda);
 
 }  // namespace skytape
