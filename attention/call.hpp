@@ -46,6 +46,12 @@ struct Inputs {
   return 1 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
+/// What scores are raised by where key j counts mask_j times, its log: [B, N] -> [B, 1, 1, N]; -inf for
+/// padding.
+[[nodiscard]] Tensor key_bias(const Tensor& mask);
+/// 1 for an example without real tokens, else 0: [B, 1, 1, 1]. Added to a divisor, 0 / 0 is 0 / 1.
+[[nodiscard]] Tensor no_token(const Tensor& mask);
+
 /// Random arrays of one call by name ("landmarks", "keep", …). A method draws them itself; tests
 /// and goldens inject theirs.
 class Draws {

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "tensor/core/error.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -18,6 +20,15 @@ const Tensor* find_in(const std::vector<std::pair<std::string, Tensor>>& named,
 }
 
 }  // namespace
+
+Tensor key_bias(const Tensor& mask) {
+  return tensor::unary(tensor::Unary::log, mask).reshape({mask.size(0), 1, 1, mask.size(1)});
+}
+
+Tensor no_token(const Tensor& mask) {
+  const Tensor lacking = tensor::affine(tensor::sum(mask, 1), -1, 1);  // [B]: 1 - tokens
+  return tensor::unary(tensor::Unary::relu, lacking).reshape({mask.size(0), 1, 1, 1});
+}
 
 void Draws::set(const std::string& name, Tensor value) {
   for (auto& [known, tensor] : all_) {

@@ -71,13 +71,6 @@ struct Config {
   }
 };
 
-/// x times one number per example. x: [B, ...], factor: [B].
-Tensor scale_examples(const Tensor& x, const Tensor& factor) {
-  const std::int64_t rest = x.numel() / std::max<std::int64_t>(x.size(0), 1);
-  return tensor::multiply(x.reshape({x.size(0), rest}), factor.reshape({factor.size(0), 1}))
-      .reshape(x.shape());
-}
-
 class Informer final : public Method {
  public:
   Informer(const LayerContext& context, const Config& config)
@@ -105,17 +98,13 @@ class Informer final : public Method {
     const Var q = in.q, k = in.k, v = in.v;
     const auto real = [&](Var x) { return config_.masked ? mask_rows(x, mask) : x; };
     Tape& tape = q.tape();
-    const std::int64_t b = q.size(0), n = q.size(2);
     const ChosenRows rows = chosen_rows(draws.get("top"), q.value());
     const Tensor weights = key_weights(mask);  // [B, N]
-    const Tensor bias =                        // [B, 1, 1, N]: 0 or -inf
-        tensor::unary(tensor::Unary::log, weights).reshape({b, 1, 1, n});
-    const Var u = real(v);  // [B, H, N, D]
+    const Var u = real(v);                     // [B, H, N, D]
     const Var scores =
         affine(matmul(real(q), real(k), Op::none, Op::transpose), score_scale(q.value()));
-    const Var full = matmul(softmax(scores + tape.constant(bias)), u);  // [B, H, N, D]
-    const Var count = tape.constant(inverse_count(weights).reshape({b, 1, 1, 1}));
-    const Var mean = sum(u, 2, true) * count;  // [B, H, 1, D]
+    const Var full = matmul(softmax(scores + tape.constant(key_bias(weights))), u);  // [B, H, N, D]
+    const Var mean = sum(u, 2, true) * tape.constant(inverse_count(weights));        // [B, H, 1, D]
     const Var others = tape.constant(rows.others);
     return mean * others + full * affine(others, -1, 1);
   }
@@ -137,7 +126,7 @@ class Informer final : public Method {
   struct Saved {
     Inputs in;             // X, Y, U: [B, H, N, D], mask: [B, N]
     Tensor weights;        // [B, N]: of keys, the mask or ones
-    Tensor inverse_count;  // [B]: 1 / m
+    Tensor inverse_count;  // [B, 1, 1, 1]: 1 / m
     ChosenRows rows;       // J
     Tensor q;              // [B, H, T, D]: X[J]
     TiledForward tiled;    // out: [B, H, T, D], lse: [B, H, T]
@@ -150,9 +139,9 @@ class Informer final : public Method {
     s.inverse_count = inverse_count(s.weights);
     s.rows = chosen_rows(draws.get("top"), in.q);
     s.q = tensor::gather_rows(s.in.q, s.rows.index);  // (2)
-    s.tiled = tiled_forward(s.q, s.in.k, s.in.v, s.weights, {Score::softmax, score_scale(s.q), {}});
-    const Tensor f = scale_examples(tensor::sum(s.in.v, 2), s.inverse_count);          // (3)
-    Tensor out = tensor::multiply(s.rows.others, f.reshape(in.q.shape().with(2, 1)));  // (4)
+    s.tiled = tiled_forward(s.q, s.in.k, s.in.v, s.weights, softmax_scores(s.q));
+    const Tensor f = tensor::multiply(total(s.in.v), s.inverse_count);  // (3) [B, H, 1, D]
+    Tensor out = tensor::multiply(s.rows.others, f);                    // (4)
     tensor::scatter_add_rows(out, s.rows.index, tensor::multiply(s.tiled.out, s.rows.used));
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
@@ -160,10 +149,10 @@ class Informer final : public Method {
   Gradients backward(const Saved& s, const Tensor& dout) const {
     const Tensor rows = tensor::multiply(tensor::gather_rows(dout, s.rows.index),  // (4) [B,H,T,D]
                                          s.rows.used);
-    const Tensor df = scale_examples(  // (4), (3) [B, H, 1, D]
+    const Tensor df = tensor::multiply(  // (4), (3) [B, H, 1, D]
         tensor::matmul(s.rows.others, dout, Op::transpose), s.inverse_count);
-    TiledBackward d = tiled_backward(s.q, s.in.k, s.in.v, s.weights,
-                                     {Score::softmax, score_scale(s.q), {}}, s.tiled, rows);  // (2)
+    TiledBackward d =
+        tiled_backward(s.q, s.in.k, s.in.v, s.weights, softmax_scores(s.q), s.tiled, rows);  // (2)
     Tensor dx = zeros_like(dout);
     tensor::scatter_add_rows(dx, s.rows.index, tensor::multiply(d.dq, s.rows.used));  // (2)
     const Tensor du = tensor::add(d.dv, df);                                          // (2), (3)
@@ -196,11 +185,14 @@ class Informer final : public Method {
     return config_.masked ? mask : Tensor::full(mask.shape(), 1, mask.dtype(), mask.device());
   }
 
-  /// 1 / m, 1 where there is no token: [B].
+  /// 1 / m, 1 where there is no token: [B, 1, 1, 1].
   [[nodiscard]] static Tensor inverse_count(const Tensor& weights) {
-    const Tensor beyond_one =
-        tensor::unary(tensor::Unary::relu, tensor::affine(tensor::sum(weights, 1), 1, -1));
-    return tensor::unary(tensor::Unary::reciprocal, tensor::affine(beyond_one, 1, 1));
+    return tensor::unary(tensor::Unary::reciprocal, tensor::token_counts(weights))
+        .reshape({weights.size(0), 1, 1, 1});
+  }
+  /// The sum of rows: [B, H, N, D] -> [B, H, 1, D].
+  [[nodiscard]] static Tensor total(const Tensor& x) {
+    return tensor::sum(x, 2).reshape(x.shape().with(2, 1));
   }
 
   /// Sampled keys: i32[1, N, S] or [B, N, S].
@@ -222,13 +214,11 @@ class Informer final : public Method {
 
   /// log sum_j exp(s_ij) - mean_j s_ij over real keys: [B, H, N].
   [[nodiscard]] Tensor exact_measure(const Inputs& in) const {
-    const double scale = score_scale(in.q);
     const Tensor weights = key_weights(in.mask);
-    const Tensor lse = tiled_forward(in.q, in.k, {}, weights, {Score::softmax, scale, {}}).lse;
-    const Tensor key = scale_examples(tensor::sum(in.k, 2), inverse_count(weights));  // [B, H, D]
-    const Tensor mean =  // [B, H, N, 1]
-        tensor::matmul(in.q, key.reshape(in.k.shape().with(2, 1)), Op::none, Op::transpose);
-    return tensor::subtract(lse, tensor::affine(mean, scale).reshape(lse.shape()));
+    const Tensor lse = tiled_forward(in.q, in.k, {}, weights, softmax_scores(in.q)).lse;
+    const Tensor key = tensor::multiply(total(in.k), inverse_count(weights));  // [B, H, 1, D]
+    const Tensor mean = tensor::matmul(in.q, key, Op::none, Op::transpose);    // [B, H, N, 1]
+    return tensor::subtract(lse, tensor::affine(mean, score_scale(in.q)).reshape(lse.shape()));
   }
 
   Config config_;

@@ -17,8 +17,6 @@
 #include "attention/linear/linear.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
-#include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/reduce.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -42,11 +40,8 @@ class LinearAttention final : public Method {
     const Var queries = phi(in.q);                                       // [B, H, N, D]
     const Var keys = mask_rows(phi(in.k), mask);                         // [B, H, N, D]
     const Var weights = matmul(queries, keys, Op::none, Op::transpose);  // [B, H, N, N]
-    const Tensor lacking = tensor::affine(tensor::sum(mask, 1), -1, 1);  // [B]: 1 - tokens
-    const Tensor empty = tensor::unary(tensor::Unary::relu, lacking)     // 0 / 1, not 0 / 0
-                             .reshape({mask.size(0), 1, 1, 1});
-    const Var z = affine(sum(weights, 3, true), 1, config_.epsilon);  // [B, H, N, 1]
-    return matmul(weights, in.v) / (z + in.v.tape().constant(empty));
+    const Var z = affine(sum(weights, 3, true), 1, config_.epsilon);     // [B, H, N, 1]
+    return matmul(weights, in.v) / (z + in.v.tape().constant(no_token(mask)));
   }
 
   // ---- derivation ------------------------------------------------------------------------------

@@ -160,15 +160,15 @@ class Linformer final : public Method {
     }
     s.open = open_slots(in.q);
     s.result = tiled_forward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open),
-                             options(s.q));                 // (2)
+                             softmax_scores(s.q));          // (2)
     const Tensor out = s.result.out.reshape(in.q.shape());  // [B, H, N, D]
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   Gradients backward(const Saved& s, const Tensor& dout) const {
     const TiledBackward d =
-        tiled_backward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open), options(s.q),
-                       s.result, apart(dout));  // (2)
+        tiled_backward(apart(s.q), apart(s.keys), apart(s.values), slot_mask(s.open),
+                       softmax_scores(s.q), s.result, apart(dout));  // (2)
     Gradients g;
     g.dq = d.dq.reshape(s.q.shape());
     const Tensor dkeys = d.dk.reshape(s.keys.shape());    // dK': [B, H, L, D]
@@ -343,9 +343,6 @@ class Linformer final : public Method {
   }
   [[nodiscard]] static Tensor slot_mask(const Tensor& open) {
     return open.reshape({open.size(0) * open.size(1), open.size(2)});
-  }
-  [[nodiscard]] static TiledOptions options(const Tensor& q) {
-    return {Score::softmax, score_scale(q), {}};
   }
 
   Config config_;

@@ -57,12 +57,9 @@ class LinformerJlt final : public Method {
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call&) const override {
     const Var q = in.q, k = in.k, v = in.v;
-    const std::int64_t n = q.size(2);
-    const Var s = q.tape().constant(sketch(draws, n));           // [N, d]
-    const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
-                            .reshape({mask.size(0), 1, 1, n});
+    const Var s = q.tape().constant(sketch(draws, q.size(2)));  // [N, d]
     const Var scores = affine(matmul(q, k, Op::none, Op::transpose), score_scale(q.value()));
-    const Var p = softmax(scores + q.tape().constant(bias));               // [B, H, N, N]
+    const Var p = softmax(scores + q.tape().constant(key_bias(mask)));     // [B, H, N, N]
     const Var y = matmul(s, mask_rows(v, mask), Op::transpose, Op::none);  // [B, H, d, D]
     return matmul(matmul(p, s), y);
   }
@@ -86,24 +83,21 @@ class LinformerJlt final : public Method {
     saved.s = sketch(draws, in.q.size(2));
     const Tensor u = sketched(saved.s, tensor::mask_rows(in.v, in.mask));  // (1)
     saved.in = {in.q, in.k, u, in.mask};
-    saved.result = tiled_forward(in.q, in.k, u, in.mask, options(in.q));  // (2)
-    const Tensor out = saved.result.out;                                  // [B, H, N, D]
+    saved.result = tiled_forward(in.q, in.k, u, in.mask, softmax_scores(in.q));  // (2)
+    const Tensor out = saved.result.out;                                         // [B, H, N, D]
     return {out, [saved = std::move(saved)](const Tensor& dout) { return backward(saved, dout); }};
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
-    const TiledBackward d =
-        tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask, options(s.in.q), s.result, dout);  // (2)
-    const Tensor dv = tensor::mask_rows(sketched(s.s, d.dv), s.in.mask);                     // (1)
+    const TiledBackward d = tiled_backward(s.in.q, s.in.k, s.in.v, s.in.mask,
+                                           softmax_scores(s.in.q), s.result, dout);  // (2)
+    const Tensor dv = tensor::mask_rows(sketched(s.s, d.dv), s.in.mask);             // (1)
     return {d.dq, d.dk, dv, {}};
   }
 
  private:
   [[nodiscard]] double deviation() const {
     return 1 / std::sqrt(static_cast<double>(config_.features));
-  }
-  [[nodiscard]] static TiledOptions options(const Tensor& q) {
-    return {Score::softmax, score_scale(q), {}};
   }
 
   /// The first N rows of S, injected, drawn or fixed: [N, d].

@@ -105,7 +105,7 @@ class Longformer final : public Method {
     };
     const Var queries = project(narrow(in.x, 1, 0, g), query_, query_bias_);
     const Var keys = project(in.x, key_, nullptr), values = project(in.x, value_, value_bias_);
-    const Var seen = tape.constant(tensor::unary(tensor::Unary::log, mask).reshape({b, 1, 1, n}));
+    const Var seen = tape.constant(key_bias(mask));
     const Var scores =
         affine(matmul(queries, keys, Op::none, Op::transpose), score_scale(in.q.value()));
     const std::array<Var, 2> parts = {matmul(softmax(scores + seen), values),
@@ -156,7 +156,7 @@ class Longformer final : public Method {
     t.queries = by_head(a.reshape({b, g * heads_, in.q.size(3)}));
     t.wanted =
         by_example(tensor::affine(tensor::matmul(t.queries, of_heads(key_->value)), scale), b);
-    const Tensor seen = tensor::unary(tensor::Unary::log, in.mask).reshape({b, 1, n});
+    const Tensor seen = key_bias(in.mask).reshape({b, 1, n});
     t.weights = tensor::softmax(
         tensor::add(tensor::matmul(t.wanted, in.x, Op::none, Op::transpose), seen));  // (4)
     t.sums = by_head(tensor::sum(t.weights, 2).reshape({b, g * heads_, 1}));

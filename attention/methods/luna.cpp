@@ -154,7 +154,7 @@ class Luna final : public Method {
     const Shape shape = {in.q.size(0), rows_, width_};
     const Tensor p = in.state.defined() ? in.state : tensor::expand(memory_->value, shape);
     ENSURE(p.shape() == shape, "luna: expected a memory ", shape, ", got ", p);
-    const TiledOptions tiles = options(in.q);
+    const TiledOptions tiles = softmax_scores(in.q);
     Saved s;
     s.in = in;
     s.asking = norm_before_ ? normalise(p, s) : p;                    // (1)
@@ -179,7 +179,7 @@ class Luna final : public Method {
 
   // ---- backward --------------------------------------------------------------------------------
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout, const Tensor& dstate) const {
-    const TiledOptions tiles = options(s.in.q);
+    const TiledOptions tiles = softmax_scores(s.in.q);
     Gradients g;
     const TiledBackward unpack =
         tiled_backward(s.in.q, s.keys, s.values, s.every_row, tiles, s.unpacked, dout);  // (4)
@@ -216,14 +216,12 @@ class Luna final : public Method {
     Tape& tape = in.q.tape();
     const Shape shape = {mask.size(0), rows_, width_};
     const Var p = in.state.defined() ? in.state : expand(tape.parameter(*memory_), shape);
-    const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
-                            .reshape({mask.size(0), 1, 1, mask.size(1)});
-    const Var queries = apart(pack_(norm_before_ ? normalised(p) : p));  // [B, H, L, D]
-    const Var y = attend(queries, in.k, in.v, tape.constant(bias));      // [B, H, L, D]
+    const Var queries = apart(pack_(norm_before_ ? normalised(p) : p));        // [B, H, L, D]
+    const Var y = attend(queries, in.k, in.v, tape.constant(key_bias(mask)));  // [B, H, L, D]
     return {p, reshape(swap_middle(y), shape)};
   }
   [[nodiscard]] static Var attend(Var q, Var k, Var v, Var bias) {
-    Var scores = affine(matmul(q, k, Op::none, Op::transpose), options(q.value()).scale);
+    Var scores = affine(matmul(q, k, Op::none, Op::transpose), score_scale(q.value()));
     if (bias.defined()) scores = scores + bias;
     return matmul(softmax(scores), v);
   }
@@ -253,10 +251,6 @@ class Luna final : public Method {
   [[nodiscard]] tensor::LayerNormBackward normalise_backward(const Saved& s,
                                                              const Tensor& dy) const {
     return tensor::layer_norm_backward(s.normed, norm_weight_->value, s.mean, s.inv_std, dy);
-  }
-
-  [[nodiscard]] static TiledOptions options(const Tensor& q) {
-    return {Score::softmax, score_scale(q), {}};
   }
 
   std::int64_t heads_, width_, rows_;  // H, C, L

@@ -79,7 +79,7 @@ class Nystrom final : public Method {
     const Var q = in.q, k = in.k, v = in.v;
     const double s = std::pow(static_cast<double>(q.size(3)), -0.25);
     const Var x = mask_rows(q, mask, s), y = mask_rows(k, mask, s);  // [B, H, N, D]
-    const Var bias = log_mask(q.tape(), mask);                       // [B, 1, 1, N]
+    const Var bias = q.tape().constant(key_bias(mask));              // [B, 1, 1, N]
     Var out;
     if (exact(q.size(2))) {
       out = matmul(softmax(matmul(x, y, Op::none, Op::transpose) + bias), v);
@@ -91,9 +91,6 @@ class Nystrom final : public Method {
       const Var b = softmax(matmul(ql, y, Op::none, Op::transpose) + bias);
       out = matmul(f, matmul(inverse_reference(a, config_.inverse.in(call)), matmul(b, v)));
     }
-    // A sequence without real tokens: its bias is -1e6 everywhere, its output zero.
-    const Var some = q.tape().constant(any_token(mask));  // [B, 1, 1, 1]
-    out = out * some;
     return conv_ == nullptr ? out : out + convolution(mask_rows(v, mask));
   }
 
@@ -209,20 +206,6 @@ class Nystrom final : public Method {
   [[nodiscard]] bool exact(std::int64_t n) const { return config_.features >= nominal(n); }
 
   // ---- pieces of the reference -----------------------------------------------------------------
-  /// 0 at real keys, -1e6 at padding (finite, so that rows without any stay finite): [B, 1, 1, N].
-  static Var log_mask(Tape& tape, const Tensor& mask) {
-    const Tensor bias = tensor::affine(mask, 1e6, -1e6);
-    return tape.constant(bias.reshape({mask.size(0), 1, 1, mask.size(1)}));
-  }
-  /// 1 for sequences with a real token, else 0: [B, 1, 1, 1].
-  static Tensor any_token(const Tensor& mask) {
-    std::vector<double> any(mask.size(0), 0.0);
-    const std::vector<double> values = mask.to_vector();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (values[i] != 0) any[i / mask.size(1)] = 1;
-    }
-    return Tensor::from(any, {mask.size(0), 1, 1, 1}, mask.dtype(), mask.device());
-  }
   /// Segment means as a matrix, in the dtype of q: [L, N].
   [[nodiscard]] Tensor mean_matrix(const Tensor& q) const {
     const std::int64_t n = q.size(2), segments = config_.features, all = nominal(n);

@@ -95,7 +95,6 @@ class NystromSm final : public Method {
     const Var p = matmul(keys, u, Op::transpose, Op::none);
     const Var n = matmul(queries, scaled_inverse_reference(c + gamma, p, config_.inverse.in(call)));
     const std::int64_t width = q.size(3);
-    // A sequence without real tokens has u = 0: 0 / 1 instead of 0 / 0.
     const Var empty = tape.constant(no_token(mask));  // [B, 1, 1, 1]
     return narrow(n, 3, 0, width) / (narrow(n, 3, width, width + 1) + empty);
   }
@@ -184,16 +183,6 @@ class NystromSm final : public Method {
     return {ratio(kernel_times(Kernel::gaussian, s.x, s.w, t)), [](const Tensor&) -> Gradients {
               throw UsageError("nystrom_sm: solver exact has no derivative; use iterative");
             }};
-  }
-
-  /// 1 for sequences without a real token, else 0: [B, 1, 1, 1].
-  static Tensor no_token(const Tensor& mask) {
-    std::vector<double> none(mask.size(0), 1.0);
-    const std::vector<double> values = mask.to_vector();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      if (values[i] != 0) none[i / mask.size(1)] = 0;
-    }
-    return Tensor::from(none, {mask.size(0), 1, 1, 1}, mask.dtype(), mask.device());
   }
 
   Config config_;

@@ -113,10 +113,8 @@ class Performer final : public Method {
     const Var raw = features(y, c);                        // [B, H, N, R]
     const Var phi_k = config_.official() ? raw : mask_rows(raw, mask);
     const Var z = sum(phi_k, 2, true);  // [B, H, 1, R]
-    const Tensor none = tensor::unary(  // [B, 1]: 1 without any real token, where 0 / 0 is 0
-        tensor::Unary::relu, tensor::affine(tensor::sum(mask, 1), -1, 1));
     const Var numerator = matmul(phi_q, matmul(phi_k, mask_rows(v, mask), Op::transpose, Op::none));
-    return numerator / (sum(phi_q * z, 3, true) + tape.constant(none.reshape({b, 1, 1, 1})));
+    return numerator / (sum(phi_q * z, 3, true) + tape.constant(no_token(mask)));
   }
 
   // ---- derivation ------------------------------------------------------------------------------

@@ -161,8 +161,7 @@ class Skeinformer final : public Method {
     const double s = std::sqrt(score_scale(q.value()));
     const Var x = config_.weighted ? affine(q, s) : mask_rows(q, mask, s);  // [B, H, N, D]
     const Var y = mask_rows(k, mask, s), u = mask_rows(v, mask);            // [B, H, N, D]
-    const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
-                            .reshape({mask.size(0), 1, 1, n});
+    const Var bias = tape.constant(key_bias(mask));                         // [B, 1, 1, N]
     const ColumnSlots c = column_slots(draws.get("columns"), mask);
     const Var scores = matmul(x, gather_rows(y, c.index), Op::none, Op::transpose);  // [B,H,N,S]
     const Var values = mask_rows(gather_rows(u, c.index), c.used);                   // [B,H,S,D]
@@ -176,16 +175,15 @@ class Skeinformer final : public Method {
       const Var g = exp(sum(scores * used, 3, true) * spread(c.inverse_count, 1));  // [B, H, N, 1]
       const Var rest_value = sum(u, 2, true) - sum(values, 2, true);                // [B, H, 1, D]
       const Tensor rest = tensor::narrow(c.weights, 1, c.used.size(1), c.weights.size(1));
-      const Tensor none = tensor::unary(  // [B, 1]: 1 without any real token, where 0 / 0 is 0
-          tensor::Unary::relu, tensor::affine(tensor::sum(mask, 1), -1, 1));
-      const Var divisor = sum(a, 3, true) + g * spread(rest, 1) + spread(none, 1);
+      const Var none = tape.constant(no_token(mask));  // [B, 1, 1, 1]
+      const Var divisor = sum(a, 3, true) + g * spread(rest, 1) + none;
       out = (matmul(a, values) + g * rest_value) / divisor;
     } else if (config_.parts.normaliser == Normaliser::selected) {
       const Var log_used = tape.constant(
           tensor::unary(tensor::Unary::log, used.value()));  // [B, 1, 1, S]: 0 or -inf
       out = matmul(softmax(scores + log_used), values);
     } else {
-      const Var all = softmax(matmul(x, y, Op::none, Op::transpose) + tape.constant(bias));
+      const Var all = softmax(matmul(x, y, Op::none, Op::transpose) + bias);
       const Tensor index = c.index;                                // i32[B, H, S]
       Var picked = transpose(gather_rows(transpose(all), index));  // [B, H, N, S]
       if (config_.weighted) {
@@ -197,8 +195,7 @@ class Skeinformer final : public Method {
     if (!config_.reuses_pilots()) return out;
     const PilotSlots j = pilot_slots(draws.get("pilot"), mask, false);
     const Var pilots = gather_rows(x, j.index);  // [B, H, S, D]
-    const Var exact =
-        matmul(softmax(matmul(pilots, y, Op::none, Op::transpose) + tape.constant(bias)), u);
+    const Var exact = matmul(softmax(matmul(pilots, y, Op::none, Op::transpose) + bias), u);
     return mask_rows(out, j.others) + scatter_rows(mask_rows(exact, j.first), j.index, n);
   }
 
@@ -317,7 +314,7 @@ class Skeinformer final : public Method {
     }
     const Tensor pilots = draws.get("pilot"), x = queries(in);  // i32[B, S], [B, H, N, D]
     const Tensor rows = tensor::gather_rows(x, pilot_slots(pilots, in.mask, false).index);
-    const TiledOptions options{Score::softmax, score_scale(in.q), {}};
+    const TiledOptions options = softmax_scores(in.q);
     const TiledForward pilot = tiled_forward(rows, in.k, config_.reuses_pilots() ? in.v : Tensor(),
                                              in.mask, options);  // (5)
     draws.cache("queries", x);

@@ -16,7 +16,6 @@
 #include "attention/registry.hpp"
 #include "attention/tiled/tiled.hpp"
 #include "autograd/ops.hpp"
-#include "tensor/kernels/elementwise.hpp"
 
 #include <cmath>
 
@@ -41,11 +40,8 @@ class Softmax final : public Method {
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
-    const std::int64_t n = q.size(2);
-    const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
-                            .reshape({mask.size(0), 1, 1, n});
     const Var scores = affine(matmul(q, k, Op::none, Op::transpose), score_scale(q.value()));
-    const Var p = softmax(scores + q.tape().constant(bias));  // [B, H, N, N]
+    const Var p = softmax(scores + q.tape().constant(key_bias(mask)));  // [B, H, N, N]
     return matmul(drop_weights(p, dropout(draws, call)), v);
   }
 

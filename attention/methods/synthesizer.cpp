@@ -337,10 +337,7 @@ template <class Logits> class Synthesizer final : public Method {
 
   // ---- reference -------------------------------------------------------------------------------
   Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    const Tensor bias = tensor::unary(tensor::Unary::log, mask)  // [B, 1, 1, N]: 0 or -inf
-                            .reshape({mask.size(0), 1, 1, mask.size(1)});
-    Tape& tape = in.v.tape();
-    return matmul(softmax(logits_of(in) + tape.constant(bias)), in.v);
+    return matmul(softmax(logits_of(in) + in.v.tape().constant(key_bias(mask))), in.v);
   }
 
   // ---- forward, backward -----------------------------------------------------------------------

@@ -93,10 +93,7 @@ class VMean final : public Method {
  private:
   /// w of (1): [B, N], zeros for a sequence without real tokens.
   static Tensor mean_weights(const Tensor& mask) {
-    const Tensor count = tensor::sum(mask, 1).reshape({mask.size(0), 1});  // [B, 1]
-    const Tensor at_least_one =  // max(count, 1) for whole numbers: no division by zero
-        tensor::affine(tensor::unary(tensor::Unary::relu, tensor::affine(count, 1, -1)), 1, 1);
-    return tensor::divide(mask, at_least_one);
+    return tensor::divide(mask, tensor::token_counts(mask));
   }
   /// x: [B, H, N, D] -> [B, H, 1, D].
   static Tensor sum_rows(const Tensor& x) {

@@ -119,8 +119,7 @@ TiledInputs inputs_for(const Tensor& q, const Tensor& k, const Tensor& v, const 
     return in;
   }
   if (options.mask_queries) in.q = tensor::mask_rows(q, mask);
-  const Tensor log_mask = tensor::unary(tensor::Unary::log, mask)
-                              .reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, M]: 0 or -inf
+  const Tensor log_mask = key_bias(mask).reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, M]
   if (options.score == Score::gaussian) {
     in.q = as_scored(in.q);
     in.k = as_scored(k);

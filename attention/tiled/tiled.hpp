@@ -42,6 +42,11 @@ struct TiledOptions {
   bool mask_queries = false;  // q's rows are multiplied by the mask, too: self-attention, N = M
 };
 
+/// Softmax of q.k / sqrt(D), nothing dropped.
+[[nodiscard]] inline TiledOptions softmax_scores(const Tensor& q) {
+  return {Score::softmax, score_scale(q), {}};
+}
+
 /// What the forward pass returns and the backward pass reads.
 struct TiledForward {
   Tensor out;  // [B, H, N, D]

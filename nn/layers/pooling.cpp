@@ -9,14 +9,9 @@
 namespace skytape::nn {
 namespace {
 
-/// Real tokens of each sequence, at least one: [B, 1]. From the mask, on its device.
-Tensor at_least_one(const Tensor& mask) {
-  const Tensor count = tensor::sum(mask, 1).reshape({mask.size(0), 1});
-  return tensor::affine(tensor::unary(tensor::Unary::relu, tensor::affine(count, 1, -1)), 1, 1);
-}
-
 Var mean_of_tokens(Var x, const Tensor& mask) {
-  const Tensor share = tensor::unary(tensor::Unary::reciprocal, at_least_one(mask));  // [B, 1]
+  const Tensor share =
+      tensor::unary(tensor::Unary::reciprocal, tensor::token_counts(mask));  // [B, 1]
   return sum(x, 1) * x.tape().constant(share);
 }
 
@@ -31,7 +26,7 @@ Var max_of_tokens(Var x, const Tensor& mask) {
   const std::int64_t batch = x.size(0), n = x.size(1);
   const Var lowered = x + x.tape().constant(below_tokens(mask).reshape({batch, n, 1}));
   const Tensor any = tensor::divide(  // [B, 1]: 1, or 0 where there is no token
-      tensor::sum(mask, 1).reshape({batch, 1}), at_least_one(mask));
+      tensor::sum(mask, 1).reshape({batch, 1}), tensor::token_counts(mask));
   return max(lowered, 1) * x.tape().constant(any);
 }
 

@@ -30,6 +30,11 @@ Tensor sum_all(const Tensor& x) {
   return sum_view({1, x.numel(), 1}, x, Shape{});
 }
 
+Tensor token_counts(const Tensor& mask) {
+  const Tensor beyond_one = unary(Unary::relu, affine(sum(mask, 1), 1, -1));
+  return affine(beyond_one, 1, 1).reshape({mask.size(0), 1});
+}
+
 Tensor sum_to_shape(const Tensor& x, const Shape& shape) {
   require_float("sum_to_shape", x);
   ENSURE(shape.rank() <= x.rank() && broadcast_shape("sum_to_shape", x.shape(), shape) == x.shape(),

@@ -12,6 +12,9 @@ namespace skytape::tensor {
 [[nodiscard]] Tensor sum(const Tensor& x, int axis);
 [[nodiscard]] Tensor sum_all(const Tensor& x);  ///< scalar
 
+/// Real tokens of each row of a mask [B, N], at least one, to divide by: [B, 1].
+[[nodiscard]] Tensor token_counts(const Tensor& mask);
+
 /// Sums x over the axes that broadcasting had repeated, giving `shape` (undoes a broadcast).
 [[nodiscard]] Tensor sum_to_shape(const Tensor& x, const Shape& shape);
 

@@ -31,8 +31,7 @@ Tensor weights_of(const Tensor& mask, const TokenWeights& rule) {
   const std::int64_t batch = mask.size(0), n = mask.size(1);
   Tensor w = affine(mask, 1 / rule.divisor);
   if (rule.kind == Kind::mean) {
-    const Tensor more = unary(Unary::relu, affine(sum(mask, 1).reshape({batch, 1}), 1, -1));
-    w = divide(mask, affine(more, 1, 1));
+    w = divide(mask, token_counts(mask));
   } else if (rule.kind == Kind::first) {
     std::vector<double> first(static_cast<std::size_t>(n));
     first[0] = 1;
