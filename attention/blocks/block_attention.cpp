@@ -73,8 +73,8 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
   plan.row = p.row.data<std::int32_t>();
   plan.order = p.order.data<std::int32_t>();
   plan.entries = p.entries.data<std::int32_t>();
-  plan.token = p.token.defined() ? p.token.data<std::int32_t>() : nullptr;
-  plan.slot = p.slot.defined() ? p.slot.data<std::int32_t>() : nullptr;
+  plan.token = p.token.data_or_null<std::int32_t>();
+  plan.slot = p.slot.data_or_null<std::int32_t>();
   if (p.reach.defined()) {
     plan.views = p.key_place.size(0);
     plan.places = p.key_place.size(1);

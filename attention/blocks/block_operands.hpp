@@ -59,9 +59,8 @@ template <class T> struct Source { const T *q, *k, *v, *mask, *lse, *delta, *dou
 
 template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse = {},
                                        const Tensor& delta = {}, const Tensor& dout = {}) {
-  const auto given = [](const Tensor& x) { return x.defined() ? x.data<T>() : nullptr; };
-  return {in.q.data<T>(), in.k.data<T>(), in.v.data<T>(), in.mask.data<T>(),
-          given(lse),     given(delta),   given(dout)};
+  return {in.q.data<T>(),        in.k.data<T>(),          in.v.data<T>(),        in.mask.data<T>(),
+          lse.data_or_null<T>(), delta.data_or_null<T>(), dout.data_or_null<T>()};
 }
 
 /// What row `to` of a side says of itself, added up over its chunk. All lanes of a chunk come here.

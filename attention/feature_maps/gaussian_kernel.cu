@@ -55,7 +55,7 @@ void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, co
     const Shape shape{s.heads, s.chunks, s.landmarks, result.size(2)};
     return Tensor::empty(shape, DType::f32, Device::cuda);
   };
-  const auto data = [](const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; };
+  const auto data = [](const Tensor& x) { return x.data_or_null<float>(); };
   const Tensor dw = parts_of(r.dw), cu = parts_of(r.cu);  // [G, chunks, L, D or P]
   const Arrays a{data(in.x),          data(in.w),         data(u),  data(y),
                  data(r.dx),          data(r.cy),         data(dw), data(cu),

@@ -89,8 +89,8 @@ void subtract_weighted_on(Backend, Tensor& dx, const Tensor& x, const Tensor& su
                           const Tensor& more) {
   dispatch_float(x.dtype(), [&]<class T>() {
     rows(x.rows(), x.cols(),
-         SubtractWeighted<T>{dx.data<T>(), x.data<T>(), sums.data<T>(),
-                             more.defined() ? more.data<T>() : nullptr, x.cols()});
+         SubtractWeighted<T>{dx.data<T>(), x.data<T>(), sums.data<T>(), more.data_or_null<T>(),
+                             x.cols()});
   });
 }
 

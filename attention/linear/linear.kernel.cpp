@@ -55,16 +55,12 @@ template <class T> struct DivideBackward {
   }
 };
 
-template <class T> const T* optional(const Tensor& t) {
-  return t.defined() ? t.data<T>() : nullptr;
-}
-
 }  // namespace
 
 void features_on(Backend, const LinearInputs& in, const Tensor& x, const Tensor& mask, Tensor& f) {
   dispatch(in, [&]<class T, Activation A>() {
     rows(x.rows(), in.features,
-         MakeFeatures<A, T>{features_of<A, T>(in), x.data<T>(), optional<T>(mask), f.data<T>(),
+         MakeFeatures<A, T>{features_of<A, T>(in), x.data<T>(), mask.data_or_null<T>(), f.data<T>(),
                             in.heads, x.size(1), in.features});
   });
 }
@@ -73,7 +69,7 @@ void features_backward_on(Backend, const LinearInputs& in, const Tensor& x, cons
                           const Tensor& df, Tensor& dx) {
   dispatch(in, [&]<class T, Activation A>() {
     rows(x.rows(), in.features,
-         DifferentiateFeatures<A, T>{features_of<A, T>(in), x.data<T>(), optional<T>(mask),
+         DifferentiateFeatures<A, T>{features_of<A, T>(in), x.data<T>(), mask.data_or_null<T>(),
                                      df.data<T>(), dx.data<T>(), in.heads, x.size(1), in.features});
   });
 }

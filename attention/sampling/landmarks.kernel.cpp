@@ -166,8 +166,7 @@ template <class T> struct ScatterLandmark {
 };
 
 template <class T> Factors<T> factors_of(const LandmarkFactors& f, const Tensor& q) {
-  return {f.mask.defined() ? f.mask.data<T>() : nullptr, static_cast<T>(f.scale), q.size(1),
-          q.size(2)};
+  return {f.mask.data_or_null<T>(), static_cast<T>(f.scale), q.size(1), q.size(2)};
 }
 
 }  // namespace
@@ -200,7 +199,7 @@ void gather_landmarks_on(Backend, const Tensor& q, const Tensor& k, const Tensor
 void scatter_landmarks_on(Backend, const ScatterTerms& dw, const Tensor& index,
                           const LandmarkFactors& factors, Tensor& dq, Tensor& dk) {
   dispatch_float(dq.dtype(), [&]<class T>() {
-    const auto term = [&](std::size_t i) { return dw[i].defined() ? dw[i].data<T>() : nullptr; };
+    const auto term = [&](std::size_t i) { return dw[i].data_or_null<T>(); };
     rows(dw[0].rows(), dw[0].cols(),
          ScatterLandmark<T>{{term(0), term(1), term(2)},
                             index.data<std::int32_t>(),

@@ -34,7 +34,7 @@ Tensor slots_in_use(const FeatureLimit& limit, const Tensor& mask, const Call& c
   const Tensor tokens = tensor::sum(mask, 1);  // [B]
   Tensor used = empty_i32(tokens.shape(), mask);
   on_device(mask.device(), [&](auto tag) {
-    const auto* shortest = fewest.defined() ? fewest.data<std::int32_t>() : nullptr;
+    const auto* shortest = fewest.data_or_null<std::int32_t>();
     slots_in_use_on(tag, limit, shortest, tokens, used);
   });
   return used;

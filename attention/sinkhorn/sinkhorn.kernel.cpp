@@ -28,9 +28,9 @@ template <class T> struct PresentScores {
 void sinkhorn_scores_on(Backend, const Tensor& s, const Tensor& noise, const Tensor& present,
                         double temperature, Tensor& scores) {
   dispatch_float(s.dtype(), [&]<class T>() {
-    map(s.numel(), PresentScores<T>{s.data<T>(), noise.defined() ? noise.data<T>() : nullptr,
-                                    present.data<T>(), scores.data<T>(), s.cols(), s.size(1),
-                                    static_cast<T>(1 / temperature)});
+    map(s.numel(),
+        PresentScores<T>{s.data<T>(), noise.data_or_null<T>(), present.data<T>(), scores.data<T>(),
+                         s.cols(), s.size(1), static_cast<T>(1 / temperature)});
   });
 }
 

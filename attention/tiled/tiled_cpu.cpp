@@ -45,11 +45,10 @@ template <class T> struct Arrays {
   explicit Arrays(const TiledInputs& in)
       : q(in.q.data<T>()),
         k(in.k.data<T>()),
-        v(optional(in.v)),
-        row(optional(in.row)),
+        v(in.v.data_or_null<T>()),
+        row(in.row.data_or_null<T>()),
         column(in.column.data<T>()),
-        keep(optional(in.keep)) {}
-  static const T* optional(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
+        keep(in.keep.data_or_null<T>()) {}
 };
 
 /// One tile: queries [i, i + rows) and keys [j, j + cols) of head `bh` = b H + h.
@@ -273,8 +272,8 @@ template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in
 template <class T>
 void forward(const TiledPlan& plan, const TiledInputs& inputs, TiledForward& result) {
   const Arrays<T> in(inputs);
-  T* const out = result.out.defined() ? result.out.data<T>() : nullptr;
-  T* const lse = result.lse.defined() ? result.lse.data<T>() : nullptr;
+  T* const out = result.out.data_or_null<T>();
+  T* const lse = result.lse.data_or_null<T>();
   const bool dropout = drops(plan, inputs);
   const std::int64_t tile_rows = query_tile(plan.queries);
   const std::int64_t tiles = ceil_div(plan.queries, tile_rows);
@@ -304,9 +303,8 @@ template <class T> void backward(const TiledPlan& plan, const TiledInputs& input
   const std::int64_t slab = result.dq.numel();
   const Tensor partial =  // [slabs - 1, B H N D]: slab 0 is dq itself
       Tensor::empty(Shape{slabs - 1, slab}, kDTypeOf<T>, Device::cpu);
-  const BackwardArrays<T> g{Arrays<T>::optional(dout), delta.data<T>(), result.dq.data<T>(),
-                            result.dk.data<T>(),
-                            result.dv.defined() ? result.dv.data<T>() : nullptr};
+  const BackwardArrays<T> g{dout.data_or_null<T>(), delta.data<T>(), result.dq.data<T>(),
+                            result.dk.data<T>(), result.dv.data_or_null<T>()};
   constexpr std::int64_t kSpace = (2 * kQueryTile + 1) * kKeyTile;
   const Tensor workspace = Tensor::empty({omp_get_max_threads(), kSpace}, kDTypeOf<T>, Device::cpu);
 #pragma omp parallel for schedule(dynamic) if (all_heads * slabs > 1)

@@ -20,39 +20,38 @@ template <class T> struct Arrays {
   std::uint32_t* kept;           // TiledForward::kept: forward writes it, backward reads it
 };
 
-template <class T> T* optional(const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; }
 inline std::uint32_t* words(const Tensor& kept) {
-  return reinterpret_cast<std::uint32_t*>(optional<std::int32_t>(kept));
+  return reinterpret_cast<std::uint32_t*>(kept.data_or_null<std::int32_t>());
 }
 
 template <class T> Arrays<T> inputs(const TiledInputs& in) {
   Arrays<T> a{};
   a.q = in.q.data<T>();
   a.k = in.k.data<T>();
-  a.v = optional<T>(in.v);
-  a.row = optional<T>(in.row);
-  a.column = optional<T>(in.column);
-  a.mask = optional<T>(in.mask);
-  a.keep = optional<T>(in.keep);
+  a.v = in.v.data_or_null<T>();
+  a.row = in.row.data_or_null<T>();
+  a.column = in.column.data_or_null<T>();
+  a.mask = in.mask.data_or_null<T>();
+  a.keep = in.keep.data_or_null<T>();
   return a;
 }
 template <class T> Arrays<T> forward_arrays(const TiledInputs& in, const TiledForward& result) {
   Arrays<T> a = inputs<T>(in);
-  a.out = optional<T>(result.out);
-  a.lse = optional<T>(result.lse);
+  a.out = result.out.data_or_null<T>();
+  a.lse = result.lse.data_or_null<T>();
   a.kept = words(result.kept);
   return a;
 }
 template <class T> Arrays<T> backward_arrays(const TiledInputs& in, const Tensor& dout,
                                              const Tensor& delta, const TiledBackward& result) {
   Arrays<T> a = inputs<T>(in);
-  a.dout = optional<T>(dout);
-  a.delta = optional<T>(delta);
-  a.out = optional<T>(in.out);
-  a.dlse = optional<T>(in.dlse);
+  a.dout = dout.data_or_null<T>();
+  a.delta = delta.data_or_null<T>();
+  a.out = in.out.data_or_null<T>();
+  a.dlse = in.dlse.data_or_null<T>();
   a.dq = result.dq.data<T>();
   a.dk = result.dk.data<T>();
-  a.dv = optional<T>(result.dv);
+  a.dv = result.dv.data_or_null<T>();
   a.kept = words(in.kept);
   return a;
 }

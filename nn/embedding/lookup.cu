@@ -81,9 +81,9 @@ void look_up_on(Cuda, const DropoutPlan& plan, const Tensor& table, const Tensor
   const bool fours = x.size(2) % 4 == 0 && aligned;
   dispatch_float(x.dtype(), [&]<class T>() {
     const RowsAdded<T> in{table.data<T>(),
-                          second.defined() ? second.data<T>() : nullptr,
+                          second.data_or_null<T>(),
                           options.ids.data<std::int32_t>(),
-                          options.places.defined() ? options.places.data<std::int32_t>() : nullptr,
+                          options.places.data_or_null<std::int32_t>(),
                           x.data<T>(),
                           static_cast<std::uint32_t>(x.size(1)),
                           static_cast<std::uint32_t>(x.size(2))};

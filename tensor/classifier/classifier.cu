@@ -243,8 +243,8 @@ void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const Classi
     cuda::launch({"classifier", cuda::grid_for(plan.b, 1), kThreads, sizeof(T) * shared, work},
                  forward_kernel<T>,
                  Forward<T>{plan, x.data<T>(), Weights<T>(w), labels.data<std::int32_t>(),
-                            class_weights.defined() ? class_weights.data<T>() : nullptr,
-                            out.hidden.data<T>(), out.dlogits.data<T>(), scores.data<T>()});
+                            class_weights.data_or_null<T>(), out.hidden.data<T>(),
+                            out.dlogits.data<T>(), scores.data<T>()});
     cuda::warp_rows(2, Shares<T>{scores.data<T>(),
                                  {out.loss.data<T>(), out.correct.data<T>()},
                                  {static_cast<double>(plan.b), plan.examples},

@@ -93,6 +93,10 @@ class Tensor {
   template <class T> [[nodiscard]] T* data() const {
     return static_cast<T*>(raw_as(kDTypeOf<std::remove_const_t<T>>));
   }
+  /// The same, or null for an undefined tensor.
+  template <class T> [[nodiscard]] T* data_or_null() const {
+    return defined() ? data<T>() : nullptr;
+  }
   [[nodiscard]] void* raw() const;
 
   /// Same memory, other shape with the same number of elements.

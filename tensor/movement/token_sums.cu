@@ -200,15 +200,14 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
     const std::int64_t parts = ceil_div(groups, group_count);
     Tensor partial;  // [parts, V, E]
     if (rows > 0 && parts > 1) partial = Tensor::empty({parts, rows, e}, dx.dtype(), dx.device());
-    const auto or_null = [](Tensor& t) -> T* { return t.defined() ? t.data<T>() : nullptr; };
-    T* const tables = or_null(partial.defined() ? partial : dtable);
+    T* const tables = (partial.defined() ? partial : dtable).template data_or_null<T>();
     const auto fits = [](std::int64_t size) { return static_cast<int>(size); };
     const TokenSums<T> in{drop,
                           numbers,
                           dx.data<T>(),
                           rows > 0 ? ids.data<std::int32_t>() : nullptr,
-                          or_null(d),
-                          or_null(dsecond),
+                          d.data_or_null<T>(),
+                          dsecond.data_or_null<T>(),
                           tables,
                           fits(batch),
                           fits(n),

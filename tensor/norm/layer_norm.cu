@@ -151,17 +151,14 @@ bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Te
     Tensor partial;  // [2, chunks, E]
     if (chunks > 1) partial = Tensor::empty({2, chunks, e}, x.dtype(), Device::cuda);
     T* const sums = (chunks > 1 ? partial : dparams).template data<T>();
-    const auto or_null = [](const Tensor& t) -> const T* {
-      return t.defined() ? t.data<T>() : nullptr;
-    };
     norm_rows::dispatch_width<T>(e, [&]<class R>() {
       cuda::launch({"layer norm backward", cuda::grid_for(chunks, 1), kThreads}, backward_kernel<R>,
                    Backward<T>{x.data<T>(),
                                weight.data<T>(),
                                mean.data<T>(),
                                inv_std.data<T>(),
-                               {dy.data<T>(), or_null(also)},
-                               or_null(residual),
+                               {dy.data<T>(), also.data_or_null<T>()},
+                               residual.data_or_null<T>(),
                                dx.data<T>(),
                                sums,
                                rows,

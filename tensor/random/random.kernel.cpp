@@ -60,7 +60,7 @@ template <class Transform> void draw_into(const Random& random, std::int64_t fir
   const bool direct = first % kNumbers == 0 && end % kNumbers == 0;
   const Tensor target =
       direct ? out : Tensor::empty({blocks * kNumbers}, out.dtype(), out.device());
-  const std::int32_t* step = random.step.defined() ? random.step.data<std::int32_t>() : nullptr;
+  const std::int32_t* step = random.step.data_or_null<std::int32_t>();
   dispatch_float(out.dtype(), [&]<class T>() {
     rows(blocks, kNumbers,
          DrawBlock<T, Transform>{random.key, step, first_block, target.data<T>()});
