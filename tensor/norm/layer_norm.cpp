@@ -35,11 +35,6 @@ LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor&
 }
 
 LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                      const Tensor& inv_std, const Tensor& dy) {
-  return layer_norm_backward(x, weight, mean, inv_std, dy, {}, {});
-}
-
-LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
                                       const Tensor& inv_std, const Tensor& dy, const Tensor& also,
                                       const Tensor& residual) {
   require_rows("layer_norm_backward", x);

@@ -17,15 +17,12 @@ struct LayerNormForward {
 struct LayerNormBackward {
   Tensor dx, dweight, dbias;  // [..., E], [E], [E]
 };
+/// Where y went to two places, `also` is its other gradient; where x went to a third, beside the norm,
+/// `residual` is its gradient from there, which is added to dx.
 [[nodiscard]] LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight,
                                                     const Tensor& mean, const Tensor& inv_std,
-                                                    const Tensor& dy);
-/// The same where y went to two places and x, beside the norm, to a third: from both gradients of y,
-/// and with that of x added to dx. Either of the last two may be undefined.
-[[nodiscard]] LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight,
-                                                    const Tensor& mean, const Tensor& inv_std,
-                                                    const Tensor& dy, const Tensor& also,
-                                                    const Tensor& residual);
+                                                    const Tensor& dy, const Tensor& also = {},
+                                                    const Tensor& residual = {});
 
 // The kernels behind these: a pair of twins for any width, and two of CUDA alone for rows up to 256 wide
 // (layer_norm.cu).
