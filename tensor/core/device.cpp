@@ -17,10 +17,7 @@ void use_gpu([[maybe_unused]] int number) {
 }
 
 void synchronize(Device device) {
-  if (device == Device::cpu) return;
-  on_device(device, [](auto tag) {
-    if constexpr (std::is_same_v<decltype(tag), Cuda>) synchronize_on(tag);
-  });
+  if (device == Device::cuda) on_cuda([](Cuda tag) { synchronize_on(tag); });
 }
 
 }  // namespace skytape

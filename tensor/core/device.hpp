@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "tensor/core/error.hpp"
@@ -40,6 +41,14 @@ template <class F> decltype(auto) on_device(Device device, const Work& work, F&&
 }
 template <class F> decltype(auto) on_device(Device device, F&& f) {
   return on_device(device, Work{}, std::forward<F>(f));
+}
+/// f(Cuda{}), for what a CPU has no part in. Throws in a build without CUDA.
+template <class F> std::invoke_result_t<F, Cuda> on_cuda(const F& f) {
+  using Result = std::invoke_result_t<F, Cuda>;
+  return on_device(Device::cuda, [&](auto tag) {
+    if constexpr (std::is_same_v<decltype(tag), Cuda>) return f(tag);
+    return Result();  // never: the device is cuda
+  });
 }
 
 /// Why no GPU can be used, in words: a build without CUDA, no GPU, a driver older than the build's

@@ -24,7 +24,7 @@ void set_precision(Device device, Precision precision) {
       throw UsageError(join("precision: no bf16 products on the cpu: ", why_not));
     }
   } else {
-    on_device(device, [](auto) {});  // an error in a build without CUDA
+    on_cuda([](Cuda) {});  // an error in a build without CUDA
   }
   stored_precision(device) = precision;
 }
@@ -32,13 +32,8 @@ void set_precision(Device device, Precision precision) {
 Precision precision(Device device) { return stored_precision(device); }
 
 Precision automatic_precision(Device device) {
-  if (device == Device::cpu) return Precision::fp32;
-  return on_device(device, [](auto tag) {
-    if constexpr (std::is_same_v<decltype(tag), Cuda>) {
-      if (has_bf16_on(tag)) return Precision::bf16;
-    }
-    return Precision::fp32;
-  });
+  const bool bf16 = device == Device::cuda && on_cuda([](Cuda tag) { return has_bf16_on(tag); });
+  return bf16 ? Precision::bf16 : Precision::fp32;
 }
 
 }  // namespace skytape

@@ -7,13 +7,6 @@ namespace {
 
 bool capture_runs = false;  // the same streams for all, so one capture at a time
 
-/// Calls f(Cuda{}); throws in a build without CUDA.
-template <class F> void on_cuda(const F& f) {
-  on_device(Device::cuda, [&](auto tag) {
-    if constexpr (std::is_same_v<decltype(tag), Cuda>) f(tag);
-  });
-}
-
 }  // namespace
 
 Graph::Graph(const std::function<void()>& f) {

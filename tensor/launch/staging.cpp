@@ -7,9 +7,7 @@ namespace skytape {
 Staging::Staging(std::size_t capacity, Device device) {
   const auto words = static_cast<std::int64_t>((capacity + 3) / 4);
   place_ = Tensor::zeros({words}, DType::i32, device);
-  on_device(device, [&](auto tag) {
-    if constexpr (std::is_same_v<decltype(tag), Cuda>) gpu_ = make_staging_on(tag, capacity);
-  });
+  if (device == Device::cuda) on_cuda([&](Cuda tag) { gpu_ = make_staging_on(tag, capacity); });
 }
 
 Staging::~Staging() = default;
