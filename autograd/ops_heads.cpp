@@ -72,7 +72,7 @@ std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projec
   Tensor y = tensor::project_heads(saved->x, saved->weights, biases, heads);
   if (sums.defined()) tensor::add_biases(y, saved->sums, saved->biases);
 
-  const Tensor nothing = Tensor::empty({0}, y.dtype(), y.device());
+  const Tensor nothing = empty_like(y, {0});
   const Var all =
       x.tape().record("project_heads", inputs, nothing,
                       [saved](const Tensor&, Grads& g) { backward_at_once(*saved, g); });

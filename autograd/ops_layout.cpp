@@ -58,7 +58,7 @@ Var expand(Var x, const Shape& shape) {
 Var gather_rows(Var x, const Tensor& index) {
   return record("gather_rows", {x}, tensor::gather_rows(x.value(), index),
                 [shape = x.shape(), index](const Tensor& dy, Grads& g) {
-                  Tensor dx = Tensor::zeros(shape, dy.dtype(), dy.device());
+                  Tensor dx = zeros_like(dy, shape);
                   tensor::scatter_add_rows(dx, index, dy);
                   g.add(0, dx);
                 });
@@ -68,7 +68,7 @@ Var scatter_rows(Var y, const Tensor& index, std::int64_t n) {
   const Tensor& rows = y.value();  // [..., d, p]
   ENSURE(rows.rank() >= 2 && n >= 0, "scatter_rows: expected rows [..., d, p] and n >= 0, got ",
          rows, ", n = ", n);
-  Tensor x = Tensor::zeros(rows.shape().with(-2, n), rows.dtype(), rows.device());  // [..., n, p]
+  Tensor x = zeros_like(rows, rows.shape().with(-2, n));  // [..., n, p]
   tensor::scatter_add_rows(x, index, rows);
   return record("scatter_rows", {y}, x,
                 [index](const Tensor& dy, Grads& g) { g.add(0, tensor::gather_rows(dy, index)); });

@@ -19,7 +19,7 @@ NormBeside layer_norm_beside_at_once(Var x, Var weight, Var bias, int readers) {
   ENSURE(readers == 1 || readers == 2, "layer_norm_beside: expected 1 or 2 readers, got ", readers);
   const tensor::LayerNormForward f = tensor::layer_norm(x.value(), weight.value(), bias.value());
   const auto left = std::make_shared<std::vector<Tensor>>(3);  // gradients of y, y and x, [..., E]
-  const Tensor nothing = Tensor::empty({0}, f.y.dtype(), f.y.device());
+  const Tensor nothing = empty_like(f.y, {0});
   const Var all = record("layer_norm_beside", {x, weight, bias}, nothing,
                          [left, x = x.value(), w = weight.value(), mean = f.mean,
                           inv_std = f.inv_std](const Tensor&, Grads& g) {

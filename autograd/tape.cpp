@@ -181,7 +181,7 @@ void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
   const Tape::Node& input =
       tape_.nodes_[static_cast<std::size_t>(node.inputs[static_cast<std::size_t>(i)])];
   if (input.parameter == nullptr || tape_.check_finite_) {
-    Tensor gradient = Tensor::zeros(input.value.shape(), rows.dtype(), rows.device());  // [S, E]
+    Tensor gradient = zeros_like(rows, input.value.shape());  // [S, E]
     tensor::scatter_add_rows(gradient, index, rows);
     return add(i, std::move(gradient));
   }

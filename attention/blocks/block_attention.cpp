@@ -130,8 +130,8 @@ BlockForward block_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   check("block_forward", in, pattern);
   const BlockPlan plan = plan_for(in, pattern, scale);
   BlockForward result;
-  result.out = Tensor::empty(q.shape().with(2, plan.rows), q.dtype(), q.device());
-  result.lse = Tensor::empty(result.out.shape().first(3), q.dtype(), q.device());
+  result.out = empty_like(q, q.shape().with(2, plan.rows));
+  result.lse = empty_like(q, result.out.shape().first(3));
   on_device(q.device(), work_of(plan), [&](auto tag) { block_forward_on(tag, plan, in, result); });
   return result;
 }

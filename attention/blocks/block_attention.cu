@@ -236,9 +236,7 @@ void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockF
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                        const Tensor& delta, const Tensor& dout, BlockBackward& result) {
   const auto by_rows = [&](const Tensor& x) {  // [B, H, P, D], or x itself: one slot of each token
-    return plan.slot == nullptr
-               ? x
-               : Tensor::empty(x.shape().with(2, plan.rows), x.dtype(), x.device());
+    return plan.slot == nullptr ? x : empty_like(x, x.shape().with(2, plan.rows));
   };
   const BlockBackward rows{by_rows(result.dq), by_rows(result.dk), by_rows(result.dv)};
   if (on_tensor_cores(plan, in)) {

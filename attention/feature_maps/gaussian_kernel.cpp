@@ -15,9 +15,9 @@ Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size
 /// -|x_i|^2 / 2 of every row; x: [G, n, D] -> [G, n].
 Tensor half_squares(Kernel kernel, const Tensor& x) {
   if (kernel == Kernel::exponential) {
-    return Tensor::zeros({x.size(0), x.size(1)}, x.dtype(), x.device());
+    return zeros_like(x, {x.size(0), x.size(1)});
   }
-  Tensor xx = Tensor::empty(x.shape().first(2), x.dtype(), x.device());
+  Tensor xx = empty_like(x, x.shape().first(2));
   on_device(x.device(), [&](auto tag) { half_squares_on(tag, x, xx); });
   return xx;
 }
@@ -92,7 +92,7 @@ void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums, const Te
 
 /// e = dc c, entrywise, of which e may be dc, [G, N, L]; returns its row sums, [G, N].
 Tensor weigh_rows(const Tensor& c, const Tensor& dc, Tensor& e) {
-  Tensor sums = Tensor::empty({e.size(0), e.size(1)}, e.dtype(), e.device());
+  Tensor sums = empty_like(e, {e.size(0), e.size(1)});
   const Work work = dc.raw() == e.raw() ? in_place(e) : Work{};
   on_device(e.device(), work, [&](auto tag) { weigh_rows_on(tag, c, dc, e, sums); });
   return sums;

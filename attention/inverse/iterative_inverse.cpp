@@ -120,15 +120,13 @@ InverseTrace empty_trace(const Tensor& start, std::int64_t steps, InverseKept ke
       break;
     case InverseKept::iterates: {
       const Shape& one = start.shape();
-      trace.together =
-          Tensor::empty({steps, one[0], one[1], one[2]}, start.dtype(), start.device());
+      trace.together = empty_like(start, {steps, one[0], one[1], one[2]});
       for (std::int64_t t = 0; t < steps; ++t) trace.iterates.push_back(trace.together[t]);
       break;
     }
     case InverseKept::planes: {
       const std::int64_t rows = square::rows_of(start.size(1));
-      trace.planes =
-          Tensor::empty({start.size(0), 2 + 4 * steps, rows, rows}, start.dtype(), start.device());
+      trace.planes = empty_like(start, {start.size(0), 2 + 4 * steps, rows, rows});
       trace.iterates.push_back(empty_like(start));
     }
   }
@@ -225,8 +223,8 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   });
 
   // (1)
-  const Tensor dstart_t = tensor::transpose(dstart);                           // [G, L, L]
-  Tensor dc = Tensor::empty(s.m.shape().first(2), s.m.dtype(), s.m.device());  // [G, L]
+  const Tensor dstart_t = tensor::transpose(dstart);  // [G, L, L]
+  Tensor dc = empty_like(s.m, s.m.shape().first(2));  // [G, L]
   on_device(dz.device(), in_place(dm),
             [&](auto tag) { start_backward_on(tag, s.m, dstart_t, s.coefficient, dm, dc); });
   if (s.config.detach_start) return dm.reshape(dz.shape());

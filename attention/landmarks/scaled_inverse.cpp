@@ -22,7 +22,7 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
   ENSURE(m.rank() == 4 && m.size(2) == m.size(3) && p.rank() == 4 &&
              p.shape().first(3) == m.shape().first(3),
          "scaled_inverse: expected m [B, H, L, L] and p [B, H, L, J], got m ", m, ", p ", p);
-  saved.r = Tensor::empty(m.shape().with(3, 1), m.dtype(), m.device());
+  saved.r = empty_like(m, m.shape().with(3, 1));
   saved.s = empty_like(p);
   Tensor scaled = empty_like(m);  // [B, H, L, L]: M^
   on_device(m.device(), [&](auto tag) { inverse_roots_on(tag, joined(m), saved.r); });  // (1)

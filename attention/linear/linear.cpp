@@ -38,7 +38,7 @@ Tensor with_ones(const Tensor& v) {
 
 /// phi of rows, masked if a mask is given: [G, N, R].
 Tensor features(const LinearInputs& in, const Tensor& x, const Tensor& mask) {
-  Tensor f = Tensor::empty(x.shape().with(2, in.features), x.dtype(), x.device());
+  Tensor f = empty_like(x, x.shape().with(2, in.features));
   on_device(x.device(), [&](auto tag) { features_on(tag, in, x, mask, f); });
   return f;
 }
@@ -83,9 +83,7 @@ LinearForward linear_forward(const Tensor& q, const Tensor& k, const Tensor& v, 
                              const LinearOptions& options) {
   const LinearInputs in = inputs_of("linear_forward", q, k, v, mask, options);
   const std::int64_t g = in.q.size(0), n = in.q.size(1), d = in.q.size(2);
-  const auto empty = [&](const Shape& shape) {
-    return Tensor::empty(shape, q.dtype(), q.device());
-  };
+  const auto empty = [&](const Shape& shape) { return empty_like(q, shape); };
   LinearForward flat{empty(in.q.shape()), empty({g, d + 1, in.features}), empty({g, n})};
   on_device(q.device(), [&](auto tag) { linear_forward_on(tag, in, flat); });
   return {flat.out.reshape(q.shape()),

@@ -29,13 +29,13 @@ KernelInputs inputs_of(const char* op, const RandomFeatures& e) {
   in.x = joined(e.x);
   in.w = tensor::expand(e.w, {heads, features, e.w.size(1)});
   in.xx = tensor::affine(tensor::row_dot(in.x, in.x), -0.5);  // [G, N]
-  in.ww = Tensor::zeros({heads, features}, e.x.dtype(), e.x.device());
+  in.ww = zeros_like(e.x, {heads, features});
   return in;
 }
 
 FeatureMaxima empty_maxima(const Tensor& x) {
   const Shape rows = x.shape().first(3);  // [B, H, N]
-  return {Tensor::empty(rows, x.dtype(), x.device()), Tensor::empty(rows, DType::i32, x.device())};
+  return {empty_like(x, rows), Tensor::empty(rows, DType::i32, x.device())};
 }
 
 /// Products x_i.w_j as one array [G, N, R], and their rows' maxima.
@@ -121,7 +121,7 @@ Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tenso
          "stabilised_features_transposed_times: expected a scope that divides ", in.x.size(0),
          " heads, got ", scope);
   maxima = empty_maxima(e.x);
-  Tensor out = Tensor::empty({u.size(0), u.size(1), e.w.size(0), u.size(3)}, u.dtype(), u.device());
+  Tensor out = empty_like(u, {u.size(0), u.size(1), e.w.size(0), u.size(3)});
   Tensor flat = joined(out);  // [G, R, P]
   const bool tiled = u.device() == Device::cpu;
   (tiled ? stabilised_transposed_times_tiled : stabilised_transposed_times_whole)(

@@ -52,8 +52,8 @@ Tensor draw_pilots(const Tensor& mask, const Tensor& used, std::int64_t slots,
 Tensor column_weights(const Tensor& rows, const Tensor& lse, const Tensor& k, const Tensor& v,
                       const Tensor& mask, const Tensor& pilots, double scale) {
   require_slots("column_weights", pilots, 2, mask);
-  const Tensor scores = tensor::matmul(k, rows, Op::none, Op::transpose);     // [B, H, N, S]
-  Tensor weights = Tensor::empty(v.shape().first(3), v.dtype(), v.device());  // [B, H, N]
+  const Tensor scores = tensor::matmul(k, rows, Op::none, Op::transpose);  // [B, H, N, S]
+  Tensor weights = empty_like(v, v.shape().first(3));                      // [B, H, N]
   on_device(v.device(), [&](auto tag) {
     column_weights_on(tag, scores, lse, pilots, v, mask, scale, weights);
   });
@@ -76,7 +76,7 @@ PilotSlots pilot_slots(const Tensor& pilots, const Tensor& mask, bool count_repe
   require_slots("pilot_slots", pilots, 2, mask);
   PilotSlots slots;
   slots.index = empty_like(pilots);
-  slots.first = Tensor::empty(pilots.shape(), mask.dtype(), mask.device());
+  slots.first = empty_like(mask, pilots.shape());
   slots.gradient = empty_like(slots.first);
   slots.others = Tensor::full(mask.shape(), 1, mask.dtype(), mask.device());
   on_device(mask.device(), [&](auto tag) { pilot_slots_on(tag, pilots, count_repeats, slots); });
@@ -86,9 +86,7 @@ PilotSlots pilot_slots(const Tensor& pilots, const Tensor& mask, bool count_repe
 ColumnSlots column_slots(const Tensor& columns, const Tensor& mask) {
   require_slots("column_slots", columns, 3, mask);
   const std::int64_t b = mask.size(0), s = columns.size(2);
-  const auto numbers = [&](const Shape& shape) {
-    return Tensor::empty(shape, mask.dtype(), mask.device());
-  };
+  const auto numbers = [&](const Shape& shape) { return empty_like(mask, shape); };
   ColumnSlots slots{empty_like(columns), numbers({b, s}), numbers({b}), numbers({b}),
                     numbers({b, s + 1})};
   const Tensor tokens = tensor::sum(mask, 1);  // [B]
@@ -99,7 +97,7 @@ ColumnSlots column_slots(const Tensor& columns, const Tensor& mask) {
 Tensor importance(const ColumnSlots& slots, const Tensor& prob) {
   ENSURE(prob.rank() == 3 && prob.shape().first(2) == slots.index.shape().first(2),
          "importance: expected prob [B, H, N] for columns ", slots.index, ", got ", prob);
-  Tensor factors = Tensor::empty(slots.index.shape(), prob.dtype(), prob.device());
+  Tensor factors = empty_like(prob, slots.index.shape());
   on_device(prob.device(), [&](auto tag) { importance_on(tag, slots, prob, factors); });
   return factors;
 }

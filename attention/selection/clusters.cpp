@@ -29,7 +29,7 @@ Clusters balanced_clusters(const Tensor& scores, const Tensor& mask, std::int64_
   const Shape slots{b, h, scores.size(2) * w};
   Clusters clusters;
   clusters.token = top_k(scores, w).reshape(slots);
-  clusters.used = Tensor::empty(slots.append(1), scores.dtype(), scores.device());
+  clusters.used = empty_like(scores, slots.append(1));
   clusters.weight = empty_like(clusters.used);
   clusters.first = Tensor::empty({b, h, n}, DType::i32, scores.device());
   clusters.next = empty_like(clusters.token);

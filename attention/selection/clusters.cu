@@ -69,7 +69,7 @@ template <class T> __global__ void __launch_bounds__(kTokens) nearest_sums_kerne
 Tensor nearest_sums_on(Cuda, const Tensor& x, const Tensor& scores, const Tensor& mask) {
   const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), c = scores.size(2);
   const std::int64_t parts = ceil_div(n, kTokens);
-  Tensor sums = Tensor::empty({b * parts, h, c, x.size(3)}, x.dtype(), x.device());
+  Tensor sums = empty_like(x, {b * parts, h, c, x.size(3)});
   if (sums.numel() == 0) return sums;
   dispatch_float(x.dtype(), [&]<class T>() {
     cuda::launch({"nearest sums", static_cast<unsigned>(b * h * parts), kTokens},

@@ -25,7 +25,7 @@ Tensor sampled_measure(const Tensor& q, const Tensor& k, const Tensor& keys, std
              keys.size(2) > 0 && length > 0,
          "sampled_measure: expected keys i32[B or 1, N, S] and a positive length for q ", q,
          ", got ", keys, ", length ", length);
-  Tensor measure = Tensor::empty(q.shape().first(3), q.dtype(), q.device());
+  Tensor measure = empty_like(q, q.shape().first(3));
   on_device(q.device(), [&](auto tag) { sampled_measure_on(tag, q, k, keys, length, measure); });
   return measure;
 }
@@ -48,7 +48,7 @@ ChosenRows chosen_rows(const Tensor& rows, const Tensor& like) {
          "chosen_rows: expected rows i32[B, H, T] for ", like, ", got ", rows);
   ChosenRows chosen;
   chosen.index = empty_like(rows);
-  chosen.used = Tensor::empty(rows.shape().append(1), like.dtype(), like.device());
+  chosen.used = empty_like(like, rows.shape().append(1));
   const Shape shape = like.shape().first(3);  // [B, H, N]
   Tensor others = Tensor::full(shape, 1, like.dtype(), like.device());
   on_device(like.device(),

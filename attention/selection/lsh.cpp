@@ -33,7 +33,7 @@ Tensor negative_buckets(const Tensor& x, const Tensor& rotations, const Tensor& 
   const Tensor spread =
       tensor::expand(rotations.reshape({1, h, d, rounds * width}), {b, h, d, rounds * width});
   const Tensor rotated = tensor::matmul(x, spread);  // [B, H, N, R * W]
-  Tensor negative = Tensor::empty({b, h, rounds, x.size(2)}, x.dtype(), x.device());
+  Tensor negative = empty_like(x, {b, h, rounds, x.size(2)});
   on_device(x.device(),
             [&](auto tag) { negative_buckets_on(tag, parts, rotated, mask, negative); });
   return negative;

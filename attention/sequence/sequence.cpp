@@ -25,8 +25,7 @@ SegmentMeans segment_means(const Tensor& x, const Tensor& mask, double scale, st
   ENSURE(x.size(2) <= nominal && segments >= 1 && segments <= nominal,
          "segment_means: expected N <= nominal and 1 <= segments <= nominal, got x ", x,
          ", segments ", segments, ", nominal ", nominal);
-  SegmentMeans result{empty_like(x),
-                      Tensor::empty(x.shape().with(2, segments), x.dtype(), x.device())};
+  SegmentMeans result{empty_like(x), empty_like(x, x.shape().with(2, segments))};
   on_device(x.device(), [&](auto tag) { segment_means_on(tag, x, mask, scale, nominal, result); });
   return result;
 }

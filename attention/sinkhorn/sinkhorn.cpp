@@ -32,9 +32,7 @@ SinkhornForward sinkhorn(const Tensor& scores, std::int64_t steps) {
   require_square("sinkhorn", scores);
   ENSURE(steps >= 1, "sinkhorn: expected at least one step, got ", steps);
   const std::int64_t b = scores.size(0), h = scores.size(1), q = scores.size(2);
-  const auto potentials = [&] {
-    return Tensor::empty({steps, b, h, q}, scores.dtype(), scores.device());
-  };
+  const auto potentials = [&] { return empty_like(scores, {steps, b, h, q}); };
   SinkhornForward result{empty_like(scores), potentials(), potentials()};
   on_device(scores.device(), [&](auto tag) { sinkhorn_on(tag, scores, result); });
   return result;

@@ -125,7 +125,7 @@ void sinkhorn_backward_on(Cuda, const Tensor& scores, const SinkhornForward& sav
   if (scores.numel() == 0) return;
   const std::int64_t of_step = scores.rows();
   const Tensor transposed = empty_like(scores), dtransposed = empty_like(scores);
-  const Tensor lines_of = Tensor::empty({3, of_step}, scores.dtype(), scores.device());
+  const Tensor lines_of = empty_like(scores, {3, of_step});
   dispatch_float(scores.dtype(), [&]<class T>() {
     T* const drow = lines_of.data<T>();
     launch<T>("sinkhorn backward", backward_kernel<T>,

@@ -28,7 +28,7 @@ void add_log_sums_backward(const Tensor& x, const Tensor& row, const Tensor& col
 
 void sinkhorn_on(Cpu, const Tensor& scores, SinkhornForward& result) {
   const Tensor transposed = tensor::transpose(scores);
-  Tensor column = Tensor::zeros(scores.shape().first(3), scores.dtype(), scores.device());
+  Tensor column = zeros_like(scores, scores.shape().first(3));
   for (std::int64_t step = 0; step < result.rows.size(0); ++step) {
     log_sums(scores, column, result.rows[step]);
     column = result.columns[step];

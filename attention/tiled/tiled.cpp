@@ -185,7 +185,7 @@ TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
     result.kept = kept_decisions(plan, q);
   }
   if (plan.score == Score::softmax) {
-    result.lse = Tensor::empty(q.shape().first(3), q.dtype(), q.device());
+    result.lse = empty_like(q, q.shape().first(3));
   }
   on_device(q.device(), work_of(q), [&](auto tag) { tiled_forward_on(tag, plan, in, result); });
   return result;

@@ -13,7 +13,7 @@ namespace {
 
 /// Rows of a whole sequence's length and beyond are zero.
 Tensor sum_by_position(const Tensor& d, std::int64_t rows) {
-  Tensor dsecond = Tensor::zeros({rows, d.size(2)}, d.dtype(), d.device());  // [S, E]
+  Tensor dsecond = zeros_like(d, {rows, d.size(2)});  // [S, E]
   dsecond.slice(0, d.size(1)).copy_from(tensor::sum(d, 0));
   return dsecond;
 }
@@ -51,13 +51,11 @@ Gradients gradients_at_once(const tensor::DropoutPlan& plan, const Tensor& dx,
                             const LookUp& options, std::int64_t vocabulary,
                             std::int64_t second_rows) {
   const Shape shape({second_rows, dx.size(2)});
-  Gradients g{{},
-              second_rows > dx.size(1) ? Tensor::zeros(shape, dx.dtype(), dx.device())
-                                       : Tensor::empty(shape, dx.dtype(), dx.device())};
+  Gradients g{{}, second_rows > dx.size(1) ? zeros_like(dx, shape) : empty_like(dx, shape)};
   if constexpr (kHaveCuda) {
     Tensor d;  // [B, N, E], where the table needs a pass of its own
     if (tensor::token_table_fits(vocabulary, dx.dtype())) {
-      g.dtable = Tensor::empty({vocabulary, dx.size(2)}, dx.dtype(), dx.device());
+      g.dtable = empty_like(dx, {vocabulary, dx.size(2)});
     } else if (plan.threshold > 0) {
       d = empty_like(dx);
     }
@@ -110,7 +108,7 @@ Var look_up(Var table, Var second, const LookUp& options) {
                        shape.numel() <= std::numeric_limits<std::int32_t>::max();
   Tensor x;  // [B, N, E]
   if (at_once) {
-    x = Tensor::empty(shape, t.dtype(), t.device());
+    x = empty_like(t, shape);
     if constexpr (kHaveCuda) look_up_on(Cuda{}, plan, t, s, options, x);
   } else {
     x = by_definition(t, s, options);

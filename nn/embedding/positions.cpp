@@ -100,7 +100,7 @@ std::array<Var, 2> rotary_pair_at_once(Var q, Var k, const Tensor& angles) {
   ENSURE(q.shape() == k.shape(), "rotary_pair: shapes differ: q ", q.value(), ", k ", k.value());
   const Pair turned = turn(Pair{q.value(), k.value()}, angles, Turn::forward);
   const auto left = std::make_shared<Pair>();  // what the outputs leave: their gradients
-  const Tensor nothing = Tensor::empty({0}, angles.dtype(), angles.device());
+  const Tensor nothing = empty_like(angles, {0});
   const Var both = record("rotary_pair", {q, k}, nothing, [left, angles](const Tensor&, Grads& g) {
     const Pair& d = *left;
     if (d[0].defined() && d[1].defined()) {

@@ -15,9 +15,8 @@ Var unfold(Var x, const Windows& windows) {
   const UnfoldPlan plan{
       rows,       windows.columns, windows.along(rows), windows.along(windows.columns),
       xv.size(2), windows.side,    windows.stride};
-  Tensor y = Tensor::empty(
-      {xv.size(0), plan.out_rows * plan.out_columns, plan.side * plan.side * plan.width},
-      xv.dtype(), xv.device());  // [B, M, side² E]
+  Tensor y = empty_like(xv, {xv.size(0), plan.out_rows * plan.out_columns,
+                             plan.side * plan.side * plan.width});  // [B, M, side² E]
   on_device(xv.device(), [&](auto tag) { unfold_on(tag, plan, xv, y); });
   return record("unfold", {x}, y, [plan, xv](const Tensor& dy, Grads& g) {
     Tensor dx = empty_like(xv);  // [B, N, E]

@@ -90,9 +90,7 @@ Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& l
            class_weights);
   }
   if (!classifier_is_fused(x, w)) return by_definition(p, x, w, labels, class_weights);
-  const auto fresh = [&](const Shape& shape) {
-    return Tensor::empty(shape, x.dtype(), x.device());
-  };
+  const auto fresh = [&](const Shape& shape) { return empty_like(x, shape); };
   Classified out{fresh({}), fresh({}), fresh({p.b, p.f}), fresh({p.b, p.c})};
   if constexpr (kHaveCuda) classify_on(Cuda{}, p, x, w, labels, class_weights, out);
   return out;
@@ -109,7 +107,7 @@ ClassifierGradients classify_backward(const Tensor& x, const ClassifierWeights& 
   if (!classifier_is_fused(x, w)) return backward_by_definition(x, w, saved, dloss);
   const ClassifierGradientPlaces at(p);
   Tensor dx = empty_like(x);  // [B, K]
-  Tensor all = Tensor::empty({at.size}, x.dtype(), x.device());
+  Tensor all = empty_like(x, {at.size});
   if constexpr (kHaveCuda) classify_backward_on(Cuda{}, p, x, w, saved, dloss, dx, all);
   const auto part = [&all](std::int64_t begin, const Tensor& like) {
     return all.slice(begin, begin + like.numel()).reshape(like.shape());

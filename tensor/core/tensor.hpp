@@ -138,6 +138,13 @@ template <class T> [[nodiscard]] constexpr T ceil_div(T whole, std::type_identit
 [[nodiscard]] inline Tensor zeros_like(const Tensor& t) {
   return Tensor::zeros(t.shape(), t.dtype(), t.device());
 }
+/// Of another shape, with t's dtype and device.
+[[nodiscard]] inline Tensor empty_like(const Tensor& t, const Shape& shape) {
+  return Tensor::empty(shape, t.dtype(), t.device());
+}
+[[nodiscard]] inline Tensor zeros_like(const Tensor& t, const Shape& shape) {
+  return Tensor::zeros(shape, t.dtype(), t.device());
+}
 
 /// Of a kernel that reads these arrays and writes them, too.
 template <class... Arrays> [[nodiscard]] Work in_place(const Arrays&... arrays) {

@@ -51,7 +51,7 @@ void run(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
 
 Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
   const Product product = product_of("matmul", a, op_a, b, op_b);
-  Tensor c = Tensor::empty(product.shape, a.dtype(), a.device());  // [..., m, n]
+  Tensor c = empty_like(a, product.shape);  // [..., m, n]
   run(product.plan, a, b, c);
   return c;
 }
@@ -60,7 +60,7 @@ Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
   const Product product = product_of("matmul_sum", a, op_a, b, op_b);
   ENSURE(a.rank() == b.rank(), "matmul_sum: leading axes differ: a ", a, ", b ", b);
   const GemmPlan& plan = product.plan;
-  Tensor c = Tensor::empty({plan.m, plan.n}, a.dtype(), a.device());
+  Tensor c = empty_like(a, {plan.m, plan.n});
   if (c.numel() == 0) return c;
   if (a.numel() == 0 || b.numel() == 0) {  // nothing to add up
     c.fill(0);

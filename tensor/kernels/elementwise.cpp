@@ -66,7 +66,7 @@ Tensor binary(Binary f, const Tensor& a, const Tensor& b) {
   require_float(name(f), a);
   require_same_kind(name(f), {&a, &b});
   const Shape shape = broadcast_shape(name(f), a.shape(), b.shape());
-  Tensor y = Tensor::empty(shape, a.dtype(), a.device());  // broadcast of a and b
+  Tensor y = empty_like(a, shape);  // broadcast of a and b
   const StridedLoop loop(a.device(), shape, broadcast_strides(a.shape(), shape),
                          broadcast_strides(b.shape(), shape));
   on_device(a.device(), [&](auto tag) { binary_on(tag, f, loop, a, b, y); });

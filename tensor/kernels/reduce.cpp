@@ -12,7 +12,7 @@ namespace {
 
 /// x: [outer, n, inner] -> [outer, inner], returned in `shape`.
 Tensor sum_view(const AxisView& view, const Tensor& x, const Shape& shape) {
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());  // [outer, inner]
+  Tensor y = empty_like(x, shape);  // [outer, inner]
   on_device(x.device(), [&](auto tag) { sum_on(tag, view, x, y); });
   return y;
 }
@@ -66,7 +66,7 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int axis) {
   ENSURE(view.n <= std::numeric_limits<std::int32_t>::max(), "max: axis ", axis, " of ", x,
          " is too long for i32 positions");
   const Shape shape = x.shape().without(axis);
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());          // [outer, inner]
+  Tensor y = empty_like(x, shape);                                 // [outer, inner]
   Tensor position = Tensor::empty(shape, DType::i32, x.device());  // [outer, inner]
   on_device(x.device(), [&](auto tag) {
     if (view.inner == 1) {
@@ -84,7 +84,7 @@ Tensor max_backward(const Tensor& dy, const Tensor& position, int axis, std::int
              position.device() == dy.device(),
          "max_backward: expected i32 positions like dy ", dy, ", got ", position);
   const Shape shape = insert_axis("max_backward", dy.shape(), axis, size);
-  Tensor dx = Tensor::zeros(shape, dy.dtype(), dy.device());  // [outer, size, inner]
+  Tensor dx = zeros_like(dy, shape);  // [outer, size, inner]
   const AxisView view = view_axis("max_backward", dx, axis);
   on_device(dy.device(), [&](auto tag) { max_backward_on(tag, view, dy, position, dx); });
   return dx;
@@ -95,7 +95,7 @@ Tensor row_dot(const Tensor& a, const Tensor& b) {
   require_same_kind("row_dot", {&a, &b});
   ENSURE(a.shape() == b.shape() && a.rank() > 0,
          "row_dot: expected two equal shapes [..., n], got ", a, " and ", b);
-  Tensor y = Tensor::empty(a.shape().without(-1), a.dtype(), a.device());  // [...]
+  Tensor y = empty_like(a, a.shape().without(-1));  // [...]
   on_device(a.device(), [&](auto tag) { row_dot_on(tag, a, b, y); });
   return y;
 }

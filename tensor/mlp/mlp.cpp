@@ -92,7 +92,7 @@ MlpGradients backward_at_once(const Tensor& x, const MlpWeights& w, const Dropou
   const MlpPlan plan = plan_of(x, w, hidden, output);
   const MlpGradientPlaces at(plan.e, plan.f);
   Tensor dx = empty_like(x);  // [B, N, E]
-  Tensor all = Tensor::empty({at.size}, x.dtype(), x.device());
+  Tensor all = empty_like(x, {at.size});
   if constexpr (kHaveCuda) mlp_backward_on(Cuda{}, plan, x, w, facts, dy, dx, all);
   const auto part = [&all](std::int64_t begin, const Tensor& like) {
     return all.slice(begin, begin + like.numel()).reshape(like.shape());

@@ -152,7 +152,7 @@ void require_in_range(const char* op, const Tensor& index, std::int64_t n) {
 Tensor gather_rows(const Tensor& x, const Tensor& index) {
   const GatherPlan p = plan_of("gather_rows", x, index);
   const Shape lead = x.shape().first(x.rank() - 2);
-  Tensor y = Tensor::empty(lead.append(p.picks).append(p.width), x.dtype(), x.device());
+  Tensor y = empty_like(x, lead.append(p.picks).append(p.width));
   if (y.numel() == 0) return y;  // [..., d, p]
   on_device(x.device(), [&](auto tag) { gather_rows_on(tag, p, x, index, y); });
   return y;
@@ -174,7 +174,7 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
   ENSURE(table.rank() == 2, "embedding: expected a table [V, E], got ", table);
   require_in_range("embedding", ids, table.size(0));
   const GatherPlan p{1, table.size(0), ids.numel(), table.size(1), 1};
-  Tensor y = Tensor::empty(ids.shape().append(p.width), table.dtype(), table.device());
+  Tensor y = empty_like(table, ids.shape().append(p.width));
   if (y.numel() == 0) return y;  // [..., E]
   on_device(table.device(), [&](auto tag) { gather_rows_on(tag, p, table, ids, y); });
   return y;
@@ -187,7 +187,7 @@ Tensor embedding_backward(const Tensor& dy, const Tensor& ids, std::int64_t voca
   ENSURE(vocabulary >= 0, "embedding_backward: negative vocabulary ", vocabulary);
   require_in_range("embedding_backward", ids, vocabulary);
   const GatherPlan p{1, vocabulary, ids.numel(), dy.size(-1), 1};
-  Tensor dtable = Tensor::empty({vocabulary, p.width}, dy.dtype(), dy.device());  // [V, E]
+  Tensor dtable = empty_like(dy, {vocabulary, p.width});  // [V, E]
   if (dtable.numel() == 0) return dtable;
   on_device(dy.device(), [&](auto tag) { embedding_backward_on(tag, p, dy, ids, dtable); });
   return dtable;

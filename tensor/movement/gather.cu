@@ -96,8 +96,7 @@ void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const
       collect(CollectRows<T>{plan, index, dy.data<T>(), dtable.data<T>(), segment}, 1);
       return;
     }
-    const Tensor partial =
-        Tensor::empty({segments, size}, dy.dtype(), dy.device());  // [segments, V * E]
+    const Tensor partial = empty_like(dy, {segments, size});  // [segments, V * E]
     collect(CollectRows<T>{plan, index, dy.data<T>(), partial.data<T>(), segment}, segments);
     columns<1, T>(1, segments, size, PartialEntry<T>{partial.data<T>(), segments, size},
                   dtable.data<T>());

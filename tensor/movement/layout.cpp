@@ -43,8 +43,7 @@ void transpose_into(std::int64_t batch, std::int64_t n, std::int64_t m, const Te
 Tensor transpose(const Tensor& x) {
   ENSURE(x.defined() && x.rank() >= 2, "transpose: expected [..., n, m], got ", x);
   const std::int64_t n = x.size(-2), m = x.size(-1);
-  Tensor y =
-      Tensor::empty(x.shape().with(-2, m).with(-1, n), x.dtype(), x.device());  // [..., m, n]
+  Tensor y = empty_like(x, x.shape().with(-2, m).with(-1, n));  // [..., m, n]
   transpose_into(x.shape().first(x.rank() - 2).numel(), n, m, x, y);
   return y;
 }
@@ -52,7 +51,7 @@ Tensor transpose(const Tensor& x) {
 Tensor swap_middle(const Tensor& x) {
   ENSURE(x.defined() && x.rank() == 4, "swap_middle: expected [B, N, H, D], got ", x);
   const std::int64_t batch = x.size(0), n = x.size(1), h = x.size(2), d = x.size(3);
-  Tensor y = Tensor::empty({batch, h, n, d}, x.dtype(), x.device());  // [B, H, N, D]
+  Tensor y = empty_like(x, {batch, h, n, d});  // [B, H, N, D]
   if (d == 1) {
     transpose_into(batch, n, h, x, y);
   } else {
@@ -71,7 +70,7 @@ Tensor concat(std::span<const Tensor> parts, int axis) {
     ENSURE(part.rank() == first.rank() && part.shape().with(axis, 0) == first.shape().with(axis, 0),
            "concat along axis ", axis, ": sizes of other axes differ: ", first, " and ", part);
   }
-  Tensor y = Tensor::empty(first.shape().with(axis, size), first.dtype(), first.device());
+  Tensor y = empty_like(first, first.shape().with(axis, size));
   std::int64_t begin = 0;
   for (const Tensor& part : parts) {
     const AxisView block = view_axis("concat", part, axis);  // [outer, n, inner]
@@ -89,7 +88,7 @@ Tensor narrow(const Tensor& x, int axis, std::int64_t begin, std::int64_t end) {
          axis, " of ", x);
   const std::int64_t slab = block.n * block.inner;
   block.n = end - begin;
-  Tensor y = Tensor::empty(x.shape().with(axis, block.n), x.dtype(), x.device());
+  Tensor y = empty_like(x, x.shape().with(axis, block.n));
   copy_slabs(block, x, begin * block.inner, slab, y, 0, block.n * block.inner);
   return y;
 }
@@ -99,7 +98,7 @@ Tensor narrow_backward(const Tensor& dy, int axis, std::int64_t begin, std::int6
   const AxisView block = view_axis("narrow_backward", dy, axis);  // [outer, n, inner]
   ENSURE(0 <= begin && begin + block.n <= size, "narrow_backward: ", dy, " does not fit at ", begin,
          " of ", size, " entries of axis ", axis);
-  Tensor dx = Tensor::zeros(dy.shape().with(axis, size), dy.dtype(), dy.device());
+  Tensor dx = zeros_like(dy, dy.shape().with(axis, size));
   copy_slabs(block, dy, 0, block.n * block.inner, dx, begin * block.inner, size * block.inner);
   return dx;
 }
@@ -108,7 +107,7 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   ENSURE(x.defined(), "expand: the tensor is undefined");
   ENSURE(x.rank() <= shape.rank() && broadcast_shape("expand", x.shape(), shape) == shape,
          "expand: ", x, " does not broadcast to ", shape);
-  Tensor y = Tensor::empty(shape, x.dtype(), x.device());
+  Tensor y = empty_like(x, shape);
   copy_strided(shape, x, 0, broadcast_strides(x.shape(), shape), y, 0,
                broadcast_strides(shape, shape));
   return y;

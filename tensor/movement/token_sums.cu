@@ -199,7 +199,7 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
     const std::int64_t group_count = ceil_div(groups, std::min(most, ceil_div(groups, warps)));
     const std::int64_t parts = ceil_div(groups, group_count);
     Tensor partial;  // [parts, V, E]
-    if (rows > 0 && parts > 1) partial = Tensor::empty({parts, rows, e}, dx.dtype(), dx.device());
+    if (rows > 0 && parts > 1) partial = empty_like(dx, {parts, rows, e});
     T* const tables = (partial.defined() ? partial : dtable).template data_or_null<T>();
     const auto fits = [](std::int64_t size) { return static_cast<int>(size); };
     const TokenSums<T> in{drop,

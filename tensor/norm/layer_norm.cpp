@@ -22,9 +22,9 @@ LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor&
   ENSURE(weight.shape() == width && bias.shape() == width, "layer_norm: expected weight and bias ",
          width, " for x ", x, ", got ", weight, " and ", bias);
   const Shape per_row = x.shape().without(-1);
-  LayerNormForward f{empty_like(x),                                   // [..., E]
-                     Tensor::empty(per_row, x.dtype(), x.device()),   // [...]
-                     Tensor::empty(per_row, x.dtype(), x.device())};  // [...]
+  LayerNormForward f{empty_like(x),            // [..., E]
+                     empty_like(x, per_row),   // [...]
+                     empty_like(x, per_row)};  // [...]
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
       if (layer_norm_at_once(x, weight, bias, f)) return;
@@ -50,8 +50,8 @@ LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, con
     ENSURE(more->shape() == x.shape(), "layer_norm_backward: expected gradients of the shape of x ",
            x, ", got ", *more);
   }
-  Tensor dx = empty_like(x);                                               // [..., E]
-  Tensor dparams = Tensor::empty({2, x.size(-1)}, x.dtype(), x.device());  // dweight, dbias
+  Tensor dx = empty_like(x);                        // [..., E]
+  Tensor dparams = empty_like(x, {2, x.size(-1)});  // dweight, dbias
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
       if (layer_norm_backward_at_once(x, weight, mean, inv_std, dy, also, residual, dx, dparams)) {

@@ -71,9 +71,7 @@ NormPool norm_pool(const Tensor& x, const Tensor& weight, const Tensor& bias, co
          bias);
   if (!norm_pool_is_fused(x)) return by_definition(x, weight, bias, mask, rule);
   const std::int64_t batch = x.size(0), e = x.size(2);
-  const auto fresh = [&](const Shape& shape) {
-    return Tensor::empty(shape, x.dtype(), x.device());
-  };
+  const auto fresh = [&](const Shape& shape) { return empty_like(x, shape); };
   NormPool out{fresh({batch, e}), fresh(mask.shape()), fresh(mask.shape()), fresh({batch, e + 2})};
   if constexpr (kHaveCuda) norm_pool_on(Cuda{}, x, weight, bias, mask, rule, out);
   return out;
@@ -87,8 +85,8 @@ NormPoolBackward norm_pool_backward(const Tensor& x, const Tensor& weight, const
   ENSURE(dpooled.shape() == Shape({x.size(0), x.size(2)}),
          "norm_pool_backward: expected dpooled [B, E] for x ", x, ", got ", dpooled);
   if (!norm_pool_is_fused(x)) return backward_by_definition(x, weight, mask, rule, saved, dpooled);
-  Tensor dx = empty_like(x);                                              // [B, N, E]
-  Tensor dparams = Tensor::empty({2, x.size(2)}, x.dtype(), x.device());  // dweight, dbias
+  Tensor dx = empty_like(x);                       // [B, N, E]
+  Tensor dparams = empty_like(x, {2, x.size(2)});  // dweight, dbias
   if constexpr (kHaveCuda) {
     norm_pool_backward_on(Cuda{}, x, weight, mask, rule, saved, dpooled, dx, dparams);
   }

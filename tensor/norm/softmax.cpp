@@ -45,7 +45,7 @@ Tensor softmax_backward(const Tensor& y, const Tensor& dy) {
 
 Tensor logsumexp(const Tensor& x) {
   require_rows("logsumexp", x);
-  Tensor y = Tensor::empty(x.shape().without(-1), x.dtype(), x.device());  // [...]
+  Tensor y = empty_like(x, x.shape().without(-1));  // [...]
   on_device(x.device(), [&](auto tag) { logsumexp_on(tag, x, y); });
   return y;
 }
@@ -64,8 +64,8 @@ Tensor logsumexp_backward(const Tensor& x, const Tensor& y, const Tensor& dy) {
 
 std::pair<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labels) {
   require_labels("cross_entropy", logits, labels);
-  Tensor losses = Tensor::empty({logits.size(0)}, logits.dtype(), logits.device());  // [B]
-  Tensor dlogits = empty_like(logits);                                               // [B, C]
+  Tensor losses = empty_like(logits, {logits.size(0)});  // [B]
+  Tensor dlogits = empty_like(logits);                   // [B, C]
   on_device(logits.device(),
             [&](auto tag) { cross_entropy_on(tag, logits, labels, losses, dlogits); });
   return {losses, dlogits};
@@ -73,7 +73,7 @@ std::pair<Tensor, Tensor> cross_entropy(const Tensor& logits, const Tensor& labe
 
 Tensor correct(const Tensor& logits, const Tensor& labels) {
   require_labels("correct", logits, labels);
-  Tensor y = Tensor::empty({logits.size(0)}, logits.dtype(), logits.device());  // [B]
+  Tensor y = empty_like(logits, {logits.size(0)});  // [B]
   on_device(logits.device(), [&](auto tag) { correct_on(tag, logits, labels, y); });
   return y;
 }

@@ -60,7 +60,7 @@ HeadsPlan plan_of(const char* op, const Tensor& x, std::span<const Tensor> weigh
 Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
                      std::span<const Tensor> biases, std::int64_t heads) {
   const HeadsPlan plan = plan_of("project_heads", x, weights, biases, heads);
-  Tensor y = Tensor::empty({plan.parts, plan.batch, heads, plan.n, plan.d}, x.dtype(), x.device());
+  Tensor y = empty_like(x, {plan.parts, plan.batch, heads, plan.n, plan.d});
   if (y.numel() == 0) return y;
   on_device(x.device(), {.product = true}, [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
@@ -119,7 +119,7 @@ ProjectionGradients backward_at_once(const HeadsPlan& plan, const Tensor& x,
                                      std::span<const Tensor> weights, std::span<const Tensor> dy) {
   Tensor dx = empty_like(x);                                 // [B, N, E]
   const std::int64_t entries = plan.columns() * plan.width;  // of all weights
-  Tensor all = Tensor::empty({entries + plan.columns()}, x.dtype(), x.device());
+  Tensor all = empty_like(x, {entries + plan.columns()});
   if constexpr (kHaveCuda) {
     project_heads_backward_on(Cuda{}, TokenPlan(plan), x, weights, dy, dx, all);
   }
@@ -207,8 +207,7 @@ AddedBiasGradients add_biases_backward(const Tensor& sums, std::span<const Tenso
                                        std::span<const Tensor> dy) {
   const HeadsPlan plan = plan_of_parts("add_biases_backward", dy);
   require_biases("add_biases_backward", plan, sums, biases);
-  AddedBiasGradients d{empty_like(sums),
-                       Tensor::empty({plan.parts, plan.out()}, sums.dtype(), sums.device())};
+  AddedBiasGradients d{empty_like(sums), empty_like(sums, {plan.parts, plan.out()})};
   on_device(sums.device(),
             [&](auto tag) { add_biases_backward_on(tag, plan, sums, biases, dy, d); });
   return d;
@@ -218,8 +217,8 @@ GatheredHeads gather_heads(std::span<const Tensor> parts) {
   const HeadsPlan plan = plan_of_parts("gather_heads", parts);
   const Tensor& known =
       *std::find_if(parts.begin(), parts.end(), [](const Tensor& part) { return part.defined(); });
-  GatheredHeads g{Tensor::empty({plan.rows(), plan.columns()}, known.dtype(), known.device()),
-                  Tensor::empty({plan.columns()}, known.dtype(), known.device())};
+  GatheredHeads g{empty_like(known, {plan.rows(), plan.columns()}),
+                  empty_like(known, {plan.columns()})};
   on_device(known.device(), [&](auto tag) { gather_heads_on(tag, plan, parts, g); });
   return g;
 }
@@ -232,8 +231,8 @@ Tensor stack_weights(std::span<const Tensor> weights) {
     ENSURE(w.rank() == 2 && w.shape() == weights[0].shape(), kOp,
            ": expected weights of one shape [H D, E], got ", weights[0], " and ", w);
   }
-  Tensor stacked = Tensor::empty({std::ssize(weights) * weights[0].size(0), weights[0].size(1)},
-                                 weights[0].dtype(), weights[0].device());  // [P H D, E]
+  Tensor stacked = empty_like(
+      weights[0], {std::ssize(weights) * weights[0].size(0), weights[0].size(1)});  // [P H D, E]
   on_device(stacked.device(), [&](auto tag) { stack_weights_on(tag, weights, stacked); });
   return stacked;
 }

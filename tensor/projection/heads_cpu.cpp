@@ -10,8 +10,7 @@ void project_heads_on(Cpu, const HeadsPlan& plan, const Tensor& x, std::span<con
   const Tensor rows = x.reshape({plan.rows(), plan.width});
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const Shape shape{plan.rows(), plan.out()};
-    Tensor flat = biases[p].defined() ? expand(biases[p], shape)
-                                      : Tensor::zeros(shape, x.dtype(), x.device());
+    Tensor flat = biases[p].defined() ? expand(biases[p], shape) : zeros_like(x, shape);
     gemm(rows, Op::none, weights[p], Op::transpose, flat, 1, 1);
     Tensor part = y[static_cast<std::int64_t>(p)];  // [B, H, N, D]
     part.copy_from(swap_middle(flat.reshape({plan.batch, plan.n, plan.heads, plan.d})));

@@ -57,7 +57,7 @@ MergeGradients merge_heads_backward(const Tensor& a, const Tensor& weight, const
   require_heads("merge_heads_backward", dy, a, weight);
   if (merge_heads_is_one_kernel(dy, a)) {
     Tensor da = empty_like(a);
-    Tensor all = Tensor::empty({weight.numel() + weight.size(0)}, dy.dtype(), dy.device());
+    Tensor all = empty_like(dy, {weight.numel() + weight.size(0)});
     if constexpr (kHaveCuda) {
       merge_heads_backward_on(Cuda{}, plan_of(dy, a, dropout), dy, a, weight, da, all);
     }

@@ -80,7 +80,7 @@ template <class T> struct Repeat {
 template <class T> Tensor periodic(const Tensor& bias) {
   const std::int64_t width = bias.numel();
   if (width == 0 || width % philox::kChunk == 0) return bias;  // then no chunk crosses a row's end
-  Tensor longer = Tensor::empty({width + philox::kChunk - 1}, bias.dtype(), bias.device());
+  Tensor longer = empty_like(bias, {width + philox::kChunk - 1});
   map(longer.numel(), Repeat<T>{bias.data<T>(), longer.data<T>(), width});
   return longer;
 }

@@ -58,8 +58,7 @@ template <class Transform> void draw_into(const Random& random, std::int64_t fir
   const std::int64_t first_block = first / kNumbers;
   const std::int64_t blocks = ceil_div(end, kNumbers) - first_block;
   const bool direct = first % kNumbers == 0 && end % kNumbers == 0;
-  const Tensor target =
-      direct ? out : Tensor::empty({blocks * kNumbers}, out.dtype(), out.device());
+  const Tensor target = direct ? out : empty_like(out, {blocks * kNumbers});
   const std::int32_t* step = random.step.data_or_null<std::int32_t>();
   dispatch_float(out.dtype(), [&]<class T>() {
     rows(blocks, kNumbers,

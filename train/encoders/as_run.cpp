@@ -30,8 +30,7 @@ const Tensor& value_of(const Encoder& encoder, const char* name) {
 Tensor token_rows(const Encoder& encoder, const Tensor& table, bool cls) {
   const std::int64_t entries = encoder.vocabulary->size();
   const std::int64_t ids = entries + (cls ? 3 : 2);
-  Tensor rows = Tensor::empty(table.rank() == 1 ? Shape{ids} : Shape{ids, table.size(1)},
-                              table.dtype(), table.device());
+  Tensor rows = empty_like(table, table.rank() == 1 ? Shape{ids} : Shape{ids, table.size(1)});
   const auto put = [&](std::int64_t at, std::int64_t from, std::int64_t count) {
     Tensor place = rows.slice(at, at + count);
     place.copy_from(table.slice(from, from + count));
@@ -49,7 +48,7 @@ Tensor position_rows(const Encoder& encoder, std::int64_t nominal_length, bool w
   const std::int64_t first = encoder.facts.first_position();
   const std::int64_t count = std::min(encoder.facts.longest(), nominal_length);
   const Tensor own = table.slice(first, first + count);
-  Tensor rows = Tensor::zeros({nominal_length, table.size(1)}, table.dtype(), table.device());
+  Tensor rows = zeros_like(table, {nominal_length, table.size(1)});
   Tensor place = rows.slice(0, count);
   place.copy_from(with_type ? tensor::add(own, value_of(encoder, kTypes).slice(0, 1)) : own);
   return rows;
