@@ -46,6 +46,11 @@ struct Inputs {
   return 1 / std::sqrt(static_cast<double>(q.size(3)));
 }
 
+/// Batch and heads as one axis: [B, H, n, p] -> [B H, n, p].
+[[nodiscard]] inline Tensor joined(const Tensor& x) {
+  return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)});
+}
+
 /// What scores are raised by where key j counts mask_j times, its log: [B, N] -> [B, 1, 1, N]; -inf for
 /// padding.
 [[nodiscard]] Tensor key_bias(const Tensor& mask);

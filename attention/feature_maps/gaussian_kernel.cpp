@@ -1,5 +1,6 @@
 #include "attention/feature_maps/gaussian_kernel.hpp"
 
+#include "attention/call.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/gemm/operand.hpp"
@@ -8,9 +9,6 @@
 
 namespace skytape::attention {
 namespace {
-
-/// Batch and heads as one axis: [B, H, n, p] -> [G, n, p].
-Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
 
 /// -|x_i|^2 / 2 of every row; x: [G, n, D] -> [G, n].
 Tensor half_squares(Kernel kernel, const Tensor& x) {

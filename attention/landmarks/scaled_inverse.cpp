@@ -7,14 +7,8 @@
 #include "tensor/kernels/reduce.hpp"
 
 namespace skytape::attention {
-namespace {
 
 using tensor::multiply;
-
-/// Batch and heads as one axis: [B, H, L, n] -> [G, L, n].
-Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
-
-}  // namespace
 
 Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfig& config,
                             ScaledInverseSaved& saved) {

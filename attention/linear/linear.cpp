@@ -15,9 +15,6 @@
 namespace skytape::attention {
 namespace {
 
-/// Batch and heads as one axis: [B, H, n, p] -> [G, n, p].
-Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
-
 LinearInputs inputs_of(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
                        const Tensor& mask, const LinearOptions& options) {
   require_same_kind(op, {&q, &k, &v, &mask});

@@ -1,5 +1,6 @@
 #include "attention/random_features/random_features.hpp"
 
+#include "attention/call.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "attention/random_features/random_features_plan.hpp"
 #include "tensor/core/tensor.hpp"
@@ -10,9 +11,6 @@
 
 namespace skytape::attention {
 namespace {
-
-/// Batch and heads as one axis: [B, H, n, p] -> [G, n, p].
-Tensor joined(const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
 
 void check(const char* op, const Tensor& x, const Tensor& w) {
   require_same_kind(op, {&x, &w});
