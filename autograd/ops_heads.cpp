@@ -1,6 +1,5 @@
 #include "autograd/ops_heads.hpp"
 
-#include <memory>
 #include <utility>
 
 #include "autograd/ops.hpp"
@@ -23,19 +22,19 @@ std::vector<Var> project_heads(Var x, std::span<const Projection> projections, s
 
 namespace {
 
-/// What backward reads of the node and of its parts, which leave their gradients here.
+/// What backward reads.
 struct SavedHeads {
   Tensor x;                     // [B, N, E]
   std::vector<Tensor> weights;  // P of [H D, E]
   Tensor sums;                  // [B, N, 1] or undefined, and then
   std::vector<Tensor> biases;   // P of [H D]
-  std::vector<Tensor> dy;       // P of [B, H, N, D]; undefined: zero
 };
 
-void backward_at_once(const SavedHeads& saved, Grads& g) {
-  auto d = tensor::project_heads_backward(saved.x, saved.weights, saved.dy);
+/// dy: P of [B, H, N, D]; undefined: zero.
+void backward_at_once(const SavedHeads& saved, const std::vector<Tensor>& dy, Grads& g) {
+  auto d = tensor::project_heads_backward(saved.x, saved.weights, dy);
   if (saved.sums.defined()) {
-    const auto of_biases = tensor::add_biases_backward(saved.sums, saved.biases, saved.dy);
+    const auto of_biases = tensor::add_biases_backward(saved.sums, saved.biases, dy);
     d.dbiases = of_biases.dbiases;
     g.add(static_cast<int>(1 + 2 * saved.weights.size()), of_biases.dsums);
   }
@@ -49,42 +48,31 @@ void backward_at_once(const SavedHeads& saved, Grads& g) {
 
 }  // namespace
 
-// A node has one output. The projections hang on a node that holds nothing, [0], and whose turn in
-// backward comes when all of theirs are over.
 std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projections,
                                        std::int64_t heads, Var sums) {
-  const auto saved = std::make_shared<SavedHeads>();
-  saved->x = x.value();
-  saved->dy.resize(projections.size());
+  SavedHeads saved{x.value(), {}, {}, {}};
   std::vector<Var> inputs = {x};
   std::vector<Tensor> biases;  // P of [H D] or undefined
   for (const auto& [weight, bias] : projections) {
     inputs.insert(inputs.end(), {weight, bias});
-    saved->weights.push_back(weight.value());
+    saved.weights.push_back(weight.value());
     biases.push_back(bias.defined() ? bias.value() : Tensor());
   }
   if (sums.defined()) {
-    require_same_kind("project_heads", {&saved->x, &sums.value()});
+    require_same_kind("project_heads", {&saved.x, &sums.value()});
     inputs.push_back(sums);
-    saved->sums = sums.value();
-    saved->biases = std::exchange(biases, std::vector<Tensor>(biases.size()));
+    saved.sums = sums.value();
+    saved.biases = std::exchange(biases, std::vector<Tensor>(biases.size()));
   }
-  Tensor y = tensor::project_heads(saved->x, saved->weights, biases, heads);
-  if (sums.defined()) tensor::add_biases(y, saved->sums, saved->biases);
+  Tensor y = tensor::project_heads(saved.x, saved.weights, biases, heads);
+  if (sums.defined()) tensor::add_biases(y, saved.sums, saved.biases);
 
-  const Tensor nothing = empty_like(y, {0});
-  const Var all =
-      x.tape().record("project_heads", inputs, nothing,
-                      [saved](const Tensor&, Grads& g) { backward_at_once(*saved, g); });
-  std::vector<Var> by_head;  // [B, H, N, D]
-  for (std::size_t p = 0; p < projections.size(); ++p) {
-    by_head.push_back(record("project_heads", {all}, y[static_cast<std::int64_t>(p)],
-                             [saved, p, nothing](const Tensor& dy, Grads& g) {
-                               saved->dy[p] = dy;
-                               g.add(0, nothing);  // its turn comes
-                             }));
-  }
-  return by_head;
+  std::vector<Tensor> by_head;  // [B, H, N, D]
+  for (std::int64_t p = 0; p < y.size(0); ++p) by_head.push_back(y[p]);
+  return record_several("project_heads", inputs, by_head,
+                        [saved = std::move(saved)](const std::vector<Tensor>& dy, Grads& g) {
+                          backward_at_once(saved, dy, g);
+                        });
 }
 
 Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {

@@ -1,5 +1,3 @@
-#include <memory>
-
 #include "autograd/ops.hpp"
 #include "tensor/norm/layer_norm.hpp"
 
@@ -12,38 +10,25 @@ NormBeside layer_norm_beside(Var x, Var weight, Var bias, int readers) {
   return {x, std::vector<Var>(static_cast<std::size_t>(readers), layer_norm(x, weight, bias))};
 }
 
-// A node has one output: as with project_heads, the outputs hang on a node that holds nothing, [0], and
-// leave their gradients for its turn, which comes when all of theirs are over.
 NormBeside layer_norm_beside_at_once(Var x, Var weight, Var bias, int readers) {
   require_same_kind("layer_norm_beside", {&x.value(), &weight.value(), &bias.value()});
   ENSURE(readers == 1 || readers == 2, "layer_norm_beside: expected 1 or 2 readers, got ", readers);
   const tensor::LayerNormForward f = tensor::layer_norm(x.value(), weight.value(), bias.value());
-  const auto left = std::make_shared<std::vector<Tensor>>(3);  // gradients of y, y and x, [..., E]
-  const Tensor nothing = empty_like(f.y, {0});
-  const Var all = record("layer_norm_beside", {x, weight, bias}, nothing,
-                         [left, x = x.value(), w = weight.value(), mean = f.mean,
-                          inv_std = f.inv_std](const Tensor&, Grads& g) {
-                           std::vector<Tensor>& d = *left;
-                           if (!d[0].defined()) std::swap(d[0], d[1]);
-                           if (!d[0].defined()) return g.add(0, d[2]);  // nobody read y
-                           const auto found =
-                               tensor::layer_norm_backward(x, w, mean, inv_std, d[0], d[1], d[2]);
-                           g.add(0, found.dx);
-                           g.add(1, found.dweight);
-                           g.add(2, found.dbias);
-                         });
-  const auto output = [&](const Tensor& value, std::size_t place) {
-    return record("layer_norm_beside", {all}, value,
-                  [left, place, nothing](const Tensor& dy, Grads& g) {
-                    (*left)[place] = dy;
-                    g.add(0, nothing);  // its turn comes
-                  });
-  };
-  NormBeside result{output(x.value(), 2), {}};
-  for (int r = 0; r < readers; ++r) {
-    result.y.push_back(output(f.y, static_cast<std::size_t>(r)));
-  }
-  return result;
+  std::vector<Tensor> values = {x.value(), f.y};
+  if (readers == 2) values.push_back(f.y);
+  const std::vector<Var> outputs = record_several(
+      "layer_norm_beside", {x, weight, bias}, values,
+      [x = x.value(), w = weight.value(), mean = f.mean, inv_std = f.inv_std](
+          std::vector<Tensor>& d, Grads& g) {
+        d.resize(3);  // of x, y and y, [..., E]
+        if (!d[1].defined()) std::swap(d[1], d[2]);
+        if (!d[1].defined()) return g.add(0, d[0]);  // nobody read y
+        const auto found = tensor::layer_norm_backward(x, w, mean, inv_std, d[1], d[2], d[0]);
+        g.add(0, found.dx);
+        g.add(1, found.dweight);
+        g.add(2, found.dbias);
+      });
+  return {outputs[0], {outputs.begin() + 1, outputs.end()}};
 }
 
 Var norm_pool(Var x, Var weight, Var bias, const Tensor& mask, const tensor::TokenWeights& rule) {

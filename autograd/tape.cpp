@@ -1,6 +1,7 @@
 #include "autograd/tape.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
 #include <unordered_set>
 #include <utility>
@@ -104,6 +105,25 @@ Var record(const char* name, std::initializer_list<Var> inputs, Tensor value, Ba
                                std::move(value), std::move(backward));
   }
   throw Error(join(name, ": every input is undefined"));
+}
+
+std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs,
+                                const std::vector<Tensor>& values, BackwardOfSeveral backward) {
+  const auto left =
+      std::make_shared<std::vector<Tensor>>(values.size());  // gradients of the outputs
+  const Tensor nothing = empty_like(values[0], {0});
+  const Var all = inputs[0].tape().record(
+      name, inputs, nothing,
+      [left, backward = std::move(backward)](const Tensor&, Grads& g) { backward(*left, g); });
+  std::vector<Var> outputs;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    outputs.push_back(
+        record(name, {all}, values[i], [left, i, nothing](const Tensor& dy, Grads& g) {
+          (*left)[i] = dy;
+          g.add(0, nothing);  // its turn comes
+        }));
+  }
+  return outputs;
 }
 
 // ---- backward ----------------------------------------------------------------------------------

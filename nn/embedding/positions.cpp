@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <memory>
 #include <span>
 
 namespace skytape::nn {
@@ -22,19 +21,11 @@ template <class F> Initialiser table_of(const F& f) {
   };
 }
 
-Tensor turn(const Tensor& x, const Tensor& angles, Turn direction) {
-  Tensor y = empty_like(x);  // [B, H, N, D]
-  on_device(x.device(), [&](auto tag) {
-    turn_on(tag, std::span<const Tensor>(&x, 1), angles, direction, std::span<Tensor>(&y, 1));
-  });
-  return y;
-}
-
-using Pair = std::array<Tensor, 2>;  // of queries and keys, [B, H, N, D] each
-
-Pair turn(const Pair& x, const Tensor& angles, Turn direction) {
-  Pair y = {empty_like(x[0]), empty_like(x[1])};
-  on_device(x[0].device(), [&](auto tag) { turn_on(tag, x, angles, direction, y); });
+/// x, y: one or two of [B, H, N, D] each.
+std::vector<Tensor> turn(const std::vector<Tensor>& x, const Tensor& angles, Turn direction) {
+  std::vector<Tensor> y;
+  for (const Tensor& each : x) y.push_back(empty_like(each));
+  on_device(angles.device(), [&](auto tag) { turn_on(tag, x, angles, direction, y); });
   return y;
 }
 
@@ -82,9 +73,9 @@ Tensor token_types(const Tensor& ids, std::int32_t separator) {
 
 Var rotary(Var x, const Tensor& angles) {
   require_turnable("rotary", x.value(), angles);
-  return record("rotary", {x}, turn(x.value(), angles, Turn::forward),
-                [angles](const Tensor& dy, Grads& g) {
-                  g.add(0, turn(dy, angles, Turn::back));  // the inverse of a turn is its transpose
+  return record("rotary", {x}, turn({x.value()}, angles, Turn::forward)[0],
+                [angles](const Tensor& dy, Grads& g) {  // the inverse of a turn is its transpose
+                  g.add(0, turn({dy}, angles, Turn::back)[0]);
                 });
 }
 
@@ -93,34 +84,20 @@ std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles) {
   return {rotary(q, angles), rotary(k, angles)};
 }
 
-// A node has one output: both hang on one that holds nothing, [0], as with project_heads.
 std::array<Var, 2> rotary_pair_at_once(Var q, Var k, const Tensor& angles) {
   require_turnable("rotary_pair", q.value(), angles);
   require_same_kind("rotary_pair", {&q.value(), &k.value()});
   ENSURE(q.shape() == k.shape(), "rotary_pair: shapes differ: q ", q.value(), ", k ", k.value());
-  const Pair turned = turn(Pair{q.value(), k.value()}, angles, Turn::forward);
-  const auto left = std::make_shared<Pair>();  // what the outputs leave: their gradients
-  const Tensor nothing = empty_like(angles, {0});
-  const Var both = record("rotary_pair", {q, k}, nothing, [left, angles](const Tensor&, Grads& g) {
-    const Pair& d = *left;
-    if (d[0].defined() && d[1].defined()) {
-      const Pair back = turn(d, angles, Turn::back);
-      g.add(0, back[0]);
-      g.add(1, back[1]);
-      return;
-    }
-    const int known = d[0].defined() ? 0 : 1;
-    g.add(known, turn(d[static_cast<std::size_t>(known)], angles, Turn::back));
-  });
-  std::array<Var, 2> outputs;
-  for (std::size_t i = 0; i < 2; ++i) {
-    outputs[i] =
-        record("rotary_pair", {both}, turned[i], [left, i, nothing](const Tensor& dy, Grads& g) {
-          (*left)[i] = dy;
-          g.add(0, nothing);  // its turn comes
-        });
-  }
-  return outputs;
+  const std::vector<Var> outputs =
+      record_several("rotary_pair", {q, k}, turn({q.value(), k.value()}, angles, Turn::forward),
+                     [angles](const std::vector<Tensor>& d, Grads& g) {
+                       if (!d[0].defined()) return g.add(1, turn({d[1]}, angles, Turn::back)[0]);
+                       if (!d[1].defined()) return g.add(0, turn({d[0]}, angles, Turn::back)[0]);
+                       const std::vector<Tensor> back = turn(d, angles, Turn::back);
+                       g.add(0, back[0]);
+                       g.add(1, back[1]);
+                     });
+  return {outputs[0], outputs[1]};
 }
 
 }  // namespace skytape::nn
