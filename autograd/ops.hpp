@@ -48,6 +48,9 @@ namespace skytape {
 [[nodiscard]] Var transpose(Var x);    ///< last two axes
 [[nodiscard]] Var swap_middle(Var x);  ///< [B, N, H, D] <-> [B, H, N, D]
 [[nodiscard]] Var concat(std::span<const Var> parts, int axis);
+[[nodiscard]] inline Var concat(std::initializer_list<Var> parts, int axis) {
+  return concat(std::span<const Var>(parts.begin(), parts.size()), axis);
+}
 [[nodiscard]] Var narrow(Var x, int axis, std::int64_t begin, std::int64_t end);
 [[nodiscard]] Var expand(Var x, const Shape& shape);
 /// Rows by index, as tensor::gather_rows; repeated indices accumulate their gradients.

@@ -138,7 +138,7 @@ void Tape::backward(Var output, Tensor cotangent) {
     ENSURE(last.value.numel() == 1,
            "Tape::backward: without a cotangent the output must be one element, ", "got ",
            last.value);
-    cotangent = Tensor::full(last.value.shape(), 1, last.value.dtype(), last.value.device());
+    cotangent = ones_like(last.value, last.value.shape());
   }
   ENSURE(cotangent.shape() == last.value.shape() && cotangent.dtype() == last.value.dtype() &&
              cotangent.device() == last.value.device(),

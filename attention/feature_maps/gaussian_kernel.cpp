@@ -135,7 +135,7 @@ Tensor KernelRows::multiplied() const {
 Tensor kernel_times(Kernel kernel, const KernelRows& x, const Tensor& w, const Tensor& y) {
   const KernelInputs in = inputs_of("kernel_times", kernel, x, w, y.size(-1));
   require_factor("kernel_times", "y", y, w);
-  Tensor out = Tensor::empty(x.rows.shape().with(3, y.size(3)), y.dtype(), y.device());
+  Tensor out = empty_like(y, x.rows.shape().with(3, y.size(3)));
   Tensor flat = joined(out);  // [G, N, P]
   on_device(y.device(), work_of(in, joined(y)),
             [&](auto tag) { kernel_times_on(tag, in, joined(y), flat); });
@@ -146,7 +146,7 @@ Tensor kernel_transposed_times(Kernel kernel, const KernelRows& x, const Tensor&
                                const KernelRows& u) {
   KernelInputs in = inputs_of("kernel_transposed_times", kernel, x, w, u.rows.size(-1));
   const Tensor rows = factor_rows("kernel_transposed_times", u, x.rows, in);  // [G, N, P]
-  Tensor out = Tensor::empty(w.shape().with(3, rows.size(2)), w.dtype(), w.device());
+  Tensor out = empty_like(w, w.shape().with(3, rows.size(2)));
   Tensor flat = joined(out);  // [G, L, P]
   on_device(w.device(), work_of(in, rows),
             [&](auto tag) { kernel_transposed_times_on(tag, in, rows, flat); });

@@ -6,8 +6,6 @@
 //   (3)  dQ = dA phi'(Q)          dK = m dC phi'(K)
 #include "attention/linear/linear.hpp"
 
-#include <array>
-
 #include "attention/linear/linear_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/movement/layout.hpp"
@@ -28,9 +26,7 @@ LinearInputs inputs_of(const char* op, const Tensor& q, const Tensor& k, const T
 
 /// [V, 1]: [G, N, P].
 Tensor with_ones(const Tensor& v) {
-  const std::array<Tensor, 2> parts = {
-      v, Tensor::full(v.shape().with(2, 1), 1, v.dtype(), v.device())};
-  return tensor::concat(parts, 2);
+  return tensor::concat({v, ones_like(v, v.shape().with(2, 1))}, 2);
 }
 
 /// phi of rows, masked if a mask is given: [G, N, R].
@@ -52,7 +48,7 @@ void linear_forward_whole(const LinearInputs& in, LinearForward& result) {
 
 void linear_backward_whole(const LinearInputs& in, const LinearForward& saved, const Tensor& dout,
                            LinearBackward& d) {
-  Tensor ds = Tensor::empty(dout.shape().with(2, dout.size(2) + 1), dout.dtype(), dout.device());
+  Tensor ds = empty_like(dout, dout.shape().with(2, dout.size(2) + 1));
   const auto differentiate = [&](const Tensor& x, const Tensor& mask, const Tensor& df,
                                  Tensor& dx) {
     on_device(x.device(), [&](auto tag) { features_backward_on(tag, in, x, mask, df, dx); });

@@ -1,7 +1,5 @@
 #include "attention/linear/ratio.hpp"
 
-#include <array>
-
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 
@@ -9,7 +7,7 @@ namespace skytape::attention {
 
 Tensor ratio(const Tensor& x) {
   ENSURE(x.rank() == 4 && x.size(3) >= 1, "ratio: expected x [B, H, N, D + 1], got ", x);
-  Tensor out = Tensor::empty(x.shape().with(3, x.size(3) - 1), x.dtype(), x.device());
+  Tensor out = empty_like(x, x.shape().with(3, x.size(3) - 1));
   on_device(x.device(), [&](auto tag) { ratio_on(tag, x, out); });
   return out;
 }
@@ -26,10 +24,8 @@ Tensor ratio_backward(const Tensor& x, const Tensor& out, const Tensor& dout) {
 
 Tensor with_mask_column(const Tensor& v, const Tensor& mask) {
   const Shape column = v.shape().with(3, 1);  // [B, H, N, 1]
-  const std::array<Tensor, 2> parts = {
-      tensor::mask_rows(v, mask),
-      tensor::expand(mask.reshape({mask.size(0), 1, mask.size(1), 1}), column)};
-  return tensor::concat(parts, 3);
+  const Tensor real = mask.reshape({mask.size(0), 1, mask.size(1), 1});
+  return tensor::concat({tensor::mask_rows(v, mask), tensor::expand(real, column)}, 3);
 }
 
 }  // namespace skytape::attention

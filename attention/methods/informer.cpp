@@ -182,7 +182,7 @@ class Informer final : public Method {
 
   /// How often a key counts: [B, N].
   [[nodiscard]] Tensor key_weights(const Tensor& mask) const {
-    return config_.masked ? mask : Tensor::full(mask.shape(), 1, mask.dtype(), mask.device());
+    return config_.masked ? mask : ones_like(mask, mask.shape());
   }
 
   /// 1 / m, 1 where there is no token: [B, 1, 1, 1].

@@ -21,7 +21,6 @@
 // Shapes: B batch, H heads, N positions, D head width, L projected length, W window, A groups
 // of heads that share a projection.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "attention/registry.hpp"
@@ -317,14 +316,8 @@ class Linformer final : public Method {
       if (p->shape.rank() == 2) return matmul(matrix, x);
       return matmul(expand(reshape(matrix, {1, h, slots_, n}), {b, h, slots_, n}), x);
     }
-    Var whole = x;
-    if (n < slots_ * window_) {
-      const Var zeros = tape.constant(
-          Tensor::zeros({b, h, slots_ * window_ - n, d}, x.value().dtype(), x.value().device()));
-      const std::array<Var, 2> parts = {x, zeros};
-      whole = concat(parts, 2);
-    }
-    const Var rows = reshape(whole, {b, h, slots_, window_, d});
+    const Tensor missing = zeros_like(x.value(), {b, h, slots_ * window_ - n, d});
+    const Var rows = reshape(concat({x, tape.constant(missing)}, 2), {b, h, slots_, window_, d});
     if (config_.projection == "max") return max(rows, 3);
     if (config_.projection == "mean") return mean(rows, 3);
     return sum(rows * reshape(tape.parameter(*p), {1, h, 1, window_, d}), 3);
@@ -333,7 +326,7 @@ class Linformer final : public Method {
   /// [B, H, L]: 1 for the slots that a head may use.
   [[nodiscard]] Tensor open_slots(const Tensor& like) const {
     const Shape shape = {like.size(0), like.size(1), slots_};
-    if (open_ == nullptr) return Tensor::full(shape, 1, like.dtype(), like.device());
+    if (open_ == nullptr) return ones_like(like, shape);
     return tensor::expand(open_->value, shape);
   }
 

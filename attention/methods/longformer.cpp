@@ -23,7 +23,6 @@
 //
 // Shapes: B batch, H heads, N tokens, D head width, E width of x, W window, g global tokens.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "attention/blocks/head_views.hpp"
@@ -108,9 +107,7 @@ class Longformer final : public Method {
     const Var seen = tape.constant(key_bias(mask));
     const Var scores =
         affine(matmul(queries, keys, Op::none, Op::transpose), score_scale(in.q.value()));
-    const std::array<Var, 2> parts = {matmul(softmax(scores + seen), values),
-                                      narrow(windows, 2, g, n)};
-    return concat(parts, 2);
+    return concat({matmul(softmax(scores + seen), values), narrow(windows, 2, g, n)}, 2);
   }
 
   // ---- derivation ------------------------------------------------------------------------------
@@ -164,10 +161,9 @@ class Longformer final : public Method {
     const Tensor out =
         tensor::add(tensor::matmul(t.combined, of_heads(value_->value), Op::none, Op::transpose),
                     tensor::multiply(t.sums, of_heads(value_bias_->value)));  // [H, B g, D]
-    const std::array<Tensor, 2> parts = {
-        tensor::swap_middle(by_example(out, b).reshape({b, g, heads_, in.q.size(3)})),
-        tensor::narrow(s.windows.out, 2, g, n)};
-    return {tensor::concat(parts, 2),
+    const Tensor of_globals =
+        tensor::swap_middle(by_example(out, b).reshape({b, g, heads_, in.q.size(3)}));
+    return {tensor::concat({of_globals, tensor::narrow(s.windows.out, 2, g, n)}, 2),
             [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 

@@ -165,7 +165,7 @@ class Luna final : public Method {
     const Tensor state = norm_before_ ? sum : normalise(sum, s);      // (3)
     s.keys = apart(key_(s.y));                                        // (4)
     s.values = apart(value_(s.y));                                    // (4)
-    s.every_row = Tensor::full({shape[0], rows_}, 1, in.q.dtype(), in.q.device());
+    s.every_row = ones_like(in.q, {shape[0], rows_});
     s.unpacked = tiled_forward(in.q, s.keys, s.values, s.every_row, tiles);  // (4)
     Result result;
     result.out = s.unpacked.out;

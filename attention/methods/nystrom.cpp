@@ -19,7 +19,6 @@
 // Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), S steps of
 // the inverse, W window of the convolution.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "attention/inverse/iterative_inverse.hpp"
@@ -172,7 +171,7 @@ class Nystrom final : public Method {
     const SegmentMeans of_q = means(in.q), of_k = means(in.k);
     s.x = of_q.rows, s.y = of_k.rows;      // (1)
     s.ql = of_q.means, s.kl = of_k.means;  // (2)
-    s.ones = Tensor::full({s.x.size(0), size}, 1, s.x.dtype(), s.x.device());
+    s.ones = ones_like(s.x, {s.x.size(0), size});
     s.a = tensor::softmax(tensor::matmul(s.ql, s.kl, Op::none, Op::transpose));  // (4)
     side_by_side(
         s.a.device(),
@@ -227,10 +226,8 @@ class Nystrom final : public Method {
     Tape& tape = values.tape();
     const std::int64_t taps = config_.conv_kernel, n = values.size(2), heads = values.size(1);
     const Var weight = reshape(tape.parameter(*conv_), {heads, taps});  // [H, W]
-    const Var edge = tape.constant(Tensor::zeros(values.shape().with(2, taps / 2),
-                                                 values.value().dtype(), values.value().device()));
-    const std::array<Var, 3> parts = {edge, values, edge};
-    const Var padded = concat(parts, 2);  // [B, H, N + W - 1, D]
+    const Var edge = tape.constant(zeros_like(values.value(), values.shape().with(2, taps / 2)));
+    const Var padded = concat({edge, values, edge}, 2);  // [B, H, N + W - 1, D]
     Var sum;
     for (std::int64_t t = 0; t < taps; ++t) {
       const Var tap = reshape(narrow(weight, 1, t, t + 1), {heads, 1, 1});

@@ -19,7 +19,6 @@
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), S steps of
 // the inverse.
-#include <array>
 #include <cmath>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
@@ -79,19 +78,17 @@ class NystromSm final : public Method {
     ENSURE(config_.solver == "iterative", "nystrom_sm: solver exact has no derivative");
     Tape& tape = q.tape();
     const double s = scale(q.size(3));
-    const std::array<Var, 2> halves = {mask_rows(q, mask, s), mask_rows(k, mask, s)};
-    const Var x = concat(halves, 2);  // [B, H, 2 N, D]
+    const Var x = mask_rows(q, mask, s), y = mask_rows(k, mask, s);  // [B, H, N, D]
     const Tensor index = landmark_index(draws.get("landmarks"), q.value());
-    const Var w = gather_rows(x, index);                        // [B, H, L, D]
+    const Var w = gather_rows(concat({x, y}, 2), index);        // [B, H, L, D]
     const Var c = kernel_reference(Kernel::exponential, w, w);  // [B, H, L, L]
     const Var gamma = tape.constant(shifted_identity(c.value(), 0, config_.gamma));
-    const Var keys = kernel_reference(Kernel::exponential, halves[1], w);     // [B, H, N, L]
-    const Var queries = kernel_reference(Kernel::exponential, halves[0], w);  // [B, H, N, L]
+    const Var keys = kernel_reference(Kernel::exponential, y, w);     // [B, H, N, L]
+    const Var queries = kernel_reference(Kernel::exponential, x, w);  // [B, H, N, L]
 
     const Tensor ones = mask.reshape({mask.size(0), 1, mask.size(1), 1});
     const Var column = tape.constant(tensor::expand(ones, q.shape().with(3, 1)));
-    const std::array<Var, 2> parts = {mask_rows(v, mask), column};
-    const Var u = concat(parts, 3);  // [B, H, N, D + 1]
+    const Var u = concat({mask_rows(v, mask), column}, 3);  // [B, H, N, D + 1]
     const Var p = matmul(keys, u, Op::transpose, Op::none);
     const Var n = matmul(queries, scaled_inverse_reference(c + gamma, p, config_.inverse.in(call)));
     const std::int64_t width = q.size(3);

@@ -23,7 +23,6 @@
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <tuple>
 
@@ -245,10 +244,8 @@ class Performer final : public Method {
   /// U of (1): [B, H, N, P].
   [[nodiscard]] Tensor values(const Inputs& in) const {
     if (!config_.official()) return with_mask_column(in.v, in.mask);
-    const std::array<Tensor, 2> parts = {
-        tensor::mask_rows(in.v, in.mask),
-        Tensor::full(in.v.shape().with(3, 1), 1, in.v.dtype(), in.v.device())};
-    return tensor::concat(parts, 3);
+    const Tensor ones = ones_like(in.v, in.v.shape().with(3, 1));
+    return tensor::concat({tensor::mask_rows(in.v, in.mask), ones}, 3);
   }
 
   /// How many heads share c of (2). k: [B, H, ...]

@@ -20,7 +20,6 @@
 // Shapes: B batch, H heads, N tokens, D head width, R rounds, c rows of a chunk, P = R ceil(n / c)
 // c slots for n nominal tokens, W = half the buckets (or half the sum of their two factors).
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -104,12 +103,8 @@ class Reformer final : public Method {
     const Var rho = reciprocal(sqrt(affine(mean(square(q), 3, true), 1, 1e-6)));  // [B, H, N, 1]
     const Var k = affine(q * rho, 1 / std::sqrt(d));                              // [B, H, N, D]
     // Row n of each array stands for "no token".
-    const Var nothing =
-        q.tape().constant(Tensor::zeros({b, h, 1, d}, q.value().dtype(), q.value().device()));
-    const auto extend = [&](Var x) {
-      const std::array<Var, 2> parts = {x, nothing};
-      return concat(parts, 2);  // [B, H, N + 1, D]
-    };
+    const Var nothing = q.tape().constant(zeros_like(q.value(), {b, h, 1, d}));
+    const auto extend = [&](Var x) { return concat({x, nothing}, 2); };  // [B, H, N + 1, D]
     const Windows w = windows(p, mask, b * h, n);
     const Shape tiles{b, h * chunks, c, d};
     const Shape wide{b, h * chunks, per * c, d};

@@ -25,7 +25,6 @@
 //
 // Shapes: B batch, H heads, N tokens, D head width, b tokens of a block, Q = ceil(n / b) blocks for
 // n nominal tokens, P = Q b, K steps of the normalisation.
-#include <array>
 #include <cmath>
 
 #include "attention/blocks/block_attention.hpp"
@@ -113,9 +112,7 @@ class Sinkhorn final : public Method {
     const DType dtype = q.value().dtype();
     const Device device = q.value().device();
     const auto filled = [&](Var x) {  // [B, H, P, D]
-      const std::array<Var, 2> parts = {
-          x, tape.constant(Tensor::zeros({b, h, rows - n, d}, dtype, device))};
-      return concat(parts, 2);
+      return concat({x, tape.constant(zeros_like(q.value(), {b, h, rows - n, d}))}, 2);
     };
     const Var keys = filled(mask_rows(in.k, mask)), values = filled(mask_rows(in.v, mask));
     const Var means = mean(reshape(keys, {b, h * blocks_, c, d}), 2);  // [B, H Q, D]
@@ -145,15 +142,15 @@ class Sinkhorn final : public Method {
 
     const Shape blocks{b, h * blocks_, c, d};
     const auto with_mixed = [&](Var x) {  // [B, H Q, 2 c, D]
-      const std::array<Var, 2> parts = {
-          reshape(x, blocks), reshape(matmul(matrix, reshape(x, {b, h, blocks_, c * d})), blocks)};
-      return concat(parts, 2);
+      const Var mixed = matmul(matrix, reshape(x, {b, h, blocks_, c * d}));
+      return concat({reshape(x, blocks), reshape(mixed, blocks)}, 2);
     };
-    const std::array<Tensor, 2> seen = {
-        tensor::narrow(present.keys, 1, 0, rows).reshape({b, 1, blocks_, c}),
-        tensor::narrow(present.keys, 1, rows, 2 * rows).reshape({b, 1, blocks_, c})};
+    const auto seen = [&](std::int64_t first) {
+      return tensor::narrow(present.keys, 1, first, first + rows).reshape({b, 1, blocks_, c});
+    };
     const Tensor bias = tensor::unary(
-        tensor::Unary::log, tensor::expand(tensor::concat(seen, 3), {b, h, blocks_, 2 * c}));
+        tensor::Unary::log,
+        tensor::expand(tensor::concat({seen(0), seen(rows)}, 3), {b, h, blocks_, 2 * c}));
     const Var logits =
         affine(matmul(reshape(filled(q), blocks), with_mixed(keys), Op::none, Op::transpose),
                score_scale(q.value())) +
@@ -238,9 +235,8 @@ class Sinkhorn final : public Method {
     const std::int64_t b = mask.size(0), c = config_.block, rows = blocks_ * c;
     const Tensor real = pad(mask, 1, rows).reshape({b, blocks_, c});
     const Tensor places = tensor::max(real, 1).first.reshape({b, 1, c});
-    const std::array<Tensor, 2> keys = {real.reshape({b, rows}),
-                                        tensor::expand(places, {b, blocks_, c}).reshape({b, rows})};
-    return {tensor::max(real, 2).first, tensor::concat(keys, 1)};
+    const Tensor mixed = tensor::expand(places, {b, blocks_, c}).reshape({b, rows});
+    return {tensor::max(real, 2).first, tensor::concat({real.reshape({b, rows}), mixed}, 1)};
   }
   /// x: [B, H, P, D] as blocks, [B, H, Q, b D].
   [[nodiscard]] Tensor as_blocks(const Tensor& x) const {
@@ -248,9 +244,7 @@ class Sinkhorn final : public Method {
   }
   /// [x; R x]: [B, H, 2 P, D].
   [[nodiscard]] Tensor with_mixed(const Tensor& matrix, const Tensor& x) const {
-    const std::array<Tensor, 2> parts = {x,
-                                         tensor::matmul(matrix, as_blocks(x)).reshape(x.shape())};
-    return tensor::concat(parts, 2);
+    return tensor::concat({x, tensor::matmul(matrix, as_blocks(x)).reshape(x.shape())}, 2);
   }
   /// dx: [B, H, P, D] from the gradient dy of y = [x; R x]; dR = (R x)' x^T + beta dR.
   [[nodiscard]] Tensor unmixed(const Tensor& matrix, const Tensor& y, const Tensor& dy,

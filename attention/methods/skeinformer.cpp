@@ -36,7 +36,6 @@
 // Shapes: B batch, H heads, N queries and keys, S slots (features, or N if that is less), d slots
 // in use, m real tokens, D head width.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "attention/registry.hpp"
@@ -106,10 +105,7 @@ Tensor scale_examples(const Tensor& x, const Tensor& factor) {
 Tensor first_rows(const Tensor& x, std::int64_t n) { return tensor::narrow(x, 2, 0, n); }
 Tensor next_row(const Tensor& x, std::int64_t n) { return tensor::narrow(x, 2, n, n + 1); }
 
-Tensor with_row(const Tensor& x, const Tensor& row) {
-  const std::array<Tensor, 2> parts = {x, row};
-  return tensor::concat(parts, 2);
-}
+Tensor with_row(const Tensor& x, const Tensor& row) { return tensor::concat({x, row}, 2); }
 
 class Skeinformer final : public Method {
  public:

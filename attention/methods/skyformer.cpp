@@ -20,7 +20,6 @@
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
 // L landmarks of a set (features).
-#include <array>
 #include <cmath>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
@@ -93,8 +92,7 @@ class Skyformer final : public Method {
     const Tensor& table = draws.get("landmarks");  // [B, A, L] or [B, H, A, L]
     const std::int64_t n = q.size(2), sets = table.size(-2), size = table.size(-1);
     const double s = scale(q.size(3));
-    const std::array<Var, 2> halves = {mask_rows(q, mask, s), mask_rows(k, mask, s)};
-    const Var x = concat(halves, 2);                        // [B, H, 2 N, D]
+    const Var x = concat({mask_rows(q, mask, s), mask_rows(k, mask, s)}, 2);  // [B, H, 2 N, D]
     const Tensor index = landmark_index(table, q.value());  // [B, A L], [B, H, A L]
     const Var all = gather_rows(x, index);                  // [B, H, A L, D]
     Var a, m;                                               // [B, H, 2 N or L, L]

@@ -33,7 +33,6 @@
 // Shapes: B batch, H heads, N queries and keys, D head width, E width of the layer's input,
 // F hidden width, K rank, A = H, or 1 where heads share, Z as above, P = D + 1, C rows of a tile.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <type_traits>
 
@@ -162,11 +161,9 @@ class Dense {
                  1);
     s.y = tensor::unary(tensor::Unary::relu, s.y);  // (1)
     const Tensor heads = tensor::swap_middle(s.y.reshape({b, n, heads_, hidden_}));
-    const std::array<Tensor, 2> queries = {
-        heads, Tensor::full({b, heads_, n, 1}, 1, heads.dtype(), heads.device())};
-    const std::array<Tensor, 2> keys = {first_rows(w2_->value, n), first_rows(b2_->value, n)};
-    s.queries = widened(tensor::concat(queries, 3), z);
-    const Tensor of_positions = widened(tensor::concat(keys, 2), z);  // [A, N, Z]
+    s.queries = widened(tensor::concat({heads, ones_like(heads, {b, heads_, n, 1})}, 3), z);
+    const Tensor of_positions = widened(  // [A, N, Z]
+        tensor::concat({first_rows(w2_->value, n), first_rows(b2_->value, n)}, 2), z);
     s.keys = tensor::expand(of_positions.reshape({1, w2_->shape[0], n, z}), {b, heads_, n, z});
     s.v = widened(in.v, z);
     s.result = tiled_forward(s.queries, s.keys, s.v, s.mask, tiles());  // (2)

@@ -105,7 +105,7 @@ void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Ten
 Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y, FeatureMaxima& maxima) {
   const KernelInputs in = inputs_of("stabilised_features_times", e);
   maxima = empty_maxima(e.x);
-  Tensor out = Tensor::empty(e.x.shape().with(3, y.size(3)), y.dtype(), y.device());
+  Tensor out = empty_like(y, e.x.shape().with(3, y.size(3)));
   Tensor flat = joined(out);  // [G, N, P]
   const bool tiled = y.device() == Device::cpu;
   (tiled ? stabilised_times_tiled : stabilised_times_whole)(in, joined(y), maxima, flat);

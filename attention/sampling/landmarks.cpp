@@ -83,7 +83,7 @@ Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index, c
          "shape [B, H, N, D], got ", q, " and ", k);
   require_index("gather_landmarks", index, q);
   require_mask("gather_landmarks", mask, q);
-  Tensor w = Tensor::empty(q.shape().with(2, index.size(-1)), q.dtype(), q.device());
+  Tensor w = empty_like(q, q.shape().with(2, index.size(-1)));
   on_device(q.device(), [&](auto tag) { gather_landmarks_on(tag, q, k, index, {mask, scale}, w); });
   return w;
 }

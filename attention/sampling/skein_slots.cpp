@@ -78,7 +78,7 @@ PilotSlots pilot_slots(const Tensor& pilots, const Tensor& mask, bool count_repe
   slots.index = empty_like(pilots);
   slots.first = empty_like(mask, pilots.shape());
   slots.gradient = empty_like(slots.first);
-  slots.others = Tensor::full(mask.shape(), 1, mask.dtype(), mask.device());
+  slots.others = ones_like(mask, mask.shape());
   on_device(mask.device(), [&](auto tag) { pilot_slots_on(tag, pilots, count_repeats, slots); });
   return slots;
 }

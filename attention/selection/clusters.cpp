@@ -14,7 +14,7 @@ Tensor cluster_scores(const Tensor& x, const Tensor& centroids, const Tensor& ma
   const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), d = x.size(3);
   ENSURE(centroids.rank() == 3 && centroids.size(0) == h && centroids.size(2) == d,
          "cluster_scores: expected centroids [H, C, D] for x ", x, ", got ", centroids);
-  Tensor directions = Tensor::empty(x.shape().with(2, centroids.size(1)), x.dtype(), x.device());
+  Tensor directions = empty_like(x, x.shape().with(2, centroids.size(1)));
   on_device(x.device(), [&](auto tag) { unit_centroids_on(tag, centroids, directions); });
   const Tensor scores = tensor::matmul(directions, x, Op::none, Op::transpose);
   const Tensor bias = tensor::unary(tensor::Unary::log, mask);  // 0 or -inf
@@ -39,7 +39,7 @@ Clusters balanced_clusters(const Tensor& scores, const Tensor& mask, std::int64_
 
 Tensor nearest_sums_on(Cpu, const Tensor& x, const Tensor& scores, const Tensor& mask) {
   const Tensor nearest = tensor::max(scores, 2).second;  // i32[B, H, N]
-  Tensor sums = Tensor::zeros(x.shape().with(2, scores.size(2)), x.dtype(), x.device());
+  Tensor sums = zeros_like(x, x.shape().with(2, scores.size(2)));
   tensor::scatter_add_rows(sums, nearest, tensor::mask_rows(x, mask));
   return sums;
 }
@@ -54,13 +54,13 @@ Tensor to_slots(const Tensor& x, const Clusters& clusters) {
 }
 
 Tensor to_weighted_slots(const Tensor& x, const Clusters& clusters) {
-  Tensor y = Tensor::empty(x.shape().with(2, clusters.token.size(2)), x.dtype(), x.device());
+  Tensor y = empty_like(x, x.shape().with(2, clusters.token.size(2)));
   on_device(x.device(), [&](auto tag) { to_weighted_slots_on(tag, x, clusters, y); });
   return y;
 }
 
 Tensor from_slots(const Tensor& x, const Clusters& clusters) {
-  Tensor y = Tensor::empty(x.shape().with(2, clusters.first.size(2)), x.dtype(), x.device());
+  Tensor y = empty_like(x, x.shape().with(2, clusters.first.size(2)));
   on_device(x.device(), [&](auto tag) { from_slots_on(tag, x, clusters, y); });
   return y;
 }

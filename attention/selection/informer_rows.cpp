@@ -50,7 +50,7 @@ ChosenRows chosen_rows(const Tensor& rows, const Tensor& like) {
   chosen.index = empty_like(rows);
   chosen.used = empty_like(like, rows.shape().append(1));
   const Shape shape = like.shape().first(3);  // [B, H, N]
-  Tensor others = Tensor::full(shape, 1, like.dtype(), like.device());
+  Tensor others = ones_like(like, shape);
   on_device(like.device(),
             [&](auto tag) { chosen_rows_on(tag, rows, chosen.index, chosen.used, others); });
   chosen.others = others.reshape(shape.append(1));

@@ -54,7 +54,7 @@ SortedSlots sort_slots(const Tensor& negative, std::int64_t slots_per_round) {
 
 Tensor combine_rounds(const Tensor& out, const Tensor& lse, const Tensor& slot) {
   ENSURE(slot.size(2) <= kMaxRounds, "combine_rounds: at most ", kMaxRounds, " rounds, got ", slot);
-  Tensor y = Tensor::empty(out.shape().with(2, slot.size(3)), out.dtype(), out.device());
+  Tensor y = empty_like(out, out.shape().with(2, slot.size(3)));
   on_device(out.device(), [&](auto tag) { combine_rounds_on(tag, out, lse, slot, y); });
   return y;
 }

@@ -1,6 +1,5 @@
 #include "nn/layers/pair_features.hpp"
 
-#include <array>
 #include <vector>
 
 #include "autograd/ops.hpp"
@@ -35,8 +34,7 @@ Var centred(Var x, Var mean) {
                   if (!g.needs(1)) return;
                   const Tensor count = Tensor::full({1}, static_cast<double>(sample.size(0)),
                                                     sample.dtype(), sample.device());
-                  const std::array<Tensor, 2> sums = {tensor::sum(sample, 0), count};
-                  g.add(1, tensor::concat(sums, 0));
+                  g.add(1, tensor::concat({tensor::sum(sample, 0), count}, 0));
                 });
 }
 

@@ -1,7 +1,6 @@
 #include "nn/pyramid/pyramid.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "autograd/ops.hpp"
@@ -46,10 +45,8 @@ Var Pyramid::apply(const Convolution& convolution, Var x, std::int64_t columns) 
 Var Pyramid::operator()(Var x) const {
   const std::int64_t batch = x.size(0), missing = rows_ * columns_ - x.size(1);
   if (missing > 0) {
-    const Tensor zeros =
-        Tensor::zeros({batch, missing, width_}, x.value().dtype(), x.value().device());
-    const std::array<Var, 2> parts = {x, x.tape().constant(zeros)};
-    x = concat(parts, 1);
+    const Tensor zeros = zeros_like(x.value(), {batch, missing, width_});
+    x = concat({x, x.tape().constant(zeros)}, 1);
   }
   std::int64_t columns = columns_;
   for (const Block& block : blocks_) {

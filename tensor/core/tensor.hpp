@@ -145,6 +145,9 @@ template <class T> [[nodiscard]] constexpr T ceil_div(T whole, std::type_identit
 [[nodiscard]] inline Tensor zeros_like(const Tensor& t, const Shape& shape) {
   return Tensor::zeros(shape, t.dtype(), t.device());
 }
+[[nodiscard]] inline Tensor ones_like(const Tensor& t, const Shape& shape) {
+  return Tensor::full(shape, 1, t.dtype(), t.device());
+}
 
 /// Of a kernel that reads these arrays and writes them, too.
 template <class... Arrays> [[nodiscard]] Work in_place(const Arrays&... arrays) {

@@ -24,7 +24,7 @@ Tensor multiplied_row_dot(const Tensor& x, const Tensor& y) {
   if (!is_rounded(x)) return row_dot(x, y);
   require_same_kind("multiplied_row_dot", {&x, &y});
   ENSURE(x.rank() > 0 && x.shape() == y.shape(), "multiplied_row_dot: shapes differ: ", x, ", ", y);
-  Tensor sums = Tensor::empty(x.shape().first(x.rank() - 1), x.dtype(), x.device());
+  Tensor sums = empty_like(x, x.shape().first(x.rank() - 1));
   on_device(x.device(), [&](auto tag) { bf16_row_dot_on(tag, x, y, sums); });
   return sums;
 }

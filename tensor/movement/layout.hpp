@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 
 #include "tensor/core/tensor.hpp"
@@ -17,6 +18,9 @@ namespace skytape::tensor {
 
 /// Joins along an axis; all other sizes equal.
 [[nodiscard]] Tensor concat(std::span<const Tensor> parts, int axis);
+[[nodiscard]] inline Tensor concat(std::initializer_list<Tensor> parts, int axis) {
+  return concat(std::span<const Tensor>(parts.begin(), parts.size()), axis);
+}
 
 /// Entries [begin, end) of an axis (a copy; a leading slice without copy is Tensor::slice).
 [[nodiscard]] Tensor narrow(const Tensor& x, int axis, std::int64_t begin, std::int64_t end);
