@@ -1,5 +1,8 @@
 #include "attention/options.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -14,12 +17,7 @@ namespace {
                         "' (", option.meaning, ")"));
 }
 
-std::string short_number(double value) {
-  std::ostringstream text;
-  text.precision(10);
-  text << value;
-  return text.str();
-}
+std::string short_number(double value) { return fmt::format("{:.10g}", value); }
 
 struct Assign {
   const std::string& method;
@@ -42,16 +40,10 @@ struct Assign {
   void operator()(std::string* field) const {
     if (option.choices.empty()) {
       (void)parse_list(method + "." + option.key, text);
-      *field = text;
-      return;
+    } else if (std::ranges::find(option.choices, text) == option.choices.end()) {
+      refuse(method, option, text);
     }
-    for (const std::string& choice : option.choices) {
-      if (choice == text) {
-        *field = text;
-        return;
-      }
-    }
-    refuse(method, option, text);
+    *field = text;
   }
 };
 
@@ -84,11 +76,7 @@ std::string Option::text() const {
 
 std::string Option::range() const {
   if (std::holds_alternative<bool*>(value)) return "0|1";
-  if (!choices.empty()) {
-    std::string text;
-    for (const std::string& choice : choices) text += (text.empty() ? "" : "|") + choice;
-    return text;
-  }
+  if (!choices.empty()) return fmt::format("{}", fmt::join(choices, "|"));
   if (std::holds_alternative<std::string*>(value)) return "numbers joined by ':'";
   return short_number(low) + ".." + short_number(high);
 }

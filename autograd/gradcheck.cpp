@@ -1,12 +1,12 @@
 #include "autograd/gradcheck.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <iomanip>
 #include <limits>
 #include <optional>
-#include <sstream>
 
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -235,20 +235,15 @@ GradcheckReport gradcheck(const Function& f, std::vector<Tensor> inputs,
 std::string GradcheckReport::to_string() const {
   std::size_t width = 5;  // of the first column
   for (const GradcheckEntry& e : inputs) width = std::max(width, e.input.size());
-  std::ostringstream text;
-  const auto left = std::setw(static_cast<int>(width));
-  text << std::left << left << "input" << std::right
-       << "      index          analytic           numeric      error checked skipped\n";
+  std::string text = fmt::format("{:<{}}{:>11}{:>18}{:>18}{:>11}{:>8}{:>8}\n", "input", width,
+                                 "index", "analytic", "numeric", "error", "checked", "skipped");
   for (const GradcheckEntry& e : inputs) {
-    text << std::left << left << e.input << std::right << std::scientific << std::setw(11)
-         << (e.index < 0 ? "direction" : std::to_string(e.index)) << std::setprecision(9)
-         << std::setw(18) << e.analytic << std::setw(18) << e.numeric << std::setprecision(2)
-         << std::setw(11) << e.error << std::setw(8) << e.checked << std::setw(8) << e.skipped
-         << '\n';
+    text += fmt::format("{:<{}}{:>11}{:>18.9e}{:>18.9e}{:>11.2e}{:>8}{:>8}\n", e.input, width,
+                        e.index < 0 ? "direction" : std::to_string(e.index), e.analytic, e.numeric,
+                        e.error, e.checked, e.skipped);
   }
-  text << "gradcheck " << (passed ? "passed" : "FAILED") << ": worst error " << std::scientific
-       << std::setprecision(2) << worst << ", tolerance " << tolerance << '\n';
-  return text.str();
+  return text + fmt::format("gradcheck {}: worst error {:.2e}, tolerance {:.2e}\n",
+                            passed ? "passed" : "FAILED", worst, tolerance);
 }
 
 }  // namespace skytape
