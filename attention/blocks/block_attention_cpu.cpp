@@ -7,11 +7,11 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "attention/blocks/block_attention_plan.hpp"
+#include "attention/tiled/online_softmax.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
@@ -39,7 +39,7 @@ template <class T> struct Workspace {
   std::vector<T> k, v, dk, dv;             // [capacity, D]
   std::vector<T> bias;                     // [capacity]: 0, or -inf where no key is
   std::vector<T> weights, dscores;         // [c, capacity]
-  std::vector<T> max, sum;                 // [c]
+  std::vector<OnlineSoftmax<T>> softmax;   // [c]
   std::vector<std::int32_t> rows, tokens;  // [c], [capacity]; -1 for none
   std::vector<std::int32_t> places;        // [capacity]: key places, if there are any
   std::vector<T> dout, lse, delta;         // [c, D], [c], [c]
@@ -54,8 +54,7 @@ template <class T> struct Workspace {
     v.resize(keys * d);
     bias.resize(keys);
     weights.resize(c * keys);
-    max.resize(c);
-    sum.resize(c);
+    softmax.resize(c);
     rows.resize(c);
     tokens.resize(keys);
     if (plan.key_place != nullptr) places.resize(keys);
@@ -166,29 +165,13 @@ void forward_row(const BlockPlan& plan, std::int64_t r, std::int64_t count, Work
   const T* const bias = w.bias.data();
   const std::int32_t* const tokens = w.tokens.data();
   const std::int32_t own = own_token(plan, r, w);
-  T largest = w.max[r];
+  T largest = w.softmax[r].max;
 #pragma omp simd reduction(max : largest)
   for (std::int64_t j = 0; j < count; ++j) {
     s[j] = tokens[j] == own ? T(kSelfScore) : s[j] + bias[j];
     largest = s[j] > largest ? s[j] : largest;
   }
-  if (largest == kNothing<T>) {  // nothing so far; scores that are no numbers stay
-    if (std::none_of(s, s + count, [](T x) { return x != x; })) {
-      std::fill_n(s, count, T(0));
-    } else {
-      w.sum[r] = std::numeric_limits<T>::quiet_NaN();
-    }
-    return;
-  }
-  T total = 0;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t j = 0; j < count; ++j) {
-    s[j] = math::exp(s[j] - largest);
-    total += s[j];
-  }
-  const T shrink = std::exp(w.max[r] - largest);  // 0 for the first keys
-  w.max[r] = largest;
-  w.sum[r] = w.sum[r] * shrink + total;
+  const T shrink = w.softmax[r].update(s, count, largest);
   if (shrink == 1) return;
   T* const out = w.out.data() + r * plan.width;
   for (std::int64_t c = 0; c < plan.width; ++c) out[c] *= shrink;
@@ -198,8 +181,7 @@ template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in,
                                      std::int64_t i, Workspace<T>& w, T* out, T* lse) {
   const std::int64_t d = plan.width;
   std::fill(w.out.begin(), w.out.end(), T(0));
-  std::fill(w.max.begin(), w.max.end(), kNothing<T>);
-  std::fill(w.sum.begin(), w.sum.end(), T(0));
+  std::fill(w.softmax.begin(), w.softmax.end(), OnlineSoftmax<T>());
   if (load_rows(plan, group, i, in.q, w)) {
     for (std::int64_t e = plan.begin[i]; e < plan.begin[i + 1];) {
       const std::int64_t count = pack_keys(plan, in, group, plan.begin[i + 1], e, w);
@@ -217,9 +199,9 @@ template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in,
     const std::int64_t row = plan.row_at(group, i * plan.block + r);
     if (row < 0) continue;
     const std::int64_t at = group * plan.rows + row;
-    const T inverse = w.sum[r] > 0 ? 1 / w.sum[r] : T(0);
+    const T inverse = w.softmax[r].inverse();
     for (std::int64_t c = 0; c < d; ++c) out[at * d + c] = w.out[r * d + c] * inverse;
-    lse[at] = w.max[r] + std::log(w.sum[r]);
+    lse[at] = w.softmax[r].lse();
   }
 }
 

@@ -10,12 +10,11 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
+#include "attention/tiled/online_softmax.hpp"
 #include "attention/tiled/tiled_plan.hpp"
 #include "tensor/core/tensor.hpp"
-#include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/launch/launch.hpp"
@@ -83,56 +82,6 @@ template <class T> bool all_padding(const T* column, std::int64_t cols) {
                      [](T b) { return b == -std::numeric_limits<T>::infinity(); });
 }
 
-/// Running maximum and sum of a row's exponentials.
-template <class T> struct OnlineSoftmax {
-  T max = -std::numeric_limits<T>::infinity();
-  T sum = 0;
-
-  /// The online softmax update (Milakov and Gimelshein 2018): turns a row of products into weights
-  /// relative to the new maximum; returns what earlier sums must be multiplied by. `round`: weights
-  /// and their sum are of bf16, as the product with v has them: rows of v that are alike then come
-  /// out as they are, and what their gradients cancel does cancel.
-  T update(T* score, const T* column, std::int64_t cols, bool round) {
-    T largest = max;
-#pragma omp simd reduction(max : largest)
-    for (std::int64_t j = 0; j < cols; ++j) {
-      score[j] += column[j];
-      largest = score[j] > largest ? score[j] : largest;
-    }
-    if (largest == -std::numeric_limits<T>::infinity()) return without_maximum(score, cols);
-    T total = 0;
-#pragma omp simd reduction(+ : total)
-    for (std::int64_t j = 0; j < cols; ++j) {
-      score[j] = math::exp(score[j] - largest);
-      total += score[j];
-    }
-    if (round) {
-      total = 0;
-#pragma omp simd reduction(+ : total)
-      for (std::int64_t j = 0; j < cols; ++j) {
-        score[j] = tensor::from_bf16(tensor::bf16_bits(static_cast<float>(score[j])));
-        total += score[j];
-      }
-    }
-    const T correction = std::exp(max - largest);  // 0 for the first keys
-    max = largest;
-    sum = sum * correction + total;
-    return correction;
-  }
-
- private:
-  /// Of padding so far: no weights. Scores that are no numbers have no maximum either, and stay.
-  T without_maximum(T* score, std::int64_t cols) {
-    const bool numbers = std::none_of(score, score + cols, [](T s) { return s != s; });
-    if (numbers) {
-      std::fill_n(score, cols, T(0));
-    } else {
-      sum = std::numeric_limits<T>::quiet_NaN();
-    }
-    return 1;
-  }
-};
-
 /// The forward pass of one query tile. weights: [kQueryTile, kKeyTile], factors: [kKeyTile].
 template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh,
                                      std::int64_t i, bool dropout, T* weights, T* factors, T* out,
@@ -154,7 +103,13 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
     for (std::int64_t r = 0; r < rows; ++r) {
       T* const w = weights + r * kKeyTile;
       if (softmax) {
-        const T correction = statistics[r].update(w, column, tile.cols, round);
+        T largest = statistics[r].max;
+#pragma omp simd reduction(max : largest)
+        for (std::int64_t c = 0; c < tile.cols; ++c) {
+          w[c] += column[c];
+          largest = w[c] > largest ? w[c] : largest;
+        }
+        const T correction = statistics[r].update(w, tile.cols, largest, round);
         if (out != nullptr && correction != 1) {
           for (std::int64_t c = 0; c < d; ++c) out[r * d + c] *= correction;
         }
@@ -176,9 +131,8 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
   }
   if (!softmax) return;
   for (std::int64_t r = 0; r < rows; ++r) {
-    const OnlineSoftmax<T>& s = statistics[r];
-    lse[r] = s.max + std::log(s.sum);  // -inf for a row without real keys
-    const T inverse = s.sum > 0 ? 1 / s.sum : T(0);
+    lse[r] = statistics[r].lse();
+    const T inverse = statistics[r].inverse();
     if (out == nullptr) continue;
     for (std::int64_t c = 0; c < d; ++c) out[r * d + c] *= inverse;
   }
