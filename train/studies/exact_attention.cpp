@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <numeric>
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/registry.hpp"
@@ -62,6 +63,11 @@ Tensor stacked_kernel(const attention::Inputs& in, std::int64_t head) {
   const Tensor x = tensor::concat(halves, 2);  // [1, 1, 2 N, D]
   return attention::kernel_matrix(attention::Kernel::gaussian, x, x)
       .reshape({x.size(2), x.size(2)});
+}
+
+double frobenius(const Tensor& m) {
+  const std::vector<double> all = m.to_vector();
+  return std::sqrt(std::inner_product(all.begin(), all.end(), all.begin(), 0.0));
 }
 
 }  // namespace skytape::train

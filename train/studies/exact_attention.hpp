@@ -30,4 +30,7 @@ namespace skytape::train {
 /// Skyformer rebuilds: k(X, X) with X = [Q; K] and the Gaussian kernel k. [2 N, 2 N].
 [[nodiscard]] Tensor stacked_kernel(const attention::Inputs& in, std::int64_t head);
 
+/// |M|_F of any array.
+[[nodiscard]] double frobenius(const Tensor& m);
+
 }  // namespace skytape::train

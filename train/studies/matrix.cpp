@@ -3,46 +3,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "attention/registry.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "tensor/gemm/gemm.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/movement/layout.hpp"
 #include "tensor/random/random.hpp"
 #include "train/studies/exact_attention.hpp"
 
 namespace skytape::train {
 namespace {
 
-using Matrix = std::vector<std::vector<double>>;
-
 /// What comes out for values [1, H, N, D].
 using Output = std::function<Tensor(const Tensor& values)>;
 
 /// The matrix of `output`, which is linear in values of that shape, at one head: D columns at a time.
-Matrix matrix_of(const Tensor& values, std::int64_t head, const Output& output) {
+Tensor matrix_of(const Tensor& values, std::int64_t head, const Output& output) {
   const std::int64_t heads = values.size(1), n = values.size(2), d = values.size(3);
-  const auto cell = [&](std::int64_t h, std::int64_t i, std::int64_t e) {
-    return static_cast<std::size_t>((h * n + i) * d + e);
-  };
-  Matrix matrix(static_cast<std::size_t>(n), std::vector<double>(static_cast<std::size_t>(n)));
+  std::vector<Tensor> columns;  // [N, D]
   for (std::int64_t first = 0; first < n; first += d) {
-    const std::int64_t columns = std::min(d, n - first);
     std::vector<double> unit(static_cast<std::size_t>(values.numel()));
     for (std::int64_t h = 0; h < heads; ++h) {
-      for (std::int64_t e = 0; e < columns; ++e) unit[cell(h, first + e, e)] = 1;
-    }
-    const std::vector<double> out =
-        output(Tensor::from(unit, values.shape(), values.dtype(), values.device())).to_vector();
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t e = 0; e < columns; ++e) {
-        matrix[static_cast<std::size_t>(i)][static_cast<std::size_t>(first + e)] =
-            out[cell(head, i, e)];
+      for (std::int64_t e = 0; e < std::min(d, n - first); ++e) {
+        unit[static_cast<std::size_t>((h * n + first + e) * d + e)] = 1;
       }
     }
+    const Tensor out = output(
+        Tensor::from(unit, values.shape(), values.dtype(), values.device()));  // [1, H, N, D]
+    columns.push_back(out[0][head].to(DType::f64));
   }
-  return matrix;
+  return tensor::narrow(tensor::concat(columns, 1), 1, 0, n);
 }
 
 /// What a method gives. What it draws, it draws once, from the text's own.
@@ -68,39 +61,29 @@ attention::Inputs inputs_of(const attention::Inputs& in, const attention::Spec& 
   return given;
 }
 
-/// Whether the matrix times a head's values [N, D] is its output [N, D], but for rounding.
-bool explains(const Matrix& matrix, const std::vector<double>& values,
-              const std::vector<double>& out) {
-  constexpr double kRounding = 1e-4;  // of f32, which a trained method computes in
-  const std::size_t n = matrix.size(), d = values.size() / n;
-  double difference = 0, size = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t e = 0; e < d; ++e) {
-      double sum = 0;
-      for (std::size_t j = 0; j < n; ++j) sum += matrix[i][j] * values[j * d + e];
-      difference = std::max(difference, std::abs(sum - out[i * d + e]));
-      size = std::max(size, std::abs(out[i * d + e]));
-    }
-  }
-  return difference <= kRounding * size;
-}
-
-double distance(const Matrix& a, const Matrix& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    for (std::size_t j = 0; j < a.size(); ++j) sum += (a[i][j] - b[i][j]) * (a[i][j] - b[i][j]);
-  }
-  return std::sqrt(sum);
-}
-
 /// The least and the largest entry.
-std::pair<double, double> ends(const Matrix& matrix) {
-  double low = matrix[0][0], high = low;
-  for (const std::vector<double>& row : matrix) {
-    low = std::min(low, *std::min_element(row.begin(), row.end()));
-    high = std::max(high, *std::max_element(row.begin(), row.end()));
-  }
-  return {low, high};
+std::pair<double, double> ends(const Tensor& matrix) {
+  const std::vector<double> all = matrix.to_vector();
+  const auto [low, high] = std::minmax_element(all.begin(), all.end());
+  return {*low, *high};
+}
+
+/// Whether the matrix times a head's values [N, D] is its output [N, D], but for rounding.
+bool explains(const Tensor& matrix, const Tensor& values, const Tensor& out) {
+  constexpr double kRounding = 1e-4;  // of f32, which a trained method computes in
+  const auto largest = [](const Tensor& x) {
+    const auto [low, high] = ends(x);
+    return std::max(-low, high);
+  };
+  const Tensor product = tensor::matmul(matrix, values.to(DType::f64));
+  return largest(tensor::subtract(product, out.to(DType::f64))) <= kRounding * largest(out);
+}
+
+/// The rows of a matrix [N, N].
+std::vector<std::vector<double>> rows_of(const Tensor& matrix) {
+  std::vector<std::vector<double>> rows;
+  for (std::int64_t i = 0; i < matrix.size(0); ++i) rows.push_back(matrix[i].to_vector());
+  return rows;
 }
 
 /// What a method stands for: itself stands for softmax where it is exact.
@@ -113,7 +96,7 @@ void add_matrix_of(MatrixStudy& study, const MatrixText& text, const std::string
                    const attention::Spec& spec, const Output& output, const Tensor& values,
                    std::int64_t head) {
   MethodMatrix m{name, target_of(spec), matrix_of(values, head, output), {}, 0};
-  if (!explains(m.matrix, values[0][head].to_vector(), output(values)[0][head].to_vector())) {
+  if (!explains(m.matrix, values[0][head], output(values)[0][head])) {
     study.left_out.push_back(name);
     return;
   }
@@ -128,8 +111,7 @@ void add_matrix_of(MatrixStudy& study, const MatrixText& text, const std::string
       return exact_output(m.target, given);
     });
   }
-  const Matrix zero(m.exact.size(), std::vector<double>(m.exact.size()));
-  m.error = distance(m.matrix, m.exact) / distance(m.exact, zero);
+  m.error = frobenius(tensor::subtract(m.matrix, m.exact)) / frobenius(m.exact);
   study.matrices.push_back(std::move(m));
 }
 
@@ -212,10 +194,10 @@ Table table(const MatrixStudy& study, const MatrixText& text) {
 data::Json to_json(const MatrixStudy& study) {
   data::Json results = data::Json::array();
   for (const MethodMatrix& m : study.matrices) {
-    data::Json rows = data::Json::array();
-    for (const std::vector<double>& row : m.matrix) rows.push_back(row);
-    results.push_back(
-        {{"method", m.name}, {"target", m.target}, {"error", m.error}, {"matrix", rows}});
+    results.push_back({{"method", m.name},
+                       {"target", m.target},
+                       {"error", m.error},
+                       {"matrix", rows_of(m.matrix)}});
   }
   return results;
 }
@@ -223,13 +205,13 @@ data::Json to_json(const MatrixStudy& study) {
 std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
   // The first row of a heat map is drawn at the bottom, the first token of a text at the top.
   std::vector<std::string> queries(text.tokens.rbegin(), text.tokens.rend());
-  const auto map = [&](const std::string& title, const Matrix& matrix) {
-    HeatMap drawn{title, "key", "query", "weight (1)", text.tokens, queries, {}};
-    drawn.values.assign(matrix.rbegin(), matrix.rend());
+  const auto map = [&](const std::string& title, const Tensor& matrix) {
+    HeatMap drawn{title, "key", "query", "weight (1)", text.tokens, queries, rows_of(matrix)};
+    std::reverse(drawn.values.begin(), drawn.values.end());
     return drawn;
   };
   // One scale for the exact matrix and the method's.
-  const auto scaled = [&](const std::string& title, const Matrix& matrix, const Matrix& other) {
+  const auto scaled = [&](const std::string& title, const Tensor& matrix, const Tensor& other) {
     HeatMap drawn = map(title, matrix);
     const auto [low, high] = ends(matrix);
     const auto [other_low, other_high] = ends(other);
@@ -254,10 +236,6 @@ std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
     all.push_back(std::move(overview));
   }
   for (const MethodMatrix& m : study.matrices) {
-    Matrix difference = m.matrix;
-    for (std::size_t i = 0; i < difference.size(); ++i) {
-      for (std::size_t j = 0; j < difference.size(); ++j) difference[i][j] -= m.exact[i][j];
-    }
     std::string file = "matrix-" + m.name;
     std::erase_if(file, [](char c) { return c == '(' || c == ')'; });
     std::replace(file.begin(), file.end(), ' ', '-');
@@ -265,7 +243,7 @@ std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
         {file,
          fmt::format("{}, layer {}: {} beside {}", text.model, text.layer, m.name, m.target),
          {scaled("exact: " + m.target, m.exact, m.matrix), scaled(m.name, m.matrix, m.exact),
-          map("difference", difference)},
+          map("difference", tensor::subtract(m.matrix, m.exact))},
          3});
   }
   return all;

@@ -36,10 +36,10 @@ struct MatrixOptions {
 };
 
 struct MethodMatrix {
-  std::string name;    // of the method; "… (trained)" for the model's own
-  std::string target;  // the exact attention that it stands for
-  std::vector<std::vector<double>> matrix, exact;  // [N][N], a row for each query
-  double error = 0;  // Frobenius norm of the difference, over the exact one's
+  std::string name;      // of the method; "… (trained)" for the model's own
+  std::string target;    // the exact attention that it stands for
+  Tensor matrix, exact;  // f64[N, N], a row for each query
+  double error = 0;      // Frobenius norm of the difference, over the exact one's
 };
 
 struct MatrixStudy {

@@ -42,12 +42,6 @@ double spectral_norm(const Tensor& m) {
   return tensor::spectral_norm(m.reshape({m.size(-2), m.size(-1)}));
 }
 
-double frobenius(const Tensor& m) {
-  double sum = 0;
-  for (const double x : m.to_vector()) sum += x * x;
-  return std::sqrt(sum);
-}
-
 std::vector<double> leverage_scores(const tensor::SymmetricEigen& b, double ridge) {
   const std::size_t n = b.values.size();
   const double* const u = b.vectors.data<double>();  // [n, n]

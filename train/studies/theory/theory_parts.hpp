@@ -34,9 +34,8 @@ template <class Values, class Measure>
 [[nodiscard]] std::vector<double> eigenvalues(const Tensor& m);
 [[nodiscard]] tensor::SymmetricEigen decomposition(const Tensor& m);
 
-/// |M|_2 of one matrix [1, 1, m, n], |M|_F of any array.
+/// |M|_2 of one matrix [1, 1, m, n].
 [[nodiscard]] double spectral_norm(const Tensor& m);
-[[nodiscard]] double frobenius(const Tensor& m);
 
 /// Ridge leverage scores diag(B (B + L I)^-1) of B, of which the decomposition is given; their sum
 /// is B's statistical dimension.

@@ -11,6 +11,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
+#include "train/studies/exact_attention.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
 namespace skytape::train {

@@ -10,6 +10,7 @@
 #include "attention/sampling/sampling.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "train/studies/exact_attention.hpp"
 #include "train/studies/experiment.hpp"
 #include "train/studies/theory/theory_parts.hpp"
 
