@@ -22,14 +22,6 @@ using data::Json;
 constexpr std::size_t kLargestConfig = 256 << 20;  // bytes; ours has the vocabulary inside
 constexpr const char* kPhase = "imported";         // of our own config.json
 
-/// What a folder holds, in their spelling of a configuration and in our names of tensors.
-struct Contents {
-  EncoderFacts facts;
-  std::shared_ptr<const data::Vocabulary> vocabulary;
-  SafetensorsFile weights;
-  bool ours = false;  // a copy of ours, whose tensors have our names
-};
-
 /// A configuration of ours is theirs, as far as we read it: one function understands both.
 Json config_of(const EncoderFacts& facts) {
   const nn::BertConfig& model = facts.model;
@@ -63,36 +55,16 @@ EncoderFacts facts_in(const Json& config, const fs::path& file) {
                               file.string());
 }
 
-Contents read_contents(const fs::path& folder) {
-  const fs::path file = folder / "config.json";
-  const Json config = data::read_json_file(file, kLargestConfig);
-  Contents contents;
-  contents.ours = is_ours(config);
-  contents.facts = facts_in(config, file);
-  if (contents.ours) {
-    contents.vocabulary = data::vocabulary_in(data::member(config, "tokeniser"));
-    contents.weights = read_safetensors(folder / "last.safetensors");
-  } else {
-    contents.vocabulary = read_vocabulary(contents.facts.kind, folder);
-    contents.weights = read_huggingface_weights(folder);
-  }
-  const std::int64_t rows = contents.facts.model.vocabulary;
-  if (contents.vocabulary->size() > rows) {  // fewer: the embedding has spare rows
-    throw DataError(fmt::format("{}: vocab_size is {}, but the vocabulary beside it has {} entries",
-                                file.string(), rows, contents.vocabulary->size()));
-  }
-  return contents;
-}
-
 /// Finds tensors by their names in our files or in theirs.
 class Tensors {
  public:
-  Tensors(const Contents& contents, const fs::path& folder)
-      : ours_(contents.ours), kind_(contents.facts.kind), folder_(folder) {
-    for (const auto& [name, tensor] : contents.weights.tensors) {
+  /// `ours`: a copy of ours, whose tensors have our names.
+  Tensors(const SafetensorsFile& weights, bool ours, EncoderKind kind, const fs::path& folder)
+      : ours_(ours), kind_(kind), folder_(folder) {
+    for (const auto& [name, tensor] : weights.tensors) {
       if (!tensors_.emplace(name, &tensor).second) fail(name, "is there twice");
     }
-    for (const auto& [name, dtype] : contents.weights.foreign) foreign_.emplace(name, dtype);
+    for (const auto& [name, dtype] : weights.foreign) foreign_.emplace(name, dtype);
   }
 
   [[nodiscard]] std::string name_of(const std::string& parameter) const {
@@ -195,12 +167,23 @@ EncoderFacts encoder_facts(const fs::path& folder) {
 }
 
 Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
-  const Contents contents = read_contents(folder);
+  const fs::path file = folder / "config.json";
+  const Json json = data::read_json_file(file, kLargestConfig);
+  const bool ours = is_ours(json);
   Encoder encoder;
-  encoder.facts = contents.facts;
+  encoder.facts = facts_in(json, file);
   encoder.folder = folder;
-  encoder.vocabulary = contents.vocabulary;
-  const bool bert = contents.vocabulary->kind() == data::WordPiece::kKind;
+  const EncoderKind kind = encoder.facts.kind;
+  encoder.vocabulary =
+      ours ? data::vocabulary_in(data::member(json, "tokeniser")) : read_vocabulary(kind, folder);
+  const SafetensorsFile weights =
+      ours ? read_safetensors(folder / "last.safetensors") : read_huggingface_weights(folder);
+  const std::int64_t rows = encoder.facts.model.vocabulary;
+  if (encoder.vocabulary->size() > rows) {  // fewer: the embedding has spare rows
+    throw DataError(fmt::format("{}: vocab_size is {}, but the vocabulary beside it has {} entries",
+                                file.string(), rows, encoder.vocabulary->size()));
+  }
+  const bool bert = encoder.vocabulary->kind() == data::WordPiece::kKind;
   encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");
   encoder.last = require_entry(encoder, bert ? "[SEP]" : "</s>");
   encoder.hidden = require_entry(encoder, bert ? "[MASK]" : "<mask>");
@@ -208,12 +191,12 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   nn::BertConfig& config = encoder.facts.model;
   config.attention = choice.attention;
   config.attention_options = choice.attention_options;
-  Tensors tensors(contents, folder);
+  Tensors tensors(weights, ours, kind, folder);
   check_sizes(tensors, config);
   encoder.model =
       std::make_unique<nn::BertEncoder>(config, choice.dtype, choice.device, choice.seed);
   for (Parameter& p : encoder.model->parameters().parameters()) {
-    if (huggingface_name(encoder.facts.kind, p.name).empty()) {
+    if (huggingface_name(kind, p.name).empty()) {
       encoder.fresh.push_back(p.name);
     } else {
       p.value.copy_from(tensors.get(p.name, p.shape).to(choice.dtype).to(choice.device));
