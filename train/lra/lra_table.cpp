@@ -44,7 +44,7 @@ double deviation_of(const std::vector<double>& values) {
 /// Test accuracies of the finished runs.
 std::vector<double> tests_of(const TableCell& cell) {
   std::vector<double> tests;
-  for (const auto& [seed, score] : cell) {
+  for (const auto& [seed, score] : cell.runs) {
     if (score) tests.push_back(score->test);
   }
   return tests;
@@ -67,9 +67,10 @@ class TableMaker {
     for (const WantedRun& w : wanted_) {
       const auto task = w.config.at("task").get<std::string>();
       add_task(task);
-      TableRow& r = row(w.config.at("attention").get<std::string>(), settings_of(w.config));
-      r.cells[task].try_emplace(w.config.at("seed").get<std::uint64_t>());
-      r.added[task] = added_to_papers(w.config);
+      const auto attention = w.config.at("attention").get<std::string>();
+      TableCell& cell = row(attention, settings_of(w.config)).cells[task];
+      cell.runs.try_emplace(w.config.at("seed").get<std::uint64_t>());
+      cell.added = added_to_papers(w.config);
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
       for (const FinishedRun& run : found_.runs) {
@@ -91,8 +92,7 @@ class TableMaker {
     for (TableRow& r : table_.rows) {
       if (r.attention == attention && r.source == source) return r;
     }
-    table_.rows.push_back({attention, source, {}, {}, nullptr});
-    return table_.rows.back();
+    return table_.rows.emplace_back(TableRow{attention, source, {}, nullptr});
   }
 
   /// The settings under which the run was asked for, if it is a wanted one: a value that was set to
@@ -119,9 +119,9 @@ class TableMaker {
       return;
     }
     members_[{run.task, run.attention, settings}].push_back(&run);
-    TableRow& r = row(run.attention, settings);
-    r.cells[run.task][run.seed] = Score{100 * run.dev, 100 * run.test, run.train_seconds};
-    r.added[run.task] = added_to_papers(run.config);
+    TableCell& cell = row(run.attention, settings).cells[run.task];
+    cell.runs[run.seed] = Score{100 * run.dev, 100 * run.test, run.train_seconds};
+    cell.added = added_to_papers(run.config);
   }
 
   /// Methods in the registry's order; unknown ones, of an older program, last.
@@ -140,7 +140,7 @@ class TableMaker {
       if (ordered.size() == before) continue;
       for (const PaperRow& paper : paper_results()) {
         if (paper.method == method) {
-          ordered.push_back({method, std::string(paper.paper), {}, {}, &paper});
+          ordered.push_back({method, std::string(paper.paper), {}, &paper});
         }
       }
     }
@@ -222,18 +222,19 @@ std::string to_text(const TableCell& cell, const std::string& task) {
   std::string text = fmt::format("{:.2f}", mean);
   if (tests.size() > 1) text += fmt::format(" ± {:.2f}", deviation_of(tests));
   if (at_or_below_baseline(task, mean)) text += " ↓";
-  if (cell.size() == 1) return text;
+  if (cell.runs.size() == 1) return text;
   const auto [least, most] = std::minmax_element(tests.begin(), tests.end());
-  return text + fmt::format(" ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, tests.size(),
-                            cell.size() > tests.size() ? fmt::format(" of {}", cell.size()) : "");
+  return text + fmt::format(
+                    " ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, tests.size(),
+                    cell.runs.size() > tests.size() ? fmt::format(" of {}", cell.runs.size()) : "");
 }
 
 /// What a row's tasks add: "–" nothing, one text where all add the same, else task by task.
 std::string added_text(const TableRow& row) {
   std::vector<std::string> texts, parts;
-  for (const auto& [task, added] : row.added) {
-    if (!contains(texts, added)) texts.push_back(added);
-    if (!added.empty()) parts.push_back(fmt::format("{}: {}", task, added));
+  for (const auto& [task, cell] : row.cells) {
+    if (!contains(texts, cell.added)) texts.push_back(cell.added);
+    if (!cell.added.empty()) parts.push_back(fmt::format("{}: {}", task, cell.added));
   }
   if (parts.empty()) return "–";
   return texts.size() == 1 ? texts[0] : listed(parts, "; ");
@@ -322,18 +323,18 @@ Table arena_table(const AccuracyTable& table) {
             {}};
   for (const std::string& task : table.tasks) {
     for (const TableRow& row : table.rows) {
-      const auto cell = row.cells.find(task);
-      if (cell == row.cells.end()) continue;
+      const auto found = row.cells.find(task);
+      if (found == row.cells.end()) continue;
+      const TableCell& cell = found->second;
       double seconds = 0, finished = 0;
-      for (const auto& [seed, score] : cell->second) {
+      for (const auto& [seed, score] : cell.runs) {
         if (!score) continue;
         seconds += score->seconds;
         ++finished;
       }
-      const std::string& added = row.added.at(task);
       out.add({task, row.attention, row.source, baseline_text(task),
-               shown(best_paper_accuracy(task), "–"), to_text(cell->second, task),
-               added.empty() ? "–" : added,
+               shown(best_paper_accuracy(task), "–"), to_text(cell, task),
+               cell.added.empty() ? "–" : cell.added,
                finished > 0 ? duration_text(seconds / finished) : "–"});
     }
   }
@@ -353,22 +354,21 @@ std::string to_csv(const AccuracyTable& table) {
     for (const std::string& task : table.tasks) {
       std::optional<double> baseline;
       if (const double share = trivial_baseline(task).accuracy; share >= 0) baseline = 100 * share;
-      const auto line = [&](const auto& seed, std::optional<double> test,
-                            std::optional<double> dev) {
+      const auto line = [&](const auto& seed, std::optional<double> test, std::optional<double> dev,
+                            const std::string& added) {
         std::string below;
         if (test && baseline) below = at_or_below_baseline(task, *test) ? "1" : "0";
-        const auto added = row.added.find(task);
         text += fmt::format("{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
                             seed, shown(test, "", "{:.4f}"), shown(dev, "", "{:.4f}"),
-                            shown(baseline, "", "{:.1f}"), below,
-                            added == row.added.end() ? "" : quoted(added->second));
+                            shown(baseline, "", "{:.1f}"), below, quoted(added));
       };
       if (row.paper) {
         const std::optional<double> test = paper_accuracy(*row.paper, task);
-        if (test) line("", test, {});
+        if (test) line("", test, {}, "");
       } else if (const auto cell = row.cells.find(task); cell != row.cells.end()) {
-        for (const auto& [seed, score] : cell->second) {
-          score ? line(seed, score->test, score->dev) : line(seed, {}, {});
+        const std::string& added = cell->second.added;
+        for (const auto& [seed, score] : cell->second.runs) {
+          score ? line(seed, score->test, score->dev, added) : line(seed, {}, {}, added);
         }
       }
     }

@@ -27,14 +27,16 @@ struct Score {
   double seconds = 0;        // of training
 };
 
-/// Its runs by seed; one that is wanted and not finished has no score.
-using TableCell = std::map<std::uint64_t, std::optional<Score>>;
+/// One method and settings on one task.
+struct TableCell {
+  std::map<std::uint64_t, std::optional<Score>> runs;  // by seed; no score: wanted, not finished
+  std::string added;                                   // added_to_papers()
+};
 
 /// Our runs of one method and settings, or a row of a paper.
 struct TableRow {
   std::string attention, source;
-  std::map<std::string, TableCell> cells;    // by task
-  std::map<std::string, std::string> added;  // added_to_papers(), by task
+  std::map<std::string, TableCell> cells;  // by task
   const PaperRow* paper = nullptr;
 };
 
