@@ -86,19 +86,17 @@ void print_gpu(bool required) {
 std::string parameters_of(const attention::Spec& spec) {
   ParameterStore store;
   const auto method = spec.make({.nominal_length = 2048, .prefix = "", .store = &store}, {});
-  std::string text;
-  for (const Parameter* p : method->parameters()) {
-    text += join(text.empty() ? "" : ", ", p->name, " ", p->shape);
-  }
-  return text.empty() ? "none" : text;
+  std::vector<std::string> parts;
+  for (const Parameter* p : method->parameters()) parts.push_back(join(p->name, " ", p->shape));
+  return parts.empty() ? "none" : listed(parts);
 }
 
 std::string exact_of(const attention::Spec& spec) {
-  std::string text;
+  std::vector<std::string> parts;
   for (const attention::Exact& exact : spec.exact) {
-    text += (text.empty() ? "" : "; ") + fmt::format("{}: {}", exact.equals, exact.when);
+    parts.push_back(fmt::format("{}: {}", exact.equals, exact.when));
   }
-  return text.empty() ? "never" : text;
+  return parts.empty() ? "never" : listed(parts, "; ");
 }
 
 /// random, reads padding, budget from the batch, and what else a method takes or leaves.
@@ -128,11 +126,11 @@ void print_methods() {
 
 /// "`features=128` `gamma=0.1`"; "none".
 std::string options_of(const attention::Spec& spec) {
-  std::string text;
+  std::vector<std::string> parts;
   for (const attention::OptionInfo& option : spec.options) {
-    text += fmt::format("{}`{}={}`", text.empty() ? "" : " ", option.key, option.default_text);
+    parts.push_back(fmt::format("`{}={}`", option.key, option.default_text));
   }
-  return text.empty() ? "none" : text;
+  return parts.empty() ? "none" : listed(parts, " ");
 }
 
 /// The same as Markdown, for attention/README.md. Three narrow tables: one wide one could only be

@@ -145,8 +145,7 @@ class Predictor {
     for (const std::vector<std::int32_t>& sequence : tokens) {
       waiting_tokens_ += static_cast<std::int64_t>(sequence.size());
     }
-    waiting_.push_back(
-        {row.label, row.place, flags_.with_input ? row.text : "", std::move(tokens)});
+    waiting_.push_back({row, std::move(tokens)});
     if (std::ssize(waiting_) == flags_.batch || waiting_tokens_ > kMostTokens) flush();
   }
 
@@ -201,8 +200,7 @@ class Predictor {
  private:
   static constexpr std::int64_t kMostTokens = 1 << 22;  // of examples that wait for an answer
 
-  struct Waiting {
-    std::string label, place, text;  // the text where it is printed
+  struct Waiting : Row {
     data::Tokens tokens;
   };
 

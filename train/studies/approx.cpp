@@ -78,7 +78,6 @@ void check(const InputSource& source, const ApproxOptions& options,
     }
   }
   for (const std::int64_t n : options.lengths) {
-    check_length(source, n);
     for (const std::int64_t d : options.features) {
       if (d > n) {
         throw UsageError(fmt::format("--features: expected at most n = {}, got {}", n, d));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -195,9 +196,7 @@ InputSource run_inputs(const fs::path& folder, const std::string& checkpoint,
   source.usual_lengths = usual_lengths(source.longest);
   source.layers = saved.config.model.layers;
   const auto reader = std::make_shared<RunReader>(std::move(saved), std::move(split));
-  source.example = [reader](std::int64_t n, std::int64_t index) {
-    return reader->example(n, index);
-  };
+  source.example = std::bind_front(&RunReader::example, reader);
   return source;
 }
 
@@ -266,9 +265,7 @@ InputSource encoder_inputs(const fs::path& folder, const fs::path& texts) {
   source.usual_lengths = usual_lengths(source.longest);
   source.layers = encoder.facts.model.layers;
   const auto reader = std::make_shared<TextReader>(std::move(encoder), texts);
-  source.example = [reader](std::int64_t n, std::int64_t index) {
-    return reader->example(n, index);
-  };
+  source.example = std::bind_front(&TextReader::example, reader);
   return source;
 }
 
