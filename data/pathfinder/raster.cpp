@@ -86,6 +86,23 @@ uint8_t to_pixel(double value) {
   return static_cast<uint8_t>(std::clamp(std::floor(value + 0.5), 0.0, 255.0));
 }
 
+/// Shrinks each row, and turns rows to columns.
+std::vector<uint8_t> shrink_rows(const std::vector<uint8_t>& pixels, int rows,
+                                 const std::vector<Taps>& taps) {
+  const size_t length = pixels.size() / rows;
+  std::vector<uint8_t> turned(taps.size() * rows);  // [side, rows]
+  for (int y = 0; y < rows; ++y) {
+    for (size_t x = 0; x < taps.size(); ++x) {
+      const auto& [begin, weights] = taps[x];
+      double sum = 0;
+      for (size_t j = 0; j < weights.size(); ++j)
+        sum += weights[j] * pixels[y * length + begin + j];
+      turned[x * rows + y] = to_pixel(sum);
+    }
+  }
+  return turned;
+}
+
 }  // namespace
 
 Point move(Point p, double angle, double distance) {
@@ -131,28 +148,10 @@ Raster dilate(const Raster& raster, std::span<const Point> shape) {
 }
 
 Raster shrink(const Raster& raster, int side) {
-  const auto taps = taps_of(raster.side, side);
-  std::vector<uint8_t> rows(static_cast<size_t>(raster.side) * side);  // [raster.side, side]
-  for (int y = 0; y < raster.side; ++y) {
-    const uint8_t* const row = raster.pixels.data() + static_cast<size_t>(y) * raster.side;
-    for (int x = 0; x < side; ++x) {
-      double sum = 0;
-      const auto& weights = taps[x].weights;
-      for (size_t j = 0; j < weights.size(); ++j) sum += weights[j] * row[taps[x].begin + j];
-      rows[static_cast<size_t>(y) * side + x] = to_pixel(sum);
-    }
-  }
+  const std::vector<Taps> taps = taps_of(raster.side, side);
+  const std::vector<uint8_t> columns = shrink_rows(raster.pixels, raster.side, taps);
   Raster small(side);
-  for (int y = 0; y < side; ++y) {
-    for (int x = 0; x < side; ++x) {
-      double sum = 0;
-      const auto& weights = taps[y].weights;
-      for (size_t j = 0; j < weights.size(); ++j) {
-        sum += weights[j] * rows[(taps[y].begin + j) * side + x];
-      }
-      small.at({y, x}) = to_pixel(sum);
-    }
-  }
+  small.pixels = shrink_rows(columns, side, taps);
   return small;
 }
 
