@@ -38,21 +38,11 @@ Difficulty difficulty_of(const TaskInfo& task) {
   return {side, 14, "curv_contour_length_14"};
 }
 
-/// Image i of n goes where a seeded permutation sends it: 80 % train, 10 % dev, 10 % test.
-class Splitter {
- public:
-  Splitter(int64_t count, uint64_t seed) : count_(count), order_(count, seed, 3) {}
-  [[nodiscard]] const char* operator()(int64_t i) const {
-    const auto rank = static_cast<int64_t>(order_(i));
-    return rank < count_ - 2 * (count_ / 10) ? "train"
-           : rank < count_ - count_ / 10     ? "dev"
-                                             : "test";
-  }
-
- private:
-  int64_t count_;
-  Permutation order_;
-};
+/// Image i goes where a seeded permutation sends it: 80 % train, 10 % dev, 10 % test.
+const char* split_of(int64_t i, int64_t count, uint64_t seed) {
+  const auto rank = static_cast<int64_t>(Permutation(count, seed, 3)(i));
+  return rank < count - 2 * (count / 10) ? "train" : rank < count - count / 10 ? "dev" : "test";
+}
 
 // ---- metadata ----------------------------------------------------------------------------------
 
@@ -230,7 +220,6 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
   const Difficulty difficulty = difficulty_of(task);
   const Index index = read_index(task, options, difficulty);
   const auto total = static_cast<int64_t>(index.images.size());
-  const Splitter split_of(total, options.data_seed);
   int64_t read = 0;
   Sha256 digest;
   visit_files(
@@ -250,7 +239,7 @@ void read_files(const TaskInfo& task, const PrepareOptions& options, CacheSet& s
                                       image.height, image.width, difficulty.side, difficulty.side));
         }
         digest.update(image.pixels);
-        set.split(split_of(number)).add(label, image.pixels);
+        set.split(split_of(number, total, options.data_seed)).add(label, image.pixels);
         if (read % 1000 == 0) options.progress("reading images", read, total);
       });
   if (read != total) {
@@ -277,14 +266,14 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
   if (total < 10) {
     throw UsageError(fmt::format("{}: limit is {}, expected at least 10", task.name, total));
   }
-  const Splitter split_of(total, options.data_seed);
   std::vector<PathfinderImage> images(256);
   for (int64_t begin = 0; begin < total; begin += static_cast<int64_t>(images.size())) {
     const int64_t count = std::min<int64_t>(total - begin, images.size());
 #pragma omp parallel for schedule(dynamic, 4) num_threads(thread_count(options))
     for (int64_t i = 0; i < count; ++i) generator.draw(options.data_seed, begin + i, images[i]);
     for (int64_t i = 0; i < count; ++i) {
-      set.split(split_of(begin + i)).add(images[i].label, images[i].pixels);
+      set.split(split_of(begin + i, total, options.data_seed))
+          .add(images[i].label, images[i].pixels);
     }
     options.progress("generating images", begin + count, total);
   }
