@@ -98,8 +98,6 @@ class CacheWriter {
   void add(int32_t label, std::span<const uint16_t> tokens);
 
   [[nodiscard]] int64_t examples() const { return static_cast<int64_t>(labels_.size()); }
-  [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(begins_.back()); }
-  [[nodiscard]] std::span<const int32_t> labels() const { return labels_; }
 
  private:
   friend class CacheSet;
