@@ -1,6 +1,7 @@
 // What the builders of all tasks share: finding their files, and saying where data came from.
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@
 #include "data/prepare.hpp"
 
 namespace skytape::data {
+
+inline constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
 
 /// Passes a stream through and keeps count and SHA-256 of its bytes.
 class HashedStream : public ByteStream {

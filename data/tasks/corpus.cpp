@@ -1,8 +1,6 @@
 // Texts without labels, for language models: the user's files, or IMDb's reviews.
 #include <fmt/format.h>
 
-#include <array>
-
 #include "data/cache/cache.hpp"
 #include "data/own/documents.hpp"
 #include "data/own/encoding.hpp"
@@ -20,7 +18,6 @@ namespace fs = std::filesystem;
 
 /// Of as many documents, in the order of the files, one goes to dev and one to test.
 constexpr int kDocumentsOfBlock = 20;
-constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
 constexpr std::size_t kLearnsFrom = 64
                                     << 20;  // bytes of training text: more teaches no more pieces
 

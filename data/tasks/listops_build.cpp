@@ -46,7 +46,6 @@ void generate(const PrepareOptions& options, CacheSet& set) {
   if (total < 3) {
     throw UsageError(fmt::format("listops: limit is {}, expected at least 3", total));
   }
-  CacheWriter* const writers[] = {&set.split("train"), &set.split("dev"), &set.split("test")};
   std::unordered_set<uint64_t> seen;  // official sets hold no expression twice
   int64_t kept = 0;
   for (uint64_t round = 0; kept < total; ++round) {
@@ -61,7 +60,7 @@ void generate(const PrepareOptions& options, CacheSet& set) {
         const auto tokens = std::span(part.tokens).subspan(begin, part.ends[i] - begin);
         if (!seen.insert(checksum(tokens)).second) continue;
         const int split = kept < total - 2 * dev ? 0 : kept < total - dev ? 1 : 2;
-        writers[split]->add(part.labels[i], tokens);
+        set.split(kSplits[split]).add(part.labels[i], tokens);
         ++kept;
       }
     }

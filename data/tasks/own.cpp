@@ -105,9 +105,9 @@ Json count_duplicates(const Own& own, const PrepareOptions& options) {
       other_label += found->second != example.label;
     }
     if (same == 0) continue;
-    counts[kOwnSplits[i]] = same;
+    counts[kSplits[i]] = same;
     options.warn(fmt::format("{} of {} texts of {} are in train, too ({} with another label)", same,
-                             own.splits[i].size(), kOwnSplits[i], other_label));
+                             own.splits[i].size(), kSplits[i], other_label));
   }
   return counts;
 }
@@ -190,7 +190,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   set.classes = static_cast<std::int64_t>(labels.size());
   std::int64_t longer = 0, all = 0;
   for (std::size_t i = 0; i < 3; ++i) {
-    CacheWriter& out = set.split(kOwnSplits[i]);
+    CacheWriter& out = set.split(kSplits[i]);
     for (const Example& example : own.splits[i]) {
       const std::int32_t label = classes.at(example.label);
       const std::string text =
@@ -223,7 +223,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
 /// a text has line ends. Of words and integers what the model reads.
 void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
   fs::create_directories(dir);
-  for (const char* split : kOwnSplits) {
+  for (const char* split : kSplits) {
     const Dataset data = open(task, root, split);
     const auto provenance = try_parse_json(data.provenance());
     const std::vector<std::string> labels = provenance.value("labels", std::vector<std::string>());

@@ -302,7 +302,7 @@ Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptio
       read_glue_folder(*layout, files);
     } else {
       std::array<fs::path, 3> paths;
-      for (std::size_t i = 0; i < 3; ++i) paths[i] = file_of_split(options.from, kOwnSplits[i]);
+      for (std::size_t i = 0; i < 3; ++i) paths[i] = file_of_split(options.from, kSplits[i]);
       for (std::size_t i = 0; i < 3; ++i) own.splits[i] = files.read(paths[i]);
     }
     report(findings, options);

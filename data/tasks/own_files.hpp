@@ -14,14 +14,13 @@ struct TaskInfo;
 struct TokenChoice;
 
 inline constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
-inline constexpr std::array<const char*, 3> kOwnSplits = {"train", "dev", "test"};
 
 struct Example {
   std::string label, text, place;
   std::string second = {};  // of a pair
 };
 
-/// All examples, of each split in the order of kOwnSplits.
+/// All examples, of each split in the order of kSplits.
 struct Own {
   std::array<std::vector<Example>, 3> splits;
   Json sources = Json::array();

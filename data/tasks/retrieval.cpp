@@ -18,7 +18,6 @@ namespace {
 
 constexpr size_t kKeptBytes = 10000;  // of each document, as the benchmark does before tokenising
 constexpr int64_t kOfficialPairs[] = {147086, 18090, 17437};
-constexpr const char* kSplits[] = {"train", "dev", "test"};
 
 const std::vector<std::string> kFiveColumns = {"new_aan_pairs.train.tsv", "new_aan_pairs.eval.tsv",
                                                "new_aan_pairs.test.tsv"};
