@@ -18,6 +18,7 @@
 #include "train/step/evaluate.hpp"
 #include "train/step/microbatches.hpp"
 #include "train/step/step_inputs.hpp"
+#include "train/studies/attention_inputs.hpp"
 #include "train/studies/matrix.hpp"
 
 namespace skytape::python {
@@ -25,6 +26,16 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;  // rows
 using Texts = std::vector<std::string>;
+
+/// x: [N, M].
+Matrix rows_of(const Tensor& x) {
+  const std::vector<double> numbers = x.to_vector();
+  Matrix rows;
+  for (auto row = numbers.begin(); row != numbers.end(); row += x.cols()) {
+    rows.emplace_back(row, row + x.cols());
+  }
+  return rows;
+}
 
 /// The model of a run's folder. One question at a time.
 class Run {
@@ -63,22 +74,18 @@ class Run {
   /// The matrices [N, N] that each layer's method multiplies the values of a text with, by head.
   [[nodiscard]] std::vector<std::vector<Matrix>> attention_maps(const std::string& text) {
     const std::lock_guard turn(mutex_);
-    std::vector<attention::Inputs> seen;
+    std::vector<train::LayerInputs> seen;
     nn::StepContext step = nn::answer_context(saved_.config.seed);
-    step.observe = [&](int, const attention::Inputs& in, const Tensor&) {
-      const auto f64 = [](const Tensor& x) { return x.defined() ? x.to(DType::f64) : x; };
-      seen.push_back(
-          {f64(in.q), f64(in.k), f64(in.v), f64(in.mask), in.combined, f64(in.x), f64(in.state)});
-    };
+    train::keep_in(seen, step);
     (void)encoded({text}, step);
     std::vector<std::vector<Matrix>> maps(seen.size());
     for (int layer = 0; layer < std::ssize(seen); ++layer) {
-      train::MatrixText of{"", {}, seen[layer], layer, nullptr, saved_.config.method->name};
+      train::MatrixText of{"", {}, seen[layer].in, layer, nullptr, saved_.config.method->name};
       of.own = &saved_.model->layer(layer).method();
       train::MatrixOptions options;
       options.seed = saved_.config.seed;
       for (; options.head < of.in.q.size(1); ++options.head) {
-        maps[layer].push_back(run_matrix(of, options).matrices.at(0).matrix);
+        maps[layer].push_back(rows_of(run_matrix(of, options).matrices.at(0).matrix));
       }
     }
     return maps;
