@@ -30,10 +30,11 @@ struct PrepareOptions {
   std::string tokens;          // own data: what a token is (TokenChoice); empty: bytes
   std::string learn_tokens;  // own data: how to learn the file that `tokens` names; empty: read it
   int64_t length = 512;      // corpora: tokens of a stored sequence
+  /// total 0: open
   std::function<void(std::string_view what, int64_t done, int64_t total)> progress =
-      [](std::string_view, int64_t, int64_t) {};  // total 0: open
-  std::function<void(std::string_view text)> warn = [](std::string_view) {
-  };                                 // tolerated oddities: an empty PNG, …
+      [](std::string_view, int64_t, int64_t) {};
+  /// Tolerated oddities: an empty PNG, …
+  std::function<void(std::string_view text)> warn = [](std::string_view) {};
   std::vector<std::string> used_by;  // runs that need the cache that is there: a refusal names them
 };
 

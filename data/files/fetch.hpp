@@ -10,10 +10,11 @@
 namespace skytape::data {
 
 struct FetchOptions {
+  /// Bytes; total 0: not known.
   std::function<void(std::string_view what, int64_t done, int64_t total)> progress =
-      [](std::string_view, int64_t, int64_t) {};  // bytes; total 0: not known
-  std::function<void(std::string_view text)> say = [](std::string_view) {
-  };  // what happened, a line each
+      [](std::string_view, int64_t, int64_t) {};
+  /// What happened, a line each.
+  std::function<void(std::string_view text)> say = [](std::string_view) {};
 };
 
 /// Downloads `url` (http or https) to the file `to`. The bytes so far lie in `<to>.part`: a lost

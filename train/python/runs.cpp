@@ -27,16 +27,6 @@ namespace {
 using Matrix = std::vector<std::vector<double>>;  // rows
 using Texts = std::vector<std::string>;
 
-/// x: [N, M].
-Matrix rows_of(const Tensor& x) {
-  const std::vector<double> numbers = x.to_vector();
-  Matrix rows;
-  for (auto row = numbers.begin(); row != numbers.end(); row += x.cols()) {
-    rows.emplace_back(row, row + x.cols());
-  }
-  return rows;
-}
-
 /// The model of a run's folder. One question at a time.
 class Run {
  public:
@@ -85,7 +75,7 @@ class Run {
       train::MatrixOptions options;
       options.seed = saved_.config.seed;
       for (; options.head < of.in.q.size(1); ++options.head) {
-        maps[layer].push_back(rows_of(run_matrix(of, options).matrices.at(0).matrix));
+        maps[layer].push_back(train::rows_of(run_matrix(of, options).matrices.at(0).matrix));
       }
     }
     return maps;

@@ -79,13 +79,6 @@ bool explains(const Tensor& matrix, const Tensor& values, const Tensor& out) {
   return largest(tensor::subtract(product, out.to(DType::f64))) <= kRounding * largest(out);
 }
 
-/// The rows of a matrix [N, N].
-std::vector<std::vector<double>> rows_of(const Tensor& matrix) {
-  std::vector<std::vector<double>> rows;
-  for (std::int64_t i = 0; i < matrix.size(0); ++i) rows.push_back(matrix[i].to_vector());
-  return rows;
-}
-
 /// What a method stands for: itself stands for softmax where it is exact.
 std::string target_of(const attention::Spec& spec) {
   return spec.approximates.empty() ? "softmax" : spec.approximates;
@@ -116,6 +109,12 @@ void add_matrix_of(MatrixStudy& study, const MatrixText& text, const std::string
 }
 
 }  // namespace
+
+std::vector<std::vector<double>> rows_of(const Tensor& matrix) {
+  std::vector<std::vector<double>> rows;
+  for (std::int64_t i = 0; i < matrix.size(0); ++i) rows.push_back(matrix[i].to_vector());
+  return rows;
+}
 
 MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options) {
   const std::int64_t heads = text.in.q.size(1), n = text.in.q.size(2);

@@ -47,6 +47,9 @@ struct MatrixStudy {
   std::vector<std::string> left_out;  // methods whose output is no matrix times the values
 };
 
+/// The rows of a matrix [N, M].
+[[nodiscard]] std::vector<std::vector<double>> rows_of(const Tensor& matrix);
+
 /// The effective matrices of every method at one head: column j is the output where the value of
 /// token j is one, and of all others zero. Draws that look at the values see the text's own. A
 /// method whose output is something else (Luna's memory is made of values, Longformer's global
