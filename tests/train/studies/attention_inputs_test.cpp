@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "nn/model.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
@@ -180,6 +181,18 @@ TEST_CASE("lengths and layers that a source does not have are refused") {
   CHECK(check_layer(0, 2, "a source") == 0);
   CHECK_THROWS_AS((void)check_layer(2, 2, "a source"), UsageError);
   CHECK_THROWS_AS((void)check_layer(-2, 2, "a source"), UsageError);
+  // Nor layers of which nothing can be said.
+  std::vector<LayerInputs> layers;
+  nn::StepContext context;
+  keep_in(layers, context);
+  const Tensor ones = Tensor::full({1, 1, 2, 2}, 1, DType::f32, Device::cpu);
+  const attention::Inputs in{ones, ones, ones, Tensor::full({1, 2}, 1, DType::f32, Device::cpu)};
+  context.observe(0, in, ones);
+  REQUIRE(layers.size() == 1);
+  CHECK(layers[0].in.q.dtype() == DType::f64);
+  const Tensor broken = Tensor::full(ones.shape(), std::nan(""), DType::f32, Device::cpu);
+  CHECK(contains(error_of<NonFiniteError>([&] { context.observe(1, in, broken); }), "layer 1: "));
+  CHECK(layers.size() == 1);
   CHECK_THROWS_AS(check_length(source, 1025), UsageError);
   CHECK_THROWS_AS(check_length(source, 0), UsageError);
 }
