@@ -57,15 +57,11 @@ TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 # What warnings are off, g++ 12 says of its own std::string (GCC bug 105651), and more of it at -O2.
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Werror)
-# By itself g++ collects garbage from 128 MB on, which the precompiled headers take already.
-ROOM     := $(if $(findstring Free Software,$(shell $(CXX) --version)),--param=ggc-min-heapsize=600000)
-# Libraries that one file uses each: with them or without, no other file is compiled anew.
-OF_ONE_FILE := CSV UTF8PROC SENTENCEPIECE
-DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter-out $(OF_ONE_FILE),$(OPTIONAL))) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
+DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 # Objects serve the program and, by -fPIC, the Python module.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
-  $(ROOM) $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<) $(CPPFLAGS) $(CXXFLAGS)
+  $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<) $(CPPFLAGS) $(CXXFLAGS)
 ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
@@ -75,10 +71,8 @@ COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --h
 RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
-# What some files alone are compiled with: libraries of one file each, MPI's header, CUPTI's, which a
-# toolkit may keep apart, cuRAND's, which a test asks and no carried program has, and races.
-OWN_DEFINES := $(patsubst %,-DSKYTAPE_HAVE_%,$(filter $(OF_ONE_FILE),$(OPTIONAL)))
-$(foreach f,files/csv unicode/unicode tokenisers/sentencepiece,$(eval OF_data/$f.cpp := $(OWN_DEFINES)))
+# What some files alone are compiled with: MPI's header, CUPTI's, which a toolkit may keep apart,
+# cuRAND's, which a test asks and no carried program has, and races.
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
@@ -205,7 +199,7 @@ gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=b
 gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of every kernel, without a GPU: OUT=
 	@train/scripts/gpu_static.sh
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
-	@train/scripts/fuzz.sh $(DEFINES) $(OWN_DEFINES) $(LIBS)
+	@train/scripts/fuzz.sh $(DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
 readme: all ## write the generated tables of the pages
