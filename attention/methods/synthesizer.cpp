@@ -89,15 +89,19 @@ Tensor first_rows(const Tensor& x, std::int64_t n) {
   return x.size(1) == n ? x : tensor::narrow(x, 1, 0, n);
 }
 
-/// Examples side by side: [B, H, N, P] -> [H, N, B P].
+/// Examples side by side: [B, H, N, P] -> [H, N, Z], Z = B P. Several on a CPU get zeros up to whole
+/// vectors, as its products may add up what fills none in another order, and so treat them unlike.
 Tensor side_by_side(const Tensor& x) {
   const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), p = x.size(3);
-  return tensor::swap_middle(x.reshape({1, b, h * n, p})).reshape({h, n, b * p});
+  const Tensor all = tensor::swap_middle(x.reshape({1, b, h * n, p})).reshape({h, n, b * p});
+  constexpr std::int64_t kVector = 16;
+  const bool fill = b > 1 && x.device() == Device::cpu;
+  return fill ? widened(all, ceil_div(b * p, kVector) * kVector) : all;
 }
-/// [H, N, B P] -> [B, H, N, P].
+/// [H, N, Z] -> [B, H, N, P].
 Tensor one_by_one(const Tensor& x, const Shape& shape) {
   const std::int64_t b = shape[0], h = shape[1], n = shape[2], p = shape[3];
-  return tensor::swap_middle(x.reshape({1, h * n, b, p})).reshape(shape);
+  return tensor::swap_middle(columns(x, b * p).reshape({1, h * n, b, p})).reshape(shape);
 }
 
 /// dense: hidden values of every position, and a vector for every position's logit.
@@ -242,7 +246,7 @@ class Table {
 
   struct Saved {
     Tensor mask;  // [B, N]
-    Tensor u;     // U: [H, N, B P]
+    Tensor u;     // U: [H, N, Z]
     Tensor t;     // T: [B, H, N, P]
     Tensor out;   // O: [B, H, N, D]
   };
@@ -252,9 +256,9 @@ class Table {
     s.mask = in.mask;
     const Tensor u = with_mask_column(in.v, in.mask);  // [B, H, N, P]
     s.u = side_by_side(u);                             // (2)
-    Tensor t = empty_like(s.u);                        // [H, N, B P]
+    Tensor t = empty_like(s.u);                        // [H, N, Z]
     each_tile(in.v.size(2), [&](const Tile& tile) {
-      Tensor rows = t[tile.head].slice(tile.begin, tile.end);                 // [C, B P]
+      Tensor rows = t[tile.head].slice(tile.begin, tile.end);                 // [C, Z]
       tensor::gemm(weights(tile), Op::none, s.u[tile.head], Op::none, rows);  // (1), (2)
     });
     s.t = one_by_one(t, u.shape());
@@ -264,16 +268,16 @@ class Table {
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
-    const Tensor dt = side_by_side(ratio_backward(s.t, s.out, dout));  // (3) [H, N, B P]
-    Tensor du = empty_like(s.u);                                       // [H, N, B P]
+    const Tensor dt = side_by_side(ratio_backward(s.t, s.out, dout));  // (3) [H, N, Z]
+    Tensor du = empty_like(s.u);                                       // [H, N, Z]
     Gradients g;
     if (rows_->trainable) {
       for (const Parameter* p : parameters()) g.parameters.push_back(zeros_like(p->value));
     }
     each_tile(dout.size(2), [&](const Tile& tile) {
       const Tensor w = weights(tile);                                  // (1) [C, N]
-      const Tensor drows = dt[tile.head].slice(tile.begin, tile.end);  // [C, B P]
-      Tensor to = du[tile.head];                                       // [N, B P]
+      const Tensor drows = dt[tile.head].slice(tile.begin, tile.end);  // [C, Z]
+      Tensor to = du[tile.head];                                       // [N, Z]
       tensor::gemm(w, Op::transpose, drows, Op::none, to, 1, tile.begin == 0 ? 0 : 1);  // (2)
       if (g.parameters.empty()) return;
       const Tensor dw = tensor::matmul(drows, s.u[tile.head], Op::none, Op::transpose);  // (2)

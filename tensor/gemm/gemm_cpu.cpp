@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 // g++ 12 takes the "undefined" operands inside its own AVX-512 intrinsics for uninitialised reads.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -98,16 +99,52 @@ template <class T> struct SerialProduct {
   }
 
   /// `columns` of the product, from those of op(b) and c that are given.
+  ///
+  /// oneDNN's kernels for AVX2 take six rows at a time, of blocks of 72. Where three or fewer are left
+  /// over, registers are free, and even and odd terms are added up apart: a row's bits would hang on
+  /// its place, an example's on its batch. So these are copied into a product of four rows. Its
+  /// kernels for AVX-512, and all for one column, treat rows alike.
   void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] const T* from,
                 [[maybe_unused]] T* to) const {
 #ifdef SKYTAPE_HAVE_DNNL
-    const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
-    const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), m, columns, k, alpha, a,
-                                            lda, from, ldb, beta, to, ldc);
-    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ", m,
-           ", n ", columns, ", k ", k);
+    static const bool avx2 =
+        (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx2;
+    constexpr std::int64_t kBlock = 72, kSix = 6, kFew = 4;
+    const bool by_sixes = avx2 && columns > 1, plain = op_a == Op::none;
+    const std::int64_t blocks = by_sixes ? m / kBlock * kBlock : m;
+    const std::int64_t over = by_sixes && m % kSix < kFew ? m % kSix : 0;
+    const auto entry = [&](std::int64_t i, std::int64_t p) {
+      return a + (plain ? i * lda + p : p * lda + i);
+    };
+    rows_dnnl(blocks, a, lda, columns, from, to, ldc);
+    rows_dnnl(m - blocks - over, entry(blocks, 0), lda, columns, from, to + blocks * ldc, ldc);
+    if (over == 0) return;
+    std::vector<T> left(static_cast<std::size_t>(kFew * k));          // op: [4, k]
+    std::vector<T> result(static_cast<std::size_t>(kFew * columns));  // [4, n]
+    for (std::int64_t i = 0; i < over; ++i) {
+      for (std::int64_t p = 0; p < k; ++p) {
+        left[plain ? i * k + p : p * kFew + i] = *entry(m - over + i, p);
+      }
+      std::copy_n(to + (m - over + i) * ldc, columns, &result[i * columns]);  // for beta
+    }
+    rows_dnnl(kFew, left.data(), plain ? k : kFew, columns, from, result.data(), columns);
+    for (std::int64_t i = 0; i < over; ++i) {
+      std::copy_n(&result[i * columns], columns, to + (m - over + i) * ldc);
+    }
 #endif
   }
+#ifdef SKYTAPE_HAVE_DNNL
+  /// As oneDNN has it: `rows` of op(a) from `left` on.
+  void rows_dnnl(std::int64_t rows, const T* left, std::int64_t ldleft, std::int64_t columns,
+                 const T* from, T* to, std::int64_t ldto) const {
+    if (rows == 0) return;
+    const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
+    const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), rows, columns, k, alpha,
+                                            left, ldleft, from, ldb, beta, to, ldto);
+    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ", rows,
+           ", n ", columns, ", k ", k);
+  }
+#endif
 
   /// c += alpha op(a) op(b). One form of Eigen's product is compiled, each takes half a second:
   /// what is transposed is copied into that form first.
