@@ -98,46 +98,59 @@ template <class T> struct SerialProduct {
     }
   }
 
-  /// `columns` of the product, from those of op(b) and c that are given.
-  ///
-  /// oneDNN's kernels for AVX2 take six rows at a time, of blocks of 72. Where three or fewer are left
-  /// over, registers are free, and even and odd terms are added up apart: a row's bits would hang on
-  /// its place, an example's on its batch. So these are copied into a product of four rows. Its
-  /// kernels for AVX-512, and all for one column, treat rows alike.
+  /// `columns` of the product, from those of op(b) and c that are given. Equal rows get equal bits
+  /// wherever they stand, so that what is said of an example does not hang on its place in a batch.
   void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] const T* from,
                 [[maybe_unused]] T* to) const {
 #ifdef SKYTAPE_HAVE_DNNL
     static const bool avx2 =
         (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx2;
-    constexpr std::int64_t kBlock = 72, kSix = 6, kFew = 4;
-    const bool by_sixes = avx2 && columns > 1, plain = op_a == Op::none;
-    const std::int64_t blocks = by_sixes ? m / kBlock * kBlock : m;
-    const std::int64_t over = by_sixes && m % kSix < kFew ? m % kSix : 0;
-    const auto entry = [&](std::int64_t i, std::int64_t p) {
-      return a + (plain ? i * lda + p : p * lda + i);
-    };
-    rows_dnnl(blocks, a, lda, columns, from, to, ldc);
-    rows_dnnl(m - blocks - over, entry(blocks, 0), lda, columns, from, to + blocks * ldc, ldc);
-    if (over == 0) return;
-    std::vector<T> left(static_cast<std::size_t>(kFew * k));          // op: [4, k]
-    std::vector<T> result(static_cast<std::size_t>(kFew * columns));  // [4, n]
-    for (std::int64_t i = 0; i < over; ++i) {
-      for (std::int64_t p = 0; p < k; ++p) {
-        left[plain ? i * k + p : p * kFew + i] = *entry(m - over + i, p);
+    const bool any = !avx2 || columns == 1;  // rows are alike in any number of them
+    for (std::int64_t first = 0, rows = m; rows > 0; first += rows, rows = m - first) {
+      while (rows > 0 && !any && !alike(rows)) rows -= 4;
+      if (rows > 0) {
+        const T* const left = a + first * (op_a == Op::transpose ? 1 : lda);
+        rows_dnnl(rows, left, lda, columns, from, to + first * ldc, ldc);
+      } else {
+        rows = m - first;
+        among_more(first, columns, from, to);
       }
-      std::copy_n(to + (m - over + i) * ldc, columns, &result[i * columns]);  // for beta
-    }
-    rows_dnnl(kFew, left.data(), plain ? k : kFew, columns, from, result.data(), columns);
-    for (std::int64_t i = 0; i < over; ++i) {
-      std::copy_n(&result[i * columns], columns, to + (m - over + i) * ldc);
     }
 #endif
   }
 #ifdef SKYTAPE_HAVE_DNNL
+  /// Whether oneDNN's kernels for AVX2 treat so many rows alike. They take six at a time, of blocks of
+  /// 48 or 96; the last block is up to half as long again, or two halves of what is more. Where a
+  /// block ends with one to three rows, registers are free: even and odd terms are added up apart.
+  [[nodiscard]] bool alike(std::int64_t rows) const {
+    const std::int64_t block = op_b == Op::none ? 48 : 96;
+    const auto whole = [](std::int64_t x) { return x % 6 == 0 || x % 6 > 3; };
+    const std::int64_t last = rows < 2 * block ? rows : block + rows % block;
+    return 2 * last > 3 * block ? whole((last + 1) / 2) && whole(last / 2) : whole(last);
+  }
+
+  /// The rows from `first` on, 1, 2, 3 or 7, as the first of so many that they are treated alike.
+  void among_more(std::int64_t first, std::int64_t columns, const T* from, T* to) const {
+    const std::int64_t rows = m - first, more = rows > 4 ? 10 : 4;
+    const bool across = op_a == Op::transpose;
+    std::vector<T> left(static_cast<std::size_t>(more * k));          // op: [more, k]
+    std::vector<T> result(static_cast<std::size_t>(more * columns));  // [more, columns]
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t p = 0; p < k; ++p) {
+        left[across ? p * more + i : i * k + p] =
+            a[across ? p * lda + first + i : (first + i) * lda + p];
+      }
+      std::copy_n(to + (first + i) * ldc, columns, &result[i * columns]);  // for beta
+    }
+    rows_dnnl(more, left.data(), across ? more : k, columns, from, result.data(), columns);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      std::copy_n(&result[i * columns], columns, to + (first + i) * ldc);
+    }
+  }
+
   /// As oneDNN has it: `rows` of op(a) from `left` on.
   void rows_dnnl(std::int64_t rows, const T* left, std::int64_t ldleft, std::int64_t columns,
                  const T* from, T* to, std::int64_t ldto) const {
-    if (rows == 0) return;
     const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
     const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), rows, columns, k, alpha,
                                             left, ldleft, from, ldb, beta, to, ldto);

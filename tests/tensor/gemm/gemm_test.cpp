@@ -346,26 +346,32 @@ TEST_CASE("the bits of a product do not depend on the number of threads") {
 }
 
 TEST_CASE("equal rows of a product have equal bits wherever they stand") {
-  const auto alike = [](std::int64_t m, std::int64_t n, std::int64_t k, Op op) {
+  const auto alike = [](std::int64_t m, std::int64_t n, std::int64_t k, Op op_a, Op op_b) {
+    const auto stored = [](const Tensor& x, Op op) { return op == Op::none ? x : transpose(x); };
     const Tensor ones = Tensor::full({m, 1}, 1, DType::f32, Device::cpu);
     const Tensor rows = matmul(ones, draw({1, k}, 1, DType::f32));  // [m, k]
-    const Tensor b = draw({k, n}, 2, DType::f32);
-    Tensor c = matmul(ones, draw({1, n}, 3, DType::f32));
-    gemm(op == Op::none ? rows : transpose(rows), op, b, Op::none, c, 0.7, 0.5);
+    Tensor c = matmul(ones, draw({1, n}, 2, DType::f32));
+    gemm(stored(rows, op_a), op_a, stored(draw({k, n}, 3, DType::f32), op_b), op_b, c, 0.7, 0.5);
     const std::vector<double> values = c.to_vector();  // [m, n]
     for (std::int64_t i = 1; i < m; ++i) {
       if (!std::equal(values.begin(), values.begin() + n, values.begin() + i * n)) return false;
     }
     return true;
   };
-  // Products of few rows are not cut, 131 and 200 are; sums of an odd length, and in chunks.
-  for (const std::int64_t m : {3, 5, 7, 8, 9, 13, 16, 31, 64, 72, 73, 80, 131, 145, 150, 200}) {
-    CAPTURE(m);
-    for (const Op op : {Op::none, Op::transpose}) {
-      CHECK(alike(m, 3, 64, op));
-      CHECK(alike(m, 33, 17, op));
-      CHECK(alike(m, 64, 128, op));
-      CHECK(alike(m, 130, 1100, op));
+  for (const Op op_a : {Op::none, Op::transpose}) {
+    for (const Op op_b : {Op::none, Op::transpose}) {
+      CAPTURE(op_a);
+      CAPTURE(op_b);
+      for (std::int64_t m = 1; m < 200; ++m) {
+        CAPTURE(m);
+        CHECK(alike(m, 3, 64, op_a, op_b));
+        CHECK(alike(m, 33, 17, op_a, op_b));
+      }
+      for (const std::int64_t m : {64, 104, 131, 160, 333}) {  // some are cut, also along k
+        CAPTURE(m);
+        CHECK(alike(m, 64, 128, op_a, op_b));
+        CHECK(alike(m, 130, 1100, op_a, op_b));
+      }
     }
   }
 }
