@@ -99,7 +99,8 @@ template <class T> struct SerialProduct {
   }
 
   /// `columns` of the product, from those of op(b) and c that are given. Equal rows get equal bits
-  /// wherever they stand, so that what is said of an example does not hang on its place in a batch.
+  /// wherever they stand (Eigen's may not), so that what is said of an example does not hang on its
+  /// place in a batch.
   void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] const T* from,
                 [[maybe_unused]] T* to) const {
 #ifdef SKYTAPE_HAVE_DNNL
