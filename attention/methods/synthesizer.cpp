@@ -31,7 +31,8 @@
 //   - No weights are dropped. A sequence without real tokens gives zero output and zero gradients.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, E width of the layer's input,
-// F hidden width, K rank, A = H, or 1 where heads share, Z as above, P = D + 1, C rows of a tile.
+// F hidden width, K rank, A = H, or 1 where heads share, Z as above, P = D + 1, C rows of a tile,
+// J columns of U and T below: B P, or more.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -89,7 +90,7 @@ Tensor first_rows(const Tensor& x, std::int64_t n) {
   return x.size(1) == n ? x : tensor::narrow(x, 1, 0, n);
 }
 
-/// Examples side by side: [B, H, N, P] -> [H, N, Z], Z = B P. Several on a CPU get zeros up to whole
+/// Examples side by side: [B, H, N, P] -> [H, N, J], J = B P. Several on a CPU get zeros up to whole
 /// vectors, as its products may add up what fills none in another order, and so treat them unlike.
 Tensor side_by_side(const Tensor& x) {
   const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), p = x.size(3);
@@ -98,7 +99,7 @@ Tensor side_by_side(const Tensor& x) {
   const bool fill = b > 1 && x.device() == Device::cpu;
   return fill ? widened(all, ceil_div(b * p, kVector) * kVector) : all;
 }
-/// [H, N, Z] -> [B, H, N, P].
+/// [H, N, J] -> [B, H, N, P].
 Tensor one_by_one(const Tensor& x, const Shape& shape) {
   const std::int64_t b = shape[0], h = shape[1], n = shape[2], p = shape[3];
   return tensor::swap_middle(columns(x, b * p).reshape({1, h * n, b, p})).reshape(shape);
@@ -246,7 +247,7 @@ class Table {
 
   struct Saved {
     Tensor mask;  // [B, N]
-    Tensor u;     // U: [H, N, Z]
+    Tensor u;     // U: [H, N, J]
     Tensor t;     // T: [B, H, N, P]
     Tensor out;   // O: [B, H, N, D]
   };
@@ -256,9 +257,9 @@ class Table {
     s.mask = in.mask;
     const Tensor u = with_mask_column(in.v, in.mask);  // [B, H, N, P]
     s.u = side_by_side(u);                             // (2)
-    Tensor t = empty_like(s.u);                        // [H, N, Z]
+    Tensor t = empty_like(s.u);                        // [H, N, J]
     each_tile(in.v.size(2), [&](const Tile& tile) {
-      Tensor rows = t[tile.head].slice(tile.begin, tile.end);                 // [C, Z]
+      Tensor rows = t[tile.head].slice(tile.begin, tile.end);                 // [C, J]
       tensor::gemm(weights(tile), Op::none, s.u[tile.head], Op::none, rows);  // (1), (2)
     });
     s.t = one_by_one(t, u.shape());
@@ -268,16 +269,16 @@ class Table {
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
-    const Tensor dt = side_by_side(ratio_backward(s.t, s.out, dout));  // (3) [H, N, Z]
-    Tensor du = empty_like(s.u);                                       // [H, N, Z]
+    const Tensor dt = side_by_side(ratio_backward(s.t, s.out, dout));  // (3) [H, N, J]
+    Tensor du = empty_like(s.u);                                       // [H, N, J]
     Gradients g;
     if (rows_->trainable) {
       for (const Parameter* p : parameters()) g.parameters.push_back(zeros_like(p->value));
     }
     each_tile(dout.size(2), [&](const Tile& tile) {
       const Tensor w = weights(tile);                                  // (1) [C, N]
-      const Tensor drows = dt[tile.head].slice(tile.begin, tile.end);  // [C, Z]
-      Tensor to = du[tile.head];                                       // [N, Z]
+      const Tensor drows = dt[tile.head].slice(tile.begin, tile.end);  // [C, J]
+      Tensor to = du[tile.head];                                       // [N, J]
       tensor::gemm(w, Op::transpose, drows, Op::none, to, 1, tile.begin == 0 ? 0 : 1);  // (2)
       if (g.parameters.empty()) return;
       const Tensor dw = tensor::matmul(drows, s.u[tile.head], Op::none, Op::transpose);  // (2)

@@ -106,16 +106,12 @@ template <class T> struct SerialProduct {
 #ifdef SKYTAPE_HAVE_DNNL
     static const bool avx2 =
         (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx2;
-    const bool any = !avx2 || columns == 1;  // rows are alike in any number of them
+    if (!avx2 || columns == 1) return rows_dnnl(m, a, lda, columns, from, to, ldc);
+    if (m < 4 || m == 7) return among_more(columns, from, to);
     for (std::int64_t first = 0, rows = m; rows > 0; first += rows, rows = m - first) {
-      while (rows > 0 && !any && !alike(rows)) rows -= 4;
-      if (rows > 0) {
-        const T* const left = a + first * (op_a == Op::transpose ? 1 : lda);
-        rows_dnnl(rows, left, lda, columns, from, to + first * ldc, ldc);
-      } else {
-        rows = m - first;
-        among_more(first, columns, from, to);
-      }
+      while (!alike(rows)) rows -= 4;  // 4 are; all but 1, 2, 3 and 7 end at such a number
+      const T* const left = a + first * (op_a == Op::transpose ? 1 : lda);
+      rows_dnnl(rows, left, lda, columns, from, to + first * ldc, ldc);
     }
 #endif
   }
@@ -130,23 +126,20 @@ template <class T> struct SerialProduct {
     return 2 * last > 3 * block ? whole((last + 1) / 2) && whole(last / 2) : whole(last);
   }
 
-  /// The rows from `first` on, 1, 2, 3 or 7, as the first of so many that they are treated alike.
-  void among_more(std::int64_t first, std::int64_t columns, const T* from, T* to) const {
-    const std::int64_t rows = m - first, more = rows > 4 ? 10 : 4;
+  /// The product as the first rows of a larger one, whose rows are treated alike.
+  void among_more(std::int64_t columns, const T* from, T* to) const {
+    const std::int64_t more = m < 4 ? 4 : 10;
     const bool across = op_a == Op::transpose;
     std::vector<T> left(static_cast<std::size_t>(more * k));          // op: [more, k]
     std::vector<T> result(static_cast<std::size_t>(more * columns));  // [more, columns]
-    for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t p = 0; p < k; ++p) {
-        left[across ? p * more + i : i * k + p] =
-            a[across ? p * lda + first + i : (first + i) * lda + p];
+        left[across ? p * more + i : i * k + p] = a[across ? p * lda + i : i * lda + p];
       }
-      std::copy_n(to + (first + i) * ldc, columns, &result[i * columns]);  // for beta
+      std::copy_n(to + i * ldc, columns, &result[i * columns]);  // for beta
     }
     rows_dnnl(more, left.data(), across ? more : k, columns, from, result.data(), columns);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      std::copy_n(&result[i * columns], columns, to + (first + i) * ldc);
-    }
+    for (std::int64_t i = 0; i < m; ++i) std::copy_n(&result[i * columns], columns, to + i * ldc);
   }
 
   /// As oneDNN has it: `rows` of op(a) from `left` on.
