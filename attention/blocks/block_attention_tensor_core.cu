@@ -84,43 +84,49 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const float scale = kLog2E * static_cast<float>(plan.scale);
 
-  typename P::FragmentA q[P::kSteps];
-  P::load_own(at, in.queries.first + task.at * kWidth, q);
+  typename P::Own q;
+  P::load_own(in.queries.first + task.at * kWidth, q);
   const Query<float> query[2] = {in.queries.facts[task.at + at.row_of(0)],
                                  in.queries.facts[task.at + at.row_of(1)]};
-  Accumulator total[P::kOuts];
-  float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};
+  typename P::Total total;
+  RunningSoftmax<P> running;
   walk<P, kRules>(task, in.queries, in.keys, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
-    Accumulator score[kBlockN / kMmaN];
 #pragma unroll
-    for (int n = 0; n < kBlockN / kMmaN; ++n) {
-      score[n] = P::scores(at, q, tile.first, 8 * n);
+    for (int span = 0; span < kBlockN; span += kSpan) {
+      constexpr int kEights = kSpan / kMmaN;
+      Accumulator weight[kEights][1];
+      Weights<P, kEights> rounded;
+      const auto multiply = [&](Accumulator(&score)[kEights][1]) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& x = score[n].x[e / 2][e % 2];
-        x = score_of<rules.value>(x, scale, query[e / 2], tile.facts[8 * n + 2 * at.t + e % 2]);
+        for (int n = 0; n < kEights; ++n) {
+          const int first = span + kMmaN * n;
+          score[n][0] = {};
+          P::add_scores(at, q, tile.first, first, score[n]);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float& x = score[n][0].x[e / 2][e % 2];
+            x = score_of<rules.value>(x, scale, query[e / 2], tile.facts[first + 2 * at.t + e % 2]);
+          }
+        }
+      };
+      running.weigh(multiply, 1, weight, rounded, total);
+#pragma unroll
+      for (int c = 0; c < kSpan / kMmaK; ++c) {
+        P::add_weighted(rounded[c], tile.second, span + kMmaK * c, total);
       }
-    }
-    softmax_tile(score, 1, maximum, sum, total);
-#pragma unroll
-    for (int chunk = 0; chunk < kBlockN / kMmaK; ++chunk) {
-      const Accumulator weights[2] = {score[2 * chunk], score[2 * chunk + 1]};
-      P::add_weighted(at, weights, tile.second, kMmaK * chunk, total);
     }
   });
 
   const auto lse = task.out_rows(result.lse, plan, in.keys.facts, 1);
-  float inverse[2];
+  float inverse[1][2];
   for (int half = 0; half < 2; ++half) {
-    sum[half] = row_sum(sum[half]);
     const bool empty = in.keys.facts[task.at + at.row_of(half)].token < 0;  // or no real key
-    inverse[half] = !empty && sum[half] > 0 ? 1 / sum[half] : 0.0f;
+    inverse[0][half] = empty ? 0.0f : running.inverse(0, half);
     float* const to = at.t == 0 ? lse(at.row_of(half)) : nullptr;
-    if (to != nullptr) *to = empty ? kNothing : log_sum_exp(maximum[half], sum[half]);
+    if (to != nullptr) *to = empty ? kNothing : running.log_sum(0, half);
   }
-  P::store(at, total, inverse, task.out_rows(result.out, plan, in.keys.facts, plan.width),
-           plan.width);
+  P::store(total, inverse, task.out_rows(result.out, plan, in.keys.facts, plan.width), plan.width);
 }
 
 /// dk and dv of own keys, or dq of own queries: the other side is columns of scores.
@@ -136,12 +142,12 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   const auto& own = either<kOwnKeys>(in.keys, in.queries);
   const auto& other = either<kOwnKeys>(in.queries, in.keys);
 
-  typename P::FragmentA first[P::kSteps], second[P::kSteps];
-  P::load_own(at, own.first + task.at * kWidth, first);
-  P::load_own(at, own.second + task.at * kWidth, second);
+  typename P::Own first, second;
+  P::load_own(own.first + task.at * kWidth, first);
+  P::load_own(own.second + task.at * kWidth, second);
   const typename std::remove_cvref_t<decltype(own)>::Fact own_facts[2] = {
       own.facts[task.at + at.row_of(0)], own.facts[task.at + at.row_of(1)]};
-  Accumulator dfirst[P::kOuts], dsecond[P::kOuts];
+  typename P::Total dfirst, dsecond;
   walk<P, kRules>(task, own, other, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
 #pragma unroll 1
@@ -150,28 +156,34 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int column = kMmaK * chunk + 8 * n;
-        weights[n] = P::scores(at, first, tile.first, column);
-        dscores[n] = P::scores(at, second, tile.second, column);
+        Accumulator score[1], dp[1];
+        P::add_scores(at, first, tile.first, column, score);
+        P::add_scores(at, second, tile.second, column, dp);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const auto& walked = tile.facts[column + 2 * at.t + e % 2];
           const Query<float>& query = either<kOwnKeys>(walked, own_facts[e / 2]);
           const Key<float>& key = either<kOwnKeys>(own_facts[e / 2], walked);
-          float& w = weights[n].x[e / 2][e % 2];
-          float& dscore = dscores[n].x[e / 2][e % 2];
-          w = exp2(score_of<rules.value>(w, scale2, query, key) + query.shift);
-          dscore = rules.value && is_self(query, key) ? 0.0f : w * (dscore - query.delta);
+          const float s = score[0].x[e / 2][e % 2];
+          const float weight = exp2(score_of<rules.value>(s, scale2, query, key) + query.shift);
+          const float dscore = weight * (dp[0].x[e / 2][e % 2] - query.delta);
+          weights[n].x[e / 2][e % 2] = weight;
+          dscores[n].x[e / 2][e % 2] = rules.value && is_self(query, key) ? 0.0f : dscore;
         }
       }
-      if constexpr (kOwnKeys) P::add_weighted(at, weights, tile.second, kMmaK * chunk, dsecond);
-      P::add_weighted(at, dscores, tile.first, kMmaK * chunk, dfirst);
+      const auto add = [&](const Accumulator(&two)[2], const typename P::Tile& rows, auto& total) {
+        const typename P::FragmentA rounded[1] = {P::Core::rounded_a(two)};
+        P::add_weighted(rounded, rows, kMmaK * chunk, total);
+      };
+      if constexpr (kOwnKeys) add(weights, tile.second, dsecond);
+      add(dscores, tile.first, dfirst);
     }
   });
 
-  const float once[2] = {1, 1}, scaled[2] = {scale, scale};
+  const float once[1][2] = {{1, 1}}, scaled[1][2] = {{scale, scale}};
   const auto rows = [&](float* x) { return task.out_rows(x, plan, in.keys.facts, plan.width); };
-  P::store(at, dfirst, scaled, rows(kOwnKeys ? result.dk : result.dq), plan.width);
-  if constexpr (kOwnKeys) P::store(at, dsecond, once, rows(result.dv), plan.width);
+  P::store(dfirst, scaled, rows(kOwnKeys ? result.dk : result.dq), plan.width);
+  if constexpr (kOwnKeys) P::store(dsecond, once, rows(result.dv), plan.width);
 }
 
 /// One block per tile of own rows. Each pair of a query and a listed key costs so many products of

@@ -1,9 +1,9 @@
 // What attention kernels on tensor cores are made of, CUDA only: tiled_tensor_core.cu walks all keys,
 // blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
 //
-// A warp owns 16 rows, a block of four warps kBlockM = 64 (of eight 128), whose fragments stay in
-// registers, rounded to tf32 or bf16; the block loops over tiles of kBlockN rows of the other operand in
-// shared memory. M, N and K are here a product's, of a tile: own rows, walked rows, the head's width; not
+// A warp owns kTall times 16 rows, whose fragments stay in registers, rounded to tf32 or bf16; the block
+// loops over tiles of kBlockN rows of the other operand in shared memory, and what a warp reads of them
+// serves all of its rows. M, N and K are here a product's, of a tile: own rows, walked rows, the head's width; not
 // the N queries and M keys of tiled.hpp. Weights go from the score product to the value product within a
 // lane's registers (tensor_core.hpp). Exponentials, sums and row statistics stay f32. Scores carry a
 // factor log2(e), so that an exponential is one instruction.
@@ -31,6 +31,7 @@ using cuda::WarpRows;
 using cuda::ptx::exp2;
 
 inline constexpr int kBlockM = 64, kBlockN = 64;  // own and walked rows; k is the head's width
+inline constexpr int kSpan = 32;  // walked rows whose scores are in registers at once
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
 inline constexpr int kWarpM = kBlockM / kWarps;  // own rows of a warp
@@ -38,10 +39,10 @@ inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 static_assert(kWarpM == cuda::kMmaM);
 
-/// Products of one precision and head widths up to kWidth. `Rows` gives the address of an own
-/// row of the result, or null: nothing to store.
-template <Precision kPrecision, int kHeadWidth> struct Products {
-  static constexpr int kWidth = kHeadWidth;
+/// Products of one precision and head widths up to kWidth, of kTall fragments of own rows. `Rows` gives
+/// the address of an own row of the result, or null: nothing to store.
+template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Products {
+  static constexpr int kWidth = kHeadWidth, kTall = kFragments;
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
   using FragmentA = typename Core::FragmentA;
@@ -50,27 +51,24 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
   struct Tile {
     alignas(16) Number n[kBlockN * kStride];
   };
-  struct alignas(2 * sizeof(Number)) Two {
-    Number x[2];
-  };
   static constexpr int kSteps = kWidth / kMmaK;  // along the head width
   static constexpr int kOuts = kWidth / kMmaN;   // columns of results
+  using Own = FragmentA[kTall][kSteps];
+  using Total = Accumulator[kTall][kOuts];
+
+  /// Where a lane is in a fragment of its warp.
+  __device__ static WarpRows rows(int fragment) { return WarpRows(fragment, kTall); }
 
   /// This warp's rows of a rounded array [.., kWidth] as fragments A; `first`: the block's first.
-  __device__ static void load_own(const WarpRows& at, const Number* first,
-                                  FragmentA (&own)[kSteps]) {
+  __device__ static void load_own(const Number* first, Own& own) {
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      Number n[2][4];
+    for (int f = 0; f < kTall; ++f) {
+      const WarpRows at = rows(f);
 #pragma unroll
-      for (int i = 0; i < 8; i += 2) {
-        const Number* const from =
-            first + at.row_of(i / 4) * kWidth + kMmaK * s + 2 * at.t + i % 4 / 2 * 8;
-        const Two two = *reinterpret_cast<const Two*>(from);
-        n[i / 4][i % 4] = two.x[0];
-        n[i / 4][i % 4 + 1] = two.x[1];
+      for (int s = 0; s < kSteps; ++s) {
+        const Number* const from = first + at.row * kWidth + kMmaK * s;
+        own[f][s] = Core::load_a(at, from, kWidth);
       }
-      own[s] = Core::fragment_a(n);
     }
   }
 
@@ -89,66 +87,62 @@ template <Precision kPrecision, int kHeadWidth> struct Products {
     }
   }
 
-  /// Own rows times rows [first, first + 8) of a tile, over the head width, on top of `sums`: the columns
-  /// of B are rows of the tile, as of K in Q K^T, and need no transposition.
-  __device__ static Accumulator scores(const WarpRows& at, const FragmentA (&own)[kSteps],
-                                       const Tile& tile, int first, Accumulator sums = {}) {
-    if constexpr (Core::kHasLdmatrix) {
+  /// sums += own rows times rows [first, first + 8) of a tile, over the head width: the columns of B are
+  /// rows of the tile, as of K in Q K^T, and need no transposition.
+  __device__ static void add_scores(const LaneMap& at, const Own& own, const Tile& tile, int first,
+                                    Accumulator (&sums)[kTall]) {
 #pragma unroll
-      for (int s = 0; s < kSteps; s += 2) {
-        FragmentB two[2];
+    for (int s = 0; s < kSteps; s += 2) {
+      FragmentB two[2];
+      if constexpr (Core::kHasLdmatrix) {
         Core::ldmatrix_b_along_k(tile.n + first * kStride + kMmaK * s, kStride, two);
-        Core::mma(sums, own[s], two[0]);
-        Core::mma(sums, own[s + 1], two[1]);
+      } else {
+        const Number* const n = tile.n + (first + at.g) * kStride + 2 * at.t + kMmaK * s;
+        two[0] = Core::fragment_b(n[0], n[1], n[8], n[9]);
+        two[1] = Core::fragment_b(n[16], n[17], n[24], n[25]);
       }
-    } else {
-      const Number* const row = tile.n + (first + at.g) * kStride + 2 * at.t;
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        const Number* const n = row + kMmaK * s;
-        Core::mma(sums, own[s], Core::fragment_b(n[0], n[1], n[8], n[9]));
+      for (int f = 0; f < kTall; ++f) {
+        Core::mma(sums[f], own[f][s], two[0]);
+        Core::mma(sums[f], own[f][s + 1], two[1]);
       }
     }
-    return sums;
   }
 
-  /// total += weights (16 own rows by 16 of the tile, from `first` on) times rows of the tile: the rows of
+  /// total += weights (own rows by 16 of the tile, from `first` on) times rows of the tile: the rows of
   /// B are rows of the tile, as of V in W V; a lane needs columns, so they are read transposed.
-  __device__ static void add_weighted(const WarpRows& at, const Accumulator (&weights)[2],
-                                      const Tile& tile, int first, Accumulator (&total)[kOuts]) {
-    const FragmentA a = Core::rounded_a(weights);
-    if constexpr (Core::kHasLdmatrix) {
+  __device__ static void add_weighted(const FragmentA (&weights)[kTall], const Tile& tile,
+                                      int first, Total& total) {
 #pragma unroll
-      for (int c = 0; c < kOuts; c += 2) {
-        FragmentB two[2];
-        Core::ldmatrix_b_trans(tile.n + first * kStride + kMmaN * c, kStride, two);
-        Core::mma(total[c], a, two[0]);
-        Core::mma(total[c + 1], a, two[1]);
-      }
-    } else {
-      const Number* const n = tile.n + (first + 2 * at.t) * kStride + at.g;
+    for (int c = 0; c < kOuts; c += 2) {
+      FragmentB two[2];
+      Core::ldmatrix_b_trans(tile.n + first * kStride + kMmaN * c, kStride, two);
 #pragma unroll
-      for (int c = 0; c < kOuts; ++c) {
-        const Number* const m = n + kMmaN * c;
-        Core::mma(total[c], a, Core::fragment_b(m[0], m[kStride], m[8 * kStride], m[9 * kStride]));
+      for (int f = 0; f < kTall; ++f) {
+        Core::mma(total[f][c], weights[f], two[0]);
+        Core::mma(total[f][c + 1], weights[f], two[1]);
       }
     }
   }
 
-  /// Stores factor[half] * total to own rows.
-  template <class Rows>
-  __device__ static void store(const WarpRows& at, const Accumulator (&total)[kOuts],
-                               const float (&factor)[2], const Rows& rows, std::int64_t width) {
+  /// Stores factor * total to own rows; factor: of each fragment's row halves.
+  template <class Rows> __device__ static void store(const Total& total,
+                                                     const float (&factor)[kTall][2],
+                                                     const Rows& to_row, std::int64_t width) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float* const to = rows(at.row_of(half));
-      if (to == nullptr) continue;
+    for (int f = 0; f < kTall; ++f) {
+      const WarpRows at = rows(f);
 #pragma unroll
-      for (int c = 0; c < kOuts; ++c) {
+      for (int half = 0; half < 2; ++half) {
+        float* const to = to_row(at.row_of(half));
+        if (to == nullptr) continue;
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const int channel = kMmaN * c + 2 * at.t + e;
-          if (channel < width) to[channel] = factor[half] * total[c].x[half][e];
+        for (int c = 0; c < kOuts; ++c) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            const int channel = kMmaN * c + 2 * at.t + e;
+            if (channel < width) to[channel] = factor[f][half] * total[f][c].x[half][e];
+          }
         }
       }
     }
@@ -178,53 +172,122 @@ __device__ inline float row_max(float x) {
 }
 __device__ inline float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }
 
-/// Makes unnormalised weights exp2(scale (score - running maximum)) of one row of scores, and moves the
-/// row's running maximum and the lane's sum; returns what earlier sums must be multiplied by.
-__device__ inline float softmax_row(Accumulator (&score)[kBlockN / kMmaN], float scale, int half,
-                                    float& maximum, float& sum) {
-  float largest = maximum;
-#pragma unroll
-  for (int n = 0; n < kBlockN / kMmaN; ++n) {
-    largest = fmaxf(largest, fmaxf(score[n].x[half][0], score[n].x[half][1]));
-  }
-  largest = row_max(largest);
-  const bool nothing = largest == kNothing;  // padding so far: all weights 0
-  const float reference = nothing ? 0.0f : scale * largest;
-  float total = 0;
-#pragma unroll
-  for (int n = 0; n < kBlockN / kMmaN; ++n) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      float& x = score[n].x[half][e];
-      x = exp2(scale * x - reference);
-      total += x;
-    }
-  }
-  const float correction = exp2(scale * maximum - reference);  // 0 where nothing was before
-  sum = sum * correction + total;
-  maximum = largest;
-  return correction;
-}
+/// Weights of own rows for 16 columns an entry, rounded for a product.
+template <class P, int kEights> using Weights = typename P::FragmentA[kEights / 2][P::kTall];
 
-/// The log-sum-exp of a row, base e; -inf where nothing counts.
-__device__ inline float log_sum_exp(float maximum, float sum) {
-  return kLn2 * maximum + math::log(sum);
-}
-
-/// A tile's softmax: scores become unnormalised weights, and earlier sums are rescaled.
-template <int kOuts> __device__ void softmax_tile(Accumulator (&score)[kBlockN / kMmaN],
-                                                  float scale, float (&maximum)[2], float (&sum)[2],
-                                                  Accumulator (&total)[kOuts]) {
+template <class P, int kEights>
+__device__ void round(const Accumulator (&weight)[kEights][P::kTall],
+                      Weights<P, kEights>& rounded) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const float correction = softmax_row(score, scale, half, maximum[half], sum[half]);
+  for (int c = 0; c < kEights / 2; ++c) {
 #pragma unroll
-    for (int c = 0; c < kOuts; ++c) {
-      total[c].x[half][0] *= correction;
-      total[c].x[half][1] *= correction;
+    for (int f = 0; f < P::kTall; ++f) {
+      rounded[c][f] = P::Core::rounded_a({weight[2 * c][f], weight[2 * c + 1][f]});
     }
   }
 }
+
+/// The softmax of own rows whose scores come some at a time, without their maxima: weights are relative
+/// to a reference that is a row's largest score of some columns, its first as a rule. Later weights may
+/// exceed 1. Where their sum leaves a float's range by half, the columns are done again, with a new
+/// reference from their maximum, and what was summed before is rescaled. A row's bits hang on its own
+/// scores alone.
+template <class P> class RunningSoftmax {
+ public:
+  static constexpr int kTall = P::kTall;
+
+  __device__ RunningSoftmax() {
+#pragma unroll
+    for (int r = 0; r < 2 * kTall; ++r) reference_[r / 2][r % 2] = kLowest;
+  }
+
+  /// Makes weights exp2(scale score - reference) of the scores that `multiply` fills in, and rescales the
+  /// `total` of earlier ones where a reference moves. A score of -inf has weight 0.
+  template <int kEights, class Multiply>
+  __device__ void weigh(const Multiply& multiply, float scale,
+                        Accumulator (&weight)[kEights][kTall], Weights<P, kEights>& rounded,
+                        typename P::Total& total) {
+    unsigned beyond = 0;  // rows whose sum is, a bit each
+#pragma unroll 1
+    for (bool again = false;; again = true) {
+      multiply(weight);
+      if (again) move(weight, scale, beyond, total);
+#pragma unroll
+      for (int i = 0; i < 4 * kEights * kTall; ++i) {
+        const int n = i / 4 / kTall, f = i / 4 % kTall, half = i / 2 % 2;
+        float& x = weight[n][f].x[half][i % 2];
+        x = exp2(scale * x - reference_[f][half]);
+      }
+      round<P>(weight, rounded);
+      float sum[kTall][2];
+      add(rounded, sum);
+#pragma unroll
+      for (int r = 0; r < 2 * kTall && !again; ++r) {
+        beyond |= sum[r / 2][r % 2] > kLargest ? 1u << r : 0u;
+      }
+      if (!again && __ballot_sync(cuda::kAllLanes, beyond != 0 ? 1 : 0) != 0) continue;
+#pragma unroll
+      for (int r = 0; r < 2 * kTall; ++r) sum_[r / 2][r % 2] = sum[r / 2][r % 2];
+      return;
+    }
+  }
+  /// Of a row's sum: 0 where nothing counts.
+  [[nodiscard]] __device__ float inverse(int f, int half) const {
+    const float sum = sum_[f][half];
+    return sum > 0 ? 1 / sum : 0.0f;
+  }
+  /// log sum exp(score), base e: -inf where nothing counts.
+  [[nodiscard]] __device__ float log_sum(int f, int half) const {
+    return kLn2 * reference_[f][half] + math::log(sum_[f][half]);
+  }
+
+ private:
+  static constexpr float kLargest = 0x1p60f, kLowest = -std::numeric_limits<float>::max();
+
+  /// sum = sum_ + weights as products have them, rounded: rows of v that are alike come out as they are.
+  /// A product with ones costs less than additions, and gives all lanes of a row its sum.
+  template <int kSlices> __device__ void add(const typename P::FragmentA (&rounded)[kSlices][kTall],
+                                             float (&sum)[kTall][2]) const {
+    const auto one = P::Core::rounded(1);
+    const auto ones = P::Core::fragment_b(one, one, one, one);
+#pragma unroll
+    for (int f = 0; f < kTall; ++f) {
+      Accumulator all;
+#pragma unroll
+      for (int c = 0; c < kSlices; ++c) P::Core::mma(all, rounded[c][f], ones);
+      sum[f][0] = sum_[f][0] + all.x[0][0];
+      sum[f][1] = sum_[f][1] + all.x[1][0];
+    }
+  }
+
+  template <int kEights> __device__ void move(const Accumulator (&score)[kEights][kTall],
+                                              float scale, unsigned which,
+                                              typename P::Total& total) {
+#pragma unroll
+    for (int r = 0; r < 2 * kTall; ++r) {
+      const int f = r / 2, half = r % 2;
+      float largest = kNothing;
+#pragma unroll
+      for (int n = 0; n < kEights; ++n) {
+        largest = fmaxf(largest, fmaxf(score[n][f].x[half][0], score[n][f].x[half][1]));
+      }
+      largest = scale * row_max(largest);
+      float& reference = reference_[f][half];
+      const float before = reference;
+      if ((which >> r & 1u) != 0) reference = largest;
+      const float correction =
+          exp2(before - reference);  // 0 where nothing was before, 1 if it stays
+      sum_[f][half] *= correction;
+#pragma unroll
+      for (int c = 0; c < P::kOuts; ++c) {
+        total[f][c].x[half][0] *= correction;
+        total[f][c].x[half][1] *= correction;
+      }
+    }
+  }
+
+  float reference_[kTall][2], sum_[kTall][2] = {};
+};
 
 /// Calls f.operator()<precision, kWidth>() for the device's precision, tf32 or bf16, and the smallest
 /// compiled width that holds the head.

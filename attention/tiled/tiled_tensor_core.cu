@@ -23,51 +23,79 @@ namespace {
 using namespace tensor_core_tiles;
 
 /// A gaussian's row and column terms depend on q and k as well: total -= sum times own rows, (4), (5).
-template <class P> __device__ void subtract_own(const typename P::FragmentA (&own)[P::kSteps],
-                                                const float (&sum)[2],
-                                                Accumulator (&total)[P::kOuts]) {
+template <class P> __device__ void subtract_own(const typename P::Own& own,
+                                                const float (&sum)[P::kTall][2],
+                                                typename P::Total& total) {
 #pragma unroll
-  for (int c = 0; c < P::kOuts; ++c) {
+  for (int f = 0; f < P::kTall; ++f) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      total[c].x[i / 2][i % 2] -= sum[i / 2] * P::Core::entry(own[c / 2], i / 2, c % 2 * 2 + i % 2);
+    for (int c = 0; c < P::kOuts; ++c) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float entry = P::Core::entry(own[f][c / 2], i / 2, c % 2 * 2 + i % 2);
+        total[f][c].x[i / 2][i % 2] -= sum[f][i / 2] * entry;
+      }
     }
   }
 }
 /// factor times own rows times those of `total`.
-template <class P> __device__ void dots(const typename P::FragmentA (&own)[P::kSteps],
-                                        const Accumulator (&total)[P::kOuts], float factor,
-                                        float (&dot)[2]) {
+template <class P> __device__ void dots(const typename P::Own& own, const typename P::Total& total,
+                                        float factor, float (&dot)[P::kTall][2]) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    dot[half] = 0;
+  for (int f = 0; f < P::kTall; ++f) {
 #pragma unroll
-    for (int c = 0; c < P::kOuts; ++c) {
+    for (int half = 0; half < 2; ++half) {
+      float sum = 0;
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        dot[half] += P::Core::entry(own[c / 2], half, c % 2 * 2 + e) * total[c].x[half][e];
+      for (int c = 0; c < P::kOuts; ++c) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          sum += P::Core::entry(own[f][c / 2], half, c % 2 * 2 + e) * total[f][c].x[half][e];
+        }
       }
+      dot[f][half] = factor * row_sum(sum);
     }
-    dot[half] = factor * row_sum(dot[half]);
+  }
+}
+/// of_row(row of the block) for each of this warp's rows that a lane has.
+template <class P, class F> __device__ void each_row(float (&value)[P::kTall][2], const F& of_row) {
+#pragma unroll
+  for (int f = 0; f < P::kTall; ++f) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) value[f][half] = of_row(P::rows(f).row_of(half));
   }
 }
 
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
-// Resident blocks of a multiprocessor, of kernels that own queries; one more makes ptxas spill.
-template <int kWidth, bool kDropsGaussian> constexpr int kForwardResident =
-    kWidth > 32 || kDropsGaussian ? 3 : 4;
-template <int kWidth, bool kDrops> constexpr int kQueryResident = kWidth > 32 ? 3 : kDrops ? 4 : 5;
+// Where registers allow it a warp owns two fragments: what it reads from shared memory and each
+// instruction's address then serve twice as many pairs, and one fragment's chain of instructions fills
+// the other's waits.
+template <Precision kPrecision, int kWidth> using OwnProducts =
+    Products<kPrecision, kWidth, kPrecision == Precision::bf16 && kWidth <= 32 ? 2 : 1>;
+
+// Resident blocks of a multiprocessor; one more makes ptxas spill.
+template <class P, Score kScore, bool kDrops> constexpr int kForwardResident =
+    P::kTall > 1                         ? kScore == Score::gaussian && !kDrops ? 4 : 3
+    : P::kWidth > 32                     ? P::Core::kHasLdmatrix ? 3 : 2
+    : kScore == Score::gaussian&& kDrops ? 3
+                                         : 4;
+template <class P, bool kDrops> constexpr int kQueryResident = P::kTall > 1     ? 3
+                                                               : P::kWidth > 32 ? 3
+                                                               : kDrops         ? 4
+                                                                                : 5;
+template <class P> constexpr int kKeyResident = P::kTall > 1 ? 3 : P::kWidth <= 32 ? 2 : 1;
 
 template <Precision kPrecision, int kWidth, Score kScore, bool kDrops>
 __global__ void __launch_bounds__(kThreads,
-                                  kForwardResident<kWidth, kDrops && kScore == Score::gaussian>)
+                                  kForwardResident<OwnProducts<kPrecision, kWidth>, kScore, kDrops>)
     forward_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = Products<kPrecision, kWidth>;
+  using P = OwnProducts<kPrecision, kWidth>;
+  constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
-  const WarpRows at;
-  const Task task(plan.queries, kBlockM);
+  const LaneMap at;
+  const Task task(plan.queries, kTall * kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   constexpr bool softmax = kScore == Score::softmax;
@@ -75,66 +103,82 @@ __global__ void __launch_bounds__(kThreads,
   const HeadDropout<float> dropout(plan, result, bh);
   const auto head = head_of<kWidth>(in, bh);
 
-  typename P::FragmentA q[P::kSteps];
-  P::load_own(at, head.q + i0 * kWidth, q);
-  KeptOfLane kept;
-  Accumulator total[P::kOuts];
-  float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0}, row[2] = {0, 0};
-  for (int half = 0; half < 2; ++half) {
-    if (!softmax) row[half] = scale * head.shift[i0 + at.row_of(half)];
-  }
+  typename P::Own q;
+  P::load_own(head.q + i0 * kWidth, q);
+  KeptOfLane kept[kTall];
+  typename P::Total total;
+  RunningSoftmax<P> running;
+  float row[kTall][2] = {};
+  if (!softmax) each_row<P>(row, [&](int i) { return scale * head.shift[i0 + i]; });
   const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(head, j0); };
   shared.walk(keys, begin, [&](int j0, const KeyTile<P>& tile) {
-    if constexpr (kDrops) {
-      kept.enter(at, i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
+    for (int f = 0; f < kTall && kDrops; ++f) {
+      kept[f].enter(P::rows(f), i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
     }
-    Accumulator score[kBlockN / kMmaN];
 #pragma unroll
-    for (int n = 0; n < kBlockN / kMmaN; ++n) {
-      score[n] = P::scores(at, q, tile.k, kMmaN * n, of_columns(at, tile.column, kMmaN * n));
+    for (int span = 0; span < kBlockN; span += kSpan) {
+      constexpr int kEights = kSpan / kMmaN;
+      Accumulator weight[kEights][kTall];
+      Weights<P, kEights> rounded;
+      const auto multiply = [&](Accumulator(&score)[kEights][kTall]) {
 #pragma unroll
-      for (int e = 0; e < 4 && !softmax; ++e) {
-        float& x = score[n].x[e / 2][e % 2];
-        x = exp2(scale * x + row[e / 2]);
+        for (int n = 0; n < kEights; ++n) {
+          const int first = span + kMmaN * n;
+          for (auto& s : score[n]) s = of_columns(at, tile.column, first);
+          P::add_scores(at, q, tile.k, first, score[n]);
+        }
+      };
+      if constexpr (softmax) {
+        running.weigh(multiply, scale, weight, rounded, total);
+      } else {
+        multiply(weight);
+#pragma unroll
+        for (int i = 0; i < 4 * kEights * kTall; ++i) {
+          const int f = i / 4 % kTall, half = i / 2 % 2;
+          float& x = weight[i / 4 / kTall][f].x[half][i % 2];
+          x = exp2(scale * x + row[f][half]);
+        }
+      }
+      if (result.out == nullptr) continue;  // the same for all threads
+      if constexpr (kDrops) {
+        for (int f = 0; f < kTall; ++f) kept[f].drop(span / kMmaK, weight, f);
+      }
+      if constexpr (kDrops || !softmax) round<P>(weight, rounded);
+#pragma unroll
+      for (int c = 0; c < kEights / 2; ++c) {
+        P::add_weighted(rounded[c], tile.v, span + kMmaK * c, total);
       }
     }
-    if constexpr (softmax) softmax_tile(score, scale, maximum, sum, total);
-    if (result.out == nullptr) return;  // the same for all threads
-#pragma unroll
-    for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
-      Accumulator weights[2] = {score[2 * slice], score[2 * slice + 1]};
-      if constexpr (kDrops) kept.drop(slice, weights);
-      P::add_weighted(at, weights, tile.v, kMmaK * slice, total);
-    }
   });
-  float factor[2] = {dropout.scale(), dropout.scale()};
-  for (int half = 0; half < 2; ++half) {
-    if (!softmax) break;
-    sum[half] = row_sum(sum[half]);
-    factor[half] *= sum[half] > 0 ? 1 / sum[half] : 0.0f;  // 0: no real key
-    const std::int64_t i = i0 + at.row_of(half);
-    if (at.t == 0 && i < plan.queries) {
-      result.lse[bh * plan.queries + i] = log_sum_exp(scale * maximum[half], sum[half]);
+  float factor[kTall][2];
+#pragma unroll
+  for (int r = 0; r < 2 * kTall; ++r) {
+    const int f = r / 2, half = r % 2, i = i0 + P::rows(f).row_of(half);
+    factor[f][half] = softmax ? dropout.scale() * running.inverse(f, half) : dropout.scale();
+    if (softmax && at.t == 0 && i < plan.queries) {
+      result.lse[bh * plan.queries + i] = running.log_sum(f, half);
     }
   }
   if (result.out != nullptr) {
-    P::store(at, total, factor, rows_of(result.out, plan, bh, i0, plan.queries), plan.width);
+    P::store(total, factor, rows_of(result.out, plan, bh, i0, plan.queries), plan.width);
   }
 }
 
 /// e_ij of (3) from the weight and dout_i.v_j, on top of which -delta_i is where nothing is dropped.
 template <bool kDrops>
-__device__ float e_of(float weight, float dp, float factor, float minus_delta) {
-  return weight * (kDrops ? dp * factor + minus_delta : dp);
+__device__ float e_of(float weight, float dp, bool keep, float keep_scale, float minus_delta) {
+  return weight * (kDrops ? keep_scale * (keep ? dp : 0.0f) + minus_delta : dp);
 }
 
 /// dk and dv: own rows are keys, columns of scores are queries.
 template <Precision kPrecision, int kWidth, bool kDrops>
-__global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
+__global__ void __launch_bounds__(kKeyThreads<OwnProducts<kPrecision, kWidth>>,
+                                  kKeyResident<OwnProducts<kPrecision, kWidth>>)
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = Products<kPrecision, kWidth>;
+  using P = OwnProducts<kPrecision, kWidth>;
+  constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<QueryTile<P>>*>(cuda::dynamic_shared());
-  const WarpRows at;
+  const LaneMap at;
   const Task task(plan.keys, kKeyBlockM);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
@@ -143,65 +187,82 @@ __global__ void __launch_bounds__(kKeyThreads, kWidth <= 32 ? 2 : 1)
   const float keep_scale = dropout.scale();
   const auto head = head_of<kWidth>(in, bh);
 
-  typename P::FragmentA k[P::kSteps], v[P::kSteps];
-  P::load_own(at, head.k + j0 * kWidth, k);
-  P::load_own(at, head.v + j0 * kWidth, v);
-  const float column[2] = {scale2 * head.column[j0 + at.row_of(0)],
-                           scale2 * head.column[j0 + at.row_of(1)]};
-  Accumulator dk[P::kOuts], dv[P::kOuts];
+  typename P::Own k, v;
+  P::load_own(head.k + j0 * kWidth, k);
+  P::load_own(head.v + j0 * kWidth, v);
+  float column[kTall][2];
+  each_row<P>(column, [&](int j) { return scale2 * head.column[j0 + j]; });
+  typename P::Total dk, dv;
   const auto begin = [&](int i0, QueryTile<P>& tile) {
     tile.template begin<kDrops>(head, dropout, i0, j0);
   };
   shared.walk(queries, begin, [&](int, const QueryTile<P>& tile) {
-#pragma unroll(kWidth > 32 ? 1 : 2)  // where registers are left
+#pragma unroll(kWidth > 32 || kTall > 1 ? 1 : 2)  // where registers are left
     for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
-      Accumulator weights[2], dscores[2];
+      Accumulator weights[kTall][2], dscores[kTall][2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kMmaK * slice + kMmaN * n;
+        const Accumulator shift = of_columns(at, tile.shift, first);
         const Accumulator minus_delta = of_columns(at, tile.minus_delta, first);
-        weights[n] = P::scores(at, k, tile.q, first, of_columns(at, tile.shift, first));
-        dscores[n] = P::scores(at, v, tile.dout, first, kDrops ? Accumulator{} : minus_delta);
-        unsigned keeps[2] = {~0u, ~0u};  // by the query's e
-        for (int e = 0; e < 2 && kDrops; ++e) {
-          keeps[e] = tile.kept.of_lane(at, first + 2 * at.t + e);
-        }
+        Accumulator score[kTall], dp[kTall];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int half = e / 2;
-          float& w = weights[n].x[half][e % 2];
-          float& dscore = dscores[n].x[half][e % 2];
-          const bool keep = (keeps[e % 2] >> (16 * half) & 1u) != 0;
-          const float weight = exp2(scale2 * w + column[half]);
-          const float factor = !kDrops ? 1.0f : keep ? keep_scale : 0.0f;
-          w = weight * factor;
-          dscore = e_of<kDrops>(weight, dscore, factor, minus_delta.x[half][e % 2]);
+        for (int f = 0; f < kTall; ++f) {
+          score[f] = shift;
+          dp[f] = kDrops ? Accumulator{} : minus_delta;
+        }
+        P::add_scores(at, k, tile.q, first, score);
+        P::add_scores(at, v, tile.dout, first, dp);
+#pragma unroll
+        for (int f = 0; f < kTall; ++f) {
+          unsigned keeps[2] = {~0u, ~0u};  // by the query's e
+          for (int e = 0; e < 2 && kDrops; ++e) {
+            keeps[e] = tile.kept.of_lane(P::rows(f), first + 2 * at.t + e);
+          }
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int half = i / 2, e = i % 2;
+            const bool keep = (keeps[e] >> (16 * half) & 1u) != 0;
+            const float weight = exp2(scale2 * score[f].x[half][e] + column[f][half]);
+            weights[f][n].x[half][e] = keep ? weight : 0.0f;
+            dscores[f][n].x[half][e] =
+                e_of<kDrops>(weight, dp[f].x[half][e], keep, keep_scale, minus_delta.x[half][e]);
+          }
         }
       }
-      P::add_weighted(at, weights, tile.dout, kMmaK * slice, dv);
-      P::add_weighted(at, dscores, tile.q, kMmaK * slice, dk);
+      typename P::FragmentA w[kTall], dscore[kTall];
+#pragma unroll
+      for (int f = 0; f < kTall; ++f) {
+        w[f] = P::Core::rounded_a(weights[f]);
+        dscore[f] = P::Core::rounded_a(dscores[f]);
+      }
+      P::add_weighted(w, tile.dout, kMmaK * slice, dv);
+      P::add_weighted(dscore, tile.q, kMmaK * slice, dk);
     }
   });
   if (plan.score == Score::gaussian) {
-    float sum[2];  // sum_i e_ij, with the sign that is in q
-    dots<P>(v, dv, in.sign, sum);
+    float sum[kTall][2];  // sum_i e_ij, with the sign that is in q
+    dots<P>(v, dv, in.sign * keep_scale, sum);
     subtract_own<P>(k, sum, dk);
   }
-  const float once[2] = {1, 1}, scaled[2] = {in.scale, in.scale};
-  P::store(at, dk, scaled, rows_of(result.dk, plan, bh, j0, plan.keys), plan.width);
+  float kept[kTall][2], scaled[kTall][2];
+  each_row<P>(kept, [&](int) { return keep_scale; });
+  each_row<P>(scaled, [&](int) { return in.scale; });
+  P::store(dk, scaled, rows_of(result.dk, plan, bh, j0, plan.keys), plan.width);
   if (result.dv != nullptr) {
-    P::store(at, dv, once, rows_of(result.dv, plan, bh, j0, plan.keys), plan.width);
+    P::store(dv, kept, rows_of(result.dv, plan, bh, j0, plan.keys), plan.width);
   }
 }
 
 /// dq: own rows are queries.
 template <Precision kPrecision, int kWidth, bool kDrops>
-__global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
+__global__ void __launch_bounds__(kThreads, kQueryResident<OwnProducts<kPrecision, kWidth>, kDrops>)
     query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = Products<kPrecision, kWidth>;
+  using P = OwnProducts<kPrecision, kWidth>;
+  constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
-  const WarpRows at;
-  const Task task(plan.queries, kBlockM);
+  const LaneMap at;
+  const Task task(plan.queries, kTall * kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   const float scale2 = kLog2E * in.scale;
@@ -209,61 +270,73 @@ __global__ void __launch_bounds__(kThreads, kQueryResident<kWidth, kDrops>)
   const float keep_scale = dropout.scale();
   const auto head = head_of<kWidth>(in, bh);
 
-  typename P::FragmentA q[P::kSteps], dout[P::kSteps];
-  P::load_own(at, head.q + i0 * kWidth, q);
-  P::load_own(at, head.dout + i0 * kWidth, dout);
-  float shift[2];
-  Accumulator minus_delta;
-  for (int half = 0; half < 2; ++half) {
-    shift[half] = scale2 * head.shift[i0 + at.row_of(half)];
-    minus_delta.x[half][0] = minus_delta.x[half][1] = head.minus_delta[i0 + at.row_of(half)];
-  }
-  KeptOfLane kept;
-  Accumulator dq[P::kOuts];
+  typename P::Own q, dout;
+  P::load_own(head.q + i0 * kWidth, q);
+  P::load_own(head.dout + i0 * kWidth, dout);
+  float shift[kTall][2], minus_delta[kTall][2];
+  each_row<P>(shift, [&](int i) { return scale2 * head.shift[i0 + i]; });
+  each_row<P>(minus_delta, [&](int i) { return head.minus_delta[i0 + i]; });
+  KeptOfLane kept[kTall];
+  typename P::Total dq;
   const auto begin = [&](int j0, KeyTile<P>& tile) { tile.begin(head, j0); };
   shared.walk(keys, begin, [&](int j0, const KeyTile<P>& tile) {
-    if constexpr (kDrops) {
-      kept.enter(at, i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
+    for (int f = 0; f < kTall && kDrops; ++f) {
+      kept[f].enter(P::rows(f), i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
-#pragma unroll(kWidth > 32 || kDrops ? 1 : 2)  // where registers are left
+#pragma unroll(kWidth > 32 || kDrops || kTall > 1 ? 1 : 2)  // where registers are left
     for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
-      Accumulator dscores[2];
+      Accumulator dscores[kTall][2];
 #pragma unroll
       for (int n = 0; n < 2; ++n) {
         const int first = kMmaK * slice + kMmaN * n;
-        const Accumulator score =
-            P::scores(at, q, tile.k, first, of_columns(at, tile.column, first));
-        dscores[n] = P::scores(at, dout, tile.v, first, kDrops ? Accumulator{} : minus_delta);
+        Accumulator score[kTall], dp[kTall];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int half = e / 2;
-          const float weight = exp2(scale2 * score.x[half][e % 2] + shift[half]);
-          float& dscore = dscores[n].x[half][e % 2];
-          const float factor = kept.keeps(half, slice, n, e % 2) ? keep_scale : 0.0f;
-          dscore = e_of<kDrops>(weight, dscore, factor, minus_delta.x[half][0]);
+        for (int f = 0; f < kTall; ++f) {
+          score[f] = of_columns(at, tile.column, first);
+          for (int i = 0; i < 4 && !kDrops; ++i) dp[f].x[i / 2][i % 2] = minus_delta[f][i / 2];
+        }
+        P::add_scores(at, q, tile.k, first, score);
+        P::add_scores(at, dout, tile.v, first, dp);
+#pragma unroll
+        for (int i = 0; i < 4 * kTall; ++i) {
+          const int f = i / 4, half = i / 2 % 2, e = i % 2;
+          const float weight = exp2(scale2 * score[f].x[half][e] + shift[f][half]);
+          const bool keep = kept[f].keeps(half, slice, n, e);
+          dscores[f][n].x[half][e] =
+              e_of<kDrops>(weight, dp[f].x[half][e], keep, keep_scale, minus_delta[f][half]);
         }
       }
-      P::add_weighted(at, dscores, tile.k, kMmaK * slice, dq);
+      typename P::FragmentA dscore[kTall];
+#pragma unroll
+      for (int f = 0; f < kTall; ++f) dscore[f] = P::Core::rounded_a(dscores[f]);
+      P::add_weighted(dscore, tile.k, kMmaK * slice, dq);
     }
   });
   if (plan.score == Score::gaussian) {
-    const float sum[2] = {head.sums[i0 + at.row_of(0)], head.sums[i0 + at.row_of(1)]};
+    float sum[kTall][2];
+    each_row<P>(sum, [&](int i) { return head.sums[i0 + i]; });
     subtract_own<P>(q, sum, dq);
   }
-  float scaled[2] = {in.sign * in.scale, in.sign * in.scale};
-  for (int half = 0; half < 2 && plan.mask_queries; ++half) {
-    const int i = i0 + at.row_of(half);
-    scaled[half] *= i < plan.queries ? result.mask[bh / plan.heads * plan.queries + i] : 0.0f;
-  }
-  P::store(at, dq, scaled, rows_of(result.dq, plan, bh, i0, plan.queries), plan.width);
+  float scaled[kTall][2];
+  each_row<P>(scaled, [&](int i) {
+    const float scale = in.sign * in.scale;
+    if (!plan.mask_queries) return scale;
+    const bool inside = i0 + i < plan.queries;
+    return inside ? scale * result.mask[bh / plan.heads * plan.queries + i0 + i] : 0.0f;
+  });
+  P::store(dq, scaled, rows_of(result.dq, plan, bh, i0, plan.queries), plan.width);
 }
 
-/// A block per `own` rows of every head.
-template <class Memory, class Operands>
+/// Whose rows the blocks of a kernel own: every head's, kTall kBlockM queries or kKeyBlockM keys each.
+enum class Owns { queries, keys };
+
+template <class P, Owns kOwns, class Memory, class Operands>
 void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
            const TiledPlan& plan, const Arrays<float>& arrays, const Operands& in,
-           std::int64_t rows, int own, std::int64_t products) {
-  const std::int64_t blocks = blocks_for(plan, rows, own);
+           std::int64_t products) {
+  constexpr bool of_keys = kOwns == Owns::keys;
+  const std::int64_t blocks = of_keys ? blocks_for(plan, plan.keys, kKeyBlockM)
+                                      : blocks_for(plan, plan.queries, P::kTall * kBlockM);
   if (blocks == 0) return;
   Arrays<float> result{};  // the operands were made from the rest
   result.mask = arrays.mask;
@@ -271,16 +344,16 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   result.kept = arrays.kept;
   result.out = arrays.out;
   result.lse = arrays.lse;
-  if (own == kKeyBlockM) {
+  if (of_keys) {
     result.dk = arrays.dk;
     result.dv = arrays.dv;
   } else {
     result.dq = arrays.dq;
   }
   const Work work{.multiply_adds = products * multiply_adds_of_product(plan), .product = true};
-  const auto threads = static_cast<unsigned>(kThreads * own / kBlockM);
-  cuda::launch({name, static_cast<unsigned>(blocks), threads, sizeof(Memory), work}, kernel, plan,
-               result, in);
+  constexpr int kBlockThreads = of_keys ? kKeyThreads<P> : kThreads;
+  cuda::launch({name, static_cast<unsigned>(blocks), kBlockThreads, sizeof(Memory), work}, kernel,
+               plan, result, in);
 }
 
 /// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing on
@@ -299,26 +372,27 @@ template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arr
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
   dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
-    using P = Products<kPrecision, kWidth>;
+    using P = OwnProducts<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
     const auto kernel = plan.score == Score::softmax
                             ? forward_kernel<kPrecision, kWidth, Score::softmax, kDrops>
                             : forward_kernel<kPrecision, kWidth, Score::gaussian, kDrops>;
-    start<Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan, arrays,
-                              operands.tiles, plan.queries, kBlockM, arrays.out == nullptr ? 1 : 2);
+    start<P, Owns::queries, Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan,
+                                                arrays, operands.tiles,
+                                                arrays.out == nullptr ? 1 : 2);
   });
 }
 
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
   dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
-    using P = Products<kPrecision, kWidth>;
+    using P = OwnProducts<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
-    start<Shared<QueryTile<P>>>("key gradient on tensor cores",
-                                key_gradient_kernel<kPrecision, kWidth, kDrops>, plan, arrays,
-                                operands.tiles, plan.keys, kKeyBlockM, 4);
-    start<Shared<KeyTile<P>>>("query gradient on tensor cores",
-                              query_gradient_kernel<kPrecision, kWidth, kDrops>, plan, arrays,
-                              operands.tiles, plan.queries, kBlockM, 3);
+    start<P, Owns::keys, Shared<QueryTile<P>>>("key gradient on tensor cores",
+                                               key_gradient_kernel<kPrecision, kWidth, kDrops>,
+                                               plan, arrays, operands.tiles, 4);
+    start<P, Owns::queries, Shared<KeyTile<P>>>("query gradient on tensor cores",
+                                                query_gradient_kernel<kPrecision, kWidth, kDrops>,
+                                                plan, arrays, operands.tiles, 3);
   });
 }
 

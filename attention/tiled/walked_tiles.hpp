@@ -22,8 +22,9 @@ using tensor_core_tiles::kThreads;
 
 static_assert(philox::kChunk == 2 * kBlockN && kMmaK == philox::kLanes);
 
-// Who owns keys owns a whole chunk of them, in eight warps: one counter decides about all of its keys.
-inline constexpr int kKeyBlockM = philox::kChunk, kKeyThreads = kThreads * kKeyBlockM / kBlockM;
+// Who owns keys owns a whole chunk of them: one counter decides about all of its keys.
+inline constexpr int kKeyBlockM = philox::kChunk;
+template <class P> inline constexpr int kKeyThreads = kThreads* kKeyBlockM / (kBlockM * P::kTall);
 
 /// Dropout decisions of a lane that walks keys, about its two queries: bit 16 n + 8 e + c is of key
 /// 16 c + 8 n + 2 t + e of a tile.
@@ -41,12 +42,13 @@ struct KeptOfLane {
   [[nodiscard]] __device__ bool keeps(int half, int c, int n, int e) const {
     return (of_tile[half] >> (16 * n + 8 * e + c) & 1u) != 0;
   }
-  /// Weights of the 16 keys from 16 c on become zero where they are dropped.
-  __device__ void drop(int c, Accumulator (&weights)[2]) const {
+  /// Weights of a fragment's rows for keys from 16 c on become zero where they are dropped.
+  template <int kEights, int kTall>
+  __device__ void drop(int c, Accumulator (&weight)[kEights][kTall], int fragment) const {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < 4 * kEights; ++i) {
       const int n = i / 4, half = i / 2 % 2, e = i % 2;
-      if (!keeps(half, c, n, e)) weights[n].x[half][e] = 0;
+      if (!keeps(half, c + n / 2, n % 2, e)) weight[n][fragment].x[half][e] = 0;
     }
   }
 };
@@ -57,10 +59,10 @@ struct KeptOfKeys {
 
   /// What forward decided about the queries from i0 on: waits as for a tile.
   __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
-    static_assert(kBlockN * kWordsOfChunk == kKeyThreads);
     if (!dropout.stores_decisions()) {
-      words[threadIdx.x] =
-          dropout.decided_word(i0 + threadIdx.x / kWordsOfChunk, j0, threadIdx.x % kWordsOfChunk);
+      for (unsigned w = threadIdx.x; w < kBlockN * kWordsOfChunk; w += blockDim.x) {
+        words[w] = dropout.decided_word(i0 + w / kWordsOfChunk, j0, w % kWordsOfChunk);
+      }
     } else if (threadIdx.x < kBlockN) {
       __pipeline_memcpy_async(words + threadIdx.x * kWordsOfChunk,
                               dropout.words(i0 + threadIdx.x, j0), 16);
@@ -94,8 +96,8 @@ template <class P> struct QueryTile {
   template <bool kDrops, class Operands> __device__ void begin(const Operands& head,
                                                                const HeadDropout<float>& dropout,
                                                                int first, int j0) {
-    P::template begin_tile<kKeyThreads>(head.q + first * P::kWidth, q);
-    P::template begin_tile<kKeyThreads>(head.dout + first * P::kWidth, dout);
+    P::template begin_tile<kKeyThreads<P>>(head.q + first * P::kWidth, q);
+    P::template begin_tile<kKeyThreads<P>>(head.dout + first * P::kWidth, dout);
     begin_entries(head.shift + first, shift);
     begin_entries(head.minus_delta + first, minus_delta);
     if constexpr (kDrops) kept.begin(dropout, first, j0);

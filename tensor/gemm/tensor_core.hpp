@@ -35,10 +35,11 @@ struct LaneMap {
   int g, t;
   __device__ LaneMap() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4) {}
 };
-/// The same where each warp owns 16 rows of the block's.
+/// The same where each warp owns `fragments` times 16 rows of the block's: those of one fragment.
 struct WarpRows : LaneMap {
-  int row;  // the warp's first
-  __device__ WarpRows() : row(threadIdx.x / kWarp * kMmaM) {}
+  int row;  // the first
+  __device__ explicit WarpRows(int fragment = 0, int fragments = 1)
+      : row((static_cast<int>(threadIdx.x) / kWarp * fragments + fragment) * kMmaM) {}
   __device__ int row_of(int half) const { return row + g + 8 * half; }
 };
 
@@ -157,6 +158,17 @@ template <> struct TensorCore<Precision::tf32> {
   __device__ static FragmentB fragment_b(Number n0, Number n1, Number n2, Number n3) {
     return {{{n0, n1}, {n2, n3}}};
   }
+  /// A from memory. `corner`: the first number, rows are `stride` apart, both even.
+  __device__ static FragmentA load_a(const LaneMap& at, const Number* corner, int stride) {
+    struct alignas(8) Two {
+      Number n[2];
+    };
+    const auto two = [&](int half, int k) {
+      return *reinterpret_cast<const Two*>(corner + (at.g + 8 * half) * stride + 2 * at.t + k);
+    };
+    const Two a = two(0, 0), b = two(1, 0), c = two(0, 8), d = two(1, 8);
+    return fragment_a({{a.n[0], a.n[1], c.n[0], c.n[1]}, {b.n[0], b.n[1], d.n[0], d.n[1]}});
+  }
   // What bf16's functions of these names load: tf32 is too wide for ldmatrix, so each lane reads its
   // own entries.
   __device__ static FragmentA ldmatrix_a(const Number* corner, int stride) {
@@ -220,6 +232,17 @@ template <> struct TensorCore<Precision::bf16> {
   }
   __device__ static FragmentB fragment_b(Number n0, Number n1, Number n2, Number n3) {
     return {{pair(n0, n1), pair(n2, n3)}};
+  }
+  /// A from memory. `corner`: the first number, rows are `stride` apart, both even. Pairs arrive as the
+  /// registers hold them: packed from single numbers they are copied in every loop that uses them.
+  __device__ static FragmentA load_a(const LaneMap& at, const Number* corner, int stride) {
+    FragmentA a;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Number* const two = corner + (at.g + i % 2 * 8) * stride + 2 * at.t + i / 2 * 8;
+      a.r[i] = *reinterpret_cast<const std::uint32_t*>(two);
+    }
+    return a;
   }
   /// A from shared memory, whose rows are A's. `corner`: the first number, rows are `stride` apart.
   __device__ static FragmentA ldmatrix_a(const Number* corner, int stride) {

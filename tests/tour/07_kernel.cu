@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // One instruction of a warp is 16 x 8 x 16 multiply-adds, of operands rounded to bf16 with f32
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
 // the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
-// through shared memory any more. This is tiled_tensor_core.cu, which copies the next tile while
-// this one is used, of rows that a kernel before it rounded once. Its names are those of
+// through shared memory any more. This is tiled_tensor_core.cu, whose warps own twice as many and
+// which copies the next tile while this one is used, of rows that a kernel before it rounded once. Its names are those of
 // attention/tiled/tensor_core_tiles.hpp, theirs of tensor/gemm/tensor_core.hpp: read both now.
 namespace tensor_cores {
 using namespace attention::tensor_core_tiles;
@@ -180,14 +180,14 @@ struct Shared {
 };
 
 /// The warp's rows of [.., kD] from `first` on as fragments A, rounded.
-__device__ void load_own(const WarpRows& at, const float* first, P::FragmentA (&own)[P::kSteps]) {
+__device__ void load_own(const WarpRows& at, const float* first, P::Own& own) {
   for (int s = 0; s < P::kSteps; ++s) {
     P::Number n[2][4];
     for (int half = 0; half < 2; ++half) {
       const float* const from = first + at.row_of(half) * kD + kMmaK * s + 2 * at.t;
       for (int i = 0; i < 4; ++i) n[half][i] = P::Core::rounded(from[i % 2 + i / 2 * 8]);
     }
-    own[s] = P::Core::fragment_a(n);
+    own[0][s] = P::Core::fragment_a(n);
   }
 }
 /// Rows [kBlockN, kD] to shared memory, rounded, by all threads of the block.
@@ -203,28 +203,30 @@ __global__ void __launch_bounds__(tensor_cores::kThreads) tensor_cores_kernel(He
   auto& shared = cuda::shared<Shared>();
   const WarpRows at;
   const int i0 = static_cast<int>(blockIdx.x) * kBlockM;
-  P::FragmentA q[P::kSteps];
+  P::Own q;
   load_own(at, h.q + i0 * kD, q);
-  Accumulator out[P::kOuts];
-  float maximum[2] = {kNothing, kNothing}, sum[2] = {0, 0};  // of the lane's two rows
+  P::Total out;
+  RunningSoftmax<P> running;
   for (int j0 = 0; j0 < h.n; j0 += kBlockN) {
     __syncthreads();
     load_tile(h.k + j0 * kD, shared.k);
     load_tile(h.v + j0 * kD, shared.v);
     __syncthreads();
-    Accumulator score[kBlockN / kMmaN];
-    for (int n = 0; n < kBlockN / kMmaN; ++n) {
-      score[n] = P::scores(at, q, shared.k, kMmaN * n);
-    }
-    softmax_tile(score, kLog2E * h.scale, maximum, sum, out);
-    for (int k = 0; k < kBlockN; k += kMmaK) {
-      const Accumulator weights[2] = {score[k / kMmaN], score[k / kMmaN + 1]};
-      P::add_weighted(at, weights, shared.v, k, out);
-    }
+    constexpr int kEights = kBlockN / kMmaN;
+    Accumulator weight[kEights][1];
+    Weights<P, kEights> rounded;
+    const auto multiply = [&](Accumulator(&score)[kEights][1]) {
+      for (int n = 0; n < kEights; ++n) {
+        score[n][0] = {};
+        P::add_scores(at, q, shared.k, kMmaN * n, score[n]);
+      }
+    };
+    running.weigh(multiply, kLog2E * h.scale, weight, rounded, out);
+    for (int k = 0; k < kBlockN; k += kMmaK) P::add_weighted(rounded[k / kMmaK], shared.v, k, out);
   }
-  const float inverse_sum[2] = {1 / row_sum(sum[0]), 1 / row_sum(sum[1])};
+  const float inverse_sum[1][2] = {{running.inverse(0, 0), running.inverse(0, 1)}};
   P::store(
-      at, out, inverse_sum, [&](int row) { return h.out + (i0 + row) * kD; }, kD);
+      out, inverse_sum, [&](int row) { return h.out + (i0 + row) * kD; }, kD);
 }
 
 /// Each lane's number at the entries that it holds; see LaneMap.
