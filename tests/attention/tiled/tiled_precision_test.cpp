@@ -193,6 +193,32 @@ TEST_CASE("tensor cores take a scale of zero and a negative one as any other") {
   }
 }
 
+TEST_CASE("on tensor cores a row's largest scores may come late, and be far above the first ones") {
+  if (!test::cuda_or_skip()) return;
+  const auto score_of = [](std::int64_t j) {  // of a query of one; exact in bf16
+    const std::int64_t steps[] = {0, 20, 60, 61, 200};
+    return static_cast<double>(steps[j / 32] + j % 3);
+  };
+  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+    for (const std::int64_t width : {32, 64}) {
+      for (const double rate : {0.0, 0.3}) {
+        CAPTURE(static_cast<int>(precision));
+        CAPTURE(width);
+        CAPTURE(rate);
+        Problem p(width, Score::softmax, rate, 1);
+        Numbers q(B * H * N * width), k(B * H * M * width);
+        for (std::int64_t row = 0; row < B * H * N; ++row) {  // some rows rise, others fall
+          q[row * width] = row % 2 == 0 ? 1 : row % 3 == 0 ? -1 : 0.5;
+        }
+        for (std::int64_t row = 0; row < B * H * M; ++row) k[row * width] = score_of(row % M);
+        p.q = Tensor::from(q, {B, H, N, width}, DType::f32, Device::cpu);
+        p.k = Tensor::from(k, {B, H, M, width}, DType::f32, Device::cpu);
+        check_results(p, precision);
+      }
+    }
+  }
+}
+
 TEST_CASE("tensor cores give a token a Gaussian weight of one to itself") {
   if (!test::cuda_or_skip()) return;
   const AtPrecision at(Precision::bf16);
