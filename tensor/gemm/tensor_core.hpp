@@ -35,11 +35,12 @@ struct LaneMap {
   int g, t;
   __device__ LaneMap() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4) {}
 };
-/// The same where each warp owns `fragments` times 16 rows of the block's: those of one fragment.
+/// The same where each warp owns 16 rows of the block's, or `fragments` times as many: those of one.
 struct WarpRows : LaneMap {
   int row;  // the first
-  __device__ explicit WarpRows(int fragment = 0, int fragments = 1)
-      : row((static_cast<int>(threadIdx.x) / kWarp * fragments + fragment) * kMmaM) {}
+  __device__ WarpRows() : row(threadIdx.x / kWarp * kMmaM) {}
+  __device__ WarpRows(int fragment, int fragments)
+      : row((threadIdx.x / kWarp * fragments + fragment) * kMmaM) {}
   __device__ int row_of(int half) const { return row + g + 8 * half; }
 };
 
