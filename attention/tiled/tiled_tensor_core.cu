@@ -76,20 +76,23 @@ template <Precision kPrecision, int kWidth> using OwnProducts =
     Products<kPrecision, kWidth, kPrecision == Precision::bf16 && kWidth <= 32 ? 2 : 1>;
 
 // Resident blocks of a multiprocessor; one more makes ptxas spill.
-template <class P, Score kScore, bool kDrops> constexpr int kForwardResident =
-    P::kTall > 1                         ? kScore == Score::gaussian && !kDrops ? 4 : 3
-    : P::kWidth > 32                     ? P::Core::kHasLdmatrix ? 3 : 2
-    : kScore == Score::gaussian&& kDrops ? 3
-                                         : 4;
-template <class P, bool kDrops> constexpr int kQueryResident = P::kTall > 1     ? 3
-                                                               : P::kWidth > 32 ? 3
-                                                               : kDrops         ? 4
-                                                                                : 5;
-template <class P> constexpr int kKeyResident = P::kTall > 1 ? 3 : P::kWidth <= 32 ? 2 : 1;
+template <class P> constexpr int forward_resident(Score score, bool drops) {
+  const bool gaussian = score == Score::gaussian;
+  if (P::kTall > 1) return gaussian && !drops ? 4 : 3;
+  if (P::kWidth > 32) return P::Core::kHasLdmatrix ? 3 : 2;
+  return gaussian && drops ? 3 : 4;
+}
+template <class P> constexpr int key_resident() {
+  return P::kTall > 1 ? 3 : P::kWidth > 32 ? 1 : 2;
+}
+template <class P> constexpr int query_resident(bool drops) {
+  if (P::kTall > 1 || P::kWidth > 32) return 3;
+  return drops ? 4 : 5;
+}
 
 template <Precision kPrecision, int kWidth, Score kScore, bool kDrops>
 __global__ void __launch_bounds__(kThreads,
-                                  kForwardResident<OwnProducts<kPrecision, kWidth>, kScore, kDrops>)
+                                  forward_resident<OwnProducts<kPrecision, kWidth>>(kScore, kDrops))
     forward_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = OwnProducts<kPrecision, kWidth>;
   constexpr int kTall = P::kTall;
@@ -173,7 +176,7 @@ __device__ float e_of(float weight, float dp, bool keep, float keep_scale, float
 /// dk and dv: own rows are keys, columns of scores are queries.
 template <Precision kPrecision, int kWidth, bool kDrops>
 __global__ void __launch_bounds__(kKeyThreads<OwnProducts<kPrecision, kWidth>>,
-                                  kKeyResident<OwnProducts<kPrecision, kWidth>>)
+                                  key_resident<OwnProducts<kPrecision, kWidth>>())
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = OwnProducts<kPrecision, kWidth>;
   constexpr int kTall = P::kTall;
@@ -256,7 +259,7 @@ __global__ void __launch_bounds__(kKeyThreads<OwnProducts<kPrecision, kWidth>>,
 
 /// dq: own rows are queries.
 template <Precision kPrecision, int kWidth, bool kDrops>
-__global__ void __launch_bounds__(kThreads, kQueryResident<OwnProducts<kPrecision, kWidth>, kDrops>)
+__global__ void __launch_bounds__(kThreads, query_resident<OwnProducts<kPrecision, kWidth>>(kDrops))
     query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
   using P = OwnProducts<kPrecision, kWidth>;
   constexpr int kTall = P::kTall;
