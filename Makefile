@@ -62,7 +62,7 @@ DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(WITH_CUDA),-DSKYTA
 # Objects serve the program and, by -fPIC, the Python module.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
   $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<) $(CPPFLAGS) $(CXXFLAGS)
-ALL_NVCCFLAGS = -std=c++20 -O3 -lineinfo $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
+ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
   -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
 # A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
