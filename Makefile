@@ -4,7 +4,7 @@
 MODE      ?= release# release | debug | asan
 CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
-CUDA_ARCH ?= 80 90# real architectures; PTX of the last one is added
+CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real
 PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere, with lib/ beside it; 0: for this machine
 WERROR    ?= 0# 1: warnings are errors (CI)
 
@@ -62,8 +62,8 @@ DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(WITH_CUDA),-DSKYTA
 # Objects serve the program and, by -fPIC, the Python module.
 ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
   $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<) $(CPPFLAGS) $(CXXFLAGS)
-ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$a,code=sm_$a) \
-  -gencode arch=compute_$(lastword $(CUDA_ARCH)),code=compute_$(lastword $(CUDA_ARCH)) --expt-relaxed-constexpr \
+ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
+  $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
 # A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
