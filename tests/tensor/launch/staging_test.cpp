@@ -40,6 +40,8 @@ TEST_CASE("work sees the contents that were sent last before it, however far the
 
 #ifdef SKYTAPE_CUDA_SIMULATED
 TEST_CASE("the copies are waited for, even if their stream runs as late as it may") {
+  // The engine's own streams are there before, whichever test comes first, and are not late.
+  (void)Tensor::empty({1}, DType::f32, Device::cuda);
   const cuda_simulator::StreamsRunLate late;
   send_and_read(Device::cuda);
 }
