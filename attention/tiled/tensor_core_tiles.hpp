@@ -3,10 +3,10 @@
 //
 // A warp owns kTall times 16 rows, whose fragments stay in registers, rounded to tf32 or bf16; the block
 // loops over tiles of kBlockN rows of the other operand in shared memory, and what a warp reads of them
-// serves all of its rows. M, N and K are here a product's, of a tile: own rows, walked rows, the head's width; not
-// the N queries and M keys of tiled.hpp. Weights go from the score product to the value product within a
-// lane's registers (tensor_core.hpp). Exponentials, sums and row statistics stay f32. Scores carry a
-// factor log2(e), so that an exponential is one instruction.
+// serves all of its rows. M, N and K are here a product's, of a tile: own rows, walked rows, the head's
+// width; not the N queries and M keys of tiled.hpp. Weights go from the score product to the value
+// product within a lane's registers (tensor_core.hpp). Exponentials, sums and row statistics stay f32.
+// Scores carry a factor log2(e), so that an exponential is one instruction.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -30,7 +30,7 @@ using cuda::TensorCore;
 using cuda::WarpRows;
 using cuda::ptx::exp2;
 
-inline constexpr int kBlockM = 64, kBlockN = 64;  // own and walked rows; k is the head's width
+inline constexpr int kBlockM = 64, kBlockN = 64;  // own rows of one fragment a warp; walked rows
 inline constexpr int kSpan = 32;  // walked rows whose scores are in registers at once
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;

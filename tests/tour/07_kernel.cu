@@ -170,8 +170,9 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
 // the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
 // through shared memory any more. This is tiled_tensor_core.cu, whose warps own twice as many and
-// which copies the next tile while this one is used, of rows that a kernel before it rounded once. Its names are those of
-// attention/tiled/tensor_core_tiles.hpp, theirs of tensor/gemm/tensor_core.hpp: read both now.
+// which copies the next tile while this one is used, of rows that a kernel before it rounded once.
+// Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
+// tensor/gemm/tensor_core.hpp: read both now.
 namespace tensor_cores {
 using namespace attention::tensor_core_tiles;
 using P = Products<Precision::bf16, kD>;
