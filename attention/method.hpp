@@ -47,11 +47,11 @@ struct CombinedRows {
 ///                 depends on a length goes by LayerContext::nominal_length. (Not with
 ///                 Spec::reads_padding.)
 /// Batch           An example's output does not depend on the others, nor on its place in the
-///                 batch; draws go by its index in the full batch, Call::first_example + b. (Not
-///                 with Spec::per_example false, where Call::fewest_tokens enters, nor where
-///                 needs_whole_batch().)
+///                 batch, but for rounding; draws go by its index in the full batch,
+///                 Call::first_example + b. (Not with Spec::per_example false, where
+///                 Call::fewest_tokens enters, nor where needs_whole_batch().)
 /// Alone           With Call::alone each example, whatever the method, gives what it gives as a batch
-///                 of its own: it draws as example 0, by its own budget and its own maxima.
+///                 of its own, but for rounding: draws as example 0, its own budget and maxima.
 /// State           One that goes from layer to layer is made by the first, is a function of the
 ///                 example alone, and takes gradients back.
 /// Averages        State that the whole batch shares changes between steps alone: what a call adds

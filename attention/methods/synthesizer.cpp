@@ -32,7 +32,7 @@
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, E width of the layer's input,
 // F hidden width, K rank, A = H, or 1 where heads share, Z as above, P = D + 1, C rows of a tile,
-// J columns of U and T below: B P, or more.
+// J = B P columns of U and T below.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -90,19 +90,15 @@ Tensor first_rows(const Tensor& x, std::int64_t n) {
   return x.size(1) == n ? x : tensor::narrow(x, 1, 0, n);
 }
 
-/// Examples side by side: [B, H, N, P] -> [H, N, J], J = B P. Several on a CPU get zeros up to whole
-/// vectors, as its products may add up what fills none in another order, and so treat them unlike.
+/// Examples side by side: [B, H, N, P] -> [H, N, J], J = B P.
 Tensor side_by_side(const Tensor& x) {
   const std::int64_t b = x.size(0), h = x.size(1), n = x.size(2), p = x.size(3);
-  const Tensor all = tensor::swap_middle(x.reshape({1, b, h * n, p})).reshape({h, n, b * p});
-  constexpr std::int64_t kVector = 16;
-  const bool fill = b > 1 && x.device() == Device::cpu;
-  return fill ? widened(all, ceil_div(b * p, kVector) * kVector) : all;
+  return tensor::swap_middle(x.reshape({1, b, h * n, p})).reshape({h, n, b * p});
 }
 /// [H, N, J] -> [B, H, N, P].
 Tensor one_by_one(const Tensor& x, const Shape& shape) {
   const std::int64_t b = shape[0], h = shape[1], n = shape[2], p = shape[3];
-  return tensor::swap_middle(columns(x, b * p).reshape({1, h * n, b, p})).reshape(shape);
+  return tensor::swap_middle(x.reshape({1, h * n, b, p})).reshape(shape);
 }
 
 /// dense: hidden values of every position, and a vector for every position's logit.

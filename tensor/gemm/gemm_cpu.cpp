@@ -1,6 +1,7 @@
 // CPU matrix products: oneDNN for f32 where the build has it, else Eigen. The libraries run
 // serially on tiles; threads share the tiles out. How a product is cut depends on its sizes alone,
-// so its bits do not depend on the number of threads.
+// so its bits do not depend on the number of threads. The order of a sum is the library's: equal rows
+// may differ in their last bits by where they stand.
 #include <omp.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <Eigen/Core>
 
 #include "tensor/core/tensor.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm_bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -98,60 +100,17 @@ template <class T> struct SerialProduct {
     }
   }
 
-  /// `columns` of the product, from those of op(b) and c that are given. Equal rows get equal bits
-  /// wherever they stand (Eigen's may not), so that what is said of an example does not hang on its
-  /// place in a batch.
+  /// `columns` of the product, from those of op(b) and c that are given.
   void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] const T* from,
                 [[maybe_unused]] T* to) const {
 #ifdef SKYTAPE_HAVE_DNNL
-    static const bool avx2 =
-        (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx2;
-    if (!avx2 || columns == 1) return rows_dnnl(m, a, lda, columns, from, to, ldc);
-    if (m < 4 || m == 7) return among_more(columns, from, to);
-    for (std::int64_t first = 0, rows = m; rows > 0; first += rows, rows = m - first) {
-      while (!alike(rows)) rows -= 4;  // 4 are; all but 1, 2, 3 and 7 end at such a number
-      const T* const left = a + first * (op_a == Op::transpose ? 1 : lda);
-      rows_dnnl(rows, left, lda, columns, from, to + first * ldc, ldc);
-    }
-#endif
-  }
-#ifdef SKYTAPE_HAVE_DNNL
-  /// Whether oneDNN's kernels for AVX2 treat so many rows alike. They take six at a time, of blocks of
-  /// 48 or 96; the last block is up to half as long again, or two halves of what is more. Where a
-  /// block ends with one to three rows, registers are free: even and odd terms are added up apart.
-  [[nodiscard]] bool alike(std::int64_t rows) const {
-    const std::int64_t block = op_b == Op::none ? 48 : 96;
-    const auto whole = [](std::int64_t x) { return x % 6 == 0 || x % 6 > 3; };
-    const std::int64_t last = rows < 2 * block ? rows : block + rows % block;
-    return 2 * last > 3 * block ? whole((last + 1) / 2) && whole(last / 2) : whole(last);
-  }
-
-  /// The product as the first rows of a larger one, whose rows are treated alike.
-  void among_more(std::int64_t columns, const T* from, T* to) const {
-    const std::int64_t more = m < 4 ? 4 : 10;
-    const bool across = op_a == Op::transpose;
-    std::vector<T> left(static_cast<std::size_t>(more * k));          // op: [more, k]
-    std::vector<T> result(static_cast<std::size_t>(more * columns));  // [more, columns]
-    for (std::int64_t i = 0; i < m; ++i) {
-      for (std::int64_t p = 0; p < k; ++p) {
-        left[across ? p * more + i : i * k + p] = a[across ? p * lda + i : i * lda + p];
-      }
-      std::copy_n(to + i * ldc, columns, &result[i * columns]);  // for beta
-    }
-    rows_dnnl(more, left.data(), across ? more : k, columns, from, result.data(), columns);
-    for (std::int64_t i = 0; i < m; ++i) std::copy_n(&result[i * columns], columns, to + i * ldc);
-  }
-
-  /// As oneDNN has it: `rows` of op(a) from `left` on.
-  void rows_dnnl(std::int64_t rows, const T* left, std::int64_t ldleft, std::int64_t columns,
-                 const T* from, T* to, std::int64_t ldto) const {
     const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
-    const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), rows, columns, k, alpha,
-                                            left, ldleft, from, ldb, beta, to, ldto);
-    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ", rows,
+    const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), m, columns, k, alpha, a,
+                                            lda, from, ldb, beta, to, ldc);
+    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ", m,
            ", n ", columns, ", k ", k);
-  }
 #endif
+  }
 
   /// c += alpha op(a) op(b). One form of Eigen's product is compiled, each takes half a second:
   /// what is transposed is copied into that form first.

@@ -17,6 +17,7 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
+#include "tensor/core/traffic.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 
@@ -110,6 +111,23 @@ TEST_CASE("matmul equals three loops for all flags, dtypes and cuts") {
           CAPTURE(k);
           REQUIRE(c.shape() == Shape{m, n});
           CHECK(error(c, loops(a, op_a, b, op_b)) < 8);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("products of one to two hundred rows equal three loops") {
+  // A library treats the last rows and columns of its blocks apart.
+  const std::int64_t k = 19;
+  for (const Op op_a : kOps) {
+    for (const Op op_b : kOps) {
+      for (std::int64_t m = 1; m < 200; ++m) {
+        CAPTURE(m);
+        for (const std::int64_t n : {3, 33}) {
+          const Tensor a = draw(op_a == Op::none ? Shape{m, k} : Shape{k, m}, 1, DType::f32);
+          const Tensor b = draw(op_b == Op::none ? Shape{k, n} : Shape{n, k}, 2, DType::f32);
+          CHECK(error(matmul(a, b, op_a, op_b), loops(a, op_a, b, op_b)) < 8);
         }
       }
     }
@@ -344,41 +362,6 @@ TEST_CASE("the bits of a product do not depend on the number of threads") {
     }
   }
   omp_set_num_threads(threads);
-}
-
-TEST_CASE("equal rows of a product have equal bits wherever they stand") {
-#ifndef SKYTAPE_HAVE_DNNL
-  std::cout << "skipped, this program was built without oneDNN: equal rows have equal bits\n";
-#else
-  const auto alike = [](std::int64_t m, std::int64_t n, std::int64_t k, Op op_a, Op op_b) {
-    const auto stored = [](const Tensor& x, Op op) { return op == Op::none ? x : transpose(x); };
-    const Tensor ones = Tensor::full({m, 1}, 1, DType::f32, Device::cpu);
-    const Tensor rows = matmul(ones, draw({1, k}, 1, DType::f32));  // [m, k]
-    Tensor c = matmul(ones, draw({1, n}, 2, DType::f32));
-    gemm(stored(rows, op_a), op_a, stored(draw({k, n}, 3, DType::f32), op_b), op_b, c, 0.7, 0.5);
-    const std::vector<double> values = c.to_vector();  // [m, n]
-    for (std::int64_t i = 1; i < m; ++i) {
-      if (!std::equal(values.begin(), values.begin() + n, values.begin() + i * n)) return false;
-    }
-    return true;
-  };
-  for (const Op op_a : {Op::none, Op::transpose}) {
-    for (const Op op_b : {Op::none, Op::transpose}) {
-      CAPTURE(op_a);
-      CAPTURE(op_b);
-      for (std::int64_t m = 1; m < 200; ++m) {
-        CAPTURE(m);
-        CHECK(alike(m, 3, 64, op_a, op_b));
-        CHECK(alike(m, 33, 17, op_a, op_b));
-      }
-      for (const std::int64_t m : {64, 104, 131, 160, 333}) {  // some are cut, also along k
-        CAPTURE(m);
-        CHECK(alike(m, 64, 128, op_a, op_b));
-        CHECK(alike(m, 130, 1100, op_a, op_b));
-      }
-    }
-  }
-#endif
 }
 
 TEST_CASE("matmul says what does not fit") {

@@ -208,17 +208,20 @@ Lines scores_in(const std::string& out) {
   return lines;
 }
 
-/// Whether two rows of scores are the same but for their last digit.
-bool alike(const std::string& a, const std::string& b) {
+/// Whether two rows of probabilities are equal but for rounding, and so are their labels, unless the
+/// two largest are as close as that.
+bool equal_but_for_rounding(const std::string& a, const std::string& b) {
+  constexpr double kRounding = 1e-5;
   std::istringstream x(a), y(b);
   std::string label, other;
   x >> label;
   y >> other;
-  double p = 0, q = 0;
-  while (x >> p && y >> q) {
-    if (std::abs(p - q) > 2e-6) return false;
+  std::vector<double> all;
+  for (double p = 0, q = 0; x >> p && y >> q; all.push_back(p)) {
+    if (std::abs(p - q) > kRounding) return false;
   }
-  return label == other;
+  std::sort(all.rbegin(), all.rend());
+  return label == other || all.at(0) - all.at(1) <= 2 * kRounding;
 }
 
 /// A program that reads a pipe and writes another, as a co-process does.
@@ -275,7 +278,7 @@ class Conversation {
 
 }  // namespace
 
-TEST_CASE("what is said of a text hangs on nothing but the text, and eval says the same") {
+TEST_CASE("what is said of a text depends on the text alone, and eval says the same") {
   if (!program_or_skip()) return;
   const Shop shop;
   for (const char* split : {"train", "dev", "test"}) {
@@ -303,13 +306,14 @@ TEST_CASE("what is said of a text hangs on nothing but the text, and eval says t
     REQUIRE(single.size() == rows.size());
     for (std::size_t i = 0; i < rows.size(); ++i) {
       CAPTURE(rows[i]);
-      CHECK(alike(whole[i], turned[i]));
-      CHECK(alike(whole[i], single[i]));
+      CHECK(equal_but_for_rounding(whole[i], turned[i]));
+      CHECK(equal_but_for_rounding(whole[i], single[i]));
     }
     std::string same;
     for (int i = 0; i < 40; ++i) same += "green nasty nasty green nasty\n";
     const Lines forty = scores_in(shop.predict_rows(same, {"--scores"}).out);
-    CHECK(forty == Lines(40, forty.at(0)));
+    REQUIRE(forty.size() == 40);
+    for (const std::string& row : forty) CHECK(equal_but_for_rounding(row, forty.at(0)));
 
     for (const char* draws : {"1", "3"}) {
       CAPTURE(draws);
