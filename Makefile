@@ -42,15 +42,17 @@ build/dependencies.mk: train/scripts/dependencies.sh
 # ---- flags -----------------------------------------------------------------------------------
 # In a release, loops over numbers, in files whose names say so, get all of the optimiser. What calls
 # them rounds each product, as without an optimiser, so that no bit depends on what is inlined. Tests,
-# compiled to run once, take two thirds of the time with less.
+# compiled to run once, take two thirds of the time with less, and half of it under sanitizers.
 LOOPS := %.kernel.cpp %_cpu.cpp %.cu data/pathfinder/% tests/cuda_simulator/%
-kind   = $(if $(filter $(LOOPS),$(1)),loops,$(if $(filter tests/%,$(1)),callers,engine))
-OPTIMISE_loops   := -O3 -DNDEBUG
-OPTIMISE_engine  := -O2 -ffp-contract=off -DNDEBUG -Wno-array-bounds -Wno-stringop-overflow
-OPTIMISE_callers := -O1 -DNDEBUG
-OPTIMISE_release  = $(OPTIMISE_$(call kind,$<))
-OPTIMISE_debug   := -O0 -g
-OPTIMISE_asan    := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+KIND   = $(if $(filter $(LOOPS),$<),loops,$(if $(filter tests/%,$<),callers,engine))
+SANITIZERS := -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+OPTIMISE_release_loops   := -O3 -DNDEBUG
+OPTIMISE_release_engine  := -O2 -ffp-contract=off -DNDEBUG -Wno-array-bounds -Wno-stringop-overflow
+OPTIMISE_release_callers := -O1 -DNDEBUG
+OPTIMISE_asan            := -O1 $(SANITIZERS)
+OPTIMISE_asan_callers    := -O0 $(SANITIZERS)
+OPTIMISE_debug           := -O0 -g
+OPTIMISE = $(or $(OPTIMISE_$(MODE)_$(KIND)),$(OPTIMISE_$(MODE)))
 # -mstore-max: by registers of 512 bits g++ 12 stored wrong constants (tests/tour/04_method.cpp saw it).
 TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
@@ -60,8 +62,9 @@ WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Wer
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 # Objects serve the program and, by -fPIC, the Python module.
-ALL_CXXFLAGS = -std=c++20 $(OPTIMISE_$(MODE)) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
-  $(WARNINGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<) $(CPPFLAGS) $(CXXFLAGS)
+HEADER_FLAGS = -std=c++20 $(OPTIMISE) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
+  $(WARNINGS) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY) $(CPPFLAGS) $(CXXFLAGS)
+ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<)
 ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
   $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
@@ -76,7 +79,8 @@ CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__C
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
-OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"'
+VERSION  := $(shell sed -n 's/^version: *//p' CITATION.cff)
+OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"'
 OF_tensor/timing/kernel_times.cu := $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPTI/include)
 CURAND := $(if $(filter 0,$(PORTABLE)),$(CUDA_ROOT))
 OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include)
@@ -107,28 +111,34 @@ TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(T
 # what it uses: `make check` reads it without these, so that a forgotten include shows.
 COMMON  := algorithm array cmath cstdint cstring functional limits memory numeric ostream span string utility vector
 OUTSIDE_LOOPS  := chrono deque filesystem fstream map optional set sstream string_view tuple variant fmt/format.h
-PRECOMPILED    := $(patsubst %,$B/%.hpp.gch,loops engine callers)
+# Nothing of ours is in them, so that builds with and without CUDA share them, and by ccache all files
+# whose text is the same in both.
+PCH            := build/$(MODE)-headers$(if $(filter 1,$(PORTABLE)),-portable)
+PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers)
 
 # ---- rules -----------------------------------------------------------------------------------
 all: build/skytape build/libskytape.a ## build what this machine can build
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
-COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(OPTIMISE_loops) $(OPTIMISE_callers) $(OPTIONAL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
-$B/flags $B/revision: FORCE
-	@mkdir -p $(@D); echo '$($(if $(filter %/flags,$@),COMPILERS,REVISION))' > $@.now; cmp -s $@.now $@ || cp $@.now $@
-$(PRECOMPILED): private OPTIMISE_release = $(OPTIMISE_$*)
-$(PRECOMPILED): $B/%.hpp.gch: $B/flags
-	@mkdir -p $(@D); echo "  c++   $@"; printf '#include <%s>\n' $(COMMON) $(if $(filter loops,$*),,$(OUTSIDE_LOOPS)) > $B/$*.hpp
-	@$(CXX) $(ALL_CXXFLAGS) -x c++-header $B/$*.hpp -o $@
-	@$(if $(CCACHE),$(CXX) $(ALL_CXXFLAGS) -E -P $B/$*.hpp | sha256sum > $@.sum)
+KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
+COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
+stamp = mkdir -p $(@D); echo '$(1)' > $@.now; cmp -s $@.now $@ || cp $@.now $@
+$B/flags: FORCE ; @$(call stamp,$(COMPILERS))
+$B/revision: FORCE ; @$(call stamp,$(REVISION))
+$(PCH)/flags: FORCE ; @$(call stamp,$(CXX) $(HEADER_FLAGS) $(KINDS))
+$(PRECOMPILED): private KIND = $*
+$(PRECOMPILED): $(PCH)/%.hpp.gch: $(PCH)/flags
+	@mkdir -p $(@D); echo "  c++   $@"; printf '#include <%s>\n' $(COMMON) $(if $(filter loops,$*),,$(OUTSIDE_LOOPS)) > $(PCH)/$*.hpp
+	@$(CXX) $(HEADER_FLAGS) -x c++-header $(PCH)/$*.hpp -o $@
+	@$(if $(CCACHE),$(CXX) $(HEADER_FLAGS) -E -P $(PCH)/$*.hpp | sha256sum > $@.sum)
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
-	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),-fpch-preprocess) -include $B/$(call kind,$<).hpp -MMD -MP -c $< -o $@
+	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),-fpch-preprocess) -include $(PCH)/$(KIND).hpp -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
 	  sed '/^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
-$B/train/process/version.cpp.o: $B/revision
+$B/train/process/version.cpp.o: $B/revision CITATION.cff
 $B/libskytape.a: $(OBJ)
 	@rm -f $@; ar rcs $@ $^
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
@@ -156,7 +166,7 @@ arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
-.PHONY: all train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: all train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
@@ -198,6 +208,14 @@ gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=b
 	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
 gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of every kernel, without a GPU: OUT=
 	@train/scripts/gpu_static.sh
+compile_commands: ## compile_commands.json, from which clangd knows how each file is compiled
+	@$(MAKE) --no-print-directory -Bn CCACHE= $B/skytape $B/skytape_tests | awk -v dir='$(CURDIR)' ' \
+	  BEGIN { print "[" } \
+	  match($$0, / -c [^ ]+\.cpp -o /) { \
+	    file = substr($$0, RSTART + 4, RLENGTH - 8); \
+	    gsub(/ (-include [^ ]+|-mstore-max=[0-9]+)/, ""); gsub(/["\\]/, "\\\\&"); \
+	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "", dir, file, $$0 } \
+	  END { print "\n]" }' > compile_commands.json
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@train/scripts/fuzz.sh $(DEFINES) $(LIBS)
 check: format-check ## formatting and clang-tidy
@@ -221,7 +239,7 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	install -D -m 644 train/scripts/skytape-config.cmake $(TO)/lib/cmake/skytape/skytape-config.cmake
 	for h in $(filter-out train/python/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
 	mkdir -p $(TO)/lib/pkgconfig
-	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: 1' \
+	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
 	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(TO)/lib/pkgconfig/skytape.pc
 doctor: ## say what this machine has, what is missing and what to install

@@ -13,9 +13,13 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/process/streams.hpp"
 
+#ifndef SKYTAPE_VERSION
+#define SKYTAPE_VERSION "unknown"
+#endif
 #ifndef SKYTAPE_REVISION
 #define SKYTAPE_REVISION "unknown"
 #endif
@@ -66,9 +70,10 @@ std::string system_name() {
 std::string revision() { return SKYTAPE_REVISION; }
 
 std::string build_facts() {
-  return fmt::format("skytape {}\ncompiler  g++ {}, {}\nf32 gemm  {} on the CPU{}\nCUDA      {}\n",
-                     revision(), __VERSION__, kOptimised, kGemm,
-                     kHaveCuda && !kSimulated ? ", cuBLAS on the GPU" : "", kCuda);
+  return fmt::format(
+      "skytape {} ({})\ncompiler  g++ {}, {}\nf32 gemm  {} on the CPU{}\nCUDA      {}\n",
+      SKYTAPE_VERSION, revision(), __VERSION__, kOptimised, kGemm,
+      kHaveCuda && !kSimulated ? ", cuBLAS on the GPU" : "", kCuda);
 }
 
 data::Json machine_facts() {

@@ -2,14 +2,14 @@
 # readme.sh [--check]: writes the generated tables and the picture of the rooms, or checks the pages:
 #   - the tables are current (attention methods from the registry, speed and accuracy from committed runs),
 #     and the picture is, which ends with the checksum of the graph that it shows;
-#   - README.md has at most 150 lines, the page of a folder at most 40 written by hand;
+#   - the C++ of README.md stands in a page of the tour, which is compiled and run;
 #   - every link, file, make target, variable, subcommand and option that a page names exists.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mapfile -t pages < <(find README.md tensor autograd attention nn data train tests -name README.md
                      find train/results train/runs -name speed.md -o -name accuracy.md -o -name checkpoint.md
-                     echo train/one_batch.md)
+                     printf "%s\n" train/one_batch.md .github/CONTRIBUTING.md)
 failed=0
 complain() { echo "$1"; failed=1; }
 
@@ -31,9 +31,12 @@ table() {
 # by_hand PAGE: its lines without generated tables.
 by_hand() { awk '/^<!-- .* table: written by/ { skip = 1 } !skip { print } /^<!-- end of/ { skip = 0 }' "$1"; }
 
-at_most() {
-  local lines; lines=$(by_hand "$2" | wc -l)
-  [ "$lines" -le "$1" ] || complain "$2: $lines lines, expected at most $1"
+# snippet PAGE SOURCE: the lines of PAGE's blocks of C++ stand in SOURCE, in this order.
+snippet() {
+  awk '/^```/ { code = /^```cpp/; next } code { gsub(/^ +/, ""); print }' "$1" >"$scratch/snippet"
+  awk 'NR == FNR { want[NR] = $0; n = NR; next } { gsub(/^ +/, "") } $0 == want[at + 1] { ++at }
+       END { exit !n || at < n }' "$scratch/snippet" "$2" ||
+    complain "$1: a line of its C++ is not in $2, or in another order"
 }
 
 # exists PAGE NAME: a file or folder, seen from the root or from the page; * stands for any text.
@@ -108,10 +111,7 @@ if [ "$(tail -n 1 $rooms)" != "$sum" ]; then
   fi
 fi
 if [ "$mode" = check ]; then
-  at_most 150 README.md
-  for page in "${pages[@]}"; do
-    case $page in */README.md) at_most 40 "$page" ;; esac
-    names_exist "$page"
-  done
+  snippet README.md tests/tour/01_tape.cpp
+  for page in "${pages[@]}"; do names_exist "$page"; done
 fi
 exit "$failed"
