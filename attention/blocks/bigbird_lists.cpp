@@ -1,5 +1,7 @@
 #include "attention/blocks/bigbird_lists.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::attention {
 
 Tensor fill_random_blocks(const BlockPattern& pattern, const Tensor& table) {

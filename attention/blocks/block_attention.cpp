@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "attention/blocks/block_attention_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 

@@ -3,6 +3,7 @@
 #include "attention/call.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

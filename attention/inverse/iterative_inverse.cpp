@@ -40,6 +40,7 @@
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "attention/inverse/square_sizes.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

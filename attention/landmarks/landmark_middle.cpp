@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/inverse/square_sizes.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"

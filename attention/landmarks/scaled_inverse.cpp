@@ -2,6 +2,7 @@
 
 #include "attention/landmarks/scaled_inverse_rows.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

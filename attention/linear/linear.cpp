@@ -7,6 +7,7 @@
 #include "attention/linear/linear.hpp"
 
 #include "attention/linear/linear_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/movement/layout.hpp"
 

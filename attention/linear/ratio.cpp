@@ -1,5 +1,6 @@
 #include "attention/linear/ratio.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 

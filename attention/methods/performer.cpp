@@ -31,6 +31,7 @@
 #include "attention/random_features/random_features.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"

@@ -3,6 +3,7 @@
 #include "attention/call.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "attention/random_features/random_features_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/sampling/landmarks_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::attention {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/sampling/sampling_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {

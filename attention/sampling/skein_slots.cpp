@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/reduce.hpp"
 

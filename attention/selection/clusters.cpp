@@ -1,6 +1,7 @@
 #include "attention/selection/clusters.hpp"
 
 #include "attention/sampling/sampling.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

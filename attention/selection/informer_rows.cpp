@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/sampling/sampling.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {

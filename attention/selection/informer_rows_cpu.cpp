@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "attention/selection/informer_rows.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"

@@ -1,6 +1,7 @@
 #include "attention/selection/lsh.hpp"
 
 #include "attention/sampling/sampling.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/movement/layout.hpp"
 

@@ -1,5 +1,7 @@
 #include "attention/sequence/sequence.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::attention {
 namespace {
 

@@ -5,6 +5,8 @@
 //   a_i = lse_j (S_ij - c'_j)      dS_ij += W_ij da_i   dc'_j = -sum_i W_ij da_i    (c' before it)
 #include "attention/sinkhorn/sinkhorn.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::attention {
 namespace {
 

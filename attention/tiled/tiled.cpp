@@ -22,6 +22,7 @@
 
 #include "attention/tiled/tiled_plan.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"

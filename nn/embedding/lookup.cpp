@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/gather.hpp"

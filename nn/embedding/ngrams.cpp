@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/movement/gather.hpp"
 
 namespace skytape::nn {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::nn {
 
 Tensor patch_greys(const Tensor& ids, std::int64_t columns, std::int64_t side, DType dtype) {

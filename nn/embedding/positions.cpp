@@ -4,6 +4,8 @@
 #include <cmath>
 #include <span>
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::nn {
 namespace {
 

@@ -1,5 +1,7 @@
 #include "nn/layers/convolution.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::nn {
 namespace {
 

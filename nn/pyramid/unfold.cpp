@@ -1,5 +1,7 @@
 #include "nn/pyramid/unfold.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::nn {
 
 // Every entry of y is an entry of x or 0, so dx adds up dy over the windows that hold a place.

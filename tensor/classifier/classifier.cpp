@@ -1,6 +1,7 @@
 #include "tensor/classifier/classifier.hpp"
 
 #include "tensor/classifier/classifier_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -1,5 +1,6 @@
 #include "tensor/core/device.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/storage_plan.hpp"
 
 namespace skytape {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/storage_plan.hpp"
 
 namespace skytape {

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/storage_plan.hpp"
 
 namespace skytape {

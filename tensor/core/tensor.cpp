@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "tensor/core/traffic.hpp"
+
 namespace skytape {
 
 const char* name(DType dtype) {

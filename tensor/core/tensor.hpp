@@ -149,11 +149,6 @@ template <class T> [[nodiscard]] constexpr T ceil_div(T whole, std::type_identit
   return Tensor::full(shape, 1, t.dtype(), t.device());
 }
 
-/// Of a kernel that reads these arrays and writes them, too.
-template <class... Arrays> [[nodiscard]] Work in_place(const Arrays&... arrays) {
-  return {.bytes = (static_cast<std::int64_t>(arrays.bytes()) + ...)};
-}
-
 /// Throws unless every tensor has the dtype and device of the first; `op` names the caller.
 void require_same_kind(const char* op, std::initializer_list<const Tensor*> tensors);
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "tensor/core/error.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/core/storage.hpp"
 

@@ -1,5 +1,6 @@
 #include "tensor/gemm/gemm.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 
 namespace skytape::tensor {

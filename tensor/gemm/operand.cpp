@@ -1,5 +1,6 @@
 #include "tensor/gemm/operand.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -1,5 +1,6 @@
 #include "tensor/gemm/precision.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm_bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 

@@ -1,5 +1,7 @@
 #include "tensor/kernels/optimizer.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::tensor {
 
 void adamw_step(Tensor& values, const Tensor& gradients, Tensor& m, Tensor& v, std::int64_t begin,

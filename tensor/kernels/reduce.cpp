@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/axis.hpp"
 #include "tensor/kernels/elementwise.hpp"

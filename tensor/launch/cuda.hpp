@@ -12,6 +12,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/core/tensor.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/names/kernel_names.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include <simulator.hpp>  // of tests/cuda_simulator

@@ -1,6 +1,7 @@
 #include "tensor/launch/graph.hpp"
 
 #include "tensor/core/device.hpp"
+#include "tensor/core/on_device.hpp"
 
 namespace skytape {
 namespace {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "tensor/core/device.hpp"
+#include "tensor/core/on_device.hpp"
 
 namespace skytape {
 

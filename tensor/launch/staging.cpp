@@ -1,5 +1,6 @@
 #include "tensor/launch/staging.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/launch/graph.hpp"
 
 namespace skytape {

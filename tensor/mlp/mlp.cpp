@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"

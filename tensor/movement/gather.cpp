@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
 

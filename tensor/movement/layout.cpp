@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/axis.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/launch/strided.hpp"

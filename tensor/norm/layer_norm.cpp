@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape::tensor {

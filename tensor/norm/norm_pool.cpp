@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/norm/layer_norm.hpp"

@@ -1,5 +1,7 @@
 #include "tensor/norm/softmax.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape::tensor {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/projection/heads_plan.hpp"

@@ -1,5 +1,6 @@
 #include "tensor/projection/merge_heads.hpp"
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::tensor {

@@ -1,5 +1,7 @@
 #include "tensor/random/random.hpp"
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape {
 namespace {
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/core/on_device.hpp"
+
 namespace skytape {
 
 KernelTrace trace_kernels(const std::function<void()>& f) {

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tests/cuda_simulator/device.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 

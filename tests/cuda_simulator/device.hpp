@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 
+#include "tensor/core/on_device.hpp"
 #include "tests/cuda_simulator/cuda_runtime.h"
 
 namespace skytape::cuda_simulator {

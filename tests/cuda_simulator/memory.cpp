@@ -10,6 +10,7 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
+#include "tensor/core/on_device.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #include "tests/cuda_simulator/state.hpp"
 

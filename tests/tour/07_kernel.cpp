@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/tiled/tiled.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"

@@ -10,6 +10,7 @@
 #include "autograd/tape.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/storage.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"

@@ -8,6 +8,7 @@
 
 #include "attention/inverse/iterative_inverse.hpp"
 #include "attention/inverse/iterative_inverse_plan.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"

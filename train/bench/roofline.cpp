@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/step/trainer.hpp"
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/traffic.hpp"
 #include "train/bench/bench.hpp"
 #include "train/bench/bench_parts.hpp"
 #include "train/formats/table.hpp"

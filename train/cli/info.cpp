@@ -7,6 +7,7 @@
 #include "data/files/json.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "train/bench/product_rates.hpp"

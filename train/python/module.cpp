@@ -11,6 +11,7 @@
 #include <span>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/core/storage_plan.hpp"
 #include "train/process/version.hpp"
 

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/on_device.hpp"
 #include "train/ranks/device_sum_plan.hpp"
 
 namespace skytape::train {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/core/error.hpp"
+
 namespace skytape::train {
 
 StepGraphs::StepGraphs(Device device, bool on, std::size_t most)

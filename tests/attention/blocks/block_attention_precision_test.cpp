@@ -11,6 +11,7 @@
 #include "attention/blocks/block_attention.hpp"
 #include "tensor/core/device.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"

@@ -7,6 +7,7 @@
 #include "attention/feature_maps/gaussian_kernel.hpp"
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"

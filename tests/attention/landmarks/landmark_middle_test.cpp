@@ -18,6 +18,7 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
+#include "tensor/core/on_device.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 

@@ -7,6 +7,7 @@
 
 #include "attention/tiled/tiled.hpp"
 #include "tensor/core/device.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/support/close.hpp"

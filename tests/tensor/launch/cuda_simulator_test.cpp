@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tensor/core/device.hpp"
+#include "tensor/core/error.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;

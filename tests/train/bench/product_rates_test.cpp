@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 

@@ -1,6 +1,7 @@
 #include "train/bench/roofline.hpp"
 
 #include "attention/registry.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/step/trainer.hpp"
 

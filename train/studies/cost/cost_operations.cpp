@@ -4,6 +4,7 @@
 #include "attention/registry.hpp"
 #include "autograd/tape.hpp"
 #include "nn/model.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/random/random.hpp"
 #include "train/studies/cost/cost.hpp"
