@@ -14,6 +14,7 @@
 #include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/landmarks/scaled_inverse.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/norm/softmax.hpp"
@@ -21,7 +22,6 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
-#include "tensor/core/on_device.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 

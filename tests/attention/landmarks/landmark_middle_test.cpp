@@ -12,13 +12,13 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
-#include "tensor/core/on_device.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tensor/core/gpu_count.hpp"
+#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tensor/random/random.hpp"
@@ -17,7 +18,6 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
-#include "tensor/core/traffic.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 
