@@ -6,6 +6,7 @@ CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and 
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
 CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real
 PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere, with lib/ beside it; 0: for this machine
+DNNL      ?= 1# 0: products by Eigen, where oneDNN is installed, too
 WERROR    ?= 0# 1: warnings are errors (CI)
 
 # ---- tools -----------------------------------------------------------------------------------
@@ -59,15 +60,18 @@ TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 # What warnings are off, g++ 12 says of its own std::string (GCC bug 105651), and more of it at -O2.
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Werror)
-DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
+DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
+# Only sources that ask whether there is CUDA are told, so that ccache serves the others to both builds.
+FOR_CUDA  := $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED)
+ASKS_CUDA := $(if $(CUDA_ROOT),$(shell grep -rlE 'SKYTAPE_CUDA|"tensor/(core/on_device|launch/side_by_side).hpp"' --include=*.cpp . | sed 's,^./,,'),%)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 # Objects serve the program and, by -fPIC, the Python module.
 HEADER_FLAGS = -std=c++20 $(OPTIMISE) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
   $(WARNINGS) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY) $(CPPFLAGS) $(CXXFLAGS)
-ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<)
+ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) $(if $(filter $(ASKS_CUDA),$<),$(FOR_CUDA)) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<)
 ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
   $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
-  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
+  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
 # A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.
@@ -78,9 +82,10 @@ CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__C
 # cuRAND's, which a test asks and no carried program has, and races.
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
+$(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 VERSION  := $(shell sed -n 's/^version: *//p' CITATION.cff)
-OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"'
+OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"' $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)
 OF_tensor/timing/kernel_times.cu := $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPTI/include)
 CURAND := $(if $(filter 0,$(PORTABLE)),$(CUDA_ROOT))
 OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include)
@@ -121,7 +126,7 @@ all: build/skytape build/libskytape.a ## build what this machine can build
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
-COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
+COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(FOR_CUDA) $(DNNL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
 stamp = mkdir -p $(@D); echo '$(1)' > $@.now; cmp -s $@.now $@ || cp $@.now $@
 $B/flags: FORCE ; @$(call stamp,$(COMPILERS))
 $B/revision: FORCE ; @$(call stamp,$(REVISION))
@@ -217,9 +222,9 @@ compile_commands: ## compile_commands.json, from which clangd knows how each fil
 	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "", dir, file, $$0 } \
 	  END { print "\n]" }' > compile_commands.json
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
-	@train/scripts/fuzz.sh $(DEFINES) $(LIBS)
+	@train/scripts/fuzz.sh $(DEFINES) $(FOR_CUDA) $(LIBS)
 check: format-check ## formatting and clang-tidy
-	@train/scripts/tidy.sh $(ALL_CXXFLAGS)
+	@train/scripts/tidy.sh $(ALL_CXXFLAGS) $(FOR_CUDA)
 readme: all ## write the generated tables of the pages
 	train/scripts/readme.sh
 readme-check: all ## check the pages: tables current, short enough, what they name exists
@@ -240,7 +245,7 @@ install: all ## install program, library and headers: PREFIX=/usr/local
 	for h in $(filter-out train/python/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
 	mkdir -p $(TO)/lib/pkgconfig
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
-	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES)' \
+	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES) $(FOR_CUDA)' \
 	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(TO)/lib/pkgconfig/skytape.pc
 doctor: ## say what this machine has, what is missing and what to install
 	@train/scripts/dependencies.sh --report

@@ -163,6 +163,26 @@ TEST_CASE("a source declares no function that another one defines: a header does
   }
 }
 
+TEST_CASE(
+    "headers do not hide who asks whether there is CUDA: make tells only sources that it sees "
+    "ask") {
+  std::set<std::string> headers;
+  for (const auto& layer : kLayers) {
+    for (const std::string& top : layer) {
+      for (const auto& entry : fs::recursive_directory_iterator(top)) {
+        if (entry.path().extension() != ".hpp") continue;
+        std::ifstream in(entry.path());
+        const std::string text{std::istreambuf_iterator<char>(in), {}};
+        for (const char* asks :
+             {"\"tensor/core/on_device.hpp\"", "\"tensor/launch/side_by_side.hpp\""}) {
+          if (text.find(asks) != text.npos) headers.insert(entry.path().string());
+        }
+      }
+    }
+  }
+  CHECK(headers == std::set<std::string>{"tensor/launch/side_by_side.hpp"});
+}
+
 TEST_CASE("every folder has a README that says what lives there") {
   for (const auto& [room, files] : read_house().files) {
     std::ifstream readme(fs::path(room) / "README.md");
