@@ -114,8 +114,8 @@ TEST_CASE("tour 6: a training") {
 
     // 5. AdamW clips every entry, updates both moments and all values in one kernel, and the
     // schedule moves on.
-    //   train() (train/loop/) repeats this, evaluates on the dev split, selects the best weights,
-    //   writes metrics and checkpoints (train/runs/) and stops on a signal where it can resume.
+    //   run_phase() (train/run/loop.cpp) repeats this, evaluates on the dev split, selects the best
+    //   weights, writes metrics and checkpoints and stops on a signal where it can resume.
     optimizer.step();
     if (t % 10 == 0 || t + 1 == kSteps) say("{:4}   {:.3f}   {:.2f}\n", t, losses.back(), right);
   }

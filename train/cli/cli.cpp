@@ -9,8 +9,8 @@
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/lab/studies/attention_inputs.hpp"
 #include "train/process/version.hpp"
-#include "train/studies/attention_inputs.hpp"
 
 namespace skytape::train {
 

@@ -11,7 +11,7 @@
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
-#include "train/runs/run_summary.hpp"
+#include "train/run/run_summary.hpp"
 
 namespace skytape::train {
 namespace {

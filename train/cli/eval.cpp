@@ -10,7 +10,7 @@
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/version.hpp"
-#include "train/runs/saved_model.hpp"
+#include "train/run/saved_model.hpp"
 #include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
 

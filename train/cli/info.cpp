@@ -10,13 +10,13 @@
 #include "tensor/core/on_device.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/gemm.hpp"
-#include "train/bench/product_rates.hpp"
 #include "train/cli/cli.hpp"
 #include "train/config/keys.hpp"
 #include "train/formats/table.hpp"
+#include "train/process/product_rates.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
-#include "train/runs/run_summary.hpp"
+#include "train/run/run_summary.hpp"
 
 namespace skytape::train {
 namespace {

@@ -19,8 +19,8 @@
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
-#include "train/runs/run_folder.hpp"
-#include "train/runs/saved_model.hpp"
+#include "train/run/run_folder.hpp"
+#include "train/run/saved_model.hpp"
 #include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
 

@@ -4,11 +4,11 @@
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
-#include "train/opening/memory_estimate.hpp"
 #include "train/ranks/ranks.hpp"
-#include "train/start/phases.hpp"
-#include "train/start/plan.hpp"
-#include "train/start/seeds.hpp"
+#include "train/run/memory_estimate.hpp"
+#include "train/run/phases.hpp"
+#include "train/run/plan.hpp"
+#include "train/run/seeds.hpp"
 
 namespace skytape::train {
 namespace {

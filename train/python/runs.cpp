@@ -10,16 +10,16 @@
 
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
+#include "train/lab/studies/attention_inputs.hpp"
+#include "train/lab/studies/matrix.hpp"
 #include "train/process/version.hpp"
 #include "train/python/module.hpp"
-#include "train/runs/run_folder.hpp"
-#include "train/runs/saved_model.hpp"
+#include "train/run/run_folder.hpp"
+#include "train/run/saved_model.hpp"
 #include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/microbatches.hpp"
 #include "train/step/step_inputs.hpp"
-#include "train/studies/attention_inputs.hpp"
-#include "train/studies/matrix.hpp"
 
 namespace skytape::python {
 namespace {

@@ -8,7 +8,7 @@ set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mapfile -t pages < <(find README.md tensor autograd attention nn data train tests -name README.md
-                     find train/results train/runs -name speed.md -o -name accuracy.md -o -name checkpoint.md
+                     find train/results train/run -name speed.md -o -name accuracy.md -o -name checkpoint.md
                      printf "%s\n" train/one_batch.md .github/CONTRIBUTING.md)
 failed=0
 complain() { echo "$1"; failed=1; }

@@ -5,9 +5,9 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
-#include "train/loop/time_left.hpp"
 #include "train/process/progress.hpp"
-#include "train/start/budget.hpp"
+#include "train/run/budget.hpp"
+#include "train/run/time_left.hpp"
 
 using namespace skytape;
 using namespace skytape::test;

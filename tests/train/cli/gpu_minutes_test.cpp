@@ -8,7 +8,7 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/workshop.hpp"
-#include "train/runs/run_folder.hpp"
+#include "train/run/run_folder.hpp"
 
 using namespace skytape;
 using namespace skytape::test;

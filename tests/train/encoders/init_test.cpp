@@ -13,7 +13,7 @@
 #include "tests/train/cli/program.hpp"
 #include "train/encoders/as_run.hpp"
 #include "train/encoders/texts.hpp"
-#include "train/runs/init.hpp"
+#include "train/run/init.hpp"
 
 using namespace skytape;
 using namespace skytape::train;

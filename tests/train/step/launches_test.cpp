@@ -7,7 +7,7 @@
 #include "attention/registry.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #include "tests/support/doctest.hpp"
-#include "train/bench/roofline.hpp"
+#include "train/lab/bench/roofline.hpp"
 #include "train/step/trainer.hpp"
 
 using namespace skytape;

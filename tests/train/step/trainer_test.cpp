@@ -5,7 +5,7 @@
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
-#include "train/runs/checkpoint.hpp"
+#include "train/run/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 
 using namespace skytape;

@@ -1,0 +1,105 @@
+#include "train/lab/bench/bench_parts.hpp"
+
+#include <omp.h>
+#include <time.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "tests/support/doctest.hpp"
+#include "train/lab/bench/bench.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+
+TEST_CASE("op times are sorted into the parts of a step, unknown ones into the rest") {
+  const OpSeconds seconds = {{"attention", 0.4},   {"linear", 0.1},     {"swap_middle", 0.1},
+                             {"layer_norm", 0.02}, {"optimiser", 0.01}, {"data", 0.03}};
+  const StepParts parts = step_parts(seconds, 10);
+  CHECK(parts.attention == doctest::Approx(40));
+  CHECK(parts.products == doctest::Approx(20));
+  CHECK(parts.rest == doctest::Approx(2));
+  CHECK(parts.optimiser == doctest::Approx(1));
+  CHECK(parts.data == doctest::Approx(3));
+  CHECK(parts.total() == doctest::Approx(66));
+}
+
+TEST_CASE("the serial share is one thread's time alone, and unknown where it cannot be measured") {
+  const int threads = omp_get_max_threads();
+  const char* const waiting = std::getenv("OMP_WAIT_POLICY");
+  const std::string before = waiting == nullptr ? "" : waiting;
+  const auto spin = [](double seconds) {  // of this thread's processor time
+    const auto now = [] {
+      timespec t{};
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+      return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+    };
+    for (const double end = now() + seconds; now() < end;) {
+    }
+  };
+  const auto half_alone = [&] {
+    spin(0.1);
+#pragma omp parallel
+    spin(0.1);
+  };
+  setenv("OMP_WAIT_POLICY", "passive", 1);
+  omp_set_num_threads(4);
+  CHECK(serial_share(half_alone).value_or(-1) == doctest::Approx(0.5).epsilon(0.1));
+  omp_set_num_threads(1);
+  CHECK(!serial_share(half_alone).has_value());
+  omp_set_num_threads(4);
+  setenv("OMP_WAIT_POLICY", "active", 1);
+  CHECK(!serial_share(half_alone).has_value());
+  omp_set_num_threads(threads);
+  setenv("OMP_WAIT_POLICY", before.c_str(), 1);
+  if (waiting == nullptr) unsetenv("OMP_WAIT_POLICY");
+}
+
+TEST_CASE("the resident memory of a case is that case's, not of what came before") {
+  constexpr std::size_t kBefore = std::size_t{1} << 30;
+  std::vector<char>(kBefore, 1).clear();  // touched and given back
+  BenchCase c;
+  c.attention = "vmean";
+  c.n = 64;
+  c.batch = 1;
+  c.steps = 1;
+  const BenchResult result = run_bench(c);
+  CHECK(result.rss_bytes >= result.peak_bytes);
+  CHECK(result.rss_bytes < static_cast<std::int64_t>(kBefore));
+}
+
+TEST_CASE("cases are taken in turn; each is answered once, with the rates of all its rounds") {
+  std::vector<BenchCase> cases(2);
+  for (BenchCase& c : cases) {
+    c.attention = "vmean";
+    c.n = cases[0].n == 16 ? 32 : 16;
+    c.batch = 1;
+    c.steps = 1;
+    c.attention_alone = false;
+    c.gemm_rate = true;
+  }
+  std::vector<std::int64_t> lengths;
+  run_in_turn(cases, 2, [&](const BenchCase& c, const BenchResult& result) {
+    lengths.push_back(c.n);
+    CHECK(result.gemm_rates.size() == 4);  // before and after
+    CHECK(result.step->median_ms > 0);
+  });
+  CHECK(lengths == std::vector<std::int64_t>{16, 32});
+}
+
+TEST_CASE("the bench splits a step into parts that are all there") {
+  BenchCase c;
+  c.attention = "skyformer";
+  c.n = 64;
+  c.batch = 2;
+  c.features = 8;
+  c.steps = 2;
+  const BenchResult result = run_bench(c);
+  REQUIRE(result.parts.has_value());
+  for (const double part : {result.parts->attention, result.parts->products, result.parts->rest,
+                            result.parts->optimiser, result.parts->data}) {
+    CHECK(part > 0);
+  }
+}

@@ -1,0 +1,253 @@
+#include "train/lab/lra/lra_table.hpp"
+
+#include <cmath>
+
+#include "attention/registry.hpp"
+#include "data/files/json.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "train/lab/papers/paper_results.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::Json;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+
+namespace {
+
+/// A run as its config.json describes it.
+Json config_of(const std::string& task, const std::string& attention, int seed,
+               const std::string& steps = "") {
+  Json settings = {{"lr", {{"value", "1e-4"}, {"origin", "recipe skytape"}}}};
+  if (!steps.empty()) settings["steps"] = {{"value", steps}, {"origin", "--steps"}};
+  return {{"task", task},
+          {"attention", attention},
+          {"recipe", "skytape"},
+          {"seed", seed},
+          {"device", "cpu"},
+          {"settings", settings},
+          {"data", {{"name", task}, {"train", {{"fingerprint", "0123"}}}}}};
+}
+
+/// Writes a finished run; `called` is the name of its results.
+void finish(const Folder& folder, const std::string& name, const Json& config, double accuracy,
+            const std::string& called = "") {
+  Json result = config;
+  if (!called.empty()) result["task"] = called;
+  for (const char* key : {"steps", "selected_step", "train_seconds", "steps_per_second",
+                          "tokens_per_second", "peak_bytes"}) {
+    result[key] = 10;
+  }
+  result["dev_accuracy"] = accuracy;
+  result["test_accuracy"] = accuracy;
+  folder.write(name + "/config.json", data::json_text(config));
+  folder.write(name + "/result.json", data::json_text(result));
+}
+
+/// The line of the text that starts so.
+std::string line_of(const std::string& text, const std::string& start) {
+  const std::size_t at = ("\n" + text).find("\n" + start);
+  return at == text.npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+std::vector<WantedRun> wanted(const std::vector<Json>& configs) {
+  std::vector<WantedRun> runs;
+  for (const Json& c : configs) {
+    runs.push_back({c["task"].get<std::string>() + "-" + c["attention"].get<std::string>() + "-s" +
+                        std::to_string(c["seed"].get<int>()),
+                    c});
+  }
+  return runs;
+}
+
+}  // namespace
+
+TEST_CASE("the papers' rows are complete: cells give the averages, methods are registered") {
+  CHECK(paper_results().size() == 9 + 16 + 11);
+  for (const PaperRow& row : paper_results()) {
+    CAPTURE(row.method);
+    CHECK_NOTHROW((void)attention::find(std::string(row.method)));
+    const double mean = (row.text + row.listops + row.retrieval + row.pathfinder + row.image) / 5;
+    // One average of the Long Range Arena paper is further off.
+    CHECK(std::abs(mean - row.average) < (row.average == 51.39 ? 0.09 : 0.0151));
+    CHECK_FALSE(paper_accuracy(row, "retrieval-substitute").has_value());
+    CHECK_FALSE(paper_accuracy(row, "pathx").has_value());
+  }
+}
+
+TEST_CASE("the table has means, spreads, baselines and papers, and dashes where nothing is") {
+  const Folder folder;
+  finish(folder, "listops-skyformer-s1", config_of("listops", "skyformer", 1), 0.37);
+  finish(folder, "listops-skyformer-s2", config_of("listops", "skyformer", 2), 0.39);
+  finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1), 0.362);
+  std::vector<Json> grid;
+  for (const char* task : {"listops", "text"}) {
+    for (const char* method : {"softmax", "skyformer"}) {
+      for (const int seed : {1, 2}) grid.push_back(config_of(task, method, seed));
+    }
+  }
+  const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
+  const std::string text = to_markdown(table);
+  CAPTURE(text);
+  CHECK(text.find("Long Range Arena paper: larger models") != std::string::npos);
+  CHECK(line_of(text, "| attention") == "| attention | source | listops | text | added |");
+  CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 36.2 | 66.2 | – |");
+  CHECK(line_of(text, "| skyformer | skytape") ==
+        "| skyformer | skytape | 38.00 ± 1.41 (37.00–39.00, 2 seeds) | – | – |");
+  CHECK(line_of(text, "| softmax | skytape") ==
+        "| softmax | skytape | 36.20 ↓ (36.20–36.20, 1 of 2 seeds) | – | – |");
+  CHECK(line_of(text, "| skyformer | Skyformer") ==
+        "| skyformer | Skyformer paper | 38.69 | 64.70 ↓ | – |");
+  CHECK(text.find("Not in the table") == std::string::npos);
+  CHECK(table.skipped.empty());
+
+  const std::string csv = to_csv(table);
+  CAPTURE(csv);
+  CHECK(line_of(csv, "skyformer,skytape,listops,1,") ==
+        "skyformer,skytape,listops,1,37.0000,37.0000,36.2,0,");
+  CHECK(line_of(csv, "skyformer,skytape,listops,2,") ==
+        "skyformer,skytape,listops,2,39.0000,39.0000,36.2,0,");
+  CHECK(line_of(csv, "softmax,skytape,listops,1,").ends_with(",36.2000,36.2000,36.2,1,"));
+  CHECK(line_of(csv, "softmax,skytape,listops,2,") == "softmax,skytape,listops,2,,,36.2,,");
+  CHECK(line_of(csv, "softmax,skytape,text,2,") == "softmax,skytape,text,2,,,66.2,,");
+  CHECK(csv.find("retrieval") == csv.npos);
+  CHECK(line_of(csv, "softmax,\"Skeinformer paper, dropout 0.1\",text") ==
+        "softmax,\"Skeinformer paper, dropout 0.1\",text,,57.6900,,66.2,1,");
+}
+
+TEST_CASE("an average needs all five tasks of the papers") {
+  const Folder folder;
+  const std::vector<std::string> tasks = {"listops", "text", "retrieval", "pathfinder", "image"};
+  std::vector<Json> grid;
+  for (const std::string& task : tasks) {
+    for (const char* method : {"softmax", "vmean"}) grid.push_back(config_of(task, method, 1));
+    finish(folder, task + "-softmax-s1", config_of(task, "softmax", 1), 0.7);
+    if (task != "image") finish(folder, task + "-vmean-s1", config_of(task, "vmean", 1), 0.7);
+  }
+  const std::string text = to_markdown(make_table(wanted(grid), find_runs(folder.path())));
+  CAPTURE(text);
+  CHECK(line_of(text, "| softmax | skytape").ends_with("| 70.00 | 70.00 | – |"));
+  CHECK(line_of(text, "| vmean | skytape").ends_with("| – | – | – |"));
+  CHECK(line_of(text, "| vmean | Skein").ends_with("| 34.33 | 53.98 | – |"));
+}
+
+TEST_CASE("substitute data get a column of their own, without the papers' numbers") {
+  const Folder folder;
+  finish(folder, "retrieval-softmax-s1", config_of("retrieval", "softmax", 1), 0.75,
+         "retrieval-substitute");
+  const std::string text = to_markdown(
+      make_table(wanted({config_of("retrieval", "softmax", 1)}), find_runs(folder.path())));
+  CAPTURE(text);
+  CHECK(line_of(text, "| attention") ==
+        "| attention | source | retrieval | retrieval-substitute | added |");
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | – | 75.00 | – |");
+  CHECK(line_of(text, "| softmax | Skyformer") == "| softmax | Skyformer paper | 80.69 | – | – |");
+  CHECK(text.find("\nretrieval-substitute: other papers") != std::string::npos);
+}
+
+TEST_CASE("unfinished, broken, doubled and foreign run folders are named and left out") {
+  const Folder folder;
+  const Json config = config_of("listops", "softmax", 1);
+  finish(folder, "a-good", config, 0.5);
+  finish(folder, "b-again", config, 0.9);
+  Json elsewhere = config_of("listops", "softmax", 2);
+  elsewhere["data"]["train"]["fingerprint"] = "4567";
+  finish(folder, "c-other-data", elsewhere, 0.9);
+  folder.write("d-running/config.json", data::json_text(config));
+  finish(folder, "e-cut", config, 0.9);
+  folder.write("e-cut/result.json", "{\"task\": \"listo");
+  finish(folder, "f-nan", config_of("listops", "softmax", 3), std::nan(""));
+  finish(folder, "g-zero", config_of("listops", "softmax", 4), 7.5);
+  finish(folder, "h-mixed", config_of("listops", "softmax", 5), 0.9);
+  folder.write("h-mixed/config.json", data::json_text(config_of("listops", "vmean", 5)));
+  finish(folder, "i-odd", config_of("listops", "softmax", 6), 0.9);
+  folder.write("i-odd/config.json", "[1, 2]");
+  folder.write("notes/readme.txt", "no run");
+  const AccuracyTable table = make_table({}, find_runs(folder.path()));
+  const std::string text = to_markdown(table);
+  CAPTURE(text);
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 50.00 | – |");
+  CHECK(table.skipped.size() == 8);
+  CHECK(line_of(text, "- b-again") == "- b-again: the same run as a-good");
+  CHECK(line_of(text, "- c-other-data") == "- c-other-data: other data than a-good");
+  CHECK(line_of(text, "- d-running") == "- d-running: not finished");
+  for (const char* name : {"e-cut", "f-nan", "g-zero", "h-mixed", "i-odd"}) {
+    CAPTURE(name);
+    CHECK(line_of(text, std::string("- ") + name).find(": broken: ") != std::string::npos);
+  }
+  CHECK(text.find("notes") == std::string::npos);
+}
+
+TEST_CASE("what the user set makes a row of its own, unless the grid asked for just that") {
+  const Folder folder;
+  finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1, "500"), 0.5);
+  const auto found = [&] { return find_runs(folder.path()); };
+  const std::string other =
+      to_markdown(make_table(wanted({config_of("listops", "softmax", 1)}), found()));
+  CAPTURE(other);
+  CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – | – |");
+  CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 | – |");
+
+  Json same = config_of("listops", "softmax", 1, "500");
+  same["settings"]["steps"]["origin"] = "recipe skytape";
+  const std::string asked = to_markdown(make_table(wanted({same}), found()));
+  CAPTURE(asked);
+  CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 | – |");
+  CHECK(asked.find("steps=500") == std::string::npos);
+}
+
+TEST_CASE("the table says which figures are of a part of the examples") {
+  const Folder folder;
+  Json config = config_of("listops", "softmax", 1);
+  config["data"]["test"] = {{"examples", 2000}};
+  finish(folder, "whole", config, 0.4);
+  CHECK(to_markdown(make_table({}, find_runs(folder.path()))).find("of the first") ==
+        std::string::npos);
+  Json result = data::parse_json(read_file(folder.path() / "whole/result.json"));
+  result["test_examples"] = 64;
+  folder.write("whole/result.json", data::json_text(result));
+  CHECK(to_markdown(make_table({}, find_runs(folder.path())))
+            .find("listops: with `final_examples`, test accuracies of the first 64 of 2,000") !=
+        std::string::npos);
+}
+
+TEST_CASE("what a model has that the papers' has not is said by the values in effect") {
+  const auto with = [](const Json& values) {
+    Json settings = Json::object();
+    for (const auto& [key, value] : values.items()) {
+      settings[key] = {{"value", value}, {"origin", "recipe skytape"}};
+    }
+    return Json{{"settings", settings}};
+  };
+  CHECK(added_to_papers(with({{"lr", "1e-4"}, {"ngrams", "0"}, {"pyramid", "0"}})).empty());
+  CHECK(added_to_papers(with({{"ngrams", "5"}, {"pair_cosine", "1"}})) ==
+        "n-grams of up to 5 tokens, the cosine of both texts");
+  CHECK(added_to_papers(
+            with({{"patch", "5"}, {"conv_width", "3"}, {"mirror", "1"}, {"shift", "2"}})) ==
+        "greys of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up to 2");
+  CHECK(added_to_papers(with({{"pyramid", "1"}, {"patch", "1"}})) ==
+        "greys of 1 × 1 pixels, a pyramid of convolutions");
+  // What the pyramid was called when it counted among the poolings.
+  CHECK(added_to_papers(with({{"pooling", "pyramid"}})) == "a pyramid of convolutions");
+  CHECK(added_to_papers(with({{"pretrain_steps", "2000"}})) == "pre-training of 2000 steps");
+  Json initialised = with({{"lr", "1e-4"}});
+  initialised["pretraining"] = {{"train_seconds", 7.0}};
+  CHECK(added_to_papers(initialised) == "pre-training");
+}
+
+TEST_CASE("the arena's table has a row for each task, with what was added and the mean time") {
+  const Folder folder;
+  Json config = config_of("text", "skyformer", 1);
+  config["settings"]["ngrams"] = {{"value", "5"}, {"origin", "recipe skytape"}};
+  finish(folder, "a", config, 0.86);
+  config["seed"] = 2;
+  finish(folder, "b", config, 0.88);
+  const std::string text = to_markdown(arena_table(
+      make_table({{"c", config_of("listops", "softmax", 1)}}, find_runs(folder.path()))));
+  CAPTURE(text);
+  CHECK(line_of(text, "| text") ==
+        "| text | skyformer | skytape | 66.2 | 65.29 | 87.00 ± 1.41 (86.00–88.00, 2 seeds) | "
+        "n-grams of up to 5 tokens | 10 s |");
+  CHECK(line_of(text, "| listops") == "| listops | softmax | skytape | 36.2 | 39.25 | – | – | – |");
+}

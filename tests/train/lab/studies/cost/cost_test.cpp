@@ -1,0 +1,211 @@
+#include "train/lab/studies/cost/cost.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "attention/registry.hpp"
+#include "data/files/json.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "train/lab/papers/paper_costs.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+
+namespace {
+
+CostOptions options(std::vector<std::string> methods) {
+  CostOptions o;
+  o.methods = std::move(methods);
+  o.tasks = {"listops"};
+  o.steps = 1;
+  o.batch = 1;
+  return o;
+}
+
+/// The cell of the row that starts with `first`, or with `first` and `second`.
+Cell at(const Table& table, const std::string& column, const std::string& first,
+        const std::string& second = "") {
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    if (table.columns[c].title != column) continue;
+    for (const auto& row : table.rows) {
+      if (row[0].words == first && (second.empty() || row[1].words == second)) return row[c];
+    }
+  }
+  FAIL("no cell " << column << " of " << first << " " << second);
+  return {};
+}
+
+/// A finished run whose dev losses at steps 10, 20, … are these, at a step a second.
+void make_run(const std::filesystem::path& folder, const std::vector<double>& losses,
+              const std::string& extra = "") {
+  std::filesystem::create_directories(folder);
+  std::ofstream metrics(folder / "metrics.jsonl");
+  std::int64_t step = 0;
+  for (const double loss : losses) {
+    step += 10;
+    metrics << data::Json{{"kind", "train"}, {"step", step - 4}, {"steps_per_second", 1.0}} << "\n"
+            << data::Json{{"kind", "eval"}, {"step", step}, {"loss", loss}, {"seconds", 6.0}}
+            << "\n";
+  }
+  metrics << extra;
+  std::ofstream(folder / "result.json")
+      << data::Json{{"task", "listops"}, {"attention", "skeinformer"}, {"test_accuracy", 0.375}};
+}
+
+}  // namespace
+
+TEST_CASE("the cost that a method states is the number of multiply-adds that it does") {
+  for (const attention::Spec& spec : attention::registry()) {
+    for (const double n : {64.0, 320.0, 512.0, 1024.0}) {
+      const attention::CostSizes sizes{n, 24, 16};
+      const attention::Cost stated = spec.cost_at(sizes), counted = counted_cost(spec, sizes);
+      CAPTURE(spec.name);
+      CAPTURE(n);
+      CHECK(stated.forward == counted.forward);
+      CHECK(stated.backward == counted.backward);
+    }
+  }
+}
+
+TEST_CASE("the whole model's stated operations are those of a step, but for no product forgotten") {
+  for (const char* method : {"softmax", "skyformer", "reformer", "linformer", "vmean"}) {
+    for (const bool forward_only : {false, true}) {
+      BenchCase c;
+      c.attention = method;
+      c.n = 256;
+      c.batch = 2;
+      c.features = 16;
+      c.steps = 1;
+      c.forward_only = forward_only;
+      c.attention_alone = false;
+      const BenchResult r = run_bench(c);
+      CAPTURE(method);
+      CAPTURE(forward_only);
+      CHECK(r.flops == static_cast<double>(r.counted_flops.value()));
+      CHECK_FALSE(r.attention_forward.has_value());
+      CHECK(r.peak_bytes > r.fixed_bytes);
+      CHECK(r.fixed_bytes > r.parameters * 4);
+    }
+  }
+}
+
+TEST_CASE("tables without a clock are the same each time, and hold every method") {
+  std::vector<std::string> all;
+  for (const attention::Spec& spec : attention::registry()) all.push_back(spec.name);
+  CostOptions o = options(all);
+  o.operations_n = 512;
+  o.operations_features = 32;
+  CHECK(to_json(parameter_table(o)) == to_json(parameter_table(o)));
+  const Table operations = operation_table(o);
+  CHECK(to_json(operations) == to_json(operation_table(o)));
+  CHECK(operations.rows.size() == all.size());
+  // Skeinformer, Table 3: 2 n^2 p and 4 n d p; the others are not in it.
+  CHECK(at(operations, "paper", "softmax").number == doctest::Approx(2e-6 * 512 * 512 * 32));
+  CHECK(at(operations, "paper", "skeinformer").number == doctest::Approx(4e-6 * 512 * 32 * 32));
+  CHECK(at(operations, "paper", "skyformer").kind == Cell::Kind::missing);
+  CHECK(at(operations, "sequential", "reformer").words == "O(log N)");
+
+  o.features = 128;
+  const Table crossover = crossover_table(o, {});
+  CHECK(at(crossover, "by operations", "vmean").words == "at all lengths");
+  CHECK(at(crossover, "by operations", "linformer_jlt").words == "not up to 65536");
+  // 7 N^2 D = 13 N k D at N = 13 k / 7.
+  CHECK(at(crossover, "by operations", "linformer").words == "from 238 on");
+  CHECK(at(crossover, "by time", "linformer").kind == Cell::Kind::missing);
+}
+
+TEST_CASE("curves cross where the first falls below the second for good") {
+  const std::vector<double> x = {100, 200, 400}, flat = {10, 10, 10};
+  using Where = Crossing::Where;
+  CHECK(crossing(x, {9, 9, 9}, flat).where == Where::below);
+  CHECK(crossing(x, {11, 10, 10}, flat).where == Where::never);
+  CHECK(crossing(x, {9, 9, 11}, flat).where == Where::never);
+  const Crossing between = crossing(x, {20, 5, 5}, flat);
+  CHECK(between.where == Where::at);
+  CHECK(between.x == doctest::Approx(100 * std::sqrt(2)));  // half way on log axes
+  CHECK(crossing(x, {9, 11, 9}, flat).x > 200);             // the second time
+}
+
+TEST_CASE(
+    "time and memory of the recipe's batch follow from the measured examples, and the largest "
+    "batch that fits does fit") {
+  CostOptions o = options({"vmean"});
+  const Table table = task_table(o);
+  REQUIRE(table.rows.size() == 1);
+  const double example_ms = at(table, "ms/example", "listops", "vmean").number;
+  CHECK(at(table, "h/50k steps", "listops", "vmean").number ==
+        doctest::Approx(example_ms * 32 * 50 / 3600));
+  CHECK(at(table, "of softmax", "listops", "vmean").kind == Cell::Kind::missing);  // not measured
+  CHECK(at(table, "paper", "listops", "vmean").kind == Cell::Kind::missing);
+
+  const double example_gb = 1e-3 * at(table, "MB/example", "listops", "vmean").number;
+  o.limit_gb = 3.5 * example_gb;  // the model itself is small: two or three examples
+  const double fits =
+      at(task_table(o), fmt::format("fit {:g} GB", *o.limit_gb), "listops", "vmean").number;
+  CHECK(fits >= 2);
+  CHECK(fits <= 3);
+  o.limit_gb = 1e-4;
+  CHECK(at(task_table(o), "fit 0.0001 GB", "listops", "vmean").number == 0);
+}
+
+TEST_CASE("Linformer's table leaves out what is no projection and what would not fit") {
+  CostOptions o = options({});
+  o.inference_lengths = {64};
+  o.projected = {16, 64};
+  o.tokens = 64;
+  const Table table = inference_table(o);
+  REQUIRE(table.rows.size() == 1);  // k = 64 is no shorter
+  CHECK(table.rows[0][6].kind == Cell::Kind::number);
+  o.materialised_gb = 0;
+  CHECK(inference_table(o).rows[0][6].kind == Cell::Kind::missing);
+}
+
+TEST_CASE("the papers' cells are found, and only those that they have") {
+  using Figure = PaperFigure;
+  CHECK(paper_figure(Figure::skyformer_hours, "skyformer", "text") == 1.02);
+  CHECK(paper_figure(Figure::skyformer_gigabytes, "softmax", "image") == 11.47);
+  CHECK_FALSE(paper_figure(Figure::skyformer_hours, "vmean", "text").has_value());
+  CHECK_FALSE(paper_figure(Figure::skyformer_hours, "softmax", "pathx").has_value());
+  CHECK(paper_figure(Figure::skeinformer_minutes, "vmean", "text") == 3.62);
+  CHECK(paper_figure(Figure::skeinformer_examples, "skein_nonorm", "retrieval") == 4);
+  CHECK(paper_figure(Figure::convergence_kilosteps, "softmax", "text") == 10.67);
+  CHECK(paper_figure(Figure::convergence_minutes, "skein_nopilot", "image") == 63.51);
+  CHECK(linformer_gain(65536, 2048)->times_less_memory == 18);
+  CHECK_FALSE(linformer_gain(512, 512).has_value());
+  CHECK(paper_figure(Figure::instability, "kernelized", "retrieval") == 0.64);
+}
+
+TEST_CASE("convergence: early stopping is applied to what the runs wrote") {
+  const Folder folder;
+  make_run(folder.path() / "stops", {3, 2, 2.5, 2.1, 1});
+  make_run(folder.path() / "ends", {3, 2, 1});
+  std::filesystem::create_directories(folder.path() / "unfinished");
+  const Table table = convergence_table(folder.path(), 2);
+  REQUIRE(table.rows.size() == 2);
+  CHECK(at(table, "best dev loss", "stops").number == 2);
+  CHECK(at(table, "at kstep", "stops").number == doctest::Approx(0.020));
+  CHECK(at(table, "stop at kstep", "stops").number == doctest::Approx(0.040));
+  CHECK(at(table, "train min", "stops").number == doctest::Approx(40.0 / 60));
+  CHECK(at(table, "total min", "stops").number == doctest::Approx((40.0 + 4 * 6) / 60));
+  CHECK(at(table, "paper kstep", "stops").number == 7.32);
+  CHECK(at(table, "at kstep", "ends").number == doctest::Approx(0.030));
+  CHECK(at(table, "stop at kstep", "ends").kind == Cell::Kind::missing);
+  CHECK(at(table, "train min", "ends").kind == Cell::Kind::missing);
+}
+
+TEST_CASE("convergence names what is wrong with a run's files") {
+  const Folder folder;
+  CHECK(error_of([&] { (void)convergence_table(folder.path() / "absent", 2); }).find("absent") !=
+        std::string::npos);
+  CHECK(error_of([&] {
+          (void)convergence_table(folder.path(), 2);
+        }).find("holds no finished run") != std::string::npos);
+  make_run(folder.path() / "run", {3, 2}, "{\"kind\": \"eval\"\n");
+  CHECK(error_of([&] { (void)convergence_table(folder.path(), 2); }).find("line 5") !=
+        std::string::npos);
+}

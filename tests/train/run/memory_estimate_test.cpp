@@ -1,0 +1,88 @@
+// The least memory of a training, against what models and runs take.
+#include "train/run/memory_estimate.hpp"
+
+#include "nn/model.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "tests/train/cli/workshop.hpp"
+#include "train/run/run_folder.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::synthetic::error_of;
+
+namespace {
+
+RunConfig config(const std::string& attention, std::vector<Choice> values = {}) {
+  Choices choices;
+  choices.attention = attention;
+  choices.values = std::move(values);
+  return resolve(choices);
+}
+
+}  // namespace
+
+TEST_CASE("the estimate counts a model's parameters four times, and activations by length") {
+  for (const char* attention : {"vmean", "softmax", "linformer", "skyformer", "bigbird"}) {
+    CAPTURE(attention);
+    const RunConfig c = config(attention);
+    nn::Model model(c.model, DType::f32, Device::cpu, 1);
+    const auto exact = static_cast<double>(16 * model.parameters().parameter_count());
+    const auto estimate = static_cast<double>(estimate_memory(c, 2000).parameters);
+    CHECK(estimate > 0.9 * exact);
+    CHECK(estimate < 1.1 * exact);
+  }
+  const RunConfig text = config("softmax", {{"max_length", "65536", "--set"}});
+  const std::int64_t short_texts = estimate_memory(text, 10000).activations;
+  CHECK(estimate_memory(text, 60000).activations == 6 * short_texts);
+  // Nothing is longer than max_length.
+  CHECK(estimate_memory(text, 1 << 20).activations == estimate_memory(text, 65536).activations);
+}
+
+TEST_CASE("what cannot fit is refused beside what is free") {
+  const RunConfig large =
+      config("softmax", {{"max_length", "16777216", "--set"}, {"width", "4096", "--set"}});
+  const std::string text = error_of<UsageError>([&] { refuse_if_too_large(large, 2000); });
+  CHECK(text.find("memory: at least ") == 0);
+  CHECK(text.find("MB are free") != std::string::npos);
+  CHECK(error_of([&] { refuse_if_too_large(config("softmax"), 2000); }).empty());
+}
+
+TEST_CASE("a run takes at least what was estimated, and not many times that") {
+  if (!test::program_or_skip()) return;
+  const test::Workshop w;
+  for (const char* attention : {"vmean", "softmax", "skyformer"}) {
+    CAPTURE(std::string(attention));
+    const std::string run = w.run(attention).string();
+    const test::Finished f = w.finish({"train",
+                                       "--recipe",
+                                       "skyformer",
+                                       "--attention",
+                                       attention,
+                                       "--data",
+                                       w.data.string(),
+                                       "--out",
+                                       run,
+                                       "--steps",
+                                       "3",
+                                       "--set",
+                                       "max_length=512",
+                                       "--batch",
+                                       "8",
+                                       "--threads",
+                                       "1",
+                                       "--device",
+                                       "cpu",
+                                       "--set",
+                                       "eval_examples=1"});
+    REQUIRE_MESSAGE(f.code == 0, f.err);
+    const RunConfig c = config_from_json(read_json(run + "/config.json"), run);
+    const auto peak = read_json(run + "/result.json").at("peak_bytes").get<double>();
+    // No expression is shorter than max_length, and one thread computes 8 of them at once.
+    const auto estimate = static_cast<double>(estimate_memory(c, 2000).bytes());
+    CAPTURE(estimate);
+    CAPTURE(peak);
+    CHECK(estimate < 1.05 * peak);
+    CHECK(estimate > 0.25 * peak);
+  }
+}

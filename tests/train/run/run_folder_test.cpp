@@ -1,0 +1,110 @@
+#include "train/run/run_folder.hpp"
+
+#include <sstream>
+
+#include "data/files/json.hpp"
+#include "tests/data/synthetic.hpp"
+#include "tests/support/doctest.hpp"
+#include "train/process/progress.hpp"
+
+using namespace skytape;
+using namespace skytape::train;
+using data::synthetic::error_of;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+
+namespace {
+
+std::vector<data::Json> lines_of(const std::filesystem::path& path) {
+  std::vector<data::Json> lines;
+  std::istringstream in(read_file(path));
+  for (std::string line; std::getline(in, line);) lines.push_back(data::parse_json(line));
+  return lines;
+}
+
+}  // namespace
+
+TEST_CASE("a folder with a run is neither overwritten nor continued unless asked") {
+  const Folder folder;
+  const auto path = folder.path() / "run";
+  const auto config = path / "config.json";
+  RunFolder(path, RunFolder::Existing::refuse).write_json(config, {{"seed", 1}});
+  const std::string text =
+      error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::refuse); });
+  CHECK(text.find("--resume") != std::string::npos);
+  CHECK(text.find("--force") != std::string::npos);
+  CHECK(read_json(config) == data::Json{{"seed", 1}});
+
+  folder.write("run/notes.txt", "mine");
+  RunFolder(path, RunFolder::Existing::resume);
+  CHECK(std::filesystem::exists(config));
+  RunFolder(path, RunFolder::Existing::replace);
+  CHECK_FALSE(std::filesystem::exists(config));
+  CHECK(read_file(path / "notes.txt") == "mine");  // not a file of the run
+}
+
+TEST_CASE("one process at a time has a run folder") {
+  const Folder folder;
+  const auto path = folder.path() / "run";
+  const auto error = [&] {
+    return error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::resume); });
+  };
+  {
+    const RunFolder first(path, RunFolder::Existing::refuse);
+    CHECK(error() == path.string() + ": another process trains there");
+  }
+  CHECK(error().empty());
+}
+
+TEST_CASE("metrics are cut back to the step of the checkpoint") {
+  const Folder folder;
+  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  run.start_metrics(0);
+  for (const int step : {10, 20, 30}) run.add_metric({{"kind", "train"}, {"step", step}});
+  run.add_metric({{"kind", "eval"}, {"split", "dev"}, {"step", 20}, {"loss", 1.5}});
+  run.add_metric({{"kind", "final"}, {"split", "dev"}, {"step", 20}});
+  {
+    AppendFile torn(run.metrics());
+    torn.append("{\"kind\":\"train\",\"st");  // a process that died in the middle of a line
+  }
+  run.start_metrics(20);
+  run.add_metric({{"kind", "train"}, {"step", 25}});
+  std::vector<int> steps;
+  for (const auto& line : lines_of(run.metrics())) steps.push_back(line.at("step").get<int>());
+  CHECK(steps == std::vector<int>{10, 20, 20, 25});
+}
+
+TEST_CASE("TensorBoard's names begin with the phase that a metric says") {
+  const Folder folder;
+  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  run.start_metrics(0);
+  run.add_metric({{"kind", "train"}, {"step", 5}, {"loss", 1.5}, {"phase", "pretraining"}});
+  run.add_metric({{"kind", "train"}, {"step", 5}, {"accuracy", 0.5}});
+  std::string events;
+  for (const auto& file : std::filesystem::directory_iterator(run.path())) {
+    if (file.path().filename().string().starts_with("events.")) {
+      events = data::synthetic::read_file(file);
+    }
+  }
+  CHECK(events.find("pretraining/train/loss") != std::string::npos);
+  CHECK(events.find("train/accuracy") != std::string::npos);
+  CHECK(events.find("pretraining/train/accuracy") == std::string::npos);
+}
+
+TEST_CASE("a metric that does not fit on the disk is an error that names the file") {
+  AppendFile full("/dev/full");
+  const std::string text = error_of<Error>([&] { full.append("{}\n"); });
+  CHECK(text.find("/dev/full") != std::string::npos);
+  CHECK(text.find("space") != std::string::npos);
+}
+
+TEST_CASE("log lines carry step, loss, accuracy, rate and time left") {
+  LogPoint point{500, 50000, "loss 2.1235  accuracy 17.50 %", 2e-5, 3.21, 65432.1, 15420};
+  CHECK(to_text(point) ==
+        "step 500/50000  loss 2.1235  accuracy 17.50 %  lr 2.00e-05  3.21 steps/s  65,432 tokens/s"
+        "  4.3 h left");
+  CHECK(duration_text(12.4) == "12 s");
+  CHECK(duration_text(720) == "12 min");
+  CHECK(grouped(1234567) == "1,234,567");
+  CHECK(grouped(-12) == "-12");
+}

@@ -1,0 +1,145 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "data/files/output.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/cli/cli.hpp"
+#include "train/lab/bench/roofline.hpp"
+#include "train/lab/studies/cost/cost.hpp"
+#include "train/lab/studies/experiment.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+struct CostFlags {
+  CostOptions options;
+  RooflineOptions roofline;
+  std::string tasks = "listops,text,retrieval,pathfinder,image";
+  std::string tables = "all", attention = "all", device = "auto", runs, out;
+  std::string lengths = "256,512,1024,2048,4096,8192";
+  std::string inference_lengths = "512,1024,2048,4096,8192,16384,32768,65536";
+  std::string projected = "128,256,512,1024,2048";
+  double limit_gb = 0;
+  std::int64_t patience = 10;
+  int threads = 0;
+};
+
+const std::vector<std::string> kTables = {"parameters", "operations", "tasks", "inference",
+                                          "length"};
+
+std::vector<std::string> chosen_tables(const CostFlags& flags) {
+  std::vector<std::string> chosen =
+      flags.tables == "all" ? kTables : split_list("--tables", flags.tables);
+  std::vector<std::string> known = kTables;
+  known.emplace_back("convergence");
+  known.emplace_back("roofline");
+  for (const std::string& name : chosen) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw UsageError(unknown_name("table", name, known));
+    }
+    if (name == "convergence" && flags.runs.empty()) {
+      throw UsageError("--tables convergence: needs --runs, a folder of finished runs");
+    }
+  }
+  if (!flags.runs.empty() && flags.tables == "all") chosen.emplace_back("convergence");
+  return chosen;
+}
+
+int run(CostFlags flags) {
+  set_threads(flags.threads);
+  CostOptions& o = flags.options;
+  o.device = parse_device(flags.device);
+  (void)parse_precision(o.precision);  // before the first table is on the screen
+  o.methods = method_list(flags.attention);
+  flags.roofline.methods = o.methods;
+  o.tasks = task_list(flags.tasks);
+  o.lengths = number_list("--lengths", flags.lengths, 1, 1 << 20);
+  o.inference_lengths = number_list("--inference-lengths", flags.inference_lengths, 1, 1 << 20);
+  o.projected = number_list("--projected", flags.projected, 1, 1 << 20);
+  std::sort(o.lengths.begin(), o.lengths.end());
+  if (flags.limit_gb > 0) o.limit_gb = flags.limit_gb;
+
+  Experiment experiment("cost", flags.out);
+  experiment.note("device", name(o.device));
+  experiment.note("precision", o.precision);
+  experiment.note("repetitions", o.steps);
+  for (const std::string& table : chosen_tables(flags)) {
+    if (table == "parameters") experiment.add(parameter_table(o));
+    if (table == "operations") experiment.add(operation_table(o));
+    if (table == "tasks") experiment.add(task_table(o));
+    if (table == "inference") experiment.add(inference_table(o));
+    if (table == "roofline") experiment.add(roofline_table(flags.roofline));
+    if (table == "convergence") experiment.add(convergence_table(flags.runs, flags.patience));
+    if (table == "length") {
+      const LengthStudy study = measure_lengths(o);
+      experiment.add(length_table(study));
+      experiment.add(crossover_table(o, study));
+      experiment.add(length_figure(study));
+    }
+  }
+  experiment.save();
+  return 0;
+}
+
+}  // namespace
+
+void add_cost(CLI::App& program) {
+  CLI::App& command =
+      *program.add_subcommand("cost", "what methods cost: parameters, operations, time, memory");
+  const auto flags = std::make_shared<CostFlags>();
+  CostOptions& o = flags->options;
+  command.add_option("--tables", flags->tables,
+                     "parameters, operations, tasks, inference, length, or all of these; "
+                     "convergence; roofline: n = 2048, batch 32, 128 features on a GPU");
+  command.add_option("--attention", flags->attention, "methods a,b,… or all");
+  command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
+  command.add_option("--recipe", o.recipe, "whose batches and features: skyformer, skeinformer…");
+  command.add_option("--batch", o.batch, "examples that tasks are timed with")
+      ->check(between(1, 1 << 20));
+  command.add_option("--steps", o.steps, "timed repetitions")->check(between(1, 1 << 20));
+  command
+      .add_option("--patience-seconds", o.patience_seconds,
+                  "what takes longer is timed once; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
+  command.add_option("--n", o.operations_n, "length, for operations")->check(between(64, 1 << 20));
+  command.add_option("--d", o.operations_features, "features, for operations")
+      ->check(between(1, 65536));
+  command.add_option("--lengths", flags->lengths, "of the study by length");
+  command.add_option("--features", o.features, "in the study by length")->check(between(1, 65536));
+  command.add_option("--tokens", o.tokens, "of a batch where their number is fixed")
+      ->check(between(1, 1 << 20));
+  command.add_option("--inference-lengths", flags->inference_lengths, "of Linformer's table");
+  command.add_option("--projected", flags->projected, "k of Linformer's table");
+  command.add_option("--memory", o.memory_gb, "GB that batches are compared on")
+      ->check(CLI::Range(0.001, 1e6));
+  command
+      .add_option("--materialised", o.materialised_gb,
+                  "most GB for the n x n arrays of exact attention that stores them")
+      ->check(CLI::Range(0.0, 1e6));
+  command.add_option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
+      ->check(CLI::Range(0.001, 1e6))
+      ->default_str("");
+  command
+      .add_option("--bandwidth", flags->roofline.rates.copy_gbs,
+                  "of the GPU, for roofline: GB/s of a copy, read plus written")
+      ->check(CLI::Range(1.0, 1e6));
+  command
+      .add_option("--flops", flags->roofline.rates.bf16_tflops,
+                  "of the GPU, for roofline: TFLOP/s of bf16 products; tf32 is taken for half")
+      ->check(CLI::Range(0.1, 1e6));
+  command.add_option("--runs", flags->runs, "folder of finished runs, for convergence");
+  command
+      .add_option("--patience", flags->patience, "evaluations without progress, for convergence")
+      ->check(between(1, 1 << 20));
+  command.add_option("--device", flags->device, "auto, cpu or cuda");
+  command.add_option("--precision", o.precision, kPrecisionHelp);
+  command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
+  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  runs(command, [flags] { return run(*flags); });
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "train/cli/cli.hpp"
+#include "train/config/keys.hpp"
+#include "train/lab/lra/lra.hpp"
+#include "train/lab/lra/lra_table.hpp"
+#include "train/process/launch.hpp"
+#include "train/process/version.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LraFlags {
+  RunFlags run;
+  GridOptions grid;
+  std::string tasks = "listops,text,retrieval,pathfinder,image", attentions = "all", lrs, batches;
+  std::string out = "runs";
+  bool without_additions = false, table_only = false;
+};
+
+GridOptions grid_options(const LraFlags& flags) {
+  GridOptions options = flags.grid;
+  options.tasks = task_list(flags.tasks);
+  options.attentions = method_list(flags.attentions);
+  if (!flags.lrs.empty()) options.lrs = split_list("--lr", flags.lrs);
+  if (!flags.batches.empty()) options.batches = split_list("--batch", flags.batches);
+  options.base = flags.run.choices();
+  for (const KeyInfo& key : recipe_keys()) {
+    if (!flags.without_additions || key.adds.empty()) continue;
+    const std::string value(key.standard);
+    options.base.values.push_back({std::string(key.key), value, "--without-additions"});
+  }
+  options.out = flags.out;
+  // Ranks of one host share its cores, unless they are told what each may use.
+  const int sharers = flags.run.threads == 0 ? launched().local_size : 1;
+  options.threads = std::max(1, thread_count() / sharers);
+  return options;
+}
+
+/// Prints the table and writes lra.md and lra.csv.
+void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
+  std::vector<WantedRun> wanted;
+  for (const GridCell& cell : cells) wanted.push_back({cell.folder, to_json(cell.config)});
+  data::make_folder(out);  // of a grid in which no cell could run
+  const FoundRuns found = find_runs(out);
+  const AccuracyTable table = make_table(wanted, found);
+  const Table times = time_table(found.runs);
+  std::string text = to_markdown(table) + "\n";
+  if (!times.rows.empty()) text += to_markdown(times) + "\n";
+  text += to_markdown(arena_table(table));
+  data::write_file(out / "lra.md", text);
+  data::write_file(out / "lra.csv", to_csv(table));
+  fmt::print("{}", text);
+  fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.md").string());
+}
+
+int run(const LraFlags& flags) {
+  if (launched().size > 1) {
+    throw UsageError(
+        "lra: a grid runs in one process; give each a part of it: --tasks, --attentions");
+  }
+  const GridOptions options = grid_options(flags);
+  const std::vector<GridCell> cells = grid_cells(options);
+  if (flags.table_only && !fs::is_directory(options.out)) {
+    throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
+  }
+  const int code = flags.table_only ? 0 : run_grid(cells, options);
+  show_table(cells, options.out);
+  return code;
+}
+
+}  // namespace
+
+void add_lra(CLI::App& program) {
+  CLI::App& command = *program.add_subcommand(
+      "lra", "run a grid of tasks and methods, and put it in a table beside the papers' numbers");
+  const auto flags = std::make_shared<LraFlags>();
+  command.add_option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too");
+  command.add_option("--attentions", flags->attentions, "methods a,b,… or all");
+  command.add_option("--lr", flags->lrs, "axis: learning rates a,b,…");
+  command.add_option("--batch", flags->batches, "axis: batch sizes a,b,…");
+  command.add_option("--seed", flags->run.seed, "the first seed")->check(natural());
+  command.add_option("--seeds", flags->grid.seeds, "seeds per cell, from --seed on")
+      ->check(between(1, 10000));
+  command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
+  command.add_option("--steps", flags->run.steps, "length of every run and of its schedule");
+  command.add_option("--budget", flags->grid.budget,
+                     "20m, 2h: as many steps as every run has time for by itself on this machine");
+  command.add_option("--features", flags->grid.features, "for the methods that have them");
+  command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
+  command.add_option("--set", flags->run.set, "key=value, for every cell")->default_str("");
+  command.add_flag("--without-additions", flags->without_additions,
+                   "the papers' models: nothing of what tables say that a recipe adds to them");
+  command.add_option("--device", flags->run.device, "auto, cpu or cuda");
+  command.add_option("--jobs", flags->grid.jobs, "cells at a time, which share the threads")
+      ->check(between(1, 256));
+  command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
+  command.add_option("--data", flags->run.data, "folder of prepared data sets");
+  command.add_option("--out", flags->out, "folder of the run folders and the table");
+  command.add_flag("--table-only", flags->table_only, "run nothing, show what is there");
+  runs(command, [flags] { return run(*flags); });
+}
+
+}  // namespace skytape::train

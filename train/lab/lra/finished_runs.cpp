@@ -1,0 +1,155 @@
+#include "train/lab/lra/finished_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
+#include "train/config/run_config.hpp"
+#include "train/config/settings.hpp"
+#include "train/process/progress.hpp"
+#include "train/run/result.hpp"
+#include "train/run/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+FinishedRun read_run(const fs::path& folder) {
+  const Json config = read_json(folder / "config.json");
+  const Json result = read_result(folder / "result.json");
+  FinishedRun run;
+  run.folder = folder.filename().string();
+  run.task = result.at("task").get<std::string>();
+  run.attention = result.at("attention").get<std::string>();
+  run.seed = result.at("seed").get<std::uint64_t>();
+  run.dev = result.at("dev_accuracy").get<double>();
+  run.test = result.at("test_accuracy").get<double>();
+  run.test_examples = result.value("test_examples", std::int64_t{0});
+  run.train_seconds = result.at("train_seconds").get<double>();
+  run.times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
+  for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
+    if (data::member(config, key) != data::member(result, key)) {
+      throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
+    }
+  }
+  run.settings = settings_of(config);
+  run.config = config;
+  return run;
+}
+
+/// "4 min, step 250, 8.2 M tokens"; nothing where the run never came so far.
+Cell cell_of(const std::optional<Moment>& moment) {
+  if (!moment) return "–";
+  return fmt::format("{}, step {}, {:.1f} M tokens", duration_text(moment->seconds),
+                     grouped(moment->step), 1e-6 * static_cast<double>(moment->tokens));
+}
+
+/// "45.3 ± 2.2": percent, with the normal approximation's 95 % interval; nothing without examples.
+Cell with_interval(double share, std::int64_t examples) {
+  if (examples == 0) return "–";
+  const double error = std::sqrt(share * (1 - share) / static_cast<double>(examples));
+  return fmt::format("{:.1f} ± {:.1f}", 100 * share, 196 * error);
+}
+
+/// How long the weights were pre-trained that the run started from.
+Cell pretraining_time(const FinishedRun& run) {
+  const data::Json& facts = data::member(run.config, "pretraining");
+  return facts.is_null() ? "–" : duration_text(facts.value("train_seconds", 0.0));
+}
+
+}  // namespace
+
+FoundRuns find_runs(const fs::path& folder) {
+  std::vector<fs::path> candidates;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    for (const char* file : {"config.json", "result.json", "last.safetensors", "metrics.jsonl"}) {
+      if (!fs::exists(entry.path() / file, error)) continue;
+      candidates.push_back(entry.path());
+      break;
+    }
+  }
+  std::sort(candidates.begin(), candidates.end());
+  FoundRuns found;
+  for (const fs::path& path : candidates) {
+    const std::string name = path.filename().string();
+    if (!fs::exists(path / "result.json", error)) {
+      found.skipped.push_back(name + ": not finished");
+      continue;
+    }
+    try {
+      if (is_pretraining(read_json(path / "config.json"))) {
+        found.skipped.push_back(name + kAnswersNoTask);
+        continue;
+      }
+      found.runs.push_back(read_run(path));
+    } catch (const std::exception& broken) {  // also a figure of the wrong kind
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
+    }
+  }
+  return found;
+}
+
+std::string settings_of(const Json& config) {
+  std::string text = config.value("recipe", "");
+  const Json& settings = data::member(config, "settings");
+  for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
+    if (!entry.value("origin", "").starts_with("--")) continue;
+    text += fmt::format(", {}={}", key, entry.value("value", ""));
+  }
+  return text;
+}
+
+std::string added_to_papers(const Json& config) {
+  const std::vector<Setting> settings = saved_settings(config);
+  std::vector<std::string> added;
+  for (const KeyInfo& key : recipe_keys()) {
+    if (key.adds.empty()) continue;
+    const std::string value = value_of(settings, key);
+    if (value != key.standard) added.push_back(fmt::format(fmt::runtime(key.adds), value));
+  }
+  // A run of two phases says their steps above; that of --init has what its weights say.
+  const bool before = !data::member(config, "pretraining").is_null();
+  if (before && value_of(settings, *find_key("pretrain_steps")) == "0") {
+    added.emplace_back("pre-training");
+  }
+  return listed(added);
+}
+
+Table time_table(const std::vector<FinishedRun>& runs) {
+  Table table{"time_to_accuracy",
+              "Training time until a dev evaluation was above the trivial baseline, above the "
+              "papers' best result, and at the run's best; the tested weights with a 95 % "
+              "interval. Pre-training came before and is not in these times.",
+              {{"task"},
+               {"attention"},
+               {"settings"},
+               {"added"},
+               {"seed", "{:.0f}"},
+               {"above trivial"},
+               {"above papers"},
+               {"best"},
+               {"best dev, %", "{:.2f}"},
+               {"test, %"},
+               {"pre-training"}},
+              {},
+              {}};
+  for (const FinishedRun& run : runs) {
+    if (!run.times.best) continue;  // of a program that did not note it
+    const std::string added = added_to_papers(run.config);
+    table.add({run.task, run.attention, run.settings, added.empty() ? "–" : added, run.seed,
+               cell_of(run.times.trivial), cell_of(run.times.paper), cell_of(run.times.best),
+               100 * run.times.best->accuracy, with_interval(run.test, run.test_examples),
+               pretraining_time(run)});
+  }
+  return table;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,291 @@
+#include "train/lab/lra/lra.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <deque>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "attention/registry.hpp"
+#include "data/files/json.hpp"
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
+#include "train/config/settings.hpp"
+#include "train/lab/lra/child_process.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/signals.hpp"
+#include "train/run/budget.hpp"
+#include "train/run/result.hpp"
+#include "train/run/run_folder.hpp"
+#include "train/run/splits.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+using Clock = std::chrono::steady_clock;
+
+/// The values of an axis; one empty value stands for "as the recipe says".
+std::vector<std::string> axis(const std::vector<std::string>& values) {
+  return values.empty() ? std::vector<std::string>{""} : values;
+}
+
+GridCell make_cell(const GridOptions& options, const std::string& task,
+                   const std::string& attention, const std::string& lr, const std::string& batch,
+                   std::uint64_t seed, const std::string& steps) {
+  GridCell cell;
+  cell.choices = options.base;
+  cell.choices.task = task;
+  cell.choices.attention = attention;
+  cell.choices.seed = seed;
+  const auto choose = [&](const char* key, const std::string& value) {
+    if (!value.empty()) cell.choices.values.push_back({key, value, fmt::format("--{}", key)});
+  };
+  choose("lr", lr);
+  choose("batch", batch);
+  if (!steps.empty()) cell.choices.values.push_back({"steps", steps, "--budget"});
+  if (attention::find(attention).has_option("features")) choose("features", options.features);
+  cell.config = resolve(cell.choices);
+  cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.config.recipe,
+                            lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);
+  return cell;
+}
+
+/// The steps that --budget leaves time for: those of the cell's run where there is one already, so
+/// that the same command goes on.
+std::string budgeted_steps(const GridOptions& options, const GridCell& cell) {
+  const double seconds = parse_duration("--budget", options.budget);
+  if (const fs::path saved = config_file(options.out / cell.folder); fs::exists(saved)) {
+    return value_of(saved_settings(read_json(saved)), *find_key("steps"));
+  }
+  try {
+    return std::to_string(steps_within(seconds, cell.choices).steps);
+  } catch (const DataError&) {
+    return {};  // run_grid() names the task whose data are missing
+  }
+}
+
+/// The last line that is not empty: a failed program's error.
+std::string last_line(const fs::path& log) {
+  std::ifstream in(log);
+  std::string last;
+  for (std::string line; std::getline(in, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+/// A grid while it runs.
+class Grid {
+ public:
+  Grid(const std::vector<GridCell>& cells, const GridOptions& options)
+      : cells_(cells), options_(options) {}
+
+  int go() {
+    watch_signals();
+    sort_out();
+    const int threads = std::max(1, options_.threads / options_.jobs);
+    progress_.line(fmt::format(
+        "{} cells: {} finished before, {} without data, {} to run, {} at a time with {} each; each "
+        "writes to log.txt in its folder below {}",
+        cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs,
+        counted(threads, "thread"), options_.out.string()));
+    to_run_ = waiting_.size();
+    while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
+      pass_signal_on();
+      take_up(threads);
+      collect();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return say_end();
+  }
+
+ private:
+  struct Waiting {
+    const GridCell* cell;
+    std::size_t number;  // of the cells to run, from 1
+  };
+  struct Running : Waiting {
+    Clock::time_point started;
+    std::unique_ptr<ChildProcess> process;
+  };
+
+  /// Finds out which cells are finished and which have no data.
+  void sort_out() {
+    std::map<fs::path, Json> data;        // by root and task
+    std::map<fs::path, std::string> why;  // they are not there
+    for (const GridCell& cell : cells_) {
+      const fs::path place = cell.config.data_root / cell.config.task->name;
+      if (!data.contains(place) && !why.contains(place)) {
+        try {
+          data[place] = facts(open_splits(cell.config, progress_));
+        } catch (const Error& error) {
+          why[place] = error.what();
+          progress_.line(
+              fmt::format("no cell of {} can run: {}", cell.config.task->name, error.what()));
+        }
+      }
+      if (why.contains(place)) {
+        failed_.push_back(cell.folder);
+        continue;
+      }
+      Json config = to_json(cell.config);
+      config["data"] = data[place];
+      const bool finished = finished_result(options_.out / cell.folder, config).has_value();
+      finished_ += finished;
+      if (!finished) waiting_.push_back({&cell, waiting_.size() + 1});
+    }
+  }
+
+  /// Starts cells while there is room for one.
+  void take_up(int threads) {
+    while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.jobs) &&
+           signal_received() == 0) {
+      const Waiting next = waiting_.front();
+      waiting_.pop_front();
+      try {
+        start(next, threads);
+      } catch (const Error& problem) {
+        say_failed(next, problem.what());
+      }
+    }
+  }
+
+  void start(const Waiting& waiting, int threads) {
+    const GridCell& cell = *waiting.cell;
+    const fs::path folder = options_.out / cell.folder;
+    data::make_folder(folder);
+    const Choices& c = cell.choices;
+    const char* const command =
+        cell.config.model.objective == nn::Objective::predict_masked ? "pretrain" : "train";
+    std::vector<std::string> arguments = {command,       "--resume",
+                                          "--task",      c.task,
+                                          "--attention", c.attention,
+                                          "--recipe",    c.recipe,
+                                          "--seed",      std::to_string(c.seed),
+                                          "--device",    name(c.device),
+                                          "--data",      c.data_root.string(),
+                                          "--threads",   std::to_string(threads),
+                                          "--out",       folder.string()};
+    for (const Choice& choice : c.values) {
+      arguments.insert(arguments.end(), {"--set", choice.key + "=" + choice.value});
+    }
+    running_.push_back(
+        {waiting, Clock::now(), std::make_unique<ChildProcess>(arguments, folder / "log.txt")});
+    say(waiting, "started");
+  }
+
+  void collect() {
+    std::erase_if(running_, [this](const Running& run) {
+      const std::optional<int> code = run.process->exit_code();
+      if (code) say_finished(run, *code);
+      return code.has_value();
+    });
+  }
+
+  void say_finished(const Running& run, int code) {
+    const fs::path folder = options_.out / run.cell->folder;
+    if (code == 0) {
+      say(run, outcome(run, folder / "result.json"));
+    } else if (signal_received() != 0 && code == 128 + signal_received()) {
+      say(run, "stopped, its state is kept");
+    } else {
+      say_failed(run, fmt::format("exit code {}: {}", code, last_line(folder / "log.txt")));
+    }
+  }
+
+  /// What a cell reached, how long it took and the memory that it needed.
+  static std::string outcome(const Running& run, const fs::path& file) {
+    const bool masked = run.cell->config.model.objective == nn::Objective::predict_masked;
+    const Json result = masked ? read_pretraining_result(file) : read_result(file);
+    const auto figure = [&](const char* key) { return result.at(key).get<double>(); };
+    const double seconds = std::chrono::duration<double>(Clock::now() - run.started).count();
+    return fmt::format(
+        "{}, {}, {:.0f} MB",
+        masked ? fmt::format("masked loss {:.4f}, perplexity {:.3f}", figure("masked_loss"),
+                             std::exp(figure("masked_loss")))
+               : fmt::format("dev {:.2f} %, test {:.2f} %", 100 * figure("dev_accuracy"),
+                             100 * figure("test_accuracy")),
+        duration_text(seconds), 1e-6 * figure("peak_bytes"));
+  }
+
+  void say(const Waiting& cell, const std::string& text) {
+    progress_.line(fmt::format("[{}/{}] {}: {}", cell.number, to_run_, cell.cell->folder, text));
+  }
+
+  void say_failed(const Waiting& cell, const std::string& why) {
+    failed_.push_back(cell.cell->folder);
+    say(cell, "FAILED: " + why);
+  }
+
+  void pass_signal_on() {
+    if (signal_received() == 0 || passed_on_) return;
+    passed_on_ = true;
+    progress_.line("stopping " + counted(std::ssize(running_), "running cell"));
+    for (const Running& run : running_) run.process->signal(signal_received());
+  }
+
+  int say_end() {
+    if (!failed_.empty()) {
+      progress_.line(
+          fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(), listed(failed_)));
+    }
+    if (signal_received() != 0) {
+      progress_.line("stopped by a signal: the same command goes on");
+      return 128 + signal_received();
+    }
+    return failed_.empty() ? 0 : 1;
+  }
+
+  const std::vector<GridCell>& cells_;
+  const GridOptions& options_;
+  Progress progress_;
+  std::deque<Waiting> waiting_;
+  std::vector<Running> running_;
+  std::vector<std::string> failed_;
+  std::size_t finished_ = 0, to_run_ = 0;
+  bool passed_on_ = false;
+};
+
+}  // namespace
+
+std::vector<GridCell> grid_cells(const GridOptions& options) {
+  std::vector<GridCell> cells;
+  std::set<std::string> folders;
+  for (const std::string& task : options.tasks) {
+    for (const std::string& attention : options.attentions) {
+      for (const std::string& lr : axis(options.lrs)) {
+        for (const std::string& batch : axis(options.batches)) {
+          std::string steps;  // where --budget chooses them, those of the first seed
+          if (!options.budget.empty()) {
+            steps = budgeted_steps(
+                options, make_cell(options, task, attention, lr, batch, options.base.seed, ""));
+          }
+          for (std::int64_t i = 0; i < options.seeds; ++i) {
+            const std::uint64_t seed = options.base.seed + static_cast<std::uint64_t>(i);
+            cells.push_back(make_cell(options, task, attention, lr, batch, seed, steps));
+            if (!folders.insert(cells.back().folder).second) {
+              throw UsageError(fmt::format("lra: {} is asked for twice", cells.back().folder));
+            }
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+int run_grid(const std::vector<GridCell>& cells, const GridOptions& options) {
+  return Grid(cells, options).go();
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,379 @@
+#include "train/lab/lra/lra_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "attention/registry.hpp"
+#include "data/files/json.hpp"
+#include "data/task.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/config/keys.hpp"
+#include "train/config/recipes.hpp"
+#include "train/config/run_config.hpp"
+#include "train/config/settings.hpp"
+#include "train/process/progress.hpp"
+#include "train/run/result.hpp"
+#include "train/run/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+/// The papers' columns, over which averages are taken.
+constexpr const char* kPaperTasks[] = {"listops", "text", "retrieval", "pathfinder", "image"};
+
+double mean_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Of a sample: from two values on.
+double deviation_of(const std::vector<double>& values) {
+  const double mean = mean_of(values);
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return std::sqrt(squares / static_cast<double>(values.size() - 1));
+}
+
+/// Test accuracies of the finished runs.
+std::vector<double> tests_of(const TableCell& cell) {
+  std::vector<double> tests;
+  for (const auto& [seed, score] : cell.runs) {
+    if (score) tests.push_back(score->test);
+  }
+  return tests;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+// ---- putting the table together ----------------------------------------------------------------
+
+class TableMaker {
+ public:
+  TableMaker(const std::vector<WantedRun>& wanted, FoundRuns found)
+      : wanted_(wanted), found_(std::move(found)) {
+    table_.skipped = std::move(found_.skipped);
+  }
+
+  AccuracyTable make() {
+    for (const WantedRun& w : wanted_) {
+      const auto task = w.config.at("task").get<std::string>();
+      add_task(task);
+      const auto attention = w.config.at("attention").get<std::string>();
+      TableCell& cell = row(attention, settings_of(w.config)).cells[task];
+      cell.runs.try_emplace(w.config.at("seed").get<std::uint64_t>());
+      cell.added = added_to_papers(w.config);
+    }
+    for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
+      for (const FinishedRun& run : found_.runs) {
+        if (run.task == task.name) add_task(run.task);
+      }
+    }
+    for (const FinishedRun& run : found_.runs) add(run);
+    order_rows();
+    add_notes();
+    return std::move(table_);
+  }
+
+ private:
+  void add_task(const std::string& task) {
+    if (!contains(table_.tasks, task)) table_.tasks.push_back(task);
+  }
+
+  TableRow& row(const std::string& attention, const std::string& source) {
+    for (TableRow& r : table_.rows) {
+      if (r.attention == attention && r.source == source) return r;
+    }
+    return table_.rows.emplace_back(TableRow{attention, source, {}, nullptr});
+  }
+
+  /// The settings under which the run was asked for, if it is a wanted one: a value that was set to
+  /// what the recipe says anyway makes no other run.
+  [[nodiscard]] std::string settings_in_table(const FinishedRun& run) const {
+    for (const WantedRun& w : wanted_) {
+      if (w.folder != run.folder) continue;
+      Json config = w.config;
+      config["data"] = run.config.at("data");
+      if (first_difference(run.config, config).empty()) return settings_of(w.config);
+    }
+    return run.settings;
+  }
+
+  void add(const FinishedRun& run) {
+    const std::string settings = settings_in_table(run);
+    // Runs of one cell share everything but the seed, the data above all.
+    for (const FinishedRun* other : members_[{run.task, run.attention, settings}]) {
+      const bool same_seed = other->seed == run.seed;
+      if (!same_seed && other->config.at("data") == run.config.at("data")) continue;
+      table_.skipped.push_back(fmt::format("{}: {} {}", run.folder,
+                                           same_seed ? "the same run as" : "other data than",
+                                           other->folder));
+      return;
+    }
+    members_[{run.task, run.attention, settings}].push_back(&run);
+    TableCell& cell = row(run.attention, settings).cells[run.task];
+    cell.runs[run.seed] = Score{100 * run.dev, 100 * run.test, run.train_seconds};
+    cell.added = added_to_papers(run.config);
+  }
+
+  /// Methods in the registry's order; unknown ones, of an older program, last.
+  void order_rows() {
+    std::vector<std::string> methods;
+    for (const attention::Spec& spec : attention::registry()) methods.push_back(spec.name);
+    for (const TableRow& r : table_.rows) {
+      if (!contains(methods, r.attention)) methods.push_back(r.attention);
+    }
+    std::vector<TableRow> ordered;
+    for (const std::string& method : methods) {
+      const std::size_t before = ordered.size();
+      for (TableRow& r : table_.rows) {
+        if (r.attention == method) ordered.push_back(std::move(r));
+      }
+      if (ordered.size() == before) continue;
+      for (const PaperRow& paper : paper_results()) {
+        if (paper.method == method) {
+          ordered.push_back({method, std::string(paper.paper), {}, &paper});
+        }
+      }
+    }
+    table_.rows = std::move(ordered);
+  }
+
+  void add_notes() {
+    const auto note = [&](const char* task, const char* text) {
+      const bool there = std::any_of(found_.runs.begin(), found_.runs.end(),
+                                     [&](const FinishedRun& run) { return run.task == task; });
+      if (there) table_.notes.emplace_back(text);
+    };
+    note("listops",
+         "listops: the papers' numbers are on input without `]` (`drop_close=1`); recipe `skytape` "
+         "keeps it.");
+    const bool arena = std::any_of(table_.rows.begin(), table_.rows.end(), [](const TableRow& r) {
+      return r.paper != nullptr && r.paper->paper == "Long Range Arena paper";
+    });
+    if (arena) {
+      table_.notes.emplace_back(
+          "Long Range Arena paper: larger models with schedules of their own for each task (recipe "
+          "`lra`); its Retrieval trains 5,000 steps and is known to be low.");
+    }
+    note("text",
+         "text: the papers select the weights on the test set (`text.dev=test`); recipe `skytape` "
+         "holds out a tenth of train.");
+    note("pathfinder",
+         "pathfinder: the papers hide black pixels from attention (`mask=nonzero`); recipe "
+         "`skytape` does not.");
+    note("retrieval-substitute",
+         "retrieval-substitute: other papers and pairs than the official set; no number of the "
+         "papers' Retrieval column is comparable with it.");
+    std::map<std::string, std::string> parts;  // by task
+    for (const FinishedRun& run : found_.runs) {
+      const Json& test = data::member(run.config.at("data"), "test");
+      const auto all = test.is_object() ? test.value("examples", std::int64_t{0}) : 0;
+      if (run.test_examples == 0 || run.test_examples >= all) continue;
+      parts[run.task] =
+          fmt::format("{}: with `final_examples`, test accuracies of the first {} of {} examples.",
+                      run.task, grouped(run.test_examples), grouped(all));
+    }
+    for (const auto& [task, text] : parts) table_.notes.push_back(text);
+    std::vector<std::string> generated;
+    for (const FinishedRun& run : found_.runs) {
+      const bool is_generated = data::member(run.config, "data_provenance", "how") == "generated";
+      if (is_generated && !contains(generated, run.task)) generated.push_back(run.task);
+    }
+    if (!generated.empty()) {
+      table_.notes.push_back(
+          fmt::format("{}: generated by the official algorithm, not the papers' files (same "
+                      "distribution, other "
+                      "examples).",
+                      listed(generated)));
+    }
+  }
+
+  const std::vector<WantedRun>& wanted_;
+  FoundRuns found_;
+  AccuracyTable table_;
+  std::map<std::tuple<std::string, std::string, std::string>, std::vector<const FinishedRun*>>
+      members_;  // of a cell: task, attention, settings
+};
+
+// ---- text --------------------------------------------------------------------------------------
+
+bool at_or_below_baseline(const std::string& task, double percent) {
+  return percent <= 100 * trivial_baseline(task).accuracy;
+}
+
+std::string baseline_text(const std::string& task) {
+  const double baseline = trivial_baseline(task).accuracy;
+  return baseline < 0 ? "–" : fmt::format("{:.1f}", 100 * baseline);
+}
+
+std::string to_text(const TableCell& cell, const std::string& task) {
+  const std::vector<double> tests = tests_of(cell);
+  if (tests.empty()) return "–";
+  const double mean = mean_of(tests);
+  std::string text = fmt::format("{:.2f}", mean);
+  if (tests.size() > 1) text += fmt::format(" ± {:.2f}", deviation_of(tests));
+  if (at_or_below_baseline(task, mean)) text += " ↓";
+  if (cell.runs.size() == 1) return text;
+  const auto [least, most] = std::minmax_element(tests.begin(), tests.end());
+  return text + fmt::format(
+                    " ({:.2f}–{:.2f}, {}{} seeds)", *least, *most, tests.size(),
+                    cell.runs.size() > tests.size() ? fmt::format(" of {}", cell.runs.size()) : "");
+}
+
+/// What a row's tasks add: "–" nothing, one text where all add the same, else task by task.
+std::string added_text(const TableRow& row) {
+  std::vector<std::string> texts, parts;
+  for (const auto& [task, cell] : row.cells) {
+    if (!contains(texts, cell.added)) texts.push_back(cell.added);
+    if (!cell.added.empty()) parts.push_back(fmt::format("{}: {}", task, cell.added));
+  }
+  if (parts.empty()) return "–";
+  return texts.size() == 1 ? texts[0] : listed(parts, "; ");
+}
+
+/// Mean over the papers' five tasks; nothing unless all are there.
+std::optional<double> average(const TableRow& row) {
+  if (row.paper) return row.paper->average;
+  double sum = 0;
+  for (const char* task : kPaperTasks) {
+    const auto cell = row.cells.find(task);
+    const auto tests = cell == row.cells.end() ? std::vector<double>() : tests_of(cell->second);
+    if (tests.empty()) return {};
+    sum += mean_of(tests);
+  }
+  return sum / static_cast<double>(std::size(kPaperTasks));
+}
+
+/// A figure, or `none`.
+std::string shown(const std::optional<double>& value, const char* none,
+                  const char* format = "{:.2f}") {
+  return value ? fmt::format(fmt::runtime(format), *value) : none;
+}
+
+std::string quoted(const std::string& text) {
+  return text.find(',') == text.npos ? text : "\"" + text + "\"";
+}
+
+}  // namespace
+
+AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found) {
+  return TableMaker(wanted, std::move(found)).make();
+}
+
+Table to_table(const AccuracyTable& table) {
+  const bool averages = std::all_of(std::begin(kPaperTasks), std::end(kPaperTasks),
+                                    [&](const char* task) { return contains(table.tasks, task); });
+  Table out{"accuracy", "Test accuracy in percent.", {{"attention"}, {"source"}}, {}, {}};
+  std::vector<Cell> baselines = {"–", "trivial baseline"};
+  for (const std::string& task : table.tasks) {
+    out.columns.push_back({task});
+    baselines.emplace_back(baseline_text(task));
+  }
+  if (averages) {
+    out.columns.push_back({"average"});
+    baselines.emplace_back("–");
+  }
+  out.columns.push_back({"added"});
+  baselines.emplace_back("–");
+  out.add(std::move(baselines));
+  for (const TableRow& row : table.rows) {
+    std::vector<Cell> cells = {row.attention, row.source};
+    for (const std::string& task : table.tasks) {
+      if (row.paper) {
+        const std::optional<double> value = paper_accuracy(*row.paper, task);
+        cells.emplace_back(shown(value, "–") +
+                           (value && at_or_below_baseline(task, *value) ? " ↓" : ""));
+      } else {
+        const auto cell = row.cells.find(task);
+        cells.emplace_back(cell == row.cells.end() ? "–" : to_text(cell->second, task));
+      }
+    }
+    if (averages) cells.emplace_back(shown(average(row), "–"));
+    cells.emplace_back(added_text(row));
+    out.add(std::move(cells));
+  }
+  out.notes.emplace_back(
+      "Over several seeds: mean ± standard deviation (lowest–highest). –: no finished run. ↓: "
+      "not above the trivial baseline. Added: to the papers' model, beside the attention method.");
+  out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
+  return out;
+}
+
+Table arena_table(const AccuracyTable& table) {
+  Table out{"arena",
+            "Test accuracy in percent, task by task, and what was added to the papers' model.",
+            {{"task"},
+             {"attention"},
+             {"settings"},
+             {"trivial"},
+             {"papers' best"},
+             {"ours"},
+             {"added"},
+             {"training"}},
+            {},
+            {}};
+  for (const std::string& task : table.tasks) {
+    for (const TableRow& row : table.rows) {
+      const auto found = row.cells.find(task);
+      if (found == row.cells.end()) continue;
+      const TableCell& cell = found->second;
+      double seconds = 0, finished = 0;
+      for (const auto& [seed, score] : cell.runs) {
+        if (!score) continue;
+        seconds += score->seconds;
+        ++finished;
+      }
+      out.add({task, row.attention, row.source, baseline_text(task),
+               shown(best_paper_accuracy(task), "–"), to_text(cell, task),
+               cell.added.empty() ? "–" : cell.added,
+               finished > 0 ? duration_text(seconds / finished) : "–"});
+    }
+  }
+  return out;
+}
+
+std::string to_markdown(const AccuracyTable& table) {
+  std::string text = to_markdown(to_table(table));
+  if (!table.skipped.empty()) text += "\nNot in the table:\n\n";
+  for (const std::string& line : table.skipped) text += "- " + line + "\n";
+  return text;
+}
+
+std::string to_csv(const AccuracyTable& table) {
+  std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor,added\n";
+  for (const TableRow& row : table.rows) {
+    for (const std::string& task : table.tasks) {
+      std::optional<double> baseline;
+      if (const double share = trivial_baseline(task).accuracy; share >= 0) baseline = 100 * share;
+      const auto line = [&](const auto& seed, std::optional<double> test, std::optional<double> dev,
+                            const std::string& added) {
+        std::string below;
+        if (test && baseline) below = at_or_below_baseline(task, *test) ? "1" : "0";
+        text += fmt::format("{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
+                            seed, shown(test, "", "{:.4f}"), shown(dev, "", "{:.4f}"),
+                            shown(baseline, "", "{:.1f}"), below, quoted(added));
+      };
+      if (row.paper) {
+        const std::optional<double> test = paper_accuracy(*row.paper, task);
+        if (test) line("", test, {}, "");
+      } else if (const auto cell = row.cells.find(task); cell != row.cells.end()) {
+        const std::string& added = cell->second.added;
+        for (const auto& [seed, score] : cell->second.runs) {
+          score ? line(seed, score->test, score->dev, added) : line(seed, {}, {}, added);
+        }
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace skytape::train

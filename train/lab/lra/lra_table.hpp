@@ -1,0 +1,66 @@
+// The accuracy table of the Long Range Arena: finished runs of a folder beside the papers' numbers
+// and the trivial baselines.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "train/formats/table.hpp"
+#include "train/lab/lra/finished_runs.hpp"
+#include "train/lab/papers/paper_results.hpp"
+
+namespace skytape::train {
+
+/// A run that the table must show, finished or not.
+struct WantedRun {
+  std::string folder;  // where it would lie
+  data::Json config;   // to_json() of its configuration
+};
+
+struct Score {
+  double dev = 0, test = 0;  // percent
+  double seconds = 0;        // of training
+};
+
+/// One method and settings on one task.
+struct TableCell {
+  std::map<std::uint64_t, std::optional<Score>> runs;  // by seed; no score: wanted, not finished
+  std::string added;                                   // added_to_papers()
+};
+
+/// Our runs of one method and settings, or a row of a paper.
+struct TableRow {
+  std::string attention, source;
+  std::map<std::string, TableCell> cells;  // by task
+  const PaperRow* paper = nullptr;
+};
+
+struct AccuracyTable {
+  std::vector<std::string> tasks;  // columns
+  std::vector<TableRow> rows;
+  std::vector<std::string> notes, skipped;
+};
+
+/// Wanted runs first, then what else was found, then the papers' rows, method by method. A run of a
+/// seed or on data that its cell does not expect (twice the same seed, two data sets) is skipped
+/// and named.
+[[nodiscard]] AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found);
+
+/// The table as it is shown, in words: mean over seeds with their deviation, "–" where no run is
+/// finished, "↓" where the mean is not above the baseline.
+[[nodiscard]] Table to_table(const AccuracyTable& table);
+/// Our runs alone, a row for each task: the trivial baseline, the papers' best cell, test accuracy
+/// over seeds, what was added, and the mean time of training.
+[[nodiscard]] Table arena_table(const AccuracyTable& table);
+/// The same as text, with what is not in the table.
+[[nodiscard]] std::string to_markdown(const AccuracyTable& table);
+/// A line per run of a seed, finished or wanted, and per figure of a paper: in percent, empty where
+/// there is none.
+[[nodiscard]] std::string to_csv(const AccuracyTable& table);
+
+}  // namespace skytape::train

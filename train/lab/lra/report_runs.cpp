@@ -1,0 +1,133 @@
+#include "train/lab/lra/report_runs.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
+#include "train/config/run_config.hpp"
+#include "train/lab/lra/finished_runs.hpp"
+#include "train/run/result.hpp"
+#include "train/run/run_folder.hpp"
+#include "train/run/run_summary.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+void read_curves(ReportRun& run, const fs::path& metrics) {
+  std::int64_t logged = 0;  // step of the last log point
+  double seconds = 0;       // at that step
+  for (const Json& metric : read_metrics(metrics)) {
+    const auto step = metric.at("step").get<std::int64_t>();
+    const std::string kind = metric.value("kind", "");
+    run.step = std::max(run.step, step);
+    if (kind == "train") {
+      seconds += static_cast<double>(step - logged) / metric.at("steps_per_second").get<double>();
+      logged = step;
+      run.step_at.push_back(static_cast<double>(step));
+      run.seconds_at.push_back(seconds);
+      run.loss.push_back(metric.at("loss").get<double>());
+      run.last = metric;
+    } else if (kind == "eval") {
+      run.dev_step_at.push_back(static_cast<double>(step));
+      run.dev_seconds_at.push_back(metric.value("train_seconds", seconds));
+      run.dev_accuracy.push_back(100 * metric.at("accuracy").get<double>());
+    }
+  }
+}
+
+/// The run in `folder`, which is called `name`.
+ReportRun read_run(const fs::path& folder, const std::string& name) {
+  const Json config = read_json(folder / "config.json");
+  ReportRun run;
+  run.folder = name;
+  run.task = config.at("data").at("name").get<std::string>();
+  run.attention = config.at("attention").get<std::string>();
+  run.settings = settings_of(config);
+  run.added = added_to_papers(config);
+  run.seed = config.at("seed").get<std::uint64_t>();
+  run.steps = planned_steps(config);
+  run.revision = config.at("revision").get<std::string>();
+  run.machine = config.at("machine").at("cpu").get<std::string>();
+  read_curves(run, folder / "metrics.jsonl");
+  const fs::path result = folder / "result.json";
+  if (fs::exists(result)) {
+    run.result = is_pretraining(config) ? read_pretraining_result(result) : read_result(result);
+  }
+  return run;
+}
+
+/// The studies of a folder: every JSON file there that an Experiment wrote.
+std::vector<ReportStudy> read_studies(const fs::path& folder) {
+  std::vector<fs::path> files, pictures;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+    if (entry.path().extension() == ".svg") pictures.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  std::sort(pictures.begin(), pictures.end());
+  std::vector<ReportStudy> studies;
+  for (const fs::path& file : files) {
+    const Json j = read_json(file);
+    if (!j.contains("experiment") || !j.contains("tables")) continue;
+    ReportStudy study;
+    study.name = j.at("experiment").get<std::string>();
+    study.facts =
+        fmt::format("{}; revision {}; {}; {}", j.at("date").get<std::string>(),
+                    j.at("revision").get<std::string>(),
+                    j.at("machine").at("cpu").get<std::string>(), data::json_text(j.at("facts")));
+    for (const auto& [name, table] : j.at("tables").items()) {
+      study.tables.push_back(table_from_json(table, file.string()));
+    }
+    if (studies.empty()) study.pictures = pictures;
+    studies.push_back(std::move(study));
+  }
+  return studies;
+}
+
+}  // namespace
+
+double ReportRun::seconds() const {
+  return std::max(seconds_at.empty() ? 0 : seconds_at.back(),
+                  dev_seconds_at.empty() ? 0 : dev_seconds_at.back());
+}
+
+ReportRuns read_report_runs(const fs::path& root) {
+  if (!fs::is_directory(root)) {
+    throw DataError(fmt::format("report: {}: no folder of runs", root.string()));
+  }
+  std::vector<fs::path> folders;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  ReportRuns found;
+  for (const fs::path& folder : folders) {
+    const std::string name = folder.filename().string();
+    const fs::path first = folder / kPretrainingFolder;  // of a run of two phases
+    try {
+      if (fs::exists(first / "config.json")) {
+        found.pretrainings.push_back(read_run(first, name + "/" + kPretrainingFolder));
+      }
+      if (fs::exists(folder / "config.json") || fs::exists(folder / "last.safetensors")) {
+        const bool pretraining = is_pretraining(read_json(folder / "config.json"));
+        (pretraining ? found.pretrainings : found.runs).push_back(read_run(folder, name));
+      } else {
+        for (ReportStudy& study : read_studies(folder)) found.studies.push_back(std::move(study));
+      }
+    } catch (const std::exception& broken) {  // also a figure of the wrong kind
+      found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
+    }
+  }
+  if (found.runs.empty() && found.pretrainings.empty() && found.studies.empty()) {
+    throw DataError(fmt::format("report: {}: no run and no study there{}{}", root.string(),
+                                found.skipped.empty() ? "" : "; ", listed(found.skipped, "; ")));
+  }
+  return found;
+}
+
+}  // namespace skytape::train

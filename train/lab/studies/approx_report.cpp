@@ -1,0 +1,203 @@
+// What the approximation study shows: tables, JSON, figures.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "data/files/json.hpp"
+#include "train/lab/studies/approx.hpp"
+
+namespace skytape::train {
+namespace {
+
+using data::Json;
+
+/// Values of the cells in the order of their first appearance.
+template <class T>
+std::vector<T> distinct(const std::vector<ApproxCell>& cells, T ApproxCell::*value) {
+  std::vector<T> values;
+  for (const ApproxCell& cell : cells) {
+    if (std::find(values.begin(), values.end(), cell.*value) == values.end()) {
+      values.push_back(cell.*value);
+    }
+  }
+  return values;
+}
+
+std::vector<std::int64_t> features_of(const std::vector<ApproxCell>& cells) {
+  std::vector<std::int64_t> features;
+  for (const auto& d : distinct(cells, &ApproxCell::features)) {
+    if (d) features.push_back(*d);
+  }
+  return features;
+}
+
+/// The cells of one length and target.
+std::vector<ApproxCell> select(const std::vector<ApproxCell>& cells, std::int64_t n,
+                               const std::string& target) {
+  std::vector<ApproxCell> some;
+  for (const ApproxCell& cell : cells) {
+    if (cell.n == n && cell.target == target) some.push_back(cell);
+  }
+  return some;
+}
+
+/// The method's cell at d, which for a method without features is its only one.
+const ApproxCell* find(const std::vector<ApproxCell>& cells, const std::string& method,
+                       std::int64_t d) {
+  for (const ApproxCell& cell : cells) {
+    if (cell.method == method && cell.features.value_or(d) == d) return &cell;
+  }
+  return nullptr;
+}
+
+enum class Measure { relative, absolute };
+
+constexpr double kPercent = 100;
+
+Estimate value_of(const ApproxCell& cell, Measure measure) {
+  if (measure == Measure::absolute) return cell.absolute;
+  return {kPercent * cell.relative.mean, kPercent * cell.relative.error};
+}
+
+/// Rows: methods, columns: features; mean +- standard error.
+Table table(const std::vector<ApproxCell>& cells, Measure measure) {
+  const ApproxCell& any = cells.front();
+  const bool relative = measure == Measure::relative;
+  Table table{
+      fmt::format("{}-{}-{}", any.target, any.n, relative ? "relative" : "absolute"),
+      fmt::format("Error against {} at n = {}, {}: mean +- standard error of {} trials", any.target,
+                  any.n, relative ? "% of the exact output's spectral norm" : "spectral norm",
+                  any.trials),
+      {{"method"}},
+      {},
+      {}};
+  const std::vector<std::int64_t> features = features_of(cells);
+  for (const std::int64_t d : features) table.columns.push_back({fmt::format("d = {}", d)});
+  if (features.empty()) table.columns.push_back({"any d"});
+  for (const std::string& method : distinct(cells, &ApproxCell::method)) {
+    std::vector<Cell> row = {method};
+    for (std::size_t c = 1; c < table.columns.size(); ++c) {
+      const ApproxCell* cell = find(cells, method, features.empty() ? 0 : features[c - 1]);
+      const Estimate e = value_of(*cell, measure);
+      row.emplace_back(c > 1 && !cell->features ? "same"
+                                                : fmt::format("{:.4g} +- {:.2g}", e.mean, e.error));
+      if (c == 1 && cell->trials != any.trials) {
+        row[0] = fmt::format("{} ({} trials)", method, cell->trials);
+      }
+    }
+    table.add(std::move(row));
+  }
+  table.notes.push_back(
+      fmt::format("Spectral norm of the exact output: {:.5g}. same: the method "
+                  "has no number of features.",
+                  any.exact_norm.mean));
+  return table;
+}
+
+/// null for what is not finite, which JSON cannot say.
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+}  // namespace
+
+std::vector<Table> tables(const std::vector<ApproxCell>& cells) {
+  std::vector<Table> all;
+  for (const std::int64_t n : distinct(cells, &ApproxCell::n)) {
+    for (const std::string& target : distinct(cells, &ApproxCell::target)) {
+      const std::vector<ApproxCell> some = select(cells, n, target);
+      if (some.empty()) continue;
+      all.push_back(table(some, Measure::relative));
+      all.push_back(table(some, Measure::absolute));
+    }
+  }
+  return all;
+}
+
+Json to_json(const std::vector<ApproxCell>& cells) {
+  Json results = Json::array();
+  for (const ApproxCell& c : cells) {
+    results.push_back({{"attention", c.method},
+                       {"target", c.target},
+                       {"n", c.n},
+                       {"features", c.features ? Json(*c.features) : Json()},
+                       {"trials", c.trials},
+                       {"error_mean", number(c.absolute.mean)},
+                       {"error_se", number(c.absolute.error)},
+                       {"relative_mean", number(c.relative.mean)},
+                       {"relative_se", number(c.relative.error)},
+                       {"exact_norm_mean", number(c.exact_norm.mean)}});
+  }
+  return results;
+}
+
+namespace {
+
+/// One line for each method; a method without features is the same at all of them.
+LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std::string& title) {
+  const bool relative = measure == Measure::relative;
+  LinePanel panel{title,
+                  {"features d (count)", Scale::log2},
+                  {relative ? "error (% of exact output)" : "error (spectral norm)", Scale::log10},
+                  {}};
+  for (const std::string& method : distinct(cells, &ApproxCell::method)) {
+    Series series{method, {}, {}, {}};
+    for (const std::int64_t d : features_of(cells)) {
+      const Estimate e = value_of(*find(cells, method, d), measure);
+      series.x.push_back(static_cast<double>(d));
+      series.y.push_back(e.mean);
+      series.errors.push_back(e.error);
+    }
+    panel.series.push_back(series);
+  }
+  return panel;
+}
+
+/// A panel for each length at which the target has cells with features.
+Figure figure(const std::string& name, const std::string& title,
+              const std::vector<ApproxCell>& cells, const std::string& target, Measure measure) {
+  Figure figure{name, title, {}, 3};
+  for (const std::int64_t n : distinct(cells, &ApproxCell::n)) {
+    const std::vector<ApproxCell> some = select(cells, n, target);
+    if (features_of(some).empty()) continue;
+    figure.panels.emplace_back(panel(some, measure, fmt::format("n = {}", n)));
+  }
+  return figure;
+}
+
+/// The same on a linear axis that ends a little above V-Mean's error: many methods lie close to it.
+/// Nothing if some panel lacks V-Mean.
+std::optional<Figure> close_up(Figure figure) {
+  figure.name += "-close-up";
+  figure.title += " (close-up)";
+  for (auto& any : figure.panels) {
+    auto& panel = std::get<LinePanel>(any);
+    const auto mean = std::find_if(panel.series.begin(), panel.series.end(),
+                                   [](const Series& s) { return s.name == "vmean"; });
+    if (mean == panel.series.end() || !std::isfinite(mean->y.front())) return std::nullopt;
+    panel.y.scale = Scale::linear;
+    panel.y.low = 0;
+    panel.y.high = 1.2 * mean->y.front();
+  }
+  return figure;
+}
+
+}  // namespace
+
+std::vector<Figure> figures(const std::vector<ApproxCell>& cells, const std::string& source) {
+  std::vector<Figure> all;
+  for (const std::string target : {"softmax", "kernelized"}) {
+    for (const Measure measure : {Measure::absolute, Measure::relative}) {
+      const bool relative = measure == Measure::relative;
+      Figure f = figure(fmt::format("{}-{}", target, relative ? "relative" : "absolute"),
+                        fmt::format("{} error against {} attention: {}",
+                                    relative ? "Relative" : "Absolute", target, source),
+                        cells, target, measure);
+      if (f.panels.empty()) continue;
+      all.push_back(f);
+      if (auto closer = close_up(std::move(f))) all.push_back(std::move(*closer));
+    }
+  }
+  return all;
+}
+
+}  // namespace skytape::train

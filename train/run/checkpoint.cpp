@@ -1,0 +1,160 @@
+#include "train/run/checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/kernels/elementwise.hpp"
+#include "train/run/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+using data::Json;
+
+constexpr const char* kFirstMoment = "optimizer.exp_avg.";
+constexpr const char* kSecondMoment = "optimizer.exp_avg_sq.";
+constexpr const char* kSums = "train.sums";
+constexpr const char* kConfig = "skytape.config";
+constexpr const char* kState = "skytape.state";
+
+/// The part of a flat buffer that belongs to a parameter, in its shape.
+Tensor view(const Tensor& flat, const Parameter& p) {
+  return flat.slice(p.offset, p.offset + p.shape.numel()).reshape(p.shape);
+}
+
+/// Passes the numbers of a state to `visit`, each with its key.
+template <class State, class Visit> void visit_numbers(State& s, const Visit& visit) {
+  visit("step", s.step);
+  visit("epoch", s.cursor.epoch);
+  visit("position", s.cursor.position);
+  visit("evaluated", s.evaluated);
+  visit("best_metric", s.best_metric);
+  visit("best_step", s.best_step);
+  visit("stale", s.stale);
+  visit("selecting", s.selecting);
+  visit("tokens", s.tokens);
+  visit("train_seconds", s.train_seconds);
+  visit("waited_seconds", s.waited_seconds);
+}
+
+Json state_json(const RunState& s, std::int64_t summed_steps) {
+  Json j = {{"time_to_accuracy", to_json(s.reached)}, {"summed_steps", summed_steps}};
+  visit_numbers(s, [&](const char* key, const auto& number) { j[key] = number; });
+  return j;
+}
+
+RunState state_from(const Json& j) {
+  RunState s;
+  visit_numbers(s, [&]<class T>(const char* key, T& number) { number = j.at(key).get<T>(); });
+  s.reached = time_to_accuracy_from(data::member(j, "time_to_accuracy"));
+  return s;
+}
+
+std::int64_t summed_steps_in(const Json& state) {
+  return state.value("summed_steps", std::int64_t{0});
+}
+
+std::string metadata_of(const SafetensorsFile& file, const std::filesystem::path& path,
+                        const char* key) {
+  const auto found = file.metadata.find(key);
+  if (found == file.metadata.end()) {
+    throw DataError(
+        fmt::format("{}: not a checkpoint of skytape: no metadata {}", path.string(), key));
+  }
+  return found->second;
+}
+
+/// Copies tensor `name` of the file into `target`.
+void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
+               const std::string& name, Tensor target) {
+  const Tensor* source = file.find(name);
+  if (source == nullptr) throw DataError(fmt::format("{}: no tensor {}", path.string(), name));
+  const bool numbers_alike = (source->dtype() == DType::i32) == (target.dtype() == DType::i32);
+  if (source->shape() != target.shape() || !numbers_alike) {
+    throw DataError(join(path.string(), ": tensor ", name, " is ", *source, ", expected ", target));
+  }
+  target.copy_from(source->to(target.dtype()));
+}
+
+}  // namespace
+
+std::string last_good_state(const std::filesystem::path& folder) {
+  const std::filesystem::path last = last_file(folder);
+  return fmt::format("{} (train --check-finite names the first op that went wrong)",
+                     std::filesystem::exists(last) ? last.string() + " keeps the last good state"
+                                                   : "no checkpoint was written yet");
+}
+
+void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
+                     const RunState& state, const Json& config) {
+  if (!tensor::all_finite(model.parameters().values()) || !trainer.metrics_finite()) {
+    throw NonFiniteError(fmt::format("train: loss or weights are not finite at step {}; {}",
+                                     state.step, last_good_state(path.parent_path())));
+  }
+  std::vector<NamedTensor> tensors;
+  for (const Parameter& p : model.parameters().parameters()) tensors.emplace_back(p.name, p.value);
+  for (const Parameter& p : model.parameters().parameters()) {
+    if (!p.trainable) continue;
+    tensors.emplace_back(kFirstMoment + p.name, view(trainer.optimizer().first_moment(), p));
+    tensors.emplace_back(kSecondMoment + p.name, view(trainer.optimizer().second_moment(), p));
+  }
+  tensors.emplace_back(kSums, trainer.sums());
+  write_safetensors(path, tensors,
+                    {{kConfig, data::json_text(config)},
+                     {kState, data::json_text(state_json(state, trainer.summed_steps()))}});
+}
+
+CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::path& path) {
+  try {
+    return {data::parse_json(metadata_of(file, path, kConfig)),
+            state_from(data::parse_json(metadata_of(file, path, kState)))};
+  } catch (const data::JsonError& e) {
+    throw DataError(
+        fmt::format("{}: not a checkpoint of skytape: {}", path.string(), data::problem_of(e)));
+  }
+}
+
+void load_weights(const SafetensorsFile& file, const std::filesystem::path& path,
+                  nn::Model& model) {
+  for (Parameter& p : model.parameters().parameters()) load_into(file, path, p.name, p.value);
+  for (const auto& [name, tensor] : file.tensors) {
+    if (name.starts_with("optimizer.") || name.starts_with("train.")) continue;
+    if (model.parameters().find(name) == nullptr) {
+      throw DataError(fmt::format("{}: tensor {} is none of this model's", path.string(), name));
+    }
+  }
+  for (const auto& [name, dtype] : file.foreign) {
+    throw DataError(
+        fmt::format("{}: tensor {} ({}) is none of this model's", path.string(), name, dtype));
+  }
+}
+
+void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
+                   const RunState& state, nn::Model& model, Trainer& trainer) {
+  load_weights(file, path, model);
+  for (const Parameter& p : model.parameters().parameters()) {
+    if (!p.trainable) continue;
+    load_into(file, path, kFirstMoment + p.name, view(trainer.optimizer().first_moment(), p));
+    load_into(file, path, kSecondMoment + p.name, view(trainer.optimizer().second_moment(), p));
+  }
+  load_into(file, path, kSums, trainer.sums());
+  trainer.optimizer().resume_at(state.step);
+  trainer.resume_sums(summed_steps_in(data::parse_json(metadata_of(file, path, kState))));
+}
+
+void broadcast_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer) {
+  if (ranks.alone()) return;
+  std::string text = data::json_text(state_json(state, trainer.summed_steps()));
+  ranks.broadcast(text);
+  const Json said = data::parse_json(text);
+  if (!ranks.first()) state = state_from(said);
+  ranks.broadcast(model.parameters().values());
+  ranks.broadcast(trainer.optimizer().first_moment());
+  ranks.broadcast(trainer.optimizer().second_moment());
+  ranks.broadcast(trainer.sums());
+  trainer.optimizer().resume_at(state.step);
+  trainer.resume_sums(summed_steps_in(said));
+}
+
+}  // namespace skytape::train

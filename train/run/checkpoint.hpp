@@ -1,0 +1,64 @@
+// Checkpoints: everything that a run needs to go on bit for bit, in one safetensors file.
+//
+// Tensors: the parameters and constant buffers under the papers' names; "optimizer.exp_avg.<name>"
+// and "optimizer.exp_avg_sq.<name>"; "train.sums". Metadata: "skytape.config" and "skytape.state",
+// JSON text.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "data/batches.hpp"
+#include "data/files/json.hpp"
+#include "nn/model.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/ranks/ranks.hpp"
+#include "train/run/time_to_accuracy.hpp"
+#include "train/step/trainer.hpp"
+
+namespace skytape::train {
+
+/// Where a run stands, besides its tensors.
+struct RunState {
+  std::int64_t step = 0;        // optimiser steps done
+  data::Cursor cursor;          // of the training stream
+  std::int64_t evaluated = 0;   // step of the last finished evaluation
+  double best_metric = 0;       // accuracy or loss, as the selection says
+  std::int64_t best_step = -1;  // -1: nothing selected yet
+  std::int64_t stale = 0;       // evaluations since the best one
+  bool selecting = false;       // an evaluation after `select_after` has counted
+  std::int64_t tokens = 0;      // real tokens trained on
+  double train_seconds = 0;     // without evaluations
+  double waited_seconds = 0;    // for the loader
+  TimeToAccuracy reached;
+};
+
+/// What is said where a run in `folder` meets what is not finite: the file that holds its last good
+/// state, if there is one, and how to find the cause.
+[[nodiscard]] std::string last_good_state(const std::filesystem::path& folder);
+
+/// Writes the run as it stands. Error if a weight is not finite (NonFiniteError) or the disk full;
+/// the file of that name stays whole either way.
+void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
+                     const RunState& state, const data::Json& config);
+
+/// What a checkpoint says about itself. DataError naming `path` for a file that is none of ours.
+struct CheckpointFacts {
+  data::Json config;
+  RunState state;
+};
+[[nodiscard]] CheckpointFacts read_facts(const SafetensorsFile& file,
+                                         const std::filesystem::path& path);
+
+/// Sets every parameter and constant buffer of the model from the file. DataError naming `path` and
+/// the first tensor that is missing, unknown or of another shape.
+void load_weights(const SafetensorsFile& file, const std::filesystem::path& path, nn::Model& model);
+
+/// Weights, moments, sums and step of a run that goes on.
+void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
+                   const RunState& state, nn::Model& model, Trainer& trainer);
+
+/// Weights, moments, sums and state as rank 0 has them, on all ranks.
+void broadcast_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer);
+
+}  // namespace skytape::train

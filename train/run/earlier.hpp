@@ -1,0 +1,37 @@
+// What an earlier process left in a run's folder, judged before --resume goes on with it.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "nn/model.hpp"
+#include "train/run/checkpoint.hpp"
+
+namespace skytape::train {
+
+/// UsageError naming the first difference if config.json in `folder` is that of another run than
+/// `config`; there need be none.
+void refuse_other_run(const std::filesystem::path& folder, const data::Json& config);
+
+/// For a folder without last.safetensors, where a run would begin anew: DataError if steps have
+/// been lost, UsageError if the run started from weights that --init does not name this time.
+void refuse_lost_run(const std::filesystem::path& folder, const data::Json& config, bool init);
+
+/// What the checkpoint `path` says of itself. DataError if it is one of another run than `config`.
+[[nodiscard]] CheckpointFacts facts_of_this_run(const SafetensorsFile& file,
+                                                const std::filesystem::path& path,
+                                                const data::Json& config);
+
+/// Loads the weights of the best step of `state`, which would be tested at the end: DataError if
+/// they are missing or others, as the steps to come would then be in vain.
+void load_best(const std::filesystem::path& path, const data::Json& config, const RunState& state,
+               nn::Model& model);
+
+/// Warnings, one for each of device, threads and program that is not what it was: the same bits are
+/// promised for the same ones only. Both are config.json's objects.
+[[nodiscard]] std::vector<std::string> reproducibility_warnings(const data::Json& saved,
+                                                                const data::Json& now);
+
+}  // namespace skytape::train

@@ -1,0 +1,76 @@
+#include "train/run/memory_estimate.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "nn/model.hpp"
+#include "tensor/core/error.hpp"
+#include "tensor/core/free_memory.hpp"
+
+namespace skytape::train {
+namespace {
+
+constexpr std::int64_t kNumberBytes = 4;  // f32
+
+/// What backward reads of a layer besides its method's own: rows of width E (norms, projections,
+/// residuals, dropped values) and of width F. Measured with V-Mean, which keeps next to nothing.
+constexpr std::int64_t kRowsOfWidth = 10, kRowsOfHidden = 3;
+
+/// Embedding and layers, which are all of a model but a few rows. They are declared, not allocated.
+std::int64_t parameter_bytes(const nn::ModelConfig& model) {
+  ParameterStore store;
+  const nn::Embedding embedding(store, "embeddings", model);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const nn::EncoderLayer encoder(store, fmt::format("transformer_{}", layer), model, layer);
+  }
+  std::int64_t bytes = 0;
+  for (const Parameter& p : store.parameters()) {
+    bytes += (p.trainable ? 4 : p.decay > 0 ? 2 : 1) * kNumberBytes * p.shape.numel();
+  }
+  return bytes;
+}
+
+/// Positions of the widest microbatch.
+std::int64_t positions_at_once(const RunConfig& config, std::int64_t longest) {
+  const data::BatchOptions& batches = config.batches;
+  const std::int64_t most = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
+  const std::int64_t width = batches.trim ? std::min(longest, most) : batches.nominal_length;
+  const std::int64_t example = std::max<std::int64_t>(1, width * config.model.sequences);
+  const MicrobatchLimits limits = config.microbatch_limits();
+  const std::int64_t examples =
+      limits.positions > 0
+          ? std::clamp<std::int64_t>(limits.positions / example, 1, config.microbatch())
+          : config.microbatch();
+  return examples * example;
+}
+
+std::string megabytes(std::int64_t bytes) {
+  return fmt::format("{:.1f} MB", 1e-6 * static_cast<double>(bytes));
+}
+
+}  // namespace
+
+MemoryEstimate estimate_memory(const RunConfig& config, std::int64_t longest) {
+  const nn::ModelConfig& model = config.model;
+  const std::int64_t row = kRowsOfWidth * model.width + kRowsOfHidden * model.ff_width;
+  return {parameter_bytes(model),
+          kNumberBytes * positions_at_once(config, longest) * model.layers * row};
+}
+
+std::string memory_text(const RunConfig& config, std::int64_t longest) {
+  const MemoryEstimate estimate = estimate_memory(config, longest);
+  return fmt::format(
+      "memory: at least {} (parameters with gradients and moments {}, activations {}); {} are free",
+      megabytes(estimate.bytes()), megabytes(estimate.parameters), megabytes(estimate.activations),
+      megabytes(free_bytes(config.device)));
+}
+
+void refuse_if_too_large(const RunConfig& config, std::int64_t longest) {
+  if (estimate_memory(config, longest).bytes() <= free_bytes(config.device)) return;
+  throw UsageError(
+      fmt::format("{}: a shorter max_length, a smaller width or a smaller batch needs less",
+                  memory_text(config, longest)));
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,142 @@
+#include "train/run/open_run.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "tensor/core/error.hpp"
+#include "train/process/version.hpp"
+#include "train/run/earlier.hpp"
+#include "train/run/init.hpp"
+#include "train/run/memory_estimate.hpp"
+#include "train/run/rank_share.hpp"
+#include "train/run/result.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+bool resumes(const TrainOptions& options) {
+  return options.existing == RunFolder::Existing::resume;
+}
+
+/// The configuration, and with what the run started: what checkpoints keep. It names no place.
+Json full_config(const RunConfig& config, const Splits& splits, const TrainOptions& options) {
+  Json j = to_json(config);
+  const fs::path saved = config_file(options.out);
+  Json origin = Json::object();
+  if (!options.init.empty()) {
+    origin = init_facts(checkpoint_in(options.init));
+  } else if (resumes(options) && fs::exists(saved)) {
+    origin = read_json(saved);  // its checkpoint holds what the weights became
+  }
+  for (const char* key : {"init", "pretraining"}) {
+    if (origin.contains(key)) j[key] = data::member(origin, key);
+  }
+  j["data"] = facts(splits);
+  j["model"] = model_facts(config, splits.train);
+  j["data_provenance"] = data::try_parse_json(splits.train.provenance());
+  j["revision"] = revision();
+  j["machine"] = machine_facts();
+  return j;
+}
+
+/// Makes sure that all ranks mean the same run, and that there is work for each.
+void check_ranks(const OpenRun& run) {
+  const TrainOptions& options = run.options;
+  agree(run.config, run.splits,
+        {{"--stop-after", options.stop_after},
+         {"--log-every", options.log_every},
+         {"--check-finite", options.check_finite},
+         {"--reduce", name(run.ranks().reduce_on(run.config.device))}},
+        run.ranks());
+  run.ranks().together(
+      [&] { refuse_idle_ranks(run.config, longest_sequence(run.splits.train), run.ranks()); });
+}
+
+/// Reads what an earlier process left in the folder; on rank 0. Returns whether it finished the run.
+bool check_folder(OpenRun& run, Progress& progress) {
+  const TrainOptions& options = run.options;
+  run.json = full_config(run.config, run.splits, options);
+  if (!resumes(options)) return false;
+  refuse_other_run(options.out, run.json);
+  run.result = finished_result(options.out, run.json);
+  if (!run.result && !fs::exists(last_file(options.out))) {
+    refuse_lost_run(options.out, run.json, !options.init.empty());
+    progress.line(fmt::format("{}: nothing to resume, starting at step 1", options.out.string()));
+  }
+  return run.result.has_value();
+}
+
+/// Loads the last checkpoint.
+void load_checkpoint(OpenRun& run, Progress& progress) {
+  const fs::path& folder = run.options.out;
+  const SafetensorsFile file = read_safetensors(last_file(folder));
+  const CheckpointFacts saved = facts_of_this_run(file, last_file(folder), run.json);
+  if (run.config.select != Select::last && saved.state.best_step >= 0) {
+    load_best(best_file(folder), run.json, saved.state, *run.model);  // its absence costs hours
+  }
+  run.state = saved.state;
+  load_training(file, last_file(folder), run.state, *run.model, *run.trainer);
+  for (const std::string& warning : reproducibility_warnings(saved.config, run.json)) {
+    progress.line(warning);
+  }
+  progress.line(fmt::format("resuming {} at step {}", folder.string(), run.state.step));
+}
+
+/// Takes the folder, and loads what the run starts from: its last checkpoint, the weights that
+/// --init names, or the model's own. On rank 0.
+void load(OpenRun& run, Progress& progress) {
+  const TrainOptions& options = run.options;
+  const bool going_on = resumes(options) && fs::exists(last_file(options.out));
+  std::string loaded;  // a line about the weights of --init
+  if (!going_on && !options.init.empty()) {
+    loaded = load_initial_weights(checkpoint_in(options.init), *run.model, run.json);
+  }
+  if (!options.part_of.empty()) {
+    run.whole = std::make_unique<RunFolder>(options.part_of, options.existing);
+  }
+  run.folder = std::make_unique<RunFolder>(options.out, options.existing);
+  if (going_on) load_checkpoint(run, progress);
+  if (!loaded.empty()) progress.line(loaded);
+  if (const fs::path file = config_file(options.out); !fs::exists(file)) {
+    // It stays where it is: it alone also says where the data lie, from any folder.
+    Json own = run.json;
+    own["data_root"] = fs::absolute(run.config.data_root).lexically_normal().string();
+    run.folder->write_json(file, own);
+  }
+  if (!going_on) save(run, last_file(options.out));  // metrics are never without a checkpoint
+  run.folder->start_metrics(run.state.step);
+}
+
+}  // namespace
+
+OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress& progress) {
+  const Ranks& ranks = *options.ranks;
+  const Splits splits = open_splits(config, progress, ranks);
+  OpenRun run{.options = options, .config = fitted(config, splits.train), .splits = splits};
+  check_ranks(run);
+  run.finished = ranks.ask_first([&] { return check_folder(run, progress); });
+  if (run.finished) return run;
+  ranks.together([&] { refuse_if_too_large(run.config, longest_sequence(splits.train)); });
+
+  const RunConfig& c = run.config;
+  run.model = std::make_unique<nn::Model>(model_for(c, splits.train), DType::f32, c.device, c.seed);
+  run.trainer = std::make_unique<Trainer>(*run.model, c.adamw, c.schedule, c.seed,
+                                          microbatch_limits(c, ranks), options.graphs, ranks);
+  run.trainer->check_finite(options.check_finite);
+  run.evaluator = std::make_unique<Evaluator>(*run.model, options.graphs, ranks);
+
+  ranks.on_first([&] { load(run, progress); });
+  broadcast_training(ranks, run.state, *run.model, *run.trainer);
+  run.started_at = run.state.step;
+  return run;
+}
+
+void save(OpenRun& run, const fs::path& file) {
+  if (run.ranks().first()) save_checkpoint(file, *run.model, *run.trainer, run.state, run.json);
+}
+
+}  // namespace skytape::train

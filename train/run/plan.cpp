@@ -1,0 +1,166 @@
+#include "train/run/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
+#include "train/config/resume.hpp"
+#include "train/config/settings.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+#include "train/ranks/ranks.hpp"
+#include "train/run/budget.hpp"
+#include "train/run/init.hpp"
+#include "train/run/run_folder.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+const fs::path kRuns = "runs";
+
+fs::path folder_of(const Request& r) {
+  if (!r.out.empty()) return r.out;
+  if (r.seeds > 1) return kRuns;  // the folder of theirs
+  const Choices& c = r.choices;
+  if (!r.pretraining) return kRuns / run_name(resolve(c));
+  return kRuns / fmt::format("{}-{}-{}-pretrain-s{}", c.task, c.attention,
+                             find_recipe(c.recipe).name, c.seed);
+}
+
+bool resumes(const Request& r) { return r.options.existing == RunFolder::Existing::resume; }
+
+/// Whether the configuration is that of an earlier process.
+bool goes_on(const Request& r) { return resumes(r) && fs::exists(config_file(r.options.out)); }
+
+/// The config.json of the run that --resume goes on with, {"file", "config"}; null if there is none.
+/// A run of two phases has one in the folder of the first until the second begins.
+Json saved_run(const Request& r) {
+  const fs::path& folder = r.options.out;
+  const auto saved = [](const fs::path& file, const Json& config) -> Json {
+    return {{"file", file.string()}, {"config", config}};
+  };
+  if (const fs::path file = config_file(folder); fs::exists(file)) {
+    const Json config = read_json(file);
+    if (is_pretraining(config) == r.pretraining) return saved(file, config);
+    throw UsageError(fmt::format("{}: a {}, which {} --resume goes on with", folder.string(),
+                                 r.pretraining ? "training" : "pre-training",
+                                 r.pretraining ? "train" : "pretrain"));
+  }
+  const fs::path first = config_file(folder / kPretrainingFolder);
+  if (r.pretraining || !fs::exists(first)) return {};
+  Json config = read_json(first);
+  config.erase("phase");
+  return saved(first, config);
+}
+
+/// What the user chose, completed by what the run that goes on was started with.
+RunConfig configure(const Request& r, const Json& saved) {
+  if (saved.is_null()) {
+    const bool new_run = !resumes(r) || r.seeds > 1 || r.out.empty() || r.said.contains("--task");
+    if (new_run) return resolve(r.choices);
+    throw UsageError(
+        fmt::format("{}: no run to go on with in {}; expected --out with the folder of "
+                    "one, or --task, too, where a new one is to start",
+                    r.pretraining ? "pretrain" : "train", r.options.out.string()));
+  }
+  // Other numbers of threads may give other last bits.
+  const Json& config = data::member(saved, "config");
+  const Json& machine = data::member(config, "machine");
+  const int threads = machine.is_null() ? 0 : machine.value("threads", 0);
+  if (!r.said.contains("--threads") && threads > 0 &&
+      static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
+    set_threads(threads);
+  }
+  return resumed(r.choices, r.said, config, saved.at("file").get<std::string>());
+}
+
+/// Adds what the run of --init had of an encoder's keys where it is not what this run would have, and
+/// the user says nothing. The method may have another value in its place, as in a recipe. How much is
+/// read of an example is the encoder's where each position has a trained vector, else the task's.
+void add_encoder_settings(const Json& settings, Choices& choices) {
+  if (!settings.is_object()) return;
+  const std::vector<Setting> had = saved_settings({{"settings", settings}});
+  const RunConfig before = resolve(choices);
+  const bool any_length = std::any_of(had.begin(), had.end(), [](const Setting& s) {
+    return s.key == "positions" && s.value != "learned";
+  });
+  for (const Setting& there : had) {
+    const KeyInfo* const key = find_key(there.key);
+    if (key == nullptr || key->shapes != Shapes::encoder) continue;
+    if (any_length && there.key == "max_length") continue;
+    if (!idle_because(had, *key).empty()) continue;
+    const bool said = std::any_of(choices.values.begin(), choices.values.end(),
+                                  [&](const Choice& c) { return c.key == there.key; });
+    const std::string value = for_method(there, choices.attention).value;
+    if (said || value == value_of(before.settings, *key)) continue;
+    choices.values.push_back({there.key, value, "--init"});
+  }
+}
+
+/// The config.json of a run that goes on has all that its encoder needs; rank 0 reads the file.
+void fit_encoder(Request& r) {
+  const Ranks& ranks = *r.options.ranks;
+  const std::string settings = ranks.ask_first([&] {
+    return data::json_text(goes_on(r) ? Json() : init_settings(checkpoint_in(r.options.init)));
+  });
+  ranks.together([&] { add_encoder_settings(data::parse_json(settings), r.choices); });
+}
+
+/// Adds the steps that --budget leaves time for. A run that goes on has its own.
+void fit_budget(Request& r) {
+  const double seconds = parse_duration("--budget", r.budget);
+  if (!r.options.ranks->alone()) {
+    throw UsageError("train: --budget times one process; under mpirun expected --steps");
+  }
+  refuse_steps(r.choices);
+  if (goes_on(r)) return;
+  const BudgetedSteps found = steps_within(seconds, r.choices);
+  r.choices.values.push_back({"steps", std::to_string(found.steps), "--budget"});
+  Progress().line(
+      fmt::format("--budget {}: {} steps, which take {} at the rate measured here, "
+                  "evaluations not counted",
+                  r.budget, grouped(found.steps), duration_text(found.seconds)));
+}
+
+void refuse_two_starts(const Request& r, const RunConfig& config) {
+  if (config.pretraining.steps > 0) {
+    throw UsageError("train: --init starts from weights, pretrain_steps makes them: one of both");
+  }
+  if (r.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
+}
+
+/// Whether the weights of --init were pre-trained: then the embedding has a row for hidden tokens.
+bool starts_pretrained(const Request& r, const RunConfig& config) {
+  const bool cls = config.batches.first_token >= 0;
+  return has_mask_token(checkpoint_in(r.options.init), *config.task, cls ? 1 : 0);
+}
+
+}  // namespace
+
+RunConfig plan(Request& r) {
+  const Ranks& ranks = *r.options.ranks;
+  if (r.pretraining) r.choices = for_pretraining(std::move(r.choices));
+  const bool initial = !r.options.init.empty();
+  ranks.together([&] { r.options.out = folder_of(r); });
+  if (initial) fit_encoder(r);
+  if (!r.budget.empty()) ranks.together([&] { fit_budget(r); });
+  std::string saved = "null";
+  if (resumes(r) && r.seeds == 1) {
+    saved = ranks.ask_first([&] { return data::json_text(saved_run(r)); });
+  }
+  RunConfig config;
+  ranks.together([&] { config = configure(r, data::parse_json(saved)); });
+  if (!initial || r.pretraining) return config;
+  ranks.together([&] { refuse_two_starts(r, config); });
+  const bool pretrained = ranks.ask_first([&] { return starts_pretrained(r, config); });
+  return pretrained ? with_mask_token(config) : config;
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,29 @@
+// What the user of `train` or `pretrain` asks for, made the configuration of a run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "train/config/run_config.hpp"
+#include "train/run/open_run.hpp"
+
+namespace skytape::train {
+
+struct Request {
+  bool pretraining = false;  // `pretrain`
+  Choices choices;
+  std::set<std::string> said;  // flags behind `choices` that the user gave, as resumed() reads them
+  std::filesystem::path out;   // empty: a folder below runs/
+  std::int64_t seeds = 1;
+  std::string budget;  // time that the training may take, as parse_duration() reads it; empty: any
+  TrainOptions options;  // all but `out`
+};
+
+/// Completes the request on all ranks: the folder; the sizes of the encoder in --init; the steps
+/// that --budget has time for. Returns the configuration, of a run that goes on the saved one.
+/// UsageError where flags contradict each other or what the folder holds.
+[[nodiscard]] RunConfig plan(Request& request);
+
+}  // namespace skytape::train

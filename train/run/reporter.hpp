@@ -1,0 +1,50 @@
+// What a run prints and what it writes into its metrics.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "train/process/progress.hpp"
+#include "train/run/open_run.hpp"
+#include "train/run/time_left.hpp"
+
+namespace skytape::train {
+
+/// Of several ranks all call it, and the first prints and writes.
+class Reporter {
+ public:
+  /// Of a run that is not finished.
+  Reporter(const OpenRun& run, Progress& progress);
+
+  void line(const std::string& text);
+  /// Moves the bar.
+  void progress(std::string_view what, std::int64_t done, std::int64_t total);
+
+  /// Whether loss and accuracy are logged after the present step.
+  [[nodiscard]] bool log_point() const;
+  /// Whether steps per second are reported now; the timer must then synchronise.
+  [[nodiscard]] bool needs_rate() const { return log_point() || first_rate(); }
+  /// After each step, which had so many real tokens and took so long; of a log point with its means.
+  void step(std::int64_t tokens, double seconds, const std::optional<TrainMetrics>& metrics);
+
+  void evaluation(const Evaluation& dev);
+  /// What result.json has of a split, as a metric, too.
+  void final_scores(const char* split, const Evaluation& scores);
+  void stopped(int signal);
+
+ private:
+  [[nodiscard]] bool first_rate() const;
+  void log(const TrainMetrics& metrics);
+  void add_metric(data::Json metric, double loss);
+
+  const OpenRun& run_;
+  Progress& progress_;
+  const TimeLeft time_left_;
+  // Since the last log point; the first step, which allocates, apart.
+  double seconds_since_log_ = 0, seconds_after_first_ = 0;
+  std::int64_t tokens_since_log_ = 0;
+};
+
+}  // namespace skytape::train

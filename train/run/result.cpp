@@ -1,0 +1,207 @@
+#include "train/run/result.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
+#include "train/config/settings.hpp"
+#include "train/process/progress.hpp"
+#include "train/process/version.hpp"
+#include "train/run/init.hpp"
+#include "train/run/run_folder.hpp"
+#include "train/step/class_scores.hpp"
+
+namespace skytape::train {
+namespace {
+
+/// What both phases say of their training.
+data::Json facts_of(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
+  const double seconds = std::max(o.state.train_seconds, 1e-9);
+  const Setting* const precision = find_setting(config.settings, "precision");
+  return {{"task", full_config.at("data").at("name")},  // substitute data are called so
+          {"attention", config.method->name},
+          {"recipe", config.recipe},
+          {"seed", config.seed},
+          {"steps", o.state.step},
+          {"planned_steps", config.steps()},
+          {"train_seconds", o.state.train_seconds},
+          {"loader_wait_seconds", o.state.waited_seconds},
+          {"steps_per_second", static_cast<double>(o.state.step) / seconds},
+          {"tokens_per_second", static_cast<double>(o.state.tokens) / seconds},
+          {"tokens", o.state.tokens},
+          {"dev_examples", o.dev.examples},
+          {"peak_bytes", o.peak_bytes},
+          {"peak_rss_bytes", peak_resident_bytes()},
+          {"parameters", o.parameters},
+          {"ranks", o.ranks},
+          {"exchange_seconds", o.exchange_seconds},
+          {"device", name(config.device)},
+          {"cuda_graphs",
+           {{"captured", o.steps.captured},
+            {"replayed", o.steps.replayed},
+            {"direct", o.steps.direct}}},
+          {"precision", precision == nullptr ? "fp32" : precision->value},
+          {"revision", revision()},
+          {"data", full_config.at("data")},
+          {"settings", full_config.at("settings")},
+          {"machine", full_config.at("machine")}};
+}
+
+std::string in_percent(const data::Json& share) {
+  return fmt::format("{:.2f} %", 100 * share.get<double>());
+}
+
+/// What a figure has to be.
+struct Kind {
+  const char* name;
+  bool (*fits)(const data::Json&);
+};
+constexpr Kind kName = {"name", [](const data::Json& j) { return j.is_string(); }};
+constexpr Kind kNumber = {"number", [](const data::Json& j) { return j.is_number(); }};
+constexpr Kind kObject = {"object", [](const data::Json& j) { return j.is_object(); }};
+constexpr Kind kShare = {"share in 0..1", [](const data::Json& j) {
+                           return j.is_number() && j.get<double>() >= 0 && j.get<double>() <= 1;
+                         }};
+
+void require(const Kind& kind, std::initializer_list<const char*> keys, const data::Json& result,
+             const std::filesystem::path& file) {
+  for (const char* key : keys) {
+    if (kind.fits(data::member(result, key))) continue;
+    throw DataError(fmt::format("{}: no {} '{}' in it", file.string(), kind.name, key));
+  }
+}
+
+/// " of the first 64 of 2,000 examples", where final_examples says so.
+std::string part_text(const data::Json& r, const char* split) {
+  const auto seen = r.value(fmt::format("{}_examples", split), std::int64_t{0});
+  const data::Json& whole = data::member(r.at("data"), split);
+  const auto all = whole.is_object() ? whole.value("examples", seen) : seen;
+  if (seen == 0 || seen >= all) return {};
+  return fmt::format(" of the first {} of {} examples", grouped(seen), grouped(all));
+}
+
+/// "dev accuracy 40.20 %, test accuracy 39.80 % (weights of step 500 of 600)"; of a pre-training
+/// what it found of dev's hidden tokens.
+std::string scores_of(const data::Json& r) {
+  if (!is_pretraining(r)) {
+    const auto of = [&](const char* split) {
+      const data::Json& scores = data::member(r, fmt::format("{}_scores", split));
+      const std::string trivial =
+          scores.is_object() ? fmt::format(" (the largest class alone {})",
+                                           in_percent(data::member(scores, "majority_share")))
+                             : "";
+      return fmt::format("{} accuracy {}{}{}", split,
+                         in_percent(data::member(r, fmt::format("{}_accuracy", split))),
+                         part_text(r, split), trivial);
+    };
+    return fmt::format("{}, {} (weights of step {} of {})", of("dev"), of("test"),
+                       r.at("selected_step").get<std::int64_t>(),
+                       r.at("steps").get<std::int64_t>());
+  }
+  std::string text =
+      fmt::format("masked accuracy {} on dev", in_percent(data::member(r, "masked_accuracy")));
+  if (r.contains("perplexity")) {
+    text += fmt::format(", perplexity {:.3f}", r.at("perplexity").get<double>());
+  }
+  return text + fmt::format(" ({} steps)", grouped(r.at("steps").get<std::int64_t>()));
+}
+
+}  // namespace
+
+data::Json result_json(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
+  data::Json result = facts_of(config, full_config, o);
+  result["selected_step"] = o.selected_step;
+  result["dev_accuracy"] = o.dev.accuracy;
+  result["dev_loss"] = o.dev.loss;
+  result["test_accuracy"] = o.test.accuracy;
+  result["test_loss"] = o.test.loss;
+  result["test_examples"] = o.test.examples;
+  result["time_to_accuracy"] =
+      to_json(o.state.reached, full_config.at("data").at("name").get<std::string>());
+  result["trivial_floor"] = trivial_baseline(config.task->name).accuracy;
+  if (data::is_own_data(*config.task)) {  // the table of trivial results knows no own data
+    const auto classes = class_scores(o.test.confusion).size();
+    const std::vector<std::string> names =
+        class_names(*config.task, data::member(full_config, "data_provenance"), classes);
+    result["trivial_floor"] = majority_share(o.test.confusion);
+    result["dev_scores"] = scores_json(o.dev.confusion, names);
+    result["test_scores"] = scores_json(o.test.confusion, names);
+  }
+  if (!o.class_weights.empty()) result["class_weights"] = o.class_weights;
+  if (full_config.contains("pretraining"))
+    result["pretraining"] = data::member(full_config, "pretraining");
+  return result;
+}
+
+data::Json pretraining_result_json(const RunConfig& config, const data::Json& full_config,
+                                   const Outcome& o) {
+  data::Json result = facts_of(config, full_config, o);
+  result["phase"] = "pretraining";
+  result["masked_loss"] = o.dev.loss;
+  result["masked_accuracy"] = o.dev.accuracy;
+  return result;
+}
+
+data::Json read_result(const std::filesystem::path& file) {
+  data::Json result = read_json(file);
+  require(kName, {"task", "attention", "recipe"}, result, file);
+  require(kNumber,
+          {"seed", "steps", "selected_step", "train_seconds", "steps_per_second",
+           "tokens_per_second", "peak_bytes"},
+          result, file);
+  require(kShare, {"dev_accuracy", "test_accuracy"}, result, file);
+  require(kObject, {"settings", "data"}, result, file);
+  return result;
+}
+
+data::Json read_pretraining_result(const std::filesystem::path& file) {
+  data::Json result = read_json(file);
+  require(kName, {"task", "attention"}, result, file);
+  require(kNumber,
+          {"steps", "train_seconds", "steps_per_second", "tokens_per_second", "peak_bytes",
+           "masked_loss"},
+          result, file);
+  require(kShare, {"masked_accuracy"}, result, file);
+  return result;
+}
+
+std::optional<data::Json> finished_result(const std::filesystem::path& folder,
+                                          const data::Json& full_config) {
+  const auto config = config_file(folder), result = result_file(folder);
+  if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
+  try {
+    if (!first_difference(read_json(config), full_config).empty()) return {};
+    if (is_pretraining(full_config)) return read_pretraining_result(result);
+    return read_result(result);
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+void print_result(const data::Json& r, const std::filesystem::path& file) {
+  const data::Json& before = data::member(r, "pretraining");
+  fmt::print("{} {}: {}\n{} {} at {:.2f} steps/s, {} tokens/s; peak {:.1f} MB{}; {}\n",
+             r.at("task").get<std::string>(), r.at("attention").get<std::string>(), scores_of(r),
+             is_pretraining(r) ? "pre-trained" : "trained",
+             duration_text(r.at("train_seconds").get<double>()),
+             r.at("steps_per_second").get<double>(),
+             grouped(static_cast<std::int64_t>(r.at("tokens_per_second").get<double>())),
+             1e-6 * r.at("peak_bytes").get<double>(),
+             before.is_null() ? "" : "; before it, " + pretraining_text(before), file.string());
+}
+
+std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
+  TrivialBaseline baseline = trivial_baseline(config.task->name);
+  if (data::is_own_data(*config.task)) {
+    baseline = {majority_share(test.confusion), "the largest class alone"};
+  }
+  if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};
+  return fmt::format(
+      "warning: test accuracy {:.2f} % is not above {:.1f} %, which {} reaches: the run is too "
+      "short or something is wrong",
+      100 * test.accuracy, 100 * baseline.accuracy, baseline.what);
+}
+
+}  // namespace skytape::train

@@ -1,0 +1,55 @@
+// result.json and what a finished run says.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "train/config/run_config.hpp"
+#include "train/run/checkpoint.hpp"
+#include "train/step/evaluate.hpp"
+
+namespace skytape::train {
+
+/// How a run ended.
+struct Outcome {
+  RunState state;
+  std::int64_t selected_step = 0;  // whose weights were tested
+  std::int64_t peak_bytes = 0;     // of the allocator, while training
+  std::int64_t parameters = 0;
+  std::int64_t ranks = 1;                  // that trained to the end
+  double exchange_seconds = 0;             // of theirs, while training in this process
+  StepCounts steps;                        // of this process
+  Evaluation dev, test;                    // whole splits, or final_examples of them
+  std::vector<double> class_weights = {};  // [C] of the training loss; empty: all 1
+};
+
+/// The object of result.json; `full_config` is that of config.json.
+[[nodiscard]] data::Json result_json(const RunConfig& config, const data::Json& full_config,
+                                     const Outcome& outcome);
+
+/// A result.json. DataError naming the file if it is missing, broken, or lacks a figure.
+[[nodiscard]] data::Json read_result(const std::filesystem::path& file);
+/// The same of a pre-training.
+[[nodiscard]] data::Json read_pretraining_result(const std::filesystem::path& file);
+
+/// The result of a run folder that is finished under this configuration, of which task, attention,
+/// recipe, seed, settings and data count. Nothing if there is none, or a broken one: the run goes
+/// on from its checkpoint and writes it anew.
+[[nodiscard]] std::optional<data::Json> finished_result(const std::filesystem::path& folder,
+                                                        const data::Json& full_config);
+
+/// The figures of a result, of the task or of pre-training, on stdout.
+void print_result(const data::Json& result, const std::filesystem::path& file);
+
+/// result.json of a pre-training, whose dev evaluation is over hidden tokens; it has no test.
+[[nodiscard]] data::Json pretraining_result_json(const RunConfig& config,
+                                                 const data::Json& full_config,
+                                                 const Outcome& outcome);
+
+/// A warning when the test accuracy is not above what needs no attention; else empty.
+[[nodiscard]] std::string baseline_warning(const RunConfig& config, const Evaluation& test);
+
+}  // namespace skytape::train

@@ -1,0 +1,198 @@
+#include "train/run/run_folder.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "data/files/json.hpp"
+#include "data/files/output.hpp"
+#include "tensor/core/error.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/formats/tensorboard.hpp"
+
+namespace skytape::train {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Json;
+
+constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool is_ours(const fs::path& file) {
+  const std::string name = file.filename().string();
+  for (const char* known :
+       {"config.json", "metrics.jsonl", "result.json", "last.safetensors", "best.safetensors"}) {
+    if (name == known || (name.starts_with(known) && name.ends_with(".tmp"))) return true;
+  }
+  return name.starts_with(kEventsPrefix);
+}
+
+/// Removes what a killed process left unfinished; with `all`, every file of a run.
+void clean(const fs::path& folder, bool all) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!entry.is_regular_file() || !is_ours(entry.path())) continue;
+    if (all || entry.path().extension() == ".tmp") fs::remove(entry.path());
+  }
+}
+
+/// The TensorBoard record of a metric.
+std::string event_of(const Json& metric) {
+  std::string group = metric.value("kind", "train");
+  if (metric.contains("split")) group = metric.at("split").get<std::string>();
+  if (metric.contains("phase")) group = metric.at("phase").get<std::string>() + "/" + group;
+  std::vector<Scalar> scalars;
+  for (const auto& [key, value] : metric.items()) {
+    if (!value.is_number() || key == "step" || key == "time") continue;
+    scalars.push_back({group + "/" + key, value.get<float>()});
+  }
+  return scalar_event(metric.value("time", 0.0), metric.value("step", std::int64_t{0}), scalars);
+}
+
+/// Lines of metrics.jsonl that a run at `step` keeps.
+std::vector<Json> kept_metrics(const fs::path& path, std::int64_t step) {
+  std::vector<Json> kept = read_metrics(path);
+  std::erase_if(kept, [&](const Json& metric) {
+    return metric.value("kind", "") == "final" || metric.value("step", step + 1) > step;
+  });
+  return kept;
+}
+
+}  // namespace
+
+AppendFile::AppendFile(const fs::path& path) : path_(path) {
+  file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file_ < 0) {
+    throw Error(fmt::format("{}: cannot open it: {}", path.string(), std::strerror(errno)));
+  }
+}
+
+AppendFile::~AppendFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+AppendFile& AppendFile::operator=(AppendFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(file_, other.file_);
+  return *this;
+}
+
+void AppendFile::append(std::string_view bytes) {
+  const off_t before = ::lseek(file_, 0, SEEK_END);
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = ::write(file_, bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      const int problem = errno;
+      // Best effort: a line is there whole or not at all. The error below is what counts.
+      const bool restored = before >= 0 && ::ftruncate(file_, before) == 0;
+      throw Error(fmt::format("{}: cannot write to it: {}{}", path_.string(),
+                              std::strerror(problem), restored ? "" : " (its last line is cut)"));
+    }
+    done += static_cast<std::size_t>(written);
+  }
+}
+
+RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
+  if (existing == Existing::refuse) refuse_existing(path_);
+  std::error_code error;
+  fs::create_directories(path_, error);
+  if (error || !fs::is_directory(path_)) {
+    throw Error(fmt::format("{}: cannot create the run's folder: {}", path_.string(),
+                            error ? error.message() : "a file of that name exists"));
+  }
+  lock();
+  clean(path_, existing == Existing::replace);
+}
+
+RunFolder::~RunFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void RunFolder::lock() {
+  lock_ = ::open((path_ / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+  const int problem = errno;
+  if (lock_ >= 0) ::close(lock_);  // the destructor does not run
+  if (lock_ >= 0 && problem == EWOULDBLOCK) {
+    throw UsageError(fmt::format("{}: another process trains there", path_.string()));
+  }
+  throw Error(fmt::format("{}: cannot lock it: {}", path_.string(), std::strerror(problem)));
+}
+
+void refuse_existing(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(config_file(path), error) && !fs::exists(last_file(path), error)) {
+    return;
+  }
+  throw UsageError(
+      fmt::format("{}: holds a run already; --resume goes on with it, --force "
+                  "replaces it (through make: RESUME=1, FORCE=1)",
+                  path.string()));
+}
+
+void RunFolder::start_metrics(std::int64_t step) {
+  const std::vector<Json> kept = kept_metrics(metrics(), step);
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (entry.path().filename().string().starts_with(kEventsPrefix)) fs::remove(entry.path());
+  }
+  std::string lines;
+  std::string records = event_file_header(wall_time());
+  for (const Json& metric : kept) {
+    lines += data::json_text(metric) + "\n";
+    records += event_of(metric);
+  }
+  data::write_file(metrics(), lines);
+  metrics_ = AppendFile(metrics());
+  events_ = AppendFile(
+      path_ / fmt::format("{}{}.skytape", kEventsPrefix, static_cast<std::int64_t>(wall_time())));
+  events_.append(records);
+}
+
+void RunFolder::add_metric(Json metric) {
+  metric["time"] = wall_time();
+  metrics_.append(data::json_text(metric) + "\n");
+  events_.append(event_of(metric));
+}
+
+void RunFolder::write_json(const fs::path& path, const Json& json) const {
+  data::write_file(path, data::json_text(json, {.indent = 2}) + "\n");
+  sync_folder(path_);
+}
+
+std::vector<Json> read_metrics(const fs::path& path) {
+  std::vector<Json> metrics;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    Json metric = data::try_parse_json(line);
+    if (metric.is_object()) metrics.push_back(std::move(metric));
+  }
+  return metrics;
+}
+
+Json read_json(const fs::path& path) {
+  std::ifstream in(path);
+  if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
+  Json parsed = data::try_parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
+  if (!parsed.is_object()) throw DataError(fmt::format("{}: not a JSON object", path.string()));
+  return parsed;
+}
+
+Json read_config(const fs::path& folder) {
+  if (fs::exists(config_file(folder))) return read_json(config_file(folder));
+  throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
+}
+
+}  // namespace skytape::train

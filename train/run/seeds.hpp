@@ -1,0 +1,32 @@
+// One configuration under several seeds: the runs one after another, and their summary.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/files/json.hpp"
+#include "train/config/run_config.hpp"
+#include "train/run/loop.hpp"
+
+namespace skytape::train {
+
+/// A seed with its result.json; nothing where the run is not finished.
+struct SeedResult {
+  std::uint64_t seed = 0;
+  std::optional<data::Json> result;
+};
+
+/// Trains `choices` under `count` seeds, the given one and those after it, each in its own run
+/// folder below `options.out`; after a signal no further one starts. Prints the summary and writes
+/// it to `<out>/<task>-<attention>-<recipe>-s<first>-<last>.md`. Returns the exit code as train()
+/// does. UsageError before the first step if a folder may not be touched.
+int train_seeds(Choices choices, std::int64_t count, TrainOptions options);
+
+/// The summary as a Markdown table: a row per seed, then mean, lowest and highest of the finished
+/// ones; "–" where there is no result.
+[[nodiscard]] std::string seed_table(const std::vector<SeedResult>& seeds);
+
+}  // namespace skytape::train

@@ -1,0 +1,18 @@
+// Which weights of a run are kept to be tested.
+#pragma once
+
+#include "train/config/run_config.hpp"
+#include "train/run/checkpoint.hpp"
+#include "train/step/evaluate.hpp"
+
+namespace skytape::train {
+
+/// Counts an evaluation of step `state.step`: whether its weights are the best so far, by accuracy
+/// or loss on dev as `config.select` says; of equals the earlier. Evaluations before
+/// `config.select_after` count only while there is no later one.
+bool select(const RunConfig& config, const Evaluation& dev, RunState& state);
+
+/// Whether so many evaluations have passed without a better one that the run ends (patience).
+[[nodiscard]] bool is_stale(const RunConfig& config, const RunState& state);
+
+}  // namespace skytape::train
