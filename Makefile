@@ -102,11 +102,13 @@ LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) 
 DIRS     := tensor autograd attention nn data train
 B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))$(if $(filter 1,$(PORTABLE)),-portable)
 find      = $(sort $(shell find $(1) -name '$(2)'))
-CPU_SRC  := $(filter-out train/main.cpp train/python/%,$(call find,$(DIRS),*.cpp))
+CPU_SRC  := $(filter-out train/main.cpp train/python/% train/lab/%,$(call find,$(DIRS),*.cpp))
+LAB_SRC  := $(filter-out %/main.cpp,$(call find,train/lab,*.cpp))# the second program's own
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
 SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
 TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/%,$(call find,tests,*.cpp))
 TOUR     := $(wildcard tests/tour/0*.cpp)# its pages
+LAB_OBJ  := $(LAB_SRC:%=$B/%.o)
 OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
 TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(if $(WITH_CUDA),$(patsubst %,$B/%.cuda.o,$(call find,tests,*.cu)))
 # The pages need the engine and the methods, no data and no training.
@@ -123,6 +125,7 @@ PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers)
 
 # ---- rules -----------------------------------------------------------------------------------
 all: build/skytape build/libskytape.a ## build what this machine can build
+lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, sweeps, goldens
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
@@ -145,16 +148,19 @@ $B/%.cuda.o: % $B/flags
 	  sed '/^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
 $B/train/process/version.cpp.o: $B/revision CITATION.cff
 $B/libskytape.a: $(OBJ)
+$B/libskytape-lab.a: $(LAB_OBJ)
+$B/libskytape.a $B/libskytape-lab.a:
 	@rm -f $@; ar rcs $@ $^
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
-$B/skytape_tests: $(TEST_OBJ) $B/libskytape.a
+$B/skytape-lab: $B/train/lab/main.cpp.o $B/libskytape-lab.a $B/libskytape.a
+$B/skytape_tests: $(TEST_OBJ) $B/libskytape-lab.a $B/libskytape.a
 $B/skytape_tests: private LIBS += $(if $(CURAND),-lcurand)
 $B/skytape_tour: $(TOUR_OBJ)
-$B/skytape $B/skytape_tests $B/skytape_tour:
+$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour:
 	@echo "  link  $@"; $(LINK)
-build/skytape build/libskytape.a: build/%: $B/% FORCE
+build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 	@ln -sfn $(B:build/%=%)/$* $@
--include $(OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d
+-include $(OBJ:.o=.d) $(LAB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d $B/train/lab/main.cpp.d
 FORCE:
 
 # ---- programs --------------------------------------------------------------------------------
@@ -171,43 +177,45 @@ arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
-.PHONY: all train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder
 	build/skytape data $(call switch,FETCH,fetch) $(call flags,$(FLAGS))
-goldens: all ## compare with reference vectors: GOLDENS=folder
-	build/skytape goldens --dir $(call quoted,$(or $(GOLDENS),tests/goldens)) $(ARGS)
-lra: all ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128
+goldens: lab ## compare with reference vectors: GOLDENS=folder
+	build/skytape-lab goldens --dir $(call quoted,$(or $(GOLDENS),tests/goldens)) $(ARGS)
+lra: lab ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128
 gradcheck: all ## check gradients of attention methods: ATTENTION=name|all
-bench: all ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
-theory: all ## check the papers' statements with numbers: OUT= ARGS="--seeds 20"
-cost: all ## parameters, operations, time and memory: ATTENTION=all RECIPE= DEVICE= OUT= ARGS="--tables length"
-stability: all ## instability scores and exploding gradients: ATTENTION=all RECIPE= STEPS= SEED= DEVICE= OUT=
-approx: all ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
-spectrum: all ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
-arena: all ## every task by recipe skytape, its table and page of curves: TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena SET="key=value" WITHOUT=1
-	build/skytape lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)); status=$$?; \
-	build/skytape report --runs $(call quoted,$(OUT)) && exit $$status
-report: all ## one HTML page about runs and studies: RUNS=runs OUT= WATCH=seconds
-lra gradcheck bench theory cost stability approx spectrum report:
+bench: lab ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
+theory: lab ## check the papers' statements with numbers: OUT= ARGS="--seeds 20"
+cost: lab ## parameters, operations, time and memory: ATTENTION=all RECIPE= DEVICE= OUT= ARGS="--tables length"
+stability: lab ## instability scores and exploding gradients: ATTENTION=all RECIPE= STEPS= SEED= DEVICE= OUT=
+approx: lab ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
+spectrum: lab ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
+arena: lab ## every task by recipe skytape, its table and page of curves: TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena SET="key=value" WITHOUT=1
+	build/skytape-lab lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)); status=$$?; \
+	build/skytape-lab report --runs $(call quoted,$(OUT)) && exit $$status
+report: lab ## one HTML page about runs and studies: RUNS=runs OUT= WATCH=seconds
+gradcheck:
 	build/skytape $@ $(call flags,$(FLAGS))
-race: all ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
+lra bench theory cost stability approx spectrum report:
+	build/skytape-lab $@ $(call flags,$(FLAGS))
+race: lab ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
 	$(PYTHON) train/scripts/race.py $(call flags,PEER $(FLAGS))
 python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
 wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= OUT=
 $(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.mk))
 
 # ---- tests -----------------------------------------------------------------------------------
-test: all $B/skytape_tests ## run every test that can run here
+test: lab $B/skytape_tests ## run every test that can run here
 	+@train/scripts/test.sh $(ARGS)
 tour: $B/skytape_tour ## seven tests to read from top to bottom, with their stories (tests/tour)
 	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \
 	done
-gpu-check: all $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
+gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
 	@train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle PEER= GOLDENS=
 	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
@@ -225,9 +233,9 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@train/scripts/fuzz.sh $(DEFINES) $(FOR_CUDA) $(LIBS)
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS) $(FOR_CUDA)
-readme: all ## write the generated tables of the pages
+readme: lab ## write the generated tables of the pages
 	train/scripts/readme.sh
-readme-check: all ## check the pages: tables current, short enough, what they name exists
+readme-check: lab ## check the pages: tables current, what they name exists
 	train/scripts/readme.sh --check
 FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS) tests,*.cu) $(wildcard tests/cuda_simulator/*.h)
 format: ## format all sources
@@ -238,11 +246,12 @@ format-check:
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
 TO      = $(DESTDIR)$(PREFIX)
-install: all ## install program, library and headers: PREFIX=/usr/local
+install: lab ## install programs, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(TO)/bin/skytape
+	install -D $B/skytape-lab $(TO)/bin/skytape-lab
 	install -D -m 644 $B/libskytape.a $(TO)/lib/libskytape.a
 	install -D -m 644 train/scripts/skytape-config.cmake $(TO)/lib/cmake/skytape/skytape-config.cmake
-	for h in $(filter-out train/python/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
+	for h in $(filter-out train/python/% train/lab/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
 	mkdir -p $(TO)/lib/pkgconfig
 	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
 	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES) $(FOR_CUDA)' \

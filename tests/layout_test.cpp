@@ -61,7 +61,6 @@ std::vector<std::string> hidden_declarations(std::istream& source) {
 }
 
 /// Rooms (folders with sources), what includes what between them, and what files declare by hand.
-/// declare by hand.
 struct House {
   std::set<std::string> rooms;
   std::map<std::string, std::map<std::string, Include>> edges;  // by room and room
@@ -138,6 +137,22 @@ TEST_CASE("includes never point to a layer further left") {
                     ": a step up; train, then data and nn, attention, autograd, tensor");
     }
   }
+}
+
+TEST_CASE("the core includes nothing of the laboratory") {
+  const auto of_laboratory = [](const std::string& name) { return name.starts_with("train/lab"); };
+  int inside = 0;
+  for (const auto& [room, edges] : read_house().edges) {
+    // The Python module is a program of its own, as the laboratory is.
+    const bool may = of_laboratory(room) || room.starts_with("train/python");
+    for (const auto& [other, include] : edges) {
+      if (!of_laboratory(other)) continue;
+      CHECK_MESSAGE(may, include.file, " includes ", include.target,
+                    ": training must build without train/lab");
+      ++inside;
+    }
+  }
+  CHECK(inside > 0);  // the laboratory's own: its name is spelled as here
 }
 
 TEST_CASE("includes between rooms make no cycle") {

@@ -2,17 +2,26 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
-
 #include "attention/registry.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
-#include "train/lab/studies/attention_inputs.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
+
+void add_commands(CLI::App& program) {
+  add_train(program);
+  add_pretrain(program);
+  add_eval(program);
+  add_predict(program);
+  add_encode(program);
+  add_import(program);
+  add_data(program);
+  add_gradcheck(program);
+  add_info(program);
+  add_tape(program);
+}
 
 void RunFlags::declare(CLI::App& command) {
   command.add_option("--task", task, "task: `skytape info tasks` lists them");
@@ -75,42 +84,6 @@ void declare_columns(CLI::App& command, data::ColumnNames& columns, std::string&
   command.add_option("--text2-column", columns.second, "the same of the other text of a pair");
   command.add_option("--delimiter", delimiter,
                      "own data: what divides the fields of CSV: a character, or tab");
-}
-
-void SourceFlags::declare(CLI::App& of) {
-  command = &of;
-  of.add_option("--from", from, "fresh: an untrained model, the default");
-  of.add_option("--run", run, "run folder: its model on the test split of its task");
-  of.add_option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
-  of.add_option("--text", text, "file with one text a line");
-  of.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
-  of.add_option("--checkpoint", checkpoint, "of the run: best or last");
-  of.add_option("--data", data, "folder of prepared data sets; default: the run's");
-  of.add_option("--seed", seed, "of initial values and draws")->check(natural());
-}
-
-InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
-  if (std::ranges::count(std::array{from.empty(), run.empty(), model.empty(), qkv.empty()}, false) >
-      1) {
-    throw UsageError("give one of --from fresh, --run DIR, --model FOLDER and --qkv FILE");
-  }
-  if (model.empty() != text.empty()) {
-    throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
-  }
-  if (!from.empty() && from != "fresh") {
-    throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
-  }
-  for (const char* flag : {"--data", "--checkpoint"}) {
-    if (run.empty() && command->count(flag) > 0) {
-      throw UsageError(fmt::format("{} has no effect without --run", flag));
-    }
-  }
-  if (!run.empty()) return run_inputs(run, checkpoint, data);
-  if (!model.empty()) return encoder_inputs(model, text);
-  if (!qkv.empty()) return file_inputs(qkv);
-  constexpr std::int64_t kUsualLongest = 4096;
-  return fresh_inputs(
-      seed, lengths.empty() ? kUsualLongest : *std::max_element(lengths.begin(), lengths.end()));
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {

@@ -14,8 +14,6 @@
 
 namespace skytape::train {
 
-struct InputSource;
-
 /// Adds the subcommand to the program.
 void add_train(CLI::App& program);
 void add_pretrain(CLI::App& program);
@@ -23,21 +21,12 @@ void add_eval(CLI::App& program);
 void add_predict(CLI::App& program);
 void add_data(CLI::App& program);
 void add_gradcheck(CLI::App& program);
-void add_goldens(CLI::App& program);
-void add_bench(CLI::App& program);
-void add_approx(CLI::App& program);
-void add_spectrum(CLI::App& program);
-void add_theory(CLI::App& program);
-void add_cost(CLI::App& program);
-void add_stability(CLI::App& program);
-void add_matrix(CLI::App& program);
-void add_mlm_curves(CLI::App& program);
 void add_info(CLI::App& program);
 void add_tape(CLI::App& program);
-void add_lra(CLI::App& program);
-void add_report(CLI::App& program);
 void add_import(CLI::App& program);
 void add_encode(CLI::App& program);
+/// Adds all of them.
+void add_commands(CLI::App& program);
 
 inline constexpr const char* kRecipeHelp =
     "skytape, large, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` "
@@ -65,20 +54,6 @@ struct RunFlags {
 
 /// Where label and texts of own data stand, as `data` and `predict` share the flags.
 void declare_columns(CLI::App& command, data::ColumnNames& columns, std::string& delimiter);
-
-/// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
-/// --text FILE, or --qkv FILE.
-struct SourceFlags {
-  std::string from, run, model, text, qkv, checkpoint = "best", data;
-  std::uint64_t seed = 42;
-  const CLI::App* command = nullptr;  // that declares them
-
-  void declare(CLI::App& command);
-  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named, or a
-  /// flag is given that only another would heed.
-  [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
-};
-inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions
 
 /// --draws of what answers: an answer is the mean of so many draws of the method.
 inline constexpr const char* kDrawsHelp =

@@ -21,7 +21,7 @@ $P/nanobind.o: $(NANOBIND)/src/nb_combined.cpp
 $P/ops.inc: train/python/bind_ops.py autograd/ops.hpp
 	@mkdir -p $(@D); $(PYTHON) $^ > $@
 $P/train/python/tape.cpp.o: $P/ops.inc
-$P/$(PY_ENGINE): $(PY_OBJ) $P/nanobind.o $B/libskytape.a
+$P/$(PY_ENGINE): $(PY_OBJ) $P/nanobind.o $B/libskytape-lab.a $B/libskytape.a
 	@echo "  link  $@"
 	@$(LINK) -shared -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-s
 -include $(PY_OBJ:.o=.d)

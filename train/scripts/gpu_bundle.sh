@@ -19,14 +19,14 @@ mapfile -t tests < <(cuda_test_files
   find tests -name '*.cpp' ! -name '*_test.cpp' ! -path 'tests/tour/*' ! -path 'tests/fuzz/*' \
     ! -path 'tests/cuda_simulator/*' ! -path 'tests/install_example/*')
 ${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARCH:-90-real}" TEST_SRC="${tests[*]}" \
-  $B/skytape $B/skytape_tests
+  $B/skytape-lab $B/skytape_tests
 
 # ---- program, tests and their libraries ------------------------------------------------------
 rm -rf "$OUT"
 mkdir -p "$OUT/lib"
-for program in skytape skytape_tests; do strip -o "$OUT/$program" $B/$program; done
+for program in skytape-lab skytape_tests; do strip -o "$OUT/$program" $B/$program; done
 # Of the compiler, zlib and OpenSSL: other versions than these, or none, may be there.
-ldd $B/skytape $B/skytape_tests |
+ldd $B/skytape-lab $B/skytape_tests |
   sed -n 's,.*\(libgomp\|libstdc++\|libgcc_s\|libz\|libcrypto\)\.so[^ ]* => \(/[^ ]*\) .*,\2,p' | sort -u |
   while read -r library; do cp -L "$library" "$OUT/lib/"; done
 # CUPTI, which `bench --kernels` opens: the version of the compiler's CUDA.
@@ -60,7 +60,7 @@ if [ -n "$unexpected" ]; then
 fi
 
 # ---- what a CPU can compute beforehand -------------------------------------------------------
-program=$(realpath "$OUT/skytape")
+program=$(realpath "$OUT/skytape-lab")
 if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
   mkdir "$OUT/goldens"
   cp -R "$GOLDENS"/*/ "$OUT/goldens/"

@@ -29,7 +29,7 @@ place() {
   : >"$root$2/$(basename "$1")"
   mount --bind "$(realpath "$1")" "$root$2/$(basename "$1")"
 }
-libraries=$(ldd "$bundle/skytape" "$bundle/skytape_tests" | grep -o '/[^ ]*' | grep -v ':$' | sort -u | grep -v "^$bundle/")
+libraries=$(ldd "$bundle/skytape-lab" "$bundle/skytape_tests" | grep -o '/[^ ]*' | grep -v ':$' | sort -u | grep -v "^$bundle/")
 cublas=
 for library in $libraries; do
   case $library in
@@ -55,13 +55,13 @@ expect() {
 }
 
 # Without cuBLAS nothing can start: the new root is as empty as it should be.
-expect 127 'libcublas.so' /bundle/skytape --version
+expect 127 'libcublas.so' /bundle/skytape-lab --version
 # A Python wheel's folder, and then the toolkit's.
 for library in $cublas; do place "$library" /wheel/nvidia/cublas/lib; done
-FOLDER=/wheel/nvidia/cublas/lib expect 0 '^skytape ' /bundle/skytape --version
+FOLDER=/wheel/nvidia/cublas/lib expect 0 '^skytape ' /bundle/skytape-lab --version
 for library in $cublas; do place "$library" /usr/local/cuda/lib64; done
-expect 0 '^skytape ' /bundle/skytape --version
-expect 2 'no GPU answers' /bundle/skytape info gpu
-expect 0 'stopped as asked after step 3' /bundle/skytape train --device cpu --data /bundle/datasets \
+expect 0 '^skytape ' /bundle/skytape-lab --version
+expect 2 'no GPU answers' /bundle/skytape-lab info gpu
+expect 0 'stopped as asked after step 3' /bundle/skytape-lab train --device cpu --data /bundle/datasets \
   --out /tmp/run --steps 20 --stop-after 3 --batch 2 --set max_length=128
 expect 0 '^[1-9][0-9]* passed, 0 failed' /bundle/skytape_tests -tc='gemm*,softmax*'

@@ -29,7 +29,7 @@ SLICES="smoke tests kernels bench race train arena goldens bits races sanitizers
 : "${PEERS:=softmax_sdpa skyformer linformer nystrom kernelized performer skeinformer informer vmean softmax_plain}"
 cores=$(nproc)
 : "${JOBS:=$((cores < 2 ? 1 : cores > 16 ? 8 : cores / 2))}"
-PROGRAM=$(realpath -m "$B/skytape")
+PROGRAM=$(realpath -m "$B/skytape-lab") # it has the commands of skytape, too
 # in_bundle PATH: the bundle's, if it has one.
 in_bundle() { [ -e "$B/$1" ] && echo "$B/$1"; }
 : "${GOLDENS:=$(in_bundle goldens || echo tests/goldens)}" "${PEER:=$(in_bundle torch_lra.py)}"

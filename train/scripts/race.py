@@ -229,7 +229,7 @@ def report(args, rows, machine, warning, torch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peer", required=True, help="the peer's Python file")
-    parser.add_argument("--skytape", default="build/skytape")
+    parser.add_argument("--skytape", default="build/skytape-lab")
     parser.add_argument("--methods", default=",".join(METHODS), help="the peer's names a,b,…")
     parser.add_argument("--n", type=int, default=2048)
     parser.add_argument("--batch", type=int, help="examples [4; 32 with --device cuda]")
@@ -240,7 +240,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
                         help="of both sides [fp32; bf16 with --device cuda]")
-    parser.add_argument("--predicted", help="cuda: least times that `skytape bench --predict` counted")
+    parser.add_argument("--predicted", help="cuda: least times that `skytape-lab bench --predict` counted")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
     args = parser.parse_args()
     args.methods = args.methods.split(",")

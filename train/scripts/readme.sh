@@ -48,7 +48,7 @@ exists() {
 }
 layers=(tensor autograd attention nn data train tests)
 
-# command PAGE WORDS…: of `make` or `skytape`; its target or subcommand, variables and options exist.
+# command PAGE WORDS…: of `make`, `skytape` or `skytape-lab`; its target or subcommand, variables and options exist.
 command_exists() {
   local page=$1 program=$2 word
   shift 2
@@ -56,13 +56,14 @@ command_exists() {
     word=${word#ARGS=} word=${word//\"/} word=${word#(} word=${word%[,;.:)]}
     case $word in
       --*) word=${word%%=*}
-          grep -rqF -e "$word" train/cli train/scripts/race.py ||
+          grep -rqF -e "$word" train/cli train/lab/cli train/scripts/race.py ||
             complain "$page: no option $word" ;;
       [A-Z]*=*) grep -qw -e "${word%%=*}" Makefile train/scripts/*.sh ||
             complain "$page: make has no variable ${word%%=*}" ;;
       [a-z]*) [ "$program" = named ] && continue
           case $program in
             make) grep -q "^$word:" Makefile || complain "$page: make has no target $word" ;;
+            skytape-lab | */skytape-lab) grep -rqPz "program\.add_subcommand\(\s*\"$word\"" train/lab/cli || complain "$page: skytape-lab has no $word" ;;
             *) grep -rqPz "program\.add_subcommand\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
           esac
           program=named ;;
@@ -79,7 +80,7 @@ names_exist() {
   done < <(by_hand "$page" | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//')
   while read -r name; do  # `in backticks`
     case $name in
-      make\ * | skytape\ * | build/skytape\ *) read -ra words <<<"$name"; command_exists "$page" "${words[@]}" ;;
+      make\ * | skytape\ * | skytape-lab\ * | build/skytape\ * | build/skytape-lab\ *) read -ra words <<<"$name"; command_exists "$page" "${words[@]}" ;;
       *[\ \<\>\(\)\{\}=,:…~]* | runs/* | build/* | datasets/*) ;;
       */* | [._]*.c* | *.[ch]pp | *.cu | *.def | *.sh | *.py | *.md)
         exists "$page" "$name" || complain "$page: $name does not exist" ;;
@@ -88,14 +89,14 @@ names_exist() {
   while read -ra words; do  # commands in blocks
     command_exists "$page" "${words[@]}"
   done < <(by_hand "$page" | awk '/^```/ { code = !code } code || /^    /' |
-           sed -n 's/ *#.*//; s/^ *\(\$ \)\{0,1\}\(make\|build\/skytape\) /\2 /p')
+           sed -n 's/ *#.*//; s/^ *\(\$ \)\{0,1\}\(make\|build\/skytape\|build\/skytape-lab\) /\2 /p')
 }
 
 mode="write"
 [ "${1:-}" != --check ] || mode=check
 build/skytape info attention --markdown >"$scratch/attention"
 sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
-build/skytape report --runs train/results/runs --markdown | sed '1,2d' >"$scratch/runs"
+build/skytape-lab report --runs train/results/runs --markdown | sed '1,2d' >"$scratch/runs"
 table attention attention/README.md "$scratch/attention"
 table runs train/results/accuracy.md "$scratch/runs"
 table speed train/results/speed.md "$scratch/speed"

@@ -76,7 +76,8 @@ TEST_CASE("every command fails when its standard output is full") {
     CAPTURE(command.front());
     CAPTURE(f.err);
     CHECK(f.code == 1);
-    CHECK(contains(f.err, "skytape: error: standard output: cannot write to it"));
+    CHECK(contains(f.err,
+                   program_of(command.front()) + ": error: standard output: cannot write to it"));
   }
 }
 

@@ -5,10 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
 #include "tests/support/doctest.hpp"
+#include "train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"
 
 namespace skytape::test {
@@ -36,12 +38,20 @@ std::string program_path() {
   return std::filesystem::absolute(std::getenv("SKYTAPE_PROGRAM")).string();
 }
 
+std::string program_of(const std::string& command) {
+  return std::ranges::count(train::kLabCommands, command) > 0 ? "skytape-lab" : "skytape";
+}
+
 Program::Program(const std::filesystem::path& scratch, const std::vector<std::string>& arguments,
                  const Place& place)
     : out_(place.output.empty() ? scratch / "stdout.txt" : place.output),
       err_(scratch / "stderr.txt") {
   std::vector<std::string> words = place.launcher;
-  words.push_back(program_path());
+  std::string program = place.program.empty() ? program_path() : place.program;
+  // A bundle for GPUs has skytape-lab alone, which has all commands.
+  const bool lab = !arguments.empty() && program_of(arguments.front()) == "skytape-lab";
+  if (place.program.empty() && lab && !program.ends_with("-lab")) program += "-lab";
+  words.push_back(std::move(program));
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

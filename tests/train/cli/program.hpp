@@ -1,4 +1,5 @@
-// Runs the program itself, as a user would. SKYTAPE_PROGRAM says where it is.
+// Runs the programs themselves, as a user would. SKYTAPE_PROGRAM says where skytape is; skytape-lab
+// lies beside it.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +17,8 @@ namespace skytape::test {
 [[nodiscard]] bool program_or_skip();
 /// Its absolute path.
 [[nodiscard]] std::string program_path();
+/// The program that runs the command here: "skytape", or "skytape-lab" for the laboratory's.
+[[nodiscard]] std::string program_of(const std::string& command);
 
 struct Finished {
   int code = 0;  // exit code, or 128 + signal
@@ -29,6 +32,7 @@ struct Place {
   std::filesystem::path folder = {};  // it runs in
   std::filesystem::path output = {};  // its standard output, instead of a file in `scratch`
   std::vector<std::string> launcher = {};  // starts it, with arguments: mpirun
+  std::string program = {};                // its path; empty: of the one that has the command
 };
 
 /// A running program; its output goes to files in `scratch`.

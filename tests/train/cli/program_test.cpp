@@ -1,4 +1,5 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <sstream>
@@ -9,7 +10,9 @@
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 #include "tests/train/cli/workshop.hpp"
+#include "train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -31,6 +34,18 @@ std::vector<data::Json> metrics_of(const fs::path& run) {
     }
   }
   return lines;
+}
+
+/// Names of the subcommands that the laboratory adds, sorted.
+std::vector<std::string> lab_commands() {
+  CLI::App program;
+  train::add_lab_commands(program);
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands(nullptr)) {
+    names.push_back(command->get_name());
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 int files_in(const fs::path& folder, const std::string& part) {
@@ -219,8 +234,27 @@ TEST_CASE("wrong usage exits with 2 and one line that names the nearest") {
   check({"info", "atention"}, "did you mean 'attention'?");
   check({"eval", "--run", "x", "--split", "train"}, "unknown split");
   check({"eval"}, "--run DIR or --weights");
-  check({"bench", "--n", "10,,20"}, "--n");
+  check({"gradchek"}, "did you mean gradcheck?");
   check({"gradcheck", "--attention", "sofmax"}, "did you mean 'softmax'?");
+}
+
+TEST_CASE("skytape says where a command of the laboratory is, and what to type") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto says = [&](const std::vector<std::string>& arguments, const std::string& line) {
+    const Finished f = run_program(w.folder.path(), arguments, {.program = program_path()});
+    CHECK(f.code == 2);
+    CHECK(f.out.empty());
+    CHECK(f.err == "skytape: error: " + arguments.front() +
+                       " is a command of skytape-lab, which `make lab` builds: " + program_path() +
+                       "-lab " + line + "\n");
+  };
+  says({"bench", "--n", "7,9", "--json", "it's here"}, R"(bench --n 7,9 --json 'it'\''s here')");
+  for (const std::string& name : lab_commands()) says({name, "--help"}, name + " --help");
+}
+
+TEST_CASE("the list of the laboratory's commands is whole") {
+  CHECK(std::ranges::equal(lab_commands(), train::kLabCommands));
 }
 
 TEST_CASE("--lr is the highest learning rate of train, and of pretrain that of its own phase") {

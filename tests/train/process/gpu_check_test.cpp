@@ -68,9 +68,9 @@ struct Check {
     script("bin/compute-sanitizer",
            "[ -z \"${REFUSES:-}\" ] || { echo 'Error: Device not supported'; exit 1; }\n"
            "[ \"$2\" != racecheck ] || [ \"$4\" = kns=skytape ] || exit 1\n"
-           "until [ \"$1\" = 9 ]; do shift; done; shift\n"  // --error-exitcode 9
-           "while [[ $1 == --* ]]; do shift 2; done\n"      // which launches
-           "case $1 in */skytape) ;; *) exit 0 ;; esac\n"   // it watches this program alone
+           "until [ \"$1\" = 9 ]; do shift; done; shift\n"     // --error-exitcode 9
+           "while [[ $1 == --* ]]; do shift 2; done\n"         // which launches
+           "case $1 in */skytape-lab) ;; *) exit 0 ;; esac\n"  // it watches this program alone
            "\"$@\" || exit\n"
            "[ -n \"${BLIND:-}\" ] || echo \"========= ERROR SUMMARY: ${FINDS:-0} errors\"\n"
            "exit ${FINDS:-0}");
@@ -78,8 +78,8 @@ struct Check {
         "build/skytape_tests",
         "case $* in *\"${STICKY:-nothing}\"*) exit 1 ;; esac\n"
         "case $* in *\"${SKIPS:-nothing}\"*) echo '3 CUDA cases skipped: no GPU answers' ;; esac");
-    folder.write("build/skytape", kProgram);
-    ::chmod((folder.path() / "build/skytape").c_str(), 0755);
+    folder.write("build/skytape-lab", kProgram);
+    ::chmod((folder.path() / "build/skytape-lab").c_str(), 0755);
     const std::string root = folder.path().string();
     const std::string command = "PATH=" + root + "/bin:$PATH B=" + root + "/build OUT=" + root +
                                 "/out " + variables + " train/scripts/gpu_check.sh 2>&1";

@@ -4,7 +4,6 @@
 
 #include "data/files/json.hpp"
 #include "tests/support/doctest.hpp"
-#include "train/lab/papers/paper_results.hpp"
 
 using namespace skytape::train;
 using skytape::data::Json;
@@ -52,13 +51,4 @@ TEST_CASE("times to accuracy survive JSON and name their bars in a result") {
   CHECK(j["paper"].is_null());
   CHECK(j["best"]["seconds"] == 20.5);
   CHECK(to_json(time_to_accuracy_from(Json::object())) == to_json(TimeToAccuracy{}));
-}
-
-TEST_CASE("the papers' best results are those of their tables") {
-  CHECK(best_paper_accuracy("listops") == 39.25);
-  CHECK(best_paper_accuracy("text") == 65.29);
-  CHECK(best_paper_accuracy("retrieval") == 82.06);
-  CHECK(best_paper_accuracy("pathfinder") == 73.59);
-  CHECK(best_paper_accuracy("image") == 43.16);
-  CHECK_FALSE(best_paper_accuracy("tsv").has_value());
 }

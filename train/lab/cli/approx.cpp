@@ -4,6 +4,7 @@
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/approx.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/process/version.hpp"

@@ -15,6 +15,7 @@
 #include "train/lab/bench/bench_ranks.hpp"
 #include "train/lab/bench/predictions.hpp"
 #include "train/lab/bench/roofline.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/process/product_rates.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/streams.hpp"

@@ -8,6 +8,7 @@
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
 #include "train/lab/bench/roofline.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/cost/cost.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/process/version.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tensor/core/error.hpp"
-#include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/goldens/goldens.hpp"
 #include "train/process/version.hpp"
 

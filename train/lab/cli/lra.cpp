@@ -7,6 +7,7 @@
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/config/keys.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/lra/lra.hpp"
 #include "train/lab/lra/lra_table.hpp"
 #include "train/process/launch.hpp"

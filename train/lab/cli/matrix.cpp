@@ -13,6 +13,7 @@
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/encoders/texts.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/attention_inputs.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/lab/studies/matrix.hpp"

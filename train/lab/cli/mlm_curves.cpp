@@ -8,6 +8,7 @@
 #include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/curves/mlm_curves.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/process/launch.hpp"

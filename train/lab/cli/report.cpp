@@ -4,7 +4,7 @@
 #include <memory>
 #include <thread>
 
-#include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/lra/lra_table.hpp"
 #include "train/lab/lra/report.hpp"
 #include "train/process/signals.hpp"

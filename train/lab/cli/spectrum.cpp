@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/lab/studies/spectrum.hpp"
 #include "train/process/version.hpp"

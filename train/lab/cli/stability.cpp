@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/lab/studies/stability.hpp"
 #include "train/process/progress.hpp"

@@ -5,6 +5,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
+#include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/lab/studies/theory/theory.hpp"
 #include "train/process/version.hpp"

@@ -17,7 +17,7 @@ namespace skytape::train {
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments,
                            const std::filesystem::path& log) {
-  std::vector<char*> argv = {const_cast<char*>("skytape")};
+  std::vector<char*> argv = {const_cast<char*>("skytape-lab")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   std::vector<std::string> environment = environment_alone();

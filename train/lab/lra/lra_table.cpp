@@ -19,6 +19,7 @@
 #include "train/process/progress.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
+#include "train/run/time_to_accuracy.hpp"
 
 namespace skytape::train {
 namespace {

@@ -15,9 +15,9 @@
 #include "train/formats/table.hpp"
 #include "train/lab/lra/lra_table.hpp"
 #include "train/lab/lra/report_runs.hpp"
-#include "train/lab/papers/paper_results.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
+#include "train/run/time_to_accuracy.hpp"
 
 namespace skytape::train {
 namespace {

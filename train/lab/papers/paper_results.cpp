@@ -64,14 +64,4 @@ std::optional<double> paper_accuracy(const PaperRow& row, std::string_view task)
   return {};
 }
 
-std::optional<double> best_paper_accuracy(std::string_view task) {
-  std::optional<double> best;
-  for (const PaperRow& row : kRows) {
-    if (row.paper == kArena || (task == "image" && row.method == "reformer")) continue;
-    const auto cell = paper_accuracy(row, task);
-    if (cell && (!best || *cell > *best)) best = cell;
-  }
-  return best;
-}
-
 }  // namespace skytape::train

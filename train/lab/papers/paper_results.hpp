@@ -27,9 +27,4 @@ struct PaperRow {
 /// substitute data and Path-X.
 [[nodiscard]] std::optional<double> paper_accuracy(const PaperRow& row, std::string_view task);
 
-/// The highest of the first two papers' cells of a task, in percent, whose models are of one size. Of
-/// Image that is BigBird's 43.16: Reformer's 48.87 in one paper stands alone, the other gives 36.42
-/// for it.
-[[nodiscard]] std::optional<double> best_paper_accuracy(std::string_view task);
-
 }  // namespace skytape::train

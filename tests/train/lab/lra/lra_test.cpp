@@ -130,7 +130,8 @@ TEST_CASE("axes make cells of their own, and a cell that fails does not stop the
                         "--steps", "3", "--set", "batch=4", "--set", "max_length=64"});
   CAPTURE(f.err);
   CHECK(f.code == 1);
-  CHECK(contains(f.err, "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 2: skytape: error: "));
+  CHECK(contains(f.err,
+                 "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 2: skytape-lab: error: "));
   CHECK(contains(f.err, "--resume refuses another configuration"));
   CHECK(contains(f.err, "1 of 2 cells failed: listops-vmean-skytape-lr1e-3-s42"));
   CHECK(w.exists("listops-vmean-skytape-lr1e-4-s42/result.json"));

@@ -92,7 +92,7 @@ TEST_CASE("a study's wrong usage exits with 2 and missing inputs with 3, in one 
     const Finished f = lab.study(name, arguments);
     CAPTURE(f.err);
     CHECK(f.code == code);
-    CHECK(f.err.find("skytape: error: ") == 0);
+    CHECK(f.err.find("skytape-lab: error: ") == 0);
     CHECK(f.err.find(part) != std::string::npos);
     CHECK(std::count(f.err.begin(), f.err.end(), '\n') == 1);
     CHECK(f.out.empty());

@@ -1,0 +1,63 @@
+#include "train/lab/cli/lab_cli.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tensor/core/error.hpp"
+#include "train/lab/studies/attention_inputs.hpp"
+
+namespace skytape::train {
+
+void add_lab_commands(CLI::App& program) {
+  add_bench(program);
+  add_lra(program);
+  add_report(program);
+  add_goldens(program);
+  add_approx(program);
+  add_spectrum(program);
+  add_theory(program);
+  add_cost(program);
+  add_stability(program);
+  add_matrix(program);
+  add_mlm_curves(program);
+}
+
+void SourceFlags::declare(CLI::App& of) {
+  command = &of;
+  of.add_option("--from", from, "fresh: an untrained model, the default");
+  of.add_option("--run", run, "run folder: its model on the test split of its task");
+  of.add_option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
+  of.add_option("--text", text, "file with one text a line");
+  of.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
+  of.add_option("--checkpoint", checkpoint, "of the run: best or last");
+  of.add_option("--data", data, "folder of prepared data sets; default: the run's");
+  of.add_option("--seed", seed, "of initial values and draws")->check(natural());
+}
+
+InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
+  if (std::ranges::count(std::array{from.empty(), run.empty(), model.empty(), qkv.empty()}, false) >
+      1) {
+    throw UsageError("give one of --from fresh, --run DIR, --model FOLDER and --qkv FILE");
+  }
+  if (model.empty() != text.empty()) {
+    throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
+  }
+  if (!from.empty() && from != "fresh") {
+    throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
+  }
+  for (const char* flag : {"--data", "--checkpoint"}) {
+    if (run.empty() && command->count(flag) > 0) {
+      throw UsageError(fmt::format("{} has no effect without --run", flag));
+    }
+  }
+  if (!run.empty()) return run_inputs(run, checkpoint, data);
+  if (!model.empty()) return encoder_inputs(model, text);
+  if (!qkv.empty()) return file_inputs(qkv);
+  constexpr std::int64_t kUsualLongest = 4096;
+  return fresh_inputs(
+      seed, lengths.empty() ? kUsualLongest : *std::max_element(lengths.begin(), lengths.end()));
+}
+
+}  // namespace skytape::train
