@@ -8,7 +8,7 @@ int main(int argc, char** argv) {
       "skytape",
       "A tape of tensors that trains the attention methods of the Skyformer, Skeinformer "
       "and Linformer papers on the Long Range Arena.",
-      [](CLI::App& program) {
+      [](const skytape::train::Command& program) {
         skytape::train::add_commands(program);
         skytape::train::add_moved_commands(program);
       },

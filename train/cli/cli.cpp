@@ -10,7 +10,7 @@
 
 namespace skytape::train {
 
-void add_commands(CLI::App& program) {
+void add_commands(const Command& program) {
   add_train(program);
   add_pretrain(program);
   add_eval(program);
@@ -23,11 +23,11 @@ void add_commands(CLI::App& program) {
   add_tape(program);
 }
 
-void RunFlags::declare(CLI::App& command) {
+void RunFlags::declare(const Command& command) {
   command.add_option("--task", task, "task: `skytape info tasks` lists them");
   command.add_option("--attention", attention, "method: `skytape info attention` lists them");
   command.add_option("--recipe", recipe, kRecipeHelp);
-  command.add_option("--seed", seed, "of initial values, order and draws")->check(natural());
+  command.add_option("--seed", seed, "of initial values, order and draws").natural();
   command.add_option("--device", device, "auto, cpu or cuda");
   command.add_option("--threads", threads, "CPU threads; 0: all cores");
   command.add_option("--data", data, "folder of prepared data sets");
@@ -37,10 +37,10 @@ void RunFlags::declare(CLI::App& command) {
   command.add_option("--features", features, "landmarks, projected length or random features");
   command.add_option("--precision", precision, kRunPrecisionHelp);
   command.add_option("--set", set, "key=value: any recipe key, or <method>.<option>")
-      ->default_str("");
+      .default_text("");
 }
 
-void RunFlags::given(const CLI::App& command) {
+void RunFlags::given(const Command& command) {
   for (const char* flag :
        {"--task", "--attention", "--recipe", "--seed", "--device", "--threads", "--data"}) {
     if (command.count(flag) > 0) said.insert(flag);
@@ -77,7 +77,7 @@ Choices RunFlags::choices() const {
   return c;
 }
 
-void declare_columns(CLI::App& command, data::ColumnNames& columns, std::string& delimiter) {
+void declare_columns(const Command& command, data::ColumnNames& columns, std::string& delimiter) {
   command.add_option("--label-column", columns.label,
                      "own data: name of the column with the label, or its number from 1");
   command.add_option("--text-column", columns.text, "the same of the column with the text");

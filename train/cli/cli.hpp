@@ -15,18 +15,18 @@
 namespace skytape::train {
 
 /// Adds the subcommand to the program.
-void add_train(CLI::App& program);
-void add_pretrain(CLI::App& program);
-void add_eval(CLI::App& program);
-void add_predict(CLI::App& program);
-void add_data(CLI::App& program);
-void add_gradcheck(CLI::App& program);
-void add_info(CLI::App& program);
-void add_tape(CLI::App& program);
-void add_import(CLI::App& program);
-void add_encode(CLI::App& program);
+void add_train(const Command& program);
+void add_pretrain(const Command& program);
+void add_eval(const Command& program);
+void add_predict(const Command& program);
+void add_data(const Command& program);
+void add_gradcheck(const Command& program);
+void add_info(const Command& program);
+void add_tape(const Command& program);
+void add_import(const Command& program);
+void add_encode(const Command& program);
 /// Adds all of them.
-void add_commands(CLI::App& program);
+void add_commands(const Command& program);
 
 inline constexpr const char* kRecipeHelp =
     "skytape, large, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` "
@@ -43,17 +43,17 @@ struct RunFlags {
   std::string steps, batch, lr, features, precision;
   std::set<std::string> said;  // flags above, but for the last six, that are on the command line
 
-  void declare(CLI::App& command);
+  void declare(const Command& command);
   /// Notes what the user said; after parsing. Where the recipe is a run's config.json, task and
   /// method are that run's unless said.
-  void given(const CLI::App& command);
+  void given(const Command& command);
   /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
   /// malformed --set or an unknown device.
   [[nodiscard]] Choices choices() const;
 };
 
 /// Where label and texts of own data stand, as `data` and `predict` share the flags.
-void declare_columns(CLI::App& command, data::ColumnNames& columns, std::string& delimiter);
+void declare_columns(const Command& command, data::ColumnNames& columns, std::string& delimiter);
 
 /// --draws of what answers: an answer is the mean of so many draws of the method.
 inline constexpr const char* kDrawsHelp =

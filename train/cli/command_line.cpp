@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "tensor/core/error.hpp"
@@ -42,21 +43,101 @@ std::string unexpected(const CLI::App& app) {
                      &command == &app ? app.get_name() : app.get_name() + " " + command.get_name());
 }
 
+/// A number in digits, as a validator of CLI11.
+std::string why_not_natural(const std::string& text) {
+  if (number_in<std::uint64_t>(text)) return {};
+  return fmt::format("expected a natural number below 2^64, got '{}'", text);
+}
+
 }  // namespace
 
-CLI::Validator natural() {
-  const auto problem = [](const std::string& text) {
-    if (number_in<std::uint64_t>(text)) return std::string();
-    return fmt::format("expected a natural number below 2^64, got '{}'", text);
-  };
-  return {problem, ""};
+Flag& Flag::between(std::int64_t low, std::int64_t high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
 }
 
-void runs(CLI::App& command, std::function<int()> work) {
-  command.callback([work = std::move(work)] { throw CLI::RuntimeError(work()); });
+Flag& Flag::within(double low, double high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
 }
 
-int run_chosen(CLI::App& program, int argc, const char* const* argv) {
+Flag& Flag::natural() {
+  option_->check(CLI::Validator(why_not_natural, ""));
+  return *this;
+}
+
+Flag& Flag::required() {
+  option_->required();
+  return *this;
+}
+
+Flag& Flag::excludes(std::initializer_list<const char*> flags) {
+  for (const char* flag : flags) option_->excludes(flag);
+  return *this;
+}
+
+Flag& Flag::default_text(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+
+Command Command::add_command(const std::string& name, const std::string& what) const {
+  return Command(app_->add_subcommand(name, what));
+}
+
+Flag Command::add_option(const char* name, std::string& value, const std::string& help) const {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag Command::add_option(const char* name, std::vector<std::string>& value,
+                         const std::string& help) const {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag Command::add_option(const char* name, int& value, const std::string& help) const {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag Command::add_option(const char* name, std::int64_t& value, const std::string& help) const {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag Command::add_option(const char* name, std::uint64_t& value, const std::string& help) const {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag Command::add_option(const char* name, double& value, const std::string& help) const {
+  return Flag(app_->add_option(name, value, help));
+}
+
+Flag Command::add_flag(const char* name, bool& value, const std::string& help) const {
+  return Flag(app_->add_flag(name, value, help));
+}
+
+void Command::runs(std::function<int()> work) const {
+  app_->callback([work = std::move(work)] { throw CLI::RuntimeError(work()); });
+}
+
+void Command::add_hidden(const std::string& name,
+                         std::function<int(const std::vector<std::string>&)> work) const {
+  CLI::App* const command = app_->add_subcommand(name)->group("")->prefix_command();
+  command->set_help_flag();
+  Command(command).runs([command, work = std::move(work)] { return work(command->remaining()); });
+}
+
+void Command::group_commands(const std::string& heading) const {
+  for (CLI::App* command : app_->get_subcommands(nullptr)) command->group(heading);
+}
+
+std::size_t Command::count(const std::string& flag) const { return app_->count(flag); }
+
+int run_chosen(const std::string& name, const std::string& idea, const std::string& version,
+               const std::function<void(const Command&)>& add_commands, int argc,
+               const char* const* argv) {
+  CLI::App program(idea, name);
+  program.option_defaults()->always_capture_default();
+  program.set_version_flag("--version", version);
+  add_commands(Command(&program));
   program.require_subcommand(0, 1);
   try {
     program.parse(argc, argv);
@@ -69,7 +150,17 @@ int run_chosen(CLI::App& program, int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }
-  throw UsageError(fmt::format("no command; {} --help lists them", program.get_name()));
+  throw UsageError(fmt::format("no command; {} --help lists them", name));
+}
+
+std::vector<std::string> names_of(const std::function<void(const Command&)>& add_commands) {
+  CLI::App program;
+  add_commands(Command(&program));
+  std::vector<std::string> names;
+  for (const CLI::App* command : program.get_subcommands(nullptr)) {
+    names.push_back(command->get_name());
+  }
+  return names;
 }
 
 }  // namespace skytape::train

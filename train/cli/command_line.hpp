@@ -1,25 +1,85 @@
-// What CLI11 lacks for a program of subcommands.
+// What the command line is declared with: commands and their flags. CLI11 reads them; its header
+// takes longer to compile than most of our files, so that command_line.cpp alone includes it.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace skytape::train {
 
-/// Both ends included.
-[[nodiscard]] inline CLI::Validator between(std::int64_t low, std::int64_t high) {
-  return CLI::Range(low, high);
-}
-/// Digits only, below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger for the largest.
-[[nodiscard]] CLI::Validator natural();
+/// A flag or an argument of a command, while it is declared.
+class Flag {
+ public:
+  explicit Flag(CLI::Option* option) : option_(option) {}
 
-/// What the subcommand does once its arguments are read; the result is the program's exit code. The
-/// variables of its flags must live in what `work` keeps.
-void runs(CLI::App& command, std::function<int()> work);
+  /// The value lies between them, both included.
+  Flag& between(std::int64_t low, std::int64_t high);
+  /// The same of numbers with fractions.
+  Flag& within(double low, double high);
+  /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger for
+  /// the largest.
+  Flag& natural();
+  Flag& required();
+  /// The command refuses it beside one of these.
+  Flag& excludes(std::initializer_list<const char*> flags);
+  /// What --help shows as the default value.
+  Flag& default_text(const std::string& text);
 
-/// Reads the arguments, runs the subcommand that they choose and returns the exit code. UsageError
+ private:
+  CLI::Option* option_;
+};
+
+/// A command, or the program itself. A handle: copying is free.
+class Command {
+ public:
+  Command() = default;
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  [[nodiscard]] Command add_command(const std::string& name, const std::string& what) const;
+  /// The variable has the default value, and the user's after parsing; it must live in what runs()
+  /// keeps.
+  Flag add_option(const char* name, std::string& value, const std::string& help) const;
+  Flag add_option(const char* name, std::vector<std::string>& value, const std::string& help) const;
+  Flag add_option(const char* name, int& value, const std::string& help) const;
+  Flag add_option(const char* name, std::int64_t& value, const std::string& help) const;
+  Flag add_option(const char* name, std::uint64_t& value, const std::string& help) const;
+  Flag add_option(const char* name, double& value, const std::string& help) const;
+  Flag add_flag(const char* name, bool& value, const std::string& help) const;
+  /// What the command does once its arguments are read; the result is the program's exit code.
+  void runs(std::function<int()> work) const;
+
+  /// A command that --help does not name and that takes whatever follows it.
+  void add_hidden(const std::string& name,
+                  std::function<int(const std::vector<std::string>& rest)> work) const;
+  /// The heading of --help under which the commands that are there stand.
+  void group_commands(const std::string& heading) const;
+
+  /// How often the flag is on the command line.
+  [[nodiscard]] std::size_t count(const std::string& flag) const;
+
+ private:
+  CLI::App* app_ = nullptr;
+};
+
+/// Reads the arguments, runs the command that they choose of those that `add_commands` adds, and
+/// returns the exit code. `idea` is what --help begins with, `version` what --version prints. UsageError
 /// for arguments that nothing declares, or of the wrong kind.
-[[nodiscard]] int run_chosen(CLI::App& program, int argc, const char* const* argv);
+[[nodiscard]] int run_chosen(const std::string& program, const std::string& idea,
+                             const std::string& version,
+                             const std::function<void(const Command&)>& add_commands, int argc,
+                             const char* const* argv);
+
+/// Names of the commands that a function adds.
+[[nodiscard]] std::vector<std::string> names_of(
+    const std::function<void(const Command&)>& add_commands);
 
 }  // namespace skytape::train

@@ -21,7 +21,7 @@ struct DataFlags {
   std::string task = "listops", from, url, export_to, root = "datasets";
   std::int64_t length = 0;
   bool fetch = false;
-  const CLI::App* command = nullptr;
+  Command command;
 };
 
 /// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
@@ -67,7 +67,7 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
     throw UsageError(fmt::format("data: {} has no effect without --from", own));
   }
   for (const char* of_generator : {"--limit", "--data-seed"}) {
-    if (flags.command->count(of_generator) > 0 && flags.from.empty() && !flags.fetch &&
+    if (flags.command.count(of_generator) > 0 && flags.from.empty() && !flags.fetch &&
         !options.force && data::is_prepared(task, flags.root)) {
       throw UsageError(
           fmt::format("data: {} has no effect: {} is prepared in {}; --force does it again",
@@ -116,10 +116,10 @@ int run(const DataFlags& flags) {
 
 }  // namespace
 
-void add_data(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand("data", "prepare, describe or export a task's data");
+void add_data(const Command& program) {
+  const Command command = program.add_command("data", "prepare, describe or export a task's data");
   const auto flags = std::make_shared<DataFlags>();
-  flags->command = &command;
+  flags->command = command;
   data::PrepareOptions& options = flags->options;
   command.add_option("--task", flags->task, "`skytape info tasks` lists them");
   command.add_option("--from", flags->from, "folder, file or archive to read; else generate");
@@ -146,17 +146,16 @@ void add_data(CLI::App& program) {
   command
       .add_option("--length", flags->length,
                   "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
-      ->check(between(0, std::int64_t{1} << 20));
+      .between(0, std::int64_t{1} << 20);
   command.add_option("--export", flags->export_to,
                      "write the official files, or the splits of own data, into this folder");
   command.add_option("--data", flags->root, "folder of prepared data sets");
-  command.add_option("--data-seed", options.data_seed, "of generators and seeded splits")
-      ->check(natural());
+  command.add_option("--data-seed", options.data_seed, "of generators and seeded splits").natural();
   command.add_option("--limit", options.limit, "generate only so many examples; 0: all")
-      ->check(between(0, std::int64_t{1} << 40));
+      .between(0, std::int64_t{1} << 40);
   command.add_option("--threads", options.threads, "CPU threads; 0: all cores");
   command.add_flag("--force", options.force, "prepare again although the data are there");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

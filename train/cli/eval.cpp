@@ -93,9 +93,9 @@ int run(EvalFlags flags) {
 
 }  // namespace
 
-void add_eval(CLI::App& program) {
-  CLI::App& command =
-      *program.add_subcommand("eval", "accuracy of trained weights on a whole split");
+void add_eval(const Command& program) {
+  const Command command =
+      program.add_command("eval", "accuracy of trained weights on a whole split");
   const auto flags = std::make_shared<EvalFlags>();
   flags->run.declare(command);
   command.add_option("--run", flags->folder, "run folder");
@@ -104,13 +104,13 @@ void add_eval(CLI::App& program) {
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
   command.add_option("--split", flags->split, "dev or test");
   command.add_option("--examples", flags->options.examples, "only the first so many; 0: all")
-      ->check(between(0, std::int64_t{1} << 40));
+      .between(0, std::int64_t{1} << 40);
   command.add_flag(
       "--confusion", flags->confusion,
       "precision, recall and F1 of each class, and how many of its examples were answered "
       "with which");
-  command.add_option("--draws", flags->options.draws, kDrawsHelp)->check(between(1, kMostDraws));
-  runs(command, [&command, flags] {
+  command.add_option("--draws", flags->options.draws, kDrawsHelp).between(1, kMostDraws);
+  command.runs([command, flags] {
     flags->run.given(command);
     return run(*flags);
   });

@@ -118,12 +118,12 @@ int run(const std::string& attention) {
 
 }  // namespace
 
-void add_gradcheck(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
-      "gradcheck", "compare the gradients of methods with central differences");
+void add_gradcheck(const Command& program) {
+  const Command command =
+      program.add_command("gradcheck", "compare the gradients of methods with central differences");
   const auto attention = std::make_shared<std::string>("all");
   command.add_option("--attention", *attention, "methods a,b,… or all");
-  runs(command, [attention] { return run(*attention); });
+  command.runs([attention] { return run(*attention); });
 }
 
 }  // namespace skytape::train

@@ -105,8 +105,8 @@ int run(const EncodeFlags& flags) {
 
 }  // namespace
 
-void add_import(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_import(const Command& program) {
+  const Command command = program.add_command(
       "import", "copy an encoder of Hugging Face's (BERT, RoBERTa) into a folder");
   const auto flags = std::make_shared<ImportFlags>();
   command
@@ -114,31 +114,31 @@ void add_import(CLI::App& program) {
           "--from", flags->from,
           "folder with config.json, model.safetensors, and vocab.txt, vocab.json and merges.txt, "
           "or tokenizer.json")
-      ->required();
+      .required();
   command.add_option("--out", flags->out, "folder to write, which must not be there yet")
-      ->required();
-  runs(command, [flags] { return run(*flags); });
+      .required();
+  command.runs([flags] { return run(*flags); });
 }
 
-void add_encode(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand("encode", "encode texts by a pre-trained encoder");
+void add_encode(const Command& program) {
+  const Command command = program.add_command("encode", "encode texts by a pre-trained encoder");
   const auto flags = std::make_shared<EncodeFlags>();
   command.add_option("--model", flags->model, "folder of Hugging Face's, or of `skytape import`")
-      ->required();
+      .required();
   command.add_option("--text", flags->text, "file with one text a line, or - for standard input")
-      ->required();
+      .required();
   command
       .add_option("--out", flags->out,
                   "FILE.safetensors for input_ids, attention_mask, last_hidden_state and pooled")
-      ->required();
+      .required();
   command.add_option("--precision", flags->precision, "fp32 or fp64");
   command
       .add_option("--max-length", flags->longest,
                   "tokens of a text that are read, ends included; 0: as many as the model can")
-      ->check(between(0, std::int64_t{1} << 20));
+      .between(0, std::int64_t{1} << 20);
   command.add_option("--device", flags->device, "auto, cpu or cuda");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -232,21 +232,21 @@ int run(const InfoFlags& flags) {
 
 }  // namespace
 
-void add_info(CLI::App& program) {
-  CLI::App& command =
-      *program.add_subcommand("info", "facts: build, attention, gpu, recipe, task, or run FOLDER");
+void add_info(const Command& program) {
+  const Command command =
+      program.add_command("info", "facts: build, attention, gpu, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.add_option("topic", flags->topic,
                      "build (default), attention, gpu, recipe, task, or run with its folder");
   command.add_option("folder", flags->folder,
                      "of the run; of recipe: the name of one, which is printed as a file has it");
-  CLI::Option* const markdown = command.add_flag(
-      "--markdown", flags->markdown, "print the methods of attention as Markdown tables");
+  command.add_flag("--markdown", flags->markdown,
+                   "print the methods of attention as Markdown tables");
   command.add_flag("--names", flags->names, "print the names of the methods of attention alone")
-      ->excludes(markdown);
+      .excludes({"--markdown"});
   command.add_flag("--require-tensor-cores", flags->require_tensor_cores,
                    "gpu: fail unless tf32 and bf16 products are as fast as tensor cores make them");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -306,25 +306,25 @@ int run(const PredictFlags& flags) {
 
 }  // namespace
 
-void add_predict(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand("predict", "print a label for each line of a file");
+void add_predict(const Command& program) {
+  const Command command = program.add_command("predict", "print a label for each line of a file");
   const auto flags = std::make_shared<PredictFlags>();
-  command.add_option("--run", flags->folder, "run folder")->required();
+  command.add_option("--run", flags->folder, "run folder").required();
   command
       .add_option(
           "--from", flags->from,
           "file of examples, or - for standard input; where it has labels, too, the accuracy "
           "is said at the end")
-      ->required();
+      .required();
   command.add_flag("--scores", flags->scores,
                    "probabilities beside the label, a column for each class");
-  command.add_option("--draws", flags->draws, kDrawsHelp)->check(between(1, kMostDraws));
+  command.add_option("--draws", flags->draws, kDrawsHelp).between(1, kMostDraws);
   command
       .add_option(
           "--batch", flags->batch,
           "most examples that are read before they are answered; an answer waits for no input "
           "that is not there yet")
-      ->check(between(1, std::int64_t{1} << 20));
+      .between(1, std::int64_t{1} << 20);
   command.add_option("--format", flags->format, data::kFormatHelp);
   command.add_flag("--header", flags->header, "the first row names the columns");
   command.add_flag("--with-input", flags->with_input,
@@ -333,7 +333,7 @@ void add_predict(CLI::App& program) {
   command.add_option("--checkpoint", flags->checkpoint, "best or last");
   command.add_option("--device", flags->device, "auto, cpu or cuda");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -53,7 +53,7 @@ std::string shell_word(const std::string& word) {
 }  // namespace
 
 int run_program(const std::string& name, const std::string& idea,
-                const std::function<void(CLI::App&)>& add_commands, int argc, char** argv) {
+                const std::function<void(const Command&)>& add_commands, int argc, char** argv) {
   open_standard_streams();
   ignore_file_size_signal();
   leave_on_signals();
@@ -61,11 +61,7 @@ int run_program(const std::string& name, const std::string& idea,
   int code = 0;
   try {
     check_threads();
-    CLI::App program(idea, name);
-    program.option_defaults()->always_capture_default();
-    program.set_version_flag("--version", build_facts() + mpi_facts());
-    add_commands(program);
-    code = run_chosen(program, argc, argv);
+    code = run_chosen(name, idea, build_facts() + mpi_facts(), add_commands, argc, argv);
   } catch (const Error& error) {
     code = fail(name, error.what(), error.exit_code());
   } catch (const std::exception& error) {
@@ -80,15 +76,13 @@ int run_program(const std::string& name, const std::string& idea,
   return problem.empty() ? code : fail(name, problem, code);
 }
 
-void add_moved_commands(CLI::App& program) {
+void add_moved_commands(const Command& program) {
   for (const std::string_view name : kLabCommands) {
-    CLI::App& command = *program.add_subcommand(std::string(name))->group("")->prefix_command();
-    command.set_help_flag();
-    runs(command, [&command]() -> int {
-      std::string line = fmt::format("{}-lab {}", program_invocation_name, command.get_name());
-      for (const std::string& word : command.remaining()) line += " " + shell_word(word);
-      throw UsageError(fmt::format("{} is a command of skytape-lab, which `make lab` builds: {}",
-                                   command.get_name(), line));
+    program.add_hidden(std::string(name), [name](const std::vector<std::string>& rest) -> int {
+      std::string line = fmt::format("{}-lab {}", program_invocation_name, name);
+      for (const std::string& word : rest) line += " " + shell_word(word);
+      throw UsageError(
+          fmt::format("{} is a command of skytape-lab, which `make lab` builds: {}", name, line));
     });
   }
 }

@@ -13,7 +13,7 @@ namespace skytape::train {
 /// --help begins with. An error is one line on stderr that begins with the program's name. Returns the
 /// exit code; 1 also where standard output could not be written.
 [[nodiscard]] int run_program(const std::string& name, const std::string& idea,
-                              const std::function<void(CLI::App&)>& add_commands, int argc,
+                              const std::function<void(const Command&)>& add_commands, int argc,
                               char** argv);
 
 /// Subcommands that skytape-lab alone has. The list stands here, as skytape has none of its code.
@@ -22,6 +22,6 @@ inline constexpr std::string_view kLabCommands[] = {
     "mlm-curves", "report", "spectrum", "stability", "theory"};
 
 /// Adds them, hidden, to skytape: whoever types one is told what to type instead, in a UsageError.
-void add_moved_commands(CLI::App& program);
+void add_moved_commands(const Command& program);
 
 }  // namespace skytape::train

@@ -94,19 +94,19 @@ int run(const TapeFlags& flags) {
 
 }  // namespace
 
-void add_tape(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_tape(const Command& program) {
+  const Command command = program.add_command(
       "tape", "print the tape of one small training step, or draw it with Graphviz");
   const auto flags = std::make_shared<TapeFlags>();
   command.add_option("--attention", flags->attention,
                      "method: `skytape info attention` lists them");
-  command.add_option("--n", flags->n, "positions")->check(between(1, kMost));
-  command.add_option("--batch", flags->batch, "examples")->check(between(1, kMost));
+  command.add_option("--n", flags->n, "positions").between(1, kMost);
+  command.add_option("--batch", flags->batch, "examples").between(1, kMost);
   command.add_flag("--dot", flags->dot,
                    "write Graphviz: skytape tape --dot | dot -Tsvg > tape.svg");
   command.add_flag("--merge", flags->merge,
                    "with --dot: parameters in their op's box, no ops that only move values");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

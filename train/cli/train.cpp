@@ -69,7 +69,7 @@ RanksOptions ranks_options(const TrainFlags& flags) {
 }
 
 /// What `train` and `pretrain` have in common.
-void declare(CLI::App& command, TrainFlags& flags) {
+void declare(const Command& command, TrainFlags& flags) {
   flags.run.declare(command);
   command.add_option("--init", flags.init,
                      "start from the weights of that run's folder or checkpoint file, or of that "
@@ -80,10 +80,10 @@ void declare(CLI::App& command, TrainFlags& flags) {
   command
       .add_option("--stop-after", flags.request.options.stop_after,
                   "write a checkpoint after that step and stop; the schedule stays")
-      ->check(between(1, std::int64_t{1} << 40))
-      ->default_str("");
+      .between(1, std::int64_t{1} << 40)
+      .default_text("");
   command.add_option("--log-every", flags.request.options.log_every, "steps between log points")
-      ->check(between(1, std::int64_t{1} << 40));
+      .between(1, std::int64_t{1} << 40);
   command.add_flag("--print-config", flags.print_config,
                    "print every effective value with its origin, and stop");
   command.add_flag("--check-finite", flags.request.options.check_finite,
@@ -95,15 +95,15 @@ void declare(CLI::App& command, TrainFlags& flags) {
   command
       .add_option("--rank-timeout", flags.rank_timeout,
                   "seconds that the ranks wait for one of them before they give up")
-      ->check(between(1, 86400));
+      .between(1, 86400);
   command.add_flag("--no-graph", flags.no_graph,
                    "cuda: submit every step op by op instead of replaying CUDA graphs");
 }
 
 }  // namespace
 
-void add_train(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand("train", "train a model and test it");
+void add_train(const Command& program) {
+  const Command command = program.add_command("train", "train a model and test it");
   const auto flags = std::make_shared<TrainFlags>();
   declare(command, *flags);
   command.add_option("--out", flags->out,
@@ -115,22 +115,22 @@ void add_train(CLI::App& program) {
   command
       .add_option("--seeds", flags->request.seeds,
                   "train so many seeds from --seed on, one after another, and sum them up")
-      ->check(between(1, 10000));
-  runs(command, [&command, flags] {
+      .between(1, 10000);
+  command.runs([command, flags] {
     flags->run.given(command);
     return with_ranks(ranks_options(*flags),
                       [&](const Ranks& ranks) { return run(*flags, false, ranks); });
   });
 }
 
-void add_pretrain(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_pretrain(const Command& program) {
+  const Command command = program.add_command(
       "pretrain", "train an encoder to predict hidden tokens of the train split");
   const auto flags = std::make_shared<TrainFlags>();
   declare(command, *flags);
   command.add_option("--out", flags->out,
                      "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
-  runs(command, [&command, flags] {
+  command.runs([command, flags] {
     flags->run.given(command);
     return with_ranks(ranks_options(*flags),
                       [&](const Ranks& ranks) { return run(*flags, true, ranks); });

@@ -9,9 +9,9 @@ int main(int argc, char** argv) {
       "skytape-lab",
       "The laboratory of skytape: benchmarks, the papers' studies, sweeps of the Long Range Arena "
       "and reference vectors.",
-      [](CLI::App& program) {
+      [](const skytape::train::Command& program) {
         skytape::train::add_lab_commands(program);
-        for (CLI::App* command : program.get_subcommands(nullptr)) command->group("Laboratory");
+        program.group_commands("Laboratory");
         skytape::train::add_commands(program);
       },
       argc, argv);

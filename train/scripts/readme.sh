@@ -63,8 +63,8 @@ command_exists() {
       [a-z]*) [ "$program" = named ] && continue
           case $program in
             make) grep -q "^$word:" Makefile || complain "$page: make has no target $word" ;;
-            skytape-lab | */skytape-lab) grep -rqPz "program\.add_subcommand\(\s*\"$word\"" train/lab/cli || complain "$page: skytape-lab has no $word" ;;
-            *) grep -rqPz "program\.add_subcommand\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
+            skytape-lab | */skytape-lab) grep -rqPz "program\.add_command\(\s*\"$word\"" train/lab/cli || complain "$page: skytape-lab has no $word" ;;
+            *) grep -rqPz "program\.add_command\(\s*\"$word\"" train/cli || complain "$page: skytape has no $word" ;;
           esac
           program=named ;;
     esac

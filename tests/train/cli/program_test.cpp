@@ -36,14 +36,9 @@ std::vector<data::Json> metrics_of(const fs::path& run) {
   return lines;
 }
 
-/// Names of the subcommands that the laboratory adds, sorted.
+/// Names of the commands that the laboratory adds, sorted.
 std::vector<std::string> lab_commands() {
-  CLI::App program;
-  train::add_lab_commands(program);
-  std::vector<std::string> names;
-  for (const CLI::App* command : program.get_subcommands(nullptr)) {
-    names.push_back(command->get_name());
-  }
+  std::vector<std::string> names = train::names_of(train::add_lab_commands);
   std::ranges::sort(names);
   return names;
 }

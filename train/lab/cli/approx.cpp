@@ -54,8 +54,8 @@ int run(ApproxFlags flags) {
 
 }  // namespace
 
-void add_approx(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_approx(const Command& program) {
+  const Command command = program.add_command(
       "approx", "error of every approximation against exact attention, over the features");
   const auto flags = std::make_shared<ApproxFlags>();
   flags->source.declare(command);
@@ -64,16 +64,16 @@ void add_approx(CLI::App& program) {
   command.add_option("--n", flags->n,
                      "lengths; default: 512, 1024 and 4096 as far as the source has them");
   command.add_option("--trials", flags->options.trials, "examples, each with fresh draws")
-      ->check(between(1, 1000000));
+      .between(1, 1000000);
   command
       .add_option("--best-rank-trials", flags->options.best_rank_trials,
                   "trials of the row \"best rank d\"; 0: none")
-      ->check(between(0, 1000000));
+      .between(0, 1000000);
   command.add_option("--layer", flags->options.layer, "of the model; -1: the last");
-  command.add_option("--set", flags->set, "<method>.<option>=value")->default_str("");
+  command.add_option("--set", flags->set, "<method>.<option>=value").default_text("");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -277,21 +277,20 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
 }
 
 /// Which steps are timed, and where.
-void declare_cases(CLI::App& command, BenchFlags& flags) {
+void declare_cases(const Command& command, BenchFlags& flags) {
   command.add_option("--attention", flags.attention, "methods a,b,… or all");
   command.add_option("--n", flags.n, "lengths a,b,… or all");
-  command.add_option("--batch", flags.all.batch, "examples per step")->check(between(1, 65536));
+  command.add_option("--batch", flags.all.batch, "examples per step").between(1, 65536);
   command.add_option("--tokens", flags.tokens, "positions per step: as many examples at each n")
-      ->check(between(1, std::int64_t{1} << 32))
-      ->excludes("--batch")
-      ->default_str("");
-  command.add_option("--features", flags.all.features, "where a method has them")
-      ->check(between(1, 65536));
-  command.add_option("--steps", flags.all.steps, "timed repetitions")->check(between(1, 1000000));
+      .between(1, std::int64_t{1} << 32)
+      .excludes({"--batch"})
+      .default_text("");
+  command.add_option("--features", flags.all.features, "where a method has them").between(1, 65536);
+  command.add_option("--steps", flags.all.steps, "timed repetitions").between(1, 1000000);
   command
       .add_option("--rounds", flags.rounds,
                   "times that several cases are taken in turn, --steps shared among them")
-      ->check(between(1, 1000));
+      .between(1, 1000);
   command.add_option("--device", flags.device, "auto, cpu or cuda");
   command.add_option("--precision", flags.all.precision, kPrecisionHelp);
   command.add_option("--threads", flags.threads, "CPU threads; 0: all cores");
@@ -299,9 +298,9 @@ void declare_cases(CLI::App& command, BenchFlags& flags) {
 
 }  // namespace
 
-void add_bench(CLI::App& program) {
-  CLI::App& command =
-      *program.add_subcommand("bench", "time training steps and the attention alone");
+void add_bench(const Command& program) {
+  const Command command =
+      program.add_command("bench", "time training steps and the attention alone");
   const auto flags = std::make_shared<BenchFlags>();
   declare_cases(command, *flags);
   command.add_flag("--forward", flags->all.forward_only, "forward passes only");
@@ -310,11 +309,11 @@ void add_bench(CLI::App& program) {
   command.add_flag("--ranks", flags->ranks,
                    "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
   command.add_option("--model", flags->model, "parameters of a larger model, with --ranks")
-      ->check(CLI::Range(1.0, 1e13));
+      .within(1.0, 1e13);
   command
       .add_option("--microbatch-ms", flags->microbatch_ms,
                   "of another machine, for the model with --ranks; 0: as measured")
-      ->check(CLI::Range(0.0, 1e9));
+      .within(0.0, 1e9);
   command.add_flag(
       "--no-rates", flags->no_rates,
       "measure no rates of products and copies: a tool that watches every access would "
@@ -325,16 +324,16 @@ void add_bench(CLI::App& program) {
   command
       .add_option("--predict", flags->predict,
                   "count the least times of the cases on a GPU, write them there and time nothing")
-      ->excludes("--json", "--predicted");
+      .excludes({"--json", "--predicted"});
   command
       .add_option("--recipe", flags->recipe,
                   "with this recipe's model and features, not the papers'")
-      ->excludes("--features", "--ranks", "--predicted", "--predict");
+      .excludes({"--features", "--ranks", "--predicted", "--predict"});
   command
       .add_flag("--kernels", flags->kernels,
                 "cuda: every kernel of one step, its time beside its work")
-      ->excludes("--forward", "--no-graph", "--ranks", "--predicted", "--predict");
-  runs(command, [flags] {
+      .excludes({"--forward", "--no-graph", "--ranks", "--predicted", "--predict"});
+  command.runs([flags] {
     if (flags->kernels) return run_kernels(*flags);
     if (!flags->predict.empty()) return predict(*flags);
     if (!flags->ranks) return run(*flags);

@@ -88,9 +88,9 @@ int run(CostFlags flags) {
 
 }  // namespace
 
-void add_cost(CLI::App& program) {
-  CLI::App& command =
-      *program.add_subcommand("cost", "what methods cost: parameters, operations, time, memory");
+void add_cost(const Command& program) {
+  const Command command =
+      program.add_command("cost", "what methods cost: parameters, operations, time, memory");
   const auto flags = std::make_shared<CostFlags>();
   CostOptions& o = flags->options;
   command.add_option("--tables", flags->tables,
@@ -99,48 +99,44 @@ void add_cost(CLI::App& program) {
   command.add_option("--attention", flags->attention, "methods a,b,… or all");
   command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
   command.add_option("--recipe", o.recipe, "whose batches and features: skyformer, skeinformer…");
-  command.add_option("--batch", o.batch, "examples that tasks are timed with")
-      ->check(between(1, 1 << 20));
-  command.add_option("--steps", o.steps, "timed repetitions")->check(between(1, 1 << 20));
+  command.add_option("--batch", o.batch, "examples that tasks are timed with").between(1, 1 << 20);
+  command.add_option("--steps", o.steps, "timed repetitions").between(1, 1 << 20);
   command
       .add_option("--patience-seconds", o.patience_seconds,
                   "what takes longer is timed once; 0: no limit")
-      ->check(CLI::Range(0.0, 1e6));
-  command.add_option("--n", o.operations_n, "length, for operations")->check(between(64, 1 << 20));
-  command.add_option("--d", o.operations_features, "features, for operations")
-      ->check(between(1, 65536));
+      .within(0.0, 1e6);
+  command.add_option("--n", o.operations_n, "length, for operations").between(64, 1 << 20);
+  command.add_option("--d", o.operations_features, "features, for operations").between(1, 65536);
   command.add_option("--lengths", flags->lengths, "of the study by length");
-  command.add_option("--features", o.features, "in the study by length")->check(between(1, 65536));
+  command.add_option("--features", o.features, "in the study by length").between(1, 65536);
   command.add_option("--tokens", o.tokens, "of a batch where their number is fixed")
-      ->check(between(1, 1 << 20));
+      .between(1, 1 << 20);
   command.add_option("--inference-lengths", flags->inference_lengths, "of Linformer's table");
   command.add_option("--projected", flags->projected, "k of Linformer's table");
-  command.add_option("--memory", o.memory_gb, "GB that batches are compared on")
-      ->check(CLI::Range(0.001, 1e6));
+  command.add_option("--memory", o.memory_gb, "GB that batches are compared on").within(0.001, 1e6);
   command
       .add_option("--materialised", o.materialised_gb,
                   "most GB for the n x n arrays of exact attention that stores them")
-      ->check(CLI::Range(0.0, 1e6));
+      .within(0.0, 1e6);
   command.add_option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
-      ->check(CLI::Range(0.001, 1e6))
-      ->default_str("");
+      .within(0.001, 1e6)
+      .default_text("");
   command
       .add_option("--bandwidth", flags->roofline.rates.copy_gbs,
                   "of the GPU, for roofline: GB/s of a copy, read plus written")
-      ->check(CLI::Range(1.0, 1e6));
+      .within(1.0, 1e6);
   command
       .add_option("--flops", flags->roofline.rates.bf16_tflops,
                   "of the GPU, for roofline: TFLOP/s of bf16 products; tf32 is taken for half")
-      ->check(CLI::Range(0.1, 1e6));
+      .within(0.1, 1e6);
   command.add_option("--runs", flags->runs, "folder of finished runs, for convergence");
-  command
-      .add_option("--patience", flags->patience, "evaluations without progress, for convergence")
-      ->check(between(1, 1 << 20));
+  command.add_option("--patience", flags->patience, "evaluations without progress, for convergence")
+      .between(1, 1 << 20);
   command.add_option("--device", flags->device, "auto, cpu or cuda");
   command.add_option("--precision", o.precision, kPrecisionHelp);
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

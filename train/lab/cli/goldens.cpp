@@ -23,14 +23,14 @@ int run(const std::string& folder, const std::string& device) {
 
 }  // namespace
 
-void add_goldens(CLI::App& program) {
-  CLI::App& command =
-      *program.add_subcommand("goldens", "compare with reference vectors in a folder");
+void add_goldens(const Command& program) {
+  const Command command =
+      program.add_command("goldens", "compare with reference vectors in a folder");
   const auto folder = std::make_shared<std::string>("tests/goldens");
   const auto device = std::make_shared<std::string>("auto");
   command.add_option("--dir", *folder, "folder of <method>/<case>/meta.json and .npy files");
   command.add_option("--device", *device, "auto, cpu or cuda");
-  runs(command, [folder, device] { return run(*folder, *device); });
+  command.runs([folder, device] { return run(*folder, *device); });
 }
 
 }  // namespace skytape::train

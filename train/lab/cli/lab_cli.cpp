@@ -10,7 +10,7 @@
 
 namespace skytape::train {
 
-void add_lab_commands(CLI::App& program) {
+void add_lab_commands(const Command& program) {
   add_bench(program);
   add_lra(program);
   add_report(program);
@@ -24,8 +24,8 @@ void add_lab_commands(CLI::App& program) {
   add_mlm_curves(program);
 }
 
-void SourceFlags::declare(CLI::App& of) {
-  command = &of;
+void SourceFlags::declare(const Command& of) {
+  command = of;
   of.add_option("--from", from, "fresh: an untrained model, the default");
   of.add_option("--run", run, "run folder: its model on the test split of its task");
   of.add_option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
@@ -33,7 +33,7 @@ void SourceFlags::declare(CLI::App& of) {
   of.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
   of.add_option("--checkpoint", checkpoint, "of the run: best or last");
   of.add_option("--data", data, "folder of prepared data sets; default: the run's");
-  of.add_option("--seed", seed, "of initial values and draws")->check(natural());
+  of.add_option("--seed", seed, "of initial values and draws").natural();
 }
 
 InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
@@ -48,7 +48,7 @@ InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
     throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));
   }
   for (const char* flag : {"--data", "--checkpoint"}) {
-    if (run.empty() && command->count(flag) > 0) {
+    if (run.empty() && command.count(flag) > 0) {
       throw UsageError(fmt::format("{} has no effect without --run", flag));
     }
   }

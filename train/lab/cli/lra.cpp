@@ -79,34 +79,34 @@ int run(const LraFlags& flags) {
 
 }  // namespace
 
-void add_lra(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_lra(const Command& program) {
+  const Command command = program.add_command(
       "lra", "run a grid of tasks and methods, and put it in a table beside the papers' numbers");
   const auto flags = std::make_shared<LraFlags>();
   command.add_option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too");
   command.add_option("--attentions", flags->attentions, "methods a,b,… or all");
   command.add_option("--lr", flags->lrs, "axis: learning rates a,b,…");
   command.add_option("--batch", flags->batches, "axis: batch sizes a,b,…");
-  command.add_option("--seed", flags->run.seed, "the first seed")->check(natural());
+  command.add_option("--seed", flags->run.seed, "the first seed").natural();
   command.add_option("--seeds", flags->grid.seeds, "seeds per cell, from --seed on")
-      ->check(between(1, 10000));
+      .between(1, 10000);
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
   command.add_option("--steps", flags->run.steps, "length of every run and of its schedule");
   command.add_option("--budget", flags->grid.budget,
                      "20m, 2h: as many steps as every run has time for by itself on this machine");
   command.add_option("--features", flags->grid.features, "for the methods that have them");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
-  command.add_option("--set", flags->run.set, "key=value, for every cell")->default_str("");
+  command.add_option("--set", flags->run.set, "key=value, for every cell").default_text("");
   command.add_flag("--without-additions", flags->without_additions,
                    "the papers' models: nothing of what tables say that a recipe adds to them");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--jobs", flags->grid.jobs, "cells at a time, which share the threads")
-      ->check(between(1, 256));
+      .between(1, 256);
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--out", flags->out, "folder of the run folders and the table");
   command.add_flag("--table-only", flags->table_only, "run nothing, show what is there");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -167,32 +167,30 @@ int run(MatrixFlags flags) {
 
 }  // namespace
 
-void add_matrix(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_matrix(const Command& program) {
+  const Command command = program.add_command(
       "matrix", "the attention matrix of every method for a sentence, beside the exact one");
   const auto flags = std::make_shared<MatrixFlags>();
   command.add_option("--run", flags->run, "run folder");
   command.add_option("--model", flags->model, "folder of a BERT or RoBERTa encoder");
   command
       .add_option("--sentence", flags->sentence, "what it reads: a text, an expression of ListOps")
-      ->required();
+      .required();
   command.add_option("--attention", flags->attention, "methods a,b,… or all");
   command.add_option("--n", flags->n, "tokens of the sentence that are read, at most")
-      ->check(between(1, 256));
-  command.add_option("--layer", flags->layer, "of the model; -1: the last")
-      ->check(between(-1, 1000));
-  command.add_option("--head", flags->options.head, "of the layer")->check(between(0, 65536));
+      .between(1, 256);
+  command.add_option("--layer", flags->layer, "of the model; -1: the last").between(-1, 1000);
+  command.add_option("--head", flags->options.head, "of the layer").between(0, 65536);
   command
       .add_option("--features", flags->options.features,
                   "of methods that have some; 0: a quarter of the tokens")
-      ->check(between(0, 256));
-  command.add_option("--set", flags->set, "<method>.<option>=value")->default_str("");
+      .between(0, 256);
+  command.add_option("--set", flags->set, "<method>.<option>=value").default_text("");
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
-  command.add_option("--seed", flags->options.seed, "of untrained weights and of draws")
-      ->check(natural());
+  command.add_option("--seed", flags->options.seed, "of untrained weights and of draws").natural();
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -124,8 +124,8 @@ int run(const CurvesFlags& flags) {
 
 }  // namespace
 
-void add_mlm_curves(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_mlm_curves(const Command& program) {
+  const Command command = program.add_command(
       "mlm-curves",
       "masked language models with exact attention and with Linformer: perplexity against steps "
       "and seconds");
@@ -140,29 +140,29 @@ void add_mlm_curves(CLI::App& program) {
   command.add_option("--lengths", flags->lengths, "n,…: tokens of a sequence, ascending");
   command.add_option("--shares", flags->shares,
                      "s,…: Linformer with k = n/s; the first of the shortest n is the k of all n");
-  command.add_option("--layers", flags->layers, "encoder layers")->check(between(1, 1024));
+  command.add_option("--layers", flags->layers, "encoder layers").between(1, 1024);
   command
       .add_option("--width", flags->width,
                   "channels; the MLP has four times as many, and a head 64 of them at most")
-      ->check(between(1, 65536));
+      .between(1, 65536);
   command.add_option("--steps", flags->run.steps, "of every training and of its schedule");
   command
       .add_option("--batch", flags->options.batch,
                   "sequences of the shortest n in a step, which has as many tokens at every n")
-      ->check(between(1, 65536));
-  command.add_option("--seed", flags->run.seed, "of every training")->check(natural());
+      .between(1, 65536);
+  command.add_option("--seed", flags->run.seed, "of every training").natural();
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command
       .add_option("--set", flags->run.set,
                   "key=value, for every training; attention_dropout, else 0, for the exact ones")
-      ->default_str("");
+      .default_text("");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--jobs", flags->jobs, "trainings at a time, which share the threads")
-      ->check(between(1, 256));
+      .between(1, 256);
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
   command.add_option("--out", flags->out, "folder of the trainings, tables and pictures");
   command.add_flag("--table-only", flags->table_only, "train nothing, show what is there");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

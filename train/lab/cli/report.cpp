@@ -57,8 +57,8 @@ int run(const ReportFlags& flags) {
 
 }  // namespace
 
-void add_report(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_report(const Command& program) {
+  const Command command = program.add_command(
       "report", "one HTML page about a folder of runs and studies, with curves and tables");
   const auto flags = std::make_shared<ReportFlags>();
   command.add_option("--runs", flags->runs, "folder of run folders and of studies' folders");
@@ -66,11 +66,11 @@ void add_report(CLI::App& program) {
   command
       .add_option("--watch", flags->watch,
                   "make it again every so many seconds, until Ctrl-C; 0: once")
-      ->check(between(0, 86400));
+      .between(0, 86400);
   command.add_flag(
       "--markdown", flags->markdown,
       "print one table, of times and accuracies of the finished runs, and make no page");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

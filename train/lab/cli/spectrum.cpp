@@ -42,21 +42,21 @@ int run(SpectrumFlags flags) {
 
 }  // namespace
 
-void add_spectrum(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_spectrum(const Command& program) {
+  const Command command = program.add_command(
       "spectrum", "singular values of attention, statistical dimension, condition numbers");
   const auto flags = std::make_shared<SpectrumFlags>();
   flags->source.declare(command);
   command.add_option("--n", flags->n, "positions; default: 512, or what the source has")
-      ->check(between(1, kLongestFresh))
-      ->default_str("");
+      .between(1, kLongestFresh)
+      .default_text("");
   command.add_option("--examples", flags->options.examples, "examples of the source")
-      ->check(between(1, 1000000));
+      .between(1, 1000000);
   command.add_option("--features", flags->options.landmarks, "landmarks of Skyformer")
-      ->check(between(1, 65536));
+      .between(1, 65536);
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -64,8 +64,8 @@ int run(StabilityFlags flags) {
 
 }  // namespace
 
-void add_stability(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
+void add_stability(const Command& program) {
+  const Command command = program.add_command(
       "stability", "how far a step moves the embedding, and gradients that explode");
   const auto flags = std::make_shared<StabilityFlags>();
   flags->run.recipe = "skyformer";
@@ -73,23 +73,22 @@ void add_stability(CLI::App& program) {
   command.add_option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios");
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
   command.add_option("--steps", flags->options.steps, "over which scores are averaged")
-      ->check(between(1, 100000));
+      .between(1, 100000);
   command.add_option("--batch", flags->options.batch, "examples of a step; 0: the recipe's")
-      ->check(between(0, 65536));
+      .between(0, 65536);
   command.add_option("--train-attention", flags->trained, "methods whose gradients are recorded");
   command.add_option("--train-task", flags->trained_task, "task they are trained on");
   command.add_option("--train-steps", flags->trained_steps, "for so many steps; 0: not at all")
-      ->check(between(0, 10000000));
+      .between(0, 10000000);
   command.add_option("--train-batch", flags->trained_batch, "examples of a step there")
-      ->check(between(1, 65536));
-  command.add_option("--set", flags->run.set, "key=value: any recipe key")->default_str("");
-  command.add_option("--seed", flags->run.seed, "of initial values, order and draws")
-      ->check(natural());
+      .between(1, 65536);
+  command.add_option("--set", flags->run.set, "key=value: any recipe key").default_text("");
+  command.add_option("--seed", flags->run.seed, "of initial values, order and draws").natural();
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--threads", flags->run.threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train

@@ -18,7 +18,7 @@ struct TheoryFlags {
   std::int64_t seeds = 20, layer = 0;
   std::uint64_t seed = 42;
   TheorySizes sizes;
-  const CLI::App* command = nullptr;
+  Command command;
 };
 
 /// The statements of the list, in its order. UsageError for an unknown name.
@@ -42,14 +42,14 @@ TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
     throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
   }
   if (flags.model.empty()) {
-    if (flags.command->count("--layer") > 0) {
+    if (flags.command.count("--layer") > 0) {
       throw UsageError("--layer has no effect without --model");
     }
     experiment.note("deviation", flags.sizes.deviation);
     return flags.sizes;
   }
   for (const char* flag : {"--deviation", "--width"}) {
-    if (flags.command->count(flag) > 0) {
+    if (flags.command.count(flag) > 0) {
       throw UsageError(fmt::format("{} has no effect with --model", flag));
     }
   }
@@ -87,20 +87,20 @@ int run(const TheoryFlags& flags) {
 
 }  // namespace
 
-void add_theory(CLI::App& program) {
-  CLI::App& command = *program.add_subcommand(
-      "theory", "check the papers' statements with numbers, over many seeds");
+void add_theory(const Command& program) {
+  const Command command =
+      program.add_command("theory", "check the papers' statements with numbers, over many seeds");
   const auto flags = std::make_shared<TheoryFlags>();
-  flags->command = &command;
+  flags->command = command;
   command.add_option("--statements", flags->statements, "statements a,b,… or all");
-  command.add_option("--seeds", flags->seeds, "how many")->check(between(1, 100000));
-  command.add_option("--seed", flags->seed, "the first of them")->check(natural());
-  command.add_option("--n", flags->sizes.n, "queries and keys")->check(between(16, 4096));
-  command.add_option("--width", flags->sizes.width, "of a head")->check(between(1, 1024));
+  command.add_option("--seeds", flags->seeds, "how many").between(1, 100000);
+  command.add_option("--seed", flags->seed, "the first of them").natural();
+  command.add_option("--n", flags->sizes.n, "queries and keys").between(16, 4096);
+  command.add_option("--width", flags->sizes.width, "of a head").between(1, 1024);
   command
       .add_option("--deviation", flags->sizes.deviation,
                   "of queries, keys and values; a fresh model has about 0.2")
-      ->check(CLI::Range(0.001, 100.0));
+      .within(0.001, 100.0);
   command.add_option(
       "--model", flags->model,
       "folder of a BERT or RoBERTa encoder, whose queries, keys and values are taken; a "
@@ -108,7 +108,7 @@ void add_theory(CLI::App& program) {
   command.add_option("--text", flags->text, "file with one text a line");
   command.add_option("--layer", flags->layer, "of the encoder; -1: the last");
   command.add_option("--out", flags->out, "folder for JSON and Markdown");
-  runs(command, [flags] { return run(*flags); });
+  command.runs([flags] { return run(*flags); });
 }
 
 }  // namespace skytape::train
