@@ -201,8 +201,8 @@ gradcheck:
 	build/skytape $@ $(call flags,$(FLAGS))
 lra bench theory cost stability approx spectrum report:
 	build/skytape-lab $@ $(call flags,$(FLAGS))
-race: lab ## training steps beside PyTorch, in alternation: PEER=torch_lra.py PYTHON= DEVICE=cpu PRECISION= BATCH= OUT=
-	$(PYTHON) train/scripts/race.py $(call flags,PEER $(FLAGS))
+race: lab ## training steps beside PyTorch, in alternation: PYTHON= DEVICE=cpu PRECISION= BATCH= OUT= PEER=other-baseline.py
+	$(PYTHON) train/lab/baseline/race.py $(call flags,PEER $(FLAGS))
 python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
 wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= OUT=
 $(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.mk))
@@ -217,7 +217,7 @@ tour: $B/skytape_tour ## seven tests to read from top to bottom, with their stor
 	done
 gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
 	@train/scripts/gpu_check.sh
-gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle PEER= GOLDENS=
+gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=
 	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
 gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of every kernel, without a GPU: OUT=
 	@train/scripts/gpu_static.sh

@@ -5,7 +5,6 @@
 #   B=build/gpu-bundle CHECKS="smoke tests" train/scripts/gpu_check.sh
 #   OUT      the folder (default build/gpu-bundle)
 #   GOLDENS  folder of reference vectors (default tests/goldens, which the working tree has)
-#   PEER     torch_lra.py to race against (optional)
 #   CUDA_ARCH  compute capabilities (default 90-real: without PTX for later ones, which would not fit)
 set -eu
 source train/scripts/common.sh
@@ -65,7 +64,6 @@ if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
   mkdir "$OUT/goldens"
   cp -R "$GOLDENS"/*/ "$OUT/goldens/"
 fi
-[ -z "${PEER:-}" ] || cp "$PEER" "$OUT/torch_lra.py"
 "$program" data --task listops --limit 1500 --data "$OUT/datasets" >/dev/null
 rm -f "$OUT/datasets/listops/.lock"
 mkdir "$OUT/parity"

@@ -13,7 +13,7 @@
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
 #   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set conv_width=0, …); it goes
 #            on with OUT/arena.tar.gz where that was carried here, and leaves it for the next time
-#   PEER     torch_lra.py to race against (default: the bundle's), run with PYTHON; its methods PEERS
+#   PEER     the baseline to race against (default: train/lab/baseline's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
 #   JOBS     checks that run side by side where none is timed: slices tests, goldens, bits
 #            and sanitizers (default: half of the cores, at most 8); those of races would be too slow
@@ -32,7 +32,7 @@ cores=$(nproc)
 PROGRAM=$(realpath -m "$B/skytape-lab") # it has the commands of skytape, too
 # in_bundle PATH: the bundle's, if it has one.
 in_bundle() { [ -e "$B/$1" ] && echo "$B/$1"; }
-: "${GOLDENS:=$(in_bundle goldens || echo tests/goldens)}" "${PEER:=$(in_bundle torch_lra.py)}"
+: "${GOLDENS:=$(in_bundle goldens || echo tests/goldens)}" "${PEER:=train/lab/baseline/torch_baseline.py}"
 PREDICTED=$(in_bundle predicted.json) PARITY=$(in_bundle parity) SMALL=$(in_bundle datasets)
 
 # stop STATUS WORDS
@@ -255,11 +255,11 @@ slice_bench() {
 
 # All of the peer's methods at once, which compile side by side and are timed alone.
 race() {
-  if [ -z "$PEER" ] || ! timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-    echo "no PEER=torch_lra.py, or $PYTHON has no torch that sees the GPU"
+  if ! timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    echo "$PYTHON has no torch that sees the GPU"
     return 77
   fi
-  "$PYTHON" train/scripts/race.py --peer "$PEER" --skytape "$PROGRAM" --device cuda --rounds 1 \
+  "$PYTHON" train/lab/baseline/race.py --peer "$PEER" --skytape "$PROGRAM" --device cuda --rounds 1 \
     --methods "${PEERS// /,}" --out "$results/race" ${PREDICTED:+--predicted "$PREDICTED"}
 }
 slice_race() { check race 400 race; }

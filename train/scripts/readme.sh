@@ -56,7 +56,7 @@ command_exists() {
     word=${word#ARGS=} word=${word//\"/} word=${word#(} word=${word%[,;.:)]}
     case $word in
       --*) word=${word%%=*}
-          grep -rqF -e "$word" train/cli train/lab/cli train/scripts/race.py ||
+          grep -rqF -e "$word" train/cli train/lab/cli train/lab/baseline/race.py ||
             complain "$page: no option $word" ;;
       [A-Z]*=*) grep -qw -e "${word%%=*}" Makefile train/scripts/*.sh ||
             complain "$page: make has no variable ${word%%=*}" ;;

@@ -3,9 +3,10 @@
 
 Each method runs in a process of its own on either side, all of them in turn, `--rounds` times; the
 peer eager and compiled, of which the faster one counts. On a GPU all forms of the peer compile and
-warm up side by side first (race_peer.py); then each is timed while the others wait. Writes
+warm up side by side first (in_turn.py); then each is timed while the others wait. Writes
 race-<device>[-<precision>].md and .json to --out.
-Needs only the interpreter that has torch, and the peer's file, whose methods, arguments and output
+Needs only the interpreter that has torch. The baseline is torch_baseline.py beside this file, or
+another with its methods, arguments and output
 line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
 """
 import argparse
@@ -67,7 +68,7 @@ class Peers:
         return self.gate / f"{form[0]}-{form[1]}.{word}"
 
     def begin(self, method, compiled, place=None):
-        args, driver = self.args, pathlib.Path(__file__).with_name("race_peer.py")
+        args, driver = self.args, pathlib.Path(__file__).with_name("in_turn.py")
         command = [sys.executable] + ([str(driver), str(place)] if place else []) + [
             args.peer, "--attn", method, "--n", str(args.n), "--batch", str(args.batch),
             "--features", str(args.features), "--steps", str(args.steps), "--threads",
@@ -228,7 +229,8 @@ def report(args, rows, machine, warning, torch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peer", required=True, help="the peer's Python file")
+    parser.add_argument("--peer", default=str(pathlib.Path(__file__).with_name("torch_baseline.py")),
+                        help="another baseline's Python file")
     parser.add_argument("--skytape", default="build/skytape-lab")
     parser.add_argument("--methods", default=",".join(METHODS), help="the peer's names a,b,…")
     parser.add_argument("--n", type=int, default=2048)
@@ -253,7 +255,7 @@ def main():
         if name not in METHODS:
             parser.error(f"unknown method {name}; the peer has {', '.join(METHODS)}")
     if not pathlib.Path(args.peer).exists():
-        sys.exit(f"race: {args.peer} is not there (PEER=…/torch_lra.py)")
+        sys.exit(f"race: {args.peer} is not there")
     version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"],
                              capture_output=True, text=True, check=False)
     if version.returncode != 0:

@@ -1,4 +1,4 @@
-"""race_peer.py PLACE PEER.py ARGUMENTS…: runs the PyTorch peer, but holds it back before it times.
+"""in_turn.py PLACE PEER.py ARGUMENTS…: runs the PyTorch peer, but holds it back before it times.
 
 Between warming up and timing the peer calls torch.cuda.reset_peak_memory_stats: there it gives its
 cached memory back, creates PLACE.ready and waits for PLACE.go. So many forms compile at once, and
@@ -29,7 +29,7 @@ def wait():
     place.with_name(place.name + ".ready").touch()
     while not place.with_name(place.name + ".go").exists():
         if os.getppid() != parent:
-            sys.exit("race_peer: the race is over")
+            sys.exit("in_turn: the race is over")
         time.sleep(0.05)
     reset()
 
