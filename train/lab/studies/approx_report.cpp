@@ -6,6 +6,7 @@
 
 #include "data/files/json.hpp"
 #include "train/lab/studies/approx.hpp"
+#include "train/process/progress.hpp"
 
 namespace skytape::train {
 namespace {
@@ -60,15 +61,21 @@ Estimate value_of(const ApproxCell& cell, Measure measure) {
   return {kPercent * cell.relative.mean, kPercent * cell.relative.error};
 }
 
-/// Rows: methods, columns: features; mean +- standard error.
+/// "12.3 +- 0.4", mean and standard error; one trial says nothing of the error.
+std::string shown(const Estimate& e, std::int64_t trials) {
+  return trials > 1 ? fmt::format("{:.4g} +- {:.2g}", e.mean, e.error)
+                    : fmt::format("{:.4g}", e.mean);
+}
+
+/// Rows: methods, columns: features.
 Table table(const std::vector<ApproxCell>& cells, Measure measure) {
   const ApproxCell& any = cells.front();
   const bool relative = measure == Measure::relative;
   Table table{
       fmt::format("{}-{}-{}", any.target, any.n, relative ? "relative" : "absolute"),
-      fmt::format("Error against {} at n = {}, {}: mean +- standard error of {} trials", any.target,
-                  any.n, relative ? "% of the exact output's spectral norm" : "spectral norm",
-                  any.trials),
+      fmt::format("Error against {} at n = {}, {}: {}{}", any.target, any.n,
+                  relative ? "% of the exact output's spectral norm" : "spectral norm",
+                  any.trials > 1 ? "mean +- standard error of " : "", counted(any.trials, "trial")),
       {{"method"}},
       {},
       {}};
@@ -80,10 +87,9 @@ Table table(const std::vector<ApproxCell>& cells, Measure measure) {
     for (std::size_t c = 1; c < table.columns.size(); ++c) {
       const ApproxCell* cell = find(cells, method, features.empty() ? 0 : features[c - 1]);
       const Estimate e = value_of(*cell, measure);
-      row.emplace_back(c > 1 && !cell->features ? "same"
-                                                : fmt::format("{:.4g} +- {:.2g}", e.mean, e.error));
+      row.emplace_back(c > 1 && !cell->features ? "same" : shown(e, cell->trials));
       if (c == 1 && cell->trials != any.trials) {
-        row[0] = fmt::format("{} ({} trials)", method, cell->trials);
+        row[0] = fmt::format("{} ({})", method, counted(cell->trials, "trial"));
       }
     }
     table.add(std::move(row));
@@ -122,9 +128,9 @@ Json to_json(const std::vector<ApproxCell>& cells) {
                        {"features", c.features ? Json(*c.features) : Json()},
                        {"trials", c.trials},
                        {"error_mean", number(c.absolute.mean)},
-                       {"error_se", number(c.absolute.error)},
+                       {"error_se", c.trials > 1 ? number(c.absolute.error) : Json()},
                        {"relative_mean", number(c.relative.mean)},
-                       {"relative_se", number(c.relative.error)},
+                       {"relative_se", c.trials > 1 ? number(c.relative.error) : Json()},
                        {"exact_norm_mean", number(c.exact_norm.mean)}});
   }
   return results;
