@@ -232,6 +232,15 @@ std::string_view key_called(std::string_view name) {
   return {};
 }
 
+std::string unknown_key(std::string_view key, const std::vector<std::string>& known) {
+  const std::string_view same = key_called(key);
+  const std::string near = same.empty() ? nearest(key, known) : std::string(same);
+  return fmt::format(
+      "unknown key '{}'{}; `skytape info recipe` lists the keys, `skytape info "
+      "attention` the options of methods",
+      key, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+}
+
 std::string range_of(const KeyInfo& key) {
   constexpr const char* kOf[] = {"", "; pixels", "; pairs"};
   const std::string of = kOf[static_cast<int>(key.range.of)];

@@ -60,6 +60,10 @@ struct KeyInfo {
 /// "learning-rate". Empty if there is none.
 [[nodiscard]] std::string_view key_called(std::string_view name);
 
+/// "unknown key 'warmpu' (did you mean 'warmup'?); `skytape info recipe` lists the keys": of the keys of
+/// a run, which are too many to be listed.
+[[nodiscard]] std::string unknown_key(std::string_view key, const std::vector<std::string>& known);
+
 /// "1..65536", "0..255, odd; pixels", "0|1", "length|nonzero",
 /// "none, balanced, or a number for each class: 1,2.5".
 [[nodiscard]] std::string range_of(const KeyInfo& key);

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
+#include <utility>
 
 #include "attention/registry.hpp"
 #include "data/task.hpp"
@@ -16,6 +18,7 @@
 #include "train/config/keys.hpp"
 #include "train/config/settings.hpp"
 #include "train/config/task_family.hpp"
+#include "train/formats/json_file.hpp"
 
 namespace skytape::train {
 namespace {
@@ -64,11 +67,12 @@ class RecipeReader {
     }
   }
 
-  /// A task, a method, or both.
+  /// A task, a method, or both; each such row stands once.
   void begin_section(const std::string& head) {
     task_.clear();
     method_.clear();
     section_ = head;
+    keys_.clear();
     std::istringstream words(head);
     for (std::string word; words >> word;) {
       const auto tasks = data::tasks();
@@ -76,14 +80,21 @@ class RecipeReader {
       if (std::any_of(tasks.begin(), tasks.end(), [&](const data::TaskInfo& task) {
             return task.name == word || task_family(task.name) == word;
           })) {
+        if (!task_.empty()) fail(fmt::format("[{}]: expected one task at most", head));
         task_ = word;
       } else if (std::any_of(methods.begin(), methods.end(), [&](const attention::Spec& spec) {
                    return matches(word, spec.name);
                  })) {
+        if (!method_.empty()) fail(fmt::format("[{}]: expected one method at most", head));
         method_ = word;
       } else {
         fail(fmt::format("[{}]: '{}' is neither a task nor a method", head, word));
       }
+    }
+    const auto [first, fresh] = sections_.try_emplace({task_, method_}, line_);
+    if (!fresh) {
+      fail(fmt::format("the row [{}] stands twice, first in line {}; expected all its keys in one",
+                       head, first->second));
     }
   }
 
@@ -97,10 +108,37 @@ class RecipeReader {
     } else if (!is_option(key)) {
       std::vector<std::string> known;
       for (const KeyInfo& each : recipe_keys()) known.emplace_back(each.key);
-      fail(unknown_name("key", key, known));
+      fail(unknown_key(key, known));
     }
-    const std::string row = section_.empty() ? "" : ", row " + section_;
-    recipe_.rows.push_back({task_, method_, {key, value, "recipe " + recipe_.name + row}});
+    RecipeRow row = row_of(key, value);
+    const auto [first, fresh] = keys_.try_emplace(row.setting.key, value, line_);
+    if (!fresh) {
+      fail(fmt::format("{} stands twice: {} in line {}, {} here", row.setting.key,
+                       first->second.first, first->second.second, value));
+    }
+    recipe_.rows.push_back(std::move(row));
+  }
+
+  /// Under one key, however it is spelt: `skyformer.features` is `features` for skyformer, and `gamma`
+  /// in the row of skyformer is `skyformer.gamma`.
+  [[nodiscard]] RecipeRow row_of(const std::string& key, const std::string& value) const {
+    const std::string of = section_.empty() ? "" : ", row " + section_;
+    RecipeRow row{task_, method_, {key, value, "recipe " + recipe_.name + of}};
+    if (find_key(key) != nullptr) return row;
+    const std::size_t dot = key.find('.');
+    if (dot == key.npos) {
+      if (!method_.ends_with('*')) row.setting.key = join(method_, ".", key);
+      return row;
+    }
+    const std::string method = key.substr(0, dot), option = key.substr(dot + 1);
+    if (!matches(method_, method)) {
+      fail(fmt::format("{} has no effect in the row [{}]", key, section_));
+    }
+    if (is_shared(option)) {
+      row.method = method;
+      row.setting.key = option;
+    }
+    return row;
   }
 
   /// Whether a method of this section has such an option, or the one that it names: where a key has
@@ -117,15 +155,28 @@ class RecipeReader {
   const std::string& where_;
   int line_ = 0;
   std::string section_, task_, method_;
+  std::map<std::pair<std::string, std::string>, int> sections_;  // the line of each row's head
+  std::map<std::string, std::pair<std::string, int>> keys_;  // of this row: value and line of each
   Recipe recipe_;
 };
 
+constexpr std::string_view kOfFile = " (file)";  // in a recipe's name
+
 Recipe recipe_in(const std::filesystem::path& file) {
   std::ifstream in(file);
+  if (!in) throw UsageError(fmt::format("{}: cannot open it, expected a recipe", file.string()));
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (file.extension() != ".json") return parse_recipe(file.stem().string(), text, file.string());
-  Recipe recipe = recipe_of_run(data::try_parse_json(text), file.string());
-  for (RecipeRow& row : recipe.rows) unsettle_precision(row.setting);
+  if (file.extension() == ".json") {
+    Recipe recipe = recipe_of_run(json_object_in(text, file.string()), file.string());
+    for (RecipeRow& row : recipe.rows) unsettle_precision(row.setting);
+    recipe.text = text;
+    recipe.file = "recipe.json";
+    return recipe;
+  }
+  const bool pipe = !std::filesystem::is_regular_file(file);
+  const std::string name = pipe ? "pipe" : file.filename().string();
+  Recipe recipe = parse_recipe(join(name, kOfFile), text, file.string());
+  recipe.file = name;
   return recipe;
 }
 
@@ -155,8 +206,24 @@ Recipe find_recipe(const std::string& name_or_file) {
     if (recipe.name == name_or_file) return recipe;
     names.push_back(recipe.name);
   }
-  if (std::filesystem::is_regular_file(name_or_file)) return recipe_in(name_or_file);
-  throw UsageError(unknown_name("recipe, and no file,", name_or_file, names));
+  const std::filesystem::path file = name_or_file;
+  if (std::filesystem::is_directory(file)) {
+    throw UsageError(
+        fmt::format("--recipe {}: a folder; expected a recipe's file, or the config.json of a run",
+                    name_or_file));
+  }
+  if (std::filesystem::is_regular_file(file)) return recipe_in(file);
+  if (!std::filesystem::exists(file)) {
+    throw UsageError(unknown_name("recipe, and no file,", name_or_file, names));
+  }
+  static std::map<std::string, Recipe> pipes;  // they have no second reading
+  const auto known = pipes.find(name_or_file);
+  return known != pipes.end() ? known->second
+                              : pipes.emplace(name_or_file, recipe_in(file)).first->second;
+}
+
+std::string in_folder_names(const std::string& recipe) {
+  return recipe.ends_with(kOfFile) ? recipe.substr(0, recipe.size() - kOfFile.size()) : recipe;
 }
 
 std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task,

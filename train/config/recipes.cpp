@@ -187,13 +187,59 @@ Recipe own(const char* name, const char* idea, std::string_view text,
   return recipe;
 }
 
+/// The rows as a file has them.
+std::string text_of(const std::vector<RecipeRow>& rows) {
+  constexpr std::size_t kWidest = 100;  // columns of a line
+  std::string text, line;
+  const RecipeRow* before = nullptr;
+  const auto end_line = [&] { text += line.empty() ? "" : line + "\n"; };
+  for (const RecipeRow& row : rows) {
+    const bool same = before != nullptr && before->task == row.task && before->method == row.method;
+    if (!same && (!row.task.empty() || !row.method.empty())) {
+      end_line();
+      line =
+          "[" + row.task + (row.task.empty() || row.method.empty() ? "" : " ") + row.method + "]";
+    }
+    const std::string word = row.setting.key + "=" + row.setting.value;
+    if (line.size() + 1 + word.size() > kWidest) {
+      end_line();
+      line = " ";
+    }
+    line += (line.empty() ? "" : " ") + word;
+    before = &row;
+  }
+  end_line();
+  return text;
+}
+
+/// `base` with the rows of `changes` in the place of its own; a new key goes behind those of its row.
+Recipe changed(const char* name, const char* idea, std::string_view base,
+               std::string_view changes) {
+  Recipe recipe = own(name, idea, base);
+  for (const RecipeRow& change : own(name, idea, changes).rows) {
+    auto place = recipe.rows.end();
+    for (auto row = recipe.rows.begin(); row != recipe.rows.end(); ++row) {
+      if (row->task != change.task || row->method != change.method) continue;
+      place = row + 1;
+      if (row->setting.key == change.setting.key) {
+        place = recipe.rows.erase(row);
+        break;
+      }
+    }
+    recipe.rows.insert(place, change);
+  }
+  recipe.text = text_of(recipe.rows);
+  return recipe;
+}
+
 }  // namespace
 
 std::span<const Recipe> recipes() {
   static const Recipe kRecipes[] = {
       own("skytape", "where we train better; elsewhere the Skyformer paper's, known bugs fixed",
           kSkytape),
-      own("large",
+      changed(
+          "large",
           "skytape's, wider or longer where that helps: minutes of a GPU, with --attention softmax",
           kSkytape, kLarge),
       own("skyformer", "the Skyformer paper's table with its official code's behaviour", kSkyformer,

@@ -24,22 +24,29 @@ struct RecipeRow {
   Setting setting;     // of a key, or of an option of these methods
 };
 
+/// A recipe's name is a label: what a run computes, say its settings.
 struct Recipe {
-  std::string name, idea;
+  std::string name;  // of a file: "my.recipe (file)"
+  std::string idea;
   std::string text;             // as a file of one has it
   std::vector<RecipeRow> rows;  // the last of equal keys counts
   std::string task, attention;  // of the run whose config.json it is; else empty
+  std::string file;             // the name of the file that it was read from; else empty
 };
 
 /// The program's own.
 [[nodiscard]] std::span<const Recipe> recipes();
 
-/// A recipe of the program, a file with one, or the config.json of a run. UsageError with file and
-/// line for what is none of these.
+/// A recipe of the program, a file with one (or a pipe, which is read once), or the config.json of a
+/// run. UsageError with file and line for what is none of these.
 [[nodiscard]] Recipe find_recipe(const std::string& name_or_file);
 
+/// What folders call a recipe: "skytape"; "my.recipe" of a file of that name.
+[[nodiscard]] std::string in_folder_names(const std::string& recipe);
+
 /// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in front
-/// of those that are for them alone, `#` before a comment. UsageError naming `where` and the line.
+/// of those that are for them alone, `#` before a comment. Each of these rows stands once, and each key
+/// once in a row. UsageError naming `where` and the line.
 [[nodiscard]] Recipe parse_recipe(std::string name, const std::string& text,
                                   const std::string& where);
 

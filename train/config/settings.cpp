@@ -88,13 +88,8 @@ class Resolver {
   }
 
   void choose(const Choice& choice) {
-    std::string key = choice.key;
+    const std::string key = one_key(choice.key, method_);
     const std::string& value = choice.value;
-    // `skyformer.features` and `features` are one key.
-    if (key.starts_with(method_.name + ".") && is_shared(key.substr(method_.name.size() + 1)) &&
-        method_.has_option(key.substr(method_.name.size() + 1))) {
-      key = key.substr(method_.name.size() + 1);
-    }
     require_known(key);
     const auto [place, fresh] = user_.try_emplace(key, Setting{key, value, choice.said_by});
     if (!fresh) {
@@ -124,11 +119,7 @@ class Resolver {
             fmt::format("{} has no effect on this run: its attention is {}", key, method_.name));
       }
     }
-    if (const std::string_view same = key_called(key); !same.empty()) {
-      throw UsageError(
-          fmt::format("unknown key '{}' (did you mean '{}'? known: {})", key, same, listed(known)));
-    }
-    throw UsageError(unknown_name("key", key, known));
+    throw UsageError(unknown_key(key, known));
   }
 
   /// Where the user set `of` alone, `which` keeps its share of it, `least` at least.
@@ -171,6 +162,12 @@ class Resolver {
 
 bool is_shared(std::string_view key) {
   return std::find(std::begin(kShared), std::end(kShared), key) != std::end(kShared);
+}
+
+std::string one_key(const std::string& key, const attention::Spec& method) {
+  if (!key.starts_with(method.name + ".")) return key;
+  const std::string option = key.substr(method.name.size() + 1);
+  return is_shared(option) && method.has_option(option) ? option : key;
 }
 
 std::vector<Setting> effective_settings(const Choices& choices, const Recipe& recipe) {

@@ -14,6 +14,9 @@ namespace skytape::train {
 /// Whether a recipe's key is an option of the method: `features` stands for `<method>.features`.
 [[nodiscard]] bool is_shared(std::string_view key);
 
+/// The one spelling of a key that has two: `skyformer.features` is `features` in a run of skyformer.
+[[nodiscard]] std::string one_key(const std::string& key, const attention::Spec& method);
+
 /// Effective values in the order of the keys, then the method's options in theirs. UsageError as
 /// resolve() says.
 [[nodiscard]] std::vector<Setting> effective_settings(const Choices& choices, const Recipe& recipe);
@@ -32,6 +35,8 @@ void put(const Setting& setting, std::vector<Setting>& settings);
 /// Why a key changes nothing beside the others: "ngrams is 0". Empty if it does something.
 [[nodiscard]] std::string idle_because(const std::vector<Setting>& settings, const KeyInfo& key);
 
+/// Settings as config.json holds them, each with its value and origin.
+[[nodiscard]] data::Json to_json(const std::vector<Setting>& settings);
 /// The settings that a config.json holds. JsonError.
 [[nodiscard]] std::vector<Setting> saved_settings(const data::Json& config);
 

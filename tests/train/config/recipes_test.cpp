@@ -194,6 +194,33 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
   CHECK(fault("[sinkhorn] steps=1").starts_with("mine.recipe:1: steps: expected 3.."));
   CHECK(fault("gamma=1").starts_with("mine.recipe:1: unknown key 'gamma'"));
 
+  CHECK(fault("lr=1\nbatch=8 lr=2") == "mine.recipe:2: lr stands twice: 1 in line 1, 2 here");
+  CHECK(fault("[text] lr=1\n lr=1").starts_with("mine.recipe:2: lr stands twice"));
+  CHECK(fault("[skyformer] gamma=1 skyformer.gamma=2")
+            .starts_with("mine.recipe:1: skyformer.gamma stands twice: 1 in line 1, 2 here"));
+  CHECK(fault("[skyformer] features=7 skyformer.features=7").find("features stands twice") !=
+        std::string::npos);
+  CHECK(
+      fault("[text] lr=1\n[image] lr=2\n[text] dropout=0") ==
+      "mine.recipe:3: the row [text] stands twice, first in line 1; expected all its keys in one");
+  CHECK(fault("[text skyformer] lr=1\n[skyformer text]").find("stands twice") != std::string::npos);
+  CHECK(fault("[text image] lr=1").find("[text image]: expected one task") != std::string::npos);
+  CHECK(fault("[vmean softmax] lr=1").find("expected one method") != std::string::npos);
+  CHECK(fault("[softmax] skyformer.gamma=1").find("has no effect in the row [softmax]") !=
+        std::string::npos);
+  CHECK(fault("lr=1\n[text] lr=2\n[text vmean] lr=3\n[vmean] lr=4").empty());
+  CHECK(fault("batsh=8").size() < 200);  // and not a list of all keys
+
+  // Both spellings of a key that the methods share reach the method.
+  const Recipe dotted = parse_recipe("mine", "features=7 \n[text] skyformer.features=9", "m");
+  for (const Setting& s : recipe_settings(dotted, "text", "skyformer")) {
+    if (s.key == "features") CHECK(s.value == "9");
+    CHECK(s.key != "skyformer.features");
+  }
+  for (const Setting& s : recipe_settings(dotted, "text", "linformer")) {
+    if (s.key == "features") CHECK(s.value == "7");
+  }
+
   Choices c = choices();
   CHECK(error_of<UsageError>([&] { (void)resolve(c, mine); }) ==
         "recipe mine: no warmup for listops, which has no default");
@@ -203,6 +230,44 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
   c.recipe = "skytap";
   CHECK(error_of<UsageError>([&] { (void)resolve(c); }).find("did you mean 'skytape'") !=
         std::string::npos);
+}
+
+TEST_CASE("a recipe's text, read as a file, is the recipe: large's own, too") {
+  const data::synthetic::Folder folder;
+  for (const Recipe& own : recipes()) {
+    const std::string file = folder.write(own.name + ".recipe", own.text).string();
+    const Recipe read = find_recipe(file);
+    CHECK(read.name == own.name + ".recipe (file)");  // no file passes for the program's own
+    CHECK(in_folder_names(read.name) == own.name + ".recipe");
+    CHECK(in_folder_names(own.name) == own.name);
+    for (const data::TaskInfo& task : data::tasks()) {
+      const auto values = [&](const Recipe& recipe) {
+        Table table;
+        for (const Setting& s : recipe_settings(recipe, task.name, "skyformer")) {
+          table[s.key] = s.value;
+        }
+        return table;
+      };
+      CAPTURE(own.name);
+      CAPTURE(task.name);
+      CHECK(values(read) == values(own));
+    }
+  }
+  Table large = recipe("large", "pathx", "softmax");
+  CHECK(large["steps"] == "8000");
+  CHECK(large["width"] == "64");   // of large's row for Pathfinder
+  CHECK(large["pyramid"] == "1");  // of skytape's
+  CHECK(large["lr"] == "1e-3");
+  CHECK(recipe("large", "pathfinder", "softmax")["lr"] == "2e-3");
+  CHECK(recipe("large", "text", "softmax")["ngram_rows"] == "131072");
+  CHECK(recipe("large", "text", "softmax")["positions"] == "rotary");
+
+  CHECK(error_of<UsageError>([&] {
+          (void)find_recipe(folder.path().string());
+        }).find("a folder; expected a recipe's file") != std::string::npos);
+  CHECK(error_of<DataError>([&] {
+          (void)find_recipe(folder.write("config.json", "{\"seed\": NaN}").string());
+        }).find("NaN and Infinity are no numbers of JSON") != std::string::npos);
 }
 
 TEST_CASE("the settings of a run are a recipe: of the same method, and of others") {
