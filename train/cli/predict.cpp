@@ -19,7 +19,6 @@
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
-#include "train/run/run_folder.hpp"
 #include "train/run/saved_model.hpp"
 #include "train/step/class_scores.hpp"
 #include "train/step/evaluate.hpp"
@@ -271,8 +270,7 @@ int run(const PredictFlags& flags) {
   }
   set_threads(flags.threads);
   const SavedModel saved = load_run(flags.folder, flags.checkpoint, parse_device(flags.device));
-  const data::Json config = read_json(std::filesystem::path(flags.folder) / "config.json");
-  const data::Json& provenance = data::member(config, "data_provenance");
+  const data::Json& provenance = saved.provenance;
   const std::vector<std::string> labels = class_names(
       *saved.config.task, provenance, static_cast<std::size_t>(saved.model->config().classes));
   const data::FormatHints hints{flags.from == "-" ? "standard input" : flags.from,

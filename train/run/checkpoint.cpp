@@ -5,6 +5,7 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "train/config/run_config.hpp"
 #include "train/run/run_folder.hpp"
 
 namespace skytape::train {
@@ -107,8 +108,9 @@ void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Traine
 
 CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::path& path) {
   try {
-    return {data::parse_json(metadata_of(file, path, kConfig)),
-            state_from(data::parse_json(metadata_of(file, path, kState)))};
+    Json config = data::parse_json(metadata_of(file, path, kConfig));
+    check_parts(config, path.string());
+    return {std::move(config), state_from(data::parse_json(metadata_of(file, path, kState)))};
   } catch (const data::JsonError& e) {
     throw DataError(
         fmt::format("{}: not a checkpoint of skytape: {}", path.string(), data::problem_of(e)));

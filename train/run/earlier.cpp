@@ -2,22 +2,73 @@
 
 #include <fmt/format.h>
 
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
-#include "train/config/run_config.hpp"
+#include "train/config/identity.hpp"
 #include "train/run/run_folder.hpp"
 
 namespace skytape::train {
+namespace {
 
 namespace fs = std::filesystem;
 using data::Json;
 
+/// What decides which class a number is, and which ids a text becomes.
+constexpr const char* kMeanings[] = {"labels",        "pairs",     "tokens",        "vocabulary",
+                                     "merges",        "model",     "added_tokens",  "lower_case",
+                                     "strip_accents", "split_cjk", "space_in_front"};
+
+std::string shown(const Json& value) {
+  return value.is_null() ? "absent" : data::printable(data::json_text(value, {.mend = true}), 200);
+}
+
+/// "labels: ["neg","pos"] in a, ["pos","neg"] in b"; of long lists the first entry that differs.
+std::string contradiction(const std::string& what, const Json& one, const std::string& of_one,
+                          const Json& other, const std::string& of_other) {
+  constexpr std::size_t kShort = 20;  // entries that are shown whole
+  const auto say = [&](const std::string& which, const Json& a, const Json& b) {
+    return fmt::format("{}: {} in {}, {} in {}", which, shown(a), of_one, shown(b), of_other);
+  };
+  if (!one.is_array() || !other.is_array() || one.size() <= kShort) return say(what, one, other);
+  for (std::size_t i = 0; i < one.size() && i < other.size(); ++i) {
+    if (one[i] == other[i]) continue;
+    return say(fmt::format("{}, entry {}", what, i + 1), one[i], other[i]);
+  }
+  return say(what + ", how many", one.size(), other.size());
+}
+
+/// How the first file of a set has its columns; null: nobody says.
+Json columns_of(const Json& provenance) {
+  const Json& sources = data::member(provenance, "sources");
+  if (!sources.is_array() || sources.empty()) return {};
+  Json columns;
+  for (const char* key : {"format", "delimiter", "columns"}) {
+    columns[key] = data::member(sources[0], key);
+  }
+  return columns;
+}
+
+}  // namespace
+
 void refuse_other_run(const fs::path& folder, const Json& config) {
   const fs::path path = config_file(folder);
   if (!fs::exists(path)) return;
-  const std::string difference = first_difference(read_json(path), config);
-  if (difference.empty()) return;
+  const std::string found = differences(read_config(folder), config);
+  if (found.empty()) return;
   throw UsageError(
-      fmt::format("{}: --resume refuses another configuration: {}", folder.string(), difference));
+      fmt::format("{}: --resume refuses another configuration: {}", folder.string(), found));
+}
+
+void refuse_other_meaning(const Json& one, const std::string& of_one, const Json& other,
+                          const std::string& of_other, bool columns) {
+  if (!one.is_object() || !other.is_object()) return;
+  const auto compare = [&](const std::string& what, const Json& a, const Json& b) {
+    if (a == b) return;
+    throw DataError(contradiction(what, a, of_one, b, of_other) +
+                    ": expected the same in both, as the weights were trained");
+  };
+  for (const char* key : kMeanings) compare(key, data::member(one, key), data::member(other, key));
+  if (columns) compare("sources", columns_of(one), columns_of(other));
 }
 
 void refuse_lost_run(const fs::path& folder, const Json& config, bool init) {
@@ -37,9 +88,15 @@ void refuse_lost_run(const fs::path& folder, const Json& config, bool init) {
 CheckpointFacts facts_of_this_run(const SafetensorsFile& file, const fs::path& path,
                                   const Json& config) {
   CheckpointFacts saved = read_facts(file, path);
-  const std::string difference = first_difference(saved.config, config);
-  if (difference.empty()) return saved;
-  throw DataError(fmt::format("{}: a checkpoint of another run: {}", path.string(), difference));
+  const std::string found = differences(saved.config, config);
+  if (!found.empty()) {
+    throw DataError(fmt::format("{}: a checkpoint of another run: {}", path.string(), found));
+  }
+  const Json& own = data::member(config, "data_provenance");  // may be gone, by hand
+  refuse_other_meaning(own.is_object() ? own : Json::object(),
+                       config_file(path.parent_path()).string(),
+                       data::member(saved.config, "data_provenance"), path.string(), true);
+  return saved;
 }
 
 void load_best(const fs::path& path, const Json& config, const RunState& state, nn::Model& model) {
@@ -50,7 +107,7 @@ void load_best(const fs::path& path, const Json& config, const RunState& state, 
   }
   const SafetensorsFile best = read_safetensors(path);
   const CheckpointFacts facts = read_facts(best, path);
-  std::string problem = first_difference(facts.config, config);
+  std::string problem = differences(facts.config, config);
   // A kill between the two checkpoints of an evaluation leaves a best one of later steps.
   if (problem.empty() && facts.state.step < state.best_step) {
     problem = fmt::format("of step {}, expected {}", facts.state.step, state.best_step);

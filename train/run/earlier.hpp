@@ -11,15 +11,22 @@
 
 namespace skytape::train {
 
-/// UsageError naming the first difference if config.json in `folder` is that of another run than
-/// `config`; there need be none.
+/// UsageError naming what differs if config.json in `folder` is that of another run than `config`; there
+/// need be none.
 void refuse_other_run(const std::filesystem::path& folder, const data::Json& config);
+
+/// DataError naming both if two provenances of data mean other things by the same numbers: classes by
+/// their labels, ids by the vocabulary and how texts are cut; with `columns` also where labels and texts
+/// stand in a file. Who says nothing contradicts nobody.
+void refuse_other_meaning(const data::Json& one, const std::string& of_one, const data::Json& other,
+                          const std::string& of_other, bool columns);
 
 /// For a folder without last.safetensors, where a run would begin anew: DataError if steps have
 /// been lost, UsageError if the run started from weights that --init does not name this time.
 void refuse_lost_run(const std::filesystem::path& folder, const data::Json& config, bool init);
 
-/// What the checkpoint `path` says of itself. DataError if it is one of another run than `config`.
+/// What the checkpoint `path` says of itself. DataError if it is one of another run than `config`, the
+/// object of config.json beside it, or has other labels or another vocabulary.
 [[nodiscard]] CheckpointFacts facts_of_this_run(const SafetensorsFile& file,
                                                 const std::filesystem::path& path,
                                                 const data::Json& config);

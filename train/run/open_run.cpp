@@ -30,7 +30,7 @@ Json full_config(const RunConfig& config, const Splits& splits, const TrainOptio
   if (!options.init.empty()) {
     origin = init_facts(checkpoint_in(options.init));
   } else if (resumes(options) && fs::exists(saved)) {
-    origin = read_json(saved);  // its checkpoint holds what the weights became
+    origin = read_config(options.out);  // its checkpoint holds what the weights became
   }
   for (const char* key : {"init", "pretraining"}) {
     if (origin.contains(key)) j[key] = data::member(origin, key);
@@ -56,12 +56,26 @@ void check_ranks(const OpenRun& run) {
       [&] { refuse_idle_ranks(run.config, longest_sequence(run.splits.train), run.ranks()); });
 }
 
+/// Keeps what the run's config.json says of its data, once it says the same by the same numbers as the
+/// data there are now: where they were prepared from may be another place.
+void keep_provenance(OpenRun& run) {
+  const fs::path file = config_file(run.options.out);
+  if (!fs::exists(file)) return;
+  const Json saved = read_config(run.options.out);
+  const Json& there = data::member(saved, "data_provenance");
+  const fs::path place = run.config.data_root / run.config.task->name;
+  refuse_other_meaning(there, file.string(), run.json["data_provenance"],
+                       "the data in " + place.string(), false);
+  if (there.is_object()) run.json["data_provenance"] = there;
+}
+
 /// Reads what an earlier process left in the folder; on rank 0. Returns whether it finished the run.
 bool check_folder(OpenRun& run, Progress& progress) {
   const TrainOptions& options = run.options;
   run.json = full_config(run.config, run.splits, options);
   if (!resumes(options)) return false;
   refuse_other_run(options.out, run.json);
+  keep_provenance(run);
   run.result = finished_result(options.out, run.json);
   if (!run.result && !fs::exists(last_file(options.out))) {
     refuse_lost_run(options.out, run.json, !options.init.empty());

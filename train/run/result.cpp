@@ -6,7 +6,9 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/identity.hpp"
 #include "train/config/settings.hpp"
+#include "train/formats/json_file.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/run/init.hpp"
@@ -64,6 +66,37 @@ constexpr Kind kObject = {"object", [](const data::Json& j) { return j.is_object
 constexpr Kind kShare = {"share in 0..1", [](const data::Json& j) {
                            return j.is_number() && j.get<double>() >= 0 && j.get<double>() <= 1;
                          }};
+
+/// What else has to be of its kind where it is there. Users edit the file by hand.
+constexpr JsonPart kParts[] = {
+    {"seed", JsonKind::natural},
+    {"steps", JsonKind::natural},
+    {"selected_step", JsonKind::natural},
+    {"planned_steps", JsonKind::natural},
+    {"dev_examples", JsonKind::natural},
+    {"test_examples", JsonKind::natural},
+    {"parameters", JsonKind::natural},
+    {"train_seconds", JsonKind::number},
+    {"steps_per_second", JsonKind::number},
+    {"tokens_per_second", JsonKind::number},
+    {"peak_bytes", JsonKind::number},
+    {"dev_accuracy", JsonKind::share},
+    {"test_accuracy", JsonKind::share},
+    {"masked_accuracy", JsonKind::share},
+    {"masked_loss", JsonKind::number},
+    {"perplexity", JsonKind::number},
+    {"trivial_floor", JsonKind::number},
+    {"time_to_accuracy", JsonKind::object},
+    {"dev_scores", JsonKind::object},
+    {"dev_scores.majority_share", JsonKind::share},
+    {"test_scores", JsonKind::object},
+    {"test_scores.majority_share", JsonKind::share},
+};
+
+constexpr JsonPart kMoment[] = {{"step", JsonKind::natural},
+                                {"seconds", JsonKind::number},
+                                {"tokens", JsonKind::natural},
+                                {"accuracy", JsonKind::share}};
 
 void require(const Kind& kind, std::initializer_list<const char*> keys, const data::Json& result,
              const std::filesystem::path& file) {
@@ -144,6 +177,18 @@ data::Json pretraining_result_json(const RunConfig& config, const data::Json& fu
   return result;
 }
 
+void check_result(const data::Json& result, const std::string& file) {
+  check_parts(result, kParts, file);
+  const data::Json& times = data::member(result, "time_to_accuracy");
+  for (const char* which : {"trivial", "paper", "best"}) {
+    const JsonPart moment[] = {{which, JsonKind::maybe_object}};
+    check_parts(times, moment, file + ": time_to_accuracy");
+    check_parts(data::member(times, which), kMoment,
+                fmt::format("{}: time_to_accuracy.{}", file, which));
+  }
+  check_parts(result, file);  // what it repeats of config.json
+}
+
 data::Json read_result(const std::filesystem::path& file) {
   data::Json result = read_json(file);
   require(kName, {"task", "attention", "recipe"}, result, file);
@@ -153,6 +198,7 @@ data::Json read_result(const std::filesystem::path& file) {
           result, file);
   require(kShare, {"dev_accuracy", "test_accuracy"}, result, file);
   require(kObject, {"settings", "data"}, result, file);
+  check_result(result, file.string());
   return result;
 }
 
@@ -164,6 +210,7 @@ data::Json read_pretraining_result(const std::filesystem::path& file) {
            "masked_loss"},
           result, file);
   require(kShare, {"masked_accuracy"}, result, file);
+  check_result(result, file.string());
   return result;
 }
 
@@ -172,7 +219,7 @@ std::optional<data::Json> finished_result(const std::filesystem::path& folder,
   const auto config = config_file(folder), result = result_file(folder);
   if (!std::filesystem::exists(config) || !std::filesystem::exists(result)) return {};
   try {
-    if (!first_difference(read_json(config), full_config).empty()) return {};
+    if (!differences(read_config(folder), full_config).empty()) return {};
     if (is_pretraining(full_config)) return read_pretraining_result(result);
     return read_result(result);
   } catch (const DataError&) {
@@ -190,6 +237,12 @@ void print_result(const data::Json& r, const std::filesystem::path& file) {
              grouped(static_cast<std::int64_t>(r.at("tokens_per_second").get<double>())),
              1e-6 * r.at("peak_bytes").get<double>(),
              before.is_null() ? "" : "; before it, " + pretraining_text(before), file.string());
+}
+
+double trivial_share(const std::string& task, const data::Json& result) {
+  const double known = trivial_baseline(task).accuracy;
+  const data::Json& found = data::member(result, "trivial_floor");
+  return known >= 0 || !found.is_number() ? known : found.get<double>();
 }
 
 std::string baseline_warning(const RunConfig& config, const Evaluation& test) {

@@ -15,6 +15,8 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/run_config.hpp"
+#include "train/formats/json_file.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/formats/tensorboard.hpp"
 
@@ -185,14 +187,17 @@ std::vector<Json> read_metrics(const fs::path& path) {
 Json read_json(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
-  Json parsed = data::try_parse_json(std::string(std::istreambuf_iterator<char>(in), {}));
-  if (!parsed.is_object()) throw DataError(fmt::format("{}: not a JSON object", path.string()));
-  return parsed;
+  return json_object_in(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
 }
 
 Json read_config(const fs::path& folder) {
-  if (fs::exists(config_file(folder))) return read_json(config_file(folder));
-  throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
+  const fs::path file = config_file(folder);
+  if (!fs::exists(file)) {
+    throw DataError(fmt::format("{}: holds no run (no config.json)", folder.string()));
+  }
+  Json config = read_json(file);
+  check_parts(config, file.string());
+  return config;
 }
 
 }  // namespace skytape::train

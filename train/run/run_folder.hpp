@@ -91,7 +91,7 @@ void refuse_existing(const std::filesystem::path& path);
 
 /// Parses a file that holds a JSON object. DataError naming it if it is missing or broken.
 [[nodiscard]] data::Json read_json(const std::filesystem::path& path);
-/// The config.json of a run's folder. DataError if it holds none.
+/// The config.json of a run's folder, its parts checked. DataError if it holds none, or a broken one.
 [[nodiscard]] data::Json read_config(const std::filesystem::path& folder);
 
 }  // namespace skytape::train

@@ -8,10 +8,10 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
-#include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
 #include "train/process/progress.hpp"
 #include "train/run/init.hpp"
+#include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
 #include "train/run/time_to_accuracy.hpp"
 
@@ -81,7 +81,7 @@ void add_accuracies(Table& table, const std::string& task, const Json& result,
       at_step(number(metrics.lowest_loss, "loss", "{:.4f}"), metrics.lowest_loss));
   row("dev accuracy", percent(result, "dev_accuracy"));
   row("test accuracy", percent(result, "test_accuracy"));
-  const double baseline = trivial_baseline(task).accuracy;
+  const double baseline = trivial_share(task, result);
   row("reached without attention",
       baseline < 0 ? Cell() : Cell(fmt::format("{:.1f} %", 100 * baseline)));
   const TimeToAccuracy times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
@@ -140,6 +140,7 @@ Table run_summary(const fs::path& folder) {
   const Json config = read_config(folder);
   const bool finished = fs::exists(result_file(folder));
   const Json result = finished ? read_json(result_file(folder)) : Json();
+  if (finished) check_result(result, result_file(folder).string());
   Table table;
   table.name = "run";
   table.title = folder.string();
@@ -172,7 +173,7 @@ std::vector<std::string> runs_on(const std::filesystem::path& runs,
     const std::filesystem::path config = config_file(entry.path());
     if (!std::filesystem::exists(config, none)) continue;
     try {
-      const Json json = read_json(config);
+      const Json json = read_config(entry.path());
       if (data::member(json, "data", "train", "fingerprint") == train_fingerprint) {
         found.push_back(entry.path().string());
       }

@@ -7,6 +7,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/formats/json_file.hpp"
 #include "train/run/checkpoint.hpp"
 #include "train/run/earlier.hpp"
 #include "train/run/run_folder.hpp"
@@ -63,6 +64,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   }
   const SafetensorsFile weights = read_safetensors(saved.file);
   saved.step = facts_of_this_run(weights, saved.file, json).state.step;
+  saved.provenance = data::member(json, "data_provenance");
   build(saved, weights);
   return saved;
 }
@@ -73,8 +75,10 @@ SavedModel load_file(const std::filesystem::path& file, const RunConfig& config)
   saved.config = config;
   const auto facts = weights.metadata.find("skytape.config");
   if (facts != weights.metadata.end()) {  // of own data: what their tokens are
-    const data::Json json = data::try_parse_json(facts->second);
-    saved.config = with_vocabulary(config, data::member(json, "data_provenance"));
+    const data::Json json = json_object_in(facts->second, file.string());
+    check_parts(json, file.string());
+    saved.provenance = data::member(json, "data_provenance");
+    saved.config = with_vocabulary(config, saved.provenance);
   }
   saved.file = file;
   build(saved, weights);
@@ -101,6 +105,8 @@ data::Dataset open_split(const SavedModel& saved, std::string_view split) {
                     "trained on; --data FOLDER says where that is",
                     run, split, known->second, place, set.fingerprint()));
   }
+  refuse_other_meaning(saved.provenance, saved.file.string(),
+                       data::try_parse_json(set.provenance()), "the data in " + place, false);
   if (set.classes() != saved.model->config().classes) {
     throw DataError(fmt::format("{}: a model of {} classes, but the data in {} have {}",
                                 saved.file.string(), saved.model->config().classes, place,

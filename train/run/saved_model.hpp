@@ -19,12 +19,13 @@ struct SavedModel {
   std::filesystem::path file;  // the weights
   std::int64_t step = -1;      // at which they were saved; -1: the file does not say
   std::unique_ptr<nn::Model> model;
+  data::Json provenance;  // of the data: labels, vocabulary, columns; null: nobody says
   /// Of the splits that the run was trained beside; empty for weights that are of no run.
   std::map<std::string, std::string, std::less<>> fingerprints;
 };
 
 /// The model of a run folder: `checkpoint` best or last; best falls back to last where selection
-/// keeps no best. DataError if the folder holds no run.
+/// keeps no best. DataError if the folder holds no run, or config.json and weights are of two.
 [[nodiscard]] SavedModel load_run(const std::filesystem::path& folder,
                                   const std::string& checkpoint, Device device);
 
@@ -34,7 +35,8 @@ struct SavedModel {
 
 /// Split `split` of the model's task in its data root. For the model of a run it must be the one
 /// that the run was trained beside. Nothing is ever generated. DataError if the data are not there,
-/// are others (both fingerprints named), or have another number of classes than the model.
+/// are others (both fingerprints named), have other labels or another vocabulary, or another number of
+/// classes than the model.
 [[nodiscard]] data::Dataset open_split(const SavedModel& saved, std::string_view split);
 
 }  // namespace skytape::train
