@@ -2,38 +2,71 @@
 
 #include <fmt/format.h>
 
-#include "attention/spec.hpp"
+#include <algorithm>
+
+#include "attention/registry.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/identity.hpp"
 #include "train/config/settings.hpp"
 
 namespace skytape::train {
 namespace {
 
+using data::Json;
+
+[[noreturn]] void refuse(const std::string& file, const std::string& by,
+                         const std::string& differences) {
+  throw UsageError(
+      fmt::format("{}: --resume refuses another configuration: {}{}", file, by, differences));
+}
+
 /// The saved configuration under the names and the seed that are said.
-data::Json under_said_names(data::Json saved, const Choices& choices,
-                            const std::set<std::string>& said) {
+Json under_said_names(Json saved, const Choices& choices, const std::set<std::string>& said) {
   if (said.contains("--task")) saved["task"] = choices.task;
   if (said.contains("--attention")) saved["attention"] = choices.attention;
-  if (said.contains("--recipe")) saved["recipe"] = find_recipe(choices.recipe).name;
   if (said.contains("--seed")) saved["seed"] = choices.seed;
   return saved;
 }
 
 /// UsageError if the two are of different runs; data and first weights are not the user's to say.
-void refuse_another(const data::Json& saved, data::Json wanted, const std::string& file) {
+void refuse_another(const Json& saved, Json wanted, const std::string& file) {
   for (const char* key : {"data", "init"}) {
     if (saved.contains(key)) wanted[key] = data::member(saved, key);
   }
-  if (const std::string difference = first_difference(saved, wanted); !difference.empty()) {
-    throw UsageError(
-        fmt::format("{}: --resume refuses another configuration: {}", file, difference));
+  const std::string found = differences(saved, wanted);
+  if (!found.empty()) refuse(file, "", found);
+}
+
+/// UsageError if the recipe that is said now would have started another run, beside all that the user
+/// set then. A precision that is automatic is compared as that: it may be another device now.
+void refuse_other_recipe(const Json& saved, Choices choices, const std::string& file) {
+  const Recipe recipe = find_recipe(choices.recipe);
+  const attention::Spec& method = attention::find(choices.attention);
+  std::vector<Setting> there = saved_settings(saved);
+  for (Setting& setting : there) {
+    unsettle_precision(setting);
+    const bool said =
+        std::any_of(choices.values.begin(), choices.values.end(),
+                    [&](const Choice& c) { return one_key(c.key, method) == setting.key; });
+    if (setting.origin.starts_with("--") && !said) {
+      choices.values.push_back({setting.key, setting.value, setting.origin});
+    }
   }
+  std::vector<Setting> here = resolve(choices, recipe).settings;
+  for (Setting& setting : here) unsettle_precision(setting);
+  const auto with = [&](const std::vector<Setting>& settings) {
+    Json config = saved;
+    config["settings"] = to_json(settings);
+    return config;
+  };
+  const std::string found = differences(with(there), with(here));
+  if (!found.empty()) refuse(file, fmt::format("by recipe {}: ", recipe.name), found);
 }
 
 }  // namespace
 
-RunConfig resumed(Choices choices, const std::set<std::string>& said, const data::Json& saved,
+RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json& saved,
                   const std::string& file) {
   refuse_another(saved, under_said_names(saved, choices, said), file);
   RunConfig config = config_from_json(saved, file);
@@ -45,15 +78,16 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const data
   if (!said.contains("--device") && (device == "cpu" || (device == "cuda" && cuda_available()))) {
     choices.device = device == "cpu" ? Device::cpu : Device::cuda;
   }
+  if (said.contains("--recipe")) refuse_other_recipe(saved, choices, file);
   // What was saved is the recipe now, which judges what is said.
   const RunConfig now = resolve(choices, recipe_of_run(saved, file));
-  config.task = now.task;
-  config.method = now.method;
-  config.seed = now.seed;
   for (const Setting& setting : now.settings) {
     if (setting.origin.starts_with("--")) put(setting, config.settings);
   }
-  refuse_another(saved, to_json(config), file);
+  Json wanted = saved;
+  wanted["settings"] = to_json(config.settings);
+  refuse_another(saved, wanted, file);
+  config = config_from_json(wanted, file);  // some that are said make no other run
   config.device = choices.device;
   config.data_root = said.contains("--data") ? choices.data_root.string()
                                              : saved.value("data_root", choices.data_root.string());

@@ -256,6 +256,7 @@ RunConfig pretraining_of(const RunConfig& config) {
 }
 
 RunConfig config_from_json(const Json& saved, const std::string& file) {
+  check_parts(saved, file);
   RunConfig config;
   try {
     config.recipe = saved.at("recipe").get<std::string>();
@@ -274,8 +275,8 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
 }
 
 std::string run_name(const RunConfig& config) {
-  return fmt::format("{}-{}-{}-s{}", config.task->name, config.method->name, config.recipe,
-                     config.seed);
+  return fmt::format("{}-{}-{}-s{}", config.task->name, config.method->name,
+                     in_folder_names(config.recipe), config.seed);
 }
 
 }  // namespace skytape::train

@@ -56,7 +56,7 @@ struct Pretraining {
 };
 
 struct RunConfig {
-  std::string recipe;
+  std::string recipe;  // its name, a label: identity.hpp says what a run is
   const data::TaskInfo* task = nullptr;
   const attention::Spec* method = nullptr;
   std::shared_ptr<const data::Vocabulary> vocabulary;  // of own data; null: the task's own ids
@@ -121,12 +121,12 @@ void unsettle_precision(Setting& setting);
 
 /// What decides the run's numbers, as config.json and checkpoints store it.
 [[nodiscard]] data::Json to_json(const RunConfig& config);
+/// Refuses a config.json whose parts are of another kind than a program of ours writes, or whose labels
+/// disagree: DataError naming `file`, the part, what was expected and what came. What is missing is the
+/// reader's to judge.
+void check_parts(const data::Json& config, const std::string& file);
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const data::Json& json, const std::string& file);
-
-/// The first difference that makes another run of it, in words: "lr: 1e-4 there, 2e-4 here".
-/// Empty when `saved` is the same run. Devices may differ.
-[[nodiscard]] std::string first_difference(const data::Json& saved, const data::Json& wanted);
 
 /// The first phase of a run with pretrain_steps: the same encoder, data and batches, trained to
 /// predict hidden tokens by a schedule of its own. Where lengths grow, they do over the same share
@@ -150,7 +150,7 @@ void unsettle_precision(Setting& setting);
 /// A table of key, value, origin: what --print-config shows.
 [[nodiscard]] std::string to_text(const RunConfig& config);
 
-/// "<task>-<attention>-<recipe>-s<seed>": the folder's name below runs/.
+/// "<task>-<attention>-<recipe>-s<seed>": the folder's name below runs/. See in_folder_names().
 [[nodiscard]] std::string run_name(const RunConfig& config);
 
 }  // namespace skytape::train

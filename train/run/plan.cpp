@@ -31,7 +31,7 @@ fs::path folder_of(const Request& r) {
   const Choices& c = r.choices;
   if (!r.pretraining) return kRuns / run_name(resolve(c));
   return kRuns / fmt::format("{}-{}-{}-pretrain-s{}", c.task, c.attention,
-                             find_recipe(c.recipe).name, c.seed);
+                             in_folder_names(find_recipe(c.recipe).name), c.seed);
 }
 
 bool resumes(const Request& r) { return r.options.existing == RunFolder::Existing::resume; }
@@ -47,7 +47,7 @@ Json saved_run(const Request& r) {
     return {{"file", file.string()}, {"config", config}};
   };
   if (const fs::path file = config_file(folder); fs::exists(file)) {
-    const Json config = read_json(file);
+    const Json config = read_config(folder);
     if (is_pretraining(config) == r.pretraining) return saved(file, config);
     throw UsageError(fmt::format("{}: a {}, which {} --resume goes on with", folder.string(),
                                  r.pretraining ? "training" : "pre-training",
@@ -55,7 +55,7 @@ Json saved_run(const Request& r) {
   }
   const fs::path first = config_file(folder / kPretrainingFolder);
   if (r.pretraining || !fs::exists(first)) return {};
-  Json config = read_json(first);
+  Json config = read_config(folder / kPretrainingFolder);
   config.erase("phase");
   return saved(first, config);
 }

@@ -9,6 +9,7 @@
 #include "attention/method.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
+#include "train/config/identity.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -119,13 +120,13 @@ void agree(const RunConfig& config, const Splits& splits, const Json& flags, con
                          data::json_text(here));
     };
     if (firsts.at("data") != mine.at("data")) {
-      throw DataError("other data than rank 0's: " + first_difference(firsts, mine));
+      throw DataError("other data than rank 0's: " + differences(firsts, mine));
     }
     for (const char* key : {"revision", "threads", "device", "flags"}) {
       if (firsts.at(key) == mine.at(key)) continue;
       throw UsageError(differs(key, firsts.at(key), mine.at(key)));
     }
-    const std::string difference = first_difference(firsts, mine);
+    const std::string difference = differences(firsts, mine);
     if (!difference.empty()) throw UsageError("another configuration than rank 0's: " + difference);
   });
 }

@@ -71,7 +71,7 @@ TEST_CASE("a run by a recipe of the user's resumes without it, and its config.js
   const Finished whole = to("whole", {});
   CAPTURE(whole.err);
   REQUIRE(whole.code == 0);
-  CHECK(contains(whole.err, "recipe mine"));
+  CHECK(contains(whole.err, "recipe mine.recipe (file)"));
   REQUIRE(to("part", {"--stop-after", "3"}).code == 0);
   fs::remove(file);
   REQUIRE(w.finish({"train", "--resume", "--out", w.run("part").string()}).code == 0);

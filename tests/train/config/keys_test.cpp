@@ -1,5 +1,6 @@
 // Every key is one row; whoever reads the rows reads all of them.
 #include "train/config/keys.hpp"
+#include "train/config/identity.hpp"
 
 #include <fmt/format.h>
 
@@ -81,8 +82,11 @@ TEST_CASE("every key stands in a run's config.json, and --resume refuses another
       data::Json wanted = saved;
       data::Json& value = wanted["settings"][name]["value"];
       value = other_value(key, value.get<std::string>());
-      CHECK(first_difference(saved, wanted).starts_with(name + ": "));
-      CHECK(first_difference(saved, saved).empty());
+      // How often checkpoints are written decides no number.
+      const std::string found = differences(saved, wanted);
+      CHECK(found.starts_with(name == "checkpoint_every" ? "" : name + ": "));
+      CHECK(found.empty() == (name == "checkpoint_every"));
+      CHECK(differences(saved, saved).empty());
     }
     CHECK(found > 0);
   }

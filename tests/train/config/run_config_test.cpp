@@ -8,6 +8,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/config/choices.hpp"
+#include "train/config/identity.hpp"
 #include "train/config/keys.hpp"
 
 using namespace skytape;
@@ -183,9 +184,9 @@ TEST_CASE("a configuration of before a key reads as the value it had then") {
   CHECK(read.model.pooling == nn::Pooling::nominal);
   CHECK(read.model.positions == nn::Positions::learned);
   CHECK(read.batches.grow_steps == 0);
-  CHECK(first_difference(old, now).empty());
+  CHECK(differences(old, now).empty());
   const data::Json other = to_json(resolve(of_papers(sets("pooling=mean"))));
-  CHECK(first_difference(old, other) == "pooling: \"nominal\" there, \"mean\" here");
+  CHECK(differences(old, other) == "pooling: nominal there, mean here");
 }
 
 TEST_CASE("a checkpoint that counts the pyramid among the poolings is the same run") {
@@ -194,9 +195,9 @@ TEST_CASE("a checkpoint that counts the pyramid among the poolings is the same r
   REQUIRE(now.at("settings").at("pyramid").at("value") == "1");
   data::Json old = now;
   old["settings"].erase("pyramid");
-  CHECK(first_difference(old, now) == "pyramid: \"0\" there, \"1\" here");
+  CHECK(differences(old, now) == "pyramid: 0 there, 1 here");
   old["settings"]["pooling"]["value"] = "pyramid";
-  CHECK(first_difference(old, now).empty());
+  CHECK(differences(old, now).empty());
   const RunConfig read = config_from_json(old, "config.json");
   CHECK(read.model.pyramid);
   CHECK(read.model.pooling == nn::Pooling::mean);
@@ -209,10 +210,10 @@ TEST_CASE("a configuration survives JSON and its differences are found by name")
   CHECK(to_json(again) == saved);
   CHECK(again.model.attention_options == config.model.attention_options);
   CHECK(again.schedule.warmup == config.schedule.warmup);
-  CHECK(first_difference(saved, to_json(again)).empty());
+  CHECK(differences(saved, to_json(again)).empty());
 
   const data::Json other = to_json(resolve(choices({{"features", "64", "--features"}})));
-  CHECK(first_difference(saved, other) == "features: \"32\" there, \"64\" here");
+  CHECK(differences(saved, other) == "features: 32 there, 64 here");
   data::Json broken = saved;
   broken.erase("seed");
   CHECK(error_of<DataError>([&] {

@@ -47,8 +47,8 @@ GridOptions grid_options(const LraFlags& flags) {
 
 /// Prints the table and writes lra.md and lra.csv.
 void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
-  std::vector<WantedRun> wanted;
-  for (const GridCell& cell : cells) wanted.push_back({cell.folder, to_json(cell.config)});
+  std::vector<data::Json> wanted;
+  for (const GridCell& cell : cells) wanted.push_back(wanted_config(cell));
   data::make_folder(out);  // of a grid in which no cell could run
   const FoundRuns found = find_runs(out);
   const AccuracyTable table = make_table(wanted, found);
@@ -68,10 +68,11 @@ int run(const LraFlags& flags) {
         "lra: a grid runs in one process; give each a part of it: --tasks, --attentions");
   }
   const GridOptions options = grid_options(flags);
-  const std::vector<GridCell> cells = grid_cells(options);
+  std::vector<GridCell> cells = grid_cells(options);
   if (flags.table_only && !fs::is_directory(options.out)) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
   }
+  place_cells(cells, options.out);
   const int code = flags.table_only ? 0 : run_grid(cells, options);
   show_table(cells, options.out);
   return code;

@@ -101,23 +101,24 @@ void show(const CurvesFlags& flags, const CurvesOptions& options,
 
 int run(const CurvesFlags& flags) {
   const CurvesOptions options = curves_options(flags);
-  const std::vector<CurveCell> cells = curve_cells(options);
+  std::vector<CurveCell> cells = curve_cells(options);
   GridOptions grid;
   grid.base = options.base;
   grid.out = options.out;
   grid.jobs = flags.jobs;
   // Ranks of one host share its cores, unless they are told what each may use.
   grid.threads = std::max(1, thread_count() / (flags.run.threads == 0 ? launched().local_size : 1));
-  int code = 0;
   if (!flags.table_only) {
     watch_signals();
     prepare_corpora(flags, options);
-    std::vector<GridCell> runs;
-    for (const CurveCell& cell : cells) runs.push_back(cell.run);
-    code = run_grid(runs, grid);
   } else if (!fs::is_directory(options.out)) {
     throw DataError(fmt::format("mlm-curves: {}: no folder of runs", options.out.string()));
   }
+  std::vector<GridCell> runs;
+  for (const CurveCell& cell : cells) runs.push_back(cell.run);
+  place_cells(runs, options.out);
+  for (std::size_t i = 0; i < cells.size(); ++i) cells[i].run = runs[i];
+  const int code = flags.table_only ? 0 : run_grid(runs, grid);
   if (launched().rank == 0) show(flags, options, cells);
   return code;
 }

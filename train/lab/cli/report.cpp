@@ -25,7 +25,7 @@ void warn(const std::vector<std::string>& skipped) {
 void report_once(const ReportOptions& options) {
   const ReportSummary summary = write_report(options);
   warn(summary.skipped);
-  fmt::print("{}: runs: {} finished, {} not; studies: {}\n", (options.out / "report.html").string(),
+  fmt::print("{}: runs: {} finished, {} not; studies: {}\n", summary.page.string(),
              summary.finished, summary.unfinished, summary.studies);
   std::fflush(stdout);
 }
@@ -61,8 +61,11 @@ void add_report(const Command& program) {
   const Command command = program.add_command(
       "report", "one HTML page about a folder of runs and studies, with curves and tables");
   const auto flags = std::make_shared<ReportFlags>();
-  command.add_option("--runs", flags->runs, "folder of run folders and of studies' folders");
-  command.add_option("--out", flags->out, "folder of the page and its pictures; RUNS/report");
+  command.add_option("--runs", flags->runs,
+                     "folder of run folders and of studies' folders, or of one run");
+  command.add_option(
+      "--out", flags->out,
+      "folder of the page and its pictures, or the page itself: FILE.html; RUNS/report");
   command
       .add_option("--watch", flags->watch,
                   "make it again every so many seconds, until Ctrl-C; 0: once")

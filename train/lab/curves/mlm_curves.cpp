@@ -7,6 +7,7 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/identity.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
 
@@ -49,6 +50,7 @@ GridCell make_run(const CurvesOptions& options, const CurveCell& cell) {
   run.folder = exact ? fmt::format("n{}-softmax", cell.n)
                      : fmt::format("n{}-linformer-k{}-{}", cell.n, cell.k, cell.sharing);
   Choices& choices = run.choices = options.base;
+  run.recipe = find_recipe(choices.recipe);
   choices.task = "corpus";
   choices.attention = exact ? "softmax" : "linformer";
   choices.data_root = options.out / "data" / fmt::format("n{}", cell.n);
@@ -72,11 +74,11 @@ GridCell make_run(const CurvesOptions& options, const CurveCell& cell) {
     choose("linformer.sharing", cell.sharing, "the figure");
   }
   if (!said("eval_every")) {
-    const RunConfig all = pretraining_of(resolve(for_pretraining(choices)));
+    const RunConfig all = pretraining_of(resolve(for_pretraining(choices), run.recipe));
     choose("eval_every", std::to_string(std::max<std::int64_t>(1, all.steps() / kEvaluations)),
            "the figure");
   }
-  run.config = pretraining_of(resolve(for_pretraining(choices)));
+  run.config = pretraining_of(resolve(for_pretraining(choices), run.recipe));
   if (run.config.steps() == 0) {
     throw UsageError("mlm-curves: expected --steps, the number of steps of each training");
   }
@@ -134,13 +136,11 @@ Curve read_curve(const CurveCell& cell, const fs::path& out) {
   Curve curve;
   curve.cell = cell;
   const fs::path folder = out / cell.run.folder;
-  const fs::path config = folder / "config.json";
-  if (!fs::exists(config)) return curve;
-  Json wanted = to_json(cell.run.config);
-  const Json there = read_json(config);
-  wanted["data"] =
-      data::member(there, "data");  // the grid has compared them, and no other writes there
-  if (!first_difference(there, wanted).empty()) return curve;
+  if (!fs::exists(config_file(folder))) return curve;
+  Json wanted = wanted_config(cell.run);
+  const Json there = read_config(folder);
+  if (!wanted.contains("data")) wanted["data"] = data::member(there, "data");
+  if (!differences(there, wanted).empty()) return curve;
   for (const Json& line : read_metrics(folder / "metrics.jsonl")) {
     if (line.value("kind", "") != "eval") continue;
     curve.points.push_back({line.at("step").get<std::int64_t>(),

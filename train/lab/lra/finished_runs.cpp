@@ -8,9 +8,11 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/config/identity.hpp"
 #include "train/config/keys.hpp"
 #include "train/config/run_config.hpp"
 #include "train/config/settings.hpp"
+#include "train/encoders/encoder.hpp"
 #include "train/process/progress.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
@@ -22,10 +24,10 @@ namespace fs = std::filesystem;
 using data::Json;
 
 FinishedRun read_run(const fs::path& folder) {
-  const Json config = read_json(folder / "config.json");
-  const Json result = read_result(folder / "result.json");
+  const Json config = read_config(folder);
+  const Json result = read_result(result_file(folder));
   FinishedRun run;
-  run.folder = folder.filename().string();
+  run.folder = name_of_folder(folder);
   run.task = result.at("task").get<std::string>();
   run.attention = result.at("attention").get<std::string>();
   run.seed = result.at("seed").get<std::uint64_t>();
@@ -34,12 +36,15 @@ FinishedRun read_run(const fs::path& folder) {
   run.test_examples = result.value("test_examples", std::int64_t{0});
   run.train_seconds = result.at("train_seconds").get<double>();
   run.times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
-  for (const char* key : {"attention", "recipe", "seed", "settings", "data"}) {
-    if (data::member(config, key) != data::member(result, key)) {
-      throw DataError(fmt::format("config.json and result.json differ in '{}'", key));
-    }
+  run.trivial = trivial_share(run.task, result);
+  Json claimed = config;
+  for (const char* key : {"attention", "seed", "settings", "data"}) {
+    claimed[key] = data::member(result, key);
   }
-  run.settings = settings_of(config);
+  if (const std::string found = differences(config, claimed); !found.empty()) {
+    throw DataError(
+        fmt::format("config.json ('there') and result.json ('here') are of two runs: {}", found));
+  }
   run.config = config;
   return run;
 }
@@ -66,45 +71,52 @@ Cell pretraining_time(const FinishedRun& run) {
 
 }  // namespace
 
+bool holds_run(const fs::path& folder) {
+  std::error_code error;
+  constexpr const char* kFiles[] = {"config.json", "result.json", "last.safetensors",
+                                    "metrics.jsonl"};
+  return std::any_of(std::begin(kFiles), std::end(kFiles),
+                     [&](const char* file) { return fs::exists(folder / file, error); });
+}
+
+std::string name_of_folder(const fs::path& folder) {
+  std::error_code error;
+  return fs::weakly_canonical(folder, error).filename().string();
+}
+
 FoundRuns find_runs(const fs::path& folder) {
   std::vector<fs::path> candidates;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    for (const char* file : {"config.json", "result.json", "last.safetensors", "metrics.jsonl"}) {
-      if (!fs::exists(entry.path() / file, error)) continue;
-      candidates.push_back(entry.path());
-      break;
+  if (holds_run(folder)) {
+    candidates.push_back(folder);
+  } else {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      if (holds_run(entry.path())) candidates.push_back(entry.path());
     }
   }
   std::sort(candidates.begin(), candidates.end());
   FoundRuns found;
   for (const fs::path& path : candidates) {
-    const std::string name = path.filename().string();
-    if (!fs::exists(path / "result.json", error)) {
-      found.skipped.push_back(name + ": not finished");
-      continue;
-    }
+    const std::string name = name_of_folder(path);
     try {
-      if (is_pretraining(read_json(path / "config.json"))) {
+      if (holds_encoder(path)) {
+        found.skipped.push_back(name + kIsEncoder);
+      } else if (!fs::exists(result_file(path), error)) {
+        found.skipped.push_back(name + ": not finished");
+      } else if (is_pretraining(read_config(path))) {
         found.skipped.push_back(name + kAnswersNoTask);
-        continue;
+      } else {
+        found.runs.push_back(read_run(path));
       }
-      found.runs.push_back(read_run(path));
     } catch (const std::exception& broken) {  // also a figure of the wrong kind
       found.skipped.push_back(fmt::format("{}: broken: {}", name, data::problem_of(broken)));
     }
   }
+  std::vector<Json> configs;
+  for (const FinishedRun& run : found.runs) configs.push_back(run.config);
+  const std::vector<std::string> names = distinct_names(configs);
+  for (std::size_t i = 0; i < names.size(); ++i) found.runs[i].settings = names[i];
   return found;
-}
-
-std::string settings_of(const Json& config) {
-  std::string text = config.value("recipe", "");
-  const Json& settings = data::member(config, "settings");
-  for (const auto& [key, entry] : settings.items()) {  // sorted by their keys
-    if (!entry.value("origin", "").starts_with("--")) continue;
-    text += fmt::format(", {}={}", key, entry.value("value", ""));
-  }
-  return text;
 }
 
 std::string added_to_papers(const Json& config) {

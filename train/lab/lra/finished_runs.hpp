@@ -18,29 +18,33 @@ struct FinishedRun {
   std::string folder;  // its name below the folder of runs
   std::string task;    // what the results are called
   std::string attention;
-  std::string settings;  // as settings_of() says
+  std::string settings;  // its name among the runs of its folder: distinct_names()
   std::uint64_t seed = 0;
   double dev = 0, test = 0;        // accuracy, shares
   std::int64_t test_examples = 0;  // 0: of an older program
+  double trivial = -1;             // trivial_share()
   double train_seconds = 0;
   TimeToAccuracy times;  // empty in results of older programs
   data::Json config;     // config.json
 };
 
-/// Why a pre-training is not among them.
+/// Why a pre-training, and an encoder that `import` copied, are not among them.
 inline constexpr const char* kAnswersNoTask = ": a pre-training, which answers no task";
+inline constexpr const char* kIsEncoder = ": an encoder, which is no run";
 
 struct FoundRuns {
   std::vector<FinishedRun> runs;
   std::vector<std::string> skipped;  // "folder: why": not finished, or broken
 };
 
-/// Reads every run folder directly below `folder`, in the order of their names. Folders that hold
-/// no file of a run are passed over.
+/// Reads every run folder directly below `folder`, in the order of their names, or the run that the folder
+/// itself holds. Folders that hold no file of a run are passed over.
 [[nodiscard]] FoundRuns find_runs(const std::filesystem::path& folder);
 
-/// Recipe and what the user set, sorted by key: "skytape", "skytape, lr=1e-3, steps=500".
-[[nodiscard]] std::string settings_of(const data::Json& config);
+/// Whether the folder holds a file of a run.
+[[nodiscard]] bool holds_run(const std::filesystem::path& folder);
+/// What a folder is called, also where the path to it ends in "." or "/".
+[[nodiscard]] std::string name_of_folder(const std::filesystem::path& folder);
 
 /// What a configuration adds to the papers' model beside the attention method: "n-grams of up to 5
 /// tokens, cosine of the pair"; empty: nothing. Of a config.json or a result.json.

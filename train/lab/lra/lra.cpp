@@ -15,10 +15,10 @@
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
-#include "train/config/keys.hpp"
-#include "train/config/settings.hpp"
+#include "train/config/identity.hpp"
 #include "train/lab/lra/child_process.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
@@ -39,6 +39,18 @@ std::vector<std::string> axis(const std::vector<std::string>& values) {
   return values.empty() ? std::vector<std::string>{""} : values;
 }
 
+/// UsageError for features that the user sets in all cells, where a method has none: a flag is for that.
+void refuse_features(const GridOptions& options, const std::string& attention) {
+  if (attention::find(attention).has_option("features")) return;
+  for (const Choice& choice : options.base.values) {
+    if (choice.key != "features") continue;
+    throw UsageError(fmt::format(
+        "{} features={} has no effect on {}, which has no such option; --features {} sets them for "
+        "the methods that have them",
+        choice.said_by, choice.value, attention, choice.value));
+  }
+}
+
 GridCell make_cell(const GridOptions& options, const std::string& task,
                    const std::string& attention, const std::string& lr, const std::string& batch,
                    std::uint64_t seed, const std::string& steps) {
@@ -54,18 +66,68 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   choose("batch", batch);
   if (!steps.empty()) cell.choices.values.push_back({"steps", steps, "--budget"});
   if (attention::find(attention).has_option("features")) choose("features", options.features);
-  cell.config = resolve(cell.choices);
-  cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, cell.config.recipe,
+  refuse_features(options, attention);
+  cell.recipe = find_recipe(cell.choices.recipe);
+  cell.config = resolve(cell.choices, cell.recipe);
+  cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, in_folder_names(cell.recipe.name),
                             lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);
   return cell;
 }
 
-/// The steps that --budget leaves time for: those of the cell's run where there is one already, so
-/// that the same command goes on.
-std::string budgeted_steps(const GridOptions& options, const GridCell& cell) {
+/// What the run in a folder is, or the first phase of one of two; null: there is none, or a broken one,
+/// which its own process names when it starts there.
+Json run_in(const fs::path& folder) {
+  try {
+    if (fs::exists(config_file(folder))) return read_config(folder);
+    const fs::path first = folder / kPretrainingFolder;
+    if (!fs::exists(config_file(first))) return {};
+    Json config = read_config(first);
+    config.erase("phase");
+    return config;
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+/// facts() of a task's data; null where they are not prepared, or broken, which the grid says later.
+Json data_of(const RunConfig& config) {
+  try {
+    if (!data::is_prepared(*config.task, config.data_root)) return {};
+    Progress progress;
+    return facts(open_splits(config, progress));
+  } catch (const DataError&) {
+    return {};
+  }
+}
+
+/// The n-th folder of a cell, from 1.
+std::string numbered(const std::string& folder, int n) {
+  return n == 1 ? folder : fmt::format("{}-{}", folder, n);
+}
+
+/// In what a run and a cell differ; of data only where the cell knows them.
+std::string what_differs(Json there, const GridCell& cell) {
+  if (cell.data.is_null()) there.erase("data");
+  return differences(there, wanted_config(cell));
+}
+
+/// The steps that --budget leaves time for: those of the cell's run where there is one already that
+/// differs in nothing else, so that the same command goes on.
+template <class Make> std::string budgeted_steps(const GridOptions& options, const Make& make) {
   const double seconds = parse_duration("--budget", options.budget);
-  if (const fs::path saved = config_file(options.out / cell.folder); fs::exists(saved)) {
-    return value_of(saved_settings(read_json(saved)), *find_key("steps"));
+  const GridCell cell = make("");
+  const auto fits = [&](const Json& there, const std::string& steps) {
+    try {
+      return what_differs(there, make(steps)).empty();
+    } catch (const UsageError&) {
+      return false;  // so many steps have no place beside what is set now
+    }
+  };
+  for (int n = 1;; ++n) {
+    const Json there = run_in(options.out / numbered(cell.folder, n));
+    if (there.is_null()) break;
+    const Json& steps = data::member(there, "settings", "steps", "value");
+    if (steps.is_string() && fits(there, steps.get<std::string>())) return steps.get<std::string>();
   }
   try {
     return std::to_string(steps_within(seconds, cell.choices).steps);
@@ -87,7 +149,7 @@ std::string last_line(const fs::path& log) {
 /// A grid while it runs.
 class Grid {
  public:
-  Grid(const std::vector<GridCell>& cells, const GridOptions& options)
+  Grid(std::vector<GridCell>& cells, const GridOptions& options)
       : cells_(cells), options_(options) {}
 
   int go() {
@@ -123,7 +185,7 @@ class Grid {
   void sort_out() {
     std::map<fs::path, Json> data;        // by root and task
     std::map<fs::path, std::string> why;  // they are not there
-    for (const GridCell& cell : cells_) {
+    for (GridCell& cell : cells_) {
       const fs::path place = cell.config.data_root / cell.config.task->name;
       if (!data.contains(place) && !why.contains(place)) {
         try {
@@ -138,9 +200,9 @@ class Grid {
         failed_.push_back(cell.folder);
         continue;
       }
-      Json config = to_json(cell.config);
-      config["data"] = data[place];
-      const bool finished = finished_result(options_.out / cell.folder, config).has_value();
+      cell.data = data[place];
+      const bool finished =
+          finished_result(options_.out / cell.folder, wanted_config(cell)).has_value();
       finished_ += finished;
       if (!finished) waiting_.push_back({&cell, waiting_.size() + 1});
     }
@@ -160,6 +222,15 @@ class Grid {
     }
   }
 
+  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy beside the run.
+  static std::string recipe_of(const GridCell& cell, const fs::path& folder) {
+    if (cell.recipe.file.empty()) return cell.choices.recipe;
+    const fs::path copy = folder / "recipe" / cell.recipe.file;
+    data::make_folder(copy.parent_path());
+    data::write_file(copy, cell.recipe.text);
+    return copy.string();
+  }
+
   void start(const Waiting& waiting, int threads) {
     const GridCell& cell = *waiting.cell;
     const fs::path folder = options_.out / cell.folder;
@@ -170,7 +241,7 @@ class Grid {
     std::vector<std::string> arguments = {command,       "--resume",
                                           "--task",      c.task,
                                           "--attention", c.attention,
-                                          "--recipe",    c.recipe,
+                                          "--recipe",    recipe_of(cell, folder),
                                           "--seed",      std::to_string(c.seed),
                                           "--device",    name(c.device),
                                           "--data",      c.data_root.string(),
@@ -246,7 +317,7 @@ class Grid {
     return failed_.empty() ? 0 : 1;
   }
 
-  const std::vector<GridCell>& cells_;
+  std::vector<GridCell>& cells_;
   const GridOptions& options_;
   Progress progress_;
   std::deque<Waiting> waiting_;
@@ -267,8 +338,9 @@ std::vector<GridCell> grid_cells(const GridOptions& options) {
         for (const std::string& batch : axis(options.batches)) {
           std::string steps;  // where --budget chooses them, those of the first seed
           if (!options.budget.empty()) {
-            steps = budgeted_steps(
-                options, make_cell(options, task, attention, lr, batch, options.base.seed, ""));
+            steps = budgeted_steps(options, [&](const std::string& found) {
+              return make_cell(options, task, attention, lr, batch, options.base.seed, found);
+            });
           }
           for (std::int64_t i = 0; i < options.seeds; ++i) {
             const std::uint64_t seed = options.base.seed + static_cast<std::uint64_t>(i);
@@ -284,7 +356,32 @@ std::vector<GridCell> grid_cells(const GridOptions& options) {
   return cells;
 }
 
-int run_grid(const std::vector<GridCell>& cells, const GridOptions& options) {
+Json wanted_config(const GridCell& cell) {
+  Json config = to_json(cell.config);
+  if (!cell.data.is_null()) config["data"] = cell.data;
+  return config;
+}
+
+void place_cells(std::vector<GridCell>& cells, const fs::path& out) {
+  std::map<fs::path, Json> data;  // by root and task
+  for (GridCell& cell : cells) {
+    const fs::path place = cell.config.data_root / cell.config.task->name;
+    if (!data.contains(place)) data[place] = data_of(cell.config);
+    cell.data = data[place];
+    const std::string folder = cell.folder;
+    for (int n = 1;; ++n) {
+      cell.folder = numbered(folder, n);
+      const Json there = run_in(out / cell.folder);
+      if (there.is_null()) break;
+      const std::string found = what_differs(there, cell);
+      if (found.empty()) break;
+      Progress().line(fmt::format("{} holds another run ({}): this cell's is {}",
+                                  (out / cell.folder).string(), found, numbered(folder, n + 1)));
+    }
+  }
+}
+
+int run_grid(std::vector<GridCell>& cells, const GridOptions& options) {
   return Grid(cells, options).go();
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
+#include "train/config/recipes.hpp"
 #include "train/config/run_config.hpp"
 
 namespace skytape::train {
@@ -27,16 +29,25 @@ struct GridOptions {
 struct GridCell {
   std::string folder;  // below `out`: <task>-<attention>-<recipe>[-lr<lr>][-b<batch>]-s<seed>
   Choices choices;
+  Recipe recipe;  // as the configuration has it: its file may change while the grid runs
   RunConfig config;
+  data::Json data;  // facts() of its data; null: not prepared yet
 };
+
+/// What a run of the cell would have in config.json, as far as it is known before it starts.
+[[nodiscard]] data::Json wanted_config(const GridCell& cell);
 
 /// All cells, seeds innermost. UsageError as resolve() throws it, and for a name given twice.
 [[nodiscard]] std::vector<GridCell> grid_cells(const GridOptions& options);
 
+/// Gives each cell whose folder holds a run that computes something else a folder of its own, <folder>-2,
+/// -3, …, and says on stderr in which keys they differ: what is there is never shown as the cell's.
+void place_cells(std::vector<GridCell>& cells, const std::filesystem::path& out);
+
 /// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. A cell
 /// that fails, or whose data are missing, is named on stderr and the others go on. After a signal
 /// the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
-/// 128 + signal.
-int run_grid(const std::vector<GridCell>& cells, const GridOptions& options);
+/// 128 + signal. Notes which data the cells have, once they are prepared.
+int run_grid(std::vector<GridCell>& cells, const GridOptions& options);
 
 }  // namespace skytape::train

@@ -12,10 +12,8 @@
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
-#include "train/config/keys.hpp"
+#include "train/config/identity.hpp"
 #include "train/config/recipes.hpp"
-#include "train/config/run_config.hpp"
-#include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
@@ -59,19 +57,21 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
 
 class TableMaker {
  public:
-  TableMaker(const std::vector<WantedRun>& wanted, FoundRuns found)
+  TableMaker(const std::vector<Json>& wanted, FoundRuns found)
       : wanted_(wanted), found_(std::move(found)) {
     table_.skipped = std::move(found_.skipped);
   }
 
   AccuracyTable make() {
-    for (const WantedRun& w : wanted_) {
-      const auto task = w.config.at("task").get<std::string>();
+    name_rows();
+    for (std::size_t i = 0; i < wanted_.size(); ++i) {
+      const Json& config = wanted_[i];
+      const auto task = config.at("task").get<std::string>();
       add_task(task);
-      const auto attention = w.config.at("attention").get<std::string>();
-      TableCell& cell = row(attention, settings_of(w.config)).cells[task];
-      cell.runs.try_emplace(w.config.at("seed").get<std::uint64_t>());
-      cell.added = added_to_papers(w.config);
+      TableCell& cell = row(config.at("attention").get<std::string>(), names_[i]).cells[task];
+      cell.runs.try_emplace(config.at("seed").get<std::uint64_t>());
+      cell.added = added_to_papers(config);
+      cell.data = data::member(config, "data");
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
       for (const FinishedRun& run : found_.runs) {
@@ -79,14 +79,34 @@ class TableMaker {
       }
     }
     for (const FinishedRun& run : found_.runs) add(run);
+    for (const std::string& task : table_.tasks) add_baseline(task);
     order_rows();
     add_notes();
     return std::move(table_);
   }
 
  private:
+  /// A name for every run, wanted or found. Of two that compute the same, one by a value that was set to
+  /// what the recipe says anyway, the wanted one says the name.
+  void name_rows() {
+    std::vector<Json> configs = wanted_;
+    for (const FinishedRun& run : found_.runs) configs.push_back(run.config);
+    names_ = distinct_names(configs);
+    for (std::size_t i = 0; i < found_.runs.size(); ++i) {
+      found_.runs[i].settings = names_[wanted_.size() + i];
+    }
+  }
+
   void add_task(const std::string& task) {
     if (!contains(table_.tasks, task)) table_.tasks.push_back(task);
+  }
+
+  void add_baseline(const std::string& task) {
+    double share = trivial_baseline(task).accuracy;
+    for (const FinishedRun& run : found_.runs) {
+      if (run.task == task) share = std::max(share, run.trivial);
+    }
+    if (share >= 0) table_.trivial[task] = share;
   }
 
   TableRow& row(const std::string& attention, const std::string& source) {
@@ -96,33 +116,26 @@ class TableMaker {
     return table_.rows.emplace_back(TableRow{attention, source, {}, nullptr});
   }
 
-  /// The settings under which the run was asked for, if it is a wanted one: a value that was set to
-  /// what the recipe says anyway makes no other run.
-  [[nodiscard]] std::string settings_in_table(const FinishedRun& run) const {
-    for (const WantedRun& w : wanted_) {
-      if (w.folder != run.folder) continue;
-      Json config = w.config;
-      config["data"] = run.config.at("data");
-      if (first_difference(run.config, config).empty()) return settings_of(w.config);
-    }
-    return run.settings;
-  }
-
   void add(const FinishedRun& run) {
-    const std::string settings = settings_in_table(run);
     // Runs of one cell share everything but the seed, the data above all.
-    for (const FinishedRun* other : members_[{run.task, run.attention, settings}]) {
-      const bool same_seed = other->seed == run.seed;
-      if (!same_seed && other->config.at("data") == run.config.at("data")) continue;
-      table_.skipped.push_back(fmt::format("{}: {} {}", run.folder,
-                                           same_seed ? "the same run as" : "other data than",
-                                           other->folder));
-      return;
+    TableCell& cell = row(run.attention, run.settings).cells[run.task];
+    std::vector<const FinishedRun*>& members = members_[{run.task, run.attention, run.settings}];
+    const auto skip = [&](const std::string& why) {
+      table_.skipped.push_back(fmt::format("{}: {}", run.folder, why));
+    };
+    const Json& data = data::member(run.config, "data");
+    if (!cell.data.is_null() &&
+        !differences(Json{{"data", cell.data}}, Json{{"data", data}}).empty()) {
+      return skip(members.empty() ? "other data than there are now"
+                                  : "other data than " + members.front()->folder);
     }
-    members_[{run.task, run.attention, settings}].push_back(&run);
-    TableCell& cell = row(run.attention, settings).cells[run.task];
+    for (const FinishedRun* other : members) {
+      if (other->seed == run.seed) return skip("the same run as " + other->folder);
+    }
+    members.push_back(&run);
     cell.runs[run.seed] = Score{100 * run.dev, 100 * run.test, run.train_seconds};
     cell.added = added_to_papers(run.config);
+    cell.data = data;
   }
 
   /// Methods in the registry's order; unknown ones, of an older program, last.
@@ -198,8 +211,9 @@ class TableMaker {
     }
   }
 
-  const std::vector<WantedRun>& wanted_;
+  const std::vector<Json>& wanted_;
   FoundRuns found_;
+  std::vector<std::string> names_;  // of the wanted, then of the found runs
   AccuracyTable table_;
   std::map<std::tuple<std::string, std::string, std::string>, std::vector<const FinishedRun*>>
       members_;  // of a cell: task, attention, settings
@@ -207,22 +221,24 @@ class TableMaker {
 
 // ---- text --------------------------------------------------------------------------------------
 
-bool at_or_below_baseline(const std::string& task, double percent) {
-  return percent <= 100 * trivial_baseline(task).accuracy;
+/// In percent; nothing where it is not known.
+std::optional<double> baseline_of(const AccuracyTable& table, const std::string& task) {
+  const auto known = table.trivial.find(task);
+  if (known == table.trivial.end()) return {};
+  return 100 * known->second;
 }
 
-std::string baseline_text(const std::string& task) {
-  const double baseline = trivial_baseline(task).accuracy;
-  return baseline < 0 ? "–" : fmt::format("{:.1f}", 100 * baseline);
+bool at_or_below(const std::optional<double>& baseline, double percent) {
+  return baseline && percent <= *baseline;
 }
 
-std::string to_text(const TableCell& cell, const std::string& task) {
+std::string to_text(const TableCell& cell, const std::optional<double>& baseline) {
   const std::vector<double> tests = tests_of(cell);
   if (tests.empty()) return "–";
   const double mean = mean_of(tests);
   std::string text = fmt::format("{:.2f}", mean);
   if (tests.size() > 1) text += fmt::format(" ± {:.2f}", deviation_of(tests));
-  if (at_or_below_baseline(task, mean)) text += " ↓";
+  if (at_or_below(baseline, mean)) text += " ↓";
   if (cell.runs.size() == 1) return text;
   const auto [least, most] = std::minmax_element(tests.begin(), tests.end());
   return text + fmt::format(
@@ -266,7 +282,7 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found) {
+AccuracyTable make_table(const std::vector<Json>& wanted, FoundRuns found) {
   return TableMaker(wanted, std::move(found)).make();
 }
 
@@ -277,7 +293,7 @@ Table to_table(const AccuracyTable& table) {
   std::vector<Cell> baselines = {"–", "trivial baseline"};
   for (const std::string& task : table.tasks) {
     out.columns.push_back({task});
-    baselines.emplace_back(baseline_text(task));
+    baselines.emplace_back(shown(baseline_of(table, task), "–", "{:.1f}"));
   }
   if (averages) {
     out.columns.push_back({"average"});
@@ -292,10 +308,11 @@ Table to_table(const AccuracyTable& table) {
       if (row.paper) {
         const std::optional<double> value = paper_accuracy(*row.paper, task);
         cells.emplace_back(shown(value, "–") +
-                           (value && at_or_below_baseline(task, *value) ? " ↓" : ""));
+                           (value && at_or_below(baseline_of(table, task), *value) ? " ↓" : ""));
       } else {
         const auto cell = row.cells.find(task);
-        cells.emplace_back(cell == row.cells.end() ? "–" : to_text(cell->second, task));
+        cells.emplace_back(
+            cell == row.cells.end() ? "–" : to_text(cell->second, baseline_of(table, task)));
       }
     }
     if (averages) cells.emplace_back(shown(average(row), "–"));
@@ -333,8 +350,9 @@ Table arena_table(const AccuracyTable& table) {
         seconds += score->seconds;
         ++finished;
       }
-      out.add({task, row.attention, row.source, baseline_text(task),
-               shown(best_paper_accuracy(task), "–"), to_text(cell, task),
+      const std::optional<double> baseline = baseline_of(table, task);
+      out.add({task, row.attention, row.source, shown(baseline, "–", "{:.1f}"),
+               shown(best_paper_accuracy(task), "–"), to_text(cell, baseline),
                cell.added.empty() ? "–" : cell.added,
                finished > 0 ? duration_text(seconds / finished) : "–"});
     }
@@ -353,12 +371,11 @@ std::string to_csv(const AccuracyTable& table) {
   std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor,added\n";
   for (const TableRow& row : table.rows) {
     for (const std::string& task : table.tasks) {
-      std::optional<double> baseline;
-      if (const double share = trivial_baseline(task).accuracy; share >= 0) baseline = 100 * share;
+      const std::optional<double> baseline = baseline_of(table, task);
       const auto line = [&](const auto& seed, std::optional<double> test, std::optional<double> dev,
                             const std::string& added) {
         std::string below;
-        if (test && baseline) below = at_or_below_baseline(task, *test) ? "1" : "0";
+        if (test && baseline) below = at_or_below(baseline, *test) ? "1" : "0";
         text += fmt::format("{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
                             seed, shown(test, "", "{:.4f}"), shown(dev, "", "{:.4f}"),
                             shown(baseline, "", "{:.1f}"), below, quoted(added));

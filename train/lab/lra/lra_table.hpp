@@ -16,12 +16,6 @@
 
 namespace skytape::train {
 
-/// A run that the table must show, finished or not.
-struct WantedRun {
-  std::string folder;  // where it would lie
-  data::Json config;   // to_json() of its configuration
-};
-
 struct Score {
   double dev = 0, test = 0;  // percent
   double seconds = 0;        // of training
@@ -31,6 +25,7 @@ struct Score {
 struct TableCell {
   std::map<std::uint64_t, std::optional<Score>> runs;  // by seed; no score: wanted, not finished
   std::string added;                                   // added_to_papers()
+  data::Json data;                                     // which its runs share; null: not known yet
 };
 
 /// Our runs of one method and settings, or a row of a paper.
@@ -41,15 +36,17 @@ struct TableRow {
 };
 
 struct AccuracyTable {
-  std::vector<std::string> tasks;  // columns
+  std::vector<std::string> tasks;         // columns
+  std::map<std::string, double> trivial;  // baseline of each, a share; none: not known
   std::vector<TableRow> rows;
   std::vector<std::string> notes, skipped;
 };
 
-/// Wanted runs first, then what else was found, then the papers' rows, method by method. A run of a
-/// seed or on data that its cell does not expect (twice the same seed, two data sets) is skipped
-/// and named.
-[[nodiscard]] AccuracyTable make_table(const std::vector<WantedRun>& wanted, FoundRuns found);
+/// Runs that are wanted (as to_json() has their configurations, and "data" where it is known which) first,
+/// then what else was found, then the papers' rows, method by method. Only runs that compute the same but
+/// for their seeds share a cell: see identity.hpp. A run of a seed or on data that its cell does not
+/// expect (twice the same seed, two data sets) is skipped and named.
+[[nodiscard]] AccuracyTable make_table(const std::vector<data::Json>& wanted, FoundRuns found);
 
 /// The table as it is shown, in words: mean over seeds with their deviation, "–" where no run is
 /// finished, "↓" where the mean is not above the baseline.

@@ -9,7 +9,7 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/task.hpp"
-#include "train/config/recipes.hpp"
+#include "train/config/identity.hpp"
 #include "train/formats/html.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
@@ -17,6 +17,7 @@
 #include "train/lab/lra/report_runs.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
+#include "train/run/result.hpp"
 #include "train/run/time_to_accuracy.hpp"
 
 namespace skytape::train {
@@ -27,7 +28,7 @@ using data::Json;
 
 // ---- the page's parts ----------------------------------------------------------------------------
 
-/// Runs that differ in their seeds alone: a line.
+/// Runs that differ in their seeds alone, as identity_of() says: a line.
 struct Line {
   std::string name;  // its method; the first run's folder where the method has other lines, too
   std::vector<const ReportRun*> runs;
@@ -38,7 +39,7 @@ std::vector<Line> lines_of(const std::string& task, const std::vector<ReportRun>
   for (const ReportRun& run : runs) {
     if (run.task != task) continue;
     const auto same = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
-      return line.runs[0]->attention == run.attention && line.runs[0]->settings == run.settings;
+      return differences(identity_of(line.runs[0]->config), identity_of(run.config)).empty();
     });
     if (same == lines.end()) {
       lines.push_back({"", {&run}});
@@ -116,7 +117,10 @@ Figure curves(const std::string& task, const std::vector<ReportRun>& runs, bool 
     panels[2].series.push_back({name, {0, last_step}, {percent, percent}, {}});
     panels[3].series.push_back({name, {0, last_second}, {percent, percent}, {}});
   };
-  const double baseline = trivial_baseline(task).accuracy;
+  double baseline = -1;
+  for (const ReportRun& run : runs) {
+    if (run.task == task) baseline = std::max(baseline, trivial_share(task, run.result));
+  }
   if (!pretraining && baseline >= 0) level("trivial baseline", 100 * baseline);
   if (const auto best = best_paper_accuracy(task); best && !pretraining) {
     level("papers' best", *best);
@@ -251,7 +255,9 @@ ReportSummary write_report(const ReportOptions& options) {
   }
 
   ReportSummary summary;
-  summary.pictures = draw(options.out, figures);
+  summary.page = options.out.extension() == ".html" ? options.out : options.out / "report.html";
+  const fs::path beside = summary.page.has_parent_path() ? summary.page.parent_path() : ".";
+  summary.pictures = draw(beside, figures);
   summary.studies = static_cast<int>(found.studies.size());
   for (const ReportRun& run : found.runs)
     ++(run.result.is_null() ? summary.unfinished : summary.finished);
@@ -266,7 +272,7 @@ ReportSummary write_report(const ReportOptions& options) {
   if (summary.finished > 0) body += accuracy_tables(options.runs, summary.skipped);
   for (const Figure& figure : figures) {
     body += heading(figure.title) +
-            picture(options.out / (figure.name + ".svg"), figure.title, summary.pictures);
+            picture(beside / (figure.name + ".svg"), figure.title, summary.pictures);
   }
   if (!found.runs.empty()) body += heading("Runs") + to_html(table_of(found.runs));
   if (!found.pretrainings.empty()) {
@@ -289,7 +295,7 @@ ReportSummary write_report(const ReportOptions& options) {
     for (const std::string& line : summary.skipped) body += "<li>" + html_escaped(line) + "</li>\n";
     body += "</ul>\n";
   }
-  data::write_file(options.out / "report.html",
+  data::write_file(summary.page,
                    html_page("skytape: " + options.runs.string(), body, options.refresh_seconds));
   return summary;
 }

@@ -1,7 +1,7 @@
 // One page about a folder of runs and studies: curves, accuracies beside the papers', every run's
 // figures, and the tables and pictures of the studies.
 //
-//   report.html      needs nothing beside itself
+//   report.html      or another name; needs nothing beside itself
 //   curves-TASK.*    data, script and pictures of the curves (plot.hpp)
 #pragma once
 
@@ -12,12 +12,14 @@
 namespace skytape::train {
 
 struct ReportOptions {
-  std::filesystem::path runs;  // run folders and folders of studies lie directly below it
-  std::filesystem::path out;
-  int refresh_seconds = 0;  // above zero: the page loads itself anew
+  std::filesystem::path
+      runs;  // run folders and folders of studies lie directly below it; or one run
+  std::filesystem::path out;  // a folder, or the page's own name: FOLDER/NAME.html
+  int refresh_seconds = 0;    // above zero: the page loads itself anew
 };
 
 struct ReportSummary {
+  std::filesystem::path page;
   int finished = 0, unfinished = 0, studies = 0;
   std::vector<std::string> skipped;  // "folder: why"
   bool pictures = false;             // false: no gnuplot here

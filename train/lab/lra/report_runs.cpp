@@ -6,7 +6,9 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/config/identity.hpp"
 #include "train/config/run_config.hpp"
+#include "train/encoders/encoder.hpp"
 #include "train/lab/lra/finished_runs.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
@@ -42,12 +44,12 @@ void read_curves(ReportRun& run, const fs::path& metrics) {
 
 /// The run in `folder`, which is called `name`.
 ReportRun read_run(const fs::path& folder, const std::string& name) {
-  const Json config = read_json(folder / "config.json");
+  const Json config = read_config(folder);
   ReportRun run;
   run.folder = name;
+  run.config = config;
   run.task = config.at("data").at("name").get<std::string>();
   run.attention = config.at("attention").get<std::string>();
-  run.settings = settings_of(config);
   run.added = added_to_papers(config);
   run.seed = config.at("seed").get<std::uint64_t>();
   run.steps = planned_steps(config);
@@ -59,6 +61,13 @@ ReportRun read_run(const fs::path& folder, const std::string& name) {
     run.result = is_pretraining(config) ? read_pretraining_result(result) : read_result(result);
   }
   return run;
+}
+
+void name_settings(std::vector<ReportRun>& runs) {
+  std::vector<Json> configs;
+  for (const ReportRun& run : runs) configs.push_back(run.config);
+  const std::vector<std::string> names = distinct_names(configs);
+  for (std::size_t i = 0; i < names.size(); ++i) runs[i].settings = names[i];
 }
 
 /// The studies of a folder: every JSON file there that an Experiment wrote.
@@ -101,20 +110,28 @@ ReportRuns read_report_runs(const fs::path& root) {
     throw DataError(fmt::format("report: {}: no folder of runs", root.string()));
   }
   std::vector<fs::path> folders;
-  for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
-    if (entry.is_directory()) folders.push_back(entry.path());
+  if (holds_run(root)) {
+    folders.push_back(root);
+  } else {
+    for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+      if (entry.is_directory()) folders.push_back(entry.path());
+    }
   }
   std::sort(folders.begin(), folders.end());
   ReportRuns found;
   for (const fs::path& folder : folders) {
-    const std::string name = folder.filename().string();
+    const std::string name = name_of_folder(folder);
     const fs::path first = folder / kPretrainingFolder;  // of a run of two phases
     try {
+      if (holds_encoder(folder)) {
+        found.skipped.push_back(name + kIsEncoder);
+        continue;
+      }
       if (fs::exists(first / "config.json")) {
         found.pretrainings.push_back(read_run(first, name + "/" + kPretrainingFolder));
       }
       if (fs::exists(folder / "config.json") || fs::exists(folder / "last.safetensors")) {
-        const bool pretraining = is_pretraining(read_json(folder / "config.json"));
+        const bool pretraining = is_pretraining(read_config(folder));
         (pretraining ? found.pretrainings : found.runs).push_back(read_run(folder, name));
       } else {
         for (ReportStudy& study : read_studies(folder)) found.studies.push_back(std::move(study));
@@ -127,6 +144,8 @@ ReportRuns read_report_runs(const fs::path& root) {
     throw DataError(fmt::format("report: {}: no run and no study there{}{}", root.string(),
                                 found.skipped.empty() ? "" : "; ", listed(found.skipped, "; ")));
   }
+  name_settings(found.runs);
+  name_settings(found.pretrainings);
   return found;
 }
 

@@ -13,9 +13,11 @@ namespace skytape::train {
 
 /// A run, finished or not, as its files tell it.
 struct ReportRun {
-  std::string folder, task, attention, settings, added, revision, machine;
+  std::string folder, task, attention, added, revision, machine;
+  std::string settings;  // its name among the runs of the page: distinct_names()
   std::uint64_t seed = 0;
   std::int64_t step = 0, steps = 0;  // where it is, and where it goes
+  data::Json config;                 // config.json
   data::Json result;                 // null: not finished; of a pre-training, its own
   data::Json last;                   // its last training metric; null: none yet
   // Curves; seconds are those of training, without evaluations and pauses.
@@ -39,8 +41,8 @@ struct ReportRuns {
   std::vector<std::string> skipped;
 };
 
-/// Runs, pre-trainings and studies below `root`, by name; what is broken is skipped, with the reason.
-/// DataError where there is none.
+/// Runs, pre-trainings and studies below `root`, by name, or the run that `root` itself holds; what is
+/// broken is skipped, with the reason. DataError where there is none.
 [[nodiscard]] ReportRuns read_report_runs(const std::filesystem::path& root);
 
 }  // namespace skytape::train

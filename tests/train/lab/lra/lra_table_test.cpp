@@ -55,16 +55,6 @@ std::string line_of(const std::string& text, const std::string& start) {
   return at == text.npos ? "" : text.substr(at, text.find('\n', at) - at);
 }
 
-std::vector<WantedRun> wanted(const std::vector<Json>& configs) {
-  std::vector<WantedRun> runs;
-  for (const Json& c : configs) {
-    runs.push_back({c["task"].get<std::string>() + "-" + c["attention"].get<std::string>() + "-s" +
-                        std::to_string(c["seed"].get<int>()),
-                    c});
-  }
-  return runs;
-}
-
 }  // namespace
 
 TEST_CASE("the papers' rows are complete: cells give the averages, methods are registered") {
@@ -106,7 +96,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
       for (const int seed : {1, 2}) grid.push_back(config_of(task, method, seed));
     }
   }
-  const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
+  const AccuracyTable table = make_table(grid, find_runs(folder.path()));
   const std::string text = to_markdown(table);
   CAPTURE(text);
   CHECK(text.find("Long Range Arena paper: larger models") != std::string::npos);
@@ -144,7 +134,7 @@ TEST_CASE("an average needs all five tasks of the papers") {
     finish(folder, task + "-softmax-s1", config_of(task, "softmax", 1), 0.7);
     if (task != "image") finish(folder, task + "-vmean-s1", config_of(task, "vmean", 1), 0.7);
   }
-  const std::string text = to_markdown(make_table(wanted(grid), find_runs(folder.path())));
+  const std::string text = to_markdown(make_table(grid, find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| softmax | skytape").ends_with("| 70.00 | 70.00 | – |"));
   CHECK(line_of(text, "| vmean | skytape").ends_with("| – | – | – |"));
@@ -155,8 +145,8 @@ TEST_CASE("substitute data get a column of their own, without the papers' number
   const Folder folder;
   finish(folder, "retrieval-softmax-s1", config_of("retrieval", "softmax", 1), 0.75,
          "retrieval-substitute");
-  const std::string text = to_markdown(
-      make_table(wanted({config_of("retrieval", "softmax", 1)}), find_runs(folder.path())));
+  const std::string text =
+      to_markdown(make_table({config_of("retrieval", "softmax", 1)}, find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| attention") ==
         "| attention | source | retrieval | retrieval-substitute | added |");
@@ -202,18 +192,62 @@ TEST_CASE("what the user set makes a row of its own, unless the grid asked for j
   const Folder folder;
   finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1, "500"), 0.5);
   const auto found = [&] { return find_runs(folder.path()); };
-  const std::string other =
-      to_markdown(make_table(wanted({config_of("listops", "softmax", 1)}), found()));
+  const std::string other = to_markdown(make_table({config_of("listops", "softmax", 1)}, found()));
   CAPTURE(other);
   CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – | – |");
   CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 | – |");
 
   Json same = config_of("listops", "softmax", 1, "500");
   same["settings"]["steps"]["origin"] = "recipe skytape";
-  const std::string asked = to_markdown(make_table(wanted({same}), found()));
+  const std::string asked = to_markdown(make_table({same}, found()));
   CAPTURE(asked);
   CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 | – |");
   CHECK(asked.find("steps=500") == std::string::npos);
+}
+
+TEST_CASE("runs by different numbers under one recipe's name are no seeds of one setting") {
+  const Folder folder;
+  Json edited = config_of("listops", "softmax", 8);
+  edited["settings"]["lr"]["value"] = "9e-3";
+  finish(folder, "a", config_of("listops", "softmax", 7), 0.5);
+  finish(folder, "b", edited, 0.7);
+  Json again = config_of("listops", "softmax", 9);
+  again["settings"]["lr"]["value"] = "0.0001";  // as the first
+  again["recipe"] = "mine.recipe (file)";       // a label
+  finish(folder, "c", again, 0.6);
+  const std::string text = to_markdown(make_table({}, find_runs(folder.path())));
+  CAPTURE(text);
+  CHECK(line_of(text, "| softmax | skytape, lr=1e-4") ==
+        "| softmax | skytape, lr=1e-4 | 55.00 ± 7.07 (50.00–60.00, 2 seeds) | – |");
+  CHECK(line_of(text, "| softmax | skytape, lr=9e-3") ==
+        "| softmax | skytape, lr=9e-3 | 70.00 | – |");
+}
+
+TEST_CASE("a run that is wanted on other data than it was trained on is not in its cell") {
+  const Folder folder;
+  finish(folder, "a", config_of("listops", "softmax", 7), 0.5);
+  Json now = config_of("listops", "softmax", 7);
+  now["data"]["train"]["fingerprint"] = "4567";
+  const AccuracyTable table = make_table({now}, find_runs(folder.path()));
+  CHECK(line_of(to_markdown(table), "| softmax | skytape") == "| softmax | skytape | – | – |");
+  CHECK(table.skipped == std::vector<std::string>{"a: other data than there are now"});
+}
+
+TEST_CASE("own data have the trivial baseline that their runs found") {
+  const Folder folder;
+  const Json config = config_of("tsv", "softmax", 7);
+  finish(folder, "a", config, 0.625);
+  Json result = data::parse_json(read_file(folder.path() / "a/result.json"));
+  result["trivial_floor"] = 0.6875;
+  folder.write("a/result.json", data::json_text(result));
+  const AccuracyTable table = make_table({}, find_runs(folder.path()));
+  const std::string text = to_markdown(table);
+  CAPTURE(text);
+  CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 68.8 | – |");
+  CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 62.50 ↓ | – |");
+  CHECK(line_of(to_csv(table), "softmax,skytape,tsv").ends_with(",62.5000,62.5000,68.8,1,"));
+  CHECK(line_of(to_markdown(arena_table(table)), "| tsv").find("| skytape | 68.8 | – | 62.50 ↓") !=
+        std::string::npos);
 }
 
 TEST_CASE("the table says which figures are of a part of the examples") {
@@ -262,8 +296,8 @@ TEST_CASE("the arena's table has a row for each task, with what was added and th
   finish(folder, "a", config, 0.86);
   config["seed"] = 2;
   finish(folder, "b", config, 0.88);
-  const std::string text = to_markdown(arena_table(
-      make_table({{"c", config_of("listops", "softmax", 1)}}, find_runs(folder.path()))));
+  const std::string text = to_markdown(
+      arena_table(make_table({config_of("listops", "softmax", 1)}, find_runs(folder.path()))));
   CAPTURE(text);
   CHECK(line_of(text, "| text") ==
         "| text | skyformer | skytape | 66.2 | 65.29 | 87.00 ± 1.41 (86.00–88.00, 2 seeds) | "

@@ -123,7 +123,7 @@ TEST_CASE("cells side by side give the table of cells one by one, in the same or
 TEST_CASE("axes make cells of their own, and a cell that fails does not stop the others") {
   if (!program_or_skip()) return;
   const Workshop w;
-  w.folder.write("runs/listops-vmean-skytape-lr1e-3-s42/config.json", "{\"seed\": 7}");
+  w.folder.write("runs/listops-vmean-skytape-lr1e-3-s42/config.json", "{\"seed\": 7");
   const Finished f = run_program(
       w.folder.path(), {"lra", "--tasks", "listops", "--attentions", "vmean", "--lr", "1e-3,1e-4",
                         "--data", w.data.string(), "--out", w.runs.string(), "--device", "cpu",
@@ -131,12 +131,12 @@ TEST_CASE("axes make cells of their own, and a cell that fails does not stop the
   CAPTURE(f.err);
   CHECK(f.code == 1);
   CHECK(contains(f.err,
-                 "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 2: skytape-lab: error: "));
-  CHECK(contains(f.err, "--resume refuses another configuration"));
+                 "listops-vmean-skytape-lr1e-3-s42: FAILED: exit code 3: skytape-lab: error: "));
+  CHECK(contains(f.err, "config.json: not a JSON object"));
   CHECK(contains(f.err, "1 of 2 cells failed: listops-vmean-skytape-lr1e-3-s42"));
   CHECK(w.exists("listops-vmean-skytape-lr1e-4-s42/result.json"));
   CHECK(contains(f.out, "| vmean | skytape, batch=4, lr=1e-3, max_length=64, steps=3 | – |"));
-  CHECK(contains(f.out, "- listops-vmean-skytape-lr1e-3-s42: not finished"));
+  CHECK(contains(f.out, "- listops-vmean-skytape-lr1e-3-s42: broken: "));
 }
 
 TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
@@ -281,4 +281,121 @@ TEST_CASE("a grid with a budget gives every seed the steps of the first, also wh
     CHECK(contains(run.err, found));
     CHECK(contains(run.out, ", 2 seeds)"));  // in one row
   }
+}
+
+TEST_CASE("a cell whose folder holds a run by other settings runs in a folder of its own") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto grid = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--tasks", "listops", "--attentions", "skyformer",
+                                          "--seed",  "7",       "--seeds",      "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return w.lra(4, arguments);
+  };
+  const auto value_in = [&](const std::string& folder, const char* key) {
+    const auto config = data::parse_json(read_file(w.runs / folder / "config.json"));
+    return config["settings"][key]["value"].get<std::string>();
+  };
+  const std::string first = "listops-skyformer-skytape-s7";
+  const Finished set = grid({"--set", "lr=0.02", "--set", "dropout=0.3"});
+  REQUIRE_MESSAGE(set.code == 0, set.err);
+  const Finished dropped = grid({});
+  CAPTURE(dropped.err);
+  CHECK(dropped.code == 0);
+  CHECK(contains(dropped.err, first +
+                                  " holds another run (dropout: 0.3 there, 0 here; lr: 0.02 "
+                                  "there, 1e-3 here): this cell's is " +
+                                  first + "-2"));
+  CHECK(contains(dropped.err, "2 cells: 0 finished before, 0 without data, 2 to run"));
+  CHECK(value_in(first, "lr") == "0.02");
+  CHECK(value_in(first + "-2", "lr") == "1e-3");
+  const auto rows = [](const std::string& out) {
+    const std::size_t end = out.find("\n\n");  // of the first table
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = out.find("| skyformer | skytape", at)) < end; ++at) ++count;
+    return count;
+  };
+  CHECK(rows(dropped.out) == 2);
+  CHECK(contains(dropped.out, "lr=0.02"));
+  for (const auto& [folder, row] : {std::pair<std::string, std::string>{first, "lr=0.02"},
+                                    {first + "-2", "| skyformer | skytape, batch=4, checkpoint"}}) {
+    double sum = 0;
+    for (const char* seed : {"7", "8"}) {
+      std::string of_seed = folder;
+      of_seed.replace(of_seed.find("-s7") + 2, 1, seed);
+      const auto result = data::parse_json(read_file(w.runs / of_seed / "result.json"));
+      sum += 100 * result["test_accuracy"].get<double>();
+    }
+    char mean[32];
+    std::snprintf(mean, sizeof mean, "%.2f ± ", sum / 2);
+    const std::size_t line = dropped.out.find(row);
+    REQUIRE(line != std::string::npos);
+    CHECK(contains(dropped.out.substr(line, dropped.out.find('\n', line) - line), mean));
+  }
+  const Finished again = grid({});
+  CHECK(contains(again.err, "2 cells: 2 finished before"));
+  CHECK(again.out == dropped.out);
+  const Finished shown = grid({"--table-only"});
+  CHECK(shown.out == dropped.out);
+  CHECK(contains(grid({"--set", "lr=0.02", "--set", "dropout=0.3"}).err, "2 finished before"));
+  // How often checkpoints are written makes no other run.
+  CHECK(contains(grid({"--set", "dropout=0.0"}).err, "2 finished before"));
+}
+
+TEST_CASE("a recipe file that is edited between two calls of a grid is another setting") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const fs::path file = w.folder.path() / "skyformer.recipe";
+  const auto grid = [&](const std::string& rate, const std::vector<std::string>& more = {}) {
+    w.folder.write("skyformer.recipe",
+                   "steps=90 warmup=3\n[listops] lr=" + rate + " dropout=0.25\n");
+    std::vector<std::string> arguments = {"--tasks",  "listops",     "--attentions", "skyformer",
+                                          "--recipe", file.string(), "--seed",       "7"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return w.lra(4, arguments);
+  };
+  REQUIRE(grid("1e-6").code == 0);
+  const std::string first = "listops-skyformer-skyformer.recipe-s7";
+  CHECK(contains(read_file(w.runs / first / "recipe/skyformer.recipe"), "lr=1e-6"));
+  const Finished edited = grid("3e-2");
+  CAPTURE(edited.err);
+  CAPTURE(edited.out);
+  CHECK(edited.code == 0);
+  CHECK(contains(edited.err, "(lr: 1e-6 there, 3e-2 here)"));
+  CHECK(w.exists(first + "-2/result.json"));
+  // A row each, by what they compute; and none is taken for the program's own recipe.
+  for (const char* rate : {"1e-6", "3e-2"}) {
+    CHECK(contains(edited.out, std::string("steps=4, width=8, lr=") + rate + " | "));
+  }
+  CHECK(contains(edited.out, "| skyformer | skyformer.recipe (file), "));
+  CHECK_FALSE(contains(edited.out, "| skyformer | skyformer, "));
+  CHECK_FALSE(contains(edited.out, "seeds)"));
+  CHECK(contains(grid("3e-2").err, "1 cells: 1 finished before"));
+}
+
+TEST_CASE("features that some methods lack have a flag of their own in a grid, which is named") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Finished f = run_program(
+      w.folder.path(), {"lra", "--tasks", "listops", "--attentions", "skyformer,softmax", "--data",
+                        w.data.string(), "--out", w.runs.string(), "--set", "features=9"});
+  CHECK(f.code == 2);
+  CHECK(contains(f.err, "features=9 has no effect on softmax"));
+  CHECK(contains(f.err, "--features 9"));
+}
+
+TEST_CASE("a grid takes its recipe from a pipe, which is read once") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  std::string program = program_path();
+  if (!program.ends_with("-lab")) program += "-lab";
+  const std::string command =
+      "bash -c '" + program +
+      " lra --tasks listops --attentions vmean --seeds 2 --jobs 2 --recipe <(echo steps=3 lr=0.01 "
+      "warmup=2 batch=4 eval_every=7) --set max_length=64 width=8 ff_width=8 --device cpu --data " +
+      w.data.string() + " --out " + w.runs.string() + " 2>/dev/null'";
+  CHECK(std::system(command.c_str()) == 0);
+  const std::string table = read_file(w.runs / "lra.md");
+  CHECK_MESSAGE(contains(table, "| vmean | pipe (file), "), table);
+  CHECK(contains(table, ", 2 seeds)"));
 }

@@ -218,10 +218,43 @@ TEST_CASE("runs of several seeds are one line with a band, runs of several setti
                  "index 0 using 1:3:4 with filledcurves lc rgb '" + look_of("softmax").colour));
   CHECK(contains(script, "bands: lowest to highest"));
   Json config = data::parse_json(read_file(folder.path() / "b/config.json"));
-  config["recipe"] = "skyformer";
+  config["recipe"] = "skyformer";  // a label: what they compute is the same
+  folder.write("b/config.json", data::json_text(config));
+  (void)write_report({folder.path(), folder.path() / "out", 0});
+  CHECK(contains(read_file(folder.path() / "out/curves-listops.dat"), "against steps: softmax\n"));
+  config["settings"]["dropout"] = {{"value", "0.3"}, {"origin", "recipe skyformer"}};
   folder.write("b/config.json", data::json_text(config));
   (void)write_report({folder.path(), folder.path() / "out", 0});
   CHECK(contains(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: b\n"));
+}
+
+TEST_CASE("a report of one run's folder is of that run, and a page has the name that is said") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "runs/done", "softmax", true);
+  write_run(folder, "runs/other", "vmean", true);
+  const auto page = folder.path() / "pages/mine.html";
+  for (const char* runs : {"runs/done", "runs/done/", "runs/done/."}) {
+    const ReportSummary summary = write_report({folder.path() / runs, page, 0});
+    CHECK(summary.finished == 1);
+    CHECK(summary.skipped.empty());
+    CHECK(summary.page == page);
+    REQUIRE(std::filesystem::is_regular_file(page));
+    CHECK(contains(read_file(page), "<td>done</td>"));
+    CHECK_FALSE(contains(read_file(page), "vmean</td>"));
+    CHECK(std::filesystem::exists(folder.path() / "pages/curves-listops.dat"));
+    CHECK_FALSE(std::filesystem::exists(folder.path() / "pages/report.html"));
+  }
+}
+
+TEST_CASE("a report calls an encoder no run, and not broken") {
+  const Folder folder;
+  const test::NoPrograms no_gnuplot;
+  write_run(folder, "done", "softmax", true);
+  folder.write("theirs/config.json", R"({"model_type": "bert", "hidden_size": 12})");
+  const ReportSummary summary = write_report({folder.path(), folder.path() / "out", 0});
+  CHECK(summary.finished == 1);
+  CHECK(summary.skipped == std::vector<std::string>{"theirs: an encoder, which is no run"});
 }
 
 TEST_CASE("a report of nothing is refused") {
