@@ -47,7 +47,7 @@ TEST_CASE("Unigram gives Hugging Face's numbers on hostile texts, however a file
   const Json vectors = parse_json(read_file(kFiles / "vectors.json"));
   CHECK(vectors.size() > 300);
   const Json kinds = parse_json(read_file(kFiles / "parts.json"));
-  CHECK(kinds.size() == 7);
+  CHECK(kinds.size() == 8);
   for (const auto& [name, parts] : kinds.items()) {
     const auto unigram = unigram_with(folder, parts);
     Json provenance = Json::object();
