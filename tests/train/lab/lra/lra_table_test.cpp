@@ -8,6 +8,7 @@
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/lab/papers/paper_results.hpp"
 #include "train/run/time_to_accuracy.hpp"
@@ -17,6 +18,7 @@ using namespace skytape::train;
 using data::Json;
 using data::synthetic::Folder;
 using data::synthetic::read_file;
+using test::contains;
 
 namespace {
 
@@ -287,6 +289,34 @@ TEST_CASE("what a model has that the papers' has not is said by the values in ef
   Json initialised = with({{"lr", "1e-4"}});
   initialised["pretraining"] = {{"train_seconds", 7.0}};
   CHECK(added_to_papers(initialised) == "pre-training");
+}
+
+TEST_CASE("means over seeds are those of the finished ones, whatever was asked for") {
+  const Folder folder;
+  const std::vector<std::pair<double, double>> reached = {{0.41, 100}, {0.44, 500}, {0.50, 900}};
+  std::vector<Json> grid;
+  for (int seed = 11; seed < 16; ++seed) grid.push_back(config_of("listops", "skyformer", seed));
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    const std::string name = "run" + std::to_string(i);
+    finish(folder, name, grid[i], reached[i].first);
+    Json result = data::parse_json(read_file(folder.path() / name / "result.json"));
+    result["train_seconds"] = reached[i].second;
+    result["dev_accuracy"] = reached[i].first / 2;
+    folder.write(name + "/result.json", data::json_text(result));
+  }
+  const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
+  const std::string text = to_markdown(table), arena = to_markdown(arena_table(table));
+  CAPTURE(text);
+  CAPTURE(arena);
+  // The mean is 45; squares of -4, -1 and 5 add up to 42, and the root of 42 / 2 is 4.58.
+  const std::string cell = " | 45.00 ± 4.58 (41.00–50.00, 3 of 5 seeds) | ";
+  CHECK(contains(line_of(text, "| skyformer | skytape |"), cell));
+  CHECK(contains(line_of(arena, "| listops"), cell));
+  CHECK(line_of(arena, "| listops").ends_with("| 8 min |"));  // 500 seconds
+  const std::string csv = to_csv(table);
+  CHECK(line_of(csv, "skyformer,skytape,listops,12,") ==
+        "skyformer,skytape,listops,12,44.0000,22.0000,36.2,0,");
+  CHECK(line_of(csv, "skyformer,skytape,listops,15,") == "skyformer,skytape,listops,15,,,36.2,,");
 }
 
 TEST_CASE("the arena's table has a row for each task, with what was added and the mean time") {

@@ -1,8 +1,10 @@
 // Grids and seeds through the program: what is skipped, resumed, named and left alone.
+#include <fmt/format.h>
 #include <stdlib.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <thread>
 
@@ -118,6 +120,75 @@ TEST_CASE("cells side by side give the table of cells one by one, in the same or
   const std::string one = table("1");
   CHECK(contains(one, "| skyformer |"));
   CHECK(table("4") == one);
+}
+
+TEST_CASE("a grid's cells share its threads, and its table is of the results in their folders") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::vector<std::string> grid = {"lra",
+                                         "--tasks",
+                                         "listops",
+                                         "--attentions",
+                                         "linformer",
+                                         "--seed",
+                                         "5",
+                                         "--seeds",
+                                         "4",
+                                         "--data",
+                                         w.data.string(),
+                                         "--out",
+                                         w.runs.string(),
+                                         "--device",
+                                         "cpu",
+                                         "--features",
+                                         "8",
+                                         "--steps",
+                                         "6",
+                                         "--set",
+                                         "batch=4",
+                                         "--set",
+                                         "max_length=64",
+                                         "--set",
+                                         "width=8"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> command = grid;
+    command.insert(command.end(), more.begin(), more.end());
+    return run_program(w.folder.path(), command);
+  };
+  const Finished ran = with({"--jobs", "2", "--threads", "6"});
+  CAPTURE(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK(contains(ran.err, "4 to run, 2 at a time with 3 threads each"));
+  const auto folder = [&](int seed) {
+    return w.runs / ("listops-linformer-skytape-s" + std::to_string(seed));
+  };
+  std::vector<double> tests;
+  for (const int seed : {5, 6, 7}) {
+    const auto result = data::parse_json(read_file(folder(seed) / "result.json"));
+    CHECK(result.at("seed") == seed);
+    CHECK(result.at("machine").at("threads") == 3);
+    CHECK(contains(read_file(folder(seed) / "log.txt"), "on cpu (3 threads)"));
+    const double test = 100 * result.at("test_accuracy").get<double>();
+    const double dev = 100 * result.at("dev_accuracy").get<double>();
+    CHECK(contains(read_file(w.runs / "lra.csv"),
+                   fmt::format(",listops,{},{:.4f},{:.4f},36.2,", seed, test, dev)));
+    CHECK(contains(ran.err, fmt::format("s{}: dev {:.2f} %, test {:.2f} %, ", seed, dev, test)));
+    tests.push_back(test);
+  }
+  fs::remove(folder(8) / "result.json");
+  const Finished shown = with({"--table-only"});
+  CAPTURE(shown.out);
+  const double mean = (tests[0] + tests[1] + tests[2]) / 3;
+  double squares = 0;
+  for (const double test : tests) squares += (test - mean) * (test - mean);
+  std::sort(tests.begin(), tests.end());
+  const std::string cell =
+      fmt::format("| {:.2f} ± {:.2f}{} ({:.2f}–{:.2f}, 3 of 4 seeds) |", mean,
+                  std::sqrt(squares / 2), mean <= 36.2 ? " ↓" : "", tests[0], tests[2]);
+  CAPTURE(cell);
+  CHECK(contains(shown.out, cell));
+  CHECK(contains(shown.out, "- listops-linformer-skytape-s8: not finished"));
+  CHECK(contains(read_file(w.runs / "lra.csv"), ",listops,8,,,36.2,,"));
 }
 
 TEST_CASE("axes make cells of their own, and a cell that fails does not stop the others") {
