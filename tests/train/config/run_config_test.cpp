@@ -231,8 +231,14 @@ TEST_CASE("pre-training grows lengths over the same share of its own steps") {
   const RunConfig config = resolve(choices({{"pretrain_steps", "300", "--set"},
                                             {"steps", "3000", "--steps"},
                                             {"length_warmup", "2000", "--set"},
-                                            {"length_hold", "500", "--set"}}));
+                                            {"length_hold", "500", "--set"},
+                                            {"patience", "3", "--set"},
+                                            {"pretrain_lr", "3e-3", "--set"}}));
   const RunConfig first = pretraining_of(config);
+  CHECK(config.patience == 3);
+  CHECK(first.patience == 0);  // it has all of its steps
+  CHECK(first.select == Select::last);
+  CHECK(first.schedule.max_lr == 3e-3);
   CHECK(first.steps() == 300);
   CHECK(first.batches.grow_steps == 200);
   CHECK(first.batches.grow_hold == 50);

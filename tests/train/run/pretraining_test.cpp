@@ -151,6 +151,26 @@ TEST_CASE("a second phase that has begun needs no first, and --force forgets bot
   CHECK(same_tensors(w.run("other") + "/last.safetensors", w.run("part") + "/last.safetensors"));
 }
 
+TEST_CASE("patience ends the training, never the pre-training before it") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Finished both = w.start(
+      "train", "run", 8,
+      {"--seed", "3", "--set", "pretrain_steps=16", "--set", "pretrain_warmup=2", "--set",
+       "pretrain_lr=2", "--set", "clip_value=0", "--set", "eval_every=2", "--set", "patience=1"});
+  REQUIRE_MESSAGE(both.code == 0, both.err);
+  const fs::path phase = fs::path(w.run("run")) / "pretraining";
+  CHECK(data::parse_json(read_file(phase / "result.json")).at("steps") == 16);
+  double best = 1e9;
+  int stale = 0;  // evaluations before the last one that patience would have ended it at
+  for (const data::Json& line : train::read_metrics(phase / "metrics.jsonl")) {
+    if (line.at("kind") != "eval" || line.at("step") == 16) continue;
+    stale += line.at("loss").get<double>() >= best;
+    best = std::min(best, line.at("loss").get<double>());
+  }
+  REQUIRE(stale > 0);
+}
+
 TEST_CASE("two runs, pretrain and train --init, give what one run of two phases gives") {
   if (!program_or_skip()) return;
   const Workshop w;
