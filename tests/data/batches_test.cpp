@@ -158,6 +158,29 @@ TEST_CASE("an epoch of the stream covers each example once, grouped by length or
   }
 }
 
+TEST_CASE("batches of alike lengths come in another order in each epoch") {
+  Folder folder;
+  constexpr int kBatches = 13;  // whole ones, so that every epoch groups the same examples
+  const Dataset data = distinct_lengths(folder, 8 * kBatches);
+  BatchOptions options = options_of(8, 128);
+  options.group_by_length = true;
+  options.window = 1000;
+  BatchStream stream(data, options);
+  Batch batch;
+  std::set<std::vector<int64_t>> orders;
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    std::vector<int64_t> longest;  // of each batch
+    for (int i = 0; i < kBatches; ++i) {
+      stream.next(batch);
+      longest.push_back(*std::max_element(batch.lengths[0].begin(), batch.lengths[0].end()));
+    }
+    orders.insert(longest);
+    std::sort(longest.begin(), longest.end());
+    CHECK(longest[0] + 8 == longest[1]);
+  }
+  CHECK(orders.size() == 4);
+}
+
 TEST_CASE("grouping by length saves padding and shuffles the batches") {
   Folder folder;
   const Dataset data = distinct_lengths(folder, 400);

@@ -1,7 +1,9 @@
 #include "data/loader.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
@@ -63,6 +65,29 @@ TEST_CASE("the loader ends with the pass and stays ended") {
   CHECK(loader.next()->size == 1);
   CHECK(loader.next() == nullptr);
   CHECK(loader.next() == nullptr);
+}
+
+TEST_CASE("the seconds that the consumer waited add up over the batches") {
+  constexpr int kBatches = 6;
+  constexpr auto kEach = std::chrono::milliseconds(15);
+  using Clock = std::chrono::steady_clock;
+  Loader loader(
+      [](Batch& batch) {
+        std::this_thread::sleep_for(kEach);
+        batch.size = 1;
+        return true;
+      },
+      1);
+  const auto start = Clock::now();
+  double before = 0;
+  for (int i = 0; i < kBatches; ++i) {
+    REQUIRE(loader.next());
+    CHECK(loader.waited_seconds() > before);
+    before = loader.waited_seconds();
+  }
+  const double all = std::chrono::duration<double>(Clock::now() - start).count();
+  CHECK(loader.waited_seconds() <= all);
+  CHECK(loader.waited_seconds() >= 0.8 * kBatches * std::chrono::duration<double>(kEach).count());
 }
 
 TEST_CASE("an exception of the producer reaches the consumer after the good batches") {

@@ -71,6 +71,18 @@ TEST_CASE("a training takes so long for each step and so long for each token") {
   CHECK(train::training_seconds(config, split, {0.5, 1e-3}) == doctest::Approx(20 + 4e-3 * tokens));
 }
 
+TEST_CASE(
+    "computed tokens are the real ones of a trimmed batch, else every position of both texts") {
+  data::Batch batch;
+  batch.size = 3;
+  batch.width = 10;
+  batch.sequences = 2;
+  batch.real_tokens = 37;
+  CHECK(train::computed_tokens(batch) == 60);
+  batch.round_to = 5;
+  CHECK(train::computed_tokens(batch) == 37);
+}
+
 TEST_CASE("--budget trains as many steps as it said, and goes on with them") {
   if (!program_or_skip()) return;
   const Shop shop;

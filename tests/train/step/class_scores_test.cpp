@@ -1,8 +1,12 @@
 // Precision, recall and F1 of classes, and what an evaluation counts for them.
 #include "train/step/class_scores.hpp"
 
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -43,11 +47,17 @@ TEST_CASE("precision, recall and F1 of a class, and their mean over the classes 
 TEST_CASE("scores as JSON and as a table carry the names of the classes") {
   const data::Json json = scores_json(kConfusion, {"neg", "pos", "odd"});
   CHECK(json["classes"][1]["name"] == data::Json("pos"));
-  CHECK(json["confusion"][0][2] == data::Json(2));
+  CHECK(json["confusion"] == data::parse_json("[[6, 0, 2], [2, 0, 0], [0, 0, 0]]"));
   CHECK(json["majority_share"].get<double>() == doctest::Approx(0.8));
   const std::string table = scores_table(kConfusion, {"neg", "pos", "odd"}, true);
   CHECK(contains(table, "neg                    8    0.7500    0.7500    0.7500\n"));
   CHECK(contains(table, "macro average         10"));
   CHECK(contains(table, "rows: the label, columns: the answer"));
+  std::istringstream matrix(table.substr(table.find("the answer") + 10));
+  const std::vector<std::string> words(std::istream_iterator<std::string>(matrix), {});
+  CHECK(words == std::vector<std::string>{"neg", "pos", "odd",   //
+                                          "neg", "6", "0", "2",  //
+                                          "pos", "2", "0", "0",  //
+                                          "odd", "0", "0", "0"});
   CHECK_FALSE(contains(scores_table(kConfusion, {"neg", "pos", "odd"}, false), "rows:"));
 }

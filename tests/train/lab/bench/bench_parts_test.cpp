@@ -3,9 +3,14 @@
 #include <omp.h>
 #include <time.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/support/doctest.hpp"
@@ -55,6 +60,26 @@ TEST_CASE("the serial share is one thread's time alone, and unknown where it can
   omp_set_num_threads(threads);
   setenv("OMP_WAIT_POLICY", before.c_str(), 1);
   if (waiting == nullptr) unsetenv("OMP_WAIT_POLICY");
+}
+
+TEST_CASE("of an even number of times the median is the mean of the two in the middle") {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> own;  // milliseconds of each call, by its own clock
+  const auto nap = [&] {
+    const auto start = Clock::now();
+    const std::size_t call = own.size();
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(std::array{1, 90, 90, 2, 45, 5}.at(call)));
+    own.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+  };
+  BenchCase c;
+  c.steps = 4;  // after two that are not timed
+  const Timing timing = measure(c, nap).timing;
+  REQUIRE(own.size() == 6);
+  std::sort(own.begin() + 2, own.end());
+  REQUIRE(own[4] - own[3] > 20);
+  CHECK(std::abs(timing.median_ms - (own[3] + own[4]) / 2) < 8);
+  CHECK(std::abs(timing.min_ms - own[2]) < 8);
 }
 
 TEST_CASE("the resident memory of a case is that case's, not of what came before") {
