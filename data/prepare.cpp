@@ -6,6 +6,7 @@
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
@@ -212,7 +213,7 @@ std::string counts_of(const SplitFacts& split, const std::vector<std::string>& n
   std::vector<std::string> counts;
   const bool named = names.size() == split.label_counts.size() && names.size() <= kMostNamed;
   for (std::size_t i = 0; i < split.label_counts.size(); ++i) {
-    counts.push_back(named ? fmt::format("{} {}", printable(names[i]), split.label_counts[i])
+    counts.push_back(named ? fmt::format("{} {}", printable_whole(names[i]), split.label_counts[i])
                            : std::to_string(split.label_counts[i]));
   }
   return listed(counts, named ? ", " : " ");

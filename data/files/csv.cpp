@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/files/digest.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {

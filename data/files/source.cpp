@@ -12,6 +12,7 @@
 #include <exception>
 #include <map>
 
+#include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 
 #ifdef SKYTAPE_HAVE_ARCHIVE
@@ -343,15 +344,6 @@ std::string_view leaf(std::string_view path) { return path.substr(path.rfind('/'
 std::string_view parent(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : leaf(path.substr(0, slash));
-}
-
-std::string printable(std::string_view text, size_t most) {
-  std::string shown(text.substr(0, most));
-  for (char& c : shown) {
-    if (c < 32 || c > 126) c = '?';
-  }
-  if (text.size() > most) shown += "…";
-  return shown;
 }
 
 }  // namespace skytape::data

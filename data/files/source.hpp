@@ -115,7 +115,4 @@ void visit_files(const std::filesystem::path& root,
 [[nodiscard]] std::string_view leaf(std::string_view path);
 [[nodiscard]] std::string_view parent(std::string_view path);
 
-/// Cut for a message: the first `most` bytes, control and non-ASCII bytes as '?'.
-[[nodiscard]] std::string printable(std::string_view text, size_t most = 40);
-
 }  // namespace skytape::data

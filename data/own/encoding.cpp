@@ -4,37 +4,13 @@
 
 #include <algorithm>
 
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
-namespace {
-
-/// Bytes of the character at the front of `text`; 0: it is no UTF-8. Unicode 15, table 3-7.
-std::size_t length_of_first(std::string_view text) {
-  const auto byte = [&](std::size_t i) {
-    return i < text.size() ? static_cast<std::uint8_t>(text[i]) : std::uint8_t{0};
-  };
-  const std::uint8_t first = byte(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first < 0xC2    ? 0
-                             : first < 0xE0  ? 2
-                             : first < 0xF0  ? 3
-                             : first <= 0xF4 ? 4
-                                             : 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const bool overlong = (first == 0xE0 && byte(1) < 0xA0) || (first == 0xF0 && byte(1) < 0x90);
-  const bool beyond = (first == 0xED && byte(1) > 0x9F) || (first == 0xF4 && byte(1) > 0x8F);
-  return overlong || beyond ? 0 : length;
-}
-
-}  // namespace
-
 std::size_t first_not_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = length_of_first(text.substr(at));
+    const std::size_t length = utf8_length(text.substr(at));
     if (length == 0) return at;
     at += length;
   }

@@ -8,6 +8,7 @@
 
 #include "data/files/csv.hpp"
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "data/own/encoding.hpp"
 #include "tensor/core/error.hpp"

@@ -8,6 +8,7 @@
 #include "data/cache/dataset.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/files/printable.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/listops.hpp"
 #include "tensor/core/error.hpp"

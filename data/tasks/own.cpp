@@ -9,6 +9,7 @@
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/files/printable.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/own_files.hpp"
 #include "data/tasks/tokens.hpp"
@@ -48,7 +49,7 @@ std::string listed(const std::vector<std::string>& labels) {
   constexpr std::size_t kShown = 5;
   std::string text;
   for (std::size_t i = 0; i < std::min(labels.size(), kShown); ++i) {
-    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable(labels[i]));
+    text += fmt::format("{}'{}'", i == 0 ? "" : ", ", printable_whole(labels[i]));
   }
   if (labels.size() > kShown) text += fmt::format(" and {} more", labels.size() - kShown);
   return text;
@@ -84,7 +85,7 @@ void warn_about_first_rows(const Own& own, const std::map<std::string, std::int6
     options.warn(fmt::format(
         "'{}' is the label of {} and of no other: if that row names the "
         "columns, say --header",
-        printable(label), count == 1 ? "a first row" : fmt::format("{} first rows", count)));
+        printable_whole(label), count == 1 ? "a first row" : fmt::format("{} first rows", count)));
   }
 }
 

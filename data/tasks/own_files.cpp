@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "data/files/printable.hpp"
 #include "data/own/delimiter.hpp"
 #include "data/own/encoding.hpp"
 #include "data/own/format.hpp"

@@ -11,6 +11,7 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/files/png.hpp"
+#include "data/files/printable.hpp"
 #include "data/pathfinder/pathfinder.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"

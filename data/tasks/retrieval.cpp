@@ -9,6 +9,7 @@
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "data/tasks/build.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"

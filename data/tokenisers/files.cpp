@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 #include "data/tokenisers/files.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"

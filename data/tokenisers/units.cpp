@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 

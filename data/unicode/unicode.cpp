@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 
 #ifdef SKYTAPE_HAVE_UTF8PROC

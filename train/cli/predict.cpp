@@ -8,6 +8,7 @@
 #include <span>
 
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "data/own/delimiter.hpp"
 #include "data/own/format.hpp"

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 
 namespace skytape::train {
 namespace {
@@ -20,8 +21,38 @@ double share(std::int64_t part, std::int64_t whole) {
   return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
 }
 
-/// Cut, so that columns stay apart.
-std::string cell(const std::string& name) { return data::printable(name, 14); }
+constexpr std::size_t kWidth = 14;  // terminal columns of a name, at least
+
+std::string blanks(const std::string& text, std::size_t width) {
+  return std::string(width - std::min(width, data::columns_of(text)), ' ');
+}
+
+/// The names as a table shows them, whole and equally wide.
+std::vector<std::string> row_names(const std::vector<std::string>& names) {
+  std::vector<std::string> shown;
+  std::size_t width = kWidth;
+  for (const std::string& name : names) {
+    shown.push_back(data::printable_whole(name));
+    width = std::max(width, data::columns_of(shown.back()));
+  }
+  for (std::string& name : shown) name += blanks(name, width);
+  return shown;
+}
+
+/// The same to the right, over columns of numbers: cut as far as they can still be told apart.
+std::vector<std::string> column_names(const std::vector<std::string>& names) {
+  for (std::size_t width = kWidth;; ++width) {
+    std::vector<std::string> shown;
+    bool whole = true;
+    for (const std::string& name : names) {
+      shown.push_back(data::printable(name, width));
+      whole = whole && shown.back() == data::printable_whole(name);
+    }
+    if (!whole && std::set(shown.begin(), shown.end()).size() < names.size()) continue;
+    for (std::string& name : shown) name.insert(0, blanks(name, width));
+    return shown;
+  }
+}
 
 }  // namespace
 
@@ -94,22 +125,29 @@ Json scores_json(std::span<const std::int64_t> confusion, const std::vector<std:
 std::string scores_table(std::span<const std::int64_t> confusion,
                          const std::vector<std::string>& names, bool matrix) {
   const std::vector<ClassScore> scores = class_scores(confusion);
-  std::string text = fmt::format("{:<14} {:>9} {:>9} {:>9} {:>9}\n", "class", "examples",
-                                 "precision", "recall", "f1");
-  const auto line = [&](const std::string& name, const ClassScore& score) {
-    text += fmt::format("{:<14} {:>9} {:>9.4f} {:>9.4f} {:>9.4f}\n", cell(name), score.examples,
+  std::vector<std::string> titles = {"class", "macro average"};
+  titles.insert(titles.end(), names.begin(), names.begin() + std::ssize(scores));
+  titles = row_names(titles);
+  const std::span rows(titles.begin() + 2, titles.end());
+  std::string text = fmt::format("{} {:>9} {:>9} {:>9} {:>9}\n", titles[0], "examples", "precision",
+                                 "recall", "f1");
+  const auto line = [&](const std::string& title, const ClassScore& score) {
+    text += fmt::format("{} {:>9} {:>9.4f} {:>9.4f} {:>9.4f}\n", title, score.examples,
                         score.precision, score.recall, score.f1);
   };
-  for (std::size_t c = 0; c < scores.size(); ++c) line(names.at(c), scores[c]);
-  line("macro average", macro_average(scores));
+  for (std::size_t c = 0; c < scores.size(); ++c) line(rows[c], scores[c]);
+  line(titles[1], macro_average(scores));
   if (!matrix) return text;
-  text += "\nrows: the label, columns: the answer\n" + std::string(14, ' ');
-  for (const std::string& name : names) text += fmt::format(" {:>14}", cell(name));
+  const std::vector<std::string> columns = column_names(names);
+  text +=
+      "\nrows: the label, columns: the answer\n" + std::string(data::columns_of(titles[0]), ' ');
+  for (const std::string& column : columns) text += " " + column;
   text += "\n";
   for (std::size_t c = 0; c < scores.size(); ++c) {
-    text += fmt::format("{:<14}", cell(names.at(c)));
+    text += rows[c];
     for (std::size_t answer = 0; answer < scores.size(); ++answer) {
-      text += fmt::format(" {:>14}", confusion[c * scores.size() + answer]);
+      text += fmt::format(" {:>{}}", confusion[c * scores.size() + answer],
+                          data::columns_of(columns[answer]));
     }
     text += "\n";
   }

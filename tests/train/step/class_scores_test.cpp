@@ -9,6 +9,7 @@
 #include "data/files/json.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/unicode.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -60,4 +61,39 @@ TEST_CASE("scores as JSON and as a table carry the names of the classes") {
                                           "pos", "2", "0", "0",  //
                                           "odd", "0", "0", "0"});
   CHECK_FALSE(contains(scores_table(kConfusion, {"neg", "pos", "odd"}, false), "rows:"));
+}
+
+TEST_CASE("the tables tell classes apart whose names are long or not ASCII") {
+  const std::vector<std::int64_t> confusion = {7, 1, 0, 2,  //
+                                               0, 5, 3, 0,  //
+                                               4, 0, 6, 0,  //
+                                               0, 0, 1, 9};
+  const std::string table = scores_table(
+      confusion, {"\u00FCbel", "talk.politics.guns", "talk.politics.misc", "gut"}, true);
+  CHECK(contains(table, "\u00FCbel                     10    0.6364    0.7000    0.6667\n"));
+  CHECK(contains(table, "talk.politics.guns         8    0.8333    0.6250    0.7143\n"));
+  CHECK(contains(table, "macro average             36"));
+  CHECK(contains(table,
+                 "                             \u00FCbel talk.po\u2026s.guns "
+                 "talk.po\u2026s.misc            gut\n"));
+  CHECK(contains(table, "talk.politics.misc              4              0              6"));
+}
+
+TEST_CASE("a column's name is cut no further than the names differ") {
+  // The difference is in the middle, where the cut would be.
+  const std::vector<std::string> names = {"comp.os.ms-windows.misc", "comp.os.ms-minuets.misc"};
+  const std::string table = scores_table(std::vector<std::int64_t>{8, 1, 2, 3}, names, true);
+  CAPTURE(table);
+  const std::size_t matrix = table.find("rows:");
+  const std::string titles = table.substr(table.find('\n', matrix) + 1);
+  CHECK(contains(titles, "comp.os.m\u2026dows.misc comp.os.m\u2026uets.misc\n"));
+}
+
+TEST_CASE("a name in Chinese takes two terminal columns a character") {
+  if (!test::unicode_or_skip()) return;
+  const std::string table =
+      scores_table(std::vector<std::int64_t>{2, 1, 0, 3}, {"\u597D", "\u574F\u4E8B"}, true);
+  CHECK(contains(table, "\u597D                     3    1.0000    0.6667    0.8000\n"));
+  CHECK(contains(table, "\u574F\u4E8B                   3    0.7500    1.0000    0.8571\n"));
+  CHECK(contains(table, "                           \u597D           \u574F\u4E8B\n"));
 }

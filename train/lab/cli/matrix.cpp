@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "attention/registry.hpp"
-#include "data/files/source.hpp"
+#include "data/files/printable.hpp"
 #include "data/tokenise.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
