@@ -198,6 +198,27 @@ std::vector<std::string> read_merges(ByteStream& stream, const std::string& name
   return merges;
 }
 
+namespace {
+
+/// Merges as tokenizer.json has them: "left right", or ["left", "right"] since 2024.
+std::vector<std::string> merges_of(const TokenizerJson& json) {
+  std::vector<std::string> merges;
+  for (const Json& merge : member(json.part("model"), "merges")) {
+    const bool pair = merge.is_array() && merge.size() == 2;
+    if (pair ? !merge[0].is_string() || !merge[1].is_string() : !merge.is_string()) {
+      json.refuse("model.merges", "two entries each", merge);
+    }
+    merges.push_back(pair ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
+                          : merge.get<std::string>());
+    if (merges.back().find(' ') == std::string::npos) {
+      json.refuse("model.merges", "two entries each", merge);
+    }
+  }
+  return merges;
+}
+
+}  // namespace
+
 std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json) {
   json.require_model("BPE");
   for (const char* key : {"byte_fallback", "ignore_merges"}) json.require("model", key, false);
@@ -213,33 +234,30 @@ std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json)
   json.require("pre_tokenizer", "use_regex", true);
   ByteLevelBpeParts parts;
   parts.space_in_front = member(cuts, "add_prefix_space") == Json(true);
+  TokeniserConfig(json.file().parent_path())
+      .require_same("add_prefix_space", parts.space_in_front, "pre_tokenizer.add_prefix_space");
   parts.entries = json.entries();
   parts.added = add_tokens(json.file().parent_path(), parts.entries);
-  for (const Json& merge : member(json.part("model"), "merges")) {
-    // "left right", or ["left", "right"] since 2024.
-    const bool pair = merge.is_array() && merge.size() == 2;
-    if (pair ? !merge[0].is_string() || !merge[1].is_string() : !merge.is_string()) {
-      json.refuse("model.merges", "two entries each", merge);
-    }
-    parts.merges.push_back(pair ? merge[0].get<std::string>() + " " + merge[1].get<std::string>()
-                                : merge.get<std::string>());
-    if (parts.merges.back().find(' ') == std::string::npos) {
-      json.refuse("model.merges", "two entries each", merge);
-    }
-  }
+  parts.merges = merges_of(json);
   return std::make_shared<ByteLevelBpe>(std::move(parts), json.file().string());
 }
 
 std::shared_ptr<const ByteLevelBpe> read_byte_level_bpe(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder / "vocab.json") &&
-      std::filesystem::exists(folder / "tokenizer.json")) {
-    return byte_level_bpe_of(TokenizerJson(folder / "tokenizer.json"));
-  }
+  namespace fs = std::filesystem;
+  const fs::path whole = folder / "tokenizer.json", vocabulary = folder / "vocab.json",
+                 merges = folder / "merges.txt";
+  if (fs::exists(whole) && !fs::exists(vocabulary)) return byte_level_bpe_of(TokenizerJson(whole));
   ByteLevelBpeParts parts;
-  const auto vocabulary = folder / "vocab.json", merges = folder / "merges.txt";
   parts.entries = entries_in(read_json_file(vocabulary, kLargestFile), vocabulary.string());
-  parts.added = add_tokens(folder, parts.entries);
   parts.merges = read_merges(*open_file(merges), merges.string());
+  if (fs::exists(whole)) {
+    const TokenizerJson json(whole);
+    const auto bpe = byte_level_bpe_of(json);
+    json.require_same(vocabulary, parts.entries, json.entries());
+    json.require_same(merges, parts.merges, merges_of(json));
+    return bpe;
+  }
+  parts.added = add_tokens(folder, parts.entries);
   parts.space_in_front = TokeniserConfig(folder).flag("add_prefix_space", false);
   return std::make_shared<ByteLevelBpe>(std::move(parts), folder.string());
 }

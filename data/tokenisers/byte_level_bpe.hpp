@@ -60,8 +60,9 @@ class ByteLevelBpe final : public ListedVocabulary {
 };
 
 /// Reads `vocab.json` and `merges.txt` of a folder; a `tokenizer_config.json` beside them says
-/// whether a blank is put in front, and other files add tokens (add_tokens). Without a `vocab.json`,
-/// the folder's `tokenizer.json`. DataError with file and line.
+/// whether a blank is put in front, and other files add tokens (add_tokens). A `tokenizer.json`
+/// decides in their place, where it has the same entries and merges, or they are not there.
+/// DataError with file and line.
 [[nodiscard]] std::shared_ptr<const ByteLevelBpe> read_byte_level_bpe(
     const std::filesystem::path& folder);
 /// DataError naming the first part that is not supported.

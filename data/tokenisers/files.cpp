@@ -75,6 +75,7 @@ std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
       token.number = static_cast<std::int32_t>(entry - entries.begin());
     } else if (at == entries.size()) {
       entries.push_back(token.text);
+      token.piece = false;
     } else if (at > entries.size() || entries[at] != token.text) {
       throw DataError(fmt::format(
           "{}: the added token '{}' has number {}, expected {}", source, printable(token.text), at,
@@ -153,6 +154,16 @@ bool TokeniserConfig::flag(std::string_view key, bool otherwise) const {
   return value.get<bool>();
 }
 
+void TokeniserConfig::require_same(std::string_view key, bool value,
+                                   const std::string& part) const {
+  const Json& of = member(config_, "tokenizer_class");
+  if (of == "PreTrainedTokenizerFast" || of == "TokenizersBackend") return;
+  if (flag(key, value) == value) return;
+  throw DataError(fmt::format(
+      "{}: {} is {}, but {} of the tokenizer.json beside it is {}: expected the same in both",
+      path_.string(), key, !value, part, value));
+}
+
 std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name) {
   const auto fail = [&](const std::string& what) {
     throw DataError(fmt::format(
@@ -202,6 +213,18 @@ void TokenizerJson::require(const char* part, const char* key, const Json& wante
   const Json& value = member(content_, part, key);
   if (value.is_null() || value == wanted) return;
   refuse(fmt::format("{}.{}", part, key), json_text(wanted), value);
+}
+
+void TokenizerJson::require_same(const std::filesystem::path& other,
+                                 const std::vector<std::string>& theirs,
+                                 const std::vector<std::string>& ours) const {
+  for (std::size_t i = 0; i < theirs.size(); ++i) {
+    const std::string here = i < ours.size() ? fmt::format("'{}'", printable(ours[i])) : "nothing";
+    if (i < ours.size() && theirs[i] == ours[i]) continue;
+    throw DataError(
+        fmt::format("{}: number {} is '{}', but {} in {}: expected the same in both, or one file",
+                    other.string(), i, printable(theirs[i]), here, file_.string()));
+  }
 }
 
 std::vector<std::string> TokenizerJson::entries() const {

@@ -33,6 +33,9 @@ class TokeniserConfig {
 
   /// A truth value; `otherwise` where it is not said, or null. DataError if it is no truth value.
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
+  /// A tokenizer.json beside it says `value` of the same: DataError naming both unless `key` is not
+  /// said, has that value, or belongs to a class of tokenisers that reads tokenizer.json alone.
+  void require_same(std::string_view key, bool value, const std::string& part) const;
 
  private:
   std::filesystem::path path_;
@@ -62,6 +65,10 @@ class TokenizerJson {
   void require_model(const char* type) const;
   /// A member of a part must have this value, or be absent or null.
   void require(const char* part, const char* key, const Json& wanted) const;
+  /// Refuses a list that stands in a file of its own, too, and is another there: "vocab.txt: 3 is
+  /// 'b', but 'c' in tokenizer.json". It may be longer here.
+  void require_same(const std::filesystem::path& other, const std::vector<std::string>& theirs,
+                    const std::vector<std::string>& ours) const;
 
  private:
   std::filesystem::path file_;

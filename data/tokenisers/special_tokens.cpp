@@ -3,15 +3,12 @@
 #include <algorithm>
 
 #include "data/unicode/unicode.hpp"
+#include "tensor/core/error.hpp"
 
 namespace skytape::data {
 namespace {
 
-bool is_word_character(char32_t c) {
-  return c == U'_' || is_letter(c) || is_number(c) || is_nonspacing_mark(c);
-}
-
-/// Whether letters or numbers stand beside text[begin, end).
+/// Whether characters of a word stand beside text[begin, end).
 bool inside_word(std::string_view text, std::size_t begin, std::size_t end) {
   const std::u32string before = decode_utf8(text.substr(0, begin), "text");
   const std::u32string behind = decode_utf8(text.substr(end), "text");
@@ -81,10 +78,18 @@ std::vector<TextPart> SpecialTokens::cut(std::string_view text) const {
 }
 
 ListedVocabulary::ListedVocabulary(std::vector<std::string> entries,
-                                   std::vector<SpecialToken> added, std::size_t numbered)
-    : entries_(std::move(entries)), added_(std::move(added)) {
-  for (std::size_t i = 0; i < std::min(numbered, entries_.size()); ++i) {
-    numbers_[entries_[i]] = static_cast<std::int32_t>(i);
+                                   std::vector<SpecialToken> added, std::size_t pieces)
+    : entries_(std::move(entries)), added_(std::move(added)), is_piece_(entries_.size()) {
+  for (std::size_t i = 0; i < std::min(pieces, entries_.size()); ++i) is_piece_[i] = true;
+  for (const SpecialToken& token : added_) {
+    ENSURE(token.number >= 0 && token.number < size(), "vocabulary: the added token ", token.text,
+           " has number ", token.number, ", expected one of ", size(), " entries");
+    if (!token.piece) is_piece_[static_cast<std::size_t>(token.number)] = false;
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const auto number = static_cast<std::int32_t>(i);
+    const auto [found, is_new] = numbers_.try_emplace(entries_[i], number);
+    if (!is_new && is_piece_[i]) found->second = number;
   }
 }
 
@@ -101,6 +106,11 @@ void ListedVocabulary::seek_added(const std::string& source) {
 std::int32_t ListedVocabulary::number_of(const std::string& entry) const {
   const auto found = numbers_.find(entry);
   return found == numbers_.end() ? -1 : found->second;
+}
+
+std::int32_t ListedVocabulary::piece_of(const std::string& entry) const {
+  const std::int32_t number = number_of(entry);
+  return number >= 0 && is_piece_[static_cast<std::size_t>(number)] ? number : -1;
 }
 
 std::vector<std::int32_t> ListedVocabulary::encode(std::string_view text,
@@ -131,12 +141,11 @@ std::vector<std::int32_t> ListedVocabulary::encode(std::string_view text,
 void ListedVocabulary::put(Json& provenance) const {
   provenance["vocabulary"] = entries_;
   for (const SpecialToken& token : added_) {
-    provenance["added_tokens"].push_back({{"content", token.text},
-                                          {"id", token.number},
-                                          {"lstrip", token.takes_spaces},
-                                          {"rstrip", token.takes_spaces_behind},
-                                          {"single_word", token.whole_word},
-                                          {"normalized", token.normalised}});
+    Json added = {{"content", token.text},           {"id", token.number},
+                  {"lstrip", token.takes_spaces},    {"rstrip", token.takes_spaces_behind},
+                  {"single_word", token.whole_word}, {"normalized", token.normalised}};
+    if (!token.piece) added["piece"] = false;
+    provenance["added_tokens"].push_back(std::move(added));
   }
 }
 
@@ -150,7 +159,8 @@ std::vector<SpecialToken> added_tokens_of(const Json& provenance) {
     all.push_back({token.at("content").get<std::string>(),
                    static_cast<std::int32_t>(token.at("id").get<std::int64_t>()),
                    token.value("lstrip", false), token.value("rstrip", false),
-                   token.value("single_word", false), token.value("normalized", false)});
+                   token.value("single_word", false), token.value("normalized", false),
+                   token.value("piece", true)});
   }
   return all;
 }

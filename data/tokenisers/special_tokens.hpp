@@ -19,8 +19,9 @@ struct SpecialToken {
   std::int32_t number = 0;
   bool takes_spaces = false;         // white space in front of it belongs to it
   bool takes_spaces_behind = false;  // and that behind it
-  bool whole_word = false;           // it counts only where no letter or number is beside it
+  bool whole_word = false;           // it counts only where no character of a word is beside it
   bool normalised = false;  // an added word: sought once special tokens are cut, normalised itself
+  bool piece = true;        // an ordinary entry as well, which words are cut into
 };
 
 /// A part of a text: plain, or a special token.
@@ -57,13 +58,16 @@ class ListedVocabulary : public Vocabulary {
   }
   void put(Json& provenance) const override;
 
-  /// Number of an entry, of equal ones the last; -1: there is none.
+  /// Number of an entry, of equal pieces the last; -1: there is none.
   [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
 
  protected:
-  /// `added`: entries that are sought, by seek(). number_of() knows the first `numbered` entries.
+  /// `added`: entries that are sought, by seek(). The first `pieces` entries are pieces, but for
+  /// those that were added as none.
   ListedVocabulary(std::vector<std::string> entries, std::vector<SpecialToken> added,
-                   std::size_t numbered = std::string::npos);
+                   std::size_t pieces = std::string::npos);
+  /// Number of an entry that words are cut into; -1: there is none.
+  [[nodiscard]] std::int32_t piece_of(const std::string& entry) const;
   /// Seeks a token from now on, a normalised one as normalised() makes it.
   void seek(SpecialToken token, const std::string& source);
   /// Seeks those that were added. DataError naming `source` for one that is no UTF-8.
@@ -77,6 +81,7 @@ class ListedVocabulary : public Vocabulary {
  private:
   std::vector<std::string> entries_;
   std::vector<SpecialToken> added_;
+  std::vector<bool> is_piece_;  // [entries]
   std::unordered_map<std::string, std::int32_t> numbers_;
   SpecialTokens special_, words_;  // words_: sought in the normalised text
 };

@@ -43,7 +43,7 @@ Unigram::Unigram(UnigramParts parts, const std::string& source)
   }
   if (model.value("byte_fallback", false)) {
     for (int byte = 0; byte < 256; ++byte) {
-      bytes_.push_back(number_of(fmt::format("<0x{:02X}>", byte)));
+      bytes_.push_back(piece_of(fmt::format("<0x{:02X}>", byte)));
     }
   }
   seek_added(source);
@@ -130,7 +130,7 @@ void Unigram::append_pieces(std::u32string_view part, const std::string& place,
     std::string text;
     for (std::size_t j = i + 1; j <= std::min(part.size(), i + longest_); ++j) {
       append_utf8(text, part[j - 1]);
-      const std::int32_t piece = number_of(text);
+      const std::int32_t piece = piece_of(text);
       if (piece < 0) continue;
       offer(i, j, piece, scores_[static_cast<std::size_t>(piece)]);
       known = known || j == i + 1;

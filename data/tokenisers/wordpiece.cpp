@@ -112,7 +112,7 @@ void WordPiece::append_word(std::u32string_view word, std::vector<std::int32_t>&
       if (ends[end] - ends[begin] > longest_) continue;
       piece = begin == 0 ? "" : "##";
       piece.append(bytes, ends[begin], ends[end] - ends[begin]);
-      number = number_of(piece);
+      number = piece_of(piece);
       if (number >= 0) break;
     }
     if (number < 0) {  // the whole word is unknown, not the rest of it
@@ -188,22 +188,35 @@ std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json) {
   options.lower_case = flag("lowercase", true);
   options.strip_accents = flag("strip_accents", options.lower_case);
   options.split_cjk = flag("handle_chinese_chars", true);
+  const TokeniserConfig config(json.file().parent_path());
+  config.require_same("do_lower_case", options.lower_case, "normalizer.lowercase");
+  config.require_same("strip_accents", options.strip_accents, "normalizer.strip_accents");
+  config.require_same("tokenize_chinese_chars", options.split_cjk,
+                      "normalizer.handle_chinese_chars");
   std::vector<std::string> entries = json.entries();
   std::vector<SpecialToken> added = add_tokens(json.file().parent_path(), entries);
+  const Json& pieces = member(json.part("model"), "vocab");
+  for (SpecialToken& token : added) token.piece = pieces.contains(token.text);
   return std::make_shared<WordPiece>(std::move(entries), options, json.file().string(),
                                      std::move(added));
 }
 
 std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& file) {
   if (file.extension() == ".json") return wordpiece_of(TokenizerJson(file));
+  const auto stream = open_file(file);
+  std::vector<std::string> entries = read_entries(*stream, file.string());
+  if (const auto whole = file.parent_path() / "tokenizer.json"; std::filesystem::exists(whole)) {
+    const TokenizerJson json(whole);
+    const auto wordpiece = wordpiece_of(json);
+    json.require_same(file, entries, json.entries());
+    return wordpiece;
+  }
   const TokeniserConfig config(file.parent_path());
   WordPieceOptions options;
   options.lower_case = config.flag("do_lower_case", options.lower_case);
   // Where nothing else is said, accents go where capital letters go.
   options.strip_accents = config.flag("strip_accents", options.lower_case);
   options.split_cjk = config.flag("tokenize_chinese_chars", options.split_cjk);
-  const auto stream = open_file(file);
-  std::vector<std::string> entries = read_entries(*stream, file.string());
   std::vector<SpecialToken> added = add_tokens(file.parent_path(), entries);
   return std::make_shared<WordPiece>(std::move(entries), options, file.string(), std::move(added));
 }

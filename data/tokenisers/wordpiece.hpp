@@ -46,9 +46,10 @@ class WordPiece final : public ListedVocabulary {
   std::size_t longest_ = 0;  // bytes of an entry
 };
 
-/// Reads a `vocab.txt`, an entry a line. A `tokenizer_config.json` beside it says whether capital
-/// letters, accents and Chinese characters are to be kept; it and other files add tokens
-/// (add_tokens). Or a `tokenizer.json`. DataError with file and line.
+/// Reads a `tokenizer.json`, or a `vocab.txt`, an entry a line. Of the latter a `tokenizer.json`
+/// beside it decides how texts are cut, where it has the same entries; else a
+/// `tokenizer_config.json` says whether capital letters, accents and Chinese characters are to be
+/// kept, and it and other files add tokens (add_tokens). DataError with file and line.
 [[nodiscard]] std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& file);
 [[nodiscard]] std::shared_ptr<const WordPiece> read_wordpiece(ByteStream& vocabulary,
                                                               const WordPieceOptions& options,

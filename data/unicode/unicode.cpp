@@ -68,6 +68,15 @@ bool is_punctuation(char32_t c) {
 }
 bool is_nonspacing_mark(char32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
 bool is_mark(char32_t c) { return is_between(UTF8PROC_CATEGORY_MN, c, UTF8PROC_CATEGORY_ME); }
+bool is_word_character(char32_t c) {
+  const utf8proc_category_t kind = category(c);
+  // Letters in circles and squares are symbols (So), but alphabetic.
+  const bool enclosed = (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+                        (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+  const bool joiner = c == 0x200C || c == 0x200D;
+  return is_letter(c) || is_mark(c) || kind == UTF8PROC_CATEGORY_ND ||
+         kind == UTF8PROC_CATEGORY_NL || kind == UTF8PROC_CATEGORY_PC || enclosed || joiner;
+}
 bool is_control(char32_t c) {
   const utf8proc_category_t kind = category(c);
   return kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF ||
@@ -154,6 +163,7 @@ bool is_number(char32_t) { refuse(); }
 bool is_punctuation(char32_t) { refuse(); }
 bool is_nonspacing_mark(char32_t) { refuse(); }
 bool is_mark(char32_t) { refuse(); }
+bool is_word_character(char32_t) { refuse(); }
 bool is_control(char32_t) { refuse(); }
 std::u32string lower_case(std::u32string_view) { refuse(); }
 std::u32string normal_form(std::u32string_view, NormalForm) { refuse(); }

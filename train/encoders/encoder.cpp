@@ -158,7 +158,7 @@ bool holds_encoder(const fs::path& folder) {
   const fs::path file = folder / "config.json";
   if (!fs::is_regular_file(file)) return false;
   const Json config = data::read_json_file(file, kLargestConfig);
-  return config.is_object() && (is_ours(config) || config.contains("model_type"));
+  return config.is_object() && (is_ours(config) || !type_of_huggingface(config).is_null());
 }
 
 EncoderFacts encoder_facts(const fs::path& folder) {

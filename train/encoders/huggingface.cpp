@@ -115,10 +115,25 @@ std::string_view to_string(EncoderKind kind) {
   return kind == EncoderKind::bert ? "bert" : "roberta";
 }
 
+Json type_of_huggingface(const Json& values) {
+  const Json& type = data::member(values, "model_type");
+  if (!type.is_null()) return type;
+  // BERT's first release does not say it, nor what the model is a part of. Others that have all of
+  // these keys name their architecture, or put embeddings of another width in front.
+  for (const char* key : {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                          "intermediate_size", "max_position_embeddings", "type_vocab_size"}) {
+    if (data::member(values, key).is_null()) return nullptr;
+  }
+  for (const Json& name : data::member(values, "architectures")) {
+    if (!name.is_string() || !name.get<std::string>().starts_with("Bert")) return nullptr;
+  }
+  return values.contains("embedding_size") ? Json(nullptr) : Json("bert");
+}
+
 EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   const Config config(values, file);
   EncoderFacts facts;
-  const Json& type = config.find("model_type");
+  const Json type = type_of_huggingface(values);
   if (type == "roberta" || type == "xlm-roberta") {  // which differ in their tokens alone
     facts.kind = EncoderKind::roberta;
   } else if (type != "bert") {

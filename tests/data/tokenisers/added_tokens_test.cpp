@@ -90,6 +90,13 @@ TEST_CASE("tokens that files beside a vocab.txt add are not split") {
   CHECK(numbers(*with("tokenizer_config.json",
                       R"({"added_tokens_decoder": {"12": {"content": "Covid"}}})"),
                 "the Covid covid") == Numbers{6, 12, 1});
+  // One that is no word of the vocabulary's is found where it is sought, not by cutting words.
+  CHECK(numbers(*with("tokenizer_config.json",
+                      R"({"added_tokens_decoder": {"12": {"content": "##m"}}})"),
+                "film filmm ##m") == Numbers{7, 1, 12});
+  CHECK(numbers(*with("tokenizer_config.json",
+                      R"({"added_tokens_decoder": {"12": {"content": "fil"}}})"),
+                "FIL fil FILM") == Numbers{1, 12, 7});
   const auto error = [&](const char* text) {
     return error_of<DataError>([&] { (void)with("added_tokens.json", text); });
   };
@@ -148,6 +155,97 @@ TEST_CASE("a tokenizer.json gives the numbers of the files that it stands for") 
     CHECK(numbers(*from_json, text) == numbers(*from_text, text));
     CHECK(numbers(*again, text) == numbers(*plain, text));
   }
+}
+
+TEST_CASE("an added token of a tokenizer.json is no piece of words, but for the vocabulary's own") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  Json json = wordpiece_json(kWords);
+  // In the midst of the numbers, behind them, and one that the vocabulary has.
+  json["model"]["vocab"].erase("e");
+  json["added_tokens"] = Json::array({{{"id", 10}, {"content", "e"}, {"single_word", true}},
+                                      {{"id", 12}, {"content", "##e"}},
+                                      {{"id", 7}, {"content", "film"}}});
+  const auto wordpiece = read_wordpiece(folder.write("tokenizer.json", json_text(json)));
+  CHECK(numbers(*wordpiece, "e FILM E thee") == Numbers{10, 7, 1, 1});
+  CHECK(numbers(*wordpiece, "##e the1") == Numbers{12, 6, 11});
+}
+
+TEST_CASE("a tokenizer.json decides where the files that it stands for lie beside it") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const std::string words =
+      "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhallo\nHallo\nwelt\nWelt\n\u00FC\nu\n";
+  Json json = wordpiece_json(words);
+  const auto file = folder.write("vocab.txt", words);
+  const auto numbers_with = [&](const char* key, const Json& value, const std::string& config) {
+    json["normalizer"] = {{"type", "BertNormalizer"}, {"lowercase", false}};
+    json["normalizer"][key] = value;
+    folder.write("tokenizer.json", json_text(json));
+    folder.write("tokenizer_config.json", config);
+    return numbers(*read_wordpiece(file), "Hallo WELT \u00FC");
+  };
+  CHECK(numbers_with("strip_accents", nullptr, "{}") == Numbers{6, 1, 9});
+  CHECK(numbers_with("lowercase", true, "{}") == Numbers{5, 7, 10});
+  CHECK(numbers_with("strip_accents", true, R"({"do_lower_case": false})") == Numbers{6, 1, 10});
+  // Classes of tokenisers that read tokenizer.json alone.
+  const char* const alone =
+      R"({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": true})";
+  CHECK(numbers_with("strip_accents", false, alone) == Numbers{6, 1, 9});
+  const auto error = [&](const char* key, const Json& value, const std::string& config) {
+    return error_of<DataError>([&] { (void)numbers_with(key, value, config); });
+  };
+  CHECK(
+      contains(error("lowercase", false, R"({"do_lower_case": true})"),
+               "do_lower_case is true, but normalizer.lowercase of the tokenizer.json beside it is "
+               "false"));
+  CHECK(contains(error("strip_accents", true, R"({"strip_accents": false})"), "strip_accents is"));
+  CHECK(contains(error("handle_chinese_chars", false, R"({"tokenize_chinese_chars": true})"),
+                 "handle_chinese_chars of the tokenizer.json beside it is false"));
+  CHECK(contains(error("type", "NFKC", "{}"), "normalizer: expected BertNormalizer"));
+  // Another model's words.
+  folder.write("vocab.txt", words.substr(0, words.find("Hallo")) + "Hello\n");
+  CHECK(
+      contains(error("lowercase", true, "{}"), "vocab.txt: number 6 is 'Hello', but 'Hallo' in "));
+  folder.write("vocab.txt", words + "more\n");
+  CHECK(contains(error("lowercase", true, "{}"), "number 11 is 'more', but nothing in "));
+}
+
+TEST_CASE("a tokenizer.json beside vocab.json and merges.txt decides, or differs and is refused") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const fs::path bpe = kVectors / "bpe";
+  const std::string merges = read_file(bpe / "merges.txt");
+  Json learnt = Json::array();
+  for (const std::string& merge : lines_of(merges)) {
+    if (!merge.empty() && !merge.starts_with("#version")) learnt.push_back(merge);
+  }
+  Json whole = {{"added_tokens", Json::array()},
+                {"normalizer", nullptr},
+                {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", true}}},
+                {"model",
+                 {{"type", "BPE"},
+                  {"vocab", parse_json(read_file(bpe / "vocab.json"))},
+                  {"merges", learnt}}}};
+  folder.write("vocab.json", read_file(bpe / "vocab.json"));
+  folder.write("merges.txt", merges);
+  folder.write("tokenizer.json", json_text(whole));
+  const auto plain = read_byte_level_bpe(bpe);
+  CHECK(numbers(*read_byte_level_bpe(folder.path()), "The film") == numbers(*plain, " The film"));
+  const auto error = [&] {
+    return error_of<DataError>([&] { (void)read_byte_level_bpe(folder.path()); });
+  };
+  folder.write("tokenizer_config.json", R"({"add_prefix_space": false})");
+  CHECK(contains(error(), "add_prefix_space is false, but pre_tokenizer.add_prefix_space of the"));
+  folder.write("tokenizer_config.json", "{}");
+  CHECK(error().empty());
+  whole["normalizer"] = {{"type", "Lowercase"}};
+  folder.write("tokenizer.json", json_text(whole));
+  CHECK(contains(error(), "normalizer: expected null"));
+  whole["normalizer"] = nullptr;
+  folder.write("tokenizer.json", json_text(whole));
+  folder.write("merges.txt", lines_of(merges)[0] + "\n" + lines_of(merges)[2] + "\n");
+  CHECK(contains(error(), "merges.txt: number 0 is '"));
 }
 
 TEST_CASE("a tokenizer.json names the part that is not supported") {

@@ -204,6 +204,18 @@ TEST_CASE("special tokens are the longest from the left, and one may take the sp
   CHECK(cut("x <r> \u3000 y") == Parts{{"x ", -1}, {"<r>", 4}, {"y", -1}});
   CHECK(cut("w-w aw w\u00e9 w") ==
         Parts{{"w", 5}, {"-", -1}, {"w", 5}, {" aw w\u00e9 ", -1}, {"w", 5}});
+  // Characters of words, as the expression \w has them: marks (spacing ones, too), digits of other
+  // scripts, letters that are numbers or symbols, connectors, joiners.
+  for (const char* const beside : {"\u0915\u093F", "\u0301", "\u0663", "\u2167", "\u24B6",
+                                   "\U0001F150", "\u203F", "\u200D", "_", "7", "\u597D"}) {
+    CAPTURE(beside);
+    CHECK(cut(std::string(beside) + "w") == Parts{{std::string(beside) + "w", -1}});
+  }
+  for (const char* const beside : {"\u00B2", "\u2460", "\u00BD", "\u20AC", "\U0001F600", "."}) {
+    CAPTURE(beside);
+    CHECK(cut(std::string("w") + beside) == Parts{{"w", 5}, {beside, -1}});
+    CHECK(cut(std::string(beside) + "w") == Parts{{beside, -1}, {"w", 5}});
+  }
 }
 
 TEST_CASE("a long word is joined in a time that grows little faster than its length") {

@@ -172,7 +172,7 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
   CHECK(error_with(bert, "initializer_range", 0.5).empty());
   CHECK(contains(error_with(bert, "model_type", "gpt2"),
                  "model_type: expected bert, roberta or xlm-roberta"));
-  CHECK(contains(error_with(bert, "model_type", nullptr), "got nothing"));
+  CHECK(contains(error_with(bert, "model_type", 7), "model_type: expected bert, roberta"));
   CHECK(contains(error_with(bert, "hidden_act", "gelu_new"), "hidden_act: expected \"gelu\""));
   CHECK(contains(error_with(bert, "position_embedding_type", "relative_key"), "\"absolute\""));
   CHECK(contains(error_with(bert, "is_decoder", true), "is_decoder: expected false"));
@@ -193,6 +193,48 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
                  "encoder.layer.0.intermediate.dense"));
   CHECK(contains(error_with(bert, "num_hidden_layers", 3),
                  "no tensor encoder.layer.2.intermediate.dense.weight"));
+}
+
+TEST_CASE("a configuration of BERT's first release does not say what it is, and need not") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const fs::path bert = copied(folder, "bert");
+  const Json first = {{"attention_probs_dropout_prob", 0.1},
+                      {"hidden_act", "gelu"},
+                      {"hidden_dropout_prob", 0.1},
+                      {"hidden_size", 24},
+                      {"initializer_range", 0.02},
+                      {"intermediate_size", 40},
+                      {"max_position_embeddings", 24},
+                      {"num_attention_heads", 3},
+                      {"num_hidden_layers", 2},
+                      {"type_vocab_size", 2},
+                      {"vocab_size", 74}};
+  const auto error_of_config = [&](const Json& config) {
+    std::ofstream(bert / "config.json") << data::json_text(config);
+    return error_of<DataError>([&] { (void)load_encoder(bert); });
+  };
+  CHECK(error_of_config(first).empty());
+  CHECK(holds_encoder(bert));
+  CHECK(load_encoder(bert).facts.kind == EncoderKind::bert);
+  CHECK(load_encoder(bert).facts.model.width == 24);
+  // Models of other kinds have these keys, too, and one that only some of them has is none of BERT's.
+  const auto refused = [&](const char* key, const Json& value) {
+    Json config = first;
+    config.erase(key);
+    if (!value.is_null()) config[key] = value;
+    const std::string error = error_of_config(config);
+    CAPTURE(error);
+    CHECK(contains(error, "model_type: expected bert, roberta or xlm-roberta, got nothing"));
+    CHECK_FALSE(holds_encoder(bert));
+  };
+  refused("embedding_size", 12);
+  refused("architectures", Json::array({"ElectraModel"}));
+  refused("type_vocab_size", nullptr);
+  refused("max_position_embeddings", nullptr);
+  Json named = first;
+  named["architectures"] = Json::array({"BertForMaskedLM"});
+  CHECK(error_of_config(named).empty());
 }
 
 TEST_CASE("what a configuration does not say has the library's defaults") {
