@@ -48,8 +48,15 @@ fs::path find_reviews(const fs::path& from) {
   return from;
 }
 
-/// DataError unless both splits have both classes. `files`: all that were seen.
-void require_all_classes(const Reviews& reviews, const fs::path& from, std::int64_t files) {
+/// What a place may hold in which none of the files is a review.
+struct OtherFiles {
+  std::int64_t count = 0;
+  std::string first = {};      // its path
+  std::string otherwise = {};  // what is to be done with them
+};
+
+/// DataError unless both splits have both classes.
+void require_all_classes(const Reviews& reviews, const fs::path& from, const OtherFiles& files) {
   std::vector<std::string> missing;
   for (const auto& [split, name] : {std::pair(&reviews.train, "train"), {&reviews.test, "test"}}) {
     for (int label = 0; label < 2; ++label) {
@@ -60,9 +67,15 @@ void require_all_classes(const Reviews& reviews, const fs::path& from, std::int6
     }
   }
   if (missing.empty()) return;
-  const std::string what = reviews.train.empty() && reviews.test.empty()
-                               ? fmt::format("none of {} files is a review of IMDb", files)
-                               : "no reviews in " + listed(missing);
+  const bool none = reviews.train.empty() && reviews.test.empty();
+  if (none && files.count > 0 && !files.otherwise.empty()) {
+    throw DataError(fmt::format("{}: none of {} in it ({}{}) is a review of IMDb; {}",
+                                from.string(),
+                                files.count == 1 ? "1 file" : fmt::format("{} files", files.count),
+                                files.first, files.count > 1 ? ", …" : "", files.otherwise));
+  }
+  const std::string what = none ? fmt::format("none of {} files is a review of IMDb", files.count)
+                                : "no reviews in " + listed(missing);
   throw DataError(
       fmt::format("{}: {}; expected {{train,test}}/{{neg,pos}}/<id>_<rating>.txt, as in {} from {}",
                   from.string(), what, kArchive, kReviewsSource));
@@ -114,14 +127,15 @@ bool may_hold_reviews(const fs::path& from) {
   return fs::exists(from / kArchive);
 }
 
-Reviews read_reviews(const PrepareOptions& options) {
+Reviews read_reviews(const PrepareOptions& options, const std::string& otherwise) {
   const fs::path from = find_reviews(options.from);
   Reviews reviews;
   ReviewName name;
-  std::int64_t files = 0, others = 0;
+  OtherFiles all{.otherwise = otherwise};
+  std::int64_t others = 0;
   std::string other;  // the first of them
   const auto wanted = [&](const SourceFile& file) {
-    ++files;
+    if (all.count++ == 0) all.first = printable(file.path);
     if (parse_review_name(file.path, name)) return true;
     if (parent(file.path) == "unsup" && split_folder(file.path) == "train") ++reviews.unlabelled;
     if (lies_in_a_class(file.path) && others++ == 0) other = file.shown;
@@ -141,7 +155,7 @@ Reviews read_reviews(const PrepareOptions& options) {
                     "<id>_<rating>.txt: {}{}",
                     others, other, others > 1 ? ", …" : ""));
   }
-  require_all_classes(reviews, from, files);
+  require_all_classes(reviews, from, all);
   sort_reviews(reviews.train);
   sort_reviews(reviews.test);
   return reviews;

@@ -44,8 +44,10 @@ struct Reviews {
 
 /// Reads `options.from`: the archive, a folder with the archive at any depth, or one with the
 /// unpacked files. Empty reviews and files with other names are left out and said. DataError: a
-/// class of a split without reviews, two reviews of one name, an archive that is broken.
-[[nodiscard]] Reviews read_reviews(const PrepareOptions& options);
+/// class of a split without reviews, two reviews of one name, an archive that is broken. `otherwise`:
+/// what is to be done with files that are no reviews at all.
+[[nodiscard]] Reviews read_reviews(const PrepareOptions& options,
+                                   const std::string& otherwise = {});
 
 /// {"documents", "bytes", "sha256_sorted_contents", "official"} of a split as read_reviews() gives
 /// it; says so if it is not the official one.

@@ -235,12 +235,17 @@ std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
 
 /// IMDb has no dev split.
 Own read_imdb(const PrepareOptions& options) {
+  const std::string how =
+      "own data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
+      "unpack "
+      "the archive";
   if (const std::string flag = flag_of_rows(options); !flag.empty()) {
-    throw UsageError(flag + ": IMDb's reviews are no rows");
+    throw UsageError(flag + ": IMDb's reviews are no rows" +
+                     (fs::is_directory(options.from) ? "" : "; " + how));
   }
   Own own;
   own.splits_are = "IMDb: test is its test split, dev a twentieth of its train split";
-  Reviews reviews = read_reviews(options);
+  Reviews reviews = read_reviews(options, fs::is_directory(options.from) ? "" : how);
   if (reviews.unlabelled > 0) {
     options.warn(
         fmt::format("{} reviews without a label (train/unsup) are left out", reviews.unlabelled));

@@ -74,17 +74,39 @@ const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& 
   return found->header.empty() && !known ? nullptr : found;
 }
 
+/// Which columns were found by a first row of names, or by the members of JSON objects.
+std::string columns_text(const data::ColumnNames& names, data::RecordFormat format) {
+  const auto column = [](const char* what, const std::string& name) {
+    return name.empty() ? "" : fmt::format(", {} '{}'", what, data::printable(name));
+  };
+  return fmt::format("{}{}{}{}",
+                     format == data::RecordFormat::jsonl ? "its members are known by name"
+                                                         : "its first row names the columns",
+                     column("text", names.text), column("text2", names.second),
+                     column("label", names.label));
+}
+
+/// What is to be said of rows that have texts alone, from the first on: it may have been a name.
+std::string texts_alone_text(const std::string& name, const std::string& first, bool own) {
+  return fmt::format(
+      "{}: each row is a text, the first one, '{}', too; if that names the column, {} leaves it "
+      "out",
+      name, data::printable(first), own ? "--header with --text-column NAME" : "--header");
+}
+
 /// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of own data.
 template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
                                        const RunConfig& config, data::FormatHints hints,
                                        const Visit& visit) {
   const data::TaskInfo& task = *config.task;
   const std::string& shown = hints.name;
+  std::optional<std::string> first_text;  // of rows without labels
   if (data::is_own_data(task)) {
     data::Preview preview(stream);
     const auto take = [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
       if (!record.second.empty()) record.text += "\t" + record.second;
+      if (!first_text) first_text = record.label.empty() ? record.text : "";
       visit(Row{record.label, record.text, record.place});
     };
     if (const data::GlueLayout* const glue = glue_layout_of(preview, flags, config, hints)) {
@@ -101,8 +123,12 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
     const data::RecordOptions rows =
         rows_of(flags, format_of(preview, flags, hints), hints, config.pairs);
     const data::FoundColumns found = data::read_records(preview, shown, rows, take);
-    if (found.recognised && rows.format != data::RecordFormat::jsonl) {
-      Progress().line(fmt::format("{}: its first row names the columns", shown));
+    const bool jsonl = rows.format == data::RecordFormat::jsonl;
+    const bool other = !found.names.empty() && found.names.text != rows.columns.text;
+    if (found.recognised || (jsonl && other)) {
+      Progress().line(fmt::format("{}: {}", shown, columns_text(found.names, rows.format)));
+    } else if (!flags.header && !jsonl && !first_text.value_or("").empty()) {
+      Progress().line(texts_alone_text(shown, *first_text, true));
     }
     return;
   }
@@ -112,8 +138,12 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
     if (first && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);  // byte order mark
     if (first && (flags.header || line == "Source\tTarget")) continue;     // of official files
     if (line.find_first_not_of(" \t") == line.npos) continue;
-    auto [label, text] = data::split_label(task, line);
+    const auto [label, text] = data::split_label(task, line);
+    if (!first_text) first_text = std::string(label.empty() && !flags.header ? text : "");
     visit(Row{label, text, fmt::format("{}:{}", shown, lines.line_number())});
+  }
+  if (!first_text.value_or("").empty()) {
+    Progress().line(texts_alone_text(shown, *first_text, false));
   }
 }
 
@@ -212,16 +242,16 @@ class Predictor {
       constexpr std::size_t kShown = 10;
       const std::size_t shown = std::min(kShown, names_.size());
       throw DataError(fmt::format(
-          "{}: '{}' beside the tab is none of the run's labels: {}{}; expected a label on every "
-          "line, or on none{}",
+          "{}: the label '{}' is none of the run's: {}{}; expected one of them in every row, or no "
+          "label in any{}",
           row.place, data::printable(row.label), listed(std::span(names_).first(shown)),
           shown < names_.size() ? ", …" : "",
           labelled_ ? "" : " (if the first row names the columns, say --header)"));
     }
     if (labelled_.value_or(has_label) != has_label) {
       throw DataError(
-          fmt::format("{}: {} label, unlike the rows before; expected a label on every "
-                      "line, or on none",
+          fmt::format("{}: {} label, unlike the rows before; expected a label in every row, or in "
+                      "none",
                       row.place, has_label ? "has a" : "has no"));
     }
     labelled_ = has_label;

@@ -175,8 +175,17 @@ TEST_CASE("IMDb: archives that are cut or hold something else are refused by nam
   CHECK(contains(imdb.prepare(imdb.folder.write("x.tar.gz", "no archive")), "x.tar.gz: "));
   write_tar(imdb.folder.path() / "other.tar.gz",
             {{"own/train.tsv", "a\tb\n"}, {"own/dev.tsv", ""}});
-  CHECK(contains(imdb.prepare(imdb.folder.path() / "other.tar.gz"),
-                 "other.tar.gz: none of 2 files is a review of IMDb; expected {train,test}"));
+  CHECK(
+      contains(imdb.prepare(imdb.folder.path() / "other.tar.gz"),
+               "other.tar.gz: none of 2 files in it (own/train.tsv, …) is a review of IMDb; own "
+               "data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
+               "unpack the archive"));
+  write_tar(imdb.folder.path() / "rows.tar", {{"rows.csv", "label,text\na,b\n"}});
+  CHECK(contains(imdb.prepare(imdb.folder.path() / "rows.tar"),
+                 "rows.tar: none of 1 file in it (rows.csv) is a review"));
+  PrepareOptions columns;
+  columns.columns.text = "text";
+  CHECK(contains(imdb.prepare(imdb.folder.path() / "rows.tar", columns), "unpack the archive"));
   CHECK_FALSE(is_prepared(imdb.task, imdb.folder.path() / "root"));
 }
 

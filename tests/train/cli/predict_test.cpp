@@ -157,8 +157,8 @@ TEST_CASE(
     const Finished f = shop.predict_rows("ham\tgreen green\nspam\tnasty nasty\neggs\tgreen\n");
     CHECK(f.code == 3);
     CHECK(lines_of(f.out) == Lines{"ham", "spam"});
-    CHECK(contains(f.err,
-                   "rows.tsv:3: 'eggs' beside the tab is none of the run's labels: ham, spam"));
+    CHECK(
+        contains(f.err, "rows.tsv:3: the label 'eggs' is none of the run's: ham, spam; expected"));
     CHECK(contains(shop.predict_rows("kind\twords\nham\tgreen\n").err, "--header"));
     const Finished mixed = shop.predict_rows("green green\nham\tgreen\n");
     CHECK(mixed.code == 3);
@@ -410,6 +410,55 @@ TEST_CASE(
   CHECK(piped(csv).out == "ham\nspam\n");
   CHECK(piped("green green\nnasty, nasty\n").out == "ham\nspam\n");
   CHECK(piped("green, green\n").code == 2);
+}
+
+TEST_CASE("predict says which column it took for the text, and whether a first row named it") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  std::string rows = "mood,review\n";
+  for (int i = 0; i < 60; ++i) {
+    rows += i % 2 ? "ham,green green green\n" : "spam,nasty nasty nasty\n";
+  }
+  REQUIRE(shop.prepare_from(shop.folder.write("own.csv", rows),
+                            {"--label-column", "mood", "--text-column", "review"})
+              .code == 0);
+  REQUIRE(shop.train().code == 0);
+  // A name that training did not read is a text as any other: each row is answered, and it is said.
+  for (const char* name : {"ids.csv", "ids.tsv", "ids.txt"}) {
+    CAPTURE(name);
+    const Finished ids = shop.predict(shop.folder.write(name, "comment_id\n17\n18\n"));
+    CAPTURE(ids.err);
+    CHECK(ids.code == 0);
+    CHECK(lines_of(ids.out).size() == 3);
+    CHECK(contains(ids.err, std::string(name) + ": each row is a text, the first one, "
+                                                "'comment_id', too; if that names the column, "));
+    CHECK(contains(ids.err, "--header with --text-column NAME leaves it out"));
+  }
+  const auto ids = shop.folder.write("ids.csv", "comment_id\ngreen green\nnasty nasty\n");
+  const Finished named = shop.predict(ids, {"--header", "--text-column", "comment_id"});
+  CAPTURE(named.err);
+  CHECK(named.out == "ham\nspam\n");
+  CHECK_FALSE(contains(named.err, "each row is a text"));
+  CHECK(contains(shop.predict(ids, {"--header"}).err, "no column 'review' in comment_id"));
+  CHECK(contains(shop.predict_piped("cat ids.csv").err, "standard input: each row is a text"));
+  // A name that it did read.
+  const Finished known = shop.predict(shop.folder.write("known.csv", "review\ngreen green\n"));
+  CHECK(known.out == "ham\n");
+  CHECK(contains(known.err, "known.csv: its first row names the columns, text 'review'\n"));
+  const Finished both =
+      shop.predict(shop.folder.write("both.csv", "id,review,mood\n7,nasty nasty,spam\n"));
+  CHECK(both.out == "spam\n");
+  CHECK(contains(both.err, "names the columns, text 'review', label 'mood'\n"));
+  const Finished json =
+      shop.predict(shop.folder.write("other.jsonl", "{\"id\": 4, \"content\": \"green\"}\n"));
+  CHECK(json.out == "ham\n");
+  CHECK(contains(json.err, "other.jsonl: its members are known by name, text 'content'\n"));
+  // A wrong label is not said to stand beside a tab where there is none.
+  const Finished wrong = shop.predict(shop.folder.write("wrong.csv", "eggs,green green\n"));
+  CHECK(wrong.code == 3);
+  CHECK(contains(wrong.err, "wrong.csv: row 1: the label 'eggs' is none of the run's: ham, spam"));
+  CHECK_FALSE(contains(wrong.err, "tab"));
+  CHECK_FALSE(contains(shop.predict_rows("ham\tgreen green\n").err, "each row is a text"));
 }
 
 TEST_CASE("what is not finite is no class: predict and eval name the text and exit with 4") {
