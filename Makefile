@@ -58,8 +58,10 @@ OPTIMISE = $(or $(OPTIMISE_$(MODE)_$(KIND)),$(OPTIMISE_$(MODE)))
 TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
+CLANG    := $(findstring clang,$(shell $(CXX) --version 2>/dev/null))
 # What warnings are off, g++ 12 says of its own std::string (GCC bug 105651), and more of it at -O2.
-WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict $(if $(filter 1,$(WERROR)),-Werror)
+# clang knows not all of their names, and takes a function that templates alone call for an unused one.
+WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict$(if $(CLANG), -Wno-unknown-warning-option -Wno-unneeded-internal-declaration) $(if $(filter 1,$(WERROR)),-Werror)
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # Only sources that ask whether there is CUDA are told, so that ccache serves the others to both builds.
 FOR_CUDA  := $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED)
@@ -141,7 +143,7 @@ $(PRECOMPILED): $(PCH)/%.hpp.gch: $(PCH)/flags
 	@$(if $(CCACHE),$(CXX) $(HEADER_FLAGS) -E -P $(PCH)/$*.hpp | sha256sum > $@.sum)
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
-	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),-fpch-preprocess) -include $(PCH)/$(KIND).hpp -MMD -MP -c $< -o $@
+	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),$(if $(CLANG),,-fpch-preprocess)) -include $(PCH)/$(KIND).hpp -MMD -MP -c $< -o $@
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
@@ -245,7 +247,7 @@ format-check:
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
-TO      = $(DESTDIR)$(PREFIX)
+TO      = $(call quoted,$(DESTDIR)$(PREFIX))
 install: lab ## install programs, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(TO)/bin/skytape
 	install -D $B/skytape-lab $(TO)/bin/skytape-lab
@@ -253,9 +255,9 @@ install: lab ## install programs, library and headers: PREFIX=/usr/local
 	install -D -m 644 train/scripts/skytape-config.cmake $(TO)/lib/cmake/skytape/skytape-config.cmake
 	for h in $(filter-out train/python/% train/lab/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
 	mkdir -p $(TO)/lib/pkgconfig
-	printf '%s\n' 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
-	  'Cflags: -std=c++20 -fopenmp -I$(PREFIX)/include/skytape $(DEFINES) $(FOR_CUDA)' \
-	  'Libs: -L$(PREFIX)/lib -lskytape -fopenmp $(strip $(LIBS))' > $(TO)/lib/pkgconfig/skytape.pc
+	printf '%s\n' $(call quoted,prefix=$(PREFIX)) 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
+	  'Cflags: -std=c++20 -fopenmp "-I$${prefix}/include/skytape" $(DEFINES) $(FOR_CUDA)' \
+	  'Libs: "-L$${prefix}/lib" -lskytape -fopenmp $(strip $(LIBS))' > $(TO)/lib/pkgconfig/skytape.pc
 doctor: ## say what this machine has, what is missing and what to install
 	@train/scripts/dependencies.sh --report
 help: ## this list

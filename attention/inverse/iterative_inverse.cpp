@@ -187,8 +187,8 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   saved.coefficient = empty_like(largest);
   saved.argmax = argmax;
   Tensor start = tensor::transpose(batch);  // [G, L, L]
-  on_device(m.device(), in_place(start), [&](auto tag) {
-    scale_start_on(tag, largest, saved.coefficient, start);  // (1)
+  on_device(m.device(), in_place(start), [&, &sums = largest](auto tag) {
+    scale_start_on(tag, sums, saved.coefficient, start);  // (1)
   });
 
   const InverseKept kept =

@@ -115,7 +115,7 @@ template <class T> struct WeightGradient {
 
 void segment_means_on(Backend, const Tensor& x, const Tensor& mask, double scale,
                       std::int64_t nominal, SegmentMeans& result) {
-  const auto& [scaled, means] = result;
+  const Tensor &scaled = result.rows, &means = result.means;
   dispatch_float(x.dtype(), [&]<class T>() {
     rows(means.rows(), means.cols(),
          SegmentMean<T>{x.data<T>(), mask.data<T>(), scaled.data<T>(), means.data<T>(), T(scale),

@@ -111,8 +111,9 @@ std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
     named.add_named(config);
     named.add_named(map);
     for (const auto& [text, number] : numbered.get_ref<const Json::object_t&>()) {
-      const auto same = std::find_if(named.all().begin(), named.all().end(),
-                                     [&](const SpecialToken& t) { return t.text == text; });
+      const auto same =
+          std::find_if(named.all().begin(), named.all().end(),
+                       [&wanted = text](const SpecialToken& t) { return t.text == wanted; });
       SpecialToken token;
       token.text = text;
       token.normalised = true;  // what no file calls special is a word

@@ -12,7 +12,7 @@ Var mlp_at_once(const MlpVars& v, double norm_factor, const Dropout& hidden,
   const auto [y, facts] = tensor::mlp(v.x.value(), w, hidden, output);
   return record("mlp",
                 {v.x, v.norm_weight, v.norm_bias, v.in_weight, v.in_bias, v.out_weight, v.out_bias},
-                y, [x = v.x.value(), w, hidden, output, facts](const Tensor& dy, Grads& g) {
+                y, [x = v.x.value(), w, hidden, output, facts = facts](const Tensor& dy, Grads& g) {
                   const auto d = tensor::mlp_backward(x, w, hidden, output, facts, dy);
                   g.add(0, d.dx);
                   g.add(1, d.dnorm_weight);

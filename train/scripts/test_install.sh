@@ -6,7 +6,7 @@ set -eu
 mode=$(basename "$1") portable=0
 case $mode in *-portable) mode=${mode%-portable} portable=1 ;; esac
 case ${mode##*-} in cuda) cuda=1 ;; simulated) cuda=simulated ;; *) cuda=0 ;; esac
-make -s install MODE="${mode%-*}" CUDA=$cuda PORTABLE=$portable PREFIX="$2/installed" >/dev/null
+make -s install MODE="${mode%-*}" CUDA=$cuda PORTABLE=$portable PREFIX="$2/in stalled" >/dev/null  # a path with a blank
 cp -r tests/install_example "$2/example"
 cd "$2/example"
 sanitize=$([ "${mode%-*}" = asan ] && echo "-fsanitize=address,undefined" || true)
@@ -40,11 +40,11 @@ with_make() {
 with_cmake() {
   local compiler
   read -ra compiler <<<"${CXX:-g++}"  # "ccache g++" is a list
-  cmake -S . -B with_cmake -DCMAKE_PREFIX_PATH="$1/installed" -DCMAKE_CXX_FLAGS="$sanitize" \
+  cmake -S . -B with_cmake -DCMAKE_PREFIX_PATH="$1/in stalled" -DCMAKE_CXX_FLAGS="$sanitize" \
     -DCMAKE_CXX_COMPILER="${compiler[-1]}" && cmake --build with_cmake
 }
 
-export PKG_CONFIG_PATH=$2/installed/lib/pkgconfig
+export PKG_CONFIG_PATH=$2/in\ stalled/lib/pkgconfig
 if command -v pkg-config >/dev/null; then way pkg-config . with_make
 else echo "installed library, pkg-config: skipped, there is no pkg-config"; fi
 if command -v cmake >/dev/null; then way CMake with_cmake with_cmake "$2"
