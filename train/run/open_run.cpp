@@ -72,6 +72,7 @@ void keep_provenance(OpenRun& run) {
 /// Reads what an earlier process left in the folder; on rank 0. Returns whether it finished the run.
 bool check_folder(OpenRun& run, Progress& progress) {
   const TrainOptions& options = run.options;
+  refuse_odd_files(options.out);
   run.json = full_config(run.config, run.splits, options);
   if (!resumes(options)) return false;
   refuse_other_run(options.out, run.json);

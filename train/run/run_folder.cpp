@@ -134,6 +134,16 @@ void RunFolder::lock() {
   throw Error(fmt::format("{}: cannot lock it: {}", path_.string(), std::strerror(problem)));
 }
 
+void refuse_odd_files(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_ours(entry.path()) || !entry.exists() || entry.is_regular_file()) continue;
+    throw DataError(fmt::format("{}: {}, expected a file that can be read and replaced",
+                                entry.path().string(),
+                                entry.is_fifo() ? "a named pipe" : "not a regular file"));
+  }
+}
+
 void refuse_existing(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(config_file(path), error) && !fs::exists(last_file(path), error)) {

@@ -66,7 +66,7 @@ class RunFolder {
   /// file is written anew from the rest.
   void start_metrics(std::int64_t step);
 
-  /// One object for metrics.jsonl: "kind" (train, eval, final), "step", numbers. Adds "time" and
+  /// One object for metrics.jsonl: "kind" (train, eval, chance, final), "step", numbers. Adds "time" and
   /// mirrors every number to TensorBoard as "<kind or split>/<key>", behind "<phase>/" if it says
   /// one.
   void add_metric(data::Json metric);
@@ -81,6 +81,10 @@ class RunFolder {
   int lock_ = -1;  // the file .lock
   AppendFile metrics_, events_;
 };
+
+/// DataError if what a run calls its own in the folder is no file: opening a named pipe would wait
+/// for who reads it, for ever.
+void refuse_odd_files(const std::filesystem::path& folder);
 
 /// UsageError if the folder holds a run: what Existing::refuse does.
 void refuse_existing(const std::filesystem::path& path);
