@@ -174,7 +174,11 @@ int test(OpenRun& run, Reporter& reporter) {
   if (!run.ranks().first()) return 0;
   reporter.final_scores("dev", outcome.dev);
   reporter.final_scores("test", outcome.test);
-  write_result(run, result_json(run.config, run.json, outcome));
+  Json result = result_json(run.config, run.json, outcome);
+  if (!reporter.stood_at_chance().is_null()) {
+    result["stood_at_chance"] = reporter.stood_at_chance();
+  }
+  write_result(run, result);
   const std::string warning = baseline_warning(run.config, outcome.test);
   if (!warning.empty()) reporter.line(warning);
   return 0;

@@ -19,7 +19,39 @@ constexpr std::int64_t kRateSteps = 5;  // steps that the first estimate of the 
 Reporter::Reporter(const OpenRun& run, Progress& progress)
     : run_(run),
       progress_(progress),
-      time_left_(run.splits.train, run.config.batches, run.config.steps()) {}
+      time_left_(run.splits.train, run.config.batches, run.config.steps()) {
+  if (!run.ranks().first() || predicts_masked(run.config)) return;
+  chance_.emplace(label_entropy(run.splits.train, run.model->config()), run.config.schedule.warmup,
+                  run.config.steps());
+  resume_chance();
+}
+
+void Reporter::resume_chance() {
+  for (const data::Json& metric : read_metrics(run_.folder->metrics())) {
+    const std::string kind = metric.value("kind", "");
+    if (kind == "chance") stood_at_chance_ = metric;
+    if (kind == "train") {
+      (void)chance_->stands_at_chance(metric.at("step").get<std::int64_t>(),
+                                      metric.at("loss").get<double>());
+    }
+  }
+}
+
+void Reporter::watch_chance(double loss) {
+  const std::int64_t step = run_.state.step;
+  if (!chance_ || !chance_->stands_at_chance(step, loss) || !stood_at_chance_.is_null()) return;
+  stood_at_chance_ = {{"kind", "chance"},
+                      {"step", step},
+                      {"loss", chance_->mean_loss()},
+                      {"label_entropy", chance_->entropy()}};
+  add_metric(stood_at_chance_, loss);
+  line(fmt::format(
+      "warning: after step {} the run stands at chance: the loss of its last {} training steps, "
+      "{:.4f}, is no lower than {:.4f}, that of who knows only how often each label occurs. On "
+      "Pathfinder and Path-X the seed decides whether a run leaves chance: another --seed may; "
+      "elsewhere another learning rate (lr), too",
+      step, chance_->mean_steps(), chance_->mean_loss(), chance_->entropy()));
+}
 
 void Reporter::line(const std::string& text) {
   if (run_.ranks().first()) progress_.line(text);
@@ -78,6 +110,7 @@ void Reporter::log(const TrainMetrics& metrics) {
               {"steps_per_second", point.steps_per_second},
               {"tokens_per_second", point.tokens_per_second}},
              metrics.loss);
+  watch_chance(metrics.loss);
   seconds_since_log_ = 0;
   tokens_since_log_ = 0;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "train/process/progress.hpp"
+#include "train/run/chance.hpp"
 #include "train/run/open_run.hpp"
 #include "train/run/time_left.hpp"
 
@@ -33,15 +34,22 @@ class Reporter {
   /// What result.json has of a split, as a metric, too.
   void final_scores(const char* split, const Evaluation& scores);
   void stopped(int signal);
+  /// The metric that says that the run stood at chance; null: it did not.
+  [[nodiscard]] const data::Json& stood_at_chance() const { return stood_at_chance_; }
 
  private:
   [[nodiscard]] bool first_rate() const;
   void log(const TrainMetrics& metrics);
   void add_metric(data::Json metric, double loss);
+  /// Takes from an earlier process's metrics what it knew of this.
+  void resume_chance();
+  void watch_chance(double loss);
 
   const OpenRun& run_;
   Progress& progress_;
   const TimeLeft time_left_;
+  std::optional<ChanceWatch> chance_;  // of the task, on the rank that prints
+  data::Json stood_at_chance_;
   // Since the last log point; the first step, which allocates, apart.
   double seconds_since_log_ = 0, seconds_after_first_ = 0;
   std::int64_t tokens_since_log_ = 0;
