@@ -1,5 +1,7 @@
 #include "train/run/run_folder.hpp"
 
+#include <sys/stat.h>
+
 #include <sstream>
 
 #include "data/files/json.hpp"
@@ -54,6 +56,23 @@ TEST_CASE("one process at a time has a run folder") {
     CHECK(error() == path.string() + ": another process trains there");
   }
   CHECK(error().empty());
+}
+
+TEST_CASE("a named pipe or a folder where a run keeps a file is refused, and not opened") {
+  const Folder folder;
+  CHECK_NOTHROW(refuse_odd_files(folder.path() / "nowhere"));
+  folder.write("config.json", "{}");
+  folder.write("notes.txt", "");
+  CHECK_NOTHROW(refuse_odd_files(folder.path()));
+  const auto error = [&] { return error_of<DataError>([&] { refuse_odd_files(folder.path()); }); };
+  const auto metrics = folder.path() / "metrics.jsonl";
+  REQUIRE(::mkfifo(metrics.c_str(), 0600) == 0);
+  CHECK(error() ==
+        metrics.string() + ": a named pipe, expected a file that can be read and replaced");
+  std::filesystem::remove(metrics);
+  CHECK(error().empty());
+  std::filesystem::create_directory(folder.path() / "result.json");
+  CHECK(error().find("result.json: not a regular file") != std::string::npos);
 }
 
 TEST_CASE("metrics are cut back to the step of the checkpoint") {
