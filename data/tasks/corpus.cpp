@@ -37,11 +37,11 @@ struct Walk {
 };
 
 /// Passes every document to `visit`, with its split.
-Walk visit_documents(const TaskInfo& task, const PrepareOptions& options,
+Walk visit_documents(const TaskInfo& task, const TokenChoice& choice, const PrepareOptions& options,
                      const std::function<void(std::size_t split, const std::string& text,
                                               const std::string& place)>& visit) {
   // Pieces of words are made of characters; bytes may be anything.
-  Walk walk{EncodingCheck(chosen_tokens(options).kind != "bytes")};
+  Walk walk{EncodingCheck(choice.kind != "bytes")};
   // A single file may be called as it likes.
   fs::path single = options.from.filename();
   if (single.extension() == ".gz") single = single.stem();
@@ -116,7 +116,7 @@ std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice&
   std::vector<std::string> texts;
   std::size_t bytes = 0;
   bool all = true;
-  (void)visit_documents(task, options,
+  (void)visit_documents(task, choice, options,
                         [&](std::size_t split, const std::string& text, const std::string&) {
                           if (split != 0) return;
                           all = bytes + text.size() <= kLearnsFrom;
@@ -162,7 +162,8 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
     packers.emplace_back(set.split(split), options.length, vocabulary != nullptr);
   }
   Walk walk = visit_documents(
-      task, options, [&](std::size_t split, const std::string& text, const std::string& place) {
+      task, choice, options,
+      [&](std::size_t split, const std::string& text, const std::string& place) {
         const auto bytes = as_bytes(text);
         packers[split].add(vocabulary ? vocabulary->encode(text, place)
                                       : std::vector<std::int32_t>(bytes.begin(), bytes.end()),

@@ -193,3 +193,31 @@ TEST_CASE("a corpus of pieces: learnt from train, the end of a text a piece of i
   options.learn_tokens.clear();
   CHECK(contains(corpus.prepare(broken, options), "broken.txt:101: byte 4"));
 }
+
+TEST_CASE("a corpus' tokeniser is learnt where its file is not there, and the file is left alone") {
+  if (!has_sentencepiece() || !knows_unicode()) {
+    MESSAGE("skipped: built without SentencePiece or utf8proc");
+    return;
+  }
+  const Corpus corpus;
+  const auto model = corpus.folder.path() / "learnt.model";
+  const auto file = corpus.folder.write("all.txt", lines(120));
+  for (const char* kind : {"unigram:24", "bpe:33"}) {
+    CAPTURE(kind);
+    fs::remove(model);
+    PrepareOptions options;
+    options.from = file;
+    options.tokens = "sentencepiece:" + model.string();
+    options.learn_tokens = kind;
+    options.length = 24;
+    const auto prepare = [&] {
+      return error_of([&] { data::prepare(find_task("corpus"), corpus.folder.path(), options); });
+    };
+    REQUIRE(prepare().empty());
+    REQUIRE(fs::exists(model));
+    const std::string learnt = read_file(model);
+    CHECK(contains(prepare(), "learnt.model is there already"));
+    CHECK(read_file(model) == learnt);
+    fs::remove_all(corpus.folder.path() / "corpus");
+  }
+}
