@@ -55,7 +55,8 @@ mask=nonzero drop_close=1 text.dev=test select_after=0.2
 [listops]
   batch=32 lr=1e-4 warmup=1000 steps=50000 eval_every=500 eval_examples=1984
 [text]
-  batch=16 lr=1e-4 warmup=80 steps=50000 eval_every=500 eval_examples=6400
+  batch=16  # as the paper prints it; its code has 32
+  lr=1e-4 warmup=80 steps=50000 eval_every=500 eval_examples=6400
 [retrieval]
   batch=16 lr=2e-4 warmup=800 steps=50000 eval_every=1000 eval_examples=4800
 [pathfinder]
@@ -73,6 +74,8 @@ mask=nonzero drop_close=1 text.dev=test select_after=0.2
 )";
 
 constexpr std::string_view kSkeinformer = R"(
+# features: as the paper prints them; its code has 128 for methods of others. select: its code tests
+# the last weights.
 clip_value=0 features=256 mask=nonzero drop_close=1 text.dev=test patience=10 select=best_loss
 [listops]
   batch=256 lr=1e-4 warmup=1000 steps=20000 eval_every=500
@@ -81,7 +84,8 @@ clip_value=0 features=256 mask=nonzero drop_close=1 text.dev=test patience=10 se
 [retrieval]
   batch=64 lr=1e-4 warmup=800 steps=60000 eval_every=300
 [pathfinder]
-  batch=512 lr=2e-4 warmup=312 steps=31200 eval_every=312
+  lr=2e-4  # as the code has it; the paper prints 1e-4
+  batch=512 warmup=312 steps=31200 eval_every=312
 [image]
   batch=256 lr=1e-4 warmup=175 steps=50000 eval_every=50
 [corpus]

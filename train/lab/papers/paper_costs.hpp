@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace skytape::train {
@@ -21,7 +22,13 @@ enum class PaperFigure {
   // Skyformer, Table 3 (appendix F): instability score over softmax's.
   instability,
 };
-/// Nothing for a method or task that the table does not have.
+/// The Skeinformer paper's rows of softmax without attention dropout, in place of a method's name;
+/// "softmax" is with 0.1. Its code drops out in both, if that row was run under the usual name.
+inline constexpr std::string_view kWithoutDropout = "softmax, no attention dropout";
+/// The papers' row of a method trained with this attention dropout.
+[[nodiscard]] std::string_view paper_row(std::string_view method, double attention_dropout);
+
+/// Nothing for a row or task that the table does not have.
 [[nodiscard]] std::optional<double> paper_figure(PaperFigure figure, std::string_view method,
                                                  std::string_view task);
 
@@ -31,5 +38,15 @@ struct LinformerGain {
   double times_faster = 0, times_less_memory = 0;
 };
 [[nodiscard]] std::optional<LinformerGain> linformer_gain(int n, int k);
+
+/// Linformer, Table 2: accuracy on dev after fine-tuning, in percent, the columns in its order.
+struct FineTuned {
+  int n = 0;
+  std::string_view model;
+  int k = 0;                 // 0: exact attention
+  std::string_view sharing;  // as option linformer.sharing calls it; of exact attention nothing
+  double sst2 = 0, imdb = 0, qnli = 0, qqp = 0, average = 0;
+};
+[[nodiscard]] std::span<const FineTuned> linformer_fine_tuned();
 
 }  // namespace skytape::train

@@ -85,6 +85,16 @@ Convergence converge(const std::vector<DevPoint>& points, std::int64_t patience)
   return c;
 }
 
+/// The share of attention weights that a run drops; that of the recipes where its result does not
+/// say it.
+double attention_dropout(const Json& result) {
+  constexpr double kOfRecipes = 0.1;
+  const Json settings = result.value("settings", Json::object());
+  const Json setting = settings.value("attention_dropout", Json::object());
+  const std::string value = setting.value("value", "");
+  return value.empty() ? kOfRecipes : std::atof(value.c_str());
+}
+
 /// Folders below `folder` with a result, by name.
 std::vector<fs::path> finished_runs(const fs::path& folder) {
   std::error_code error;
@@ -138,12 +148,13 @@ Table convergence_table(const fs::path& folder, std::int64_t patience) {
       return p != nullptr ? Cell(1e-3 * static_cast<double>(p->step)) : Cell();
     };
     const DevPoint* stop = c.stopped;
+    const std::string_view row = paper_row(method, attention_dropout(result));
     table.add({run.filename().string(), task, method,
                c.best != nullptr ? Cell(c.best->loss) : Cell(), kilo(c.best), kilo(stop),
                stop != nullptr ? Cell(stop->train_seconds / 60) : Cell(),
                stop != nullptr ? Cell((stop->train_seconds + stop->eval_seconds) / 60) : Cell(),
-               paper_figure(PaperFigure::convergence_kilosteps, method, task),
-               paper_figure(PaperFigure::convergence_minutes, method, task), 100 * test});
+               paper_figure(PaperFigure::convergence_kilosteps, row, task),
+               paper_figure(PaperFigure::convergence_minutes, row, task), 100 * test});
   }
   table.notes = {
       "A run that ended before the rule would have stopped it has no stop. total: with "

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -175,9 +176,36 @@ TEST_CASE("the papers' cells are found, and only those that they have") {
   CHECK(paper_figure(Figure::skeinformer_examples, "skein_nonorm", "retrieval") == 4);
   CHECK(paper_figure(Figure::convergence_kilosteps, "softmax", "text") == 10.67);
   CHECK(paper_figure(Figure::convergence_minutes, "skein_nopilot", "image") == 63.51);
+  CHECK(paper_figure(Figure::skeinformer_minutes, kWithoutDropout, "retrieval") == 41.88);
+  CHECK(paper_figure(Figure::skeinformer_examples, kWithoutDropout, "listops") == 32);
+  CHECK(paper_figure(Figure::convergence_kilosteps, kWithoutDropout, "pathfinder") == 17.58);
+  CHECK(paper_figure(Figure::convergence_minutes, kWithoutDropout, "image") == 63.01);
+  CHECK_FALSE(paper_figure(Figure::skyformer_hours, kWithoutDropout, "text").has_value());
+  CHECK(paper_row("softmax", 0) == kWithoutDropout);
+  CHECK(paper_row("softmax", 0.1) == "softmax");
+  CHECK(paper_row("kernelized", 0) == "kernelized");
   CHECK(linformer_gain(65536, 2048)->times_less_memory == 18);
   CHECK_FALSE(linformer_gain(512, 512).has_value());
   CHECK(paper_figure(Figure::instability, "kernelized", "retrieval") == 0.64);
+}
+
+TEST_CASE("Linformer's fine-tuned rows give their averages, and the page beside them is right") {
+  double least = 100, exact = 0;
+  for (const FineTuned& row : linformer_fine_tuned()) {
+    CAPTURE(row.model);
+    CAPTURE(row.n);
+    CAPTURE(row.sharing);
+    CHECK(std::abs((row.sst2 + row.imdb + row.qnli + row.qqp) / 4 - row.average) < 0.0051);
+    CHECK((row.k == 0) == row.sharing.empty());
+    if (row.model == "RoBERTa-base") exact = row.imdb;
+    if (row.k > 0 && row.n == 512) least = std::min(least, row.imdb);
+  }
+  CHECK(linformer_fine_tuned().size() == 12);
+  const std::string page = data::synthetic::read_file("train/results/masked-language.md");
+  CHECK(page.find(fmt::format("where the paper's loses up to {:.1f}", exact - least)) !=
+        std::string::npos);
+  CHECK(page.find(fmt::format("(its Table 2: {:.1f} exact, {:.1f} at least)", exact, least)) !=
+        std::string::npos);
 }
 
 TEST_CASE("convergence: early stopping is applied to what the runs wrote") {
@@ -196,6 +224,23 @@ TEST_CASE("convergence: early stopping is applied to what the runs wrote") {
   CHECK(at(table, "at kstep", "ends").number == doctest::Approx(0.030));
   CHECK(at(table, "stop at kstep", "ends").kind == Cell::Kind::missing);
   CHECK(at(table, "train min", "ends").kind == Cell::Kind::missing);
+}
+
+TEST_CASE(
+    "convergence: a softmax run without attention dropout stands beside the papers' such row") {
+  const Folder folder;
+  for (const char* dropout : {"0.1", "0"}) {
+    make_run(folder.path() / dropout, {3, 2});
+    std::ofstream(folder.path() / dropout / "result.json")
+        << data::Json{{"task", "image"},
+                      {"attention", "softmax"},
+                      {"test_accuracy", 0.375},
+                      {"settings", {{"attention_dropout", {{"value", dropout}}}}}};
+  }
+  const Table table = convergence_table(folder.path(), 2);
+  CHECK(at(table, "paper kstep", "0.1").number == 4.33);
+  CHECK(at(table, "paper kstep", "0").number == 4.23);
+  CHECK(at(table, "paper min", "0").number == 63.01);
 }
 
 TEST_CASE("convergence names what is wrong with a run's files") {
