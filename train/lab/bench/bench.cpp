@@ -166,6 +166,7 @@ RunConfig configure(const BenchCase& c) {
   choices.device = c.device;
   choices.seed = kSeed;
   choices.values = {{"batch", std::to_string(c.batch), "--batch"},
+                    {"accumulate", "1", "the bench"},  // the batch is not the recipe's
                     {"max_length", std::to_string(c.n), "--n"},
                     {"precision", c.precision, "--precision"}};
   if (attention::find(c.attention).has_option("features")) {
@@ -247,6 +248,18 @@ BenchResult run_bench(const BenchCase& c) {
     result.predicted_ms = 1e3 * predict(step_kernels(c), {}, c.precision).seconds;
   }
   return result;
+}
+
+std::int64_t peak_at_once(const BenchCase& c) {
+  const RunConfig config = configure(c);
+  set_precision(c.device, config.precision);
+  release_cached_memory(c.device);
+  nn::Model model(config.model, DType::f32, c.device, kSeed);
+  Trainer trainer(model, config.adamw, config.schedule, kSeed, MicrobatchLimits(), c.graphs);
+  reset_peak_bytes(c.device);
+  trainer.step(bench_batch(c, config.model));
+  synchronize(c.device);
+  return memory_stats(c.device).peak_bytes;
 }
 
 namespace {

@@ -1,7 +1,8 @@
 // Step time and memory of each method on each task.
 //
 // A few full-length examples are timed; time and memory of the recipe's batch follow, since both
-// grow in proportion to the examples beyond what the model and its optimiser hold.
+// grow in proportion to the examples beyond what a step holds whatever their number. Memory is that
+// of steps that compute their examples at once, so that it depends on no cache.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,17 +37,17 @@ PaperUnit unit_of(const std::string& recipe) {
 /// One method on one task.
 struct Measurement {
   std::string task, method;
+  std::string_view row;                     // of the papers' tables
   double example_ms = 0;                    // of a step
   double fixed_bytes = 0, per_example = 0;  // memory = fixed + examples at once * per_example
   std::int64_t batch = 0, microbatch = 0;   // of the recipe: examples per step, and at once
   std::optional<std::int64_t> fitting;      // most examples at once within the limit; 0: none
 };
 
-/// Peak of one training step with so many examples.
+/// Peak of one training step that computes so many examples at once.
 double peak_of(BenchCase c, std::int64_t examples) {
   c.batch = examples;
-  c.patience_seconds = 1e-9;  // a single step
-  return static_cast<double>(run_bench(c).peak_bytes);
+  return static_cast<double>(peak_at_once(c));
 }
 
 /// Most examples, at most `most`, whose step stays within `limit` bytes: a guess from the measured
@@ -68,16 +69,20 @@ Measurement measure(const CostOptions& options, const std::string& task,
   c.task = task;
   c.recipe = options.recipe;
   c.attention_alone = false;
+  std::string_view row = method;
   for (const Setting& s : config.settings) {
     if (s.key == "features") c.features = std::stoll(s.value);
+    if (s.key == "attention_dropout") row = paper_row(method, std::stod(s.value));
   }
-  const BenchResult r = run_bench(c);
   const auto examples = static_cast<double>(c.batch);
+  const double ms = run_bench(c).step->min_ms / examples;
+  const double once = peak_of(c, c.batch), twice = peak_of(c, 2 * c.batch);
   Measurement m{task,
                 method,
-                r.step->min_ms / examples,
-                static_cast<double>(r.fixed_bytes),
-                static_cast<double>(r.peak_bytes - r.fixed_bytes) / examples,
+                row,
+                ms,
+                2 * once - twice,
+                (twice - once) / examples,
                 config.batches.batch,
                 config.microbatch(),
                 std::nullopt};
@@ -143,7 +148,7 @@ Table task_table(const CostOptions& options) {
       if (other.task == m.task && other.method == "softmax") softmax_ms = other.example_ms;
     }
     const auto batch = static_cast<double>(m.batch), microbatch = static_cast<double>(m.microbatch);
-    const auto paper = paper_figure(unit.time, m.method, m.task);
+    const auto paper = paper_figure(unit.time, m.row, m.task);
     std::vector<Cell> row = {m.task,
                              m.method,
                              batch,
@@ -155,16 +160,23 @@ Table task_table(const CostOptions& options) {
                              1e-6 * m.per_example,
                              microbatch,
                              (m.fixed_bytes + m.per_example * microbatch) / kGiga,
-                             paper_figure(unit.memory, m.method, m.task)};
+                             paper_figure(unit.memory, m.row, m.task)};
     if (options.limit_gb) row.push_back(m.fitting);
     table.add(std::move(row));
   }
   table.notes = {
-      fmt::format("{} examples timed, the fastest of {} steps; time and memory of the recipe's "
-                  "batch in proportion. GB: of the examples computed at once, with the model and "
-                  "its optimiser.",
-                  options.batch, options.steps),
+      fmt::format(
+          "{} examples timed, the fastest of {} steps; time and memory of the recipe's "
+          "batch in proportion. At once: the recipe's batch over its accumulation, as a GPU "
+          "computes it. MB/example: from the peaks of steps that compute {} and {} examples "
+          "at once. GB: of those at once, with the model and its optimiser.",
+          options.batch, options.steps, options.batch, 2 * options.batch),
       "paper: on a V100 of 16 GB, where softmax trades time for memory by checkpointing."};
+  if (options.device == Device::cpu) {
+    table.notes.push_back(fmt::format(
+        "A training on this CPU computes {} positions at once, or one example, and needs less.",
+        cache_positions()));
+  }
   return table;
 }
 

@@ -11,6 +11,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/lab/papers/paper_costs.hpp"
+#include "train/process/version.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -152,6 +153,36 @@ TEST_CASE(
   CHECK(fits <= 3);
   o.limit_gb = 1e-4;
   CHECK(at(task_table(o), "fit 0.0001 GB", "listops", "vmean").number == 0);
+}
+
+TEST_CASE("memory of an example does not depend on what a recipe accumulates, nor on the caches") {
+  const auto megabytes = [](const char* recipe, const char* method, std::int64_t batch,
+                            int threads) {
+    const int before = thread_count();
+    set_threads(threads);
+    CostOptions o = options({method});
+    o.tasks = {"image"};
+    o.recipe = recipe;
+    o.batch = batch;
+    const Table table = task_table(o);
+    set_threads(before);
+    // A recipe's batch over its accumulation, at most.
+    CHECK(at(table, "at once", "image", method).number <=
+          at(table, "batch", "image", method).number);
+    return at(table, "MB/example", "image", method).number;
+  };
+  // Recipe skeinformer accumulates 2 for skein_nonorm on Image: more than one example.
+  const double one = megabytes("skeinformer", "skein_nonorm", 1, 1);
+  CHECK(megabytes("skeinformer", "skein_nonorm", 3, 1) == doctest::Approx(one).epsilon(0.02));
+  const double softmax = megabytes("skyformer", "softmax", 1, 1);
+  for (const std::int64_t batch : {2, 5}) {
+    for (const int threads : {1, 2}) {
+      CAPTURE(batch);
+      CAPTURE(threads);
+      CHECK(megabytes("skyformer", "softmax", batch, threads) ==
+            doctest::Approx(softmax).epsilon(0.02));
+    }
+  }
 }
 
 TEST_CASE("Linformer's table leaves out what is no projection and what would not fit") {
