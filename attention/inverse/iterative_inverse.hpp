@@ -1,5 +1,5 @@
 // Iterative inverse of a batch of matrices: what Skyformer and both Nystrom methods put between
-// their factors (Skyformer, sec. 4.3; Nystromformer, Xiong et al. 2021, eq. 11).
+// their factors (Skyformer, sec. 4.4; Nystromformer, Xiong et al. 2021, eq. 11).
 //
 //   V_0 = c M^T     c = 1 / s, s the largest column sum of M                                    (1)
 //   X = M V   R = 15 I - X (7 I - X)   P = 13 I - X R   V <- V P / 4          `steps` times      (2)

@@ -1,5 +1,5 @@
 // T = R Z R P with Z, nearly the inverse of R M R, from the iterative inverse: the middle of an
-// attention matrix rebuilt from landmarks (Skyformer, sec. 4.3).
+// attention matrix rebuilt from landmarks (Skyformer, sec. 4.4).
 //
 //   r = (M 1)^(-1/2)    R = diag(r)    M^ = R M R        its eigenvalues lie in (0, 1]          (1)
 //   Z = iterative inverse of M^                                                                 (2)

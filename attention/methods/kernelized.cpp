@@ -96,7 +96,7 @@ Cost cost_at(const CostSizes& s) { return {2 * s.n * s.n * s.width, 5 * s.n * s.
 Spec kernelized_spec() {
   Spec spec;
   spec.name = "kernelized";
-  spec.paper = "Skyformer (Chen et al. 2021), eq. 4";
+  spec.paper = "Skyformer (Chen et al. 2021), eq. 3";
   spec.idea = "Gaussian kernel of queries and keys, not normalised";
   spec.cost = "2 N^2 D";
   spec.memory = "2 N per head (squared norms)";

@@ -226,7 +226,7 @@ Cost cost_at(const CostSizes& s) {
 Spec skyformer_spec() {
   Spec spec;
   spec.name = "skyformer";
-  spec.paper = "Skyformer (Chen et al. 2021), eq. 9";
+  spec.paper = "Skyformer (Chen et al. 2021), eq. 5 and 6";
   spec.idea = "Nystrom approximation of the Gaussian kernel of queries and keys";
   spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
   spec.cost_at = cost_at;

@@ -29,7 +29,7 @@ struct FeatureLimit {
 [[nodiscard]] Tensor draw_pilots(const Tensor& mask, const Tensor& used, std::int64_t slots,
                                  const Random& random);
 
-/// Weights of the columns, up to a factor per head (Skeinformer, eq. 5):
+/// Weights of the columns, up to a factor per head (Skeinformer, sec. 4.1):
 ///   w_i = sqrt(sum_j B_ji^2) |v_i|   for real tokens, B_j = softmax(scale q_j K^T) of pilot j;
 /// never below the smallest positive number there, so real tokens are drawn first. Zero for
 /// padding. rows [B, H, S, D]: the pilots' queries, lse [B, H, S]: the log of their softmax's row

@@ -1,4 +1,4 @@
-// Skyformer, section 4.3: how far the iterative inverse comes.
+// Skyformer, section 4.4: how far the iterative inverse comes.
 //
 // Started at V = M^T / s, s the largest column sum, an eigenvalue x of M V obeys
 //   x <- 1 - e^3 (3 + e) / 4,  e = 1 - x,
@@ -112,10 +112,10 @@ std::vector<Trial> six_steps(const TheorySizes& sizes, std::uint64_t seed) {
 
 std::vector<Statement> inverse_statements() {
   return {
-      {"inverse-steps", "Skyformer, sec. 4.3",
+      {"inverse-steps", "Skyformer, sec. 4.4",
        "log(s c^2) / log 3.25 + 3.4 steps invert a matrix of condition c",
        "steps until |I - M Z| <= 1e-6", Relation::at_most, true, 0, steps_for_condition},
-      {"six-steps", "Skyformer, sec. 4.3", "six steps invert M^ of 128 landmarks",
+      {"six-steps", "Skyformer, sec. 4.4", "six steps invert M^ of 128 landmarks",
        "|I - M^ Z| after six steps", Relation::at_most, false, 0, six_steps},
   };
 }
