@@ -18,6 +18,7 @@ struct TheoryFlags {
   std::int64_t seeds = 20, layer = 0;
   std::uint64_t seed = 42;
   TheorySizes sizes;
+  int threads = 1;
   Command command;
 };
 
@@ -65,7 +66,7 @@ TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
 }
 
 int run(const TheoryFlags& flags) {
-  set_threads(1);  // the sizes are too small to share
+  set_threads(flags.threads);
   const std::vector<Statement> statements = chosen(flags.statements);
   Experiment experiment("theory", flags.out);
   const TheorySizes sizes = sizes_of(flags, experiment);
@@ -107,6 +108,8 @@ void add_theory(const Command& program) {
       "seed stands for a text and a head");
   command.add_option("--text", flags->text, "file with one text a line");
   command.add_option("--layer", flags->layer, "of the encoder; -1: the last");
+  command.add_option("--threads", flags->threads,
+                     "CPU threads; small sizes are not worth sharing; 0: all cores");
   command.add_option("--out", flags->out, "folder for JSON and Markdown");
   command.runs([flags] { return run(*flags); });
 }

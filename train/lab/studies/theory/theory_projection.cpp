@@ -1,8 +1,9 @@
-// Linformer (Wang et al. 2020), Theorem 1: a random projection along the sequence, and how many of
-// its rows the Johnson-Lindenstrauss argument asks for.
+// Linformer (Wang et al. 2020), Theorems 1 and 2: a random projection along the sequence, and how
+// many of its rows the Johnson-Lindenstrauss argument asks for.
 //
-// Letters: n positions, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt p), w a column of
-// the values. P R^T R w stands for P w.
+// Letters: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt p),
+// w a column of the values V. P R^T R w stands for P w, and softmax(x E^T) F V for softmax(x) V, x a
+// row of Q K^T / sqrt p, E = delta R, F = e^-delta R.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/norm/softmax.hpp"
 #include "train/lab/studies/exact_attention.hpp"
 #include "train/lab/studies/theory/theory_parts.hpp"
 
@@ -156,6 +158,86 @@ std::vector<Trial> rank_needed(const TheorySizes& sizes, std::uint64_t seed) {
   return trials;
 }
 
+/// k of Theorem 2, its constants taken as one: min(9 p ln p, 5 ln n) / (e^2 - e^3).
+std::int64_t rows_of_theorem_2(const TheorySizes& sizes) {
+  const auto p = static_cast<double>(sizes.width);
+  const double by_width = p > 1 ? 9 * p * std::log(p) / kGap : rows_of_theorem(sizes.n);
+  return static_cast<std::int64_t>(std::ceil(std::min(by_width, rows_of_theorem(sizes.n))));
+}
+
+/// What Theorem 2 speaks of, with the E and F of its proof and delta = 1/n.
+struct Projected {
+  Tensor logits;     // Q K^T / sqrt p: [n, n]
+  Tensor values;     // V, or ones in its place: [n, p]
+  Tensor sketched;   // logits E^T: [n, k]
+  Tensor projected;  // F V: [k, p]
+};
+Projected project(const TheorySizes& sizes, std::uint64_t seed, bool equal_values) {
+  const std::int64_t n = sizes.n;
+  const double delta = 1 / static_cast<double>(n);
+  const Tensor r = projection(n, rows_of_theorem_2(sizes), sizes, seed);  // [n, k]
+  const Tensor logits =
+      tensor::affine(tensor::matmul(theory_rows(n, sizes, seed, 1), theory_rows(n, sizes, seed, 2),
+                                    Op::none, Op::transpose),
+                     1 / std::sqrt(static_cast<double>(sizes.width)));
+  const Tensor values = equal_values ? Tensor::full({n, sizes.width}, 1, DType::f64, Device::cpu)
+                                     : theory_rows(n, sizes, seed, 3);
+  return {logits, values, tensor::affine(tensor::matmul(logits, r), delta),
+          tensor::affine(tensor::matmul(r, values, Op::transpose), std::exp(-delta))};
+}
+
+/// |difference of row i| of two matrices, over the norm of row i of `weights` and that of `values`:
+/// the largest of all rows.
+double largest_row_error(const Tensor& ours, const Tensor& exact, const Tensor& weights,
+                         const Tensor& values) {
+  const Tensor difference = tensor::subtract(ours, exact);
+  double largest = 0;
+  for (std::int64_t i = 0; i < exact.size(0); ++i) {
+    largest = std::max(largest, frobenius(difference.slice(i, i + 1)) /
+                                    (frobenius(weights.slice(i, i + 1)) * frobenius(values)));
+  }
+  return largest;
+}
+
+/// Theorem 2: |softmax(x E^T) F V - softmax(x) V| <= e |softmax(x)| |V|_F for every row x. And what
+/// zeros in the place of the left product are off by.
+auto linear_attention_error(bool equal_values) {
+  return [equal_values](const TheorySizes& sizes, std::uint64_t seed) {
+    const Projected s = project(sizes, seed, equal_values);
+    const Tensor weights = tensor::softmax(s.logits);
+    const Tensor ours = tensor::matmul(tensor::softmax(s.sketched), s.projected);
+    const Tensor exact = tensor::matmul(weights, s.values);
+    const auto error = [&](const Tensor& x) {
+      return largest_row_error(x, exact, weights, s.values);
+    };
+    return std::vector<Trial>{
+        {fmt::format("k = {}", s.sketched.size(1)), error(ours), kEpsilon},
+        {"zeros", error(Tensor::zeros(exact.shape(), DType::f64, Device::cpu)), kEpsilon}};
+  };
+}
+
+/// Its proof's step without the normalisation: |exp(x E^T) F w - exp(x) w| <= e |exp(x)| |w|.
+std::vector<Trial> exponential_error(const TheorySizes& sizes, std::uint64_t seed) {
+  const Projected s = project(sizes, seed, false);
+  const Tensor w = tensor::narrow(s.values, 1, 0, 1), fw = tensor::narrow(s.projected, 1, 0, 1);
+  const Tensor weights = tensor::unary(tensor::Unary::exp, s.logits);
+  const Tensor ours = tensor::matmul(tensor::unary(tensor::Unary::exp, s.sketched), fw);
+  const double error = largest_row_error(ours, tensor::matmul(weights, w), weights, w);
+  return {{fmt::format("k = {}", s.sketched.size(1)), error, kEpsilon}};
+}
+
+/// What the proof replaces by nothing: |exp(x E^T) - exp(x) R^T| over |exp(x)|, the largest of all
+/// rows.
+std::vector<Trial> exponential_exchange(const TheorySizes& sizes, std::uint64_t seed) {
+  const Projected s = project(sizes, seed, false);
+  const Tensor r = projection(sizes.n, s.sketched.size(1), sizes, seed);
+  const Tensor weights = tensor::unary(tensor::Unary::exp, s.logits);
+  const Tensor one = Tensor::full({1, 1}, 1, DType::f64, Device::cpu);
+  const double error = largest_row_error(tensor::unary(tensor::Unary::exp, s.sketched),
+                                         tensor::matmul(weights, r), weights, one);
+  return {{fmt::format("k = {}", s.sketched.size(1)), error, kEpsilon}};
+}
+
 }  // namespace
 
 std::vector<Statement> projection_statements() {
@@ -177,6 +259,22 @@ std::vector<Statement> projection_statements() {
       {"rank-needed", "Linformer, Theorem 1",
        "k = 5 ln n / (e^2 - e^3) rows keep every row of P w within e |P_i| |w|",
        "fewest rows that do", Relation::at_most, true, 0.1, rank_needed},
+      {"theorem-2", "Linformer, Theorem 2",
+       "|softmax(x E^T) F V - softmax(x) V| <= e |softmax(x)| |V|_F for the rows x of Q K^T / sqrt "
+       "p, "
+       "E = delta R, F = e^-delta R, delta = 1 / n, k = min(9 p ln p, 5 ln n) / (e^2 - e^3)",
+       "largest left side over |softmax(x)| |V|_F", Relation::at_most, false, 0,
+       linear_attention_error(false)},
+      {"theorem-2-equal-values", "Linformer, Theorem 2",
+       "the same where all values are 1, so that exact attention gives 1",
+       "largest left side over |softmax(x)| |V|_F", Relation::at_most, false, 0,
+       linear_attention_error(true)},
+      {"theorem-2-exp", "Linformer, proof of Theorem 2",
+       "|exp(x E^T) F w - exp(x) w| <= e |exp(x)| |w|", "largest left side over |exp(x)| |w|",
+       Relation::at_most, false, 0, exponential_error},
+      {"theorem-2-exchange", "Linformer, proof of Theorem 2",
+       "|exp(x E^T) - exp(x) R^T| is small beside |exp(x)|, as the proof takes it to be: within e",
+       "largest left side over |exp(x)|", Relation::at_most, false, 0, exponential_exchange},
   };
 }
 
