@@ -12,6 +12,7 @@
 #include "data/tokenisers/unigram.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape::train {
 namespace {
@@ -142,6 +143,21 @@ std::vector<NamedTensor> head_of(Tensors& tensors, const nn::BertConfig& model, 
   return head;
 }
 
+/// The weights that an encoder of that kind has before its training.
+void start_as_bert(nn::BertEncoder& model, EncoderKind kind, std::uint64_t seed) {
+  constexpr double kDeviation = 0.02;
+  const Random random = fork(Random{seed, {}}, Purpose::initialise);
+  std::uint64_t number = 0;
+  for (Parameter& p : model.parameters().parameters()) {
+    ++number;
+    if (huggingface_name(kind, p.name).empty()) continue;  // a method's own
+    const Tensor start = p.shape.size() > 1
+                             ? normal_init(kDeviation)(p.shape, random.fork(number))
+                             : constant_init(p.name.ends_with("weight") ? 1 : 0)(p.shape, random);
+    p.value.copy_from(start.to(p.value.dtype()).to(p.value.device()));
+  }
+}
+
 std::int32_t require_entry(const Encoder& encoder, const std::string& entry) {
   for (std::int64_t i = 0; i < encoder.vocabulary->size(); ++i) {
     if (encoder.vocabulary->entry(static_cast<std::int32_t>(i)) == entry) {
@@ -176,8 +192,11 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   const EncoderKind kind = encoder.facts.kind;
   encoder.vocabulary =
       ours ? data::vocabulary_in(data::member(json, "tokeniser")) : read_vocabulary(kind, folder);
-  const SafetensorsFile weights =
-      ours ? read_safetensors(folder / "last.safetensors") : read_huggingface_weights(folder);
+  SafetensorsFile weights;
+  if (!choice.untrained) {
+    weights =
+        ours ? read_safetensors(folder / "last.safetensors") : read_huggingface_weights(folder);
+  }
   const std::int64_t rows = encoder.facts.model.vocabulary;
   if (encoder.vocabulary->size() > rows) {  // fewer: the embedding has spare rows
     throw DataError(fmt::format("{}: vocab_size is {}, but the vocabulary beside it has {} entries",
@@ -192,9 +211,13 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   config.attention = choice.attention;
   config.attention_options = choice.attention_options;
   Tensors tensors(weights, ours, kind, folder);
-  check_sizes(tensors, config);
+  if (!choice.untrained) check_sizes(tensors, config);
   encoder.model =
       std::make_unique<nn::BertEncoder>(config, choice.dtype, choice.device, choice.seed);
+  if (choice.untrained) {
+    start_as_bert(*encoder.model, kind, choice.seed);
+    return encoder;
+  }
   for (Parameter& p : encoder.model->parameters().parameters()) {
     if (huggingface_name(kind, p.name).empty()) {
       encoder.fresh.push_back(p.name);

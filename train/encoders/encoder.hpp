@@ -37,6 +37,9 @@ struct EncoderChoice {
   std::string attention = "softmax";  // another method takes the place of exact attention
   attention::OptionValues attention_options = {};
   std::uint64_t seed = 42;  // of what starts fresh
+  /// No weights are read: all start as BERT's did (Devlin et al. 2019), normal of deviation 0.02,
+  /// biases 0, norms 1.
+  bool untrained = false;
 };
 
 /// Reads the encoder of a folder: of Hugging Face's, or a copy that save_encoder wrote. DataError

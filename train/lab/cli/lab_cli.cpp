@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "tensor/core/error.hpp"
 #include "train/lab/studies/attention_inputs.hpp"
@@ -26,10 +27,14 @@ void add_lab_commands(const Command& program) {
 
 void SourceFlags::declare(const Command& of) {
   command = of;
-  of.add_option("--from", from, "fresh: an untrained model, the default");
+  of.add_option("--from", from, "fresh: an untrained model on random bytes, the default");
+  of.add_option("--recipe", recipe,
+                "of the fresh model, for task text; skyformer: the model of the papers");
   of.add_option("--run", run, "run folder: its model on the test split of its task");
   of.add_option("--model", model, "folder of a BERT or RoBERTa encoder, on the texts of --text");
   of.add_option("--text", text, "file with one text a line");
+  of.add_flag("--untrained", untrained,
+              "the encoder with BERT's initial weights from --seed; FOLDER needs none");
   of.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
   of.add_option("--checkpoint", checkpoint, "of the run: best or last");
   of.add_option("--data", data, "folder of prepared data sets; default: the run's");
@@ -52,12 +57,20 @@ InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
       throw UsageError(fmt::format("{} has no effect without --run", flag));
     }
   }
+  if (untrained && model.empty()) throw UsageError("--untrained has no effect without --model");
+  if (command.count("--recipe") > 0 && !(run.empty() && model.empty() && qkv.empty())) {
+    throw UsageError(
+        "--recipe is the fresh model's: it has no effect with --run, --model or --qkv");
+  }
   if (!run.empty()) return run_inputs(run, checkpoint, data);
-  if (!model.empty()) return encoder_inputs(model, text);
+  if (!model.empty()) {
+    return encoder_inputs(model, text, untrained ? std::optional(seed) : std::nullopt);
+  }
   if (!qkv.empty()) return file_inputs(qkv);
   constexpr std::int64_t kUsualLongest = 4096;
   return fresh_inputs(
-      seed, lengths.empty() ? kUsualLongest : *std::max_element(lengths.begin(), lengths.end()));
+      recipe, seed,
+      lengths.empty() ? kUsualLongest : *std::max_element(lengths.begin(), lengths.end()));
 }
 
 }  // namespace skytape::train

@@ -30,6 +30,8 @@ void add_lab_commands(const Command& program);
 /// --text FILE, or --qkv FILE.
 struct SourceFlags {
   std::string from, run, model, text, qkv, checkpoint = "best", data;
+  std::string recipe = "skyformer";  // of the fresh model
+  bool untrained = false;            // the encoder
   std::uint64_t seed = 42;
   Command command;  // that declares them
 

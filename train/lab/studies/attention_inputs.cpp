@@ -99,8 +99,9 @@ void check_length(const InputSource& source, std::int64_t n) {
 
 // ---- a fresh model -------------------------------------------------------------------------------
 
-InputSource fresh_inputs(std::uint64_t seed, std::int64_t longest) {
+InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int64_t longest) {
   Choices choices;
+  choices.recipe = recipe;
   choices.task = "text";
   choices.attention = "softmax";
   choices.seed = seed;
@@ -110,7 +111,7 @@ InputSource fresh_inputs(std::uint64_t seed, std::int64_t longest) {
   const Random tokens = fork(Random{seed, {}}, Purpose::data);
 
   InputSource source;
-  source.name = "fresh softmax model on random bytes";
+  source.name = fmt::format("fresh softmax model of recipe {} on random bytes", config.recipe);
   source.facts = {{"from", "fresh"}, {"recipe", config.recipe}, {"seed", seed}};
   source.longest = longest;
   source.usual_lengths = usual_lengths(longest);
@@ -252,15 +253,22 @@ class TextReader {
 
 }  // namespace
 
-InputSource encoder_inputs(const fs::path& folder, const fs::path& texts) {
-  Encoder encoder = load_encoder(folder);
+InputSource encoder_inputs(const fs::path& folder, const fs::path& texts,
+                           std::optional<std::uint64_t> untrained) {
+  EncoderChoice choice;
+  choice.untrained = untrained.has_value();
+  choice.seed = untrained.value_or(choice.seed);
+  Encoder encoder = load_encoder(folder, choice);
   InputSource source;
   const std::string name = fs::absolute(folder).lexically_normal().filename().string();
-  source.name = fmt::format("{} on {}", name, texts.filename().string());
+  source.name =
+      fmt::format("{}{} on {}", untrained ? "untrained " : "", name, texts.filename().string());
   source.facts = {{"from", "model"},
                   {"model", name},
                   {"kind", to_string(encoder.facts.kind)},
+                  {"untrained", choice.untrained},
                   {"texts", texts.filename().string()}};
+  if (untrained) source.facts["seed"] = *untrained;
   source.longest = encoder.facts.longest();
   source.usual_lengths = usual_lengths(source.longest);
   source.layers = encoder.facts.model.layers;

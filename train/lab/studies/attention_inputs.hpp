@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,9 +54,11 @@ void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context);
 /// UsageError unless the source has examples of n positions.
 void check_length(const InputSource& source, std::int64_t n);
 
-/// The papers' encoder (recipe skytape, task text) with softmax attention and initial values from
-/// `seed`, on uniformly random bytes; at most `longest` positions.
-[[nodiscard]] InputSource fresh_inputs(std::uint64_t seed, std::int64_t longest);
+/// A recipe's model of task text (skyformer: that of the papers) with softmax attention and initial
+/// values from `seed`, on uniformly random bytes; at most `longest` positions. UsageError for an
+/// unknown recipe.
+[[nodiscard]] InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed,
+                                       std::int64_t longest);
 
 /// A trained run on the test split of its task, in file order; examples with fewer than n tokens are
 /// passed over. `data_root` replaces the saved one unless it is empty. DataError if there is no run,
@@ -65,10 +68,12 @@ void check_length(const InputSource& source, std::int64_t n);
                                      const std::filesystem::path& data_root);
 
 /// A pre-trained encoder on a file with one text a line, in the file's order; its two ends are among
-/// the n tokens, longer texts are cut, shorter ones passed over. DataError if there is no encoder or
-/// no file, or where a text is no UTF-8.
+/// the n tokens, longer texts are cut, shorter ones passed over. With `untrained`, a seed, its size
+/// and tokeniser with the initial weights of BERT. DataError if there is no encoder or no file, or
+/// where a text is no UTF-8.
 [[nodiscard]] InputSource encoder_inputs(const std::filesystem::path& folder,
-                                         const std::filesystem::path& texts);
+                                         const std::filesystem::path& texts,
+                                         std::optional<std::uint64_t> untrained = {});
 
 /// "FILE.safetensors" with the tensors q, k and v, or "Q.npy,K.npy,V.npy": each [B, H, N, D],
 /// [H, N, D] or [N, D], not scaled; example b is batch entry b. DataError names what does not fit.

@@ -72,18 +72,45 @@ TEST_CASE("the stacked kernel is one on its diagonal and holds the kernelized ma
 }
 
 TEST_CASE("a fresh model gives the same inputs for the same seed, others for other examples") {
-  const InputSource source = fresh_inputs(5, 96);
-  CHECK(source.layers == 2);
-  CHECK(source.usual_lengths == std::vector<std::int64_t>{96});
-  const auto layers = source.example(64, 3);
-  REQUIRE(layers.size() == 2);
-  CHECK(layers[1].in.q.shape() == Shape{1, 2, 64, 32});
-  const auto again = fresh_inputs(5, 96).example(64, 3);
-  CHECK(again[1].in.k.to_vector() == layers[1].in.k.to_vector());
-  CHECK(source.example(64, 4)[0].in.q.to_vector() != layers[0].in.q.to_vector());
-  CHECK(fresh_inputs(6, 96).example(64, 3)[0].in.q.to_vector() != layers[0].in.q.to_vector());
-  // What the model computed is softmax attention, in f32.
-  CHECK(test::largest_difference(exact_output("softmax", layers[1].in), layers[1].out) <= 1e-5);
+  for (const char* recipe : {"skyformer", "skytape"}) {
+    CAPTURE(recipe);
+    const InputSource source = fresh_inputs(recipe, 5, 96);
+    CHECK(source.layers == 2);
+    CHECK(contains(source.name, recipe));
+    CHECK(source.usual_lengths == std::vector<std::int64_t>{96});
+    const auto layers = source.example(64, 3);
+    REQUIRE(layers.size() == 2);
+    CHECK(layers[1].in.q.shape() == Shape{1, 2, 64, 32});
+    const auto again = fresh_inputs(recipe, 5, 96).example(64, 3);
+    CHECK(again[1].in.k.to_vector() == layers[1].in.k.to_vector());
+    CHECK(source.example(64, 4)[0].in.q.to_vector() != layers[0].in.q.to_vector());
+    CHECK(fresh_inputs(recipe, 6, 96).example(64, 3)[0].in.q.to_vector() !=
+          layers[0].in.q.to_vector());
+    // What the model computed is softmax attention, in f32.
+    CHECK(test::largest_difference(exact_output("softmax", layers[1].in), layers[1].out) <= 1e-5);
+  }
+}
+
+TEST_CASE("the papers' fresh model is a table of bytes and places, without n-grams and rotation") {
+  // x of the first layer is LN(E[byte] + P[place]): no other token of the sequence is in a row.
+  const auto first = [](const char* recipe, std::int64_t n) {
+    return fresh_inputs(recipe, 7, 80).example(n, 2)[0].in;
+  };
+  const auto row = [](const Tensor& x, std::int64_t i) { return x[0].slice(i, i + 1).to_vector(); };
+  for (const char* recipe : {"skyformer", "skeinformer"}) {
+    const attention::Inputs whole = first(recipe, 80), front = first(recipe, 20);
+    CHECK(row(whole.x, 19) == row(front.x, 19));
+    CHECK(whole.q[0][1].slice(19, 20).to_vector() == front.q[0][1].slice(19, 20).to_vector());
+  }
+  const Choices papers = [] {
+    Choices c;
+    c.task = "text";
+    c.recipe = "skyformer";
+    return c;
+  }();
+  const nn::ModelConfig model = resolve(papers).model;
+  CHECK(model.positions == nn::Positions::learned);
+  CHECK(model.ngrams == 0);
 }
 
 TEST_CASE("queries, keys and values come from safetensors and .npy files of two to four axes") {
@@ -173,6 +200,43 @@ TEST_CASE("an encoder's inputs are those of its texts, in the file's order, shor
   folder.write("broken.txt", "good text of several words, I say\n\xff\xfe\n");
   const InputSource broken = encoder_inputs(model, folder.path() / "broken.txt");
   CHECK(contains(error_of<DataError>([&] { (void)broken.example(6, 1); }), "broken.txt:2"));
+}
+
+TEST_CASE("an untrained encoder has the sizes of the folder and BERT's initial weights") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const std::filesystem::path bert = "tests/goldens/encoders/bert";
+  for (const char* file : {"config.json", "vocab.txt", "tokenizer_config.json"}) {
+    folder.write(std::string("sizes/") + file, data::synthetic::read_file(bert / file));
+  }
+  EncoderChoice choice;
+  choice.untrained = true;
+  choice.seed = 11;
+  const Encoder encoder = load_encoder(folder.path() / "sizes", choice);
+  double sum = 0, squares = 0;
+  std::int64_t count = 0;
+  for (const Parameter& p : encoder.model->parameters().parameters()) {
+    for (const double w : p.value.to_vector()) {
+      if (p.shape.size() == 1) {
+        CHECK(w == (p.name.ends_with("weight") ? 1 : 0));
+        continue;
+      }
+      sum += w;
+      squares += w * w;
+      ++count;
+    }
+  }
+  const auto n = static_cast<double>(count);
+  CHECK(std::abs(sum / n) < 5 * 0.02 / std::sqrt(n));
+  CHECK(std::sqrt(squares / n) == doctest::Approx(0.02).epsilon(5 / std::sqrt(2 * n)));
+
+  const auto texts = folder.write("texts.txt", "the river follows the valley for many miles\n");
+  const auto q = [&](std::uint64_t seed) {
+    return encoder_inputs(folder.path() / "sizes", texts, seed).example(7, 0)[1].in.q.to_vector();
+  };
+  CHECK(q(11) == q(11));
+  CHECK(q(11) != q(12));
+  CHECK(encoder_inputs(folder.path() / "sizes", texts, 11).name == "untrained sizes on texts.txt");
 }
 
 TEST_CASE("lengths and layers that a source does not have are refused") {

@@ -108,6 +108,9 @@ TEST_CASE("a study's wrong usage exits with 2 and missing inputs with 3, in one 
   fails("spectrum", {"--run", lab.run, "--n", "32"}, 2, "expected 1..64 landmarks");
   for (const char* name : {"approx", "spectrum"}) {
     fails(name, {"--run", nowhere}, 3, "holds no run");
+    fails(name, {"--run", lab.run, "--recipe", "skytape"}, 2, "--recipe is the fresh model's");
+    fails(name, {"--run", lab.run, "--untrained"}, 2, "--untrained has no effect without --model");
+    fails(name, {"--recipe", "skyfromer"}, 2, "did you mean 'skyformer'");
     const fs::path file = lab.folder.path() / "k.safetensors";
     train::write_safetensors(file, {{"k", Tensor::zeros({4, 2}, DType::f32, Device::cpu)}}, {});
     fails(name, {"--qkv", file}, 3, "no tensor q");
