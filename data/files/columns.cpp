@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/files/json.hpp"
 #include "tensor/core/suggest.hpp"
 
 namespace skytape::data {

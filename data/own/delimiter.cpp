@@ -6,6 +6,7 @@
 
 #include "data/files/columns.hpp"
 #include "data/files/csv.hpp"
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 
 namespace skytape::data {
 

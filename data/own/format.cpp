@@ -7,6 +7,7 @@
 
 #include "data/files/csv.hpp"
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/files/source.hpp"
 #include "data/own/records.hpp"
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "data/prepare.hpp"

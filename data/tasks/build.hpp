@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "data/files/digest.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/files/source.hpp"
 #include "data/prepare.hpp"
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "data/cache/cache.hpp"
+#include "data/files/json.hpp"
 #include "data/own/documents.hpp"
 #include "data/own/encoding.hpp"
 #include "data/own/imdb.hpp"

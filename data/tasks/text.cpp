@@ -2,6 +2,7 @@
 // padding.
 #include "data/cache/cache.hpp"
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/own/imdb.hpp"
 #include "data/prepare.hpp"
 #include "data/random.hpp"

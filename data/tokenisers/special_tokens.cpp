@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/files/json.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 

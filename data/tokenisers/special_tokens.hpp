@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 
 namespace skytape::data {

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "data/files/json.hpp"
 #include "data/files/printable.hpp"
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 

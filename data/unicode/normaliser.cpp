@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 

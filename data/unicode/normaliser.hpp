@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 
 namespace skytape::data {
 

@@ -1,4 +1,5 @@
 // The text of a recipe: reading it, and what it says about a task and a method.
+#include "data/files/json.hpp"
 #include "train/config/recipes.hpp"
 
 #include <fmt/format.h>

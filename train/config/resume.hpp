@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "train/config/run_config.hpp"
 
 namespace skytape::train {

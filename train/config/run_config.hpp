@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "data/batches.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/masking.hpp"
 #include "data/prepare.hpp"
 #include "nn/config/model_config.hpp"

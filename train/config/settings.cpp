@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "train/config/keys.hpp"

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "nn/config/model_config.hpp"
 #include "train/encoders/encoder.hpp"
 #include "train/formats/safetensors.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "nn/bert/bert_encoder.hpp"
 #include "train/formats/safetensors.hpp"
 

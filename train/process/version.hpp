@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "tensor/core/device.hpp"
 
 namespace skytape::train {

@@ -9,6 +9,7 @@
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 #include "train/run/objective.hpp"
+#include "train/run/open_run.hpp"
 #include "train/run/rank_share.hpp"
 
 namespace skytape::train {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "train/run/open_run.hpp"
-
 namespace skytape::train {
+
+struct OpenRun;
 
 /// What helps where a run's threads share the cores with other programs, whose load is given:
 /// OpenMP's spin while they wait. Empty where there is room for all, and where the environment says

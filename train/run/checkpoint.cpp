@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include "data/files/json.hpp"
+#include "nn/model.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "train/config/run_config.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/run/run_folder.hpp"
+#include "train/step/trainer.hpp"
 
 namespace skytape::train {
 namespace {

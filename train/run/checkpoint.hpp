@@ -8,30 +8,18 @@
 #include <filesystem>
 #include <string>
 
-#include "data/batches.hpp"
 #include "data/files/json.hpp"
-#include "nn/model.hpp"
-#include "train/formats/safetensors.hpp"
-#include "train/ranks/ranks.hpp"
-#include "train/run/time_to_accuracy.hpp"
-#include "train/step/trainer.hpp"
+#include "train/run/run_state.hpp"
+
+namespace skytape::nn {
+class Model;
+}
 
 namespace skytape::train {
 
-/// Where a run stands, besides its tensors.
-struct RunState {
-  std::int64_t step = 0;        // optimiser steps done
-  data::Cursor cursor;          // of the training stream
-  std::int64_t evaluated = 0;   // step of the last finished evaluation
-  double best_metric = 0;       // accuracy or loss, as the selection says
-  std::int64_t best_step = -1;  // -1: nothing selected yet
-  std::int64_t stale = 0;       // evaluations since the best one
-  bool selecting = false;       // an evaluation after `select_after` has counted
-  std::int64_t tokens = 0;      // real tokens trained on
-  double train_seconds = 0;     // without evaluations
-  double waited_seconds = 0;    // for the loader
-  TimeToAccuracy reached;
-};
+class Ranks;
+class Trainer;
+struct SafetensorsFile;
 
 /// What is said where a run in `folder` meets what is not finite: the file that holds its last good
 /// state, if there is one, and how to find the cause.

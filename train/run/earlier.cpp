@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
+#include "nn/model.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/identity.hpp"
+#include "train/config/run_config.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/run/checkpoint.hpp"
 #include "train/run/run_folder.hpp"
 
 namespace skytape::train {

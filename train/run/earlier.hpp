@@ -5,11 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "data/files/json.hpp"
-#include "nn/model.hpp"
-#include "train/run/checkpoint.hpp"
+#include "data/files/json_fwd.hpp"
+
+namespace skytape::nn {
+class Model;
+}
 
 namespace skytape::train {
+
+struct CheckpointFacts;
+struct RunState;
+struct SafetensorsFile;
 
 /// UsageError naming what differs if config.json in `folder` is that of another run than `config`; there
 /// need be none.

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/task.hpp"
 #include "nn/model.hpp"
 

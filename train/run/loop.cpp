@@ -7,18 +7,24 @@
 #include <optional>
 #include <string>
 
+#include "data/files/json.hpp"
 #include "data/loader.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/config/run_config.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/run/announcement.hpp"
+#include "train/run/checkpoint.hpp"
 #include "train/run/objective.hpp"
 #include "train/run/open_run.hpp"
 #include "train/run/reporter.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
 #include "train/run/selection.hpp"
+#include "train/run/train_options.hpp"
 
 namespace skytape::train {
 namespace {

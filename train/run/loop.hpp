@@ -1,10 +1,10 @@
 // The training loop: steps, log points, evaluations, checkpoints, selection, and the result.
 #pragma once
 
-#include "train/config/run_config.hpp"
-#include "train/run/open_run.hpp"
-
 namespace skytape::train {
+
+struct RunConfig;
+struct TrainOptions;
 
 /// Trains one phase of a run, pre-training or the task as the model's objective says, to its end,
 /// to `stop_after` or to a signal, and writes its folder. Returns the exit code: 0, or 129, 130

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "data/files/json.hpp"
 #include "data/masking.hpp"
 
 namespace skytape::train {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "data/batches.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/loader.hpp"
 #include "train/config/run_config.hpp"
 

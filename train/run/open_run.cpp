@@ -4,8 +4,12 @@
 
 #include <string>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
+#include "train/formats/safetensors.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
+#include "train/run/checkpoint.hpp"
 #include "train/run/earlier.hpp"
 #include "train/run/init.hpp"
 #include "train/run/memory_estimate.hpp"

@@ -10,33 +10,16 @@
 #include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "train/config/run_config.hpp"
-#include "train/process/progress.hpp"
-#include "train/ranks/ranks.hpp"
-#include "train/run/checkpoint.hpp"
 #include "train/run/run_folder.hpp"
+#include "train/run/run_state.hpp"
 #include "train/run/splits.hpp"
+#include "train/run/train_options.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/trainer.hpp"
 
 namespace skytape::train {
 
-struct TrainOptions {
-  std::filesystem::path out;  // the run's folder
-  RunFolder::Existing existing = RunFolder::Existing::refuse;
-  std::int64_t stop_after = 0;  // step to stop at with a checkpoint; 0: never
-  std::int64_t log_every = 50;  // steps
-  bool check_finite = false;    // name the first op that is not finite; slow
-  bool graphs = true;           // false: submit steps op by op on a GPU too
-  /// Weights to start from, of a run's folder or of one checkpoint file; empty: drawn. Encoder and
-  /// embeddings must fit; the head of the task, and what a method of another name has of its own,
-  /// start fresh.
-  std::filesystem::path init;
-  /// Of a first phase: the folder of the whole run, which is held, and by `replace` emptied, with
-  /// its own. Empty: this phase is a run by itself.
-  std::filesystem::path part_of;
-  /// Who trains together: the folder and `init` are those of rank 0, which writes and prints.
-  const Ranks* ranks = &kAlone;
-};
+class Progress;
 
 /// All that the loop works on.
 struct OpenRun {

@@ -1,6 +1,9 @@
 #include "train/run/phases.hpp"
 
 #include "tensor/core/error.hpp"
+#include "train/config/run_config.hpp"
+#include "train/run/loop.hpp"
+#include "train/run/train_options.hpp"
 
 namespace skytape::train {
 namespace {

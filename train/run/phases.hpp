@@ -1,10 +1,10 @@
 // A run's phases: pre-training, if it has one, and the task.
 #pragma once
 
-#include "train/config/run_config.hpp"
-#include "train/run/loop.hpp"
-
 namespace skytape::train {
+
+struct RunConfig;
+struct TrainOptions;
 
 /// Trains a run to its end, to `stop_after` or to a signal, and writes its folder. Returns and
 /// throws as run_phase.

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "train/config/run_config.hpp"
-#include "train/run/open_run.hpp"
+#include "train/run/train_options.hpp"
 
 namespace skytape::train {
 

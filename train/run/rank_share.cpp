@@ -7,6 +7,7 @@
 #include <string>
 
 #include "attention/method.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
 #include "train/config/identity.hpp"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "train/config/run_config.hpp"
 #include "train/ranks/ranks.hpp"
 #include "train/run/splits.hpp"

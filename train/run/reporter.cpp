@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/files/json.hpp"
+#include "train/process/progress.hpp"
 #include "train/run/objective.hpp"
+#include "train/run/open_run.hpp"
 #include "train/run/run_folder.hpp"
 #include "train/step/class_scores.hpp"
 

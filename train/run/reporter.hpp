@@ -6,12 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "data/files/json_fwd.hpp"
 #include "train/process/progress.hpp"
 #include "train/run/chance.hpp"
 #include "train/run/open_run.hpp"
 #include "train/run/time_left.hpp"
 
 namespace skytape::train {
+
+struct Evaluation;
+struct OpenRun;
+class Progress;
+struct TrainMetrics;
 
 /// Of several ranks all call it, and the first prints and writes.
 class Reporter {

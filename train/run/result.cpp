@@ -7,6 +7,7 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/identity.hpp"
+#include "train/config/run_config.hpp"
 #include "train/config/settings.hpp"
 #include "train/formats/json_file.hpp"
 #include "train/process/progress.hpp"

@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "data/files/json.hpp"
-#include "train/config/run_config.hpp"
-#include "train/run/checkpoint.hpp"
+#include "data/files/json_fwd.hpp"
+#include "train/run/run_state.hpp"
 #include "train/step/evaluate.hpp"
 
 namespace skytape::train {
+
+struct RunConfig;
 
 /// How a run ended.
 struct Outcome {

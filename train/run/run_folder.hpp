@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 
 namespace skytape::train {
 

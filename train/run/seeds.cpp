@@ -7,6 +7,7 @@
 
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
+#include "train/config/run_config.hpp"
 #include "train/run/phases.hpp"
 #include "train/run/result.hpp"
 

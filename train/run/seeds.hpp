@@ -9,7 +9,7 @@
 
 #include "data/files/json.hpp"
 #include "train/config/run_config.hpp"
-#include "train/run/loop.hpp"
+#include "train/run/train_options.hpp"
 
 namespace skytape::train {
 

@@ -1,5 +1,9 @@
 #include "train/run/selection.hpp"
 
+#include "train/config/run_config.hpp"
+#include "train/run/run_state.hpp"
+#include "train/step/evaluate.hpp"
+
 namespace skytape::train {
 
 bool select(const RunConfig& config, const Evaluation& dev, RunState& state) {

@@ -1,11 +1,11 @@
 // Which weights of a run are kept to be tested.
 #pragma once
 
-#include "train/config/run_config.hpp"
-#include "train/run/checkpoint.hpp"
-#include "train/step/evaluate.hpp"
-
 namespace skytape::train {
+
+struct Evaluation;
+struct RunConfig;
+struct RunState;
 
 /// Counts an evaluation of step `state.step`: whether its weights are the best so far, by accuracy
 /// or loss on dev as `config.select` says; of equals the earlier. Evaluations before

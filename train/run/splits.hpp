@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "data/cache/dataset.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/prepare.hpp"
 #include "train/config/run_config.hpp"
 #include "train/process/progress.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 
 namespace skytape::train {
 

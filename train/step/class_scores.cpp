@@ -6,7 +6,9 @@
 #include <cmath>
 #include <set>
 
+#include "data/files/json.hpp"
 #include "data/files/printable.hpp"
+#include "data/files/source.hpp"
 
 namespace skytape::train {
 namespace {

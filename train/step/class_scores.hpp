@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "data/task.hpp"
 
 namespace skytape::train {

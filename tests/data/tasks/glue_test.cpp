@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tests/data/tasks/own_folder.hpp"
 #include "tests/support/contains.hpp"

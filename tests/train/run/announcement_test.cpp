@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tests/support/doctest.hpp"
+#include "train/run/open_run.hpp"
 
 using namespace skytape::train;
 

@@ -1,4 +1,5 @@
 // What a phase learns: its batches, and the words of its scores.
+#include "data/files/json.hpp"
 #include "train/run/objective.hpp"
 
 #include <algorithm>

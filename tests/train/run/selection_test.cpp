@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "tests/support/doctest.hpp"
+#include "train/config/run_config.hpp"
+#include "train/run/run_state.hpp"
+#include "train/step/evaluate.hpp"
 
 using namespace skytape::train;
 

@@ -4,6 +4,7 @@
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "train/formats/safetensors.hpp"
 #include "train/run/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 #include "train/step/trainer.hpp"

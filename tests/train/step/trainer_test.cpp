@@ -1,3 +1,4 @@
+#include "train/formats/safetensors.hpp"
 #include "train/step/trainer.hpp"
 
 #include <cmath>

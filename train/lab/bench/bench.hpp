@@ -8,7 +8,7 @@
 #include <string>
 
 #include "attention/method.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "tensor/core/device.hpp"
 #include "train/config/run_config.hpp"
 #include "train/lab/bench/bench_parts.hpp"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "tensor/core/gpu_count.hpp"
 #include "tensor/timing/kernel_times.hpp"
 #include "train/formats/table.hpp"

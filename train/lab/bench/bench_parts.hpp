@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "autograd/tape.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 
 namespace skytape::train {
 

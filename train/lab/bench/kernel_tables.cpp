@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/lab/bench/bench_kernels.hpp"
 #include "train/lab/bench/bench_parts.hpp"

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/gemm.hpp"

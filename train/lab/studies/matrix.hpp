@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attention/method.hpp"
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "data/files/json.hpp"
+#include "data/files/json_fwd.hpp"
 #include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lab/studies/attention_inputs.hpp"

@@ -1,5 +1,6 @@
 // Which kernel is whose: on the simulated GPU, whose times mean nothing, and a real one.
 #ifdef SKYTAPE_CUDA
+#include "data/files/json.hpp"
 #include "train/lab/bench/bench_kernels.hpp"
 
 #include <algorithm>

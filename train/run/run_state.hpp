@@ -1,0 +1,26 @@
+// Where a run stands: what a checkpoint has beside its tensors.
+#pragma once
+
+#include <cstdint>
+
+#include "data/batches.hpp"
+#include "train/run/time_to_accuracy.hpp"
+
+namespace skytape::train {
+
+/// Where a run stands, besides its tensors.
+struct RunState {
+  std::int64_t step = 0;        // optimiser steps done
+  data::Cursor cursor;          // of the training stream
+  std::int64_t evaluated = 0;   // step of the last finished evaluation
+  double best_metric = 0;       // accuracy or loss, as the selection says
+  std::int64_t best_step = -1;  // -1: nothing selected yet
+  std::int64_t stale = 0;       // evaluations since the best one
+  bool selecting = false;       // an evaluation after `select_after` has counted
+  std::int64_t tokens = 0;      // real tokens trained on
+  double train_seconds = 0;     // without evaluations
+  double waited_seconds = 0;    // for the loader
+  TimeToAccuracy reached;
+};
+
+}  // namespace skytape::train

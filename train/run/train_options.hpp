@@ -1,0 +1,30 @@
+// How a run is trained, besides its configuration: nothing here decides a number of its result.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "train/ranks/ranks.hpp"
+#include "train/run/run_folder.hpp"
+
+namespace skytape::train {
+
+struct TrainOptions {
+  std::filesystem::path out;  // the run's folder
+  RunFolder::Existing existing = RunFolder::Existing::refuse;
+  std::int64_t stop_after = 0;  // step to stop at with a checkpoint; 0: never
+  std::int64_t log_every = 50;  // steps
+  bool check_finite = false;    // name the first op that is not finite; slow
+  bool graphs = true;           // false: submit steps op by op on a GPU too
+  /// Weights to start from, of a run's folder or of one checkpoint file; empty: drawn. Encoder and
+  /// embeddings must fit; the head of the task, and what a method of another name has of its own,
+  /// start fresh.
+  std::filesystem::path init;
+  /// Of a first phase: the folder of the whole run, which is held, and by `replace` emptied, with
+  /// its own. Empty: this phase is a run by itself.
+  std::filesystem::path part_of;
+  /// Who trains together: the folder and `init` are those of rank 0, which writes and prints.
+  const Ranks* ranks = &kAlone;
+};
+
+}  // namespace skytape::train
