@@ -148,6 +148,10 @@ $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
 	  sed '/^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
+# Recipes are compiled into the program, so that it runs from anywhere.
+build/recipes.inc: $(sort $(wildcard train/config/recipes/*.recipe))
+	@mkdir -p build; for f in $^; do printf '{"%s", R"recipe(' $$(basename $$f .recipe); cat $$f; echo ')recipe"},'; done > $@.now; mv $@.now $@
+$B/train/config/recipes.cpp.o: build/recipes.inc
 $B/train/process/version.cpp.o: $B/revision CITATION.cff
 $B/libskytape.a: $(OBJ)
 $B/libskytape-lab.a: $(LAB_OBJ)

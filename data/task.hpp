@@ -1,6 +1,6 @@
 // The tasks: what each one is, and who fills its cache. A new task is one file in data/tasks/ that
 // defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows for
-// Text until it has rows of its own in train/config/recipes.cpp.
+// Text until it has rows of its own in train/config/recipes/.
 #pragma once
 
 #include <cstdint>

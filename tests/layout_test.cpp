@@ -129,6 +129,7 @@ TEST_CASE("includes never point to a layer further left") {
   REQUIRE_MESSAGE(house.rooms.size() > 20, "run the tests from the repository's root");
   for (const auto& [room, edges] : house.edges) {
     for (const auto& [other, include] : edges) {
+      if (other == "build") continue;  // written by the build from files of the room itself
       const int from = layer_of(room), to = layer_of(other);
       CHECK_MESSAGE(to >= 0, include.file, " includes ", include.target,
                     ", which lies in no layer of the library");

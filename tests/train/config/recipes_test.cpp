@@ -1,6 +1,8 @@
 #include "train/config/recipes.hpp"
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,7 +18,7 @@
 
 using namespace skytape;
 using namespace skytape::train;
-using data::synthetic::error_of;
+using data::synthetic::error_of, data::synthetic::read_file;
 using test::choices, test::sets;
 
 namespace {
@@ -121,6 +123,41 @@ TEST_CASE("recipes hold every row of the papers' configurations") {
     CHECK(t["drop_close"] == "1");
     CHECK(t["accumulate"] == "1");
   }
+}
+
+TEST_CASE("recipes are the files of train/config/recipes, read as anyone's own") {
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("train/config/recipes")) {
+    if (entry.path().extension() != ".recipe") continue;
+    ++files;
+    const std::string name = entry.path().stem().string();
+    CAPTURE(name);
+    const Recipe embedded = find_recipe(name), file = find_recipe(entry.path().string());
+    CHECK(embedded.text == read_file(entry.path()));
+    CHECK(embedded.text.starts_with("# " + embedded.idea + "\n"));
+    REQUIRE(file.rows.size() == embedded.rows.size());
+    for (std::size_t i = 0; i < file.rows.size(); ++i) {
+      CHECK(file.rows[i].setting.key == embedded.rows[i].setting.key);
+      CHECK(file.rows[i].setting.value == embedded.rows[i].setting.value);
+    }
+  }
+  CHECK(files == std::ssize(recipes()));
+  CHECK(recipes().front().name == "skytape");
+}
+
+TEST_CASE(
+    "recipe large is skytape's and its own rows; both papers' methods have the same options") {
+  const auto rows_of = [](const std::string& name) {
+    const std::string text = find_recipe(name).text;
+    return text.substr(text.find('\n') + 1);
+  };
+  CHECK(rows_of("large").starts_with(rows_of("skytape")));
+  CHECK(rows_of("large").size() > rows_of("skytape").size());
+  const auto options_of = [&](const std::string& name) {
+    const std::string rows = rows_of(name);
+    return rows.substr(rows.find("[linformer]"));
+  };
+  CHECK(options_of("skyformer") == options_of("skeinformer"));
 }
 
 TEST_CASE("recipe lra holds the arena's released configurations") {
