@@ -41,15 +41,17 @@ build/dependencies.mk: train/scripts/dependencies.sh
 	@mkdir -p build; $< --install > $@
 
 # ---- flags -----------------------------------------------------------------------------------
-# In a release, loops over numbers, in files whose names say so, get all of the optimiser. What calls
-# them rounds each product, as without an optimiser, so that no bit depends on what is inlined. Tests,
-# compiled to run once, take two thirds of the time with less, and half of it under sanitizers.
-LOOPS := %.kernel.cpp %_cpu.cpp %.cu data/pathfinder/% tests/cuda_simulator/%
-KIND   = $(if $(filter $(LOOPS),$<),loops,$(if $(filter tests/%,$<),callers,engine))
+# In a release, loops over numbers, in files whose names say so, get all of the optimiser, and what else
+# computes most of it. What calls these gets little: optimising it took half of the first build's time.
+# All but the loops round each product, so that no bit depends on what is inlined. Tests run once, under
+# sanitizers without an optimiser.
+LOOPS   := %.kernel.cpp %_cpu.cpp %.cu data/pathfinder/% tests/cuda_simulator/%
+CALLERS := tests/% train/% data/% attention/methods/%
+KIND   = $(if $(filter $(LOOPS),$<),loops,$(if $(filter $(CALLERS),$<),callers,engine))
 SANITIZERS := -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 OPTIMISE_release_loops   := -O3 -DNDEBUG
 OPTIMISE_release_engine  := -O2 -ffp-contract=off -DNDEBUG -Wno-array-bounds -Wno-stringop-overflow
-OPTIMISE_release_callers := -O1 -DNDEBUG
+OPTIMISE_release_callers := -O1 -ffp-contract=off -DNDEBUG
 OPTIMISE_asan            := -O1 $(SANITIZERS)
 OPTIMISE_asan_callers    := -O0 $(SANITIZERS)
 OPTIMISE_debug           := -O0 -g
