@@ -8,6 +8,7 @@
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/formats/json_file.hpp"
+#include "train/formats/safetensors.hpp"
 #include "train/run/checkpoint.hpp"
 #include "train/run/earlier.hpp"
 #include "train/run/run_folder.hpp"

@@ -1,6 +1,7 @@
 // The least memory of a training, against what models and runs take.
 #include "train/run/memory_estimate.hpp"
 
+#include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"

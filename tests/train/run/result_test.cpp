@@ -3,6 +3,7 @@
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "train/config/run_config.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
