@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/registry.hpp"
+#include "autograd/ops.hpp"
 #include "autograd/ops_heads.hpp"
 #include "nn/layers/mlp.hpp"
 #include "tensor/kernels/elementwise.hpp"

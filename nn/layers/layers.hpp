@@ -3,9 +3,13 @@
 
 #include <string>
 
-#include "autograd/ops.hpp"
 #include "autograd/parameter.hpp"
+#include "autograd/tape.hpp"
 #include "tensor/norm/layer_norm.hpp"
+
+namespace skytape {
+struct NormBeside;
+}
 
 namespace skytape::nn {
 

@@ -1,5 +1,7 @@
 #include "nn/layers/mlp.hpp"
 
+#include "autograd/ops.hpp"
+
 namespace skytape::nn {
 
 // What lies between x and y is not saved, but for 32 bytes a token: it takes less time to compute than
