@@ -1,5 +1,4 @@
 // The text of a recipe: reading it, and what it says about a task and a method.
-#include "data/files/json.hpp"
 #include "train/config/recipes.hpp"
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "attention/registry.hpp"
+#include "data/files/json.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"

@@ -1,9 +1,9 @@
 // What a phase learns: its batches, and the words of its scores.
-#include "data/files/json.hpp"
 #include "train/run/objective.hpp"
 
 #include <algorithm>
 
+#include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 

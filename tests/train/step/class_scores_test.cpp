@@ -1,5 +1,4 @@
 // Precision, recall and F1 of classes, and what an evaluation counts for them.
-#include "data/files/json.hpp"
 #include "train/step/class_scores.hpp"
 
 #include <iterator>

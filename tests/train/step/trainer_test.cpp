@@ -1,4 +1,3 @@
-#include "train/formats/safetensors.hpp"
 #include "train/step/trainer.hpp"
 
 #include <cmath>
@@ -6,6 +5,7 @@
 #include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "train/formats/safetensors.hpp"
 #include "train/run/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
 

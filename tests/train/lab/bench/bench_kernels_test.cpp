@@ -1,6 +1,5 @@
 // Which kernel is whose: on the simulated GPU, whose times mean nothing, and a real one.
 #ifdef SKYTAPE_CUDA
-#include "data/files/json.hpp"
 #include "train/lab/bench/bench_kernels.hpp"
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "tests/support/doctest.hpp"
 #include "train/lab/bench/roofline.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
+#include "data/files/json.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 
