@@ -1,0 +1,51 @@
+"""The notebooks of exercises: as they are they say what is wrong, and with the solution they are solved."""
+import contextlib
+import io
+import json
+import pathlib
+import unittest
+
+ROOT = pathlib.Path(__file__).parents[3]
+NOTEBOOKS = sorted((ROOT / "train/python/notebooks").glob("exercise_*.ipynb"))
+MARK = "# your part"
+
+
+def run(notebook, part=None):
+    """Whether the notebook says that it is solved, and what it printed; `part` stands for the cell to write."""
+    names, said = {"__name__": "__main__"}, io.StringIO()
+    with contextlib.redirect_stdout(said):
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            if cell["cell_type"] == "code":
+                exec(part if part and MARK in source else source, names)
+    return names["solved"], said.getvalue()
+
+
+class Exercises(unittest.TestCase):
+    def test_there_are_four(self):
+        self.assertEqual([notebook.stem.split("_")[1] for notebook in NOTEBOOKS], ["01", "04", "07", "08"])
+
+    def test_unwritten_ones_say_what_is_wrong(self):
+        for notebook in NOTEBOOKS:
+            with self.subTest(notebook.name):
+                solved, said = run(notebook)
+                self.assertFalse(solved)
+                self.assertRegex(said, "(?s)FAILED.*Not yet: ")
+
+    def test_solutions_are_accepted(self):
+        for notebook in NOTEBOOKS:
+            with self.subTest(notebook.name):
+                part = ROOT / "tests/exercises/solutions" / f"{notebook.stem.removeprefix('exercise_')}.py"
+                solved, said = run(notebook, part.read_text(encoding="utf-8"))
+                self.assertTrue(solved, said)
+
+    def test_usual_mistakes_are_refused(self):
+        mistakes = {"01": ("dy * (s + x * s * (1 - s))", "dy * s"), "04": ("(dy - np.sum(y * dy, axis=-1, keepdims=True))", "dy"),
+                    "07": ("scale * ds.T @ q", "ds.T @ q"), "08": ("s * v @ dt.T", "s * v @ dt")}
+        for notebook in NOTEBOOKS:
+            with self.subTest(notebook.name):
+                part = ROOT / "tests/exercises/solutions" / f"{notebook.stem.removeprefix('exercise_')}.py"
+                right, wrong = mistakes[notebook.stem.split("_")[1]]
+                source = part.read_text(encoding="utf-8")
+                self.assertIn(right, source)
+                self.assertFalse(run(notebook, source.replace(right, wrong))[0])
