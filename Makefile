@@ -110,11 +110,15 @@ CPU_SRC  := $(filter-out train/main.cpp train/python/% train/lab/%,$(call find,$
 LAB_SRC  := $(filter-out %/main.cpp,$(call find,train/lab,*.cpp))# the second program's own
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))
 SIM_SRC  := $(wildcard tests/cuda_simulator/*.cpp)
-TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/%,$(call find,tests,*.cpp))
+TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/% tests/exercises/%,$(call find,tests,*.cpp))
 TOUR     := $(wildcard tests/tour/0*.cpp)# its pages
 LAB_OBJ  := $(LAB_SRC:%=$B/%.o)
 OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
-TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(if $(WITH_CUDA),$(patsubst %,$B/%.cuda.o,$(call find,tests,*.cu)))
+TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(if $(WITH_CUDA),$(patsubst %,$B/%.cuda.o,$(filter-out tests/exercises/%,$(call find,tests,*.cu))))
+# An exercise is linked with its judge; what runs on the simulated device, with that and nothing else.
+JUDGE     := $(patsubst %,$B/tests/exercises/%.cpp.o,judge judge_gradients)
+DEVICE_OF_EXERCISES := $B/tests/exercises/judge.cpp.o $B/tensor/core/error.cpp.o \
+  $(patsubst %,$B/tests/cuda_simulator/%.cpp.o,block cupti fiber memory races runtime streams tensor_core)
 # The pages need the engine and the methods, no data and no training.
 TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
   $(filter-out $B/data/% $B/train/%,$(OBJ))
@@ -168,7 +172,7 @@ $B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour:
 	@echo "  link  $@"; $(LINK)
 build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 	@ln -sfn $(B:build/%=%)/$* $@
--include $(OBJ:.o=.d) $(LAB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $B/train/main.cpp.d $B/train/lab/main.cpp.d
+-include $(OBJ:.o=.d) $(LAB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(JUDGE:.o=.d) $(DEVICE_OF_EXERCISES:.o=.d) $B/train/main.cpp.d $B/train/lab/main.cpp.d
 FORCE:
 
 # ---- programs --------------------------------------------------------------------------------
@@ -185,7 +189,7 @@ arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
-.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test gpu-check gpu-bundle gpu-static fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle gpu-static fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
@@ -218,11 +222,18 @@ $(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.m
 # ---- tests -----------------------------------------------------------------------------------
 test: lab $B/skytape_tests ## run every test that can run here
 	+@train/scripts/test.sh $(ARGS)
-tour: $B/skytape_tour ## seven tests to read from top to bottom, with their stories (tests/tour)
+tour: $B/skytape_tour ## eight tests to read from top to bottom, with their stories (tests/tour)
 	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \
 	done
+exercise: $(if $N,$(if $(wildcard tests/exercises/$N_*.cu tests/exercises/broken/$N_*.cu),$(DEVICE_OF_EXERCISES),$(JUDGE) $B/libskytape.a)) ## exercises with a judge (tests/exercises): N=4 HINT=1; a broken piece: N=b3 LINE=41
+exercise-check: $(JUDGE) $B/libskytape.a $(DEVICE_OF_EXERCISES) ## holes fail, solutions pass, wrong answers are refused
+exercise exercise-check: private KIND = callers
+exercise exercise-check:
+	@COMPILE='$(CCACHE) $(CXX) $(filter-out -Werror,$(ALL_CXXFLAGS)) -Wno-unused-parameter -include $(PCH)/callers.hpp $(if $(CCACHE),-fpch-preprocess)' \
+	  RACES='$(if $(filter asan,$(MODE)),,-fsanitize=thread)' LIBRARY='$(JUDGE) $B/libskytape.a $(LIBS)' DEVICE='$(DEVICE_OF_EXERCISES)' \
+	  HINT='$(HINT)' LINE='$(LINE)' train/scripts/exercise.sh $(if $(filter %-check,$@),--check,$(call quoted,$N))
 gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
 	@train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=

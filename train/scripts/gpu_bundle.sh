@@ -16,7 +16,7 @@ LIMIT_MIB=64 # of what travels: working tree and bundle
 # One process on one GPU: MPI and NCCL stay here, and so do tests that a GPU has no part in.
 mapfile -t tests < <(cuda_test_files
   find tests -name '*.cpp' ! -name '*_test.cpp' ! -path 'tests/tour/*' ! -path 'tests/fuzz/*' \
-    ! -path 'tests/cuda_simulator/*' ! -path 'tests/install_example/*')
+    ! -path 'tests/cuda_simulator/*' ! -path 'tests/install_example/*' ! -path 'tests/exercises/*')
 ${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARCH:-90-real}" TEST_SRC="${tests[*]}" \
   $B/skytape-lab $B/skytape_tests
 

@@ -1,0 +1,105 @@
+// 3. Broadcasting undone
+// teaches: the gradient of a value that was copied is the sum over its copies
+// minutes: 15
+//
+// [N, E] is the shape of a matrix with N rows and E columns. y = x + b, with x of [N, E] and b of
+// [1, E]: b is added to each row of x, as if it had been copied N times. This is called
+// broadcasting. Forward is easy; backward has a question. With B the copied b, of [N, E], dB = dy.
+// But db must have b's shape, [1, E]:
+//
+//   b_e stands in every row, so it moves every y_ne:  db_e = sum over n of dB_ne
+//
+// (It is exercise 2 once more: what was used N times receives N gradients, added up.) In the same
+// way [N, 1] is copied along each row, and [1, 1] everywhere; an axis that was not copied is not
+// summed.
+//
+//   from [1, E]        to [N, E]                     from [N, 1]     to [N, E]
+//
+//   ( b0 b1 b2 )   ->  ( b0 b1 b2 )                  ( b0 )      ->  ( b0 b0 b0 )
+//                      ( b0 b1 b2 )                  ( b1 )          ( b1 b1 b1 )
+//
+// Write the way back, once for all operations: from dB, which is called dy below as it has y's
+// shape, to db. A Matrix m has m.rows, m.columns and the entries m(i, j), from m(0, 0) on;
+// Matrix m(2, 3) makes one of two rows and three columns, filled with zero.
+//
+// The real one: sum_to_shape in tensor/kernels/reduce.cpp, called for + - * / in
+// autograd/ops_elementwise.cpp.
+#include "tests/exercises/judge.hpp"
+
+#include <stdexcept>
+
+using namespace skytape::exercises;
+
+// ---- your part ----------------------------------------------------------------------------------
+
+/// The gradient of what had `rows` x `columns` and was broadcast to the shape of dy. A shape that
+/// cannot be broadcast to dy's (neither dy's size nor 1) is an error: throw
+/// std::invalid_argument("…").
+Matrix sum_to_shape(const Matrix& dy, int rows, int columns) { write_here(); }
+
+// ---- the judge ----------------------------------------------------------------------------------
+
+int main() {
+  return judge([](Judge& j) {
+    const Matrix dy({{1, 2, 3}, {10, 20, 30}});
+    j.same("nothing was copied: dy itself", "db", sum_to_shape(dy, 2, 3), dy,
+           "An axis that has dy's size was not copied, so it is not summed.");
+    j.same("from [1, 3]: a sum over rows", "db", sum_to_shape(dy, 1, 3), Matrix({{11, 22, 33}}),
+           "b_e was used in each row: add up column e of dy.",
+           {{Matrix({{1, 2, 3}}), "This is the first row alone; every row used b."},
+            {Matrix({{10, 20, 30}}), "This is the last row alone: add (+=), do not overwrite."},
+            {Matrix({{5.5, 11, 16.5}}), "This is the mean. Copies add up: it is the sum."}});
+    j.same("from [2, 1]: a sum along each row", "db", sum_to_shape(dy, 2, 1), Matrix({{6}, {60}}),
+           "b_n was used all along row n: add it up.",
+           {{Matrix({{1}, {10}}), "This is the first column alone; every column used b."},
+            {Matrix({{3}, {30}}), "This is the last column alone: add (+=), do not overwrite."},
+            {Matrix({{2}, {20}}), "This is the mean. Copies add up: it is the sum."}});
+    j.same("from [1, 1]: the sum of all", "db", sum_to_shape(dy, 1, 1), Matrix({{66}}),
+           "Both axes were copied, so both are summed.");
+    j.same("an axis of size one on both sides", "db", sum_to_shape(Matrix({{1, 2}}), 1, 2),
+           Matrix({{1, 2}}), "From [1, 2] to [1, 2] nothing was copied.");
+    const auto refused = [&](int rows, int columns) {
+      try {
+        (void)sum_to_shape(dy, rows, columns);
+      } catch (const std::invalid_argument&) {
+        return true;
+      } catch (const std::out_of_range&) {
+      }
+      return false;
+    };
+    j.holds("[3, 3], [2, 2] and [4, 1] are refused",
+            refused(3, 3) && refused(2, 2) && refused(4, 1),
+            "[3, 3] (or [2, 2], [4, 1]) was never broadcast to [2, 3]: throw std::invalid_argument "
+            "where rows is neither 1 nor dy.rows, and the same for columns.");
+    const auto sized = [&](int rows, int columns) {
+      j.gradients(
+          "as differences say, for x of [3, 4] times b of " + Matrix(rows, columns).shape(),
+          [](const Matrices& in) {
+            Matrix y = in[0];
+            const Matrix& b = in[1];
+            for (int i = 0; i < y.rows; ++i) {
+              for (int k = 0; k < y.columns; ++k) y(i, k) *= b(i % b.rows, k % b.columns);
+            }
+            return y;
+          },
+          [](const Matrices& in, const Matrix& d) {
+            const Matrix &x = in[0], &b = in[1];
+            Matrix dx = d, copied = d;
+            for (int i = 0; i < d.rows; ++i) {
+              for (int k = 0; k < d.columns; ++k) {
+                dx(i, k) *= b(i % b.rows, k % b.columns);
+                copied(i, k) *= x(i, k);
+              }
+            }
+            return Matrices{dx, sum_to_shape(copied, b.rows, b.columns)};
+          },
+          {random_matrix(3, 4), random_matrix(rows, columns, 2)}, {"dx", "db"},
+          "db is the sum over the copies of b.");
+    };
+    sized(1, 4);
+    sized(3, 1);
+  });
+}
+
+// hint: Every number of dy goes to one number of db. dy(i, k) goes to row 0 where rows is 1, to row
+// hint: i otherwise; and the same for columns. Begin with zeros and add.

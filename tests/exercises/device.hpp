@@ -1,0 +1,128 @@
+// Kernels of exercises on the simulated device (tests/cuda_simulator), which sees races between
+// warps and fills fresh memory with NaN. Compiled as tests/cuda_simulator wants it:
+// train/scripts/exercise.sh.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "tests/cuda_simulator/simulator.hpp"
+#include "tests/exercises/judge.hpp"
+
+/// As the library's kernels write it: cuda::shared<float[128]>() is the block's array of that type,
+/// in CUDA's own words `__shared__ float name[128];`. One array a type: put two into a struct.
+namespace skytape::cuda {
+using cuda_simulator::shared;
+}
+
+namespace skytape::exercises {
+
+/// What kernels cannot throw; run() looks at it.
+struct DeviceFaults {
+  std::string to_write;       // where a kernel is still to be written
+  std::uint32_t reads = 0;    // of Numbers
+  int outside = 0, size = 0;  // an index beyond Numbers of this size; size 0: none
+};
+inline DeviceFaults faults;
+
+/// Stands where a kernel is to be written.
+inline void write_kernel_here(std::source_location at = std::source_location::current()) {
+  if (threadIdx.x + blockIdx.x + threadIdx.y + blockIdx.y > 0) return;
+  const std::string file = at.file_name();
+  faults.to_write = "still to be written: " + file.substr(file.rfind('/') + 1) + ", line " +
+                    std::to_string(at.line()) + ". ";
+}
+
+/// Numbers in device memory that a kernel reads as from a pointer: counted, and not beyond their
+/// end.
+struct Numbers {
+  const float* data;
+  int size;
+  float operator[](int i) const {
+    __atomic_fetch_add(&faults.reads, 1, __ATOMIC_RELAXED);
+    if (i >= 0 && i < size) return data[i];
+    faults.outside = i;
+    faults.size = size;
+    return NAN;
+  }
+};
+
+/// An array of floats in device memory, NaN at first.
+class DeviceArray {
+ public:
+  explicit DeviceArray(int size) : size_(size) {
+    ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    ok(cudaMalloc(reinterpret_cast<void**>(&data_), bytes()));
+  }
+  explicit DeviceArray(const Matrix& m) : DeviceArray(m.rows * m.columns) {
+    std::vector<float> host;
+    for (int e = 0; e < size_; ++e) {
+      host.push_back(static_cast<float>(m(e / m.columns, e % m.columns)));
+    }
+    ok(cudaMemcpyAsync(data_, host.data(), bytes(), cudaMemcpyHostToDevice, stream_));
+    ok(cudaStreamSynchronize(stream_));
+  }
+  ~DeviceArray() {
+    (void)cudaFree(data_);
+    (void)cudaStreamDestroy(stream_);
+  }
+  DeviceArray(const DeviceArray&) = delete;
+  DeviceArray& operator=(const DeviceArray&) = delete;
+
+  [[nodiscard]] float* data() const { return data_; }
+  [[nodiscard]] Numbers numbers() const { return {data_, size_}; }
+  [[nodiscard]] Matrix read(int rows, int columns) const {
+    std::vector<float> host(static_cast<std::size_t>(size_));
+    ok(cudaMemcpyAsync(host.data(), data_, bytes(), cudaMemcpyDeviceToHost, stream_));
+    ok(cudaStreamSynchronize(stream_));
+    Matrix m(rows, columns);
+    for (int e = 0; e < rows * columns; ++e) {
+      m(e / columns, e % columns) = host[static_cast<std::size_t>(e)];
+    }
+    return m;
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes() const {
+    return static_cast<std::size_t>(size_) * sizeof(float);
+  }
+  static void ok(cudaError_t status) {
+    if (status != cudaSuccess) throw Wrong{"the device's memory", cudaGetErrorString(status)};
+  }
+  cudaStream_t stream_ = nullptr;
+  float* data_ = nullptr;
+  int size_ = 0;
+};
+
+/// Runs kernel<<<blocks, threads>>>(arguments…); throws Wrong with what the device saw.
+template <class... P, class... A>
+void run(const char* name, void (*kernel)(P...), dim3 blocks, dim3 threads, A... arguments) {
+  cudaStream_t stream = nullptr;
+  (void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  faults = {};
+  cuda_simulator::launch(name, kernel, blocks, threads, 1, 0, stream, arguments...);
+  const cudaError_t status = cudaGetLastError();
+  std::string seen = status == cudaSuccess ? "" : cudaGetErrorString(status);
+  (void)cudaStreamDestroy(stream);
+  if (!faults.to_write.empty()) throw Wrong{std::string("kernel ") + name, faults.to_write};
+  if (seen.find("a race") != seen.npos) {
+    seen += ". A __syncthreads() is missing between these two accesses: warps run in any order. ";
+  } else if (seen.find("deadlock") != seen.npos) {
+    seen +=
+        ". Every thread of the block must come to each __syncthreads(): none inside an if that "
+        "only "
+        "some enter. ";
+  }
+  if (!seen.empty()) throw Wrong{std::string("kernel ") + name + " runs", seen};
+  if (faults.size > 0) {
+    throw Wrong{std::string("kernel ") + name + " reads inside its arrays",
+                "it reads index " + std::to_string(faults.outside) + " of an array of " +
+                    std::to_string(faults.size) +
+                    " numbers. Test the row and the channel before you read. "};
+  }
+}
+
+}  // namespace skytape::exercises

@@ -1,0 +1,106 @@
+// What an exercise is written with, and who judges it. An exercise needs no other header.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <initializer_list>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace skytape::exercises {
+
+/// Numbers in rows and columns. An index outside throws, and says which.
+class Matrix {
+ public:
+  int rows = 0, columns = 0;
+
+  Matrix() = default;
+  Matrix(int r, int c, double value = 0);
+  /// Row by row: Matrix({{1, 2}, {3, 4}}).
+  explicit Matrix(std::initializer_list<std::initializer_list<double>> list);
+
+  double& operator()(int i, int j) { return numbers_[place(i, j)]; }
+  double operator()(int i, int j) const { return numbers_[place(i, j)]; }
+  [[nodiscard]] std::string shape() const;  ///< "[2, 3]"
+
+ private:
+  [[nodiscard]] std::size_t place(int i, int j) const;
+  std::vector<double> numbers_;
+};
+
+// Each throws where shapes do not fit, and says which.
+[[nodiscard]] Matrix matmul(const Matrix& a, const Matrix& b);
+[[nodiscard]] Matrix transpose(const Matrix& a);
+[[nodiscard]] Matrix operator+(const Matrix& a, const Matrix& b);
+[[nodiscard]] Matrix operator-(const Matrix& a, const Matrix& b);
+[[nodiscard]] Matrix operator*(double factor, const Matrix& a);
+[[nodiscard]] Matrix identity(int n);
+/// Each row's exp(x) / sum of exp(x).
+[[nodiscard]] Matrix softmax(const Matrix& x);
+
+/// Stands where you are to write; the judge then says the function and the line.
+[[noreturn]] void write_here(std::source_location at = std::source_location::current());
+
+// ---- for judges ---------------------------------------------------------------------------------
+
+/// Uniform numbers in [-1, 1), the same at each call.
+[[nodiscard]] Matrix random_matrix(int rows, int columns, unsigned seed = 1);
+
+/// Shape of the largest matrix that was made since forget_sizes(); it has no numbers.
+[[nodiscard]] Matrix largest_made();
+void forget_sizes();
+
+/// What an answer would be with a usual mistake, and what to say to whoever made it.
+struct Mistake {
+  Matrix answer;
+  std::string sentence;
+};
+
+using Matrices = std::vector<Matrix>;
+using Forward = std::function<Matrix(const Matrices& inputs)>;
+/// From the inputs and dy, the gradient of forward's result, to one gradient for each input.
+using Backward = std::function<Matrices(const Matrices& inputs, const Matrix& dy)>;
+
+/// Looks at an answer, the simplest property first. The first thing that is wrong ends it.
+class Judge {
+ public:
+  /// `got` has the shape and the numbers of `expected`. `what` names what is compared ("dx"),
+  /// `property` says when it is right, `why` what to think about when it is not.
+  void same(const std::string& property, const std::string& what, const Matrix& got,
+            const Matrix& expected, const std::string& why, const std::vector<Mistake>& usual = {});
+  void same(const std::string& property, const std::string& what, double got, double expected,
+            const std::string& why, const std::vector<std::pair<double, std::string>>& usual = {});
+  void holds(const std::string& property, bool it_does, const std::string& why);
+  /// The gradients of all inputs are those of the library's gradcheck, which moves each number of
+  /// each input by a little. `usual` has backward functions with a usual mistake.
+  void gradients(const std::string& property, const Forward& forward, const Backward& backward,
+                 const Matrices& inputs, const std::vector<std::string>& names,
+                 const std::string& why,
+                 const std::vector<std::pair<Backward, std::string>>& usual = {});
+
+  /// From now on numbers may be so far apart, |got - expected| / (1 + |expected|); 1e-6 at first.
+  static void tolerate(double error);
+
+  [[nodiscard]] int right() const { return right_; }
+
+ private:
+  void passed(const std::string& property);
+  int right_ = 0;
+};
+
+/// gradcheck's own table for an op with this forward and backward, which `passed` sums up.
+[[nodiscard]] std::string gradcheck_table(const Forward& forward, const Backward& backward,
+                                          const Matrices& inputs,
+                                          const std::vector<std::string>& names, bool& passed);
+
+/// What the judge throws where an answer is wrong.
+struct Wrong {
+  std::string property, text;
+};
+
+/// Runs a judge and prints what it says; the program's exit status.
+int judge(const std::function<void(Judge&)>& look);
+
+}  // namespace skytape::exercises
