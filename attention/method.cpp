@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <set>
+#include <utility>
 
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 
@@ -18,6 +21,9 @@ const Tensor* find_in(const std::vector<std::pair<std::string, Tensor>>& named,
   }
   return nullptr;
 }
+
+/// The names that a call with injected draws has looked for so far; null elsewhere.
+thread_local std::set<std::string>* asked = nullptr;
 
 }  // namespace
 
@@ -40,7 +46,10 @@ void Draws::set(const std::string& name, Tensor value) {
   all_.emplace_back(name, std::move(value));
 }
 
-const Tensor* Draws::find(const std::string& name) const { return find_in(all_, name); }
+const Tensor* Draws::find(const std::string& name) const {
+  if (asked != nullptr) asked->insert(name);
+  return find_in(all_, name);
+}
 const Tensor* Draws::cached(const std::string& name) const { return find_in(cached_, name); }
 
 const Tensor& Draws::get(const std::string& name) const {
@@ -74,6 +83,31 @@ void check_inputs(const Inputs& in) {
   }
 }
 
+/// Throws where an injected array has a name that neither drawing nor forward asked for: it would be
+/// without effect.
+void require_read(const Draws& injected, const std::set<std::string>& read) {
+  for (const auto& [name, value] : injected.all()) {
+    if (read.contains(name)) continue;
+    throw UsageError(
+        read.empty() ? join("draws: the method draws nothing in this setting, got '", name, "'")
+                     : unknown_name("array of draws in this setting", name,
+                                    std::vector<std::string>(read.begin(), read.end())));
+  }
+}
+
+/// Forward of a method that draws, with injected arrays in the place of its own.
+Result drawn_forward(const Method& method, const Inputs& in, const Call& call) {
+  if (call.injected == nullptr) return method.forward(in, method.draw(in, call), call);
+  std::set<std::string> read;
+  const auto before = std::exchange(asked, &read);
+  const std::shared_ptr<void> after(nullptr, [before](void*) { asked = before; });
+  Draws draws = method.draw(in, call);
+  for (const auto& [name, value] : call.injected->all()) draws.set(name, value);
+  Result result = method.forward(in, draws, call);
+  require_read(*call.injected, read);
+  return result;
+}
+
 /// The value of an input that may be absent.
 Tensor value_of(Var x) { return x.defined() ? x.value() : Tensor(); }
 
@@ -97,11 +131,7 @@ OutputVars apply_with_state(const Method& method, const InputVars& vars, const T
                   combined,    value_of(x), value_of(carried)};
   check_inputs(in);
 
-  Draws draws = method.draw(in, call);
-  if (call.injected != nullptr) {
-    for (const auto& [name, value] : call.injected->all()) draws.set(name, value);
-  }
-  Result result = method.forward(in, draws, call);
+  Result result = drawn_forward(method, in, call);
   if (call.observe) call.observe(in, result.out);
 
   Tape& tape = v.tape();

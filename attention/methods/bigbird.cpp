@@ -24,6 +24,7 @@
 #include "attention/blocks/block_attention.hpp"
 #include "attention/blocks/head_views.hpp"
 #include "attention/registry.hpp"
+#include "attention/sampling/require_rows.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -179,6 +180,7 @@ class BigBird final : public Method {
            "bigbird: expected blocks i32[", q.size(1), ", ", blocks_ - 2, ", r], got ", *given);
     const Tensor* table = given != nullptr ? given : table_ != nullptr ? &table_->value : nullptr;
     const bool random = blocks_ >= kFewestBlocks && table != nullptr;
+    if (given != nullptr && random) require_rows("bigbird: blocks", *given, -1, blocks_);
     const std::int64_t drawn = random ? table->size(2) : 0;
     BlockPattern p =
         lists_.pattern(drawn, q.device(), [&] { return static_lists(blocks_, drawn); });

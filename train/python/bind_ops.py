@@ -25,7 +25,7 @@ with open(sys.argv[1], encoding="utf-8") as header:
 for before, name, parameters, after in found:
     if name in FUSED | {"operator"} or "initializer_list" in parameters:  # a span is bound
         continue
-    taken, given, named = [], [], []
+    taken, given, named, first = [], [], [], None
     for parameter in re.split(r",\s*", parameters):
         declared, _, default = parameter.partition(" = ")
         kind, argument = declared.rsplit(" ", 1)
@@ -35,7 +35,11 @@ for before, name, parameters, after in found:
         theirs, ours = OTHER.get(kind, (kind, "{}"))
         taken.append(f"{theirs} {argument}")
         given.append(ours.format(argument))
+        first = first or {"Var": argument, "std::span<const Var>": f"first_of({argument})"}.get(kind)
         named.append(f'nb::arg("{argument}")' + (f" = {default}".replace("Op::none", "false") if default else ""))
     comment = after or re.sub(r"^/// ?", "", before, flags=re.MULTILINE).strip()
-    print(f'ops.def("{name}", []({", ".join(taken)}) {{ return {name}({", ".join(given)}); }},\n'
+    print(f'ops.def("{name}", []({", ".join(taken)}) {{\n'
+          f"  const Turn turn({first}.tape());\n"
+          f"  return {name}({', '.join(given)});\n"
+          f"}},\n"
           f'        {", ".join(named)}, Free(), R"({comment})");')

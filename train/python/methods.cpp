@@ -2,11 +2,13 @@
 // nothing and may come from any number of threads.
 //
 // Letters: B batch, H heads, N tokens, D head width, E width of the layer's input.
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "attention/registry.hpp"
@@ -40,23 +42,43 @@ nb::list methods() {
     rows.append(dict("name"_a = s.name, "paper"_a = s.paper, "idea"_a = s.idea, "cost"_a = s.cost,
                      "memory"_a = s.memory, "approximates"_a = s.approximates,
                      "random"_a = s.random, "shared_qk"_a = s.shared_qk, "reads_x"_a = s.reads_x,
+                     "reads_padding"_a = s.reads_padding, "per_example"_a = s.per_example,
                      "samples"_a = s.samples, "options"_a = options));
   }
   return rows;
 }
 
-/// A method's parameters by name with values from a seed, f64, and whether each is trained.
-std::map<std::string, std::pair<Tensor, bool>> initial(const std::string& name,
-                                                       const OptionValues& options,
-                                                       std::int64_t heads, std::int64_t head_width,
-                                                       std::int64_t length, std::int64_t width,
-                                                       std::uint64_t seed) {
+/// A method's arrays: name, value from a seed (f64), and whether it is "trained", an "average" or
+/// "constant"; and whether its examples enter each other's results in training.
+std::pair<nb::list, bool> initial(const std::string& name, const OptionValues& options,
+                                  std::int64_t heads, std::int64_t head_width, std::int64_t length,
+                                  std::int64_t width, std::uint64_t seed) {
   ParameterStore store;
-  (void)attention::find(name).make({0, heads, head_width, length, "", &store, width}, options);
+  const auto method =
+      attention::find(name).make({0, heads, head_width, length, "", &store, width}, options);
   store.pack(DType::f64, Device::cpu, seed);
-  std::map<std::string, std::pair<Tensor, bool>> values;
-  for (const Parameter& p : store.parameters()) values[p.name] = {p.value, p.trainable};
-  return values;
+  nb::list arrays;
+  for (const Parameter& p : store.parameters()) {
+    const char* kind = p.trainable ? "trained" : p.decay > 0 ? "average" : "constant";
+    arrays.append(nb::make_tuple(p.name, numpy_of(p.value), kind));
+  }
+  return {arrays, method->needs_whole_batch()};
+}
+
+/// True where the two share bytes.
+bool overlap(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined() || a.bytes() == 0 || b.bytes() == 0) return false;
+  const auto *x = static_cast<const char*>(a.raw()), *y = static_cast<const char*>(b.raw());
+  return x < y + b.bytes() && y < x + a.bytes();
+}
+
+/// Lets no array share memory with another one, nor with `others`: who gets them may write into them.
+void part(Tensors& arrays, std::vector<Tensor> others) {
+  for (auto& [name, array] : arrays) {
+    const auto shares = [&](const Tensor& other) { return overlap(array, other); };
+    if (std::any_of(others.begin(), others.end(), shares)) array = array.clone();
+    others.push_back(array);
+  }
 }
 
 /// A call of a method, and its gradients, once.
@@ -95,10 +117,14 @@ class Call {
       give(std::move(arrays), v.dtype(), v.device());
     }
     call_.training = training;
+    call_.alone = !training;  // an answer does not hang on its place in the batch or its neighbours
     call_.random.key = seed;
     attention::Draws injected;
     for (const auto& [draw, value] : draws) injected.set(draw, value);
     if (!draws.empty()) call_.injected = &injected;
+    for (const Tensor* t : {&in_.q, &in_.k, &in_.v, &in_.x}) {
+      if (t->defined()) given_.push_back(*t);
+    }
     const auto leaf = [&](const char* key, const Tensor& value) {
       return value.defined() ? leaves_[key] = tape_.input(value) : Var();
     };
@@ -106,13 +132,16 @@ class Call {
                             {leaf("q", in_.q), leaf("k", in_.k), leaf("v", v), leaf("x", in_.x)},
                             in_.mask, call_);
     call_.injected = nullptr;  // the caller's, for this call
+    out_shape_ = out_.shape();
     synchronize(v.device());
   }
 
   /// Gradients of inputs and parameters by name, zeros where nothing depends on one.
-  /// `move_averages`: running averages among the parameters move, as after a training step.
-  [[nodiscard]] Tensors backward(const Tensors& cotangent, bool move_averages) {
+  [[nodiscard]] Tensors backward(const Tensors& cotangent) {
     const Tensor& dout = cotangent.at("dout");
+    if (!dout.defined() || dout.shape() != out_shape_) {
+      throw UsageError(join("dout must have the output's shape ", out_shape_, ", got ", dout));
+    }
     const auto turn = turn_on(dout.device());
     tape_.backward(out_, dout);
     Tensors gradients;
@@ -123,18 +152,55 @@ class Call {
     for (const Parameter& p : store_.parameters()) {
       if (p.trainable) gradients[p.name] = p.grad;
     }
-    if (move_averages) store_.update_averages();
+    std::vector<Tensor> others = given_;
+    others.push_back(dout);
+    others.push_back(out_.value());
+    part(gradients, std::move(others));
     synchronize(dout.device());
     return gradients;
   }
 
-  [[nodiscard]] Tensors out() const { return {{"out", out_.value()}}; }
+  [[nodiscard]] Tensors out() const {
+    Tensors arrays = {{"out", out_.value()}};
+    part(arrays, given_);
+    return arrays;
+  }
+  /// The running averages as this call, a training step, moves them; of the caller's none changes.
+  [[nodiscard]] Tensors averages() {
+    Tensors moved;
+    if (!call_.training || method_->averages().empty()) return moved;
+    const auto turn = turn_on(in_.v.device());
+    // The sums do not hang on the cotangent, which is zero here.
+    const attention::Gradients g =
+        method_->forward(in_, method_->draw(in_, call_), call_).backward(zeros_like(in_.v));
+    ParameterStore store;
+    std::size_t i = 0;
+    for (const Parameter* p : method_->averages()) {
+      (void)store.add_average(p->name, p->shape, p->initialise, p->decay);
+    }
+    store.pack(in_.v.dtype(), in_.v.device(), 0);
+    for (Parameter& average : store.parameters()) {
+      average.value.copy_from(method_->averages()[i]->value);
+      average.grad.copy_from(g.sums.at(i++));
+      average.has_gradient = true;
+    }
+    store.update_averages();
+    for (const Parameter& average : store.parameters()) moved[average.name] = average.value;
+    synchronize(in_.v.device());
+    return moved;
+  }
+  /// An array that lives as long as this call: who holds it keeps what backward reads.
+  [[nodiscard]] nb::object token(nb::handle self) {
+    return nb::cast(nb::ndarray<nb::array_api, std::int32_t>(&token_, {1}, self, {}));
+  }
   /// What the method drew: a function of inputs and seed, so it is drawn again.
   [[nodiscard]] Tensors draws() const {
     const auto turn = turn_on(in_.v.device());
     const attention::Draws drawn = method_->draw(in_, call_);
     synchronize(in_.v.device());
-    return {drawn.all().begin(), drawn.all().end()};
+    Tensors arrays = {drawn.all().begin(), drawn.all().end()};
+    part(arrays, given_);
+    return arrays;
   }
 
  private:
@@ -161,16 +227,21 @@ class Call {
   Tape tape_;
   std::map<std::string, Var> leaves_;
   Var out_;
+  Shape out_shape_;
+  std::vector<Tensor> given_;  // the caller's arrays
+  std::int32_t token_ = 0;
 };
 
 }  // namespace
 
 void add_methods(nb::module_& m) {
-  nb::class_<Call>(m, "Call")
+  nb::class_<Call>(m, "Call", nb::is_weak_referenceable())
       .def(nb::init<const std::string&, Tensors, const OptionValues&, std::uint64_t, bool,
                     std::int64_t, bool, const Tensors&, bool>(),
            Free())
       .def("out", &Call::out)
+      .def("averages", &Call::averages, Free())
+      .def("token", [](nb::handle self) { return nb::cast<Call&>(self).token(self); })
       .def("draws", &Call::draws, Free())
       .def("backward", &Call::backward, Free());
   m.def("initial", &initial);

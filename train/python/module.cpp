@@ -4,11 +4,18 @@
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <omp.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <span>
+#include <thread>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/on_device.hpp"
@@ -39,18 +46,99 @@ nb::object source_of(nb::handle array) {
   return source;
 }
 
-template <class Framework> nb::object lend(const Tensor& t) {
+template <class... Kind> nb::object lend(const Tensor& t) {
   if (!t.defined()) return nb::none();
   const std::vector<std::size_t> sizes(t.shape().begin(), t.shape().end());
   const auto type = std::find(std::begin(kTypes), std::end(kTypes), t.dtype()) - kTypes;
   const nb::capsule owner(new Tensor(t),
                           [](void* kept) noexcept { delete static_cast<Tensor*>(kept); });
   const int device = t.device() == Device::cpu ? nb::device::cpu::value : nb::device::cuda::value;
-  return nb::cast(nb::ndarray<Framework>(t.raw(), sizes.size(), sizes.data(), owner, nullptr,
+  return nb::cast(nb::ndarray<Kind...>(t.raw(), sizes.size(), sizes.data(), owner, nullptr,
                                          kTheirs[type], device, 0));
 }
 
+// ---- threads -----------------------------------------------------------------------------------
+
+/// Calls that compute, and whether the interpreter has begun to end. Guarded by the GIL.
+struct Calls {
+  int computing = 0;
+  bool ending = false;
+  bool forked = false;  // this process is a child: the threads that helped its parent are not here
+  std::thread::id last;
+};
+Calls calls;
+
+/// Who has which tape, and how often.
+struct Turns {
+  std::mutex mutex;
+  std::map<const Tape*, std::pair<std::thread::id, int>> of;
+};
+Turns turns;
+
+/// Registered to run when the interpreter ends: lets calls of other threads come to their end first.
+void wait_for_calls() {
+  calls.ending = true;
+  calls.last = std::this_thread::get_id();
+  while (calls.computing > 0) {
+    if (PyErr_CheckSignals() != 0) std::_Exit(130);  // Ctrl-C: who waits has had enough
+    const nb::gil_scoped_release free;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+/// OpenMP's threads do not follow a fork: what the child's thread starts, it computes alone.
+void after_fork() {
+  calls.computing = 0;
+  calls.forked = true;
+  turns.of.clear();
+  omp_set_num_threads(1);
+}
+
+void set_threads(int threads) {
+  if (calls.forked && threads != 1) {
+    throw UsageError(
+        join("set_threads: a process made by fork computes by one thread, got ", threads,
+             "; start it by multiprocessing's \"spawn\" to have more"));
+  }
+  try {
+    train::set_threads(threads);
+  } catch (const UsageError& error) {  // it speaks of the command line's --threads
+    const std::string text = error.what();
+    throw UsageError("set_threads" + text.substr(std::min(text.find(':'), text.size())));
+  }
+}
+
 }  // namespace
+
+WithoutGil::WithoutGil() {
+  if (calls.ending && std::this_thread::get_id() != calls.last) {
+    PyEval_SaveThread();  // for good: the process is about to end
+    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  ++calls.computing;
+  state_ = PyEval_SaveThread();
+}
+
+WithoutGil::~WithoutGil() {
+  PyEval_RestoreThread(state_);
+  --calls.computing;
+}
+
+Turn::Turn(const Tape& tape) : tape_(&tape) {
+  const std::lock_guard lock(turns.mutex);
+  const auto mine = std::this_thread::get_id();
+  auto& [whose, times] = turns.of.try_emplace(tape_, mine, 0).first->second;
+  ENSURE(whose == mine, "Tape: another thread is using it; two threads need a tape each");
+  ++times;
+}
+
+Turn::~Turn() {
+  const std::lock_guard lock(turns.mutex);
+  const auto found = turns.of.find(tape_);
+  if (found != turns.of.end() && --found->second.second == 0) turns.of.erase(found);
+}
+
+// ---- arrays ------------------------------------------------------------------------------------
 
 Tensor tensor_of(nb::handle array, const char* argument) {
   if (array.is_none()) return {};
@@ -59,15 +147,19 @@ Tensor tensor_of(nb::handle array, const char* argument) {
   };
   Array found;
   if (!nb::try_cast(source_of(array), found)) {
-    wrong("an array of NumPy, PyTorch, JAX or another library with DLPack, got ",
-          nb::str(array.type()).c_str());
+    // A list, a number, bytes in another order: NumPy's rules decide, in skytape/arrays.py.
+    const nb::object plain = nb::module_::import_("skytape.arrays").attr("plain")(array, argument);
+    if (!nb::try_cast(plain, found)) {
+      wrong("an array of NumPy, PyTorch, JAX or another library with DLPack, got ",
+            nb::str(array.type()).c_str());
+    }
   }
   if (found.ndim() > Shape::kMaxRank) {
     wrong("at most ", Shape::kMaxRank, " axes, got ", found.ndim());
   }
   const auto type = std::find(std::begin(kTheirs), std::end(kTheirs), found.dtype()) - kTheirs;
   if (type == std::ssize(kTheirs)) {
-    wrong("float32, float64 or int32, got ", nb::str(nb::object(array.attr("dtype"))).c_str());
+    wrong("float32, float64 or int32, got ", nb::str(nb::getattr(array, "dtype", array.type())).c_str());
   }
   const int kind = found.device_type(), number = found.device_id();
   const bool gpu = kHaveCuda && kind == nb::device::cuda::value && number == 0;
@@ -92,7 +184,11 @@ Tensors tensors_of(nb::handle dict) {
 }
 
 nb::object numpy_of(const Tensor& t) {
-  return lend<nb::numpy>(t.defined() ? t.to(Device::cpu) : t);
+  if (!t.defined()) return nb::none();
+  return lend<nb::numpy>(t.device() == Device::cpu ? t.clone() : t.to(Device::cpu));
+}
+nb::object view_of(const Tensor& t) {
+  return lend<nb::numpy, nb::ro>(t.defined() ? t.to(Device::cpu) : t);
 }
 nb::object arrays_of(const Tensors& tensors) {
   nb::dict arrays;
@@ -110,11 +206,23 @@ NB_MODULE(_engine, m) {
   const auto also = [&](PyObject* kind) {
     return nanobind::make_tuple(error, nanobind::handle(kind));
   };
-  nanobind::exception<UsageError>(m, "UsageError", also(PyExc_ValueError).ptr());
+  // What has a wrong value or is of a wrong kind: ValueError and TypeError in Python.
+  nanobind::exception<UsageError>(
+      m, "UsageError",
+      nanobind::make_tuple(error, nanobind::handle(PyExc_ValueError),
+                           nanobind::handle(PyExc_TypeError))
+          .ptr());
   nanobind::exception<DataError>(m, "DataError", error.ptr());
   nanobind::exception<NonFiniteError>(m, "NonFiniteError", also(PyExc_ArithmeticError).ptr());
   m.attr("has_cuda") = kHaveCuda;
-  m.def("set_threads", &train::set_threads);
+  pthread_atfork([] { python::turns.mutex.lock(); }, [] { python::turns.mutex.unlock(); },
+                 [] {
+                   python::turns.mutex.unlock();
+                   python::after_fork();
+                 });
+  m.def("set_threads", &python::set_threads);
+  nanobind::module_::import_("atexit").attr("register")(
+      nanobind::cpp_function(&python::wait_for_calls));
   python::add_methods(m);
   python::add_runs(m);
   python::add_tape(m);

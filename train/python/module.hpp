@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "autograd/tape.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::python {
@@ -16,8 +17,33 @@ namespace skytape::python {
 namespace nb = nanobind;
 /// A dict of arrays.
 using Tensors = std::map<std::string, Tensor>;
+/// While it lives, this thread computes without the GIL, and the interpreter does not end: a thread that
+/// came back to an interpreter that is gone would be unwound through our frames, which aborts.
+class WithoutGil {
+ public:
+  WithoutGil();
+  ~WithoutGil();
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 /// For what computes: other Python threads run meanwhile.
-using Free = nb::call_guard<nb::gil_scoped_release>;
+using Free = nb::call_guard<WithoutGil>;
+
+/// While it lives, the tape is this thread's. Error where another thread has it: a tape is a list that
+/// one thread at a time can add to.
+class Turn {
+ public:
+  explicit Turn(const Tape& tape);
+  ~Turn();
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  const Tape* tape_;
+};
 
 /// A tensor over the array's memory, which lives as long; of an array that is not contiguous, over a
 /// copy. Undefined for None. UsageError naming the argument where it is no array, of another type
@@ -25,9 +51,12 @@ using Free = nb::call_guard<nb::gil_scoped_release>;
 [[nodiscard]] Tensor tensor_of(nb::handle array, const char* argument = "array");
 /// The same for each value of a dict, which its key names.
 [[nodiscard]] Tensors tensors_of(nb::handle dict);
-/// A NumPy array over the tensor's memory, of one on a GPU over a copy; None for an undefined one.
+/// A NumPy array that may be written to: over a copy, since others read the tensor's memory. None for
+/// an undefined tensor.
 [[nodiscard]] nb::object numpy_of(const Tensor& tensor);
-/// A dict of what speaks DLPack, on the tensors' device.
+/// A NumPy array over the tensor's memory, of one on a GPU over a copy, that cannot be written to.
+[[nodiscard]] nb::object view_of(const Tensor& tensor);
+/// A dict of what speaks DLPack, on the tensors' device, over their memory.
 [[nodiscard]] nb::object arrays_of(const Tensors& tensors);
 
 /// What belongs to Python, for code that runs without the GIL: who lets go last takes the GIL first.

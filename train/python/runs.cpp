@@ -10,6 +10,7 @@
 
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
+#include "train/cli/cli.hpp"
 #include "train/lab/studies/attention_inputs.hpp"
 #include "train/lab/studies/matrix.hpp"
 #include "train/process/version.hpp"
@@ -24,7 +25,6 @@
 namespace skytape::python {
 namespace {
 
-using Matrix = std::vector<std::vector<double>>;  // rows
 using Texts = std::vector<std::string>;
 
 /// The model of a run's folder. One question at a time.
@@ -38,45 +38,57 @@ class Run {
             static_cast<std::size_t>(saved_.model->config().classes))),
         evaluator_(*saved_.model) {}
 
-  /// Probabilities [B, C] of texts as `skytape predict` reads them.
-  [[nodiscard]] Matrix probabilities(const Texts& texts, std::int64_t draws) {
+  /// Probabilities f64[B, C] of texts as `skytape predict` reads them.
+  [[nodiscard]] Tensor probabilities(const Texts& texts, std::int64_t draws) {
+    if (draws < 1 || draws > train::kMostDraws) {
+      throw UsageError(join("predict: draws: expected 1..", train::kMostDraws, ", got ", draws));
+    }
     const std::lock_guard turn(mutex_);
     train::EvaluateOptions options;
     options.seed = saved_.config.seed;
     options.draws = draws;
     options.positions = saved_.config.microbatch_limits().positions;
-    Matrix rows;
+    std::vector<double> all;
+    std::int64_t row = 0;
     for (const auto& answer : evaluator_.answers(tokens_of(texts), saved_.config.batches,
                                                  saved_.config.microbatch(), options)) {
-      if (!answer) throw NonFiniteError(join("text ", rows.size(), ": its scores are not finite"));
-      rows.emplace_back();
-      for (const double log : answer->log_probabilities) rows.back().push_back(std::exp(log));
+      if (!answer) throw NonFiniteError(join("predict: text ", row, ": its scores are not finite"));
+      for (const double log : answer->log_probabilities) all.push_back(std::exp(log));
+      ++row;
     }
-    return rows;
+    return Tensor::from(all, {row, std::ssize(labels_)}, DType::f64, Device::cpu);
   }
 
   /// Encodings [B, N, E], zero at padding, and the mask [B, N].
   [[nodiscard]] std::pair<Tensor, Tensor> encode(const Texts& texts) {
+    if (texts.empty()) {
+      const Tensor none = Tensor::zeros({0, 0, saved_.model->config().width}, DType::f32,
+                                        Device::cpu);  // [0, 0, E]
+      return {none, Tensor::zeros({0, 0}, DType::f32, Device::cpu)};
+    }
     const std::lock_guard turn(mutex_);
     return encoded(texts, nn::answer_context(saved_.config.seed));
   }
 
-  /// The matrices [N, N] that each layer's method multiplies the values of a text with, by head.
-  [[nodiscard]] std::vector<std::vector<Matrix>> attention_maps(const std::string& text) {
+  /// The matrices f64[H, N, N] that each layer's method multiplies the values of a text with.
+  [[nodiscard]] std::vector<Tensor> attention_maps(const std::string& text) {
     const std::lock_guard turn(mutex_);
     std::vector<train::LayerInputs> seen;
     nn::StepContext step = nn::answer_context(saved_.config.seed);
     train::keep_in(seen, step);
     (void)encoded({text}, step);
-    std::vector<std::vector<Matrix>> maps(seen.size());
+    std::vector<Tensor> maps;
     for (int layer = 0; layer < std::ssize(seen); ++layer) {
       train::MatrixText of{"", {}, seen[layer].in, layer, nullptr, saved_.config.method->name};
       of.own = &saved_.model->layer(layer).method();
       train::MatrixOptions options;
       options.seed = saved_.config.seed;
-      for (; options.head < of.in.q.size(1); ++options.head) {
-        maps[layer].push_back(train::rows_of(run_matrix(of, options).matrices.at(0).matrix));
+      const std::int64_t heads = of.in.q.size(1), n = of.in.q.size(2);
+      const Tensor map = Tensor::empty({heads, n, n}, DType::f64, Device::cpu);
+      for (; options.head < heads; ++options.head) {
+        map[options.head].copy_from(run_matrix(of, options).matrices.at(0).matrix);
       }
+      maps.push_back(map);
     }
     return maps;
   }
@@ -121,8 +133,7 @@ void add_runs(nb::module_& m) {
       .def_prop_ro("labels", &Run::labels)
       .def("__repr__", &Run::describe)
       .def("probabilities", &Run::probabilities, Free())
-      .def("encode", &Run::encode, nb::arg("texts"), Free(),
-           "Encodings [B, N, E], zero at padding, and the mask [B, N].")
+      .def("encodings", &Run::encode, Free())
       .def("maps", &Run::attention_maps, Free());
 }
 

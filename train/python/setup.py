@@ -4,6 +4,7 @@ SKYTAPE_MAKE holds variables for make, such as "CUDA=0".
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,13 @@ class Build(build_ext):
         subprocess.check_call(["make", "-C", ROOT, "python", f"PYTHON={sys.executable}", *options])
         target = pathlib.Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "build/python/skytape" / target.name, target)
+        built = ROOT / "build/python/skytape"  # what make writes: the engine, its stubs, the version
+        for name in (target.name, "version.py", *(stub.name for stub in built.glob("_engine*.pyi")), "_engine"):
+            if (built / name).is_dir():
+                shutil.copytree(built / name, target.parent / name, dirs_exist_ok=True)
+            elif (built / name).exists():
+                shutil.copy(built / name, target.parent / name)
 
 
-setup(packages=["skytape"], ext_modules=[Extension("skytape._engine", [])], cmdclass={"build_ext": Build})
+version, = re.findall(r"^version: *(.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
+setup(version=version, packages=["skytape"], ext_modules=[Extension("skytape._engine", [])], cmdclass={"build_ext": Build})

@@ -1,9 +1,11 @@
 // The tape for Python: leaves, operations (made from autograd/ops.hpp by bind_ops.py), backward,
 // operations whose two halves are written in Python, and gradcheck.
-#include <nanobind/operators.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
+#include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -18,20 +20,73 @@
 namespace skytape::python {
 namespace {
 
+/// The backward functions of a tape's nodes that Python wrote and no one has called yet. The tape's
+/// nodes own them; Python's collector of cycles is told, since such a function may hold the tape.
+using Function = std::shared_ptr<nb::callable>;
+std::multimap<const Tape*, std::weak_ptr<nb::callable>> functions;  // guarded by the GIL
+
+/// Those that live; the entries of the others go.
+std::vector<Function> functions_of(const Tape* tape) {
+  std::vector<Function> living;
+  auto [at, end] = functions.equal_range(tape);
+  while (at != end) {
+    if (Function function = at->second.lock()) {
+      living.push_back(std::move(function));
+      ++at;
+    } else {
+      at = functions.erase(at);
+    }
+  }
+  return living;
+}
+
+int traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  if (!nb::inst_ready(self)) return 0;
+  for (const Function& function : functions_of(nb::inst_ptr<Tape>(self))) {
+    Py_VISIT(function->ptr());
+  }
+  return 0;
+}
+
+int clear(PyObject* self) {
+  for (const Function& function : functions_of(nb::inst_ptr<Tape>(self))) *function = {};
+  return 0;
+}
+
+PyType_Slot collected[] = {{Py_tp_traverse, reinterpret_cast<void*>(traverse)},
+                           {Py_tp_clear, reinterpret_cast<void*>(clear)},
+                           {0, nullptr}};
+
+/// Numbers for a leaf: whole ones as f64.
+Tensor leaf_of(const Tensor& array) {
+  return array.defined() && array.dtype() == DType::i32 ? array.to(DType::f64) : array;
+}
+
 /// A node whose value and backward come from Python: backward(dy) gives a gradient for each input, or
 /// None.
-Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs, Tensor value,
+Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs, const Tensor& value,
                   nb::callable backward) {
+  const Turn turn(tape);
   static std::set<std::string> names;  // kept for good: tapes point to them. The GIL is held
+  const std::string& op = *names.insert(name).first;
+  const Function function = shared(std::move(backward));
+  (void)functions_of(&tape);  // a tape that was at this address may have left some
+  functions.emplace(&tape, function);
   return tape.record(
-      names.insert(name).first->c_str(), inputs, std::move(value),
-      [function = shared(std::move(backward)), count = inputs.size()](const Tensor& dy, Grads& g) {
+      op.c_str(), inputs, leaf_of(value),
+      [function, &op, count = inputs.size()](const Tensor& dy, Grads& g) {
         const nb::gil_scoped_acquire gil;
-        const nb::sequence gradients = nb::cast<nb::sequence>((*function)(dy));
-        ENSURE(nb::len(gradients) == count, "backward: expected ", count,
-               " gradients, one for each input or None, got ", nb::len(gradients));
+        const nb::object given = (*function)(dy);
+        if (!nb::isinstance<nb::list>(given) && !nb::isinstance<nb::tuple>(given)) {
+          throw UsageError(join(op, ": backward must return a list of ", count,
+                                " gradients, one for each input or None, got ",
+                                nb::str(nb::getattr(given.type(), "__name__")).c_str()));
+        }
+        ENSURE(nb::len(given) == count, op, ": backward must return ", count,
+               " gradients, one for each input or None, got ", nb::len(given));
         for (std::size_t i = 0; i < count; ++i) {
-          g.add(static_cast<int>(i), tensor_of(gradients[i], "gradient"));
+          g.add(static_cast<int>(i), tensor_of(given[i], "gradient"));
         }
       });
 }
@@ -43,15 +98,32 @@ GradcheckReport check_python(const nb::callable& f, const nb::sequence& arrays, 
   GradcheckOptions options;
   options.tolerance = tolerance;
   options.seed = seed;
-  const nb::gil_scoped_release free;
+  const WithoutGil free;
   return gradcheck(
       [&](Tape&, std::span<const Var> vars) {
         const nb::gil_scoped_acquire gil;
         nb::list arguments;
         for (const Var& var : vars) arguments.append(var);
-        return nb::cast<Var>(f(*arguments));
+        Var result;
+        const nb::object given = f(*arguments);
+        if (!nb::try_cast(given, result)) {
+          throw UsageError(join("gradcheck: f must return a Var, got ",
+                                nb::str(nb::getattr(given.type(), "__name__")).c_str()));
+        }
+        return result;
       },
       std::move(inputs), options);
+}
+
+const Var& first_of(const std::vector<Var>& parts) {
+  if (parts.empty()) throw UsageError("concat: expected at least one Var, got an empty list");
+  return parts.front();
+}
+
+/// An operation of two Vars that this thread alone records.
+template <class Op> Var together(const Var& a, const Var& b) {
+  const Turn turn(a.tape());
+  return Op()(a, b);
 }
 
 }  // namespace
@@ -59,23 +131,23 @@ GradcheckReport check_python(const nb::callable& f, const nb::sequence& arrays, 
 void add_tape(nb::module_& m) {
   nb::class_<Var>(m, "Var", "A value on a tape.")
       .def(nb::init<>(), "An absent input.")
-      .def_prop_ro("value", &Var::value)
+      .def_prop_ro("value",
+                   [](const Var& x) {
+                     const Turn turn(x.tape());
+                     return view_of(x.value());
+                   },
+                   "The array, which cannot be written to: the tape reads it.")
       .def_prop_ro("tape", &Var::tape, nb::rv_policy::reference)
-      .def("__repr__", [](const Var& x) { return join("Var ", x.value()); })
-      .def(nb::self + nb::self)
-      .def(nb::self - nb::self)
-      .def(nb::self * nb::self)
-      .def(nb::self / nb::self)
-      .def(-nb::self)
-      .def("__matmul__", [](const Var& a, const Var& b) { return matmul(a, b); })
-      .def("__add__", [](const Var& x, double c) { return affine(x, 1, c); })
-      .def("__radd__", [](const Var& x, double c) { return affine(x, 1, c); })
-      .def("__sub__", [](const Var& x, double c) { return affine(x, 1, -c); })
-      .def("__rsub__", [](const Var& x, double c) { return affine(x, -1, c); })
-      .def("__mul__", [](const Var& x, double c) { return affine(x, c); })
-      .def("__rmul__", [](const Var& x, double c) { return affine(x, c); })
-      .def("__truediv__", [](const Var& x, double c) { return affine(x, 1 / c); })
-      .def("__rtruediv__", [](const Var& x, double c) { return affine(reciprocal(x), c); });
+      .def("__repr__",
+           [](const Var& x) {
+             if (!x.defined()) return std::string("Var, absent");
+             const Turn turn(x.tape());
+             return join("Var ", x.value());
+           })
+      .def("_add", &together<std::plus<>>)
+      .def("_subtract", &together<std::minus<>>)
+      .def("_multiply", &together<std::multiplies<>>)
+      .def("_divide", &together<std::divides<>>);
 
   nb::class_<Dropout>(m, "Dropout", "Which elements to drop: a function of seed and element.")
       .def(nb::new_([](double rate, std::uint64_t seed) {
@@ -83,18 +155,36 @@ void add_tape(nb::module_& m) {
            }),
            nb::arg("rate"), nb::arg("seed") = 0);
 
-  nb::class_<Tape>(m, "Tape", "The list of operations that led to a result.")
+  nb::class_<Tape>(m, "Tape", nb::type_slots(collected),
+                   "The list of operations that led to a result.")
       .def("__init__", [](Tape* self) { new (self) Tape(); })
-      .def("input", &Tape::input, nb::arg("array"),
-           "A leaf that receives a gradient. Its memory is the array's.")
-      .def("constant", &Tape::constant, nb::arg("array"), "A leaf that receives none.")
+      .def("input",
+           [](Tape& tape, const Tensor& array) {
+             const Turn turn(tape);
+             return tape.input(leaf_of(array));
+           },
+           nb::arg("array"), "A leaf that receives a gradient. Its memory is the array's.")
+      .def("constant",
+           [](Tape& tape, const Tensor& array) {
+             const Turn turn(tape);
+             return tape.constant(leaf_of(array));
+           },
+           nb::arg("array"), "A leaf that receives none.")
       .def("record", &record_python, nb::arg("name"), nb::arg("inputs"), nb::arg("value"),
            nb::arg("backward"),
            "An operation of your own: backward(dy) gives a gradient per input.")
-      .def("backward", &Tape::backward, nb::arg("output"), nb::arg("cotangent").none() = nb::none(),
-           Free(), "Once per tape.")
-      .def("grad", &Tape::grad, nb::arg("input"),
-           "dLoss/dinput after backward; None where nothing reached it.")
+      .def("backward",
+           [](Tape& tape, const Var& output, const Tensor& cotangent) {
+             const Turn turn(tape);
+             tape.backward(output, cotangent);
+           },
+           nb::arg("output"), nb::arg("cotangent").none() = nb::none(), Free(), "Once per tape.")
+      .def("grad",
+           [](const Tape& tape, const Var& input) {
+             const Turn turn(tape);
+             return tape.grad(input);
+           },
+           nb::arg("input"), "dLoss/dinput after backward, a copy; None where nothing reached it.")
       .def(
           "dot",
           [](const Tape& tape, const std::string& title, bool merge) {

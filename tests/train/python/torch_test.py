@@ -30,14 +30,14 @@ def cases():
     for row in skytape.methods():
         for options in row["samples"]:
             try:
-                own = skytape._engine.initial(row["name"], options, H, D, N, H * D, 5)
+                own, _ = skytape._engine.initial(row["name"], options, H, D, N, H * D, 5)
             except skytape.UsageError:
                 continue
             q, k, v = (normal(B, H, N, D, seed=seed).requires_grad_() for seed in (1, 2, 3))
             arrays = {"q": q, "k": None if row["shared_qk"] else k, "v": v,
                       "x": normal(B, N, H * D, seed=4).requires_grad_() if row["reads_x"] else None}
-            yield row["name"], options, arrays, {key: torch.tensor(value, requires_grad=trained)
-                                                 for key, (value, trained) in own.items()}
+            yield row["name"], options, arrays, {key: torch.tensor(value, requires_grad=what == "trained")
+                                                 for key, value, what in own}
 
 
 def fixed(name, options, arrays, own):
@@ -61,6 +61,30 @@ class Torch(unittest.TestCase):
                     return skytape.torch.attention(name, **{key: given.pop(key) for key in arrays},
                                                    parameters=given or None, **settings)
                 self.assertTrue(torch.autograd.gradcheck(call, tuple(leaves.values()), fast_mode=True))
+
+    def test_opcheck_passes_for_every_method_in_every_sample_setting(self):
+        for name, options, arrays, own in cases():
+            for training in (False, True):
+                with self.subTest(name, training=training, **options):
+                    averages = [key for key in own if key == "centroids"] if training else []
+                    settings = skytape.torch._settings(training, 0, list(own) or None, averages, [], skytape._texts(options))
+                    taken = (*(arrays[key] for key in "vqkx"), torch.arange(N)[None] < 40, torch.tensor([7]),
+                             list(own.values()), [], settings)
+                    torch.library.opcheck(getattr(torch.ops.skytape, name).default, (*taken, True))
+                    taken = torch.utils._pytree.tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, taken)
+                    torch.library.opcheck(getattr(torch.ops.skytape, f"{name}_backward").default,
+                                          (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32), *taken))
+
+    def test_backward_by_what_was_kept_is_that_of_a_call_made_again(self):
+        for name, options, arrays, own in cases():
+            with self.subTest(name, **options):
+                found = []
+                for hooks in (lambda t: t, lambda t: t.clone()):  # a copied token is no key to what was kept
+                    with torch.autograd.graph.saved_tensors_hooks(hooks, lambda t: t):
+                        out = skytape.torch.attention(name, **arrays, parameters=own or None, seed=4, training=True, **options)
+                    leaves = [t for t in (*arrays.values(), *own.values()) if t is not None and t.requires_grad]
+                    found.append(torch.autograd.grad(out, leaves, normal(*out.shape, seed=8), allow_unused=True))
+                self.assertTrue(all((a == b).all() for a, b in zip(*found)))
 
     def test_softmax_is_torchs_own_forward_and_backward(self):
         mask = torch.arange(N)[None, :] < torch.tensor([[N], [40]])
@@ -91,7 +115,7 @@ class Torch(unittest.TestCase):
         x = normal(1, N, 8, dtype=torch.float32)
         module(x).sum().backward()
         self.assertGreater(module.E.grad.norm(), 0)
-        draws = skytape.torch.Attention("skyformer", 8, H, features=8)
+        draws = skytape.torch.Attention("skyformer", 8, H, features=8, seed=3)
         torch.manual_seed(1)
         first, second = draws(x), draws(x)
         torch.manual_seed(1)
@@ -120,9 +144,11 @@ class Torch(unittest.TestCase):
             (lambda: skytape.torch.Attention("linformer", 8, H), "say length="),
             (lambda: skytape.torch.Attention("softmax", 9, H), "dim 9 is no multiple"),
             (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8), torch.ones(1, N, dtype=torch.int32)),
-             "mask: expected an array of bool"),
+             "key_padding_mask: expected a tensor of bool"),
             (lambda: skytape.attention("softmax", leaf, q, q), "skytape.torch.attention"),
-            (lambda: skytape.torch.attention("softmax", q.bfloat16(), q, q), "or int32, got torch.bfloat16"),
+            (lambda: skytape.torch.attention("softmax", q.bfloat16(), q, q), "q is torch.bfloat16, v is torch.float64"),
+            (lambda: skytape.torch.attention("softmax", q, q.numpy(), q), "k: expected a torch.Tensor, got float64"),
+            (lambda: skytape.torch.attention("softmaks", q, q, q), "did you mean 'softmax'"),
         ]:
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 call()
@@ -136,11 +162,11 @@ class Torch(unittest.TestCase):
 class ListOps(runs_test.ByTheProgram):
     def test_a_small_model_learns_as_with_multihead_attention(self):
         self.program("data", "--task", "listops", "--limit", "2000", "--data", "lists", "--export", "listops")
-        ids, labels = listops.split(self.folder / "listops/basic_train.tsv")
+        ids, labels = listops.split(self.folder / "listops/basic_train.tsv", 64)
         self.assertEqual(ids.shape, (1920, 64))
         most_frequent = (labels == labels.mode().values).double().mean()
-        for name, attention in listops.ATTENTIONS.items():
-            model = listops.trained(attention, ids, labels, 150, batch=32)
+        for name in ("skyformer", "softmax", "nn.MultiheadAttention"):
+            model = listops.trained(name, ids, labels, 150)
             right = (model(ids).argmax(1) == labels).double().mean()
             self.assertGreater(right, 1.5 * most_frequent, name)
 

@@ -45,8 +45,8 @@ def race(form, name, n):
     state = types.SimpleNamespace(training=False, features=FEATURES, E=torch.randn(H, FEATURES, n) / 50, proj=projection)
     has = {option["key"] for row in skytape.methods() if row["name"] == name for option in row["options"]}
     options = {"features": FEATURES} if "features" in has else {}
-    own = skytape._engine.initial(name, skytape._texts(options), H, D, n, H * D, 0)
-    options["parameters"] = {key: torch.tensor(value, dtype=q.dtype) for key, (value, _) in own.items()} or None
+    own, _ = skytape._engine.initial(name, skytape._texts(options), H, D, n, H * D, 0)
+    options["parameters"] = {key: torch.tensor(value, dtype=q.dtype) for key, value, _ in own} or None
     theirs = forward_and_backward(lambda *qkv: form(*qkv, mask.to(q.dtype), state), q, k, v)
     ours = forward_and_backward(lambda *qkv: skytape.torch.attention(name, *qkv, mask, **options), q, k, v)
     turns = [(seconds(theirs, 1)[0], seconds(ours, 1)[0]) for _ in range(9)]

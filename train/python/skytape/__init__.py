@@ -1,19 +1,33 @@
 """Attention methods with checked gradients, and a tape: for NumPy, PyTorch, JAX and every library that
-speaks DLPack. Arrays are shared, not copied; what comes back is of the caller's kind.
+speaks DLPack. Arrays are read where they are; what comes back is of the caller's kind, and the caller's.
+
+    skytape.torch.Attention("skyformer", 64, heads=2)      a module of PyTorch
+    skytape.torch.attention("skyformer", q, k, v)          the same as a function; q, k, v [B, H, N, D]
+    skytape.jax.attention("skyformer", q, k, v)            for jax.jit, jax.grad and jax.vmap
+    skytape.attention("skyformer", q, k, v)                NumPy and others; vjp() gives gradients, too
+    skytape.methods()                                      names, options, costs, papers
+    skytape.load("runs/...").predict(["a text"])           a trained run; results("runs"): their numbers
+    skytape.Tape(), skytape.ops, skytape.gradcheck(...)    the tape, its operations, a check of gradients
 
 Letters: B batch, H heads, N tokens, D head width, E width of the layer's input.
 """
+import math
+import numbers
 import os
-import sys
 
 # Our waiting threads leave the cores to whoever has work, such as PyTorch's. Read once, on loading.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from . import _engine  # noqa: E402
-from ._engine import (DataError, Error, NonFiniteError, UsageError,  # noqa: E402, F401
-                      has_cuda, methods, set_threads)
-from .runs import curves, load, results  # noqa: E402, F401
-from .tape import Dropout, Tape, Var, gradcheck, ops  # noqa: E402, F401
+from . import _engine, arrays, waiting  # noqa: E402
+from ._engine import DataError, Error, NonFiniteError, UsageError, has_cuda, methods  # noqa: E402
+from .runs import Run, curves, load, results  # noqa: E402
+from .tape import Dropout, GradcheckReport, Tape, Var, gradcheck, ops  # noqa: E402
+from .version import __version__  # noqa: E402, F401
+
+__all__ = ["DataError", "Dropout", "Error", "GradcheckReport", "NonFiniteError", "Run", "Tape", "UsageError", "Var",
+           "attention", "curves", "draws", "gradcheck", "has_cuda", "load", "methods", "ops", "results", "set_threads",
+           "vjp"]
+_LONG = 2**33  # multiply-adds of exact attention's first product, about a second's work
 
 
 def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
@@ -21,62 +35,99 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
 
     mask      bool [B, N], true for a token, false for padding
     seed      of what the method draws, and of parameters that are not given
-    training  dropout on
+    training  dropout on. Without it each example gives what it gives alone, whatever stands beside it
     more      x: the layer's input [B, N, E], where methods() says reads_x; length: the nominal N that
               parameters are made for; parameters, draws: arrays by name, to use instead of fresh ones;
               the rest are the method's options. A method with shared_qk takes None for k.
     """
-    return _as(v, _call(False, name, q, k, v, mask, seed, training, **more).out())["out"]
+    call, dtype = _call(False, name, q, k, v, mask, seed, training, **more)
+    return arrays.like(v, call.out(), dtype)["out"]
 
 
 def vjp(name, q, k, v, dout, mask=None, seed=0, training=False, **more):
     """(out, gradients): as attention(), and dLoss/dinput by name ("q", "k", "v", "x", parameters) for
     dout, which is dLoss/dout [B, H, N, D]."""
-    call = _call(True, name, q, k, v, mask, seed, training, **more)
-    return _as(v, call.out())["out"], _as(v, call.backward({"dout": dout}, False))
+    call, dtype = _call(True, name, q, k, v, mask, seed, training, **more)
+    dout, _ = arrays.given(dout, "dout")
+    return arrays.like(v, call.out(), dtype)["out"], arrays.like(v, call.backward({"dout": dout}), dtype)
 
 
 def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
     """The random arrays of attention() with these arguments, by name; given to it again as `draws`, they
     stay while its inputs change."""
-    return _as(v, _call(False, name, q, k, v, mask, seed, training, **more).draws())
+    return arrays.like(v, _call(False, name, q, k, v, mask, seed, training, **more)[0].draws())
 
 
-def _call(differentiable, name, *arguments, **more):
-    arrays, settings = _gather(*arguments, **more)
-    if any(getattr(array, "requires_grad", False) for array in arrays.values()):
+def set_threads(threads):
+    """How many threads compute from now on; 0: as many as before."""
+    _engine.set_threads(_whole("threads", threads))
+    waiting.threads = int(threads) or waiting.threads
+
+
+def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
+    """The call, and the type that its results are to have if another than they have."""
+    named = {"q": q, "k": k, "v": v, "x": x}
+    for what, arrays_by_name in (("parameters", parameters), ("draws", draws)):
+        if arrays_by_name is not None and not isinstance(arrays_by_name, dict):
+            raise UsageError(f"{what}: expected a dict of arrays by name, got {type(arrays_by_name).__name__}")
+    if parameters is not None:
+        named |= parameters
+    if any(getattr(array, "requires_grad", False) for array in named.values()):
         raise UsageError("a tensor requires its gradient: call skytape.torch.attention, or detach it")
-    return _engine.Call(name, arrays, *settings, differentiable)
+    dtypes, read = set(), {}
+    for key, array in named.items():
+        if array is not None:
+            read[key], dtype = arrays.given(array, key)
+            dtypes.add(dtype)
+    if len(dtypes) > 1:
+        raise UsageError("arrays of half precision beside others: " +
+                         ", ".join(f"{key} is {arrays.dtype_of(array)}" for key, array in named.items() if array is not None))
+    if mask is not None and "v" in read:
+        read["mask"] = _ones(mask, read["v"])
+    call = (_engine.Call, _name(name), read, _texts(options), _seed(seed), bool(training), _whole("length", length),
+            parameters is None, draws or {}, differentiable)
+    long = math.prod(getattr(v, "shape", ())) * (v.shape[-2] if getattr(v, "ndim", 0) > 2 else 1) > _LONG
+    return waiting.interruptible(*call) if long else call[0](*call[1:]), dtypes.pop() if dtypes else None
 
 
-def _gather(q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
-    """What _engine.Call takes: arrays by name, and the rest."""
+def _name(name):
+    if not isinstance(name, str):
+        raise UsageError(f"name: expected a method's name, a str, got {type(name).__name__}")
+    return name
+
+
+def _seed(seed):
+    seed = _whole("seed", seed)
     if not 0 <= seed < 2**64:
         raise UsageError(f"seed: expected 0 to 2^64 - 1, got {seed}")
-    arrays = {"q": q, "k": k, "v": v, "x": x, **(parameters or {})}
-    if mask is not None and hasattr(v, "__dlpack__"):
-        arrays["mask"] = _ones(mask, v)
-    return ({key: array for key, array in arrays.items() if array is not None},
-            (_texts(options), seed, training, length, parameters is None, draws or {}))
+    return seed
+
+
+def _whole(argument, value):
+    """A whole number, of NumPy too."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not -2**63 <= value < 2**64:
+        raise UsageError(f"{argument}: expected a whole number, got {value!r:.50}")
+    return int(value)
 
 
 def _ones(mask, v):
     """The mask in v's type, one for a token. Numbers are refused: they could be ones for padding, or -inf
     to be added to scores."""
-    kind = str(getattr(mask, "dtype", type(mask)))
-    if not kind.endswith("bool"):
-        raise UsageError(f"mask: expected an array of bool [B, N], got {kind}")
-    mask = _as(v, {"mask": mask})["mask"]
-    return mask.astype(v.dtype) if hasattr(mask, "astype") else mask.to(v.dtype)
+    if arrays.library(mask) == "numpy":
+        mask = arrays.np.asarray(mask)
+    if arrays.dtype_of(mask) != "bool":
+        raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
+    if arrays.library(v) == "torch":
+        from torch import Tensor, as_tensor
+        return as_tensor(mask, device=v.device).detach().as_subclass(Tensor).to(v.dtype)
+    if arrays.library(v) == "numpy":
+        return arrays.np.asarray(mask).astype(v.dtype)
+    return mask.astype(v.dtype)
 
 
 def _texts(options):
     """Values of options as the command line spells them: True is 1."""
-    return {key: str(int(value) if isinstance(value, bool) else value) for key, value in options.items()}
-
-
-def _as(array, results):
-    """The results, which speak DLPack, as arrays of the library that `array` is of."""
-    own = getattr(array, "__array_namespace__", None)
-    library = own() if own else sys.modules[type(array).__module__.partition(".")[0]]
-    return {key: library.from_dlpack(value) for key, value in results.items()}
+    for key, value in options.items():
+        if not isinstance(value, (str, numbers.Number, arrays.np.bool_)):
+            raise UsageError(f"{key}: expected a number or a text, got {type(value).__name__}")
+    return {key: str(int(value) if isinstance(value, (bool, arrays.np.bool_)) else value) for key, value in options.items()}

@@ -1,46 +1,115 @@
 """Trained runs, and what their folders say, as rows for pandas.DataFrame."""
 import json
+import os
 import pathlib
+import warnings
 
-import numpy as np
+from ._engine import DataError, UsageError
+from ._engine import Run as _Run
+from .waiting import interruptible
 
-from . import _engine
+
+class Run:
+    """A trained model: predict, encode, attention_maps, labels."""
+
+    def __init__(self, folder, checkpoint="best", device="auto"):
+        if not isinstance(folder, (str, os.PathLike)):
+            raise UsageError(f"load: folder: expected a path, got {type(folder).__name__}")
+        for argument, value in (("checkpoint", checkpoint), ("device", device)):
+            if not isinstance(value, str):
+                raise UsageError(f"load: {argument}: expected a str, got {type(value).__name__}")
+        self._run = _Run(os.fspath(folder), checkpoint, device)
+
+    def __repr__(self):
+        return repr(self._run)
+
+    @property
+    def labels(self):
+        """The classes' names, in the order of predict()'s columns."""
+        return self._run.labels
+
+    def predict(self, texts, draws=1):
+        """(labels, probabilities [B, C]) of texts, as `skytape predict` reads and answers them. draws: the
+        answer is the mean of so many draws of the method, 1 to 1000."""
+        from . import _whole
+        probabilities = interruptible(self._run.probabilities, _list("predict", texts), _whole("draws", draws))
+        return [self.labels[best] for best in probabilities.argmax(1)], probabilities
+
+    def encode(self, texts):
+        """Encodings [B, N, E] of texts, zero at padding, and the mask [B, N]."""
+        return interruptible(self._run.encodings, _list("encode", texts))
+
+    def attention_maps(self, text):
+        """The matrix [H, N, N] that each layer multiplies values with."""
+        if not isinstance(text, str):
+            raise UsageError(f"attention_maps: text: expected one text, a str, got {type(text).__name__}")
+        return interruptible(self._run.maps, text)
+
+
+def _list(function, texts):
+    """A list of texts; one text alone is refused, since it would be taken for a list of letters."""
+    if isinstance(texts, (str, bytes)):
+        raise UsageError(f"{function}: texts: expected a list of texts, got one {type(texts).__name__}; "
+                         f"{function}([text]) takes one")
+    try:
+        texts = list(texts)
+    except TypeError:
+        raise UsageError(f"{function}: texts: expected a list of texts, got {type(texts).__name__}") from None
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise UsageError(f"{function}: texts[{i}]: expected a str, got {type(text).__name__}")
+    return texts
 
 
 def load(folder, checkpoint="best", device="auto"):
     """The model of a run's folder: predict, encode, attention_maps, labels."""
-    return _engine.Run(str(folder), checkpoint, device)
-
-
-def predict(run, texts, draws=1):
-    """(labels, probabilities [B, C]) of texts, as `skytape predict` reads and answers them."""
-    probabilities = np.array(run.probabilities(list(texts), draws))
-    return [run.labels[best] for best in probabilities.argmax(1)], probabilities
-
-
-def attention_maps(run, text):
-    """The matrix [H, N, N] that each layer multiplies values with."""
-    return [np.array(heads) for heads in run.maps(text)]
-
-
-_engine.Run.predict, _engine.Run.attention_maps = predict, attention_maps
+    return Run(folder, checkpoint, device)
 
 
 def results(folder="runs"):
-    """A row for each run below a folder: its settings, and what result.json says, a key a column."""
+    """A row for each run below a folder: its settings, and what result.json says, a key a column. A run whose
+    files cannot be read is left out, with a warning that names it."""
     rows = []
-    for config in sorted(pathlib.Path(folder).rglob("config.json")):
+    for config in sorted(_folder("results", folder).rglob("config.json")):
         row, result = {"run": str(config.parent)}, config.with_name("result.json")
-        for file in filter(pathlib.Path.exists, (config, result)):
-            row |= _flat(json.loads(file.read_text()))
+        try:
+            for file in filter(pathlib.Path.exists, (config, result)):
+                row |= _flat(_json(file, file.read_text(encoding="utf-8")))
+        except (DataError, OSError, UnicodeDecodeError) as error:
+            warnings.warn(f"results: left out {config.parent}: {error}", stacklevel=2)
+            continue
         rows.append(row)
     return rows
 
 
 def curves(run):
     """The rows of a run's metrics.jsonl: losses and accuracies over steps."""
-    lines = (pathlib.Path(run) / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    file = _folder("curves", run) / "metrics.jsonl"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"curves: {file}: {error}") from None
+    return [_json(f"{file}:{number}", line) for number, line in enumerate(lines, 1)]
+
+
+def _folder(function, folder):
+    if not isinstance(folder, (str, os.PathLike)):
+        raise UsageError(f"{function}: expected a folder's path, got {type(folder).__name__}")
+    path = pathlib.Path(folder)
+    if not path.is_dir():
+        raise DataError(f"{function}: no folder {path}")
+    return path
+
+
+def _json(place, text):
+    """The object that the text is."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{place}: no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{place}: expected a JSON object, got {type(found).__name__}")
+    return found
 
 
 def _flat(tree, prefix=""):

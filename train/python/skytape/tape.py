@@ -1,10 +1,183 @@
-"""The tape and its drawing."""
+"""The tape and its drawing: Vars with the operators of NumPy's arrays."""
+import functools
+import numbers
+import operator
 import shutil
 import subprocess
+import types
 
-from ._engine import Dropout, Tape, Var, gradcheck, ops  # noqa: F401
+import numpy as np
 
+from . import _engine, arrays
+from ._engine import Dropout, GradcheckReport, Tape, UsageError, Var
+
+
+def _sentence(function, name):
+    """The engine's function, whose complaint about its arguments becomes one sentence."""
+    @functools.wraps(function, assigned=("__doc__",))
+    def call(*arguments, **more):
+        try:
+            return function(*arguments, **more)
+        except TypeError as error:
+            if "incompatible function arguments" not in str(error):
+                raise
+        got = [arrays.what(x) for x in arguments] + [f"{key}={arrays.what(x)}" for key, x in more.items()]
+        taken = str(function.__doc__).partition(")")[0].partition("(")[2].replace("self, ", "")
+        raise UsageError(f"{name}: expected ({taken}), got ({', '.join(got)})")
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _bound(function, name):
+    """The same for a method of a class: messages leave out self."""
+    def call(self, *arguments, **more):
+        return _sentence(functools.partial(function, self), name)(*arguments, **more)
+    return functools.wraps(function, assigned=("__doc__",))(call)
+
+
+ops = types.ModuleType("skytape.ops", _engine.ops.__doc__)
+for _name in dir(_engine.ops):
+    if not _name.startswith("_"):
+        setattr(ops, _name, _sentence(getattr(_engine.ops, _name), _name))
+
+
+def gradcheck(f, inputs, tolerance=1e-6, seed=1):
+    """Compares the gradients of f, a function of Vars that returns one, with central differences, in f64, at
+    the arrays `inputs`. The report is true where the largest error is below the tolerance."""
+    if not callable(f):
+        raise UsageError(f"gradcheck: f: expected a function of Vars, got {type(f).__name__}")
+    if isinstance(inputs, np.ndarray) or not isinstance(inputs, (list, tuple)):
+        raise UsageError(f"gradcheck: inputs: expected a list of arrays, got {arrays.what(inputs)}")
+    inputs = [np.asarray(arrays.plain(x, f"inputs[{i}]"), np.float64) for i, x in enumerate(inputs)]
+    return _sentence(_engine.gradcheck, "gradcheck")(f, inputs, tolerance, seed)
+
+
+# ---- operators -----------------------------------------------------------------------------------
+
+def _operator(of_vars, of_number):
+    """Of a Var and another one, a number, or an array, which becomes a constant on the tape."""
+    def apply(self, other):
+        if not isinstance(other, Var):
+            if isinstance(other, numbers.Real) or getattr(other, "shape", None) == ():
+                try:
+                    return of_number(self, float(other))
+                except TypeError:
+                    return NotImplemented
+            if not isinstance(other, (np.ndarray, list, tuple)) and not hasattr(other, "__dlpack__"):
+                return NotImplemented
+            other = self.tape.constant(np.asarray(arrays.plain(other, "operand"), self.value.dtype))
+        return of_vars(self, other)
+    return apply
+
+
+def _turned(of_vars):
+    return lambda a, b: of_vars(b, a)
+
+
+def _power(x, exponent):
+    """x ** exponent, by products where it is whole."""
+    if exponent == 0.5:
+        return ops.sqrt(x)
+    if exponent != int(exponent):
+        return ops.exp(ops.affine(ops.log(x), exponent))
+    if exponent < 0:
+        return ops.reciprocal(_power(x, -exponent))
+    if exponent == 0:
+        return ops.affine(x, 0, 1)
+    half = _power(x, exponent // 2) if exponent > 1 else None
+    return x if half is None else ops.square(half) * x if exponent % 2 else ops.square(half)
+
+
+def _unordered(self, other):
+    raise UsageError("Var: a value on a tape is not compared; compare its array, x.value")
+
+
+def _item(self, index):
+    """x[...] by whole numbers, slices of step 1 and None, as of an array."""
+    index = index if isinstance(index, tuple) else (index,)
+    taken = sum(part is not None and part is not Ellipsis for part in index)
+    if taken > len(self.shape) or sum(part is Ellipsis for part in index) > 1:
+        raise UsageError(f"Var: {taken} indices for the shape {list(self.shape)}")
+    if Ellipsis not in index:
+        index += (Ellipsis,)
+    at = index.index(Ellipsis)
+    index = index[:at] + (slice(None),) * (len(self.shape) - taken) + index[at + 1:]
+    found, shape, axis = self, [], 0
+    for part in index:
+        if part is None:
+            shape.append(1)
+            continue
+        size = self.shape[axis]
+        if isinstance(part, slice):
+            begin, end, step = part.indices(size)
+            if step != 1:
+                raise UsageError(f"Var: a slice must have step 1, got {step}; ops.gather_rows takes any rows")
+            shape.append(max(end - begin, 0))
+        else:
+            try:
+                begin = operator.index(part)
+            except TypeError:
+                raise UsageError(f"Var: expected whole numbers and slices as indices, got {arrays.what(part)}") from None
+            if not -size <= begin < size:
+                raise UsageError(f"Var: index {begin} is outside axis {axis}, of {size}")
+            begin %= size
+            end = begin + 1
+        found = ops.narrow(found, axis, begin, max(begin, end))
+        axis += 1
+    return ops.reshape(found, shape)
+
+
+def _reduction(one, name):
+    def reduce(self, axis=None, keepdims=False):
+        """Over an axis, several or all, as of an array."""
+        shape = list(self.shape)
+        axes = range(len(shape)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
+        for each in axes:
+            if not isinstance(each, numbers.Integral) or not -len(shape) <= each < len(shape):
+                raise UsageError(f"{name}: axis: expected -{len(shape)} to {len(shape) - 1}, got {each!r:.50}")
+        axes = {each % len(shape) for each in axes}
+        found = self
+        for each in sorted(axes):
+            found = one(found, each, True)
+        kept = [1 if i in axes else size for i, size in enumerate(shape)]
+        return found if keepdims else ops.reshape(found, [size for i, size in enumerate(kept) if i not in axes])
+    reduce.__name__ = name
+    return reduce
+
+
+def _transposed(self):
+    if len(self.shape) != 2:
+        raise UsageError(f"Var: T is of a matrix, got the shape {list(self.shape)}; ops.transpose exchanges the last two axes")
+    return ops.transpose(self)
+
+
+Var.__array_ufunc__ = None  # NumPy's arrays leave array * Var to us
 Var.shape = property(lambda self: self.value.shape)
+Var.dtype = property(lambda self: self.value.dtype)
+Var.ndim = property(lambda self: len(self.shape))
+Var.T = property(_transposed)
+Var.__len__ = lambda self: len(self.value)
+Var.__getitem__ = _item
+Var.sum, Var.mean = _reduction(ops.sum, "sum"), _reduction(ops.mean, "mean")
+Var.reshape = lambda self, *shape: ops.reshape(self, list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], numbers.Integral) else list(shape))
+for _name, _vars, _number, _right in [
+    ("add", Var._add, lambda x, c: ops.affine(x, 1, c), lambda x, c: ops.affine(x, 1, c)),
+    ("sub", Var._subtract, lambda x, c: ops.affine(x, 1, -c), lambda x, c: ops.affine(x, -1, c)),
+    ("mul", Var._multiply, lambda x, c: ops.affine(x, c), lambda x, c: ops.affine(x, c)),
+    ("truediv", Var._divide, lambda x, c: x._divide(x.tape.constant(np.full((), c, x.dtype))), lambda x, c: ops.affine(ops.reciprocal(x), c)),
+    ("pow", lambda x, y: ops.exp(y._multiply(ops.log(x))), _power, lambda x, c: ops.exp(ops.affine(x, float(np.log(c))))),
+]:
+    setattr(Var, f"__{_name}__", _operator(_vars, _number))
+    setattr(Var, f"__r{_name}__", _operator(_turned(_vars), _right))
+Var.__matmul__ = _operator(lambda a, b: ops.matmul(a, b), lambda x, c: NotImplemented)
+Var.__rmatmul__ = _operator(lambda a, b: ops.matmul(b, a), lambda x, c: NotImplemented)
+Var.__neg__, Var.__pos__ = lambda self: ops.negate(self), lambda self: self
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(Var, f"__{_name}__", _unordered)
+Var.__hash__ = object.__hash__
+for _class, _names in ((Tape, ("input", "constant", "record", "backward", "grad", "dot")),):
+    for _name in _names:
+        setattr(_class, _name, _bound(getattr(_class, _name), f"{_class.__name__}.{_name}"))
 
 
 class Drawing(str):
@@ -19,7 +192,7 @@ def draw(tape, title="", merge=False):
     out operations that only move values."""
     if shutil.which("dot") is None:
         raise FileNotFoundError("draw: Graphviz is not installed; to install it: apt-get install graphviz")
-    svg = subprocess.run(["dot", "-Tsvg"], input=tape.dot(title, merge), capture_output=True, text=True, check=True).stdout
+    svg = subprocess.run(["dot", "-Tsvg"], input=tape.dot(title, merge), capture_output=True, text=True, encoding="utf-8", check=True).stdout
     return Drawing(svg[svg.index("<svg"):])
 
 

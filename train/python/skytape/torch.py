@@ -1,43 +1,272 @@
-"""The attention methods in PyTorch: skytape.torch.attention, and a module Attention.
+"""The attention methods in PyTorch: an operator torch.ops.skytape.<name> for each, with a backward that is
+an operator too, the function skytape.torch.attention, and a module Attention.
 
 Letters: B batch, H heads, N tokens, D head width, E model width.
 """
+import functools
+import weakref
+
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
-from . import UsageError, _as, _engine, _gather, _texts, methods
+from . import UsageError, _engine, _name, _seed, _texts, _whole, arrays, methods
 
+_METHODS = {row["name"]: row for row in methods()}
+_FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+_ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward is written by hand, not composed of "
+         "PyTorch's operations")
 
-class _Attention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, name, settings, move_averages, keys, *tensors):
-        ctx.save_for_backward(*tensors)
-        ctx.name, ctx.settings, ctx.move_averages, ctx.keys = name, settings, move_averages, keys
-        ctx.done = _Attention.call(ctx, tensors)
-        return torch.from_dlpack(ctx.done.out()["out"])
-
-    @staticmethod
-    def call(ctx, tensors):
-        arrays = {key: tensor.detach() for key, tensor in zip(ctx.keys, tensors)}
-        return _engine.Call(ctx.name, arrays, *ctx.settings, any(ctx.needs_input_grad))
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, dout):
-        tensors = ctx.saved_tensors  # an error where one was changed in place
-        call, ctx.done = ctx.done or _Attention.call(ctx, tensors), None  # again: the graph was retained
-        gradients = _as(dout, call.backward({"dout": dout}, ctx.move_averages))
-        return None, None, None, None, *(gradients[key] if needed else None
-                                         for key, needed in zip(ctx.keys, ctx.needs_input_grad[4:]))
+# ---- the operators ---------------------------------------------------------------------------------
+# A call's arguments, as both operators take them. `own` are the method's parameters and buffers, and
+# `settings` is what _settings() writes: their names among others.
+_TAKEN = "Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[] own, Tensor[] draws, str settings"
+_library = torch.library.Library("skytape", "DEF")
+# What backward reads hangs on a small tensor, the call's token: PyTorch keeps it for backward, and drops it.
+_kept = weakref.WeakValueDictionary()  # address of a living call's token: the call
 
 
-def attention(name, q, k, v, mask=None, seed=0, training=False, *, move_averages=False, **more):
-    """As skytape.attention, on tensors that may require gradients.
+def _settings(training, length, own, averages, draws, options):
+    """As one text, which a compiled graph takes for a constant. own: the arrays' names; None: fresh from the seed."""
+    return "\n".join(["1" if training else "0", str(length), "fresh" if own is None else "", ",".join(own or ()),
+                      ",".join(averages), ",".join(draws), ";".join([f"{key}={value}" for key, value in options.items()])])
 
-    move_averages  running averages among the parameters (those of routing) move with each backward
+
+@functools.lru_cache(1024)
+def _read(settings):
+    training, length, fresh, *names, options = settings.split("\n")
+    own, averages, draws = (part.split(",") if part else [] for part in names)
+    pairs = (pair.partition("=") for pair in options.split(";") if pair)
+    return training == "1", int(length), fresh == "fresh", own, averages, draws, {key: value for key, _, value in pairs}
+
+
+def _plain(tensor):
+    """As the engine reads it."""
+    tensor = tensor.detach()
+    if type(tensor) is not torch.Tensor:
+        tensor = tensor.as_subclass(torch.Tensor)
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    return tensor.resolve_neg().contiguous()
+
+
+def _call(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
+    training, length, fresh, own_names, _, draw_names, options = _read(settings)
+    named = {"q": q, "k": k, "v": v, "x": x}
+    read = {key: _plain(tensor) for key, tensor in named.items() if tensor is not None}
+    read |= zip(own_names, map(_plain, own))
+    if mask is not None:
+        read["mask"] = _plain(mask).to(read["v"].dtype)
+    return _engine.Call(name, read, options, int(seed) % 2**64, training, length, fresh,
+                        dict(zip(draw_names, map(_plain, draws))), differentiable)
+
+
+def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
+    call = _call(name, v, q, k, x, mask, seed, own, draws, settings, keep)
+    out = torch.from_dlpack(call.out()["out"]).to(v.dtype)
+    averages = _read(settings)[4]
+    moved = call.averages() if averages else {}
+    moved = [torch.from_dlpack(moved[key]).to(v.dtype) for key in averages]
+    if not keep:
+        return out, torch.empty(0, dtype=torch.int32), moved
+    token = torch.from_dlpack(call.token())
+    _kept[token.data_ptr()] = call
+    return out, token, moved
+
+
+def _forward_fake(v, q, k, x, mask, seed, own, draws, settings, keep):
+    _, _, _, names, averages, _, _ = _read(settings)
+    return (torch.empty(v.shape, dtype=v.dtype, device=v.device), torch.empty(int(keep), dtype=torch.int32),
+            [torch.empty(own[names.index(key)].shape, dtype=v.dtype, device=v.device) for key in averages])
+
+
+def _setup(ctx, inputs, output):
+    *tensors, own, draws, ctx.settings, _ = inputs
+    out, token, _ = output
+    ctx.own, ctx.draws = len(own), len(draws)
+    # The output is among what the call keeps: PyTorch must see it where it is changed in place.
+    ctx.save_for_backward(*tensors, *own, *draws, token, out)
+
+
+def _backward_of(name):
+    operator = getattr(torch.ops.skytape, f"{name}_backward").default
+
+    def backward(ctx, dout, *_):
+        v, q, k, x, mask, seed, *arrays, token, _ = ctx.saved_tensors
+        own, draws = arrays[:ctx.own], arrays[ctx.own:]
+        found = operator(dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings)
+        given = iter(found)
+        dv, dq, dk, dx = (next(given) if tensor is not None else None for tensor in (v, q, k, x))
+        return dv, dq, dk, dx, None, None, list(given), [None] * len(draws), None, None
+    return backward
+
+
+def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings):
+    """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zero for what is not trained)."""
+    call = _kept.pop(token.data_ptr(), None) if token.numel() else None
+    if call is None:  # the graph is retained, or what was kept was copied, checkpointed, vectorised: once more
+        call = _call(name, v, q, k, x, mask, seed, own, draws, settings, True)
+    found = call.backward({"dout": _plain(dout)})
+    tensors = {"v": v, "q": q, "k": k, "x": x, **dict(zip(_read(settings)[3], own))}
+    return [torch.from_dlpack(found[key]).to(tensor.dtype) if key in found else torch.zeros_like(tensor)
+            for key, tensor in tensors.items() if tensor is not None]
+
+
+def _backward_fake(dout, token, v, q, k, x, mask, seed, own, draws, settings):
+    return [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+            for tensor in (v, q, k, x, *own) if tensor is not None]
+
+
+def _refuse(name):
+    def backward(ctx, *_):
+        raise RuntimeError(_ONCE.format(f"attention by {name}"))
+    return backward
+
+
+# torch.vmap: the axis is folded into the batch where that changes nothing. Where arrays are of the method's
+# own, whose gradients are sums over the batch, or draws are given, or the examples of a training batch enter
+# each other's results, and where backward alone has the axis (its draws go by the places that forward had),
+# each entry is a call.
+
+def _apart(name, settings, v, dim):
+    """True where an example's result does not hang on the others of its batch."""
+    training, length, _, _, _, _, options = _read(settings)
+    if not training:
+        return True
+    _, heads, n, width = [size for axis, size in enumerate(v.shape) if axis != dim]
+    return _METHODS[name]["per_example"] and not _engine.initial(name, options, heads, width, length or n, heads * width, 0)[1]
+
+
+def _front(tensor, dim, size):
+    """The axis in front, and as long as the others', of a tensor that may not have it."""
+    if tensor is None:
+        return None
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _map(name, size, dims, arguments, settings, call):
+    """call(arguments) for all entries: its tensors with the axis in front. dims, arguments: of dout (None in
+    forward), v, q, k, x, mask, own, draws."""
+    *tensors, own, draws = arguments
+    *of_tensors, of_own, of_draws = dims
+    if not own and not draws and any(dim is not None for dim in of_tensors[1:]) and _apart(name, settings, arguments[1], of_tensors[1]):
+        fronts = [_front(tensor, dim, size) for tensor, dim in zip(tensors, of_tensors)]
+        found = call(*(front if front is None else front.flatten(0, 1) for front in fronts), own, draws)
+        return [tensor.unflatten(0, (size, -1)) for tensor in found]
+    fronts = [_front(tensor, dim, size) for tensor, dim in zip((*tensors, *own, *draws), (*of_tensors, *of_own, *of_draws))]
+    found = []
+    for i in range(size):
+        entry = [front if front is None else front[i] for front in fronts]
+        count = len(tensors)
+        found.append(call(*entry[:count], entry[count:count + len(own)], entry[count + len(own):]))
+    return [torch.stack(each) for each in zip(*found)]
+
+
+def _forward_mapped(name):
+    operator = getattr(torch.ops.skytape, name).default
+
+    def mapped(info, dims, v, q, k, x, mask, seed, own, draws, settings, keep):
+        def call(_, v, q, k, x, mask, own, draws):
+            out, _, moved = operator(v, q, k, x, mask, seed, own, draws, settings, False)
+            return [out, *moved]
+        out, *moved = _map(name, info.batch_size, (None, *dims[:5], *dims[6:8]), (None, v, q, k, x, mask, own, draws), settings, call)
+        return (out, torch.empty(int(keep), dtype=torch.int32), moved), (0, None, [0] * len(moved))
+    return mapped
+
+
+def _backward_mapped(name):
+    operator = getattr(torch.ops.skytape, f"{name}_backward").default
+
+    def mapped(info, dims, dout, token, v, q, k, x, mask, seed, own, draws, settings):
+        nothing = torch.empty(0, dtype=torch.int32)
+
+        def call(dout, v, q, k, x, mask, own, draws):
+            return operator(dout, nothing, v, q, k, x, mask, seed, own, draws, settings)
+        found = _map(name, info.batch_size, (dims[0], *dims[2:7], *dims[8:10]), (dout, v, q, k, x, mask, own, draws), settings, call)
+        return found, [0] * len(found)
+    return mapped
+
+
+def _define(name):
+    forward, backward = f"skytape::{name}", f"skytape::{name}_backward"
+    for operator, arguments, results, run, fake in [
+        (name, f"{_TAKEN}, bool keep", "(Tensor, Tensor, Tensor[])", _forward, _forward_fake),
+        (f"{name}_backward", f"Tensor dout, Tensor token, {_TAKEN}", "Tensor[]", _backward, _backward_fake),
+    ]:
+        _library.define(f"{operator}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
+        for device in ("CPU", "CUDA"):
+            _library.impl(operator, functools.partial(run, name), device)
+        torch.library.register_fake(f"skytape::{operator}", fake, lib=_library)
+    torch.library.register_autograd(forward, _backward_of(name), setup_context=_setup, lib=_library)
+    torch.library.register_autograd(backward, _refuse(name), lib=_library)
+    torch.library.register_vmap(forward, _forward_mapped(name), lib=_library)
+    torch.library.register_vmap(backward, _backward_mapped(name), lib=_library)
+
+
+for _each in _METHODS:
+    _define(_each)
+_library.define("seed() -> Tensor", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
+_library.impl("seed", lambda: torch.randint(2**63 - 1, (1,)), "CompositeExplicitAutograd")
+torch.library.register_fake("skytape::seed", lambda: torch.empty(1, dtype=torch.int64), lib=_library)
+
+# ---- what users call -------------------------------------------------------------------------------
+
+
+def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, length=0, parameters=None, draws=None, **options):
+    """As skytape.attention, on tensors that may require gradients, under torch.compile, torch.func and
+    torch.autocast too.
+
+    seed  an int, or a tensor of one int64. None: in training from PyTorch's random numbers, else 0
     """
-    arrays, settings = _gather(q, k, v, mask, seed, training, **more)
-    return _Attention.apply(name, settings, move_averages, list(arrays), *arrays.values())
+    if parameters is not None and not isinstance(parameters, dict):
+        raise UsageError(f"parameters: expected a dict of tensors by name, got {type(parameters).__name__}")
+    if draws is not None and not isinstance(draws, dict):
+        raise UsageError(f"draws: expected a dict of tensors by name, got {type(draws).__name__}")
+    if seed is None:
+        seed = torch.ops.skytape.seed() if training else 0
+    if mask is not None:
+        _check_mask("mask", mask)
+    return _apply(name, v, q, k, x, mask, seed, training, length, parameters, (), draws or {}, _texts(options))[0]
+
+
+def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options):
+    """The output, and the running averages as this call moves them."""
+    if _name(name) not in _METHODS:
+        _engine.initial(name, {}, 1, 1, 1, 1, 0)  # its error names those that there are
+    named = {"q": q, "k": k, "v": v, "x": x}
+    named.update(own or {})
+    kind = None
+    for key, tensor in named.items():
+        if tensor is None:
+            continue
+        if not isinstance(tensor, torch.Tensor):
+            raise UsageError(f"{key}: expected a torch.Tensor, got {arrays.what(tensor)}")
+        if tensor.layout != torch.strided or tensor.dtype not in _FLOATS:
+            raise UsageError(f"{key}: expected a dense tensor of float32, float64, bfloat16 or float16, got {tensor.layout}, {tensor.dtype}")
+        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise NotImplementedError(_ONCE.format(f"attention by {name}"))
+    if v is None:
+        raise UsageError(f"{name}: v is missing")
+    if torch.is_autocast_enabled(v.device.type):
+        kind = torch.get_autocast_dtype(v.device.type)
+        q, k, v, x = (tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(kind) for tensor in (q, k, v, x))
+    for key, tensor in (("q", q), ("k", k), ("x", x), *(own or {}).items()):
+        if tensor is not None and tensor.dtype != v.dtype and (kind is None or key in ("q", "k", "x")):
+            raise UsageError(f"{key} and v differ in dtype: {key} is {tensor.dtype}, v is {v.dtype}")
+    tensors = [tensor for tensor in (q, k, v, x, *(own or {}).values()) if tensor is not None]
+    keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
+    if not isinstance(seed, torch.Tensor):
+        seed = _seed(seed)
+        seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64)
+    settings = _settings(training, length, None if own is None else list(own), averages, list(draws), options)
+    operator = getattr(torch.ops.skytape, name).default
+    out, _, moved = operator(v, q, k, x, mask, seed, list((own or {}).values()), list(draws.values()), settings, keep)
+    return out, moved
+
+
+def _check_mask(argument, mask):
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
+        raise UsageError(f"{argument}: expected a tensor of bool [B, N], got {arrays.what(mask)}")
 
 
 class Attention(nn.Module):
@@ -45,35 +274,74 @@ class Attention(nn.Module):
 
     Beside nn.MultiheadAttention: x [B, N, E] -> [B, N, E], and key_padding_mask [B, N] is true at
     padding. A method's own parameters and buffers are this module's; where it has some, `length` says
-    the longest N. Draws come from torch's random numbers in training, and from `seed` in evaluation.
+    the longest N. They start from PyTorch's random numbers, as all parameters do. Draws come from these
+    too in training; in evaluation from the buffer `seed`, so that equal inputs have equal outputs, whatever
+    stands beside them in the batch. No weights are dropped unless `attention_dropout` says so.
     """
 
-    def __init__(self, name, dim, heads, length=None, bias=True, seed=0, **options):
+    def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, **options):
         super().__init__()
-        if heads < 1 or dim % heads != 0:
+        dim, heads = _whole("dim", dim), _whole("heads", heads)
+        if heads < 1 or dim < 1 or dim % heads != 0:
             raise UsageError(f"Attention: dim {dim} is no multiple of heads {heads}")
-        self.name, self.heads, self.length, self.seed, self.options = name, heads, length, seed, options
-        own = _engine.initial(name, _texts(options), heads, dim // heads, length or 1024, dim, seed)
+        options = _texts(options)
+        length = length if length is None else _whole("length", length)
+        own, _ = _engine.initial(_name(name), options, heads, dim // heads, length or 1024, dim, 0)
         if own and length is None:
             raise UsageError(f"Attention: {name} has parameters of its own; say length=, the longest N")
-        row, = (row for row in methods() if row["name"] == name)
-        self.reads_x = row["reads_x"]
-        self.q_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias) for _ in range(3))
-        self.k_proj = None if row["shared_qk"] else nn.Linear(dim, dim, bias)
-        self.own = {key: key.replace(".", "_") for key in own}  # a method's name of each: ours
-        for key, (value, trained) in own.items():
-            value = torch.as_tensor(value, dtype=torch.get_default_dtype())
-            if trained:
+        row = _METHODS[name]
+        if any(option["key"] == "attention_dropout" for option in row["options"]):
+            options = {"attention_dropout": "0", **options}
+        self.name, self.dim, self.heads, self.length, self.options = name, dim, heads, length, options
+        self.reads_x, self.reads_padding = row["reads_x"], row["reads_padding"]
+        kind = {"device": device, "dtype": dtype}
+        self.q_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias, **kind) for _ in range(3))
+        self.k_proj = None if row["shared_qk"] else nn.Linear(dim, dim, bias, **kind)
+        self.own = {key: key.replace(".", "_") for key, _, _ in own}  # a method's name of each: ours
+        self.averages = [key for key, _, what in own if what == "average"]
+        for key, value, what in own:
+            value = torch.empty(value.shape, **kind)
+            if what == "trained":
                 self.register_parameter(self.own[key], nn.Parameter(value))
             else:
                 self.register_buffer(self.own[key], value)
+        self.register_buffer("seed", torch.empty(1, dtype=torch.int64, device=device))
+        self._draw(seed)
+
+    def reset_parameters(self):
+        """Draws all parameters, the method's own and the seed anew."""
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            if linear is not None:
+                linear.reset_parameters()
+        self._draw(None)
+
+    @torch.no_grad()
+    def _draw(self, seed):
+        seed = int(torch.randint(2**62, ())) if seed is None else _seed(seed)
+        self.seed.fill_(seed if seed < 2**63 else seed - 2**64)
+        own, _ = _engine.initial(self.name, self.options, self.heads, self.dim // self.heads, self.length or 1024, self.dim, seed)
+        for key, value, _ in own:
+            getattr(self, self.own[key]).copy_(torch.from_numpy(value))
+
+    def extra_repr(self):
+        more = "".join(f", {key}={value}" for key, value in self.options.items())
+        return f"{self.name!r}, dim={self.dim}, heads={self.heads}, length={self.length}{more}"
 
     def forward(self, x, key_padding_mask=None):
+        if not isinstance(x, torch.Tensor) or x.dim() != 3 or x.shape[2] != self.dim:
+            raise UsageError(f"Attention: x: expected a tensor [B, N, {self.dim}], got {arrays.what(x)}")
+        if key_padding_mask is not None:
+            _check_mask("key_padding_mask", key_padding_mask)
+            if self.reads_padding:
+                raise UsageError(f"key_padding_mask: {self.name} reads what stands at padding; cut the batch, or take {self.name}_mask")
         q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, N, D]
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
-        seed = int(torch.randint(2**62, ())) if self.training else self.seed
-        out = attention(self.name, q, k, v, None if key_padding_mask is None else ~key_padding_mask, seed,
-                        self.training, x=x if self.reads_x else None, length=self.length or 0,
-                        parameters={key: getattr(self, ours) for key, ours in self.own.items()} or None,
-                        move_averages=self.training, **self.options)  # [B, H, N, D]
+        own, averages = {key: getattr(self, ours) for key, ours in self.own.items()}, self.averages if self.training else []
+        own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
+        out, moved = _apply(self.name, v, q, k, x if self.reads_x else None, None if key_padding_mask is None else ~key_padding_mask,
+                            torch.ops.skytape.seed() if self.training else self.seed, self.training, self.length or 0,
+                            own or None, averages, {}, self.options)  # [B, H, N, D]
+        with torch.no_grad():
+            for key, value in zip(averages, moved):
+                getattr(self, self.own[key]).copy_(value.detach())
         return self.out_proj(out.transpose(1, 2).flatten(2))

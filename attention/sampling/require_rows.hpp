@@ -1,0 +1,13 @@
+// Indices that a caller gave in the place of drawn ones.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::attention {
+
+/// Throws unless `index` is i32 and, on the CPU, lies in [lowest, limit); a GPU is not waited for.
+void require_rows(const char* op, const Tensor& index, std::int64_t lowest, std::int64_t limit);
+
+}  // namespace skytape::attention

@@ -1,0 +1,445 @@
+"""What users of PyTorch do with a layer: each row of the page's table is a test here, under its name."""
+import copy
+import gc
+import io
+import multiprocessing
+import os
+import pathlib
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+try:
+    import torch
+    from torch import nn
+    import skytape.torch
+except ImportError:
+    raise unittest.SkipTest("no PyTorch here") from None
+
+import numpy as np
+
+import skytape
+from torch_test import cases, fixed, normal
+
+ROOT = pathlib.Path(__file__).parents[3]
+B, N, E, HEADS = 3, 48, 16, 2
+OPTIONS = {"linformer": {"features": 16}, "skyformer": {"features": 8}, "performer": {"features": 16}, "luna": {"features": 8}}
+# With parameters, with buffers, with draws, with running averages, reading x, sharing q and k, and none of these.
+SOME = ("softmax", "skyformer", "linformer", "performer", "routing", "synthesizer", "reformer", "luna", "bigbird")
+
+
+def layer(name, seed=5, **more):
+    torch.manual_seed(seed)
+    options = {key: value for key, value in OPTIONS.get(name, {}).items()
+               if any(option["key"] == key for option in skytape.torch._METHODS[name]["options"])}
+    return skytape.torch.Attention(name, E, HEADS, length=N, **options, **more)
+
+
+def inputs(seed=3, dtype=torch.float32, batch=B):
+    return normal(batch, N, E, seed=seed, dtype=dtype)
+
+
+def gradients(module, x, **more):
+    """By name, of the sum of squares."""
+    module.zero_grad()
+    x = x.clone().requires_grad_()
+    module(x, **more).square().sum().backward()
+    return {"x": x.grad, **{name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}}
+
+
+class Table(unittest.TestCase):
+    def test_each_row_of_the_page_has_a_test_here_and_each_test_a_row(self):
+        page = (ROOT / "train/python/README.md").read_text(encoding="utf-8")
+        rows = set(re.findall(r"`habits_test\.py (\w+)`", page))
+        tests = {name.removeprefix("test_") for name in dir(Habits) if name.startswith("test_")}
+        self.assertEqual(rows, tests)
+
+
+class Habits(unittest.TestCase):
+    def assertSame(self, ours, theirs, what="", tolerance=0):
+        self.assertEqual(ours.keys(), theirs.keys())
+        for key, value in ours.items():
+            self.assertLessEqual((value - theirs[key]).abs().max().item(), tolerance * (1 + value.abs().max().item()), (what, key))
+
+    def test_compile(self):
+        for name in SOME:
+            for training in (False, True):
+                with self.subTest(name, training=training):
+                    torch._dynamo.reset()
+                    found = []
+                    for compiled in (False, True):
+                        module = layer(name).train(training)
+                        call = torch.compile(module, fullgraph=True, backend="aot_eager") if compiled else module
+                        torch.manual_seed(7)
+                        x = inputs().requires_grad_()
+                        out = call(x)
+                        out.square().sum().backward()
+                        found.append({"out": out, "x": x.grad, **dict(module.named_buffers()),
+                                      **{key: p.grad for key, p in module.named_parameters()}})
+                    self.assertSame(*({key: value for key, value in each.items() if value is not None} for each in found))
+
+    def test_compile_two_layers_draw_apart(self):
+        model = nn.Sequential(layer("softmax", attention_dropout=0.5), layer("softmax", attention_dropout=0.5))
+        model[1].load_state_dict(model[0].state_dict())
+        torch._dynamo.reset()
+
+        @torch.compile(fullgraph=True, backend="aot_eager")
+        def call(x):
+            return model[0](x), model[1](x)
+        first, second = call(inputs())
+        self.assertGreater((first - second).abs().max(), 1e-3)
+
+    def test_export(self):
+        for name in SOME:
+            with self.subTest(name):
+                module, x = layer(name).eval(), inputs()
+                program = torch.export.export(module, (x,))
+                self.assertTrue((program.module()(x) == module(x)).all())
+
+    def test_make_fx(self):
+        from torch.fx.experimental.proxy_tensor import make_fx
+        module, x = layer("skyformer").eval(), inputs()
+
+        def step(x):
+            return torch.autograd.grad(module(x).square().sum(), x)[0]
+        graph = make_fx(step, tracing_mode="fake")(x.clone().requires_grad_())
+        self.assertTrue((graph(x.clone().requires_grad_()) == gradients(module, x)["x"]).all())
+        self.assertIn("skytape.skyformer_backward", str(graph.code))
+
+    def test_vmap(self):
+        for name in SOME:
+            with self.subTest(name):
+                module = layer(name).eval()
+                many = torch.stack([inputs(seed) for seed in (1, 2, 3, 4)])
+                found = torch.vmap(module)(many)
+                self.assertLess((found - torch.stack([module(x) for x in many])).abs().max(), 1e-6)
+
+    def test_per_example_gradients(self):
+        from torch.func import functional_call, grad, vmap
+        for name in SOME:
+            for training in (False, True):
+                with self.subTest(name, training=training):
+                    module = layer(name, **({"attention_dropout": 0} if name == "softmax" else {})).double().train(training)
+                    if training and name in ("skyformer", "performer", "routing", "reformer"):
+                        continue  # they draw anew, or move, at each call
+                    parameters, x = dict(module.named_parameters()), inputs(dtype=torch.float64)
+
+                    def loss(parameters, example):
+                        return functional_call(module, parameters, (example[None],)).square().sum()
+                    found = vmap(grad(loss), in_dims=(None, 0))({key: p.detach() for key, p in parameters.items()}, x)
+                    for i in range(B):
+                        alone = gradients(module, x[i:i + 1])
+                        for key in parameters:
+                            expected = alone.get(key, torch.zeros_like(parameters[key]))
+                            self.assertLess((found[key][i] - expected).abs().max(), 1e-9 * (1 + expected.abs().max()), key)
+
+    def test_jacrev(self):
+        from torch.func import jacrev
+        for name in ("softmax", "skyformer", "synthesizer"):
+            with self.subTest(name):
+                module, x = layer(name).double().eval(), inputs(dtype=torch.float64, batch=1)
+                found = jacrev(lambda x: module(x)[0, 0])(x)  # [E, 1, N, E]
+                leaf = x.clone().requires_grad_()
+                out = module(leaf)
+                for i in range(E):
+                    row, = torch.autograd.grad(out[0, 0, i], leaf, retain_graph=True)
+                    self.assertLess((found[i] - row).abs().max(), 1e-10)
+
+    def test_jacrev_in_training_uses_the_draws_of_its_forward(self):
+        q, k, v = (normal(2, 2, 32, 4, seed=seed) for seed in (1, 2, 3))
+
+        def f(v):
+            return skytape.torch.attention("skyformer", q, k, v, seed=9, training=True, features=8)[1, 0, 3]
+        found = torch.func.jacrev(f)(v)
+        leaf = v.clone().requires_grad_()
+        out = f(leaf)
+        for i in range(4):
+            row, = torch.autograd.grad(out[i], leaf, retain_graph=True)
+            self.assertLess((found[i] - row).abs().max(), 1e-12)
+
+    def test_autocast(self):
+        theirs = nn.MultiheadAttention(E, HEADS, batch_first=True)
+        for dtype in (torch.bfloat16, torch.float16):
+            for name in skytape.torch._METHODS:
+                with self.subTest(name, dtype=dtype):
+                    module, x = layer(name).eval(), inputs()
+                    with torch.autocast("cpu", dtype=dtype):
+                        out = module(x)
+                        self.assertEqual(out.dtype, theirs(x, x, x)[0].dtype)
+                    self.assertEqual(gradients(module, x)["x"].dtype, torch.float32)
+                    if not skytape.torch._METHODS[name]["random"] and name not in ("informer", "informer_mask", "routing"):
+                        self.assertLess((out.float() - module(x)).norm(), 0.05 * module(x).norm())
+
+    def test_half_precision(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            for name in skytape.torch._METHODS:
+                with self.subTest(name, dtype=dtype):
+                    module = layer(name).to(dtype)
+                    found = gradients(module.eval(), inputs(dtype=dtype))
+                    self.assertEqual({value.dtype for value in found.values()}, {dtype})
+                    self.assertEqual(module(inputs(dtype=dtype)).dtype, dtype)
+
+    def test_in_place(self):
+        for name in skytape.torch._METHODS:
+            row = skytape.torch._METHODS[name]
+            q, k, v = (normal(1, 2, 16, 8, seed=seed).requires_grad_() for seed in (1, 2, 3))
+            x = normal(1, 16, 16, seed=4) if row["reads_x"] else None
+            for change in ("out.add_(1)", "out.mul_(2)", "out[:, :, 0] = 0", "out.zero_()", "v_.add_(1)"):
+                with self.subTest(name, change=change), self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                    v_ = v * 1
+                    out = skytape.torch.attention(name, q, None if row["shared_qk"] else k, v_, x=x)
+                    exec(change, {"out": out, "v_": v_})
+                    out.square().sum().backward()
+
+    def test_double_backward(self):
+        for name, options, arrays, own in cases():
+            with self.subTest(name, **options):
+                settings = fixed(name, options, arrays, own)
+                given = {key: value for key, value in arrays.items()}
+                out = skytape.torch.attention(name, **given, parameters=own or None, **settings)
+                first, = torch.autograd.grad(out.square().sum(), arrays["v"], create_graph=True)
+                with self.assertRaisesRegex(RuntimeError, "first derivatives"):
+                    (out.sum() + first.square().sum()).backward()
+        module, x = layer("skyformer"), inputs().requires_grad_()
+        penalty, = torch.autograd.grad(module(x).sum(), x, create_graph=True)
+        with self.assertRaisesRegex(RuntimeError, "first derivatives"):
+            penalty.norm().backward()
+
+    def test_forward_mode(self):
+        q = normal(1, 2, 16, 4)
+        for name in ("softmax", "skyformer", "vmean"):
+            for tracked in (False, True):
+                with self.subTest(name, tracked=tracked), self.assertRaises((RuntimeError, NotImplementedError)):
+                    torch.func.jvp(lambda q: skytape.torch.attention(name, q, q, q), (q.clone().requires_grad_(tracked),), (q,))
+            with self.subTest(name), self.assertRaises((RuntimeError, NotImplementedError)):
+                torch.func.hessian(lambda q: skytape.torch.attention(name, q, q, q).sum())(q)
+
+    def test_checkpointing(self):
+        from torch.utils.checkpoint import checkpoint
+        for name in SOME:
+            for reentrant in (False, True):
+                with self.subTest(name, reentrant=reentrant):
+                    found = []
+                    for call in (lambda m, x: m(x), lambda m, x: checkpoint(m, x, use_reentrant=reentrant)):
+                        module, x = layer(name), inputs().requires_grad_()
+                        torch.manual_seed(11)
+                        call(module, x).square().sum().backward()
+                        found.append({"x": x.grad, **{key: p.grad for key, p in module.named_parameters() if p.grad is not None}})
+                    if name != "routing":  # as nn.BatchNorm's, its averages move with each forward, of which there are two
+                        self.assertSame(*found)
+
+    def test_offloaded_activations(self):
+        module, x = layer("skyformer").eval(), inputs()
+        expected = gradients(module, x)
+        with torch.autograd.graph.save_on_cpu():
+            self.assertSame(gradients(module, x), expected)
+
+    def test_retained_graph(self):
+        for name in SOME:
+            with self.subTest(name):
+                module, x = layer(name), inputs().requires_grad_()
+                out = module(x).square().sum()
+                first, second = (torch.autograd.grad(out, x, retain_graph=True)[0] for _ in range(2))
+                self.assertTrue((first == second).all())
+
+    def test_deepcopy_and_pickle(self):
+        for name in SOME:
+            module, x = layer(name).eval(), inputs()
+            for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+                with self.subTest(name):
+                    self.assertTrue((twin(x) == module(x)).all())
+            file = io.BytesIO()
+            torch.save(module, file)
+            file.seek(0)
+            self.assertTrue((torch.load(file, weights_only=False)(x) == module(x)).all())
+
+    def test_state_dict(self):
+        for name in SOME:
+            for assign in (False, True):
+                with self.subTest(name, assign=assign):
+                    module, other, x = layer(name).train(), layer(name, seed=6), inputs()
+                    module(x)  # running averages move
+                    self.assertFalse((other.eval()(x) == module.eval()(x)).all())
+                    state = {key: value.clone() for key, value in module.state_dict().items()}
+                    other.load_state_dict(state, assign=assign)
+                    self.assertTrue((other.eval()(x) == module.eval()(x)).all())
+                    other.train()(x)
+                    self.assertEqual(name == "routing", bool((other.state_dict().get("centroids", x) != state.get("centroids", x)).any()))
+
+    def test_meta_device(self):
+        with torch.device("meta"):
+            module = layer("linformer")
+        module = module.to_empty(device="cpu")
+        module.reset_parameters()
+        self.assertTrue(module(inputs()).isfinite().all())
+
+    def test_no_grad_and_inference_mode(self):
+        for name in SOME:
+            module, x = layer(name).eval(), inputs()
+            for mode in (torch.no_grad, torch.inference_mode):
+                with self.subTest(name, mode=mode.__name__), mode():
+                    out = module(x)
+                    self.assertFalse(out.requires_grad)
+                self.assertTrue((out == module(x)).all())
+            frozen = layer(name).requires_grad_(False)
+            self.assertFalse(frozen(x).requires_grad)
+
+    def test_hooks(self):
+        module, seen = layer("skyformer"), []
+        module.register_forward_hook(lambda *_: seen.append("forward"))
+        module.register_full_backward_hook(lambda *_: seen.append("backward"))
+        x = inputs().requires_grad_()
+        x.register_hook(lambda g: seen.append("tensor"))
+        module(x).sum().backward()
+        self.assertEqual(seen, ["forward", "backward", "tensor"])
+
+    def test_seeds(self):
+        for name in skytape.torch._METHODS:
+            with self.subTest(name):
+                first, second, again = layer(name, 1), layer(name, 2), layer(name, 1)
+                one, two = (skytape.torch.Attention(name, E, HEADS, length=N) for _ in range(2))
+                for key, ours in first.own.items():
+                    value = getattr(first, ours)
+                    if value.numel() > 1 and value.std() > 0:
+                        self.assertFalse((value == getattr(second, ours)).all(), key)
+                        self.assertFalse((getattr(one, ours) == getattr(two, ours)).all(), key)
+                    self.assertTrue((value == getattr(again, ours)).all(), key)
+                x = inputs()
+                self.assertTrue((first.eval()(x) == again.eval()(x)).all())
+                torch.manual_seed(1)
+                left = first.train()(x)
+                torch.manual_seed(1)
+                self.assertTrue((left == again.train()(x)).all())
+        chosen = [skytape.torch.Attention("linformer", E, HEADS, length=N, features=8, seed=42) for _ in range(2)]
+        self.assertTrue((chosen[0].E == chosen[1].E).all() if hasattr(chosen[0], "E") else True)
+
+    def test_no_dropout_unless_asked(self):
+        for name in ("softmax", "kernelized"):
+            module, x = layer(name).train(), inputs()
+            self.assertTrue((module(x) == module(x)).all())
+            module = layer(name, attention_dropout=0.5).train()
+            self.assertFalse((module(x) == module(x)).all())
+
+    def test_padding(self):
+        lengths = torch.tensor([[N], [7], [30]])
+        padding = torch.arange(N)[None, :] >= lengths
+        for name in skytape.torch._METHODS:
+            module, x = layer(name).eval(), inputs()
+            with self.subTest(name):
+                if skytape.torch._METHODS[name]["reads_padding"]:
+                    with self.assertRaisesRegex(skytape.UsageError, "reads what stands at padding"):
+                        module(x, key_padding_mask=padding)
+                    continue
+                out = module(x, key_padding_mask=padding)
+                other = module(x.masked_fill(padding[:, :, None], 5), key_padding_mask=padding)
+                alone = torch.cat([module(x[i:i + 1], key_padding_mask=padding[i:i + 1]) for i in range(B)])
+                for changed in (other, alone):
+                    self.assertLess(((out - changed) * ~padding[:, :, None]).abs().max(), 1e-5 * out.abs().max())
+
+    def test_subclasses(self):
+        class Tagged(torch.Tensor):
+            pass
+        for name in SOME:
+            with self.subTest(name):
+                module, x = layer(name).eval(), inputs()
+                tagged = x.as_subclass(Tagged)
+                self.assertTrue((module(tagged).as_subclass(torch.Tensor) == module(x)).all())
+                if not module.reads_padding:
+                    module(tagged, key_padding_mask=torch.zeros(B, N, dtype=torch.bool))
+                leaf = x.clone().as_subclass(Tagged).requires_grad_()
+                module(leaf).sum().backward()
+
+    def test_threads(self):
+        found = {}
+
+        def work(i):
+            found[i] = gradients(layer("skyformer", i).eval(), inputs(i))
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        for i, each in found.items():
+            self.assertSame(gradients(layer("skyformer", i).eval(), inputs(i)), each, i, 1e-6)
+
+    def test_data_loader(self):
+        for method in ("fork", "spawn"):
+            with self.subTest(method):
+                self.assertEqual(run_script(LOADER, method), "ok")
+
+    def test_ddp(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(run_script(DDP, folder), "ok")
+
+    def test_constant_memory(self):
+        def resident_after(calls):
+            for i in range(calls):
+                if i % 3 == 0:  # an error half-way: the graph is dropped before backward, or backward throws
+                    out = module(x)
+                    try:
+                        out.backward(torch.ones(1))
+                    except RuntimeError:
+                        pass
+                else:
+                    module(x).sum().backward()
+                module.zero_grad()
+            gc.collect()
+            return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+        module, x = skytape.torch.Attention("skyformer", 8, 2, features=4), torch.ones(1, 16, 8)
+        self.assertLess(-resident_after(1000) + resident_after(10000), 2 << 20)
+
+
+LOADER = '''
+import sys, torch, skytape.torch
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 6
+    def __getitem__(self, i):
+        x = torch.full((1, 2, 512, 16), i / 7)
+        return skytape.torch.attention("softmax", x, x, x)[0]
+
+if __name__ == "__main__":
+    rows = Rows()
+    expected = [rows[i] for i in range(6)]  # the parent has computed before
+    loader = torch.utils.data.DataLoader(rows, 2, num_workers=2, multiprocessing_context=sys.argv[1], timeout=120)
+    found = torch.cat(list(loader))
+    assert (found - torch.stack(expected)).abs().max() < 1e-6
+    print("ok")
+'''
+DDP = '''
+import os, pathlib, sys, torch, torch.distributed as dist, torch.multiprocessing as mp, skytape.torch
+from torch.nn.parallel import DistributedDataParallel
+
+def work(rank, folder):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    torch.manual_seed(3 + rank)  # DDP gives all the weights, buffers and seed of the first
+    module = skytape.torch.Attention("linformer", 16, 2, length=32, features=8)
+    parallel = DistributedDataParallel(module)
+    x = torch.randn(2, 4, 32, 16, generator=torch.Generator().manual_seed(1))
+    parallel(x[rank]).square().mean().backward()
+    mine = [p.grad for p in module.parameters()]
+    both = torch.cat([x[0], x[1]])
+    module.zero_grad()
+    module(both).square().mean().backward()
+    assert all((a - p.grad).abs().max() < 1e-6 for a, p in zip(mine, module.parameters()))
+    pathlib.Path(folder, f"done{rank}").touch()
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.spawn(work, (sys.argv[1],), 2)
+    assert all(pathlib.Path(sys.argv[1], f"done{rank}").exists() for rank in (0, 1))
+    print("ok")
+'''
+
+
+def run_script(text, *arguments):
+    """What a script prints, at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "script.py")
+        file.write_text(text)
+        done = subprocess.run([sys.executable, "-W", "ignore", file, *arguments], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "OMP_NUM_THREADS": "2"})
+        return (done.stdout.strip().split("\n") or [""])[-1] if done.returncode == 0 else done.stdout + done.stderr

@@ -1,0 +1,331 @@
+"""Wrong kinds of arguments: each public function says in a sentence of Python what was wrong."""
+import contextlib
+import inspect
+import io
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+import numpy as np
+
+import skytape
+from skytape import ops
+
+INTERNAL = ("incompatible function", "bad_cast", "M_range_check", "nanobind", "std::", "basic_string", "try and catch", "C++")
+A = np.random.default_rng(0).standard_normal((1, 2, 16, 4))
+WRONG = [None, 3, -1, 2.5, "softmax", b"x", [], [1.0], [[1], [2, 3]], {}, {"a": 1}, object(), A, A.astype(np.int64), A[0],
+         A.astype(np.complex128), np.array(["a"]), np.array([None]), np.float32(2), float("nan"), 2**70, lambda *a: None]
+
+
+class Kinds(unittest.TestCase):
+    def attempt(self, what, call):
+        """Whatever it does, it is no message of the binding's."""
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            try:
+                call()
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                self.assertFalse([part for part in INTERNAL if part in text], f"{what}: {text}")
+                self.assertGreater(len(str(error)), 3, what)
+
+    def each_argument(self, what, call, good):
+        for i in range(len(good)):
+            for wrong in WRONG:
+                with self.subTest(what, argument=i, wrong=type(wrong).__name__):
+                    self.attempt(what, lambda: call(*good[:i], wrong, *good[i + 1:]))
+        self.attempt(what, lambda: call())
+        self.attempt(what, lambda: call(*good, *[1] * 12))
+        self.attempt(what, lambda: call(*good, nosuch=1))
+
+    def test_functions_of_methods(self):
+        self.each_argument("attention", skytape.attention, ["softmax", A, A, A, None, 1, False])
+        self.each_argument("vjp", skytape.vjp, ["softmax", A, A, A, A, None, 1, False])
+        self.each_argument("draws", skytape.draws, ["skyformer", A, A, A, None, 1, False])
+        for key in ("x", "length", "parameters", "draws", "attention_dropout"):
+            for wrong in WRONG:
+                self.attempt(key, lambda: skytape.attention("softmax", A, A, A, **{key: wrong}))
+                self.attempt(key, lambda: skytape.attention("linformer", A, A, A, features=8, **{key: {"E": wrong} if key != "length" else wrong}))
+        self.each_argument("set_threads", skytape.set_threads, ["two"])
+
+    def test_tape(self):
+        tape = skytape.Tape()
+        a = tape.input(A[0, 0])
+        self.each_argument("Tape.input", tape.input, [A])
+        self.each_argument("Tape.constant", tape.constant, [A])
+        self.each_argument("Tape.record", tape.record, ["mine", [a], A[0, 0], lambda dy: [dy]])
+        self.each_argument("Tape.backward", skytape.Tape().backward, [a])
+        self.each_argument("Tape.grad", tape.grad, [a])
+        self.each_argument("Tape.dot", tape.dot, ["title", True])
+        self.each_argument("gradcheck", skytape.gradcheck, [lambda x: x, [A], 1e-6, 1])
+        self.attempt("Tape", lambda: skytape.Tape(3))
+        self.attempt("Var", lambda: skytape.Var(3))
+        self.each_argument("Dropout", skytape.Dropout, [0.1, 3])
+        for name in dir(ops):
+            function = getattr(ops, name)
+            if not name.startswith("_") and callable(function):
+                for arguments in ([], [a], [a, a], [a, 1], [a, 9], [[a], 0], [[], 0], [a, "x"], [3], [A], [skytape.Var()], [a, [1]], [a] * 5):
+                    self.attempt(name, lambda: function(*arguments))
+        for returned in (None, 3, [A], [None, None], "ab", A):
+            def bad(dy):
+                return returned
+            again = skytape.Tape()
+            self.attempt("backward", lambda: again.backward(ops.sum_all(again.record("mine", [again.input(A)], A, bad))))
+        for wrong in WRONG:
+            self.attempt("+", lambda: a + wrong)
+            self.attempt("@", lambda: a @ wrong)
+            self.attempt("/", lambda: wrong / a)
+            self.attempt("**", lambda: a**wrong)
+            self.attempt("[]", lambda: a[wrong])
+            self.attempt("<", lambda: a < wrong)
+            self.attempt("sum", lambda: a.sum(wrong))
+            self.attempt("reshape", lambda: a.reshape(wrong))
+
+    def test_files(self):
+        for function in (skytape.load, skytape.results, skytape.curves):
+            self.each_argument(function.__name__, function, ["nowhere"])
+
+    def test_torch(self):
+        try:
+            import torch
+            import skytape.torch
+        except ImportError:
+            self.skipTest("no PyTorch here")
+        t = torch.tensor(A)
+        wrong = [*WRONG, t.int(), t[0], t.to_sparse(), t.bfloat16(), t.bool(), t.clone().requires_grad_(), torch.tensor(1.0)]
+        for i, good in enumerate([["softmax", t, t, t, None, 1, False]] * 7):
+            for each in wrong:
+                self.attempt(f"argument {i}", lambda: skytape.torch.attention(*good[:i], each, *good[i + 1:]))
+        for each in wrong:
+            for key in ("x", "length", "parameters", "draws", "nosuch"):
+                self.attempt(key, lambda: skytape.torch.attention("softmax", t, t, t, **{key: each}))
+            self.attempt("Attention", lambda: skytape.torch.Attention(each, 8, 2))
+            self.attempt("Attention", lambda: skytape.torch.Attention("softmax", each, 2))
+            self.attempt("Attention", lambda: skytape.torch.Attention("softmax", 8, each))
+            self.attempt("Attention", lambda: skytape.torch.Attention("linformer", 8, 2, length=each))
+            self.attempt("Attention", lambda: skytape.torch.Attention("softmax", 8, 2, seed=each))
+            self.attempt("forward", lambda: skytape.torch.Attention("softmax", 8, 2)(each))
+            self.attempt("mask", lambda: skytape.torch.Attention("softmax", 8, 2)(torch.ones(2, 4, 8), each))
+
+    def test_jax(self):
+        try:
+            import skytape.jax
+        except ImportError:
+            self.skipTest("no JAX here")
+        for i in range(6):
+            good = ["softmax", A, A, A, None, 1]
+            for each in WRONG:
+                self.attempt(f"argument {i}", lambda: skytape.jax.attention(*good[:i], each, *good[i + 1:]))
+
+    def test_every_public_name_is_documented_and_listed(self):
+        for name in skytape.__all__:
+            self.assertTrue(inspect.getdoc(getattr(skytape, name)) or name in ("has_cuda",), name)
+        self.assertIn("skytape.torch.Attention", skytape.__doc__)
+        self.assertIn(f"version: {skytape.__version__}\n", (pathlib.Path(__file__).parents[3] / "CITATION.cff").read_text())
+
+
+class Arrays(unittest.TestCase):
+    """Arrays of other kinds than float64, C-contiguous, in this machine's order."""
+    def test_they_are_read_as_numpy_reads_them(self):
+        class Named(np.ndarray):
+            pass
+        q = A.astype(np.float32)
+        expected = skytape.attention("softmax", q, q, q)
+        turned = np.ascontiguousarray(q.swapaxes(1, 2)).swapaxes(1, 2)
+        frozen = q.copy()
+        frozen.flags.writeable = False
+        for what, array in {"big-endian": q.astype(">f4"), "subclass": q.view(Named), "strided subclass": turned.view(Named),
+                            "strided": turned, "reversed": q[:, ::-1][:, ::-1], "read-only": frozen, "Fortran": np.asfortranarray(q)}.items():
+            with self.subTest(what):
+                found = skytape.attention("softmax", array, array, array)
+                self.assertTrue((found == expected).all())
+        self.assertLess(abs(skytape.attention("softmax", q.tolist(), q.tolist(), q.tolist()) - expected).max(), 1e-6)
+        half = skytape.attention("softmax", *[q.astype(np.float16)] * 3)
+        self.assertEqual(half.dtype, np.float16)
+        self.assertLess(abs(half - expected).max(), 1e-2)
+
+    def test_what_comes_back_is_the_callers(self):
+        for row in skytape.methods():
+            q, k, v, dout = np.random.default_rng(1).standard_normal((4, 1, 2, 16, 8))
+            x = np.random.default_rng(2).standard_normal((1, 16, 16)) if row["reads_x"] else None
+            k = None if row["shared_qk"] else k
+            out, gradients = skytape.vjp(row["name"], q, k, v, dout, x=x)
+            arrays = {"out": out, **gradients, "given q": q, "given v": v, "given dout": dout}
+            arrays |= {"given " + key: value for key, value in (("k", k), ("x", x)) if value is not None}
+            names = list(arrays)
+            for i, a in enumerate(names):
+                self.assertTrue(arrays[a].flags.writeable, (row["name"], a))
+                for b in names[i + 1:]:
+                    self.assertFalse(arrays[a].size and np.shares_memory(arrays[a], arrays[b]), (row["name"], a, b))
+
+    def test_values_on_a_tape_are_read_only_and_gradients_are_copies(self):
+        tape, array = skytape.Tape(), np.ones(3)
+        a, b = tape.input(array), tape.input(np.ones(3))
+        for value in (a.value, (a * 2).value):
+            with self.assertRaises(ValueError):
+                value[0] = 5
+        tape.backward(ops.sum_all(ops.square(a + b)))
+        grads = [tape.grad(a), tape.grad(b)]
+        for g in grads:
+            g *= 0.5
+        self.assertTrue(all((g == 2).all() for g in grads))
+        self.assertTrue((tape.grad(a) == 4).all())
+
+    def test_a_backward_that_changes_dy_changes_nothing_else(self):
+        tape = skytape.Tape()
+        x, z = tape.input(np.ones(3)), tape.input(np.ones(3))
+
+        def back(dy):
+            dy *= 100
+            return [dy]
+        y = tape.record("times_100", [x], x.value * 100, back)
+        tape.backward(ops.sum_all(x + z + y))
+        self.assertTrue((tape.grad(z) == 1).all())
+        self.assertTrue((tape.grad(x) == 101).all())
+
+
+class Draws(unittest.TestCase):
+    def test_wrong_names_sizes_types_and_indices_are_errors(self):
+        for row in skytape.methods():
+            for options in row["samples"]:
+                q, k, v = np.random.default_rng(1).standard_normal((3, 2, 2, 64, 8))
+                more = {**options, "x": np.ones((2, 64, 16)) if row["reads_x"] else None, "training": True}
+                k = None if row["shared_qk"] else k
+                try:
+                    given = skytape.draws(row["name"], q, k, v, seed=5, **more)
+                except skytape.UsageError:
+                    continue
+
+                def call(draws):
+                    return skytape.attention(row["name"], q, k, v, seed=9, draws=draws, **more)
+                with self.subTest(row["name"], **options):
+                    if given:
+                        self.assertTrue((call(given) == skytape.attention(row["name"], q, k, v, seed=5, **more)).all()
+                                        or "dropout" in str(row["options"]))
+                    for wrong in ({"nosuch": np.ones(3)}, {**given, "nosuch": np.ones(3)},
+                                  *({key + "_": value} for key, value in given.items())):
+                        with self.assertRaisesRegex(skytape.Error, "draws"):
+                            call(wrong)
+                    for key, value in given.items():
+                        with self.assertRaises(skytape.Error):
+                            call({**given, key: value.astype(np.float64 if value.dtype == np.int32 else np.int32)})
+                        if value.dtype == np.int32:
+                            for off in (64, 10**4, 10**9, -10**4):
+                                with self.assertRaisesRegex(skytape.Error, "outside"):
+                                    call({**given, key: value + np.int32(2 * off)})
+
+
+class Tapes(unittest.TestCase):
+    def test_two_threads_on_one_tape_are_an_error(self):
+        import threading
+        tape = skytape.Tape()
+        q, errors = tape.input(np.ones((200, 200))), []
+
+        def work():
+            try:
+                y = q
+                for _ in range(300):
+                    y = ops.matmul(y, q)
+            except skytape.Error as error:
+                errors.append(str(error))
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertTrue(errors and all("another thread" in error for error in errors), errors)
+
+    def test_a_tape_that_never_ran_is_collected(self):
+        import gc
+        import weakref
+
+        class Op:
+            def __init__(self, tape):
+                self.tape, self.y = tape, tape.record("twice", [tape.input(A)], A * 2, self.back)
+
+            def back(self, dy):
+                return [dy * 2]
+        op = Op(skytape.Tape())
+        gone = weakref.ref(op)
+        del op
+        gc.collect()
+        self.assertIsNone(gone())
+
+    def test_arithmetic_is_numpys(self):
+        tape, x = skytape.Tape(), np.random.default_rng(0).random((3, 4, 5)) + 0.5
+        v = tape.input(x)
+        row = np.arange(1.0, 6)
+        for what, ours, numpys in [
+            ("array * Var", row * v, row * x), ("Var - list", v - [1, 2, 3, 4, 5], x - [1, 2, 3, 4, 5]), ("list / Var", [1.0] * 5 / v, [1.0] * 5 / x),
+            ("np.float32", np.float32(2) * v + np.int64(1), 2 * x + 1), ("0-d", v / np.array(2.0), x / 2), ("**2", v**2, x**2), ("**3", v**3, x**3),
+            ("**-2", v**-2, x**-2.0), ("**0.5", v**0.5, x**0.5), ("**1.5", v**1.5, x**1.5), ("2**", 2**v, 2**x), ("**Var", v**v, x**x),
+            ("**0", v**0, x**0), ("[1]", v[1], x[1]), ("[-1, 1:3]", v[-1, 1:3], x[-1, 1:3]), ("[..., 2:]", v[..., 2:], x[..., 2:]),
+            ("[None]", v[None, :, 0], x[None, :, 0]), ("sum", v.sum(), x.sum()), ("sum 1", v.sum(1), x.sum(1)), ("mean", v.mean((0, -1)), x.mean((0, -1))),
+            ("keepdims", v.sum(-1, keepdims=True), x.sum(-1, keepdims=True)), ("T", v[0].T, x[0].T), ("reshape", v.reshape(4, 15), x.reshape(4, 15)),
+        ]:
+            with self.subTest(what):
+                self.assertEqual(ours.shape, numpys.shape)
+                self.assertLess(abs(ours.value - numpys).max(), 1e-12)
+        with self.assertRaisesRegex(TypeError, "compare its array"):
+            v < 3
+        self.assertIn("[3, 4, 5]", repr(v))
+        self.assertTrue(skytape.gradcheck(lambda a: (a[1:, 0] ** 3).sum(0) * [1.0, 2, 3, 4, 5], [x]))
+
+
+class Process(unittest.TestCase):
+    def run_text(self, text, *options):
+        done = subprocess.run([sys.executable, *options, "-c", text], capture_output=True, text=True, timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    def test_a_daemon_thread_at_the_end_does_not_abort(self):
+        code, said = self.run_text("import threading, time, numpy as np, skytape\n"
+                                   "q = np.ones((1, 2, 2048, 32), 'f4')\n"
+                                   "def work():\n    while True: skytape.attention('softmax', q, q, q)\n"
+                                   "threading.Thread(target=work, daemon=True).start(); time.sleep(0.3)")
+        self.assertEqual((code, said), (0, ""))
+
+    def test_ctrl_c_ends_a_long_call_within_a_second(self):
+        import signal
+        import time
+        child = subprocess.Popen([sys.executable, "-c", "import numpy as np, skytape\nq = np.ones((1, 8, 65536, 32), 'f4')\n"
+                                  "print('begun', flush=True)\n"
+                                  "try: skytape.attention('softmax', q, q, q)\nexcept KeyboardInterrupt: print('interrupted', flush=True)\n"
+                                  "import os; os._exit(0)"], stdout=subprocess.PIPE, text=True)
+        child.stdout.readline()
+        time.sleep(1)
+        start = time.perf_counter()
+        child.send_signal(signal.SIGINT)
+        self.assertEqual(child.communicate()[0], "interrupted\n")
+        self.assertLess(time.perf_counter() - start, 2)
+
+    def test_a_child_made_by_fork_computes(self):
+        code, said = self.run_text("import multiprocessing, os, sys, numpy as np\nos.environ['OMP_NUM_THREADS'] = '2'\nimport skytape\n"
+                                   "q = np.ones((4, 2, 512, 32), 'f4')\n"
+                                   "def work():\n    skytape.attention('softmax', q, q, q)\n    skytape.vjp('skyformer', q, q, q, q)\n"
+                                   "work()\nchild = multiprocessing.get_context('fork').Process(target=work)\nchild.start(); child.join(60)\n"
+                                   "sys.exit(child.exitcode != 0)")
+        self.assertEqual(code, 0, said)
+        code, said = self.run_text("import os, skytape\nif os.fork() == 0:\n    try: skytape.set_threads(2)\n    except skytape.UsageError: os._exit(3)\n    os._exit(0)\n"
+                                   "import sys; sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))")
+        self.assertEqual(code, 3, said)
+
+
+class Folders(unittest.TestCase):
+    def test_broken_runs_are_left_out_by_name_and_absent_folders_are_errors(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            root = pathlib.Path(scratch)
+            for name, text in (("a", '{"task": "lis'), ("b", '{"task": "listops"}'), ("c", "[1]"), ("d", "")):
+                (root / name).mkdir()
+                (root / name / "config.json").write_text(text)
+            (root / "b" / "result.json").write_text(json.dumps({"label": "好"}, ensure_ascii=False), encoding="utf-8")
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                rows = skytape.results(scratch)
+            self.assertEqual([row["run"] for row in rows], [str(root / "b")])
+            self.assertEqual(rows[0]["label"], "好")
+            self.assertEqual([str(root / name) in str(each.message) for name, each in zip("acd", said)], [True] * 3)
+            for function in (skytape.results, skytape.curves):
+                with self.assertRaisesRegex(skytape.DataError, "no folder"):
+                    function(root / "nowhere")

@@ -1,0 +1,98 @@
+"""Arrays of any library as what the engine reads, and its results as arrays of the caller's library."""
+import sys
+
+import numpy as np
+
+from ._engine import UsageError
+
+HALF = ("float16", "bfloat16")
+
+
+def library(array):
+    """"torch", "jax", "numpy", or "dlpack" for another library that speaks it."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
+    if jax is not None and isinstance(array, jax.Array):
+        return "jax"
+    if isinstance(array, (np.ndarray, np.generic)) or not hasattr(array, "__dlpack__"):
+        return "numpy"
+    return "dlpack"
+
+
+def plain(array, argument):
+    """The same numbers as the engine can read them: dense, in this machine's byte order, of no subclass;
+    whole numbers as int32, and numbers of half precision as float32."""
+    kind = library(array)
+    if kind == "torch":
+        if array.layout != sys.modules["torch"].strided:
+            raise UsageError(f"{argument}: expected a dense tensor, got one of layout {array.layout}: .to_dense() makes one")
+        if array.requires_grad:
+            raise UsageError(f"{argument}: the tensor requires its gradient: call skytape.torch.attention, or detach it")
+        array = array.detach().as_subclass(sys.modules["torch"].Tensor).contiguous().resolve_neg()
+        return array.float() if dtype_of(array) in HALF else array.int() if dtype_of(array) in ("int64", "int16", "uint8") else array
+    if kind == "jax":
+        if isinstance(array, sys.modules["jax"].core.Tracer):
+            raise UsageError(f"{argument}: JAX traces this function, so the array has no numbers yet: call skytape.jax.attention")
+        array = np.asarray(array)
+    elif kind == "dlpack":
+        return array
+    try:
+        array = np.asarray(array)
+    except Exception as error:  # a list of lists of different lengths
+        raise UsageError(f"{argument}: expected an array, got {type(array).__name__}: {error}") from None
+    if array.dtype.kind not in "fiub" and dtype_of(array) not in HALF:
+        raise UsageError(f"{argument}: expected an array of numbers, got {what(array)}")
+    if array.dtype.kind in "iu" and (array.size == 0 or -2**31 <= array.min() <= array.max() < 2**31):
+        array = array.astype(np.int32)
+    elif dtype_of(array) in HALF:
+        array = array.astype(np.float32)
+    return np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
+
+
+def dtype_of(array):
+    """Its name, as "float32"."""
+    return str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")
+
+
+def what(array):
+    """What was given, for messages: float64 [2, 3], or the kind of what is no array."""
+    if not hasattr(array, "dtype") or not hasattr(array, "shape"):
+        return type(array).__name__
+    return f"{dtype_of(array)} {list(array.shape)}"
+
+
+def given(array, argument):
+    """An array of q's kind that the engine reads, in float32 or float64, and the type that its results
+    are to have."""
+    kind = library(array)
+    if kind == "numpy" and not isinstance(array, np.ndarray):
+        array = plain(array, argument)  # a list, a number
+        if array.dtype.kind in "iu":
+            array = array.astype(np.float64)
+    name = dtype_of(array)
+    if name not in ("float32", "float64", "int32", *HALF) and not name.startswith((">f", "<f")):
+        raise UsageError(f"{argument}: expected float32, float64, float16 or bfloat16, got {what(array)}")
+    if kind == "torch" and (array.requires_grad or type(array) is not sys.modules["torch"].Tensor):
+        array = plain(array, argument)
+    if name in HALF:
+        return (array.astype(np.float32) if kind in ("numpy", "jax") else plain(array, argument)), array.dtype
+    return array, None
+
+
+def like(array, results, dtype=None):
+    """The results, which speak DLPack, as arrays of the library that `array` is of; of `dtype` if given."""
+    kind = library(array)
+    if kind == "numpy":
+        results = {key: np.asarray(value) for key, value in results.items()}
+    elif kind == "torch":
+        results = {key: sys.modules["torch"].from_dlpack(value) for key, value in results.items()}
+    elif kind == "jax":
+        from jax.dlpack import from_dlpack
+        results = {key: from_dlpack(value) for key, value in results.items()}
+    else:
+        own = array.__array_namespace__() if hasattr(array, "__array_namespace__") else sys.modules[type(array).__module__.partition(".")[0]]
+        return {key: own.from_dlpack(value) for key, value in results.items()}
+    if dtype is None:
+        return results
+    return {key: value.to(dtype) if kind == "torch" else value.astype(dtype) for key, value in results.items()}

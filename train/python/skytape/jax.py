@@ -1,0 +1,84 @@
+"""The attention methods in JAX: a function that jax.jit, jax.grad and jax.vmap take.
+
+Letters: B batch, H heads, N tokens, D head width.
+"""
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from . import UsageError, _name, _seed, _texts, arrays, vjp
+from . import attention as _attention
+
+
+def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, length=0, parameters=None, **options):
+    """As skytape.attention, on arrays of JAX that may be traced. First derivatives of reverse mode; the CPU
+    computes. seed: an int, or a whole number that is traced."""
+    arguments = {"q": q, "k": k, "v": v, "x": x}
+    if parameters is not None and not isinstance(parameters, dict):
+        raise UsageError(f"parameters: expected a dict of arrays by name, got {type(parameters).__name__}")
+    given = {key: jnp.asarray(value) for key, value in arguments.items() if value is not None}
+    if "v" not in given:
+        raise UsageError(f"{name}: v is missing")
+    for key, value in given.items():
+        if not jnp.issubdtype(value.dtype, jnp.floating) or value.dtype != given["v"].dtype:
+            raise UsageError(f"{key}: expected floating-point numbers of v's type {given['v'].dtype}, got {arrays.what(value)}")
+    if mask is not None:
+        mask = jnp.asarray(mask)
+        if mask.dtype != bool:
+            raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
+    if not isinstance(seed, jax.Array):
+        seed = np.array([_seed(seed)], np.uint64).view(np.uint32)
+    settings = (_name(name), bool(training), int(length), tuple(sorted(_texts(options).items())))
+    own = None if parameters is None else {key: jnp.asarray(value) for key, value in parameters.items()}
+    return _apply(settings, given, own, mask, jnp.asarray(seed))
+
+
+def _seed_of(seed):
+    """From the two halves of an int, or from a traced whole number."""
+    seed = np.asarray(seed)
+    return int(seed.view(np.uint64)[0]) if seed.shape else int(seed) % 2**64
+
+
+def _each(run, outputs, *trees):
+    """run() for each entry of the axes that jax.vmap put in front of all arrays, outputs of those shapes."""
+    trees = jax.tree.map(np.asarray, trees)
+    extra = trees[0]["v"].shape[:-4]
+    if not extra:
+        return run(*trees)
+    found = [run(*jax.tree.map(lambda array: array[index], trees)) for index in np.ndindex(extra)]
+    return jax.tree.map(lambda like, *parts: np.stack(parts).reshape(*extra, *like.shape), outputs, *found)
+
+
+def _arguments(settings, given, own, mask, seed):
+    name, training, length, options = settings
+    return {"name": name, "k": None, "q": None, **given, "mask": mask, "seed": _seed_of(seed), "training": training,
+            "length": length, "parameters": own, **dict(options)}
+
+
+def _like(tree):
+    return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), tree)
+
+
+def _forward(settings, given, own, mask, seed):
+    outputs = _like(given["v"])
+
+    def run(*trees):
+        return np.asarray(_attention(**_arguments(settings, *trees)))
+    return jax.pure_callback(functools.partial(_each, run, outputs), outputs, given, own, mask, seed, vmap_method="broadcast_all")
+
+
+def _backward(settings, saved, dout):
+    given, own, mask, seed = saved
+    outputs = _like((given, own))
+
+    def run(given, own, mask, seed, dout):
+        gradients = vjp(dout=dout, **_arguments(settings, given, own, mask, seed))[1]
+        return jax.tree.map_with_path(lambda path, array: np.asarray(gradients.get(path[-1].key, np.zeros_like(array))), (given, own))
+    d_given, d_own = jax.pure_callback(functools.partial(_each, run, outputs), outputs, *saved, dout, vmap_method="broadcast_all")
+    return d_given, d_own, None, None
+
+
+_apply = jax.custom_vjp(_forward, nondiff_argnums=(0,))
+_apply.defvjp(lambda settings, *arguments: (_forward(settings, *arguments), arguments), _backward)

@@ -1,0 +1,30 @@
+"""Long work that Ctrl-C ends."""
+import threading
+
+from . import _engine
+
+threads = 0  # what set_threads() was told last; 0: nothing
+
+
+def interruptible(function, *arguments):
+    """function(*arguments), by another thread where this is the main one: Ctrl-C then ends the wait within a
+    tenth of a second. What was begun goes on to its end, and is dropped."""
+    if threading.current_thread() is not threading.main_thread():
+        return function(*arguments)
+    found = []
+
+    def work():
+        try:
+            if threads:
+                _engine.set_threads(threads)  # OpenMP's number is each thread's own
+            found.append((function(*arguments), None))
+        except BaseException as error:
+            found.append((None, error))
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.1)
+    result, error = found.pop()
+    if error is not None:
+        raise error
+    return result
