@@ -88,10 +88,10 @@ void check_inputs(const Inputs& in) {
 void require_read(const Draws& injected, const std::set<std::string>& read) {
   for (const auto& [name, value] : injected.all()) {
     if (read.contains(name)) continue;
-    throw UsageError(
-        read.empty() ? join("draws: the method draws nothing in this setting, got '", name, "'")
-                     : unknown_name("array of draws in this setting", name,
-                                    std::vector<std::string>(read.begin(), read.end())));
+    throw UsageError(read.empty()
+                         ? join("draws: the method draws nothing in this setting, got '", name, "'")
+                         : unknown_name("array of draws", name,
+                                        std::vector<std::string>(read.begin(), read.end())));
   }
 }
 

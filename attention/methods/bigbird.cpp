@@ -180,7 +180,7 @@ class BigBird final : public Method {
            "bigbird: expected blocks i32[", q.size(1), ", ", blocks_ - 2, ", r], got ", *given);
     const Tensor* table = given != nullptr ? given : table_ != nullptr ? &table_->value : nullptr;
     const bool random = blocks_ >= kFewestBlocks && table != nullptr;
-    if (given != nullptr && random) require_rows("bigbird: blocks", *given, -1, blocks_);
+    if (given != nullptr && random) require_rows("bigbird: draws: blocks", *given, -1, blocks_);
     const std::int64_t drawn = random ? table->size(2) : 0;
     BlockPattern p =
         lists_.pattern(drawn, q.device(), [&] { return static_lists(blocks_, drawn); });

@@ -200,7 +200,7 @@ class Informer final : public Method {
   [[nodiscard]] Tensor sample(const Inputs& in, const Call& call) const {
     const std::int64_t n = in.q.size(2);
     if (const Tensor* given = injected(call, "index_sample")) {
-      require_rows("informer: index_sample", *given, 0, n);
+      require_rows("informer: draws: index_sample", *given, 0, n);
       return given->rank() == 2 ? given->reshape({1, given->size(0), given->size(1)}) : *given;
     }
     const std::int64_t samples = config_.size(config_.samples, full_length(n));

@@ -48,7 +48,7 @@ ChosenRows chosen_rows(const Tensor& rows, const Tensor& like) {
   ENSURE(like.rank() == 4 && rows.dtype() == DType::i32 && rows.device() == like.device() &&
              rows.rank() == 3 && rows.shape().first(2) == like.shape().first(2),
          "chosen_rows: expected rows i32[B, H, T] for ", like, ", got ", rows);
-  require_rows("chosen_rows", rows, -1, like.size(2));
+  require_rows("informer: draws: top", rows, -1, like.size(2));
   ChosenRows chosen;
   chosen.index = empty_like(rows);
   chosen.used = empty_like(like, rows.shape().append(1));

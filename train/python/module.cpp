@@ -54,7 +54,7 @@ template <class... Kind> nb::object lend(const Tensor& t) {
                           [](void* kept) noexcept { delete static_cast<Tensor*>(kept); });
   const int device = t.device() == Device::cpu ? nb::device::cpu::value : nb::device::cuda::value;
   return nb::cast(nb::ndarray<Kind...>(t.raw(), sizes.size(), sizes.data(), owner, nullptr,
-                                         kTheirs[type], device, 0));
+                                       kTheirs[type], device, 0));
 }
 
 // ---- threads -----------------------------------------------------------------------------------
@@ -96,9 +96,8 @@ void after_fork() {
 
 void set_threads(int threads) {
   if (calls.forked && threads != 1) {
-    throw UsageError(
-        join("set_threads: a process made by fork computes by one thread, got ", threads,
-             "; start it by multiprocessing's \"spawn\" to have more"));
+    throw UsageError(join("set_threads: a process made by fork computes by one thread, got ",
+                          threads, "; start it by multiprocessing's \"spawn\" to have more"));
   }
   try {
     train::set_threads(threads);
@@ -159,7 +158,8 @@ Tensor tensor_of(nb::handle array, const char* argument) {
   }
   const auto type = std::find(std::begin(kTheirs), std::end(kTheirs), found.dtype()) - kTheirs;
   if (type == std::ssize(kTheirs)) {
-    wrong("float32, float64 or int32, got ", nb::str(nb::getattr(array, "dtype", array.type())).c_str());
+    wrong("float32, float64 or int32, got ",
+          nb::str(nb::getattr(array, "dtype", array.type())).c_str());
   }
   const int kind = found.device_type(), number = found.device_id();
   const bool gpu = kHaveCuda && kind == nb::device::cuda::value && number == 0;
@@ -207,11 +207,10 @@ NB_MODULE(_engine, m) {
     return nanobind::make_tuple(error, nanobind::handle(kind));
   };
   // What has a wrong value or is of a wrong kind: ValueError and TypeError in Python.
-  nanobind::exception<UsageError>(
-      m, "UsageError",
-      nanobind::make_tuple(error, nanobind::handle(PyExc_ValueError),
-                           nanobind::handle(PyExc_TypeError))
-          .ptr());
+  nanobind::exception<UsageError>(m, "UsageError",
+                                  nanobind::make_tuple(error, nanobind::handle(PyExc_ValueError),
+                                                       nanobind::handle(PyExc_TypeError))
+                                      .ptr());
   nanobind::exception<DataError>(m, "DataError", error.ptr());
   nanobind::exception<NonFiniteError>(m, "NonFiniteError", also(PyExc_ArithmeticError).ptr());
   m.attr("has_cuda") = kHaveCuda;

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -40,6 +41,22 @@ std::vector<Function> functions_of(const Tape* tape) {
   return living;
 }
 
+/// Tapes whose functions hold them wait for Python's collector, which counts objects and not their bytes.
+/// It is called where more tapes than `most` have functions, and then when there are twice those that live.
+void collect_tapes() {
+  static std::size_t most = 8;
+  const auto living = [] {
+    std::set<const Tape*> tapes;
+    for (const auto& [tape, function] : functions) {
+      if (!function.expired()) tapes.insert(tape);
+    }
+    return tapes.size();
+  };
+  if (living() < most) return;
+  PyGC_Collect();
+  most = std::max<std::size_t>(8, 2 * living());
+}
+
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (!nb::inst_ready(self)) return 0;
@@ -65,13 +82,14 @@ Tensor leaf_of(const Tensor& array) {
 
 /// A node whose value and backward come from Python: backward(dy) gives a gradient for each input, or
 /// None.
-Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs, const Tensor& value,
-                  nb::callable backward) {
+Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs,
+                  const Tensor& value, nb::callable backward) {
   const Turn turn(tape);
   static std::set<std::string> names;  // kept for good: tapes point to them. The GIL is held
   const std::string& op = *names.insert(name).first;
   const Function function = shared(std::move(backward));
-  (void)functions_of(&tape);  // a tape that was at this address may have left some
+  if (functions_of(&tape).empty())
+    collect_tapes();  // its first; what an older tape here left is gone
   functions.emplace(&tape, function);
   return tape.record(
       op.c_str(), inputs, leaf_of(value),
@@ -120,6 +138,11 @@ const Var& first_of(const std::vector<Var>& parts) {
   return parts.front();
 }
 
+void require_none(const char* what, const nb::args& more, const nb::kwargs& named) {
+  if (nb::len(more) + nb::len(named) == 0) return;
+  throw UsageError(join(what, ": takes no arguments, got ", nb::len(more) + nb::len(named)));
+}
+
 /// An operation of two Vars that this thread alone records.
 template <class Op> Var together(const Var& a, const Var& b) {
   const Turn turn(a.tape());
@@ -130,13 +153,20 @@ template <class Op> Var together(const Var& a, const Var& b) {
 
 void add_tape(nb::module_& m) {
   nb::class_<Var>(m, "Var", "A value on a tape.")
-      .def(nb::init<>(), "An absent input.")
-      .def_prop_ro("value",
-                   [](const Var& x) {
-                     const Turn turn(x.tape());
-                     return view_of(x.value());
-                   },
-                   "The array, which cannot be written to: the tape reads it.")
+      .def(
+          "__init__",
+          [](Var* self, const nb::args& more, const nb::kwargs& named) {
+            require_none("Var", more, named);
+            new (self) Var();
+          },
+          "An absent input.")
+      .def_prop_ro(
+          "value",
+          [](const Var& x) {
+            const Turn turn(x.tape());
+            return view_of(x.value());
+          },
+          "The array, which cannot be written to: the tape reads it.")
       .def_prop_ro("tape", &Var::tape, nb::rv_policy::reference)
       .def("__repr__",
            [](const Var& x) {
@@ -157,34 +187,42 @@ void add_tape(nb::module_& m) {
 
   nb::class_<Tape>(m, "Tape", nb::type_slots(collected),
                    "The list of operations that led to a result.")
-      .def("__init__", [](Tape* self) { new (self) Tape(); })
-      .def("input",
-           [](Tape& tape, const Tensor& array) {
-             const Turn turn(tape);
-             return tape.input(leaf_of(array));
-           },
-           nb::arg("array"), "A leaf that receives a gradient. Its memory is the array's.")
-      .def("constant",
-           [](Tape& tape, const Tensor& array) {
-             const Turn turn(tape);
-             return tape.constant(leaf_of(array));
-           },
-           nb::arg("array"), "A leaf that receives none.")
+      .def("__init__",
+           [](Tape* self, const nb::args& more, const nb::kwargs& named) {
+             require_none("Tape", more, named);
+             new (self) Tape();
+           })
+      .def(
+          "input",
+          [](Tape& tape, const Tensor& array) {
+            const Turn turn(tape);
+            return tape.input(leaf_of(array));
+          },
+          nb::arg("array"), "A leaf that receives a gradient. Its memory is the array's.")
+      .def(
+          "constant",
+          [](Tape& tape, const Tensor& array) {
+            const Turn turn(tape);
+            return tape.constant(leaf_of(array));
+          },
+          nb::arg("array"), "A leaf that receives none.")
       .def("record", &record_python, nb::arg("name"), nb::arg("inputs"), nb::arg("value"),
            nb::arg("backward"),
            "An operation of your own: backward(dy) gives a gradient per input.")
-      .def("backward",
-           [](Tape& tape, const Var& output, const Tensor& cotangent) {
-             const Turn turn(tape);
-             tape.backward(output, cotangent);
-           },
-           nb::arg("output"), nb::arg("cotangent").none() = nb::none(), Free(), "Once per tape.")
-      .def("grad",
-           [](const Tape& tape, const Var& input) {
-             const Turn turn(tape);
-             return tape.grad(input);
-           },
-           nb::arg("input"), "dLoss/dinput after backward, a copy; None where nothing reached it.")
+      .def(
+          "backward",
+          [](Tape& tape, const Var& output, const Tensor& cotangent) {
+            const Turn turn(tape);
+            tape.backward(output, cotangent);
+          },
+          nb::arg("output"), nb::arg("cotangent").none() = nb::none(), Free(), "Once per tape.")
+      .def(
+          "grad",
+          [](const Tape& tape, const Var& input) {
+            const Turn turn(tape);
+            return tape.grad(input);
+          },
+          nb::arg("input"), "dLoss/dinput after backward, a copy; None where nothing reached it.")
       .def(
           "dot",
           [](const Tape& tape, const std::string& title, bool merge) {
@@ -194,7 +232,8 @@ void add_tape(nb::module_& m) {
       .def("__len__", &Tape::size)
       .def("__str__", &to_text);
 
-  nb::class_<GradcheckReport>(m, "GradcheckReport")
+  nb::class_<GradcheckReport>(m, "GradcheckReport",
+                              "What gradcheck found: true where it passed, as text a table.")
       .def("__bool__", [](const GradcheckReport& report) { return report.passed; })
       .def("__repr__", &GradcheckReport::to_string);
   m.def("gradcheck", &check_python, nb::arg("f"), nb::arg("inputs"), nb::arg("tolerance") = 1e-6,

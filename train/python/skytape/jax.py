@@ -24,6 +24,8 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, lengt
     for key, value in given.items():
         if not jnp.issubdtype(value.dtype, jnp.floating) or value.dtype != given["v"].dtype:
             raise UsageError(f"{key}: expected floating-point numbers of v's type {given['v'].dtype}, got {arrays.what(value)}")
+    if given["v"].ndim != 4:
+        raise UsageError(f"v: expected [B, H, N, D], got {arrays.what(given['v'])}")
     if mask is not None:
         mask = jnp.asarray(mask)
         if mask.dtype != bool:

@@ -9,12 +9,12 @@ import types
 import numpy as np
 
 from . import _engine, arrays
-from ._engine import Dropout, GradcheckReport, Tape, UsageError, Var
+from ._engine import GradcheckReport, Tape, UsageError, Var  # noqa: F401
 
 
 def _sentence(function, name):
     """The engine's function, whose complaint about its arguments becomes one sentence."""
-    @functools.wraps(function, assigned=("__doc__",))
+    @functools.wraps(function, assigned=("__doc__",), updated=())
     def call(*arguments, **more):
         try:
             return function(*arguments, **more)
@@ -32,9 +32,10 @@ def _bound(function, name):
     """The same for a method of a class: messages leave out self."""
     def call(self, *arguments, **more):
         return _sentence(functools.partial(function, self), name)(*arguments, **more)
-    return functools.wraps(function, assigned=("__doc__",))(call)
+    return functools.wraps(function, assigned=("__doc__",), updated=())(call)
 
 
+Dropout = _sentence(_engine.Dropout, "Dropout")
 ops = types.ModuleType("skytape.ops", _engine.ops.__doc__)
 for _name in dir(_engine.ops):
     if not _name.startswith("_"):

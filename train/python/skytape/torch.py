@@ -222,11 +222,14 @@ def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, le
         raise UsageError(f"parameters: expected a dict of tensors by name, got {type(parameters).__name__}")
     if draws is not None and not isinstance(draws, dict):
         raise UsageError(f"draws: expected a dict of tensors by name, got {type(draws).__name__}")
+    for key, tensor in (draws or {}).items():
+        if not isinstance(tensor, torch.Tensor):
+            raise UsageError(f"draws: {key}: expected a torch.Tensor, got {arrays.what(tensor)}")
     if seed is None:
         seed = torch.ops.skytape.seed() if training else 0
     if mask is not None:
         _check_mask("mask", mask)
-    return _apply(name, v, q, k, x, mask, seed, training, length, parameters, (), draws or {}, _texts(options))[0]
+    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws or {}, _texts(options))[0]
 
 
 def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options):
@@ -332,10 +335,12 @@ class Attention(nn.Module):
             raise UsageError(f"Attention: x: expected a tensor [B, N, {self.dim}], got {arrays.what(x)}")
         if key_padding_mask is not None:
             _check_mask("key_padding_mask", key_padding_mask)
-            if self.reads_padding:
+            if f"{self.name}_mask" in _METHODS:
                 raise UsageError(f"key_padding_mask: {self.name} reads what stands at padding; cut the batch, or take {self.name}_mask")
         q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, N, D]
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
+        if self.reads_padding and key_padding_mask is not None:  # then it reads zeros there
+            k = k.masked_fill(key_padding_mask[:, None, :, None], 0)
         own, averages = {key: getattr(self, ours) for key, ours in self.own.items()}, self.averages if self.training else []
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
         out, moved = _apply(self.name, v, q, k, x if self.reads_x else None, None if key_padding_mask is None else ~key_padding_mask,
