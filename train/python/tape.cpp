@@ -139,8 +139,8 @@ const Var& first_of(const std::vector<Var>& parts) {
 }
 
 void require_none(const char* what, const nb::args& more, const nb::kwargs& named) {
-  if (nb::len(more) + nb::len(named) == 0) return;
-  throw UsageError(join(what, ": takes no arguments, got ", nb::len(more) + nb::len(named)));
+  if (more.size() + named.size() == 0) return;
+  throw UsageError(join(what, ": takes no arguments, got ", more.size() + named.size()));
 }
 
 /// An operation of two Vars that this thread alone records.
