@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "data/files/json.hpp"
 #include "data/tokenisers/special_tokens.hpp"
 #include "data/unicode/normaliser.hpp"
 

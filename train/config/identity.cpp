@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "attention/registry.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/keys.hpp"

@@ -151,7 +151,7 @@ void start_as_bert(nn::BertEncoder& model, EncoderKind kind, std::uint64_t seed)
   for (Parameter& p : model.parameters().parameters()) {
     ++number;
     if (huggingface_name(kind, p.name).empty()) continue;  // a method's own
-    const Tensor start = p.shape.size() > 1
+    const Tensor start = p.shape.rank() > 1
                              ? normal_init(kDeviation)(p.shape, random.fork(number))
                              : constant_init(p.name.ends_with("weight") ? 1 : 0)(p.shape, random);
     p.value.copy_from(start.to(p.value.dtype()).to(p.value.device()));

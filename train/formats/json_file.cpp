@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "nn/model.hpp"
 #include "tensor/core/error.hpp"

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "data/cache/dataset.hpp"
+#include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "train/config/run_config.hpp"
 
