@@ -69,7 +69,7 @@ TEST_CASE("the loader ends with the pass and stays ended") {
 
 TEST_CASE("the seconds that the consumer waited add up over the batches") {
   constexpr int kBatches = 6;
-  constexpr auto kEach = std::chrono::milliseconds(15);
+  static constexpr auto kEach = std::chrono::milliseconds(15);
   using Clock = std::chrono::steady_clock;
   Loader loader(
       [](Batch& batch) {
