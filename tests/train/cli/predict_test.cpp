@@ -386,6 +386,10 @@ TEST_CASE(
   }
   CHECK(piped(lines).out == "ham\nspam\n");
   CHECK(contains(piped(lines).err, "accuracy 100.00 %"));
+  const Finished other =
+      shop.predict(shop.folder.write("other.jsonl", "{\"id\": 4, \"content\": \"green\"}\n"));
+  CHECK(other.out == "ham\n");
+  CHECK(contains(other.err, "other.jsonl: its members are known by name, text 'content'\n"));
   // Training read TSV: what begins like CSV is asked about.
   const std::string csv = "ham,\"green, green\"\nspam,nasty nasty\n";
   CHECK(piped(csv).code == 2);
@@ -451,8 +455,8 @@ TEST_CASE("predict says which column it took for the text, and whether a first r
   CHECK(contains(both.err, "names the columns, text 'review', label 'mood'\n"));
   const Finished json =
       shop.predict(shop.folder.write("other.jsonl", "{\"id\": 4, \"content\": \"green\"}\n"));
-  CHECK(json.out == "ham\n");
-  CHECK(contains(json.err, "other.jsonl: its members are known by name, text 'content'\n"));
+  CHECK(json.code == 3);
+  CHECK(contains(json.err, "no JSON object with a text in"));
   // A wrong label is not said to stand beside a tab where there is none.
   const Finished wrong = shop.predict(shop.folder.write("wrong.csv", "eggs,green green\n"));
   CHECK(wrong.code == 3);

@@ -70,9 +70,9 @@ TEST_CASE("the tables tell classes apart whose names are long or not ASCII") {
                                                0, 0, 1, 9};
   const std::string table = scores_table(
       confusion, {"\u00FCbel", "talk.politics.guns", "talk.politics.misc", "gut"}, true);
-  CHECK(contains(table, "\u00FCbel                     10    0.6364    0.7000    0.6667\n"));
+  CHECK(contains(table, "\u00FCbel                      10    0.6364    0.7000    0.6667\n"));
   CHECK(contains(table, "talk.politics.guns         8    0.8333    0.6250    0.7143\n"));
-  CHECK(contains(table, "macro average             36"));
+  CHECK(contains(table, "macro average              36"));
   CHECK(contains(table,
                  "                             \u00FCbel talk.po\u2026s.guns "
                  "talk.po\u2026s.misc            gut\n"));
@@ -86,7 +86,7 @@ TEST_CASE("a column's name is cut no further than the names differ") {
   CAPTURE(table);
   const std::size_t matrix = table.find("rows:");
   const std::string titles = table.substr(table.find('\n', matrix) + 1);
-  CHECK(contains(titles, "comp.os.m\u2026dows.misc comp.os.m\u2026uets.misc\n"));
+  CHECK(contains(titles, "comp.os\u2026ws.misc comp.os\u2026ts.misc\n"));
 }
 
 TEST_CASE("a name in Chinese takes two terminal columns a character") {
