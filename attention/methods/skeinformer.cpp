@@ -39,6 +39,7 @@
 #include <cmath>
 
 #include "attention/registry.hpp"
+#include "attention/sampling/require_rows.hpp"
 #include "attention/sampling/sampling.hpp"
 #include "attention/sampling/skein_slots.hpp"
 #include "attention/tiled/tiled.hpp"
@@ -124,6 +125,7 @@ class Skeinformer final : public Method {
     const Tensor used = slots_in_use(limit, in.mask, call);  // i32[B]
     if (config_.needs_pilots()) {
       const Tensor* given = injected("pilot");
+      if (given != nullptr) require_rows("skeinformer: draws: pilot", *given, -1, in.q.size(2));
       draws.set("pilot", given != nullptr
                              ? *given
                              : draw_pilots(in.mask, used, slots, call.random.fork(kPilot)));

@@ -206,8 +206,67 @@ def _define(name):
 for _each in _METHODS:
     _define(_each)
 _library.define("seed() -> Tensor", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
-_library.impl("seed", lambda: torch.randint(2**63 - 1, (1,)), "CompositeExplicitAutograd")
+_library.impl("seed", lambda: torch.randint(2**63 - 1, (1,), device="cpu"), "CompositeExplicitAutograd")
 torch.library.register_fake("skytape::seed", lambda: torch.empty(1, dtype=torch.int64), lib=_library)
+
+
+# Under torch.func PyTorch asks for a function instead: it does not differentiate operators there.
+
+
+class _Forward(torch.autograd.Function):
+    """The operator on (name, settings, how many are `own`, v, q, k, x, mask, seed, *own, *draws): (out, *averages)."""
+
+    @staticmethod
+    def forward(name, settings, count, v, q, k, x, mask, seed, *rest):
+        operator = getattr(torch.ops.skytape, name).default
+        out, _, moved = operator(v, q, k, x, mask, seed, rest[:count], rest[count:], settings, False)
+        return (out, *moved)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.settings = inputs[:3]
+        ctx.save_for_backward(*inputs[3:])
+
+    @staticmethod
+    def backward(ctx, dout, *_):
+        tensors = ctx.saved_tensors
+        found = iter(_Backward.apply(*ctx.settings, dout, *tensors))
+        dv, dq, dk, dx = (next(found) if tensor is not None else None for tensor in tensors[:4])
+        return None, None, None, dv, dq, dk, dx, None, None, *found, *[None] * (len(tensors) - 6 - ctx.settings[2])
+
+    @staticmethod
+    def vmap(info, dims, name, settings, count, v, q, k, x, mask, seed, *rest):
+        def call(_, v, q, k, x, mask, own, draws):
+            return _Forward.apply(name, settings, count, v, q, k, x, mask, seed, *own, *draws)
+        found = _map(name, info.batch_size, (None, *dims[3:8], dims[9:9 + count], dims[9 + count:]),
+                     (None, v, q, k, x, mask, rest[:count], rest[count:]), settings, call)
+        return tuple(found), (0,) * len(found)
+
+
+class _Backward(torch.autograd.Function):
+    """The operator's backward, on the same arguments behind dout."""
+
+    @staticmethod
+    def forward(name, settings, count, dout, v, q, k, x, mask, seed, *rest):
+        operator = getattr(torch.ops.skytape, f"{name}_backward").default
+        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), v, q, k, x, mask, seed, rest[:count], rest[count:], settings))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.name = inputs[0]
+
+    @staticmethod
+    def backward(ctx, *_):
+        raise RuntimeError(_ONCE.format(f"attention by {ctx.name}"))
+
+    @staticmethod
+    def vmap(info, dims, name, settings, count, dout, v, q, k, x, mask, seed, *rest):
+        def call(dout, v, q, k, x, mask, own, draws):
+            return _Backward.apply(name, settings, count, dout, v, q, k, x, mask, seed, *own, *draws)
+        found = _map(name, info.batch_size, (*dims[3:9], dims[10:10 + count], dims[10 + count:]),
+                     (dout, v, q, k, x, mask, rest[:count], rest[count:]), settings, call)
+        return tuple(found), (0,) * len(found)
+
 
 # ---- what users call -------------------------------------------------------------------------------
 
@@ -260,10 +319,13 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
     if not isinstance(seed, torch.Tensor):
         seed = _seed(seed)
-        seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64)
+        seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64, device="cpu")
     settings = _settings(training, length, None if own is None else list(own), averages, list(draws), options)
-    operator = getattr(torch.ops.skytape, name).default
-    out, _, moved = operator(v, q, k, x, mask, seed, list((own or {}).values()), list(draws.values()), settings, keep)
+    own, draws = list((own or {}).values()), list(draws.values())
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        out, *moved = _Forward.apply(name, settings, len(own), v, q, k, x, mask, seed, *own, *draws)
+    else:
+        out, _, moved = getattr(torch.ops.skytape, name).default(v, q, k, x, mask, seed, own, draws, settings, keep)
     return out, moved
 
 
@@ -320,7 +382,7 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def _draw(self, seed):
-        seed = int(torch.randint(2**62, ())) if seed is None else _seed(seed)
+        seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else _seed(seed)
         self.seed.fill_(seed if seed < 2**63 else seed - 2**64)
         own, _ = _engine.initial(self.name, self.options, self.heads, self.dim // self.heads, self.length or 1024, self.dim, seed)
         for key, value, _ in own:
