@@ -1,6 +1,7 @@
 // Texts from outside, shown: whole characters, a width in terminal columns, both ends of what is cut.
 #include "data/files/printable.hpp"
 
+#include "tensor/core/error.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/unicode.hpp"
 
@@ -12,7 +13,7 @@ TEST_CASE("a printable text is cut in the middle, never within a character") {
   CHECK(printable("talk.politics.guns", 14) == "talk.po…s.guns");
   CHECK(printable("talk.politics.misc", 14) != printable("talk.politics.guns", 14));
   CHECK(printable(std::string(50, 'a') + std::string(50, 'z')) ==
-        std::string(20, 'a') + "…" + std::string(19, 'z'));
+        join(std::string(20, 'a'), "…", std::string(19, 'z')));
   CHECK(printable("größer und größer", 7) == "grö…ßer");
   for (std::size_t most = 3; most < 30; ++most) {
     const std::string cut = printable("Übergrößenträger in Österreichs Größe", most);

@@ -83,9 +83,9 @@ TEST_CASE("every key stands in a run's config.json, and --resume refuses another
       data::Json& value = wanted["settings"][name]["value"];
       value = other_value(key, value.get<std::string>());
       // How often checkpoints are written decides no number.
-      const std::string found = differences(saved, wanted);
-      CHECK(found.starts_with(name == "checkpoint_every" ? "" : name + ": "));
-      CHECK(found.empty() == (name == "checkpoint_every"));
+      const std::string said = differences(saved, wanted);
+      CHECK(said.starts_with(name == "checkpoint_every" ? "" : name + ": "));
+      CHECK(said.empty() == (name == "checkpoint_every"));
       CHECK(differences(saved, saved).empty());
     }
     CHECK(found > 0);

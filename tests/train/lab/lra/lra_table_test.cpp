@@ -304,7 +304,7 @@ TEST_CASE("means over seeds are those of the finished ones, whatever was asked f
     result["dev_accuracy"] = reached[i].first / 2;
     folder.write(name + "/result.json", data::json_text(result));
   }
-  const AccuracyTable table = make_table(wanted(grid), find_runs(folder.path()));
+  const AccuracyTable table = make_table(grid, find_runs(folder.path()));
   const std::string text = to_markdown(table), arena = to_markdown(arena_table(table));
   CAPTURE(text);
   CAPTURE(arena);
