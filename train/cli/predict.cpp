@@ -79,11 +79,11 @@ std::string columns_text(const data::ColumnNames& names, data::RecordFormat form
   const auto column = [](const char* what, const std::string& name) {
     return name.empty() ? "" : fmt::format(", {} '{}'", what, data::printable(name));
   };
+  const bool jsonl = format == data::RecordFormat::jsonl;  // where no label need be there
   return fmt::format("{}{}{}{}",
-                     format == data::RecordFormat::jsonl ? "its members are known by name"
-                                                         : "its first row names the columns",
+                     jsonl ? "its members are known by name" : "its first row names the columns",
                      column("text", names.text), column("text2", names.second),
-                     column("label", names.label));
+                     column("label", jsonl && names.label == "label" ? "" : names.label));
 }
 
 /// What is to be said of rows that have texts alone, from the first on: it may have been a name.
