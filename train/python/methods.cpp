@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "attention/registry.hpp"
+#include "attention/strict_draws.hpp"
 #include "autograd/tape.hpp"
 #include "tensor/core/error.hpp"
 #include "train/python/module.hpp"
@@ -121,6 +122,7 @@ class Call {
     call_.random.key = seed;
     attention::Draws injected;
     for (const auto& [draw, value] : draws) injected.set(draw, value);
+    const attention::StrictDraws strict;
     if (!draws.empty()) call_.injected = &injected;
     for (const Tensor* t : {&in_.q, &in_.k, &in_.v, &in_.x}) {
       if (t->defined()) given_.push_back(*t);

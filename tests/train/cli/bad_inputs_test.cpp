@@ -87,7 +87,8 @@ TEST_CASE("every wrong input has its exit code and one line that says what was w
     CHECK_FALSE(f.killed);
     CHECK(f.out.empty());
     // One line, behind whatever warnings the reader had.
-    const std::string program = program_of(odds.words(bad.arguments).front());
+    const std::vector<std::string> words = odds.words(bad.arguments);
+    const std::string program = words.empty() ? "skytape" : program_of(words.front());
     const std::size_t error = f.err.find(program + ": error: ");
     REQUIRE(error != std::string::npos);
     CHECK(std::count(f.err.begin() + static_cast<std::ptrdiff_t>(error), f.err.end(), '\n') == 1);

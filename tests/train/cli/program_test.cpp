@@ -279,7 +279,7 @@ TEST_CASE("missing, foreign and broken data exit with 3 and name file and line")
     CAPTURE(f.err);
     CHECK(f.code == 3);
     // One line, behind whatever warnings the reader had.
-    const std::size_t error = f.err.find("skytape: error: ");
+    const std::size_t error = f.err.find(": error: ");
     REQUIRE(error != std::string::npos);
     CHECK(std::count(f.err.begin() + static_cast<std::ptrdiff_t>(error), f.err.end(), '\n') == 1);
     CHECK(f.err.find(part) != std::string::npos);
