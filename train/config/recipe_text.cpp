@@ -208,13 +208,15 @@ Recipe find_recipe(const std::string& name_or_file) {
     names.push_back(recipe.name);
   }
   const std::filesystem::path file = name_or_file;
-  if (std::filesystem::is_directory(file)) {
+  // A bare name is a slip in the name of a recipe, whatever folders there are.
+  const bool folder = std::filesystem::is_directory(file);
+  if (folder && file.has_parent_path()) {
     throw UsageError(
         fmt::format("--recipe {}: a folder; expected a recipe's file, or the config.json of a run",
                     name_or_file));
   }
   if (std::filesystem::is_regular_file(file)) return recipe_in(file);
-  if (!std::filesystem::exists(file)) {
+  if (folder || !std::filesystem::exists(file)) {
     throw UsageError(unknown_name("recipe, and no file,", name_or_file, names));
   }
   static std::map<std::string, Recipe> pipes;  // they have no second reading
