@@ -18,10 +18,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["data/own/README.md", *sorted(
-    str(page.relative_to(ROOT)) for pattern in ("train/**/studies/README.md", "train/**/curves/README.md",
-                                                "train/encoders/README.md", "train/results/*.md")
-    for page in ROOT.glob(pattern))]
+STUDIES, CURVES = "train/lab/studies/README.md", "train/lab/curves/README.md"
+PAGES = ["data/own/README.md", "train/encoders/README.md", STUDIES, CURVES,
+         *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("train/results/*.md"))]
 
 # Beginnings of commands that are not run, and why.
 NOT_HERE = {
@@ -31,20 +30,20 @@ NOT_HERE = {
     "make test": "a step of CI by itself",
     "make CUDA=simulated": "a step of CI by itself",
     "make race": "needs PyTorch and another program",
-    "skytape bench --kernels": "reads CUPTI's records of a GPU",
-    "skytape bench --ranks": "times an exchange between ranks: tests/train/bench has it small",
+    "skytape-lab bench --kernels": "reads CUPTI's records of a GPU",
+    "skytape-lab bench --ranks": "times an exchange between ranks: tests/train/lab/bench has it small",
     # Named, with no flags, by a sentence about them: they need some.
-    "skytape matrix": "named alone", "skytape import": "named alone", "skytape pretrain": "named alone",
+    "skytape-lab matrix": "named alone", "skytape import": "named alone", "skytape pretrain": "named alone",
     "skytape data": "named alone",
 }
 
 # What is put in the place of a flag's value, or added: by subcommand.
-TRAINING = {"--steps": "2", "--batch": "4", "--threads": "1"}
+TRAINING = {"--steps": "3", "--batch": "4", "--threads": "1"}
 LENGTHS = {"--n": "16", "--features": "4"}
 SMALL = {
     "train": TRAINING, "pretrain": TRAINING,
     "lra": TRAINING | {"--attentions": "vmean,linformer", "--jobs": "2", "--seeds": "2"},
-    "mlm-curves": {"--steps": "2", "--batch": "4", "--lengths": "16,32", "--layers": "1", "--width": "16"},
+    "mlm-curves": {"--steps": "3", "--batch": "4", "--lengths": "16,32", "--layers": "1", "--width": "16"},
     "bench": {"--n": "64,128", "--steps": "1", "--batch": "1", "--features": "8", "--threads": "1"},
     "approx": {"--n": "16", "--features": "4,8", "--trials": "1", "--threads": "1"},
     "spectrum": LENGTHS | {"--examples": "1", "--threads": "1"},
@@ -69,11 +68,11 @@ AFTER = {"--task": "listops", "--run": "runs/run", "--data": "datasets", "--mode
 
 # Commands before a page's first: its sentences say that they were given.
 PACK = "skytape data --task corpus --from texts --length 32"
-RUN = "skytape train --task text --data datasets --out runs/run --steps 2 --batch 4 --attention softmax " \
+RUN = "skytape train --task text --data datasets --out runs/run --steps 3 --batch 4 --attention softmax " \
       "--set max_length=64"
-BEFORE = {"results/masked-language.md": [PACK], "results/studies.md": [RUN], "studies/README.md": [RUN],
-          "results/arena-gpu.md": [
-              RUN, "skytape train --task pathfinder --recipe large --out runs/p2 --steps 1 --batch 2 --threads 1"]}
+BEFORE = {"train/results/masked-language.md": [PACK], "train/results/studies.md": [RUN], STUDIES: [RUN],
+          "train/results/arena-gpu.md": [
+              RUN, "skytape train --task pathfinder --recipe large --out runs/p2 --steps 3 --batch 2 --threads 1"]}
 
 
 def commands_of(page):
@@ -122,8 +121,11 @@ def small(words):
     """The words of one command of the program, its sizes made small."""
     flags, out, settings, i = dict(SMALL[words[1]]), words[:2], False, 2
     if "--budget" in words:  # a time in place of steps
+        flags = flags | {"--budget": "2s"}
         del flags["--steps"]
-        flags["--budget"] = "2s"
+    if words[1] == "bench" and "--tokens" in words:  # a number of them in place of one of examples
+        flags = flags | {"--tokens": "128"}
+        del flags["--batch"]
     while i < len(words):
         word = words[i]
         i += 1
@@ -136,8 +138,6 @@ def small(words):
                 out[-1] = f"{key}={SETTINGS[key]}"
         value = flags.pop(word, None) if word != "--set" else None
         value = value or IF_SAID.get(word)
-        if word == "--tokens" and words[i].isdigit():
-            value = "128"
         if value:
             out.append(value)
             i += 1
@@ -253,8 +253,7 @@ def main():
         for page in PAGES:
             folder = scratch / page.replace("/", "-")
             shutil.copytree(inputs, folder)
-            before = next((given for name, given in BEFORE.items() if page.endswith("/" + name)), [])
-            for command in [*before, *commands_of(page)]:
+            for command in [*BEFORE.get(page, []), *commands_of(page)]:
                 plain = re.sub(r"^(\w+=\S+ )*(\$ )?(build/)?", "", command)
                 reason = next((reason for start, reason in NOT_HERE.items()
                                if plain == start or (reason != "named alone" and plain.startswith(start))), None)
