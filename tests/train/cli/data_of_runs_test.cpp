@@ -109,8 +109,8 @@ TEST_CASE("a run on other data than its own is refused with both fingerprints") 
   *(std::find(again.begin(), again.end(), "--data") + 1) = other.string();
   const Finished resumed = w.finish(again);
   CHECK(resumed.code == 2);
-  CHECK(contains(resumed.err, "data, train: \""));
-  CHECK(resumed.err.size() < 250);
+  CHECK(contains(resumed.err, "data, train: "));
+  CHECK(resumed.err.size() < 300);
 }
 
 TEST_CASE("replacing prepared data needs --force and names the runs that used them") {
@@ -138,7 +138,7 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
       {"eval", "--weights", kRun + "/last.safetensors", "--task", "tsv", "--attention", "softmax",
        "--set", "max_length=32", "--set", "width=8", "--set", "ff_width=8", "--set", "heads=2"});
   CHECK(weights.code == 3);
-  CHECK_MESSAGE(contains(weights.err, "3 classes"), weights.err);
+  CHECK_MESSAGE(contains(weights.err, "label2"), weights.err);
 }
 
 TEST_CASE("only config.json says where the data lie") {
