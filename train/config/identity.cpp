@@ -119,7 +119,13 @@ std::string differences(const Identity& there, const Identity& here) {
   const std::vector<std::string> keys = keys_that_differ(there, here);
   const std::size_t count = std::min(keys.size(), kMostShown);
   std::vector<std::string> parts;
+  const std::string train = std::string(kOfData) + "train";
+  const bool other_data = std::ranges::find(keys, train) != keys.end();
   for (const std::string& key : std::span(keys).first(count)) {
+    if (other_data && key != train && key.starts_with(kOfData)) {
+      parts.push_back(key + " too");  // one split's fingerprints say that the data are others
+      continue;
+    }
     parts.push_back(fmt::format("{}: {} there, {} here", key, shown(there, key), shown(here, key)));
   }
   if (count < keys.size()) {

@@ -221,6 +221,8 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   const Finished anew = w.run(w.command(7));
   CHECK(anew.code == 0);
   CHECK(contains(anew.err, "holds another run"));
+  CHECK((fs::last_write_time(w.out / "n16-softmax/result.json") - written).count() == 0);
+  CHECK(fs::exists(w.out / "n16-softmax-2/result.json"));
 }
 
 TEST_CASE("SIGTERM stops mlm-curves with 143, and the same command goes on") {
