@@ -30,7 +30,7 @@ char32_t decode(std::string_view bytes) {
   return c;
 }
 
-/// What moves a terminal's cursor, turns its direction, or is not seen at all. The joiners (200C,
+/// Says whether a character moves the cursor, turns its direction or is unseen. The joiners (200C,
 /// 200D) are not among them: they shape letters and emoji.
 bool is_unseen(char32_t c) {
   constexpr char32_t kUnseen[][2] = {{0x80, 0x9F},     {0xAD, 0xAD},     {0x200B, 0x200B},
@@ -107,7 +107,7 @@ std::string joined(const std::vector<Seen>& all) {
   return text;
 }
 
-/// As many as fit into so many columns, from the front.
+/// Returns the characters at the front that fit into so many columns.
 std::vector<Seen> fitting(const std::vector<Seen>& all, std::size_t columns) {
   std::vector<Seen> some;
   for (const Seen& seen : all) {

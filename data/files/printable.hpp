@@ -14,7 +14,7 @@ namespace skytape::data {
 /// is cut in the middle, where "…" stands, so that both ends are seen. ASCII's control characters
 /// are '?'; others that cannot be seen, and bytes that are no UTF-8, are written as \u200e and \xf6.
 [[nodiscard]] std::string printable(std::string_view text, std::size_t most = 40);
-/// The same without a cut: texts that differ in the middle must be told apart.
+/// Returns the whole text, not cut: texts that differ in the middle must be told apart.
 [[nodiscard]] std::string printable_whole(std::string_view text);
 
 /// Terminal columns of a printable text. A Chinese character or an emoji takes two, an accent none;

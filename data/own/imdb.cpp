@@ -49,7 +49,7 @@ fs::path find_reviews(const fs::path& from) {
   return from;
 }
 
-/// What a place may hold in which none of the files is a review.
+/// Says what a folder or an archive may hold, for one that holds no review.
 struct OtherFiles {
   std::int64_t count = 0;
   std::string first = {};      // its path

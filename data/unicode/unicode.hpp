@@ -26,7 +26,7 @@ void append_utf8(std::string& text, char32_t character);
 [[nodiscard]] bool is_nonspacing_mark(char32_t c);
 /// Those, and marks that take room or enclose (M).
 [[nodiscard]] bool is_mark(char32_t c);
-/// What the expression \w takes (Unicode's report 18): alphabetic characters, marks, decimal digits,
+/// Says whether \w takes a character (Unicode's report 18): alphabetic characters, marks, decimal digits,
 /// what connects words (_), and joiners.
 [[nodiscard]] bool is_word_character(char32_t c);
 /// Characters that control something, shape their neighbours or are for private use (Cc, Cf, Co).

@@ -46,7 +46,7 @@ Matrix gradients(std::vector<Node> tape, int output) {
   return all;
 }
 
-/// The same by counting: the sum over all ways from the output down to the node.
+/// Counts instead: the sum over all ways from the output down to the node.
 double slope_of(const std::vector<Node>& tape, int from, int to) {
   if (from == to) return 1;
   double sum = 0;

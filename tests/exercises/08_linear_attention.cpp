@@ -37,7 +37,7 @@ Matrix from_the_left(const Matrix& q, const Matrix& k, const Matrix& v, double s
 
 Matrix from_the_right(const Matrix& q, const Matrix& k, const Matrix& v, double s) { write_here(); }
 
-/// Of from_the_right. dout: [N, D].
+/// Returns the gradients of from_the_right. dout: [N, D].
 Gradients backward(const Matrix& q, const Matrix& k, const Matrix& v, double s,
                    const Matrix& dout) {
   write_here();

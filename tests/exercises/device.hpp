@@ -20,7 +20,7 @@ using cuda_simulator::shared;
 
 namespace skytape::exercises {
 
-/// What kernels cannot throw; run() looks at it.
+/// An error of a kernel, which cannot throw; run() looks at it.
 struct DeviceFaults {
   std::string to_write;       // where a kernel is still to be written
   std::uint32_t reads = 0;    // of Numbers

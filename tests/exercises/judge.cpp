@@ -44,7 +44,7 @@ template <class F> Matrix each(const char* name, const Matrix& a, const Matrix& 
   return y;
 }
 
-/// What the numbers have in common that are wrong; empty where nothing was found.
+/// Says what the wrong numbers have in common; empty where nothing was found.
 std::string pattern(const std::string& what, const Matrix& got, const Matrix& expected) {
   const Matrix zero(expected.rows, expected.columns);
   if (close(expected, zero)) return {};

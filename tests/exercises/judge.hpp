@@ -52,7 +52,7 @@ class Matrix {
 [[nodiscard]] Matrix largest_made();
 void forget_sizes();
 
-/// What an answer would be with a usual mistake, and what to say to whoever made it.
+/// An answer with a usual mistake in it, and what to say to whoever made it.
 struct Mistake {
   Matrix answer;
   std::string sentence;
@@ -95,7 +95,7 @@ class Judge {
                                           const Matrices& inputs,
                                           const std::vector<std::string>& names, bool& passed);
 
-/// What the judge throws where an answer is wrong.
+/// The judge throws it where an answer is wrong.
 struct Wrong {
   std::string property, text;
 };

@@ -23,7 +23,7 @@ class Flag {
 
   /// The value lies between them, both included.
   Flag& between(std::int64_t low, std::int64_t high);
-  /// The same of numbers with fractions.
+  /// As between(), for numbers with fractions.
   Flag& within(double low, double high);
   /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger for
   /// the largest.
@@ -31,7 +31,7 @@ class Flag {
   Flag& required();
   /// The command refuses it beside one of these.
   Flag& excludes(std::initializer_list<const char*> flags);
-  /// What --help shows as the default value.
+  /// Sets what --help shows as the default value.
   Flag& default_text(const std::string& text);
 
  private:

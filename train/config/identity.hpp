@@ -20,14 +20,14 @@ using Identity = std::map<std::string, std::string>;
 /// then. Numbers count, not their spelling: 1e-3 is 0.001. JsonError for settings of another kind.
 [[nodiscard]] Identity identity_of(const data::Json& config);
 
-/// The same without the data, which a configuration knows only when they are open.
+/// Returns it without the data, which a configuration knows only when they are open.
 [[nodiscard]] Identity without_data(Identity identity);
 
 /// Every key in which two runs differ, in words: "lr: 1e-4 there, 2e-4 here; data, test: …". Empty for
 /// the same run. Values are as the files spell them.
 [[nodiscard]] std::string differences(const Identity& there, const Identity& here);
 
-/// The same of two config.json, with their seeds.
+/// Compares two config.json, with their seeds.
 [[nodiscard]] std::string differences(const data::Json& saved, const data::Json& wanted);
 
 /// Recipe and what the user set, sorted by key: "skytape", "my.recipe (file), lr=1e-3, steps=500".

@@ -41,7 +41,7 @@ struct Recipe {
 /// run. UsageError with file and line for what is none of these.
 [[nodiscard]] Recipe find_recipe(const std::string& name_or_file);
 
-/// What folders call a recipe: "skytape"; "my.recipe" of a file of that name.
+/// Returns a recipe's name in names of folders: "skytape"; "my.recipe" of a file of that name.
 [[nodiscard]] std::string in_folder_names(const std::string& recipe);
 
 /// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in front

@@ -21,7 +21,7 @@ TEST_CASE("a printable text is cut in the middle, never within a character") {
     CHECK(columns_of(cut) == most);
     CHECK(printable_whole(cut) == cut);  // it is UTF-8: nothing in it is escaped
   }
-  // Of a very long text only the ends are looked at.
+  // Only the ends of a very long text are looked at.
   const std::string endless = "a" + std::string(1 << 20, 'b') + "ü";
   CHECK(printable(endless, 5) == "ab…bü");
 }

@@ -32,7 +32,7 @@ Table recipe(const std::string& name, const std::string& task, const std::string
   return table;
 }
 
-/// What a recipe gives all methods of a task.
+/// Returns what a recipe gives all methods of a task.
 struct Row {
   const char *recipe, *task, *batch, *lr, *warmup, *steps, *eval_every, *features, *patience;
 };

@@ -190,7 +190,7 @@ std::size_t largest(const std::vector<double>& p) {
   return static_cast<std::size_t>(std::max_element(p.begin(), p.end()) - p.begin());
 }
 
-/// What several draws say together.
+/// The answers of several draws together.
 struct Said {
   Matrix mean;                                  // [examples][C]
   std::vector<std::size_t> answers;             // [examples]

@@ -43,7 +43,7 @@ struct FoundRuns {
 
 /// Whether the folder holds a file of a run.
 [[nodiscard]] bool holds_run(const std::filesystem::path& folder);
-/// What a folder is called, also where the path to it ends in "." or "/".
+/// Returns a folder's name, also where the path to it ends in "." or "/".
 [[nodiscard]] std::string name_of_folder(const std::filesystem::path& folder);
 
 /// What a configuration adds to the papers' model beside the attention method: "n-grams of up to 5

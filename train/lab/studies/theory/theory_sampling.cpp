@@ -214,7 +214,7 @@ std::int64_t fewer_pilots(const Attention& a) {
   return static_cast<std::int64_t>(std::ceil(10 / column_evenness(a) * tails(a)));
 }
 
-/// The same by Hoeffding's inequality, as Lemma 1 prints it.
+/// Returns the bound by Hoeffding's inequality, as Lemma 1 prints it.
 std::int64_t pilots_of_lemma(const Attention& a) {
   return static_cast<std::int64_t>(std::ceil(2 / std::pow(column_evenness(a), 2) * tails(a)));
 }
