@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,8 +49,8 @@ SMALL = {
     "approx": {"--n": "16", "--features": "4,8", "--trials": "1", "--threads": "1"},
     "spectrum": LENGTHS | {"--examples": "1", "--threads": "1"},
     "theory": {"--n": "64", "--seeds": "1"},
-    "stability": {"--tasks": "listops", "--attention": "softmax,skyformer", "--steps": "1", "--batch": "1",
-                  "--train-steps": "1", "--set": "max_length=64", "--threads": "1"},
+    "stability": {"--tasks": "listops", "--attention": "softmax,skyformer", "--steps": "3", "--batch": "1",
+                  "--train-steps": "3", "--set": "max_length=64", "--threads": "1"},
     "cost": {"--attention": "vmean,linformer", "--tasks": "listops", "--lengths": "64,128", "--tokens": "128",
              "--batch": "1", "--steps": "1", "--inference-lengths": "64", "--projected": "16", "--threads": "1"},
     "matrix": {"--attention": "softmax,linformer", "--threads": "1"},
@@ -204,7 +205,7 @@ def longer_encoder(folder):
     file.write_bytes(len(header).to_bytes(8, "little") + header + data)
 
 
-def prepare(where, run):
+def prepare(where):
     """What users have: files, and the tasks' prepared data."""
     inputs = where / "inputs"
     sentences = [f"line {i} tells of a ship, a lamp and the river that they go down" for i in range(60)]
@@ -234,46 +235,52 @@ def prepare(where, run):
     for task, more in {"listops": ["--limit", "60"], "pathfinder": ["--limit", "60"], "pathx": ["--limit", "12"],
                        "text": ["--from", inputs / "aclImdb_v1.tar.gz"], "image": ["--from", cifar],
                        "retrieval": ["--from", pairs]}.items():
-        run(["skytape", "data", "--task", task, "--data", inputs / "datasets", *more], where)
+        run(["skytape", "data", "--task", task, "--data", inputs / "datasets", *more], where).check_returncode()
     return inputs
 
 
-def main():
-    scratch = Path(tempfile.mkdtemp(prefix="skytape-pages-"))
+def reason_not_here(command):
+    """Why a command of a page is not run; nothing for one that is."""
+    plain = re.sub(r"^(\w+=\S+ )*(\$ )?(build/)?", "", command)
+    for start, reason in NOT_HERE.items():
+        if plain == start or (reason != "named alone" and plain.startswith(start)):
+            return reason
+    return None
+
+
+def run(words, folder):
+    """Runs the program that the first word names."""
     environment = os.environ | {"OMP_WAIT_POLICY": "passive", "NO_COLOR": "1"}
+    return subprocess.run([ROOT / "build" / words[0], *words[1:]], cwd=folder, env=environment, capture_output=True,
+                          text=True, errors="replace", check=False)
 
-    def run(words, folder):
-        program = ROOT / "build" / words[0]
-        return subprocess.run([program, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True,
-                              errors="replace", check=False)
 
-    passed = failed = 0
-    try:
-        inputs = prepare(scratch, run)
-        for page in PAGES:
-            folder = scratch / page.replace("/", "-")
-            shutil.copytree(inputs, folder)
-            for command in [*BEFORE.get(page, []), *commands_of(page)]:
-                plain = re.sub(r"^(\w+=\S+ )*(\$ )?(build/)?", "", command)
-                reason = next((reason for start, reason in NOT_HERE.items()
-                               if plain == start or (reason != "named alone" and plain.startswith(start))), None)
-                if reason:
-                    continue
-                try:
-                    for words in program_commands(command):
-                        words = small(words)
-                        make_way(words, folder)
-                        done = run(words, folder)
-                        if done.returncode == 0:
-                            continue
-                        raise RuntimeError(f"{shlex.join(map(str, words))}\n  exit {done.returncode}: "
-                                           f"{done.stderr.strip()[-600:]}")
-                    passed += 1
-                except (RuntimeError, KeyError, subprocess.CalledProcessError) as error:
-                    failed += 1
-                    print(f"ERROR: {page}: {command}\n  {error}")
-    finally:
-        shutil.rmtree(scratch)
+def run_page(page, inputs, folder):
+    """How many commands of a page passed, and what the others said."""
+    shutil.copytree(inputs, folder)
+    passed, errors = 0, []
+    for command in [*BEFORE.get(page, []), *commands_of(page)]:
+        if reason_not_here(command):
+            continue
+        try:
+            for words in map(small, program_commands(command)):
+                make_way(words, folder)
+                done = run(words, folder)
+                if done.returncode != 0:
+                    raise RuntimeError(f"{shlex.join(words)}\n  exit {done.returncode}: {done.stderr.strip()[-600:]}")
+            passed += 1
+        except (RuntimeError, KeyError, subprocess.CalledProcessError) as error:
+            errors.append(f"ERROR: {page}: {command}\n  {error}")
+    return passed, errors
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="skytape-pages-") as scratch, ThreadPoolExecutor(os.cpu_count()) as pool:
+        inputs = prepare(Path(scratch))
+        results = list(pool.map(lambda page: run_page(page, inputs, Path(scratch) / page.replace("/", "-")), PAGES))
+    for _, errors in results:
+        print("\n".join(errors), end="\n" if errors else "")
+    passed, failed = sum(p for p, _ in results), sum(len(e) for _, e in results)
     print(f"{passed} passed, {failed} failed")
     return failed > 0 or passed == 0
 

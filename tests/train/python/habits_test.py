@@ -356,15 +356,19 @@ class Habits(unittest.TestCase):
                 module(leaf).sum().backward()
 
     def test_threads(self):
+        # Made before: torch.manual_seed, by which layers and inputs are drawn, is one for all threads.
+        made = {i: (layer("skyformer", i).eval(), inputs(i)) for i in range(1, 5)}
+        alone = {i: gradients(*each) for i, each in made.items()}
         found = {}
 
         def work(i):
-            found[i] = gradients(layer("skyformer", i).eval(), inputs(i))
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
+            found[i] = gradients(*made[i])
+        threads = [threading.Thread(target=work, args=(i,)) for i in made]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
+        self.assertEqual(set(found), set(made))
         for i, each in found.items():
-            self.assertSame(gradients(layer("skyformer", i).eval(), inputs(i)), each, i, 1e-6)
+            self.assertSame(alone[i], each, i, 1e-6)
 
     def test_data_loader(self):
         for method in ("fork", "spawn"):
