@@ -45,7 +45,8 @@ SMALL = {
     "train": TRAINING, "pretrain": TRAINING,
     "lra": TRAINING | {"--attentions": "vmean,linformer", "--jobs": "2", "--seeds": "2"},
     "mlm-curves": {"--steps": "3", "--batch": "4", "--lengths": "16,32", "--layers": "1", "--width": "16"},
-    "bench": {"--n": "64,128", "--steps": "1", "--batch": "1", "--features": "8", "--threads": "1"},
+    "bench": {"--attention": "vmean,skyformer", "--n": "64,128", "--steps": "1", "--batch": "1", "--features": "8",
+              "--threads": "1", "--no-rates": None},
     "approx": {"--n": "16", "--features": "4,8", "--trials": "1", "--threads": "1"},
     "spectrum": LENGTHS | {"--examples": "1", "--threads": "1"},
     "theory": {"--n": "64", "--seeds": "1"},
@@ -57,9 +58,9 @@ SMALL = {
     "data": {}, "import": {}, "encode": {}, "eval": {"--threads": "1"}, "report": {}, "info": {},
 }
 # The same where a command has the flag already.
-IF_SAID = {"--device": "cpu", "--layer": "1", "--learn-tokens": "unigram:60", "--length": "32", "--features": "4",
-           "--stop-after": "1", "--limit": "12", "--shares": "4"}
-SETTINGS = {"max_length": "32", "warmup": "1", "eval_every": "1", "eval_examples": "4", "width": "16",
+IF_SAID = {"--device": "cpu", "--precision": "fp32", "--layer": "1", "--learn-tokens": "unigram:60",
+           "--length": "32", "--features": "4", "--stop-after": "1", "--limit": "12", "--shares": "4"}
+SETTINGS = {"max_length": "32", "warmup": "2", "eval_every": "1", "eval_examples": "4", "width": "16",
             "ff_width": "16"}
 # Letters that stand for a user's own names.
 PLACES = {"METHOD": "linformer", "NAME": "nystrom", "TASK": "listops", "L": "1", "SETTING": "--set dropout=0.05",
@@ -143,7 +144,7 @@ def small(words):
             out.append(value)
             i += 1
     for flag, value in flags.items():
-        out += [flag, value]
+        out += [flag, value] if value else [flag]
     return out
 
 
@@ -210,8 +211,9 @@ def prepare(where):
     inputs = where / "inputs"
     sentences = [f"line {i} tells of a ship, a lamp and the river that they go down" for i in range(60)]
     (inputs / "texts").mkdir(parents=True)
-    for name in ("texts/all.txt", "reviews.txt", "lines.txt"):
+    for name in ("texts/all.txt", "lines.txt"):
         (inputs / name).write_text("\n".join(sentences) + "\n")
+    (inputs / "reviews.txt").write_text("\n".join(" and ".join([s] * 4) for s in sentences) + "\n")
     rows = [f"{'good' if i % 2 else 'bad'}\t{s}" for i, s in enumerate(sentences)]
     (inputs / "reviews.tsv").write_text("\n".join(rows) + "\n")
     (inputs / "own.csv").write_text("label,text\n" + "\n".join(
