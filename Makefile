@@ -1,7 +1,7 @@
 # skytape: `make help` lists the targets, `make doctor` says what this machine can build.
 
 # ---- options ---------------------------------------------------------------------------------
-MODE      ?= release# release | debug | asan
+MODE      ?= release# release | debug | asan | fuzz (clang++)
 CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
 CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real
@@ -55,6 +55,7 @@ OPTIMISE_release_callers := -O1 -ffp-contract=off -DNDEBUG
 OPTIMISE_asan            := -O1 $(SANITIZERS)
 OPTIMISE_asan_callers    := -O0 $(SANITIZERS)
 OPTIMISE_debug           := -O0 -g
+OPTIMISE_fuzz            := -O1 $(SANITIZERS) -fsanitize=fuzzer-no-link
 OPTIMISE = $(or $(OPTIMISE_$(MODE)_$(KIND)),$(OPTIMISE_$(MODE)))
 # -mstore-max: by registers of 512 bits g++ 12 stored wrong constants (tests/tour/04_method.cpp saw it).
 TARGET_0 := -march=native -mprefer-vector-width=512
@@ -161,14 +162,18 @@ $B/train/config/recipes.cpp.o: build/recipes.inc
 $B/train/process/version.cpp.o: $B/revision CITATION.cff
 $B/libskytape.a: $(OBJ)
 $B/libskytape-lab.a: $(LAB_OBJ)
-$B/libskytape.a $B/libskytape-lab.a:
+$B/libskytape.a $B/libskytape-lab.a $B/readers.a:
 	@rm -f $@; ar rcs $@ $^
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
 $B/skytape-lab: $B/train/lab/main.cpp.o $B/libskytape-lab.a $B/libskytape.a
 $B/skytape_tests: $(TEST_OBJ) $B/libskytape-lab.a $B/libskytape.a
 $B/skytape_tests: private LIBS += $(if $(CURAND),-lcurand)
 $B/skytape_tour: $(TOUR_OBJ)
-$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour:
+# The objects that readers call, as an archive: what they do not call needs no engine.
+$B/readers.a: $(patsubst %,$B/%.o,$(filter data/% train/formats/% tensor/core/%,$(filter-out %.kernel.cpp,$(CPU_SRC))))
+$B/readers: $B/tests/fuzz/data/readers.cpp.o $B/readers.a
+$B/readers: private LDFLAGS += -fsanitize=fuzzer
+$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour $B/readers:
 	@echo "  link  $@"; $(LINK)
 build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 	@ln -sfn $(B:build/%=%)/$* $@
@@ -238,7 +243,7 @@ gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, with a r
 	@train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=
 	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
-gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers, spills and occupancy of every kernel, without a GPU: OUT=
+gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers and spills of every kernel, without a GPU: OUT=
 	@train/scripts/gpu_static.sh
 compile_commands: ## compile_commands.json, from which clangd knows how each file is compiled
 	@$(MAKE) --no-print-directory -Bn CCACHE= $B/skytape $B/skytape_tests | awk -v dir='$(CURDIR)' ' \
@@ -249,7 +254,9 @@ compile_commands: ## compile_commands.json, from which clangd knows how each fil
 	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "", dir, file, $$0 } \
 	  END { print "\n]" }' > compile_commands.json
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
-	@train/scripts/fuzz.sh $(DEFINES) $(FOR_CUDA) $(LIBS)
+	@clang++ --version >/dev/null || { echo 'fuzz: no clang++ here; to install it: apt-get install clang libomp-dev libclang-rt-14-dev'; exit 1; }
+	@$(MAKE) --no-print-directory MODE=fuzz CXX=clang++ CUDA=0 MPI=0 build/fuzz-cpu/readers
+	@train/scripts/fuzz.sh build/fuzz-cpu/readers
 check: format-check ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS) $(FOR_CUDA)
 readme: lab ## write the generated tables of the pages

@@ -1,6 +1,5 @@
-// libFuzzer targets for every reader of foreign files; one binary per target, chosen by the macro
-// FUZZ_TARGET: listops, records, pairs, images, metadata, png, cache, archive, wordpiece,
-// bpe.
+// libFuzzer on every reader of foreign files. FUZZ_READER in the environment names the reader, one
+// of kReaders at the end.
 //
 // A DataError or Error is the expected answer to a broken file; anything else that escapes, reads
 // outside a buffer or never ends is a finding.
@@ -8,10 +7,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "data/cache/cache.hpp"
 #include "data/files/digest.hpp"
@@ -27,13 +29,12 @@
 #include "data/tasks/retrieval.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
+#include "data/tokenisers/vocabulary.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
-
-#ifndef FUZZ_TARGET
-#define FUZZ_TARGET listops
-#endif
+#include "train/formats/npy.hpp"
+#include "train/formats/safetensors.hpp"
 
 namespace {
 
@@ -51,7 +52,7 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
   return path;
 }
 
-[[maybe_unused]] void listops(Bytes bytes) {
+void listops(Bytes bytes) {
   CacheWriter out(
       std::filesystem::temp_directory_path() / ("skytape-fuzz-" + std::to_string(::getpid())), 1);
   read_listops(*open_memory(bytes), "fuzz", out, {});
@@ -59,7 +60,7 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
   (void)listops_text(bytes);
 }
 
-[[maybe_unused]] void records(Bytes bytes) {
+void records(Bytes bytes) {
   for (const RecordFormat format : {RecordFormat::tsv, RecordFormat::csv, RecordFormat::jsonl}) {
     try {
       read_records(*open_memory(bytes), "fuzz", {format}, [](const Record&) {});
@@ -77,7 +78,7 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
   }
 }
 
-[[maybe_unused]] void pairs(Bytes bytes) {
+void pairs(Bytes bytes) {
   for (const bool with_texts : {false, true}) {
     try {
       read_pairs(*open_memory(bytes), "fuzz", with_texts, [](const RetrievalLine&) {});
@@ -86,21 +87,21 @@ std::filesystem::path as_file(Bytes bytes, const char* ending) {
   }
 }
 
-[[maybe_unused]] void images(Bytes bytes) {
+void images(Bytes bytes) {
   (void)read_images(*open_memory(bytes), "fuzz", !bytes.empty() && bytes[0] % 2);
 }
 
-[[maybe_unused]] void metadata(Bytes bytes) { (void)read_pathfinder_metadata(bytes, "fuzz"); }
+void metadata(Bytes bytes) { (void)read_pathfinder_metadata(bytes, "fuzz"); }
 
-[[maybe_unused]] void png(Bytes bytes) { (void)decode_png(bytes, "fuzz"); }
+void png(Bytes bytes) { (void)decode_png(bytes, "fuzz"); }
 
-[[maybe_unused]] void cache(Bytes bytes) {
+void cache(Bytes bytes) {
   const auto file = CacheFile::open(as_file(bytes, ".skydata"));
   for (uint64_t i = 0; i < file->header().examples; ++i)
     (void)file->tokens(static_cast<int64_t>(i), 0);
 }
 
-[[maybe_unused]] void archive(Bytes bytes) {
+void archive(Bytes bytes) {
   ReviewName name;
   visit_files(
       as_file(bytes, ".tar.gz"),
@@ -118,7 +119,7 @@ std::pair<Bytes, std::string> in_two(Bytes bytes) {
   return {bytes.first(front), {back.begin(), back.end()}};
 }
 
-[[maybe_unused]] void wordpiece(Bytes bytes) {
+void wordpiece(Bytes bytes) {
   const auto [file, text] = in_two(bytes);
   for (const char* entries : {"", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n##b\n"}) {
     std::string vocabulary = entries;
@@ -131,7 +132,7 @@ std::pair<Bytes, std::string> in_two(Bytes bytes) {
   }
 }
 
-[[maybe_unused]] void bpe(Bytes bytes) {
+void bpe(Bytes bytes) {
   static const std::vector<std::string> kBytes = [] {
     std::vector<std::string> entries;
     for (char32_t byte = 0, next = 256; byte < 256; ++byte) {
@@ -155,11 +156,44 @@ std::pair<Bytes, std::string> in_two(Bytes bytes) {
   if (pieces.text_of(pieces.encode(text, "fuzz")).size() < text.size()) std::abort();
 }
 
+void sentencepiece(Bytes bytes) {
+  const auto pieces = read_vocabulary({"sentencepiece", as_file(bytes, ".model")});
+  (void)pieces->text_of(pieces->encode("a ship, a lamp", "fuzz"));
+}
+
+void unigram(Bytes bytes) {
+  const auto pieces = read_vocabulary({"unigram", as_file(bytes, ".json")});
+  (void)pieces->text_of(pieces->encode("a ship, a lamp", "fuzz"));
+}
+
+void npy(Bytes bytes) { (void)read_npy(as_file(bytes, ".npy")); }
+
+void safetensors(Bytes bytes) { (void)train::read_safetensors(as_file(bytes, ".safetensors")); }
+
+constexpr std::pair<std::string_view, void (*)(Bytes)> kReaders[] = {
+    {"listops", listops}, {"records", records},        {"pairs", pairs},
+    {"images", images},   {"metadata", metadata},      {"png", png},
+    {"cache", cache},     {"archive", archive},        {"wordpiece", wordpiece},
+    {"bpe", bpe},         {"unigram", unigram},        {"sentencepiece", sentencepiece},
+    {"npy", npy},         {"safetensors", safetensors}};
+
+/// Returns the reader that the environment names; without one that exists the program ends.
+auto chosen() {
+  const char* name = std::getenv("FUZZ_READER");
+  for (const auto& [known, reader] : kReaders) {
+    if (name && name == known) return reader;
+  }
+  std::fprintf(stderr, "fuzz: FUZZ_READER: expected a reader of readers.cpp, got '%s'\n",
+               name ? name : "");
+  std::exit(2);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto reader = chosen();
   try {
-    FUZZ_TARGET({data, size});
+    reader({data, size});
   } catch (const Error&) {
   }
   return 0;
