@@ -334,7 +334,6 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
   const std::int64_t chunks = ceil_div(rows, chunk);
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);
-  static_assert(kBytes == (Sides::kParts == 1 ? 48128 : 107520));  // as train/scripts/gpu_static.sh
   const Work work{.multiply_adds = 2 * rows * std::ssize(weights) * weights[0].numel(),
                   .product = true};
   cuda::launch({"projections backward on tensor cores", static_cast<unsigned>(chunks), kThreads,
