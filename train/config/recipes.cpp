@@ -63,7 +63,8 @@ Recipe embedded(const RecipeFile& file) {
 std::vector<Recipe> all_embedded() {
   std::vector<Recipe> all;
   for (const RecipeFile& file : kFiles) all.push_back(embedded(file));
-  std::ranges::stable_partition(all, [](const Recipe& r) { return r.name == "skytape"; });
+  std::stable_partition(all.begin(), all.end(),
+                        [](const Recipe& r) { return r.name == "skytape"; });
   return all;
 }
 
