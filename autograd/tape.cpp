@@ -49,7 +49,7 @@ Var Tape::parameter(Parameter& parameter) {
   }
   Node leaf;
   leaf.value = parameter.value;
-  // An average has no gradient: its buffer collects the sums that the step applies.
+  // A running average has no gradient. It borrows the gradient's buffer for its sums.
   const bool average = parameter.decay > 0;
   leaf.needs_grad = mode_ == Mode::train && (parameter.trainable || average);
   leaf.parameter = &parameter;
@@ -130,7 +130,8 @@ std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs
 
 void Tape::backward(Var output, Tensor cotangent) {
   const Node& last = node_of("Tape::backward", output);
-  ENSURE(mode_ == Mode::train, "Tape::backward: this tape is in eval mode and recorded nothing");
+  ENSURE(mode_ == Mode::train,
+         "Tape::backward: this tape is in eval mode and recorded no backward");
   ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
   ENSURE(last.needs_grad, "Tape::backward: output '", last.name, "' ", last.value,
          " depends on no parameter or input");

@@ -46,7 +46,7 @@ class Var {
       : tape_(tape), index_(index), tape_number_(tape_number) {}
   Tape* tape_ = nullptr;
   int index_ = -1;
-  std::uint32_t tape_number_ = 0;  // another tape may be where its own was
+  std::uint32_t tape_number_ = 0;  // a new tape may have the address of a dead one
 };
 
 /// Where a backward function leaves its gradients, one per input. It hands over each as a tensor
@@ -57,9 +57,9 @@ class Grads {
   /// reads it and never writes into it, so one tensor may be given to several inputs, and dy itself
   /// may be passed on.
   void add(int i, Tensor gradient);
-  /// The same for input i of rows [S, E] of which few count: rows[j], of [T, E], belongs to row
-  /// index[j], of i32[T], and what no entry names is zero. A parameter's own buffer is then touched
-  /// at these rows only, which is what makes large tables affordable.
+  /// A sparse gradient for input i, a table [S, E] such as an embedding: rows[j], of [T, E], belongs
+  /// to row index[j], of i32[T], and what no entry names is zero. A parameter's own buffer is then
+  /// touched at these rows only, which is what makes large tables affordable.
   void add_rows(int i, const Tensor& index, const Tensor& rows);
   /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
@@ -169,7 +169,7 @@ class Tape {
     Parameter* parameter;
     Tensor gradient;  // to be added to the parameter's
   };
-  std::vector<Pending> pending_;  // each parameter once
+  std::vector<Pending> pending_;  // each parameter once; added up to 1 MiB at a time
   std::int64_t pending_bytes_ = 0;
   int consuming_ = -1;                           // node whose backward was called last
   OpSeconds* seconds_ = nullptr;                 // where times are added; nullptr: none are taken

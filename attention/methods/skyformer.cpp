@@ -12,8 +12,8 @@
 //            and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
 // Deviations. From the paper: landmarks are half queries and half keys (landmarks = uniform draws
-// from both alike), always among real tokens. From its code: keys are projected before they meet
-// the inverse, which spares N L^2; landmarks are drawn anew for every example and head, scale is
+// from both alike), always among real tokens. From its code: the keys' kernel matrix is
+// multiplied by the values before the inverse, which spares N L^2; landmarks are drawn anew for every example and head, scale is
 // D^(-1/4) and the inverse starts from each matrix's own norm (landmarks = official, scale =
 // 32^(-1/4) = 0.42044820762685725 and inverse_start = official give the code's). Padded queries get
 // the output of a zero vector, as there. Without any real token the output is zero.
@@ -115,19 +115,19 @@ class Skyformer final : public Method {
   }
 
   // ---- derivation ------------------------------------------------------------------------------
-  // mu is the mask as a column that multiplies rows, k(.,.) the Gaussian kernel, dO = dout.
+  // mu is the mask as a column that multiplies rows, G(.,.) the Gaussian kernel's matrix, dO = dout.
   //   X = s mu Q   Y = s mu K   U = mu V                                                (1)
   //   W = landmarks of [X; Y], all A sets below one another: A L rows                   (2)
-  //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                             (3)
-  //   P = sum over sets of k(Y, W)^T U                                                  (4)
+  //   C = G(W, W)   M = (sum of C's A x A blocks) + gamma I                             (3)
+  //   P = sum over sets of G(Y, W)^T U                                                  (4)
   //   T = R Z R P   R = diag(M 1)^(-1/2)   Z nearly (R M R)^(-1)    landmark_middle.hpp (5)
-  //   O = k(X, W) [T; …; T]                                                             (6)
+  //   O = G(X, W) [T; …; T]                                                             (6)
   //
-  // With E = dk(X, W) k(X, W) (entrywise) for either kernel matrix:
+  // With E = dG(X, W) G(X, W) (entrywise) for either kernel matrix:
   //   dX = E W - row_sum(E) X   dW = E^T X - column_sum(E) W           (gaussian_kernel.hpp)
-  //   (6)  dk(X, W) = dO [T; …]^T   dT = sum over sets of k(X, W)^T dO
+  //   (6)  dG(X, W) = dO [T; …]^T   dT = sum over sets of G(X, W)^T dO
   //   (5)  dM, dP                                                    scaled_inverse.cpp
-  //   (4)  dk(Y, W) = U [dP; …]^T   dU = k(Y, W) [dP; …]
+  //   (4)  dG(Y, W) = U [dP; …]^T   dU = G(Y, W) [dP; …]
   //   (3)  dC = dM in every block; W is both arguments
   //   (2)  dX, dY += dW at the landmarks, repeated ones added up; the draw is a constant
   //   (1)  dQ = s mu dX   dK = s mu dY   dV = mu dU        with the products that give dX, dY and dU

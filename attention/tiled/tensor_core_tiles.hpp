@@ -189,9 +189,9 @@ __device__ void round(const Accumulator (&weight)[kEights][P::kTall],
 
 /// The softmax of own rows whose scores come some at a time, without their maxima: weights are relative
 /// to a reference that is a row's largest score of some columns, its first as a rule. Later weights may
-/// exceed 1. Where their sum leaves a float's range by half, the columns are done again, with a new
-/// reference from their maximum, and what was summed before is rescaled. A row's bits hang on its own
-/// scores alone.
+/// exceed 1. Where their sum exceeds 2^60, half of a float's range, the columns are done again, with a
+/// new reference from their maximum, and what was summed before is rescaled. A row's result depends on
+/// its own scores only.
 template <class P> class RunningSoftmax {
  public:
   static constexpr int kTall = P::kTall;
@@ -202,12 +202,13 @@ template <class P> class RunningSoftmax {
   }
 
   /// Makes weights exp2(scale score - reference) of the scores that `multiply` fills in, and rescales the
-  /// `total` of earlier ones where a reference moves. A score of -inf has weight 0.
+  /// `total` of earlier ones where a reference moves. A score of -inf has weight 0. `multiply` may be called
+  /// twice, and begins from fresh accumulators each time.
   template <int kEights, class Multiply>
   __device__ void weigh(const Multiply& multiply, float scale,
                         Accumulator (&weight)[kEights][kTall], Weights<P, kEights>& rounded,
                         typename P::Total& total) {
-    unsigned beyond = 0;  // rows whose sum is, a bit each
+    unsigned beyond = 0;  // bit r: the sum of row r exceeds kLargest
 #pragma unroll 1
     for (bool again = false;; again = true) {
       multiply(weight);

@@ -1,7 +1,7 @@
 // The whole engine on one page: a tape, five operations, attention twice, training, the proof
 //
 // No header of ours is used here: this is all that a tape and an attention method need. Each part
-// names the file where the real one lives. dy is dLoss/dy; N tokens of V kinds, E numbers each.
+// names the file where the real one lives. dy is dLoss/dy; N tokens of K kinds, E numbers each.
 // It runs alone: g++ -std=c++20 -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN tests/tour/00_whole.cpp
 #include <doctest/doctest.h>
 
@@ -124,7 +124,7 @@ int exact_attention(Tape& tape, int q_at, int k_at, int v_at) {
 }
 
 // ---- linear attention (tests/tour/04_method.cpp; attention/methods/linear_attention.cpp) --------
-// T = K^T V / N, [E, E]   (1)      O = Q T   (2)      Nothing of [N, N].
+// T = K^T V / N, [E, E] (1)  O = Q T (2), nothing of [N, N]; the library's has elu + 1 and row sums.
 int linear_attention(Tape& tape, int q_at, int k_at, int v_at) {
   const Matrix q = tape[q_at].value, k = tape[k_at].value, v = tape[v_at].value;
   const double scale = 1.0 / k.rows;
@@ -137,11 +137,11 @@ int linear_attention(Tape& tape, int q_at, int k_at, int v_at) {
 }
 
 // ---- a model (nn/model.cpp) and a task of two lines (data/tasks/) -------------------------------
-constexpr int kN = 8, kV = 4, kE = 6;
+constexpr int kN = 8, kKinds = 4, kE = 6;
 // Is there a token 3 among the eight? Returns the loss. The tape's first nodes are the parameters:
-// 0: one row for each kind, [V, E]; 1 to 3: W_q, W_k, W_v, [E, E]; 4: [E, 2].
+// 0: one row for each kind, [K, E]; 1 to 3: W_q, W_k, W_v, [E, E]; 4: [E, 2].
 double forward(Tape& tape, const Matrices& w, auto attention, std::mt19937& random) {
-  Matrix ids{kN, kV};  // one row a token, a one at its kind
+  Matrix ids{kN, kKinds};  // one row a token, a one at its kind
   int label = 0;
   for (int i = 0, id; i < kN; ++i, label |= id == 3) {
     ids(i, id = random() % 12 == 0 ? 3 : static_cast<int>(random() % 3)) = 1;
@@ -156,7 +156,7 @@ double forward(Tape& tape, const Matrices& w, auto attention, std::mt19937& rand
 // ---- training (train/step/trainer.cpp, nn/optimizer.cpp) and the proof (autograd/gradcheck.cpp) -
 void train_and_check(const char* name, auto attention) {
   std::mt19937 random(5);
-  Matrices w{{kV, kE}, {kE, kE}, {kE, kE}, {kE, kE}, {kE, 2}};
+  Matrices w{{kKinds, kE}, {kE, kE}, {kE, kE}, {kE, kE}, {kE, 2}};
   for (Matrix& parameter : w) {
     for (double& x : parameter.n) x = std::ldexp(random(), -31) - 1;
   }

@@ -89,6 +89,6 @@ TEST_CASE("tour 3: an op says what it expected") {
     say("  {}\n", part);
     CHECK(text.find(part) != std::string::npos);
   }
-  say("\nAn op of the library stands in autograd/ops_*.cpp, its kernel in tensor/kernels.\n"
+  say("\nAn op of the library stands in autograd/ops_*.cpp, its kernel in a folder of tensor/.\n"
       "A row in tests/autograd/op_table_*.cpp brings it gradcheck, f32 and CUDA.\n");
 }

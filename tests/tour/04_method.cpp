@@ -36,7 +36,7 @@ class LinearAttention final : public Method {
     return affine(matmul(weights, in.v), scale_);
   }
 
-  //   K' = s mu K    s = 1 / N before trimming, mu the mask: padded keys vanish   (1)
+  //   K' = s mu K    s = 1 / N, the length before a batch is cut to its longest example, mu the mask: padded keys vanish   (1)
   //   S  = K'^T V                                                                 (2)
   //   O  = Q S                                                                    (3)
   //

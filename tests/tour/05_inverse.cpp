@@ -107,7 +107,7 @@ TEST_CASE("tour 5: the gradient of six steps, unrolled and implicit") {
     tape.backward(sum_all(v * tape.constant(c)));
     const Tensor unrolled = tape.grad(leaf);
 
-    // Implicit: as if V were the inverse, M V = I gives dM = -Vᵀ C Vᵀ. Two products, nothing kept.
+    // Implicit: as if V were the inverse, M V = I gives dM = -Vᵀ C Vᵀ. Two products, and only V is kept.
     Tensor implicit = Tensor::empty({kL, kL}, DType::f64, Device::cpu);
     tensor::gemm(tensor::matmul(z, c, Op::transpose, Op::none), Op::none, z, Op::transpose,
                  implicit, -1, 0);

@@ -46,6 +46,7 @@ Examples draw_examples(const Random& random) {
     labels.push_back(2 * twos > length ? 1 : 0);
   }
   Examples e;
+  // [0]: the first text; Retrieval has a second.
   e.input.ids[0] = Tensor::from(ids, {kB, kN}, DType::i32, Device::cpu);
   e.input.mask[0] = Tensor::from(mask, {kB, kN}, DType::f32, Device::cpu);
   e.labels = Tensor::from(labels, {kB}, DType::i32, Device::cpu);
@@ -112,7 +113,7 @@ TEST_CASE("tour 6: a training") {
     model.parameters().zero_gradients();
     tape.backward(loss);
 
-    // 5. AdamW clips every entry, updates both moments and all values in one kernel, and the
+    // 5. AdamW clamps every entry of the gradient to ±1, updates both moments and all values in one kernel, and the
     // schedule moves on.
     //   run_phase() (train/run/loop.cpp) repeats this, evaluates on the dev split, selects the best
     //   weights, writes metrics and checkpoints and stops on a signal where it can resume.

@@ -42,7 +42,7 @@ bool evaluation_due(const OpenRun& run) {
 }
 
 bool is_over(const OpenRun& run) {
-  if (evaluation_due(run)) return false;  // a signal cut it short: it is made up for first
+  if (evaluation_due(run)) return false;  // one that a signal interrupted is repeated first
   return run.state.step >= run.config.steps() || is_stale(run.config, run.state);
 }
 
@@ -81,8 +81,8 @@ void train_step(OpenRun& run, const data::Batch& batch, Reporter& reporter) {
 }
 
 /// One pass over the first `examples` of a split, 0: all of them.
-Evaluation evaluate(OpenRun& run, const data::Dataset& split, std::int64_t examples,
-                    const std::string& name, Reporter& reporter) {
+Evaluation evaluate_split(OpenRun& run, const data::Dataset& split, std::int64_t examples,
+                          const std::string& name, Reporter& reporter) {
   const RunConfig& config = run.config;
   data::BatchOptions batches = config.batches;
   batches.batch = config.microbatch();
@@ -109,7 +109,7 @@ Evaluation evaluate(OpenRun& run, const data::Dataset& split, std::int64_t examp
 void evaluate_dev_if_due(OpenRun& run, Reporter& reporter, std::optional<Evaluation>& last) {
   if (!evaluation_due(run)) return;
   const RunConfig& config = run.config;
-  const Evaluation dev = evaluate(run, run.splits.dev, config.eval_examples, "dev", reporter);
+  const Evaluation dev = evaluate_split(run, run.splits.dev, config.eval_examples, "dev", reporter);
   if (dev.interrupted) return;
   last = dev;
   RunState& state = run.state;
@@ -166,13 +166,13 @@ std::int64_t load_selected(OpenRun& run) {
 
 /// Dev and test with the selected weights, over whole splits unless final_examples says less. Returns
 /// the exit code.
-int test(OpenRun& run, Reporter& reporter) {
+int test_selected(OpenRun& run, Reporter& reporter) {
   Outcome outcome = outcome_of(run);  // before evaluations, which may take more memory
   outcome.selected_step = load_selected(run);
   const std::int64_t examples = run.config.final_examples;
-  outcome.dev = evaluate(run, run.splits.dev, examples, "dev", reporter);
+  outcome.dev = evaluate_split(run, run.splits.dev, examples, "dev", reporter);
   if (!outcome.dev.interrupted) {
-    outcome.test = evaluate(run, run.splits.test, examples, "test", reporter);
+    outcome.test = evaluate_split(run, run.splits.test, examples, "test", reporter);
   }
   if (outcome.dev.interrupted || outcome.test.interrupted) {
     return stop(signal_of_any(run.ranks()), reporter);
@@ -195,7 +195,7 @@ int test(OpenRun& run, Reporter& reporter) {
 int finish_pretraining(OpenRun& run, const std::optional<Evaluation>& dev, Reporter& reporter) {
   Outcome outcome = outcome_of(run);
   outcome.dev =
-      dev ? *dev : evaluate(run, run.splits.dev, run.config.eval_examples, "dev", reporter);
+      dev ? *dev : evaluate_split(run, run.splits.dev, run.config.eval_examples, "dev", reporter);
   if (outcome.dev.interrupted) return stop(signal_of_any(run.ranks()), reporter);
   if (!run.ranks().first()) return 0;
   Json result = pretraining_result_json(run.config, run.json, outcome);
@@ -228,17 +228,19 @@ int run_phase(const RunConfig& wanted, const TrainOptions& options) {
   const double waited_before = run.state.waited_seconds;
   std::optional<Evaluation> dev;  // the last one, if this process made it
 
-  for (evaluate_dev_if_due(run, reporter, dev); !is_over(run);
-       evaluate_dev_if_due(run, reporter, dev)) {
+  evaluate_dev_if_due(run, reporter, dev);  // a resumed run may owe one
+  while (!is_over(run)) {
     const int signal = signal_of_any(run.ranks());
     const bool stops = signal != 0 || asked_to_stop(run);
     if (stops || checkpoint_due(run)) save(run, last_file(options.out));
     if (stops) return stop(signal, reporter);
     train_step(run, *loader.next(), reporter);
     run.state.waited_seconds = waited_before + loader.waited_seconds();
+    evaluate_dev_if_due(run, reporter, dev);
   }
   save(run, last_file(options.out));
-  return predicts_masked(config) ? finish_pretraining(run, dev, reporter) : test(run, reporter);
+  return predicts_masked(config) ? finish_pretraining(run, dev, reporter)
+                                 : test_selected(run, reporter);
 }
 
 }  // namespace skytape::train
