@@ -13,6 +13,13 @@ TEST_CASE("nearest finds a name one slip away and nothing far away") {
   CHECK(nearest("x", {}).empty());
 }
 
+TEST_CASE("two neighbours that changed places are one slip") {
+  CHECK(nearest("lsit", {"last", "list"}) == "list");  // the other one has two wrong letters
+  CHECK(nearest("etxs", {"rests", "texts"}) == "texts");
+  CHECK(nearest("badc", {"abcd"}) == "abcd");  // two swaps, the most that a short name may be off
+  CHECK(nearest("badcfe", {"abcdef"}).empty());
+}
+
 TEST_CASE("an unknown name is reported with the nearest and all known names") {
   CHECK(unknown_name("task", "listop", {"listops", "text"}) ==
         "unknown task 'listop' (did you mean 'listops'? known: listops, text)");
