@@ -144,12 +144,17 @@ TEST_CASE("a pixel is right within half a grey value") {
   Fixture f(true);
   for (Parameter& p : f.store.parameters()) {
     if (p.name == "masked_head.weight") p.value.fill(0);
-    if (p.name == "masked_head.bias") p.value.fill(128.4 / 255);
   }
-  Tape tape(Tape::Mode::eval);
-  const auto answers = f.answers(tape);
-  CHECK(answers.correct.to_vector() == std::vector<double>{0, 0, 0, 1});
-  CHECK(answers.losses.value().to_vector()[0] == doctest::Approx((250 - 128.4) / 255));
+  Parameter& bias = *f.store.find("masked_head.bias");
+  for (const double grey : {126.9, 127.4, 127.6, 128.4, 128.6, 129.1}) {  // the truth is 128
+    CAPTURE(grey);
+    bias.value.fill(grey / 255);
+    Tape tape(Tape::Mode::eval);
+    const auto answers = f.answers(tape);
+    const double right = std::abs(grey - 128) < 0.5 ? 1 : 0;
+    CHECK(answers.correct.to_vector() == std::vector<double>{0, 0, 0, right});
+    CHECK(answers.losses.value().to_vector()[0] == doctest::Approx((250 - grey) / 255));
+  }
 }
 
 TEST_CASE("a model's masked loss is the sum of its parts, and weights of 0 count for nothing") {
