@@ -108,3 +108,23 @@ TEST_CASE(
   CHECK(b.value.to_vector()[0] != doctest::Approx(-1));
   CHECK(optimizer.steps_done() == 3);
 }
+
+TEST_CASE("a parameter that no gradient reached stays, however many entries it has") {
+  // One, two and three times what parameters are aligned to, and one more or less than that.
+  for (const std::int64_t entries : {1, 7, 8, 9, 15, 16, 17, 24}) {
+    CAPTURE(entries);
+    ParameterStore store;
+    Parameter& before = store.add("before", {8}, constant_init(0.5));
+    Parameter& untouched = store.add("untouched", {entries}, constant_init(2));
+    Parameter& behind = store.add("behind", {3}, constant_init(-1));
+    store.pack(DType::f64, Device::cpu, 1);
+    nn::AdamW optimizer(store, {0.999, 1e-6, 0.01, 1.0}, {5e-3, 6, 2});
+    before.grad.fill(0.3);
+    behind.grad.fill(-0.2);
+    before.has_gradient = behind.has_gradient = true;
+    optimizer.step();
+    CHECK(untouched.value.to_vector() == std::vector<double>(entries, 2.0));
+    CHECK(before.value.to_vector()[7] < 0.5);
+    CHECK(behind.value.to_vector()[2] > -1);
+  }
+}
