@@ -59,6 +59,22 @@ TEST_CASE("gradcheck fails a wrong derivative") {
   }
 }
 
+TEST_CASE("each of gradcheck's directions is another one: what some cannot see, others do") {
+  // Two coordinates off by as much: along every second direction, their errors cancel out.
+  for (const std::int64_t other : {7, 100, 450, 899}) {
+    for (const double sign : {1.0, -1.0}) {
+      CAPTURE(other);
+      CAPTURE(sign);
+      const Function f = square_with([&](Tensor& dx) {
+        dx.data<double>()[3] += 0.25;
+        dx.data<double>()[other] += 0.25 * sign;
+      });
+      const Tensor ones = Tensor::full({900}, 0.5, DType::f64, Device::cpu);
+      CHECK_FALSE(gradcheck(f, {ones}).passed);
+    }
+  }
+}
+
 TEST_CASE("gradcheck says of an output that is not finite that it is not") {
   const Function f = [](Tape&, Vars v) {
     Tensor y = v[0].value().clone();
