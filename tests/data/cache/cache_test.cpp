@@ -112,18 +112,37 @@ TEST_CASE("a truncated, extended or foreign file is refused by name and reason")
 TEST_CASE("a file that is consistent on the outside cannot lead outside the mapping") {
   Folder folder;
   const Dataset data = split_of(folder, sequences_of({5, 9}));
-  std::string bytes = read_file(cache_path(folder.path() / "synthetic", "train"));
+  const std::string good = read_file(cache_path(folder.path() / "synthetic", "train"));
   CacheHeader header;
-  std::memcpy(&header, bytes.data(), sizeof header);
-  const uint64_t far = uint64_t{1} << 40;
-  std::memcpy(bytes.data() + header.begins_at + 8, &far, sizeof far);
-  const std::string_view content(bytes.data() + 256, header.provenance_at - 256);
-  const uint64_t block = checksum(as_bytes(content));
-  header.content_checksum = checksum({reinterpret_cast<const uint8_t*>(&block), 8});
-  header.header_checksum =
-      checksum({reinterpret_cast<const uint8_t*>(&header), offsetof(CacheHeader, header_checksum)});
-  std::memcpy(bytes.data(), &header, sizeof header);
-  CHECK(opening(folder.write("file.skydata", bytes)).find("inconsistent") != std::string::npos);
+  std::memcpy(&header, good.data(), sizeof header);
+  /// What is said of the file with a number in a table of it, and checksums that fit.
+  const auto with = [&](uint64_t at, auto number) {
+    std::string bytes = good;
+    std::memcpy(bytes.data() + at, &number, sizeof number);
+    const std::string_view content(bytes.data() + 256, header.provenance_at - 256);
+    const uint64_t block = checksum(as_bytes(content));
+    CacheHeader changed = header;
+    changed.content_checksum = checksum({reinterpret_cast<const uint8_t*>(&block), 8});
+    changed.header_checksum = checksum(
+        {reinterpret_cast<const uint8_t*>(&changed), offsetof(CacheHeader, header_checksum)});
+    std::memcpy(bytes.data(), &changed, sizeof changed);
+    return opening(folder.write("file.skydata", bytes));
+  };
+  const auto refused = [&](uint64_t at, auto number) {
+    CAPTURE(at);
+    CAPTURE(number);
+    CHECK(with(at, number).find("inconsistent") != std::string::npos);
+  };
+  CHECK(with(header.begins_at, uint64_t{0}).empty());  // as it is
+  refused(header.begins_at, uint64_t{header.token_bytes});
+  refused(header.begins_at + 8, uint64_t{1} << 40);
+  refused(header.begins_at + 16, header.tokens + header.token_bytes);
+  // The first number that is no document, and no class.
+  refused(header.examples_at, static_cast<uint32_t>(header.documents));
+  refused(header.labels_at + 4, static_cast<int32_t>(header.classes));
+  refused(header.labels_at + 4, int32_t{-1});
+  CHECK(with(header.examples_at, static_cast<uint32_t>(header.documents - 1)).empty());
+  CHECK(with(header.labels_at + 4, static_cast<int32_t>(header.classes - 1)).empty());
 }
 
 TEST_CASE("splits of different preparations are not taken for one set") {
