@@ -100,6 +100,37 @@ TEST_CASE("the row of the best rank is the truncated SVD of the attention matrix
   CHECK(cell(cells, kBestRank, 4).absolute.mean == doctest::Approx(expected).epsilon(1e-4));
 }
 
+TEST_CASE("a cell's norm is that of the exact output, head by head, whatever approximates it") {
+  const InputSource source = normal_source(1, 4);  // four positions of padding
+  const std::vector<ApproxCell> cells =
+      run_approx(source, small({"skyformer", "vmean", "linformer"}));
+  const auto norm = [&](const char* target, int trials) {
+    double sum = 0;
+    for (std::int64_t trial = 0; trial < trials; ++trial) {
+      const attention::Inputs in = source.example(32, trial)[0].in;
+      const Tensor exact = exact_output(target, in);  // [1, 2, 32, 8]
+      for (std::int64_t h = 0; h < 2; ++h) {
+        sum += tensor::singular_values(exact[0][h].slice(0, 28).clone()).front() / 2;
+      }
+    }
+    return sum / trials;
+  };
+  REQUIRE(std::abs(norm("softmax", 3) / norm("kernelized", 3) - 1) > 0.05);
+  const auto check = [&](const char* method, std::optional<std::int64_t> features,
+                         const char* target, int trials) {
+    CAPTURE(method);
+    const ApproxCell& found = cell(cells, method, features);
+    CHECK(found.target == target);
+    CHECK(found.exact_norm.mean == doctest::Approx(norm(target, trials)).epsilon(1e-9));
+    CHECK(found.exact_norm.mean != doctest::Approx(found.absolute.mean).epsilon(0.02));
+  };
+  check("vmean", std::nullopt, "softmax", 3);
+  check("linformer", 4, "softmax", 3);
+  check("linformer", 16, "softmax", 3);
+  check("skyformer", 4, "kernelized", 3);
+  check("skyformer", 16, "kernelized", 3);
+}
+
 TEST_CASE("with as many landmarks as tokens Nystromformer has no error") {
   ApproxOptions options = small({"nystrom"});
   options.features = {8, 32};
