@@ -371,11 +371,8 @@ TEST_CASE("permuting the batch permutes the result") {
 }
 
 TEST_CASE("a trimmed batch gives what the padded one gives") {
-  each_sample([](const Spec& spec, const OptionValues& options) {
-    if (spec.reads_padding) return;
-    Sizes sizes = first_served(spec, options, {.batch = 2});
-    sizes.nominal = sizes.n;
-    const std::int64_t kept = sizes.n - sizes.n / 4;
+  const auto check = [](const Spec& spec, const OptionValues& options, const Sizes& sizes,
+                        std::int64_t kept) {
     const Layer layer = make_layer(spec, options, sizes, DType::f64);
     Problem padded = make_problem(spec, sizes, Padding::none);
     std::vector<double> mask;
@@ -397,6 +394,20 @@ TEST_CASE("a trimmed batch gives what the padded one gives") {
           std::max(norm(real(expected)), name == "out" ? 0 : smallest_scale(whole));
       CHECK(distance(real(at(cut, name)), real(expected)) <= 1e-10 * scale);
     }
+  };
+  each_sample([&](const Spec& spec, const OptionValues& options) {
+    if (spec.reads_padding) return;
+    Sizes sizes = first_served(spec, options, {.batch = 2});
+    sizes.nominal = sizes.n;
+    const std::int64_t kept = sizes.n - sizes.n / 4;
+    check(spec, options, sizes, kept);
+    if (!spec.has_option("features")) return;
+    // As many features as the trimmed batch has positions, fewer than the padded one: what is exact
+    // from some length on must be so by the nominal one.
+    OptionValues many = options;
+    many["features"] = std::to_string(kept);
+    INFO(many["features"]);
+    if (serves(spec, many, sizes)) check(spec, many, sizes, kept);
   });
 }
 
