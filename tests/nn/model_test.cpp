@@ -177,6 +177,19 @@ TEST_CASE("the same text twice in a batch has the same answer, though training d
   CHECK_FALSE(alike(of_batch));
 }
 
+TEST_CASE("each draw of an answer is another one, and that of another seed another again") {
+  const nn::Model model(small_config("skyformer"), DType::f64, Device::cpu, 3);
+  const nn::ModelInput input = make_input({13}, 16, DType::f64);
+  std::vector<std::vector<double>> said;
+  for (const std::uint64_t seed : {5, 6}) {
+    for (const std::int64_t draw : {0, 1, 2, 3, 7}) {
+      said.push_back(logits_of(model, input, nn::answer_context(seed, draw)));
+      CHECK(logits_of(model, input, nn::answer_context(seed, draw)) == said.back());
+      CHECK(std::count(said.begin(), said.end(), said.back()) == 1);
+    }
+  }
+}
+
 TEST_CASE("the whole model's gradients pass gradcheck, of one sequence and of a dual encoder") {
   for (const int sequences : {1, 2}) {
     for (const char* attention :
