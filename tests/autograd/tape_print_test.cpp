@@ -130,3 +130,19 @@ TEST_CASE("a merged graph has parameters in their op's box and no op that only m
   CHECK(contains(dot, R"(n2 [label="linear [4, 3]\nfc.weight [3, 2]")"));
   CHECK_FALSE(contains(dot, "label=\"\""));
 }
+
+TEST_CASE("a parameter that two ops read keeps its node in a merged graph") {
+  ParameterStore store;
+  Parameter& shared = store.add("model.layer_0.fc.weight", {3, 3}, constant_init(0.5));
+  store.pack(DType::f64, Device::cpu, 1);
+  Tape tape;
+  const Var x = tape.input(ones({4, 3}));
+  const Var w = tape.parameter(shared);  // n1
+  (void)sum_all(linear(linear(x, w, Var()), w, Var()));
+  const std::string dot = to_dot(tape, {"", true});
+  CHECK(edges_of(dot) ==
+        std::map<std::string, int>{
+            {"n0 -> n2", 1}, {"n1 -> n2", 1}, {"n1 -> n3", 1}, {"n2 -> n3", 1}, {"n3 -> n4", 1}});
+  CHECK(contains(dot, R"(n1 [label="fc.weight [3, 3]")"));
+  CHECK(contains(dot, R"(n3 [label="linear [4, 3]")"));
+}
