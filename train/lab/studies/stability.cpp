@@ -235,7 +235,8 @@ Table gradient_table(const std::vector<GradientTrace>& traces) {
     std::vector<double> sorted = t.norm;
     std::sort(sorted.begin(), sorted.end());
     const auto largest = std::max_element(t.norm.begin(), t.norm.end());
-    table.add({t.method, t.norm.size(), sorted[sorted.size() / 2], *largest,
+    const std::size_t upper = sorted.size() / 2, lower = (sorted.size() - 1) / 2;
+    table.add({t.method, t.norm.size(), (sorted[lower] + sorted[upper]) / 2, *largest,
                largest - t.norm.begin() + 1, t.loss.front(), t.loss.back(), failed});
   }
   return table;

@@ -145,6 +145,21 @@ TEST_CASE("gradients are recorded before clipping, until a number is not finite"
   CHECK(table.rows[1][7].number == static_cast<double>(failed.failed_at));
 }
 
+TEST_CASE("a row of gradients has the norms' median and largest, its step and both ends' losses") {
+  const Table table = gradient_table(
+      {{"softmax", {3, 1, 9, 4, 2}, {2.5, 2.25, 2, 1.75, 1.5}, 0}, {"vmean", {7, 5}, {4, 3}, 3}});
+  const auto row = [&](std::size_t r) {
+    std::vector<double> numbers;
+    for (std::size_t c = 1; c < table.columns.size(); ++c) {
+      const Cell& cell = table.rows[r][c];
+      numbers.push_back(cell.kind == Cell::Kind::missing ? -1 : cell.number);
+    }
+    return numbers;
+  };
+  CHECK(row(0) == std::vector<double>{5, 3, 9, 3, 2.5, 1.5, -1});
+  CHECK(row(1) == std::vector<double>{2, 6, 7, 1, 4, 3, 3});
+}
+
 TEST_CASE("stability from outside: tables, files, and the exit code without data") {
   if (!test::program_or_skip()) return;
   const Workshop w;
