@@ -128,6 +128,21 @@ TEST_CASE("the figures show each layer, head and matrix") {
   CHECK(shown[2].rows[2].back().number == heads[2].scaled);
 }
 
+TEST_CASE("a layer's range is that of its own heads") {
+  std::vector<HeadSpectrum> heads = run_spectrum(normal_source(), small());
+  REQUIRE(heads.size() == 4);  // two layers of two
+  const std::vector<double> softmax = {0.31, 0.12, 0.55, 0.67}, kernelized = {0.2, 0.4, 0.9, 0.8};
+  for (std::size_t i = 0; i < 4; ++i) {
+    for (double& share : heads[i].softmax.cumulative) share = softmax[i];
+    for (double& share : heads[i].kernelized.cumulative) share = kernelized[i];
+  }
+  const Table layers = tables(heads)[0];
+  CHECK(layers.rows[0][2].words == "0.12..0.31");
+  CHECK(layers.rows[1][2].words == "0.55..0.67");
+  CHECK(layers.rows[0][5].words == "0.20..0.40");
+  CHECK(layers.rows[1][5].words == "0.80..0.90");
+}
+
 TEST_CASE("many heads are drawn as means of their layers, but each in the heat map") {
   const std::vector<HeadSpectrum> some = run_spectrum(normal_source(), small());
   std::vector<HeadSpectrum> heads;
