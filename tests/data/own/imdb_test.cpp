@@ -127,6 +127,24 @@ TEST_CASE("IMDb: no test review enters train or dev, which share none, nor the v
   CHECK(id_of("test") == id_of("strange"));  // test's own word is as unknown as any other
 }
 
+TEST_CASE("IMDb: ratings of 1 to 4 are negative, of 7 to 10 positive, and others are refused") {
+  for (int rating = 0; rating <= 12; ++rating) {
+    CAPTURE(rating);
+    for (const bool positive : {false, true}) {
+      const char* const folder = positive ? "pos" : "neg";
+      const std::string file = join("aclImdb/test/", folder, "/31_", rating, ".txt");
+      ReviewName name;
+      const auto parse = [&] { (void)parse_review_name(file, name); };
+      const std::string error = error_of<DataError>(parse);
+      const bool right = positive ? 7 <= rating && rating <= 10 : 1 <= rating && rating <= 4;
+      CHECK(error.empty() == right);
+      if (!right) CHECK(contains(error, positive ? "expected 7..10" : "expected 1..4"));
+      if (right) CHECK(name.rating == rating);
+      if (right) CHECK(name.label == positive);
+    }
+  }
+}
+
 TEST_CASE("IMDb: what lacks, breaks or repeats reviews is refused with its place") {
   const Imdb imdb;
   const std::string expected = "expected {train,test}/{neg,pos}/<id>_<rating>.txt";
