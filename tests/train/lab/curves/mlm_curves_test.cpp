@@ -2,6 +2,7 @@
 // training is done twice.
 #include <chrono>
 #include <csignal>
+#include <sstream>
 #include <thread>
 
 #include "data/files/json.hpp"
@@ -9,6 +10,7 @@
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/lab/curves/mlm_curves.hpp"
+#include "train/run/run_folder.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -200,6 +202,20 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   const std::string csv = read_file(w.out / "mlm-curves.csv");
   CHECK(contains(csv, "n,k,sharing,step,seconds,perplexity\n16,exact,,1,"));
   CHECK(contains(csv, "32,8,keyvalue,6,"));
+  // Its seconds are those of the training until then, not of the evaluation.
+  std::istringstream lines(csv);
+  std::vector<double> seconds;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("16,exact,"))
+      seconds.push_back(std::stod(line.substr(line.find(',', line.find(",,") + 2) + 1)));
+  }
+  for (const data::Json& line : read_metrics(w.out / "n16-softmax/metrics.jsonl")) {
+    if (line.value("kind", "") != "eval") continue;
+    REQUIRE_FALSE(seconds.empty());
+    CHECK(line.at("train_seconds").get<double>() == doctest::Approx(seconds.front()).epsilon(1e-9));
+    seconds.erase(seconds.begin());
+  }
+  CHECK(seconds.empty());
   CHECK(fs::exists(w.out / "mlm-steps.gp"));
   CHECK(fs::exists(w.out / "mlm-seconds.gp"));
 
