@@ -97,6 +97,26 @@ TEST_CASE("WordPiece gives Hugging Face's numbers on hostile texts") {
   check_vectors(vectors, "no_cjk", *wordpiece_of(uncased, {true, true, false}));
 }
 
+TEST_CASE("WordPiece cuts words of up to a hundred characters, however many bytes they have") {
+  const Folder folder;
+  const auto vocabulary = read_wordpiece(
+      folder.write("vocab.txt", std::string(kFewEntries) + "x\n##x\n\u00e6\n##\u00e6\n"));
+  const auto encoded = [&](const std::string& letter, int count) {
+    std::string text = "x ";
+    for (int i = 0; i < count; ++i) text += letter;
+    return vocabulary->encode(text, "test");
+  };
+  for (const auto& [letter, first] : {std::pair("x", 5), std::pair("\u00e6", 7)}) {
+    for (const int count : {1, 2, 99, 100}) {
+      CAPTURE(count);
+      Numbers expected = {5, first};
+      expected.resize(1 + static_cast<std::size_t>(count), first + 1);
+      CHECK(encoded(letter, count) == expected);
+    }
+    CHECK(encoded(letter, 101) == Numbers{5, 1});
+  }
+}
+
 TEST_CASE("byte-level BPE gives Hugging Face's numbers on hostile texts, and its texts come back") {
   if (!here_or_skip(knows_unicode(), "utf8proc")) return;
   const fs::path vectors = kVectors / "bpe" / "vectors.json";
