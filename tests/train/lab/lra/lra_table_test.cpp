@@ -143,6 +143,25 @@ TEST_CASE("an average needs all five tasks of the papers") {
   CHECK(line_of(text, "| vmean | Skein").ends_with("| 34.33 | 53.98 | – |"));
 }
 
+TEST_CASE("an average is of the tasks' means, however many seeds each of them has") {
+  const Folder folder;
+  const std::vector<std::pair<std::string, std::vector<double>>> all = {
+      {"listops", {0.4, 0.5}},  // means 45, 62, 73.5, 70, 41
+      {"text", {0.62}},
+      {"retrieval", {0.7, 0.77}},
+      {"pathfinder", {0.6, 0.75, 0.75}},
+      {"image", {0.41}}};
+  for (const auto& [task, accuracies] : all) {
+    for (std::size_t i = 0; i < accuracies.size(); ++i) {
+      const int seed = 3 + static_cast<int>(i);
+      finish(folder, task + std::to_string(seed), config_of(task, "softmax", seed), accuracies[i]);
+    }
+  }
+  const std::string text = to_markdown(make_table({}, find_runs(folder.path())));
+  CAPTURE(text);
+  CHECK(line_of(text, "| softmax | skytape").ends_with("| 58.30 | – |"));
+}
+
 TEST_CASE("substitute data get a column of their own, without the papers' numbers") {
   const Folder folder;
   finish(folder, "retrieval-softmax-s1", config_of("retrieval", "softmax", 1), 0.75,
