@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -231,6 +232,29 @@ TEST_CASE("wrong usage exits with 2 and one line that names the nearest") {
   check({"eval"}, "--run DIR or --weights");
   check({"gradchek"}, "did you mean gradcheck?");
   check({"gradcheck", "--attention", "sofmax"}, "did you mean 'softmax'?");
+}
+
+TEST_CASE("info task shows the arena's classes, lengths and sequences, task by task") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::string shown = w.finish({"info", "task"}).out;
+  CAPTURE(shown);
+  std::map<std::string, std::vector<std::string>> rows;  // classes, vocabulary, length, sequences
+  std::istringstream lines(shown);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name;
+    std::vector<std::string> cells(4);
+    for (std::string* cell : {&name, &cells[0], &cells[1], &cells[2], &cells[3]}) words >> *cell;
+    rows[name] = cells;
+  }
+  using Row = std::vector<std::string>;
+  CHECK(rows["listops"] == Row{"10", "32", "2048", "1"});
+  CHECK(rows["text"] == Row{"2", "512", "4096", "1"});
+  CHECK(rows["retrieval"] == Row{"2", "512", "4096", "2"});  // of texts cut to 4000
+  CHECK(rows["pathfinder"] == Row{"2", "512", "1024", "1"});
+  CHECK(rows["pathx"] == Row{"2", "512", "16384", "1"});
+  CHECK(rows["image"] == Row{"10", "256", "1024", "1"});
 }
 
 TEST_CASE("skytape says where a command of the laboratory is, and what to type") {
