@@ -13,6 +13,7 @@
 #include "tests/support/doctest.hpp"
 #include "tests/support/unicode.hpp"
 #include "tests/train/cli/program.hpp"
+#include "tests/train/cli/workshop.hpp"
 #include "train/formats/safetensors.hpp"
 
 using namespace skytape;
@@ -91,6 +92,29 @@ struct Shop {
 
 }  // namespace
 
+TEST_CASE("a text is too long for a run by what the run reads of it, without what it drops") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Finished trained = w.finish(w.train("run", 3, {"--set", "drop_close=1"}));
+  REQUIRE_MESSAGE(trained.code == 0, trained.err);
+  /// A list of so many lists of two: 4 n + 2 tokens, 3 n + 1 without the closing ones.
+  const auto lists = [](int count) {
+    std::string text = "( [MAX";
+    for (int i = 0; i < count; ++i) text += " ( [MIN 4 7 ] )";
+    return text + " ] )\n";
+  };
+  const auto said = [&](const std::string& rows) {
+    const Finished f = w.finish({"predict", "--run", w.run("run"), "--from",
+                                 w.folder.write("rows.tsv", rows), "--device", "cpu"});
+    CAPTURE(f.err);
+    CHECK(f.code == 0);
+    return f.err;
+  };
+  CHECK_FALSE(contains(said(lists(17) + lists(21)), "longer than"));  // 70 and 86 tokens
+  CHECK(contains(said(lists(17) + lists(22) + lists(21)),
+                 "1 of 3 examples are longer than the 64 tokens that the run reads"));
+}
+
 TEST_CASE(
     "predict answers with the labels' names, scores, and the accuracy where there are labels") {
   if (!program_or_skip()) return;
@@ -139,6 +163,8 @@ TEST_CASE(
     const auto json = shop.folder.write("rows.jsonl", "{\"text\": \"green\\ngreen\"}\n");
     CHECK(shop.predict(json, {"--with-input"}).out == "ham\tgreen green\n");
     CHECK(shop.predict(json).out == "ham\n");
+    const auto ends = shop.folder.write("ends.jsonl", "{\"text\": \"green\\r\\ngreen\\rgreen\"}\n");
+    CHECK(shop.predict(ends, {"--with-input"}).out == "ham\tgreen  green green\n");
   }
   SUBCASE("classes have scores of their own, beside the share of the largest class") {
     const data::Json result = data::parse_json(read_file(fs::path(shop.run) / "result.json"));
