@@ -10,6 +10,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
+#include "train/formats/safetensors.hpp"
 #include "train/run/run_folder.hpp"
 
 using namespace skytape;
@@ -335,6 +336,39 @@ TEST_CASE("an init of other words, another vocabulary or another task is refused
   CHECK(task.code == 3);
   CHECK(
       contains(task.err, "word_embeddings.weight is f32[6, 8]@cpu, this run's is f32[32, 8]@cpu"));
+}
+
+TEST_CASE("an init whose texts are cut into tokens in another way is refused by what differs") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += i % 2 ? "spam\tone two one\n" : "ham\ttwo two\n";
+  const std::string root = w.folder.path() / "words";
+  const Words own = {"--task", "tsv", "--data", root};
+  REQUIRE(run_program(w.folder.path(),
+                      {"data", "--task", "tsv", "--from", w.folder.write("own.tsv", lines),
+                       "--tokens", "words", "--data", root})
+              .code == 0);
+  const Finished first = w.start("pretrain", "first", 3, own);
+  REQUIRE_MESSAGE(first.code == 0, first.err);
+  const fs::path last = fs::path(w.run("first")) / "last.safetensors";
+  const train::SafetensorsFile file = train::read_safetensors(last);
+  for (const char* key : {"lower_case", "strip_accents", "split_cjk", "merges", "space_in_front"}) {
+    CAPTURE(key);
+    auto metadata = file.metadata;
+    data::Json config = data::parse_json(metadata.at("skytape.config"));
+    config["data_provenance"][key] = "another";
+    metadata["skytape.config"] = data::json_text(config);
+    train::write_safetensors(last, {file.tensors.begin(), file.tensors.end()}, metadata);
+    const Finished refused = w.start("train", "next", 3, own + Words{"--init", last});
+    CAPTURE(refused.err);
+    CHECK(refused.code == 3);
+    CHECK(
+        contains(refused.err, std::string("; its texts are cut into tokens by another \"") + key));
+  }
+  train::write_safetensors(last, {file.tensors.begin(), file.tensors.end()}, file.metadata);
+  const Finished next = w.start("train", "next", 3, own + Words{"--init", last});
+  CHECK_MESSAGE(next.code == 0, next.err);
 }
 
 TEST_CASE("pre-training reads the training split alone: other dev and test sets change nothing") {
