@@ -652,3 +652,29 @@ TEST_CASE("a resumed run takes the threads that it had, or those of --threads") 
   CHECK(contains(go_on({"--stop-after", "4"}), "on cpu (1 thread)"));
   CHECK(contains(go_on({"--threads", "3"}), "on cpu (3 threads)"));
 }
+
+TEST_CASE("the first rates behind a resume are of the new process's steps, the loss is of all") {
+  if (!program_or_skip()) return;
+  const Own own;
+  const Words sets = {"lr=0.05", "dropout=0", "eval_every=100"};
+  const Words flags = {"--attention", "vmean", "--threads", "1", "--log-every", "5"};
+  (void)own.trained("whole", 12, sets, flags);
+  const auto tokens_after = [&](int steps) {
+    Words more = flags;
+    more.insert(more.end(), {"--stop-after", std::to_string(steps)});
+    if (fs::exists(own.run("part"))) more.emplace_back("--resume");
+    (void)own.trained("part", 12, sets, more);
+    const auto file = train::read_safetensors(own.run("part") / "last.safetensors");
+    return number(data::parse_json(file.metadata.at("skytape.state")), "tokens");
+  };
+  // Steps 6 and 7 are the first process's, 8 to 10 the second one's.
+  const double before = tokens_after(7), after = tokens_after(10);
+  const std::vector<Json> log = own.metrics("part", "train"), whole = own.metrics("whole", "train");
+  REQUIRE(log.size() == 2);
+  REQUIRE(whole.size() == 3);
+  CHECK(log[1].at("step") == 10);
+  CHECK(log[1].at("loss") == whole[1].at("loss"));
+  CHECK(log[1].at("accuracy") == whole[1].at("accuracy"));
+  CHECK(number(log[1], "tokens_per_second") / number(log[1], "steps_per_second") ==
+        doctest::Approx((after - before) / 3).epsilon(1e-9));
+}
