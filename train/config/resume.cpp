@@ -72,7 +72,6 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json
   RunConfig config = config_from_json(saved, file);
   if (!said.contains("--task")) choices.task = config.task->name;
   if (!said.contains("--attention")) choices.attention = config.method->name;
-  if (!said.contains("--seed")) choices.seed = config.seed;
   // On the saved device, where this machine has it: other bits come from another.
   const std::string device = saved.value("device", "");
   if (!said.contains("--device") && (device == "cpu" || (device == "cuda" && cuda_available()))) {
