@@ -134,6 +134,19 @@ TEST_CASE("columns are named by the user, by name or by number") {
   CHECK(contains(read("{\"stars\": 5, \"clip\": \"a\"}\n", options).error, "\"other\""));
 }
 
+TEST_CASE("a column whose name is a number is found by its name, not by where it stands") {
+  RecordOptions options;
+  options.header = true;
+  options.columns = {"1", "3", "2"};  // each is the place of another one
+  const std::vector<Fields> wanted{{"5", "a b", "c d"}, {"4", "e", "f"}};
+  CHECK(read("2\t1\t3\nc d\t5\ta b\nf\t4\te\n", options).rows == wanted);
+  options.header = false;
+  options.format = RecordFormat::jsonl;
+  CHECK(read("{\"2\": \"c d\", \"1\": 5, \"3\": \"a b\"}\n{\"3\": \"e\", \"1\": 4, \"2\": \"f\"}\n",
+             options)
+            .rows == wanted);
+}
+
 TEST_CASE("a file to be answered may have the columns of training, or texts alone") {
   RecordOptions options;
   options.need_label = false;
@@ -157,6 +170,18 @@ TEST_CASE("the first rows of CSV show what divides their fields") {
   CHECK(found("a\tb\nc\td\n") == '\t');
   CHECK(found("a|b\nc|d, e\n") == '|');
   CHECK(found("one\ntwo\n") == ',');
+  // Nine rows of ten have to agree with the first one, of twenty at most.
+  const auto rows = [](int alike, int others) {
+    std::string text;
+    for (int i = 0; i < alike; ++i) text += "a;b, c\n";
+    for (int i = 0; i < others; ++i) text += "d; e; f\n";
+    return text;
+  };
+  CHECK(found(rows(9, 1)) == ';');
+  CHECK(found(rows(8, 1)) == ',');
+  CHECK(found(rows(18, 2)) == ';');
+  CHECK(found(rows(17, 3)) == ',');
+  CHECK(found(rows(19, 30)) == ';');
   CHECK(parse_delimiter("tab") == '\t');
   CHECK(parse_delimiter("\\t") == '\t');
   CHECK(parse_delimiter(delimiter_name('\t')) == '\t');
