@@ -241,10 +241,10 @@ TEST_CASE("texts of train in dev and test are counted") {
   const Own own;
   own.folder.write("mine/train.tsv", "ham\tone\nspam\ttwo\nham\tthree\n");
   own.folder.write("mine/dev.tsv", "ham\tfour\n");
-  own.folder.write("mine/test.tsv", "spam\tone\nspam\ttwo\nham\tfive\n");
+  own.folder.write("mine/test.tsv", "spam\tone\nspam\ttwo\nham\tfive\nham\tthree\n");
   CHECK(contains(own.prepare(own.folder.path() / "mine").warnings,
-                 "2 of 3 texts of test are in train, too (1 with another label)"));
-  CHECK(contains(own.provenance(), "\"in_train_too\":{\"test\":2}"));
+                 "3 of 4 texts of test are in train, too (1 with another label)"));
+  CHECK(contains(own.provenance(), "\"in_train_too\":{\"test\":3}"));
 }
 
 TEST_CASE("a stratified split gives every class its share of each split") {
