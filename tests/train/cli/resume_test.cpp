@@ -4,6 +4,7 @@
 #include <fstream>
 #include <thread>
 
+#include "data/files/json.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/workshop.hpp"
 #include "train/formats/safetensors.hpp"
@@ -194,4 +195,40 @@ TEST_CASE("the best weights are checked before the remaining steps, not after th
   refused("seed: 5 there, 42 here");
   std::ofstream(best, std::ios::binary) << good;
   CHECK(w.finish(w.train("run", 12, {"--resume"})).code == 0);
+}
+
+TEST_CASE(
+    "best weights may be later than the last checkpoint, of a kill between both, not earlier") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto step_of = [](const fs::path& file, const char* which) {
+    const auto state = train::read_safetensors(file).metadata.at("skytape.state");
+    return data::parse_json(state).at(which).get<int>();
+  };
+  // Of the evaluations after 5 and 10 steps, the second is the first that counts: the best so far.
+  const Words sets = {"--set", "select_after=0.6"};
+  const auto train = [&](const std::string& name, Words more) {
+    more.insert(more.begin(), sets.begin(), sets.end());
+    return w.finish(w.train(name, 14, more));
+  };
+  REQUIRE(train("whole", {}).code == 0);
+  REQUIRE(train("run", {"--stop-after", "7"}).code == 0);
+  const fs::path best = w.run("run") / "best.safetensors", last = w.run("run") / "last.safetensors";
+  const std::string best_of_5 = read_file(best), last_of_7 = read_file(last);
+  REQUIRE(train("run", {"--resume", "--stop-after", "11"}).code == 0);
+  REQUIRE(step_of(best, "step") == 10);
+  REQUIRE(step_of(last, "best_step") == 10);
+  const std::string best_of_10 = read_file(best);
+  std::ofstream(best, std::ios::binary) << best_of_5;
+  const Finished refused = train("run", {"--resume"});
+  CHECK(refused.code == 3);
+  CHECK(contains(refused.err, "not the best of this run: of step 5, expected 10"));
+
+  std::ofstream(best, std::ios::binary) << best_of_10;
+  std::ofstream(last, std::ios::binary) << last_of_7;
+  const Finished rest = train("run", {"--resume"});
+  CAPTURE(rest.err);
+  CHECK(rest.code == 0);
+  CHECK(same_tensors(w.run("whole") / "last.safetensors", last));
+  CHECK(same_tensors(w.run("whole") / "best.safetensors", best));
 }
