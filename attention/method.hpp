@@ -23,13 +23,13 @@ struct InputVars {
   Var state = {};  // [B, ..]
 };
 
-/// What a layer leaves.
+/// The outputs of a layer.
 struct OutputVars {
   Var out;    // [B, H, N, D]
   Var state;  // [B, ..]; undefined unless the method carries one
 };
 
-/// What keys and values are projected from in place of the rows of x: C x, with M rows.
+/// The rows that keys and values are projected from in place of the rows of x: C x, with M rows.
 struct CombinedRows {
   Var rows;  // C x: [B, M, E]
   Var sums;  // C 1, what a bias is to be multiplied by: [B, M, 1]

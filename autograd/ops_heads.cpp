@@ -22,7 +22,7 @@ std::vector<Var> project_heads(Var x, std::span<const Projection> projections, s
 
 namespace {
 
-/// What backward reads.
+/// The tensors that backward reads.
 struct SavedHeads {
   Tensor x;                     // [B, N, E]
   std::vector<Tensor> weights;  // P of [H D, E]

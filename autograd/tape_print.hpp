@@ -1,4 +1,4 @@
-// What a tape holds, for readers: as lines of text, and as a graph for Graphviz.
+// Prints a tape for readers: as lines of text, and as a graph for Graphviz.
 #pragma once
 
 #include <string>

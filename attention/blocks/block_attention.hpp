@@ -2,7 +2,8 @@
 //
 // Rows are taken in slots: slot s of a head is token s, or whatever token a table puts there (a
 // sorted order, several rounds of it). A block is c consecutive slots, for queries and for keys.
-// What is finer than a block (a window, a stride) is a rule about places: head_views.hpp makes them.
+// A rule about places expresses anything finer than a block (a window, a stride): head_views.hpp
+// makes it.
 //
 // Letters: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block, Q blocks
 // of a head, A sets of lists or of places, P = Q c slots, R slots of each token (rounds).
@@ -18,7 +19,7 @@
 
 namespace skytape::attention {
 
-/// Which blocks see which. A block that is listed twice counts twice.
+/// Says which blocks see which. A block that is listed twice counts twice.
 struct BlockPattern {
   std::int64_t block = 64;      // c
   std::int64_t row_blocks = 0;  // Q

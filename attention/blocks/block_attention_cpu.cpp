@@ -235,7 +235,7 @@ template <class T> void add_rows(const BlockPlan& plan, std::int64_t group, std:
   }
 }
 
-/// What backward reads and writes besides its inputs.
+/// The arrays that backward reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
   const T *lse, *delta, *dout;  // [B, H, rows], dout: [B, H, rows, D]
   T *dq, *dk, *dv;              // [B, H, N, D]

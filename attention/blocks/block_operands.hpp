@@ -1,7 +1,8 @@
-// What the kernels of block attention read, CUDA only: rows gathered once by slots, in the numbers of
-// the products, by a kernel of its own; what a pair's score depends on beside its product; and for
-// each block the chunks of the other side that it walks (block_walks.hpp). A tile is then a few chunks
-// that are copied to shared memory (cp.async) without a question.
+// The operands that the kernels of block attention read, CUDA only. A separate kernel gathers the
+// rows once by slots, in the number type of the products, together with each row's other terms of
+// the scores. For each block it also lists the chunks of the other side that the block walks
+// (block_walks.hpp). A tile is then a few chunks that are copied to shared memory (cp.async)
+// without a test.
 //
 // Letters as in block_attention.hpp; c' rows of a block, padded to whole chunks.
 #pragma once
@@ -23,8 +24,8 @@
 
 namespace skytape::attention::block_cuda {
 
-/// What a pair's score depends on beside its product. A query sees a key if its place less the key's,
-/// as an unsigned number, is below the key's span.
+/// A row's terms of its pairs' scores, besides the product. A query sees a key if its place less
+/// the key's, as an unsigned number, is below the key's span.
 template <class T> struct alignas(16) Query {
   T shift;  // added to scores, base 2: 0, or in backward -lse log2(e); -inf: no weight at all
   T delta;  // backward
@@ -63,7 +64,8 @@ template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse 
           lse.data_or_null<T>(), delta.data_or_null<T>(), dout.data_or_null<T>()};
 }
 
-/// What row `to` of a side says of itself, added up over its chunk. All lanes of a chunk come here.
+/// Writes the metadata of row `to` of a side, combined over its chunk. All lanes of a chunk call
+/// this.
 __device__ inline void write_rows(unsigned to, bool counts, bool by_all, std::uint32_t place,
                                   Rows* chunks) {
   Rows rows;
@@ -227,7 +229,7 @@ inline unsigned tasks(const BlockPlan& plan, int own) {
          " tiles are too many for one launch");
   return static_cast<unsigned>(blocks);
 }
-/// Of one product of the rows of all pairs of listed blocks.
+/// Returns the multiply-adds of one product over all pairs of rows of listed blocks.
 inline std::int64_t multiply_adds_of_product(const BlockPlan& plan) {
   return plan.batch * plan.heads * plan.total * plan.block * plan.block * plan.width;
 }
@@ -301,7 +303,7 @@ __device__ const auto& either(const A& first, const B& second) {
   }
 }
 
-/// Whether the key is the query's own, which has a score of its own (avoid_self).
+/// Returns whether the key is the query's own token, which has a separate score (avoid_self).
 template <class T> __device__ bool is_self(const Query<T>& query, const Key<T>& key) {
   return query.token == key.token;
 }

@@ -1,4 +1,4 @@
-// What each head looks at, as a rule about places, and the lists of blocks that follow from it.
+// The view of each head: a rule about places, and the lists of blocks that follow from it.
 //
 // A view gives each token a place as a query and one as a key; query i sees key j where the two
 // places are within reach of one another, or where everybody sees j. Windows, groups and strides
@@ -56,7 +56,8 @@ class HeadViews {
   [[nodiscard]] BlockBackward attend_backward(const Inputs& in, const BlockForward& saved,
                                               const Tensor& dout) const;
 
-  /// How often (0 or 1) each of the first N queries counts each key: [1 or H, N, N] as `like`.
+  /// Returns how often (0 or 1) each of the first N queries counts each key: [1 or H, N, N] as
+  /// `like`.
   [[nodiscard]] Tensor pair_counts(std::int64_t n, const Tensor& like) const;
   /// Pairs of slots in the listed blocks of a head: what is computed, padding and all.
   [[nodiscard]] double listed_pairs(std::size_t head) const;
@@ -64,7 +65,7 @@ class HeadViews {
  private:
   /// Ascending key blocks of each query block of a view.
   [[nodiscard]] BlockLists::Lists lists(const HeadView& view) const;
-  /// Whether each query of a block sees every key of the blocks that it lists.
+  /// Returns whether each query of a block sees every key of the blocks that it lists.
   [[nodiscard]] bool sees_whole_blocks(std::size_t view) const;
   [[nodiscard]] const BlockPattern& pattern(Device device) const;
   [[nodiscard]] BlockPattern upload(Device device) const;

@@ -1,5 +1,6 @@
-// How kernel products are cut on the CPU, for the Gaussian kernel and for random features: C is made
-// in tiles of rows that stay in a core's cache, used by every product that needs it, and forgotten.
+// The tiling of kernel products on the CPU, for the Gaussian kernel and for random features: C is
+// made in tiles of rows that stay in a core's cache, used by every product that needs it, and
+// dropped.
 //
 // A task is a chunk of rows of one head. Sums over rows (C^T u, dw, dy) are partial per chunk and
 // added up in order, so results do not depend on the number of threads.

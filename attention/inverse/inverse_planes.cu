@@ -15,7 +15,7 @@ using planes::Result;
 using planes::Square;
 using planes::Work;
 
-/// Of a launch; all [G, L, L] but for images and aside.
+/// The arrays of a launch; all [G, L, L] but for images and aside.
 struct Steps {
   const float *m, *start;  // forward
   float* result;           // Z

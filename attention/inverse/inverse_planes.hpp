@@ -7,8 +7,8 @@
 
 namespace skytape::attention {
 
-/// Whether a block of this device has room for matrices of so many rows: 209 KB for 128 (sm_90), 55 KB
-/// for 64.
+/// Returns whether a block of this device has the shared memory for matrices of so many rows: 209
+/// KB for 128 (sm_90), 55 KB for 64.
 [[nodiscard]] bool inverse_planes_fit(std::int64_t size);
 
 /// As inverse_steps_on and inverse_steps_backward_on, for a trace with planes: [G, 2 + 4 steps, R, R],

@@ -27,7 +27,7 @@ using square::Layout;
 
 constexpr Op kNone = Op::none, kTransposed = Op::transpose;
 
-/// Of a launch; all [G, L, L] but for `later`.
+/// The arrays of a launch; all [G, L, L] but for `later`.
 struct Steps {
   const float *m, *start;
   float* later;  // [steps, G, L, L]: the iterates after the start
@@ -138,7 +138,7 @@ template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
 
 template <class L> constexpr std::size_t kSharedBytes = 2 * L::kEntries * sizeof(float);
 
-/// Whether all matrices find a pair of blocks at once.
+/// Returns whether a pair of blocks a matrix fits on the device for all matrices at the same time.
 template <class L, class Product> bool in_pairs(const Steps& s, int most_blocks) {
   if (most_blocks < L::kBlocks || !cuda::has_shared(kSharedBytes<L>)) return false;
   const auto* const kernel = reinterpret_cast<const void*>(backward_kernel<L, Product>);

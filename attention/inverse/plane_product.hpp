@@ -27,7 +27,8 @@ using cuda::Accumulator;
 
 __device__ __forceinline__ int warp() { return threadIdx.x / cuda::kWarp; }
 
-/// How a block's warps share a result [kSize, kSize]: two rows of them, each warp with tiles [16, 8].
+/// The split of a result [kSize, kSize] among a block's warps: two rows of them, each warp with
+/// tiles [16, 8].
 template <int kRows> struct Layout {
   static constexpr int kSize = kRows;
   static constexpr int kRowTiles = kSize / 32, kColumnTiles = kSize <= 64 ? 2 : 4;  // of a warp

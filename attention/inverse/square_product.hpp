@@ -8,7 +8,7 @@
 // Two blocks (a cluster) may work on a matrix together. Each then forms half of a result's rows and
 // stores them in its own shared memory and the other's, so that the next product finds all of them.
 //
-// Which inner indices a lane takes in an instruction is free, as long as both operands agree: it is
+// A lane may take any inner indices in an instruction, as long as both operands agree; they are
 // k + 8 t + i here, i < 8. With rows an odd number of entries apart, the 32 lanes then read 32
 // banks of shared memory, whether they walk along rows or columns: no operand is ever transposed.
 //
@@ -35,7 +35,7 @@ namespace skytape::attention::square {
 
 using cuda::Accumulator;
 
-/// How matrices [kRows, kRows] are spread over the blocks that work on one together: each block has
+/// The split of matrices [kRows, kRows] among the blocks that work on one together: each block has
 /// all entries of the operands in its shared memory, and forms a share of the result's rows.
 template <int kRows, int kTogether> struct Layout {
   static constexpr int kSize = kRows, kBlocks = kTogether;
@@ -198,7 +198,7 @@ struct SplitProduct {
   }
 };
 
-/// What becomes of a product: c = scale op(a) op(b) + factor `added` + `sum` + shift I.
+/// The use of a product: c = scale op(a) op(b) + factor `added` + `sum` + shift I.
 struct Into {
   float scale = 1, shift = 0;
   float* shared = nullptr;       // stored there, if anywhere; may be an operand

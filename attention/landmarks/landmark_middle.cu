@@ -29,7 +29,7 @@ using planes::sync;
 
 constexpr Op kNone = Op::none, kTransposed = Op::transpose;
 
-/// Of a launch: G = B H matrices.
+/// The arrays of a launch: G = B H matrices.
 struct Middle {
   const float *w, *p;               // [G, L, D], [G, L, J]
   float *t, *r, *c;                 // [G, L, J], [G, L], [G]
@@ -269,7 +269,7 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients(
   dz.store(square(0));
 }
 
-/// What M^ gets through V_0 = c M^^T. dV_0 lies aside; `free` is overwritten.
+/// Computes M^'s gradient through V_0 = c M^^T. dV_0 is kept aside; `free` is overwritten.
 template <class L, int kWidth>
 __device__ void Block<L, kWidth>::start_backward(Result<L>& dm, const Square& m,
                                                  Square& free) const {

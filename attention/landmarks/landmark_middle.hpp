@@ -17,7 +17,7 @@
 
 namespace skytape::attention {
 
-/// How the middle is made.
+/// The settings of the middle.
 struct MiddleConfig {
   Kernel kernel = Kernel::gaussian;
   double gamma = 0;
@@ -25,7 +25,7 @@ struct MiddleConfig {
   InverseConfig inverse;
 };
 
-/// What backward reads. Fused: w, p and t alone, and what the kernels keep.
+/// The tensors that backward reads. Fused: w, p and t alone, and those that the kernels keep.
 struct MiddleSaved {
   MiddleConfig config;
   std::int64_t columns = 0;    // J

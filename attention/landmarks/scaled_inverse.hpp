@@ -18,7 +18,7 @@
 
 namespace skytape::attention {
 
-/// What backward reads; M^ and the iterates lie in `inverse`.
+/// The tensors that backward reads; M^ and the iterates are in `inverse`.
 struct ScaledInverseSaved {
   InverseSaved inverse;
   Tensor r;     // [B, H, L, 1]

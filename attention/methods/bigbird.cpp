@@ -189,7 +189,7 @@ class BigBird final : public Method {
     return p;
   }
 
-  /// How often each query counts each key: [H, N, N].
+  /// Returns how often each query counts each key: [H, N, N].
   static std::vector<double> pair_counts(const BlockPattern& p, std::int64_t heads,
                                          std::int64_t n) {
     const std::vector<double> entries = p.entries.to_vector(), row = p.row.to_vector();

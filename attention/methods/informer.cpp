@@ -181,7 +181,7 @@ class Informer final : public Method {
             tensor::mask_rows(in.v, in.mask), in.mask};
   }
 
-  /// How often a key counts: [B, N].
+  /// Returns how often each key counts: [B, N].
   [[nodiscard]] Tensor key_weights(const Tensor& mask) const {
     return config_.masked ? mask : ones_like(mask, mask.shape());
   }

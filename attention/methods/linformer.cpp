@@ -118,7 +118,7 @@ class Linformer final : public Method {
   //   max:      the first largest row of a window gets dK'                   from (1)
   //   conv:     K'_i = sum_r U_r K_{i W + r}, U the kernel:                      from (1)
   //             dU_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = U_r dK'_i
-  // Where heads, keys and values share E, (1) can come before the projections of a model: with Y
+  // If heads, keys and values share E, (1) can come before the projections of a model: with Y
   // and y the weight and bias of the one that makes keys,
   //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)
   // which takes one product with E in place of two, and L projected rows in place of N.

@@ -47,7 +47,7 @@ struct Config {
 // ViewAttention (head_views.hpp), forward and backward.
 // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
 
-/// What every head sees.
+/// Returns the view that every head has.
 HeadViews views_for(const Config& config, const LayerContext& context) {
   const std::int64_t n = context.nominal_length;
   const std::int64_t block = std::min(config.block, n);

@@ -249,7 +249,7 @@ class Performer final : public Method {
     return tensor::concat({tensor::mask_rows(in.v, in.mask), ones}, 3);
   }
 
-  /// How many heads share c of (2). k: [B, H, ...]
+  /// Returns how many heads share c of (2). k: [B, H, ...]
   [[nodiscard]] std::int64_t heads_of_scope(const Shape& k, const Call& call) const {
     if (!config_.official()) return 1;
     return std::max<std::int64_t>(call.alone ? k[1] : k[0] * k[1], 1);

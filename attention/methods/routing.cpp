@@ -201,7 +201,7 @@ class Routing final : public Method {
     return p;
   }
 
-  /// How often each cluster has each real token, 0 or 1: [B, H, C, N].
+  /// Returns how often each cluster has each real token, 0 or 1: [B, H, C, N].
   [[nodiscard]] std::vector<double> members(const Tensor& x, const Tensor& mask) const {
     Tensor none;
     const Clusters of = clusters(x, mask, false, none);

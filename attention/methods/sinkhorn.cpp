@@ -70,7 +70,7 @@ BlockLists::Lists own_and_mixed(std::int64_t blocks) {
   return lists;
 }
 
-/// What the mask says of blocks and of the tokens that queries may see.
+/// The masks of blocks and of the tokens that queries may see.
 struct Presence {
   Tensor blocks;  // [B, Q]: 1 where a block has a real token
   Tensor keys;    // [B, 2 P]: real tokens, then places of mixed blocks that count

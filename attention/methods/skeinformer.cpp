@@ -55,7 +55,7 @@ namespace {
 enum class Columns { sampled, uniform };
 enum class Normaliser { adaptive, selected, exact };
 
-/// What distinguishes the five methods.
+/// The parts that distinguish the five methods.
 struct Parts {
   std::string name;
   Columns columns = Columns::sampled;
@@ -214,7 +214,7 @@ class Skeinformer final : public Method {
   //   (3)  by tiled.hpp
   //   (2)  dY[C] += dk' / d   dU += dv' / (m - d) in all rows, U[C] once less
   //   (1)  dQ = mu dX   dK = mu dY   dV = mu dU
-  // Which rows and columns are drawn is constant to the derivative; so are the p.
+  // The choice of rows and columns is constant to the derivative; so are the p.
 
   /// Softmax attention on sampled columns and what went into it.
   struct Sampled {

@@ -355,9 +355,9 @@ template <class Logits> class Synthesizer final : public Method {
   Logits logits_;
 };
 
-/// Of the default: the table is made once for a batch, here of one example, and its weights
-/// multiply values with a column for the normaliser; backward the table again, and two products
-/// each with values and with the factors.
+/// Returns the cost of the default. The table is made once for a batch, here of one example, and
+/// its weights multiply values with a column for the normaliser. Backward makes the table again,
+/// and two products each with values and with the factors.
 Cost cost_at(const CostSizes& s) {
   const double table = s.n * s.n * static_cast<double>(Config().rank);
   const double values = s.n * s.n * (s.width + 1);

@@ -207,7 +207,7 @@ Sizes sizes_of(const FeatureAttention& a) {
           ceil_div(n, kChunkRows),   a.q.size(1), true};
 }
 
-/// What all passes over queries have in common, or all over keys.
+/// Returns the pass over all queries or over all keys, with the values that every pass has.
 Pass pass_over(const FeatureAttention& a, const Tensor& x, bool keys) {
   Pass p{};
   p.x = x.data<float>();

@@ -13,7 +13,7 @@
 
 namespace skytape::attention {
 
-/// What performer.cpp's (1) to (5) leave open.
+/// The choices that performer.cpp's (1) to (5) leave open.
 struct FeatureAttentionConfig {
   double scale = 1;       // s
   double epsilon = 0;     // of each feature
@@ -22,7 +22,7 @@ struct FeatureAttentionConfig {
   std::int64_t scope = 1;  // heads that share c
 };
 
-/// What the passes are given, and what forward fills for backward.
+/// The operands of the passes, and the tensors that forward fills for backward.
 struct FeatureAttention {
   FeatureAttentionConfig config;
   Tensor q, k, v;                    // [B, H, N, D]
@@ -36,7 +36,8 @@ struct FeatureAttentionGradients {
   Tensor dq, dk, dv;  // [B, H, N, D]
 };
 
-/// Whether there are passes for such calls: others have the steps of performer.cpp one by one.
+/// Returns whether there are passes for such calls: others have the steps of performer.cpp one by
+/// one.
 [[nodiscard]] bool feature_attention_fits(const Tensor& q, const Tensor& w);
 
 // CUDA alone. Each fills what it computes.

@@ -1,5 +1,6 @@
-// What Performer's passes have beyond the Gaussian kernel's tiles (gaussian_kernel_fragments.hpp): the
-// rows of a block, what they are loaded as, and the largest products of rows, which are stabilisers.
+// Additions of Performer's passes to the Gaussian kernel's tiles (gaussian_kernel_fragments.hpp):
+// the rows of a block, the form that they are loaded in, and the largest products of rows, which
+// are stabilisers.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace skytape::attention::kernel_cuda {
 
-/// What a launch reads and writes; null where it has none.
+/// The arrays that a launch reads and writes; null where it has none.
 struct Pass {
   const float *x, *w;           // q or k [G, N, D], W [R, D]
   RowFactors of_x;              // s or s mu

@@ -31,7 +31,7 @@ struct FeatureMaxima {
 void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Tensor& dvalue,
                          Tensor& dx);
 
-/// What defines a matrix E of features; E itself is made in tiles where it is used.
+/// The definition of a matrix E of features; E itself is made in tiles where it is used.
 struct RandomFeatures {
   Tensor x;  // [B, H, N, D]
   Tensor w;  // [R, D]

@@ -14,7 +14,8 @@
 
 namespace skytape::attention {
 
-/// How landmarks are drawn, with repetition, from the m real tokens (mask nonzero) of an example.
+/// The rule by which landmarks are drawn, with repetition, from the m real tokens (mask nonzero) of
+/// an example.
 ///   independent  first half queries, second half keys; anew for every example and head
 ///   official     the same halves, but from positions 0 … m - 1 whatever the mask says there, with
 ///                one uniform number per landmark shared by the whole batch (the paper's code)

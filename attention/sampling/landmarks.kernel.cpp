@@ -83,7 +83,7 @@ template <class T> struct DrawLandmark {
   }
 };
 
-/// Which row of q or k a landmark is; nothing is read at an index outside [0, 2 N).
+/// The row of q or k that a landmark is; nothing is read at an index outside [0, 2 N).
 struct StackRow {
   bool valid, key;
   std::int64_t position;  // of N

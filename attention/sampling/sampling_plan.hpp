@@ -1,4 +1,4 @@
-// What the CPU and CUDA halves of sampling.cpp are given.
+// The plans that the CPU and CUDA halves of sampling.cpp are given.
 #pragma once
 
 #include <bit>
@@ -12,7 +12,7 @@
 
 namespace skytape::attention {
 
-/// Where the random numbers of rows come from (RowNumbers on the device).
+/// The source of the rows' random numbers (RowNumbers on the device).
 struct NumberPlan {
   std::uint64_t key = 0;
   const std::int32_t* step = nullptr;  // on the tensors' device; null: step 0

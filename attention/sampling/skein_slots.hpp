@@ -14,7 +14,8 @@
 
 namespace skytape::attention {
 
-/// How many slots an example with m tokens uses: min(features, m - 1), at least 1 and at most m.
+/// The number of slots that an example with m tokens uses: min(features, m - 1), at least 1 and at
+/// most m.
 /// Unless per_example, m in the first place is the smallest one of the full batch (the papers'
 /// code): call.fewest_tokens or, without it, the smallest one in the mask.
 struct FeatureLimit {

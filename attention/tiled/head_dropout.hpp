@@ -38,7 +38,7 @@ template <class T> class HeadDropout {
 
   [[nodiscard]] __device__ bool drops() const { return given_ != nullptr || plan_.threshold != 0; }
   [[nodiscard]] __device__ bool stores_decisions() const { return kept_ != nullptr; }
-  /// Of kept weights.
+  /// Returns the factor of kept weights.
   [[nodiscard]] __device__ T scale() const { return static_cast<T>(plan_.keep_scale); }
 
   /// Forward: decides about query i and the keys j, j + 16, … j + 112, a bit each, from bit 0 on. j:
@@ -97,11 +97,12 @@ template <class T> class HeadDropout {
     }
     return bits;
   }
-  /// Of a row: rows are whole chunks apart.
+  /// Returns the counters of a row: rows are whole chunks apart.
   [[nodiscard]] __device__ std::uint32_t counters() const {
     return static_cast<std::uint32_t>(plan_.row_stride) / kKeysOfCounter;
   }
-  /// Of query i and key j, first of a chunk plus 0 to 15: these are the counter's last four bits.
+  /// Returns the counter of query i and key j, first of a chunk plus 0 to 15: these are the
+  /// counter's last four bits.
   [[nodiscard]] __device__ std::uint64_t counter(int i, int j) const {
     const auto row = static_cast<std::uint32_t>(i), column = static_cast<std::uint32_t>(j);
     return first_counter_ + std::uint64_t{row} * counters() +

@@ -46,7 +46,8 @@ template <class T> struct OnlineSoftmax {
   [[nodiscard]] T inverse() const { return sum > 0 ? 1 / sum : T(0); }
 
  private:
-  /// Of padding so far: no weights. Scores that are no numbers have no maximum either, and stay.
+  /// Handles a row that has had only padding: it has no weights. NaN scores have no maximum either,
+  /// and stay.
   T without_maximum(T* score, std::int64_t cols) {
     const bool numbers = std::none_of(score, score + cols, [](T s) { return s != s; });
     if (numbers) {

@@ -1,5 +1,5 @@
-// What attention kernels in true f32 or f64 are made of, CUDA only: tiled.cu walks all keys,
-// blocks/block_attention.cu walks lists of blocks. Tiles of either side and weights lie in shared
+// Building blocks of attention kernels in true f32 or f64, CUDA only: tiled.cu walks all keys,
+// blocks/block_attention.cu walks lists of blocks. Tiles of either side and weights are in shared
 // memory, sums in registers.
 //
 // A block owns kBlockM rows of one side (queries, or keys for their gradient) and walks the other side in
@@ -8,7 +8,7 @@
 //   scores          thread (ty, tx) of a kThreadsM x kThreadsN grid has kThreadM own rows,
 //                   ty + kThreadsM r, and kThreadN walked rows, tx + kThreadsN c;
 //   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
-// What counts without tensor cores is how many multiply-adds of scores a load serves: with 8 own
+// Without tensor cores, speed depends on how many multiply-adds of scores a load serves: with 8 own
 // rows and 4 walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256. Neighbouring lanes
 // read the same walked row, or the same channels: a load of 16 bytes a lane goes by half warps, which
 // take one cycle each where lanes 2 l and 2 l + 1, or l and l ^ 2, ask for the same, otherwise two.

@@ -1,5 +1,6 @@
-// What attention kernels on tensor cores are made of, CUDA only: tiled_tensor_core.cu walks all keys,
-// blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
+// Building blocks of attention kernels on tensor cores, CUDA only: tiled_tensor_core.cu walks all
+// keys, blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2",
+// 2023).
 //
 // A warp owns kTall times 16 rows, whose fragments stay in registers, rounded to tf32 or bf16; the block
 // loops over tiles of kBlockN rows of the other operand in shared memory, and what a warp reads of them
@@ -56,7 +57,7 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
   using Own = FragmentA[kTall][kSteps];
   using Total = Accumulator[kTall][kOuts];
 
-  /// Where a lane is in a fragment of its warp.
+  /// Returns the place of a lane in a fragment of its warp.
   __device__ static WarpRows rows(int fragment) { return WarpRows(fragment, kTall); }
 
   /// This warp's rows of a rounded array [.., kWidth] as fragments A; `first`: the block's first.
@@ -232,7 +233,7 @@ template <class P> class RunningSoftmax {
       return;
     }
   }
-  /// Of a row's sum: 0 where nothing counts.
+  /// Returns 1 / sum of a row, or 0 where nothing counts.
   [[nodiscard]] __device__ float inverse(int f, int half) const {
     const float sum = sum_[f][half];
     return sum > 0 ? 1 / sum : 0.0f;

@@ -87,9 +87,10 @@ TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const Tiled
   return plan;
 }
 
-/// Where forward keeps dropout's decisions for backward: on a GPU, as long as their bits, N M a head,
-/// take no more memory than q, k, v and out, so that memory stays linear in the length. Heads 32 wide
-/// in f32 keep them up to N = M = 4096. Undefined elsewhere: there backward draws them again.
+/// Returns the tensor in which forward keeps dropout's decisions for backward. A GPU keeps them as
+/// long as their bits, N M a head, take no more memory than q, k, v and out, so that memory stays
+/// linear in the length: heads 32 wide in f32 keep them up to N = M = 4096. Elsewhere the tensor is
+/// undefined, and backward draws the decisions again.
 Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
   const std::int64_t bits_of_rows =
       8 * size_of(q.dtype()) * plan.width * (2 * plan.queries + 2 * plan.keys);

@@ -47,7 +47,7 @@ struct TiledOptions {
   return {Score::softmax, score_scale(q), {}};
 }
 
-/// What the forward pass returns and the backward pass reads.
+/// The tensors that the forward pass returns and the backward pass reads.
 struct TiledForward {
   Tensor out;  // [B, H, N, D]
   Tensor lse;  // [B, H, N]: log of softmax's row sums; undefined for gaussian

@@ -174,7 +174,7 @@ template <class T> void backward_tile(const TiledPlan& plan, const Arrays<T>& in
   }
 }
 
-/// Where the backward pass reads and writes besides its inputs.
+/// The arrays that the backward pass reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
   const T *dout, *delta;  // [B, H, N, D], [B, H, N]
   T *dq, *dk, *dv;        // dq: [B, H, N, D], slab 0; dk, dv: [B, H, M, D]

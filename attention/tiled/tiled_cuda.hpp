@@ -1,5 +1,5 @@
-// What the two CUDA routines of tiled attention share: tiled.cu (fp32 and f64, any head width up to
-// 128) and tiled_tensor_core.cu (tf32 and bf16, head widths up to 64).
+// Definitions that the two CUDA routines of tiled attention share: tiled.cu (fp32 and f64, any head
+// width up to 128) and tiled_tensor_core.cu (tf32 and bf16, head widths up to 64).
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,8 @@ template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan&
   return {head, first, count, plan.width};
 }
 
-/// Of one product of a head's queries and keys, or of its weights with either, in all heads.
+/// Returns the multiply-adds of one product of queries and keys, or of weights with either, in all
+/// heads.
 inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
   return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;
 }

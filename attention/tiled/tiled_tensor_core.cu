@@ -70,7 +70,7 @@ template <class P, class F> __device__ void each_row(float (&value)[P::kTall][2]
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
-// Where registers allow it a warp owns two fragments: what it reads from shared memory and each
+// If registers allow it a warp owns two fragments: a read from shared memory and each
 // instruction's address then serve twice as many pairs, and one fragment's chain of instructions fills
 // the other's waits.
 template <Precision kPrecision, int kWidth> using OwnProducts =
