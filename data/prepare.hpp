@@ -59,7 +59,7 @@ std::filesystem::path fetch_source(const TaskInfo& task, const std::filesystem::
 /// True if every split is there and belongs to one preparation (checksums are left to open()).
 [[nodiscard]] bool is_prepared(const TaskInfo& task, const std::filesystem::path& root);
 
-/// Which examples dev is, for a task without its own dev split (Text): the last part of train, or
+/// The examples of dev, for a task without a dev split (Text): the last part of train, or
 /// the test split, as the benchmark's own code does. Other tasks ignore it.
 enum class DevRule { held_out, test };
 
@@ -74,7 +74,7 @@ enum class DevRule { held_out, test };
 void export_official(const TaskInfo& task, const std::filesystem::path& root,
                      const std::filesystem::path& dir);
 
-/// What a prepared split holds.
+/// The contents of a prepared split.
 struct SplitFacts {
   std::string split;
   int64_t examples = 0;

@@ -24,7 +24,7 @@ using Tokens = std::vector<std::vector<std::int32_t>>;
 [[nodiscard]] Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary,
                               std::string_view line, const std::string& place, bool pairs = false);
 
-/// What stands in a row of a file of examples before it becomes tokens.
+/// The label and texts of a row of a file of examples, before they become tokens.
 struct LabelledText {
   std::string label;  // empty: there is none
   std::string text;

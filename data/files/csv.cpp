@@ -37,7 +37,7 @@ void end_of_row(int, void* to) {
   rows.fields.clear();
 }
 
-/// What is wrong at byte `at` of a row, with the character that stands there.
+/// Returns the error at byte `at` of a row, with the character that stands there.
 std::string misplaced_quote(std::string_view row, std::size_t at, char delimiter) {
   const auto before = std::count_if(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(at),
                                     [](char c) { return (c & 0xC0) != 0x80; });

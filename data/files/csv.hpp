@@ -11,7 +11,7 @@ namespace skytape::data {
 
 class ByteStream;
 
-/// Whether this build can read CSV; without, read_csv throws DataError.
+/// Returns whether this build can read CSV; without, read_csv throws DataError.
 [[nodiscard]] bool can_read_csv();
 
 /// Passes the fields of every row to `visit`, with the row's number from 1; rows without any field

@@ -13,7 +13,7 @@ struct FetchOptions {
   /// Bytes; total 0: not known.
   std::function<void(std::string_view what, int64_t done, int64_t total)> progress =
       [](std::string_view, int64_t, int64_t) {};
-  /// What happened, a line each.
+  /// Receives each event as a line of text.
   std::function<void(std::string_view text)> say = [](std::string_view) {};
 };
 

@@ -21,14 +21,14 @@ namespace skytape::data {
 using Json = nlohmann::json;
 using JsonError = Json::exception;
 
-/// What is wrong, without the library's mark: "key 'steps' not found".
+/// Returns the problem without the library's prefix: "key 'steps' not found".
 [[nodiscard]] std::string problem_of(const std::exception& error);
 
 /// Refuses a part of a file that we cannot take: "a.json: normalizer: expected BertNormalizer, …".
 [[noreturn]] void refuse_part(const std::string& file, const std::string& part,
                               const std::string& expected, const Json& got);
 
-/// How text is written: on one line, or with so many blanks per level.
+/// The format of written text: on one line, or with so many blanks per level.
 struct JsonFormat {
   int indent = -1;
   bool ascii = false;  // all other characters as \uXXXX

@@ -99,7 +99,7 @@ class MaybeGzip : public ByteStream {
     while (zlib_.avail_out == room) {
       if (unread_.empty()) unread_ = std::span(block_).first(packed_bytes_.read(block_));
       if (unread_.empty() && inside_) throw DataError(name_ + ": truncated gzip data");
-      // What stands behind the last member and is none is left out, as gzip does.
+      // Bytes behind the last member that are no member are skipped, as gzip does.
       if (unread_.empty() || (!inside_ && unread_[0] != 0x1f)) return 0;
       if (!inside_) inflateReset(&zlib_);
       inside_ = true;

@@ -12,7 +12,7 @@ namespace skytape::data {
 
 class ByteStream;
 
-/// Where the columns of train.tsv and dev.tsv stand.
+/// The columns of train.tsv and dev.tsv.
 struct GlueLayout {
   std::string_view name;         // "QNLI"
   std::string_view header;       // the file's first line; empty: CoLA's files have none

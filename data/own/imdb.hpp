@@ -16,7 +16,8 @@ struct PrepareOptions;
 inline constexpr const char* kReviewsSource =
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz";
 
-/// Where a review lies says what it is: `…/{train,test}/{neg,pos}/<id>_<rating>.txt`.
+/// The split, label and rating that a review's path states:
+/// `…/{train,test}/{neg,pos}/<id>_<rating>.txt`.
 struct ReviewName {
   bool train = false;
   int label = 0;  // 0 negative (ratings 1..4), 1 positive (7..10)

@@ -35,7 +35,7 @@ struct RecordOptions {
   BrokenRow broken = {};
 };
 
-/// How the columns of a file were found.
+/// The columns of a file, and the way in which they were found.
 struct FoundColumns {
   ColumnNames names;        // empty: by their places, label and text
   bool recognised = false;  // a first row was taken for names without being called so

@@ -1,4 +1,4 @@
-// What --tokens and --learn-tokens say, for the tasks that heed them.
+// Reads --tokens and --learn-tokens, for the tasks that heed them.
 #pragma once
 
 #include <memory>

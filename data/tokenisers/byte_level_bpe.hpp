@@ -14,7 +14,7 @@ namespace skytape::data {
 class ByteStream;
 class TokenizerJson;
 
-/// What a tokeniser was made of.
+/// The parts that a tokeniser is made of.
 struct ByteLevelBpeParts {
   std::vector<std::string> entries;  // by number; each byte is a printable character, a blank Ġ
   std::vector<std::string> merges;   // "left right", the first learnt first

@@ -98,7 +98,7 @@ std::vector<std::string> for_learning(const std::vector<std::string>& texts) {
   return parts;
 }
 
-/// What the library says, without the place in its source.
+/// Returns the library's message, without the place in its source.
 std::string reason_of(const sentencepiece::util::Status& status) {
   const std::string text(status.message());
   const std::size_t place = text.rfind("] ");

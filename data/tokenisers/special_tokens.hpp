@@ -32,7 +32,7 @@ struct TextPart {
 
 class SpecialTokens {
  public:
-  /// Of two with one text the later one counts.
+  /// Adds a token; the later of two with one text counts.
   void add(const SpecialToken& token);
 
   /// Cuts a text, which must be UTF-8, at the special tokens in it: from the left, the longest of

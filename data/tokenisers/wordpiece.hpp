@@ -12,7 +12,7 @@ namespace skytape::data {
 class ByteStream;
 class TokenizerJson;
 
-/// What happens to a text before it is cut. The defaults are those of BERT's uncased models.
+/// The changes to a text before it is cut. The defaults are those of BERT's uncased models.
 struct WordPieceOptions {
   bool lower_case = true;     // capital letters become small ones
   bool strip_accents = true;  // é becomes e

@@ -8,7 +8,7 @@
 
 namespace skytape::data {
 
-/// Whether this build has Unicode's tables.
+/// Returns whether this build has Unicode's tables.
 [[nodiscard]] bool knows_unicode();
 
 /// The characters of a text. DataError naming `place` where the bytes are no UTF-8.

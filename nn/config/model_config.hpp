@@ -1,5 +1,5 @@
-// What a model is, in numbers and words: read by configurations, which compute nothing, and by the
-// layers, which do.
+// The definition of a model, in numbers and words. Configurations, which compute nothing, and the
+// layers read it.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ enum class Positions { learned, sinusoidal, rotary, none };
 /// tokens weighted by exp(x.w / sqrt E) with a learned w.
 enum class Pooling { nominal, mean, first, cls, max, attention };
 
-/// Where layer norms stand: before attention and MLP and behind the last layer, or behind every
+/// The place of layer norms: before attention and MLP and behind the last layer, or behind every
 /// residual sum and the embedding, as in BERT.
 enum class Norm { pre, post };
 
-/// What a model is trained for: a class of each example, or the tokens that were hidden in it.
+/// The objective of training: a class of each example, or the tokens that were hidden in it.
 enum class Objective { classify, predict_masked };
 
 /// The options, and what task, data and method decide.

@@ -1,4 +1,4 @@
-// What a layer above first sees of a token: a vector of what it is, and of where it stands.
+// The embedding of a token: a vector of its id, and of its position.
 //
 // Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
 // n-grams, T pixels of a square.

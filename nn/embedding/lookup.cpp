@@ -39,7 +39,8 @@ std::int64_t numbers(const Tensor& dx, const Dropout& options) {
   return dx.size(2) * (options.nominal_length == 0 ? dx.size(1) : options.nominal_length);
 }
 
-/// Whether warps have chunks of 128 element numbers, of the same positions in every sequence.
+/// Returns whether warps have chunks of 128 element numbers, of the same positions in every
+/// sequence.
 bool aligned(const tensor::DropoutPlan& plan, const Tensor& dx, const Dropout& options) {
   constexpr std::int64_t kChunk = tensor::kDropoutChunk;
   const std::int64_t e = dx.size(2);

@@ -1,5 +1,5 @@
-// Where a token stands: what is added to its embedding, or how its queries and keys are turned; and
-// in which text of a pair.
+// Position information of a token: a vector added to its embedding, or a rotation of its queries
+// and keys; and the text of a pair that it is in.
 //
 // Letters: B batch, H heads, N positions of this batch, D head width, E width.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace skytape::nn {
 
-/// What a token's and a position's vector start as: N(0, 0.02²), as in the papers' code.
+/// The deviation of a token's and a position's first vector: N(0, 0.02²), as in the papers' code.
 inline constexpr double kEmbeddingDeviation = 0.02;
 
 /// Rows of a buffer [N, E]: sin(n / 10000^(2j/E)) and cos of it, scaled to the deviation that
@@ -32,7 +32,8 @@ inline constexpr double kEmbeddingDeviation = 0.02;
 [[nodiscard]] std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles);
 [[nodiscard]] std::array<Var, 2> rotary_pair_at_once(Var q, Var k, const Tensor& angles);
 
-/// How many places before its sequence's last token each position stands; 0 there and behind it.
+/// Returns how many places before its sequence's last token each position stands; 0 there and
+/// behind it.
 /// mask: [B, N], 1 = token, 0 = padding -> i32[B, N].
 [[nodiscard]] Tensor to_last_token(const Tensor& mask);
 

@@ -12,7 +12,8 @@
 
 namespace skytape::nn {
 
-/// Where a convolution's taps lie around a position: in the sequence, or in a picture that is read
+/// The places of a convolution's taps around a position: in the sequence, or in a picture that is
+/// read
 /// row by row. Nothing is read across the picture's edges.
 struct Window {
   std::int64_t width = 1;    // T, odd

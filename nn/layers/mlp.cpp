@@ -4,8 +4,8 @@
 
 namespace skytape::nn {
 
-// What lies between x and y is not saved, but for 32 bytes a token: it takes less time to compute than
-// to read.
+// The values between x and y are not saved, but for 32 bytes a token: computing them again takes
+// less time than reading them.
 Var mlp_at_once(const MlpVars& v, double norm_factor, const Dropout& hidden,
                 const Dropout& output) {
   const tensor::MlpWeights w{v.norm_weight.value(), v.norm_bias.value(), norm_factor,

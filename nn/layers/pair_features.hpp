@@ -1,4 +1,4 @@
-// What a head sees of two encodings, of one encoder on two documents.
+// The features that a head sees of two encodings, of one encoder on two documents.
 //
 // Letters: B batch, E width.
 #pragma once

@@ -1,5 +1,5 @@
-// What a GPU would do, counted without one: the host's half of the CUDA code runs as always, its
-// kernels, products and copies do not. So the count is of the kernels that really run there.
+// Counts a GPU's work without one: the host's half of the CUDA code runs as always, its kernels,
+// products and copies do not. So the count is of the kernels that really run there.
 #pragma once
 
 #include <cstddef>

@@ -14,7 +14,8 @@ namespace skytape {
 
 class Storage;
 
-/// What one call of a kernel costs. A caller who launches it states what its arguments do not show:
+/// The cost of one call of a kernel. A caller who launches it states what its arguments do not
+/// show:
 /// the bytes that pass once more where an array is both read and written, the products.
 struct Work {
   std::int64_t bytes = 0;          // read plus written, scratch of its own not counted

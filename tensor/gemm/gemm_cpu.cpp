@@ -127,7 +127,7 @@ template <class T> struct SerialProduct {
   }
 };
 
-/// How a product is cut into tasks; a function of its sizes only.
+/// The split of a product into tasks; a function of its sizes only.
 struct Cut {
   std::int64_t tile_m, tile_n, chunk_k;                 // sizes of one task
   std::int64_t tiles_m = 1, tiles_n = 1, chunks_k = 1;  // counts

@@ -153,8 +153,8 @@ struct TridiagonalEigen {
   std::vector<double> values;  // [n], smallest first
   Tensor vectors;              // f64[n, n], one per row; undefined where not asked for
 };
-/// Of the symmetric matrix with this diagonal [n] and these entries [n - 1] beside it. Error, in the
-/// name of `op` and its operand `a`, without convergence.
+/// Decomposes the symmetric matrix with this diagonal [n] and these entries [n - 1] next to it.
+/// Throws Error, in the name of `op` and its operand `a`, without convergence.
 TridiagonalEigen tridiagonal_eigen(const char* op, const Tensor& a,
                                    const std::vector<double>& diagonal,
                                    const std::vector<double>& beside, bool with_vectors) {

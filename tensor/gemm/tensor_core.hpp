@@ -30,7 +30,7 @@ struct Accumulator {
   float x[2][2] = {};
 };  // [row g or g + 8, column 2t or 2t + 1]
 
-/// Where a lane is in its warp's tiles.
+/// The place of a lane in its warp's tiles.
 struct LaneMap {
   int g, t;
   __device__ LaneMap() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4) {}
@@ -170,8 +170,8 @@ template <> struct TensorCore<Precision::tf32> {
     const Two a = two(0, 0), b = two(1, 0), c = two(0, 8), d = two(1, 8);
     return fragment_a({{a.n[0], a.n[1], c.n[0], c.n[1]}, {b.n[0], b.n[1], d.n[0], d.n[1]}});
   }
-  // What bf16's functions of these names load: tf32 is too wide for ldmatrix, so each lane reads its
-  // own entries.
+  // Loads the same fragments as bf16's functions of these names: tf32 is too wide for ldmatrix, so
+  // each lane reads its own entries.
   __device__ static FragmentA ldmatrix_a(const Number* corner, int stride) {
     const LaneMap at;
     const Number* const a = corner + at.g * stride + 2 * at.t;

@@ -12,7 +12,7 @@
 
 namespace skytape::tensor {
 
-/// What entries are compared by in a maximum: NaN counts as +inf, so that it shows.
+/// Returns the key that entries are compared by in a maximum: NaN counts as +inf, so that it shows.
 template <class T> HD inline T max_key(T x) {
   return x == x ? x : std::numeric_limits<T>::infinity();
 }

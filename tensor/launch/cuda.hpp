@@ -39,12 +39,12 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 /// function of side_by_side.
 cudaStream_t stream();
 cublasHandle_t cublas();
-/// Whether the kernel that is being launched is the stream's first one behind a fork or join of both: it
-/// may not be started early.
+/// Returns whether the kernel that is being launched is the stream's first one behind a fork or
+/// join of both: it may not be started early.
 [[nodiscard]] bool follows_crossing();
 
-/// What kernels are chosen by: the facts of the device or, where launches are only counted and there is
-/// none to ask, of an H100 or H200.
+/// Metadata of the device by which kernels are chosen. Where launches are only counted and there is
+/// no device to ask, it is that of an H100 or H200.
 struct DeviceFacts {
   int compute_capability = 9;             // the major number
   std::size_t shared_bytes = 227 * 1024;  // that a block may have
@@ -54,7 +54,7 @@ struct DeviceFacts {
 };
 [[nodiscard]] DeviceFacts device_facts();
 
-/// Whether the device's blocks may have so many bytes of dynamic shared memory.
+/// Returns whether the device's blocks may have so many bytes of dynamic shared memory.
 [[nodiscard]] inline bool has_shared(std::size_t bytes) {
   return bytes <= device_facts().shared_bytes;
 }
@@ -62,7 +62,7 @@ struct DeviceFacts {
 /// To be called behind each kernel (with its blocks), product and copy that was submitted to the
 /// stream, for time_launches (timing/kernel_times.hpp).
 void submitted(const char* name, std::int64_t blocks = 0);
-/// Whether time_launches does: one stream runs everything then.
+/// Returns whether time_launches is active: one stream runs everything then.
 [[nodiscard]] bool launches_are_timed();
 
 /// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its work is
@@ -98,11 +98,13 @@ template <class... P> inline constexpr bool kLate = false;
 template <class T> inline constexpr bool kLate<Late<T>> = true;
 
 #ifndef SKYTAPE_CUDA_SIMULATED
-/// Whether this device starts kernels early, and this one was compiled to wait then. What the first one
-/// answers, all do: a program is compiled for the same architectures throughout.
+/// Returns whether this device starts kernels early, and this one was compiled to wait then. The
+/// first kernel's answer holds for all: a program is compiled for the same architectures
+/// throughout.
 bool starts_early(const void* kernel);
 
-/// What cudaLaunchKernelEx takes; not to be copied, as the configuration points to the attributes.
+/// The arguments of cudaLaunchKernelEx; not to be copied, as the configuration points to the
+/// attributes.
 struct ExtendedLaunch {
   cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
@@ -130,7 +132,7 @@ struct ExtendedLaunch {
 };
 #endif
 
-/// How a kernel is launched; the grid must not be empty.
+/// The parameters of a launch; the grid must not be empty.
 struct LaunchParams {
   const char* name;  // for errors, times and counts
   dim3 grid, block;

@@ -112,7 +112,7 @@ std::int64_t most_pairs(const void*, unsigned, std::size_t) {
 #else
 namespace {
 
-/// Whether the kernel was compiled for sm_90, which has clusters and early starts.
+/// Returns whether the kernel was compiled for sm_90, which has clusters and early starts.
 bool compiled_for_90(const void* kernel) {
   cudaFuncAttributes attributes{};
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));

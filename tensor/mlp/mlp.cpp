@@ -38,7 +38,7 @@ Tensor linear(const Tensor& x, const Tensor& weight) {
       .reshape({x.size(0), x.size(1), weight.size(0)});
 }
 
-/// What lies between x and y.
+/// The values between x and y.
 struct Inside {
   LayerNormForward norm;  // of norm_factor x; y is h
   Tensor z, u;            // [B, N, F], z without its bias

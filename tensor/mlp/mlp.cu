@@ -26,7 +26,8 @@ using namespace token_tiles::mlp_tiles;
 
 // ---- forward -------------------------------------------------------------------------------------
 
-/// What backward needs of a warp's tokens: which numbers dropout keeps, and the norm's.
+/// Stores the values that backward needs of a warp's tokens: which numbers dropout keeps, and the
+/// norm's.
 __device__ __forceinline__ void store_facts(const MlpPlan& plan, MlpFacts* facts,
                                             std::int64_t first, const WarpTokens& at,
                                             const Keep& hidden, const Keep& output,
@@ -129,7 +130,7 @@ struct HiddenSums {
   }
 };
 
-/// Of a block's next tokens, at most 128.
+/// The backward kernel's work on a block's next tokens, at most 128.
 struct Work {
   const MlpPlan& plan;
   Shared& s;
@@ -138,7 +139,7 @@ struct Work {
   const float *x, *dy;  // [tokens, E]
   const MlpFacts* facts;
 
-  /// Whether the warp has some. From the shuffle the compiler knows that its lanes agree.
+  /// Returns whether the warp has some. From the shuffle the compiler knows that its lanes agree.
   __device__ bool has_tokens() const {
     return kRows * __shfl_sync(cuda::kAllLanes, at.warp, 0) < tokens;
   }

@@ -91,7 +91,7 @@ template <class Key> __device__ void keep_smallest(Key* keys, int count, int kee
   while (count > keep) {
     count /= 2;
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
-      // Of a rising and a falling run the smaller keys at each place are the smallest of both.
+      // The smaller keys at each place of a rising and a falling run are the smallest of both.
       Key* const first = keys + 2 * gap * (i & ~(keep - 1)) + (i & (keep - 1));
       const Key a = first[0], b = first[gap * keep];
       if (b < a) first[0] = b;

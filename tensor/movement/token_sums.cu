@@ -1,6 +1,7 @@
-// What a look-up's backward makes of dx in one pass: dropout, its sums over the batch for each position,
-// and those over all tokens with the same id. The owner computes, in the order of the tokens: a lane has
-// four columns of some positions, and in shared memory those columns of a table of its own.
+// The backward pass of a look-up in one pass over dx: dropout, its sums over the batch for each
+// position, and those over all tokens with the same id. The owner computes, in the order of the
+// tokens: a lane has four columns of some positions, and in shared memory those columns of its own
+// table.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

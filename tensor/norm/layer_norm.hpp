@@ -17,8 +17,8 @@ struct LayerNormForward {
 struct LayerNormBackward {
   Tensor dx, dweight, dbias;  // [..., E], [E], [E]
 };
-/// Where y went to two places, `also` is its other gradient; where x went to a third, beside the norm,
-/// `residual` is its gradient from there, which is added to dx.
+/// Returns the gradients. If y has two uses, `also` is its other gradient; if x has a use besides
+/// the norm, `residual` is its gradient from there, which is added to dx.
 [[nodiscard]] LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight,
                                                     const Tensor& mean, const Tensor& inv_std,
                                                     const Tensor& dy, const Tensor& also = {},

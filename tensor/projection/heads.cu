@@ -48,8 +48,8 @@ template <class T> struct Column {
   __device__ T bias(int after) const { return biases == nullptr ? T(0) : biases[after]; }
 };
 
-/// Where the weights of the block's columns lie, [E] each; null beyond the last column. The block
-/// waits before it reads them.
+/// Finds the weights of the block's columns, [E] each; null beyond the last column. The block waits
+/// before it reads them.
 template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arrays<T>& in,
                                                 Corner at, const T* (&rows)[kBlockN]) {
   const int c = threadIdx.x;

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- backward ------------------------------------------------------------------------------------
 
-/// Of projections from rows of `in` to rows of `out` channels.
+/// The shared memory of projections from rows of `in` to rows of `out` channels.
 template <int kParts> struct Shared {
   alignas(16) Number weight[kParts][kWidth * kStride];  // [out, in]
   alignas(16) Number in[kTokens * kStride], dy[kParts][kTokens * kStride];

@@ -33,7 +33,7 @@ constexpr int kRows = 16;                // tokens of a warp
 constexpr int kTokens = kWarps * kRows;  // of a block at a time
 constexpr int kSteps = kWidth / kMmaK;
 
-/// Of rows of kWidth in shared memory: eight rows then touch every bank.
+/// The stride of rows of kWidth in shared memory: eight rows then touch every bank.
 constexpr int kStride = kWidth + 8;
 
 /// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer where
@@ -53,7 +53,7 @@ inline unsigned grid_of(std::int64_t rows) {
   return cuda::grid_for(tiles, ceil_div(tiles, at_once));
 }
 
-/// Where a channel, or a row of a weight, is among the columns of products; and back.
+/// Returns the column of a channel, or of a row of a weight, in products; and back.
 __device__ constexpr int column_of(int channel) {
   return (channel & ~15) | (channel & 2) << 2 | (channel & 12) >> 1 | (channel & 1);
 }
@@ -66,7 +66,7 @@ struct WarpTokens : cuda::LaneMap {
   int warp;
   // Below kWarps anyway, which saves the compiler a register where it knows it.
   __device__ WarpTokens() : warp(threadIdx.x / kWarp % kWarps) {}
-  /// Of the lane's two: a token of the block, and its row in a tile.
+  /// Returns, for one of the lane's two tokens, its number in the block, and its row in a tile.
   __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
   __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
 };
@@ -127,7 +127,8 @@ __device__ inline void prefetch_rows(const float* all, std::int64_t rows, int wi
   cuda::prefetch(all + first * width, math::min(rows - first, std::int64_t{kTokens}) * width);
 }
 
-/// What dropout keeps of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t + i.
+/// Dropout's kept elements of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t +
+/// i.
 class Keep {
  public:
   __device__ Keep(const RowDropout& dropout, std::int64_t first, const WarpTokens& at)
@@ -145,7 +146,7 @@ class Keep {
       bits_[half] = of_chunk >> first_bit(element);
     }
   }
-  /// Of bits that were drawn before.
+  /// Takes bits that were drawn before.
   __device__ Keep(const RowDropout& dropout, std::uint32_t first, std::uint32_t second)
       : scale_(dropout.scale), bits_{first, second} {}
 
@@ -160,7 +161,7 @@ class Keep {
   }
 
  private:
-  /// Of a row that begins at that element.
+  /// Returns the first bit of a row that begins at that element.
   __device__ static int first_bit(std::int64_t element) {
     return static_cast<int>(element % philox::kChunk) / philox::kLanes * 4;
   }
