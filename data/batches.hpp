@@ -95,8 +95,8 @@ struct BatchOptions {
 };
 
 /// Returns the length that the training stream cuts sequences to in a step: grow_start for
-/// grow_hold steps, then
-/// multiples of round_to, so that there are few widths; nominal_length from step grow_steps on.
+/// grow_hold steps, then multiples of round_to, so that there are few widths; nominal_length from
+/// step grow_steps on.
 [[nodiscard]] int64_t grown_length(const BatchOptions& options, int64_t step);
 
 /// Marks by `rule` which of `length` ids attention may read. Returns how many.

@@ -1,6 +1,5 @@
 // Definitions that the fused CUDA routines of the kernel products share: gaussian_kernel_fp32.cu
-// and
-// gaussian_kernel_tensor_core.cu (tf32 and bf16), one of which gaussian_kernel.cu calls.
+// and gaussian_kernel_tensor_core.cu (tf32 and bf16), one of which gaussian_kernel.cu calls.
 //
 // A block owns a chunk of rows of one head. The landmarks stay in its shared memory while the rows
 // go by in tiles, each read once; C and E live in registers or shared memory for as long as their

@@ -24,8 +24,7 @@ namespace skytape::attention {
 namespace {
 
 /// The settings of a user; here there are none. A method with options has a field for each, with
-/// its default
-/// and the value used on LRA, and one line for each in options():
+/// its default and the value used on LRA, and one line for each in options():
 ///   std::int64_t features = 128;  // L; LRA: 128
 ///   … return {Option::integer("features", features, 1, 4096, "landmarks")};
 struct Config {

@@ -13,8 +13,7 @@
 namespace skytape::nn {
 
 /// The places of a convolution's taps around a position: in the sequence, or in a picture that is
-/// read
-/// row by row. Nothing is read across the picture's edges.
+/// read row by row. Nothing is read across the picture's edges.
 struct Window {
   std::int64_t width = 1;    // T, odd
   std::int64_t height = 1;   // R, odd; 1 in a sequence

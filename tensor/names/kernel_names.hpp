@@ -9,8 +9,8 @@
 namespace skytape {
 
 /// Returns the readable name of a mangled function or type, without namespaces, casts and
-/// parameters:
-/// "SoftmaxRow<float>". A name that is not mangled (cuBLAS has some) comes back as it is.
+/// parameters: "SoftmaxRow<float>". A name that is not mangled (cuBLAS has some) comes back as it
+/// is.
 [[nodiscard]] std::string short_name(const std::string& mangled);
 
 /// Returns the name of a loop over a functor in errors and tables of kernels, e.g. "map

@@ -1,4 +1,4 @@
-// What the command line is declared with: commands and their flags. CLI11 reads them; its header
+// Commands and their flags, by which the command line is declared. CLI11 reads them; its header
 // takes longer to compile than most of our files, so that command_line.cpp alone includes it.
 #pragma once
 
@@ -54,7 +54,8 @@ class Command {
   Flag add_option(const char* name, std::uint64_t& value, const std::string& help) const;
   Flag add_option(const char* name, double& value, const std::string& help) const;
   Flag add_flag(const char* name, bool& value, const std::string& help) const;
-  /// What the command does once its arguments are read; the result is the program's exit code.
+  /// Sets the function that does the command's work once its arguments are read; its result is the
+  /// program's exit code.
   void runs(std::function<int()> work) const;
 
   /// A command that --help does not name and that takes whatever follows it.
@@ -63,7 +64,7 @@ class Command {
   /// The heading of --help under which the commands that are there stand.
   void group_commands(const std::string& heading) const;
 
-  /// How often the flag is on the command line.
+  /// Returns how often the flag is on the command line.
   [[nodiscard]] std::size_t count(const std::string& flag) const;
 
  private:

@@ -24,7 +24,7 @@ struct DataFlags {
   Command command;
 };
 
-/// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
+/// Downloads the task's archive and returns its path; nothing if its data are prepared already.
 std::string fetched(const data::TaskInfo& task, const DataFlags& flags, Progress& progress) {
   if (!flags.options.force && data::is_prepared(task, flags.root)) {
     progress.line(fmt::format("{} is prepared already in {}: nothing fetched (--force does)",
@@ -50,7 +50,7 @@ std::vector<std::string> users_of(const data::TaskInfo& task, const std::string&
   }
 }
 
-/// What is said about the files to read. UsageError for flags that contradict each other.
+/// Returns the options that the flags give. UsageError for flags that contradict each other.
 data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& flags) {
   if (flags.fetch && !flags.from.empty()) {
     throw UsageError("data: --fetch and --from exclude each other");

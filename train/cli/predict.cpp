@@ -40,7 +40,7 @@ struct Row {
   std::string label, text, place;
 };
 
-/// How the rows of a file of own data are read: by the user's columns, or by those that training
+/// Returns the options for reading rows of custom data: the user's columns, or those that training
 /// read, where the file has them.
 data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format,
                             const data::FormatHints& hints, bool pairs) {
@@ -51,7 +51,7 @@ data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format
   return rows;
 }
 
-/// What the rows of a file of own data are.
+/// Returns the format of a file of custom data.
 data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
                              const data::FormatHints& hints) {
   if (!flags.format.empty()) return data::parse_format(flags.format);
@@ -61,8 +61,8 @@ data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
   return data::format_in(file.first_line(), hints);
 }
 
-/// How a file of GLUE's has its columns, where the run could have been trained on such a one and
-/// nothing else is said of the file; nullptr: it is none.
+/// Returns the columns of a file of GLUE, where the run could have been trained on such a file and
+/// no flag says otherwise; nullptr: it is none.
 const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& flags,
                                        const RunConfig& config, const data::FormatHints& hints) {
   const bool free =
@@ -74,7 +74,8 @@ const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& 
   return found->header.empty() && !known ? nullptr : found;
 }
 
-/// Which columns were found by a first row of names, or by the members of JSON objects.
+/// Returns a text on the columns that were found by a first row of names, or by the members of JSON
+/// objects.
 std::string columns_text(const data::ColumnNames& names, data::RecordFormat format) {
   const auto column = [](const char* what, const std::string& name) {
     return name.empty() ? "" : fmt::format(", {} '{}'", what, data::printable(name));
@@ -86,7 +87,8 @@ std::string columns_text(const data::ColumnNames& names, data::RecordFormat form
                      column("label", jsonl && names.label == "label" ? "" : names.label));
 }
 
-/// What is to be said of rows that have texts alone, from the first on: it may have been a name.
+/// Returns the warning about rows that have texts alone, from the first on: the first may have been
+/// a name.
 std::string texts_alone_text(const std::string& name, const std::string& first, bool own) {
   return fmt::format(
       "{}: each row is a text, the first one, '{}', too; if that names the column, {} leaves it "
@@ -202,7 +204,7 @@ class Predictor {
     waiting_tokens_ = 0;
   }
 
-  /// What is to be said at the end, one line each.
+  /// Returns the remarks for the end, one line each.
   [[nodiscard]] std::vector<std::string> summary() const {
     std::vector<std::string> lines;
     if (cut_ > 0) {

@@ -68,7 +68,7 @@ RanksOptions ranks_options(const TrainFlags& flags) {
   return {parse_reduce(flags.reduce), static_cast<double>(flags.rank_timeout)};
 }
 
-/// What `train` and `pretrain` have in common.
+/// Declares the flags that `train` and `pretrain` share.
 void declare(const Command& command, TrainFlags& flags) {
   flags.run.declare(command);
   command.add_option("--init", flags.init,

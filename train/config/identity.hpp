@@ -1,5 +1,6 @@
-// What makes two runs the same. A run is known by what it computes: the text of everything that decides
-// its numbers. --resume, grids, means over seeds, tables and reports compare that text.
+// The identity of a run: two runs are the same if they compute the same. It is the text of
+// everything that decides a run's numbers. --resume, grids, means over seeds, tables and reports
+// compare that text.
 #pragma once
 
 #include <map>
@@ -13,11 +14,12 @@ namespace skytape::train {
 /// Key and value, sorted by key.
 using Identity = std::map<std::string, std::string>;
 
-/// What decides the numbers of the run of that config.json, its seed aside: task, data, method, phase,
-/// the weights that it started from, and every effective setting. Not the recipe's name, which is a
-/// label; not device, threads, folders and how often checkpoints are written. A setting that the file
-/// lacks has its default: it was saved before the key existed, and the default is what the program did
-/// then. Numbers count, not their spelling: 1e-3 is 0.001. JsonError for settings of another kind.
+/// Returns the identity of the run of that config.json, its seed aside: task, data,
+/// method, phase, the initial weights, and every effective setting. Not the recipe's name, which is
+/// a label; not device, threads, folders and how often checkpoints are written. A setting that the
+/// file lacks has its default: it was saved before the key existed, and the default is what the
+/// program did then. Numbers count, not their spelling: 1e-3 is 0.001. JsonError for settings of
+/// another kind.
 [[nodiscard]] Identity identity_of(const data::Json& config);
 
 /// Returns it without the data, which a configuration knows only when they are open.

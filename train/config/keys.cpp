@@ -187,7 +187,7 @@ constexpr KeyInfo kKeys[] = {
 };
 // clang-format on
 
-/// What other programs call keys that are spelt too differently for a guess, without `_`.
+/// Other programs' names of keys that are spelt too differently for a guess, without `_`.
 struct OtherName {
   std::string_view name, key;
 };

@@ -142,8 +142,8 @@ class RecipeReader {
     return row;
   }
 
-  /// Whether a method of this section has such an option, or the one that it names: where a key has
-  /// the name of an option, `sinkhorn.steps` is the option.
+  /// Returns whether a method of this section has such an option, or the one that it names: where a
+  /// key has the name of an option, `sinkhorn.steps` is the option.
   [[nodiscard]] bool is_option(const std::string& key) const {
     const auto methods = attention::registry();
     return std::any_of(methods.begin(), methods.end(), [&](const attention::Spec& spec) {

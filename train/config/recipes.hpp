@@ -53,14 +53,15 @@ struct Recipe {
 /// The settings of a config.json, with their origins. DataError naming `file`.
 [[nodiscard]] Recipe recipe_of_run(const data::Json& config, const std::string& file);
 
-/// What a recipe says about a task and a method, defaults included: keys in their order, then
-/// `<method>.<option>`. Keys without a default come where the recipe says them.
+/// Returns a recipe's settings for a task and a method, defaults included: keys in their order,
+/// then `<method>.<option>`. Keys without a default come where the recipe says them.
 [[nodiscard]] std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task,
                                                    std::string_view method);
 [[nodiscard]] std::vector<Setting> recipe_settings(const std::string& recipe, std::string_view task,
                                                    std::string_view method);
 
-/// What a recipe gives a method where its value has no meaning for it, or costs it what it is for.
+/// A recipe's value for a method to which the recipe's usual value has no meaning, or costs its
+/// purpose.
 struct Instead {
   std::string_view method, key, value, instead, because;
 };

@@ -79,7 +79,7 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json
     choices.device = device == "cpu" ? Device::cpu : Device::cuda;
   }
   if (said.contains("--recipe")) refuse_other_recipe(saved, choices, file);
-  // What was saved is the recipe now, which judges what is said.
+  // The saved settings are the recipe now, against which the user's choices are judged.
   const RunConfig now = resolve(choices, recipe_of_run(saved, file));
   for (const Setting& setting : now.settings) {
     if (setting.origin.starts_with("--")) put(setting, config.settings);

@@ -90,12 +90,12 @@ struct RunConfig {
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
   [[nodiscard]] std::int64_t microbatch() const { return ceil_div(batches.batch, accumulate); }
-  /// How training splits a batch: it stays whole on a GPU and where the method's batches must be
-  /// computed at once; elsewhere the parts suit the caches.
+  /// Returns how training splits a batch. It stays whole on a GPU, and where the method needs whole
+  /// batches; elsewhere the parts suit the caches.
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 
-/// What --precision accepts where no recipe says it, and where one does, for help texts.
+/// The values that --precision accepts where no recipe says it, and where one does, for help texts.
 inline constexpr const char* kPrecisionHelp =
     "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse (on cuda at "
     "bf16 to 1e-4), and on cuda tiled attention with heads wider than 64, stay fp32";
@@ -119,7 +119,7 @@ void unsettle_precision(Setting& setting);
 /// The same run on another device, for which a precision that was `auto` is decided anew.
 [[nodiscard]] RunConfig moved_to(Device device, RunConfig config);
 
-/// What decides the run's numbers, as config.json and checkpoints store it.
+/// Returns everything that decides the run's numbers, as config.json and checkpoints store it.
 [[nodiscard]] data::Json to_json(const RunConfig& config);
 /// Refuses a config.json whose parts are of another kind than a program of ours writes, or whose labels
 /// disagree: DataError naming `file`, the part, what was expected and what came. What is missing is the
@@ -133,11 +133,11 @@ void check_parts(const data::Json& config, const std::string& file);
 /// of its steps. Of such a phase, the phase itself.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
-/// What the user of `pretrain` chose, as resolve() takes it: steps, lr and warmup are those of
-/// predicting hidden tokens.
+/// Returns the choices of a user of `pretrain`, as resolve() takes them: steps, lr and warmup are
+/// those of predicting hidden tokens.
 [[nodiscard]] Choices for_pretraining(Choices choices);
 
-/// Whether a config.json is that of a pre-training, which has no classes.
+/// Returns whether a config.json is that of a pre-training, which has no classes.
 [[nodiscard]] bool is_pretraining(const data::Json& config);
 
 /// The same run with a row for hidden tokens: it starts from weights that were pre-trained.

@@ -11,7 +11,8 @@
 
 namespace skytape::train {
 
-/// Whether a recipe's key is an option of the method: `features` stands for `<method>.features`.
+/// Returns whether a recipe's key is an option of the method: `features` stands for
+/// `<method>.features`.
 [[nodiscard]] bool is_shared(std::string_view key);
 
 /// The one spelling of a key that has two: `skyformer.features` is `features` in a run of skyformer.

@@ -15,7 +15,7 @@ namespace skytape::train {
 enum class EncoderKind { bert, roberta };
 [[nodiscard]] std::string_view to_string(EncoderKind kind);
 
-/// What a config.json says.
+/// The contents of a config.json.
 struct EncoderFacts {
   EncoderKind kind = EncoderKind::bert;
   nn::BertConfig model;
@@ -32,8 +32,8 @@ struct EncoderFacts {
 /// DataError naming `file` and the key that is missing, out of range, or asks for something else
 /// than a BERT or RoBERTa encoder with GELU and learned positions.
 [[nodiscard]] EncoderFacts facts_of_huggingface(const data::Json& config, const std::string& file);
-/// What kind of model a config.json is about: its "model_type", or "bert" where nothing says it and
-/// the keys are those of BERT's first release; null: unknown.
+/// Returns the kind of model that a config.json describes: its "model_type", or "bert" where
+/// nothing says it and the keys are those of BERT's first release; null: unknown.
 [[nodiscard]] data::Json type_of_huggingface(const data::Json& config);
 
 /// The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json

@@ -15,7 +15,8 @@ namespace skytape::train {
 
 enum class JsonKind { text, number, share, natural, flag, list, texts, object, maybe_object };
 
-/// What a part of a file has to be, where it is there: {"data.train.examples", JsonKind::natural}.
+/// The kind that a part of a file must have, where it is there: {"data.train.examples",
+/// JsonKind::natural}.
 struct JsonPart {
   const char* path;
   JsonKind kind;

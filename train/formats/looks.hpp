@@ -1,4 +1,4 @@
-// How lines are drawn: the same for a method in every figure, and no two methods alike, however many
+// The looks of lines: the same for a method in every figure, and no two methods alike, however many
 // there are. In a figure no two lines of up to 45 have one colour.
 #pragma once
 

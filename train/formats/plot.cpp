@@ -41,7 +41,7 @@ std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "NaN";
 }
 
-/// Of an axis; * is as the numbers ask.
+/// Returns the end of an axis's range; * lets the numbers decide.
 std::string range_end(const std::optional<double>& value) { return value ? number(*value) : "*"; }
 
 // ---- the numbers ---------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ bool has_gaps_only(const LinePanel& panel) {
   return true;
 }
 
-/// Whether the names of the columns would run into each other.
+/// Returns whether the names of the columns would run into each other.
 bool names_stand_upright(const HeatMap& map, int plot_width) {
   std::size_t letters = 0;
   for (const std::string& name : map.columns) letters += name.size() + 1;

@@ -1,5 +1,4 @@
-// What a launcher (mpirun, srun) says to the processes that it starts, in their environment: known
-// before MPI is.
+// The environment in which a launcher (mpirun, srun) starts its processes: known before MPI is.
 #pragma once
 
 #include <string>

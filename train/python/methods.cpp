@@ -195,7 +195,7 @@ class Call {
   [[nodiscard]] nb::object token(nb::handle self) {
     return nb::cast(nb::ndarray<nb::array_api, std::int32_t>(&token_, {1}, self, {}));
   }
-  /// What the method drew: a function of inputs and seed, so it is drawn again.
+  /// Returns the method's random arrays: a function of inputs and seed, so they are drawn again.
   [[nodiscard]] Tensors draws() const {
     const auto turn = turn_on(in_.v.device());
     const attention::Draws drawn = method_->draw(in_, call_);

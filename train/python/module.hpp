@@ -1,5 +1,5 @@
-// What the parts of the Python module share: an array of any library that speaks DLPack is a tensor
-// over the same memory, and a tensor goes out as such an array.
+// Definitions that the parts of the Python module share: an array of any library that speaks DLPack
+// is a tensor over the same memory, and a tensor goes out as such an array.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -59,7 +59,8 @@ class Turn {
 /// A dict of what speaks DLPack, on the tensors' device, over their memory.
 [[nodiscard]] nb::object arrays_of(const Tensors& tensors);
 
-/// What belongs to Python, for code that runs without the GIL: who lets go last takes the GIL first.
+/// Shares an object of Python's with code that runs without the GIL: its last owner takes the GIL
+/// first.
 template <class T> [[nodiscard]] std::shared_ptr<T> shared(T object) {
   return {new T(std::move(object)), [](T* kept) {
             if (!nb::is_alive()) return;  // the interpreter has ended, and its memory with it

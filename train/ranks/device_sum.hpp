@@ -11,7 +11,7 @@ namespace skytape::train {
 /// One GPU for each rank. Made by all ranks at once.
 class DeviceSum {
  public:
-  /// Whether this program was built with NCCL: where not, numbers travel through the hosts.
+  /// Returns whether this program was built with NCCL: if not, numbers travel through the hosts.
   [[nodiscard]] static bool available();
 
   explicit DeviceSum(const Ranks& ranks);

@@ -1,4 +1,4 @@
-// What several processes of one job ask of each other: the interface, and MPI behind it.
+// The interface by which several processes of one job communicate, and MPI behind it.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Job {
   /// Ends the whole job at once; the launcher's exit code is `code`.
   virtual void abort(int code) = 0;
 
-  /// What rank 0 has, on all.
+  /// Copies rank 0's bytes to all ranks.
   virtual void broadcast(std::span<std::byte> bytes, double limit_seconds) = 0;
   /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,

@@ -21,7 +21,7 @@ class Ranks;
 class Trainer;
 struct SafetensorsFile;
 
-/// What is said where a run in `folder` meets what is not finite: the file that holds its last good
+/// Returns the advice for a run in `folder` that meets NaN or infinity: the file with its last good
 /// state, if there is one, and how to find the cause.
 [[nodiscard]] std::string last_good_state(const std::filesystem::path& folder);
 
@@ -30,7 +30,7 @@ struct SafetensorsFile;
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
                      const RunState& state, const data::Json& config);
 
-/// What a checkpoint says about itself. DataError naming `path` for a file that is none of ours.
+/// The metadata of a checkpoint. DataError naming `path` for a file that is none of ours.
 struct CheckpointFacts {
   data::Json config;
   RunState state;

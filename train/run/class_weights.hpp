@@ -1,4 +1,4 @@
-// What an example's loss is worth, by its class.
+// The weights of examples' losses, by class.
 #pragma once
 
 #include <string>

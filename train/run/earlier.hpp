@@ -1,4 +1,4 @@
-// What an earlier process left in a run's folder, judged before --resume goes on with it.
+// The state that an earlier process left in a run's folder, judged before --resume continues it.
 #pragma once
 
 #include <filesystem>

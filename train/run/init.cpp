@@ -45,7 +45,7 @@ bool of_training(const std::string& name) {
   return name.starts_with("optimizer.") || name.starts_with("train.");
 }
 
-/// What a tensor is listed as: a head as a whole, a layer's part for all layers.
+/// Returns the name that lists show for a tensor: a head as a whole, a layer's part for all layers.
 std::string part_of(const std::string& name) {
   if (!of_encoder(name)) return name.substr(0, name.find('.'));
   static constexpr std::string_view kLayer = "transformer_";

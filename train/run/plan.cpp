@@ -36,7 +36,7 @@ fs::path folder_of(const Request& r) {
 
 bool resumes(const Request& r) { return r.options.existing == RunFolder::Existing::resume; }
 
-/// Whether the configuration is that of an earlier process.
+/// Returns whether the configuration is that of an earlier process.
 bool goes_on(const Request& r) { return resumes(r) && fs::exists(config_file(r.options.out)); }
 
 /// The config.json of the run that --resume goes on with, {"file", "config"}; null if there is none.
@@ -60,7 +60,7 @@ Json saved_run(const Request& r) {
   return saved(first, config);
 }
 
-/// What the user chose, completed by what the run that goes on was started with.
+/// Returns the user's choices, completed by the settings that the resumed run was started with.
 RunConfig configure(const Request& r, const Json& saved) {
   if (saved.is_null()) {
     const bool new_run = !resumes(r) || r.seeds > 1 || r.out.empty() || r.said.contains("--task");
@@ -136,7 +136,8 @@ void refuse_two_starts(const Request& r, const RunConfig& config) {
   if (r.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
 }
 
-/// Whether the weights of --init were pre-trained: then the embedding has a row for hidden tokens.
+/// Returns whether the weights of --init were pre-trained: then the embedding has a row for hidden
+/// tokens.
 bool starts_pretrained(const Request& r, const RunConfig& config) {
   const bool cls = config.batches.first_token >= 0;
   return has_mask_token(checkpoint_in(r.options.init), *config.task, cls ? 1 : 0);

@@ -1,4 +1,4 @@
-// What the user of `train` or `pretrain` asks for, made the configuration of a run.
+// Makes the request of a user of `train` or `pretrain` the configuration of a run.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the ranks of a job share of a run, and whether they mean the same run.
+// The ranks' shares of a run, and the check that all mean the same run.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace skytape::train {
 /// each host where it still is: hosts may have a folder in common or each its own.
 [[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress, const Ranks& ranks);
 
-/// How these ranks split a batch. On a CPU as one process does; on a GPU each gets an equal part.
+/// Returns how these ranks split a batch. On a CPU as one process does; on a GPU each gets an equal
+/// part.
 [[nodiscard]] MicrobatchLimits microbatch_limits(const RunConfig& config, const Ranks& ranks);
 
 /// The most microbatches that a batch of a training on sequences of up to `longest` tokens has.

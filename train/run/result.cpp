@@ -19,7 +19,7 @@
 namespace skytape::train {
 namespace {
 
-/// What both phases say of their training.
+/// Returns the metadata of the training, for either phase.
 data::Json facts_of(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
   const double seconds = std::max(o.state.train_seconds, 1e-9);
   const Setting* const precision = find_setting(config.settings, "precision");
@@ -56,7 +56,7 @@ std::string in_percent(const data::Json& share) {
   return fmt::format("{:.2f} %", 100 * share.get<double>());
 }
 
-/// What a figure has to be.
+/// The kind that a figure must have.
 struct Kind {
   const char* name;
   bool (*fits)(const data::Json&);
@@ -68,7 +68,7 @@ constexpr Kind kShare = {"share in 0..1", [](const data::Json& j) {
                            return j.is_number() && j.get<double>() >= 0 && j.get<double>() <= 1;
                          }};
 
-/// What else has to be of its kind where it is there. Users edit the file by hand.
+/// The kinds of further figures, where they are there. Users edit the file by hand.
 constexpr JsonPart kParts[] = {
     {"seed", JsonKind::natural},
     {"steps", JsonKind::natural},

@@ -14,7 +14,7 @@ namespace skytape::train {
 
 struct RunConfig;
 
-/// How a run ended.
+/// The outcome of a run.
 struct Outcome {
   RunState state;
   std::int64_t selected_step = 0;  // whose weights were tested

@@ -27,7 +27,7 @@ void build(SavedModel& saved, const SafetensorsFile& weights) {
   load_weights(weights, saved.file, *saved.model);
 }
 
-/// Where the run's data were, and which they were.
+/// Reads the path and the fingerprints of the run's data.
 void read_data_facts(SavedModel& saved, const data::Json& json, const std::filesystem::path& file) {
   try {
     saved.config.data_root = json.value("data_root", "datasets");

@@ -21,7 +21,7 @@ struct SavedModel {
   std::int64_t step = -1;      // at which they were saved; -1: the file does not say
   std::unique_ptr<nn::Model> model;
   data::Json provenance;  // of the data: labels, vocabulary, columns; null: nobody says
-  /// Of the splits that the run was trained beside; empty for weights that are of no run.
+  /// Fingerprints of the run's splits; empty for weights that are of no run.
   std::map<std::string, std::string, std::less<>> fingerprints;
 };
 

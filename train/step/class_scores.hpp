@@ -1,4 +1,4 @@
-// How well each class is answered: precision, recall and F1 from a confusion matrix.
+// The scores of each class: precision, recall and F1 from a confusion matrix.
 //
 // Letters: C classes.
 #pragma once

@@ -38,7 +38,7 @@ Device device_of(const nn::Model& model) {
   return model.parameters().parameters().front().value.device();
 }
 
-/// What batches add to an evaluation.
+/// The sums that batches add to an evaluation.
 struct Tally {
   double loss = 0, correct = 0, count = 0;  // count: of examples, or of hidden tokens
   double unanimous = 0;

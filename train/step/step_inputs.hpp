@@ -1,5 +1,5 @@
-// What a step reads from the host: the batch, the step's number, the optimiser's numbers. All of it
-// lies one behind the other and reaches the device in one copy, before the step's work is
+// The inputs of a step from the host: the batch, the step's number, the optimiser's numbers. They
+// are consecutive in memory and reach the device in one copy, before the step's work is
 // submitted, so that the work itself is the same for every batch of one layout.
 #pragma once
 

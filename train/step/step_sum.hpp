@@ -14,7 +14,7 @@ namespace skytape::train {
 
 class StepSum {
  public:
-  /// Of `gradients` numbers, and of loss and correct share behind them.
+  /// Makes a sum of `gradients` numbers, and of loss and correct share behind them.
   StepSum(const Ranks& ranks, std::int64_t gradients, Device device);
 
   /// Begins a step of so many microbatches on all ranks together.

@@ -68,7 +68,8 @@ Measured measure_forward(const BenchCase& c, const nn::Model& model, const data:
   });
 }
 
-/// Where a step spends its time. Steps of their own: reading the clock after each op costs a little.
+/// Returns the times of a step's parts. They take separate steps: reading the clock after each op
+/// costs a little.
 StepParts measure_parts(const BenchCase& c, Trainer& trainer, const data::Batch& batch) {
   const std::int64_t steps = std::min<std::int64_t>(c.steps, kPartSteps);
   OpSeconds seconds;
@@ -78,7 +79,7 @@ StepParts measure_parts(const BenchCase& c, Trainer& trainer, const data::Batch&
   return step_parts(seconds, steps);
 }
 
-/// What the model and its optimiser hold; the peak counts from here.
+/// Measures the memory of the model and its optimiser; the peak counts from here.
 void start_memory(const BenchCase& c, BenchResult& result) {
   reset_peak_bytes(c.device);
   result.fixed_bytes = memory_stats(c.device).live_bytes;

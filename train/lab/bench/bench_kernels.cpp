@@ -25,7 +25,7 @@ double median(std::vector<double> values) {
   return *half;
 }
 
-/// Which of the submitted ones ran as each of one replay's records; kNobody: none did.
+/// Matches each of one replay's records with the submitted kernel that ran; kNobody: none did.
 class Matching {
  public:
   explicit Matching(const std::vector<GpuKernel>& submitted) : submitted_(submitted) {
@@ -231,7 +231,7 @@ StepKernels measure_kernels(const BenchCase& c) {
     const Clock::time_point start = Clock::now();
     if (i < kWarmUps) {
       direct.step(batch);
-      // What the host needs, and for events as long again.
+      // The time that the host needs, and as long again for events.
       busy_ms = std::min(kMostBusyMs, 1 + 4e-3 * us_since(start));
       synchronize(Device::cuda);
     } else {

@@ -22,8 +22,9 @@ struct KernelRow {
   std::int64_t blocks = 0, threads = 0, registers = 0, shared_bytes = 0;
   double us = 0;      // of all of them, as are the medians over the replays
   double gap_us = 0;  // between the end of whatever ran before and its start; overlapping: 0
-  // What it adds to the step: without the time in which a kernel that began before it still ran, and it
-  // did no more than wait (programmatic dependent launch) or ran beside it (a second stream).
+  // The time that it adds to the step: without the time in which a kernel that began before it
+  // still ran, and it only waited (programmatic dependent launch) or ran in parallel (a second
+  // stream).
   double added_us = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a training step spends its time on.
+// The parts of a training step's time.
 #pragma once
 
 #include <cstdint>

@@ -276,7 +276,7 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
   return 0;
 }
 
-/// Which steps are timed, and where.
+/// Declares the flags that choose the steps to time, and the device.
 void declare_cases(const Command& command, BenchFlags& flags) {
   command.add_option("--attention", flags.attention, "methods a,b,… or all");
   command.add_option("--n", flags.n, "lengths a,b,… or all");

@@ -26,7 +26,7 @@ void add_mlm_curves(const Command& program);
 /// Adds all of them.
 void add_lab_commands(const Command& program);
 
-/// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
+/// The source of a study's queries, keys and values: --from fresh, --run DIR, --model FOLDER with
 /// --text FILE, or --qkv FILE.
 struct SourceFlags {
   std::string from, run, model, text, qkv, checkpoint = "best", data;

@@ -40,7 +40,7 @@ struct CurvePoint {
   double seconds = 0, perplexity = 0;  // of training; over the held-out documents' hidden tokens
 };
 
-/// What a cell has come to.
+/// The points of a cell so far.
 struct Curve {
   CurveCell cell;
   std::vector<CurvePoint> points;

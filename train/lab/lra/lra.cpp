@@ -74,8 +74,8 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   return cell;
 }
 
-/// What the run in a folder is, or the first phase of one of two; null: there is none, or a broken one,
-/// which its own process names when it starts there.
+/// Returns the config.json of the run in a folder, or of the first phase of one of two; null: there
+/// is none, or a broken one, which its own process names when it starts there.
 Json run_in(const fs::path& folder) {
   try {
     if (fs::exists(config_file(folder))) return read_config(folder);
@@ -274,7 +274,7 @@ class Grid {
     }
   }
 
-  /// What a cell reached, how long it took and the memory that it needed.
+  /// Returns a text on a cell's accuracy, its time and the memory that it needed.
   static std::string outcome(const Running& run, const fs::path& file) {
     const bool masked = run.cell->config.model.objective == nn::Objective::predict_masked;
     const Json result = masked ? read_pretraining_result(file) : read_result(file);

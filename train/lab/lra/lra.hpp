@@ -34,7 +34,7 @@ struct GridCell {
   data::Json data;  // facts() of its data; null: not prepared yet
 };
 
-/// What a run of the cell would have in config.json, as far as it is known before it starts.
+/// Returns the part of a cell's config.json that is known before its run starts.
 [[nodiscard]] data::Json wanted_config(const GridCell& cell);
 
 /// All cells, seeds innermost. UsageError as resolve() throws it, and for a name given twice.

@@ -32,7 +32,7 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Of a sample: from two values on.
+/// Returns the sample's standard deviation; needs at least two values.
 double deviation_of(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double squares = 0;
@@ -246,7 +246,8 @@ std::string to_text(const TableCell& cell, const std::optional<double>& baseline
                     cell.runs.size() > tests.size() ? fmt::format(" of {}", cell.runs.size()) : "");
 }
 
-/// What a row's tasks add: "–" nothing, one text where all add the same, else task by task.
+/// Returns the additions of a row's tasks: "–" for none, one text where all have the same, else
+/// task by task.
 std::string added_text(const TableRow& row) {
   std::vector<std::string> texts, parts;
   for (const auto& [task, cell] : row.cells) {

@@ -229,7 +229,8 @@ std::string picture(const fs::path& svg, std::string_view title, bool drawn) {
       html_escaped(svg.parent_path().string()));
 }
 
-/// What the finished runs reached. `skipped` gets what of them no other part of the page tells.
+/// Returns the results of the finished runs. `skipped` gets those that no other part of the page
+/// tells.
 std::string accuracy_tables(const fs::path& runs, std::vector<std::string>& skipped) {
   FoundRuns finished = find_runs(runs);
   const Table times = time_table(finished.runs);

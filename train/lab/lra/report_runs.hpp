@@ -1,4 +1,4 @@
-// What the report page tells of a folder: its runs, finished or not, and its studies.
+// The contents of a folder for the report page: its runs, finished or not, and its studies.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct ReportRun {
   std::vector<double> step_at, seconds_at, loss;
   std::vector<double> dev_step_at, dev_seconds_at, dev_accuracy;  // per cent
 
-  /// Of training, as far as its metrics go; 0: there are none yet.
+  /// Returns the seconds of training, as far as its metrics go; 0: there are none yet.
   [[nodiscard]] double seconds() const;
 };
 

@@ -8,8 +8,8 @@
 
 namespace skytape::train {
 
-/// Of one task, for all methods of the paper's table. Both papers: 2 layers of width 64, 128 hidden
-/// numbers, 2 heads, mean pooling.
+/// The settings of one task, for all methods of the paper's table. Both papers have 2 layers of
+/// width 64, 128 hidden numbers, 2 heads, mean pooling.
 struct PaperSettings {
   std::string_view recipe;  // that reproduces the paper, "skyformer" or "skeinformer"
   std::string_view task;

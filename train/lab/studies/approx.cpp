@@ -60,7 +60,7 @@ std::vector<Candidate> candidates(const ApproxOptions& options) {
   return all;
 }
 
-/// What a method is made with for inputs of these shapes.
+/// Returns the context for building a method for inputs of these shapes.
 attention::LayerContext layer_context(const attention::Inputs& in, std::int64_t n,
                                       ParameterStore& store) {
   attention::LayerContext context{0, in.q.size(1), in.q.size(3), n, "", &store};

@@ -1,5 +1,6 @@
-// How well attention methods approximate exact attention: the spectral norm of the difference of the
-// outputs, over the number of features (Figure 1 of Skyformer and of Skeinformer).
+// The approximation study measures how well methods approximate exact attention: the spectral norm
+// of the difference of the outputs, over the number of features (Figure 1 of Skyformer and of
+// Skeinformer).
 //
 // The usual inputs are the first layer's: the embedded sequence through the projections, as in the
 // papers' figures. Each method is compared with the exact attention that it stands for

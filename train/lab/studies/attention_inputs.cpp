@@ -37,7 +37,7 @@ std::vector<std::int64_t> usual_lengths(std::int64_t longest) {
   return lengths;
 }
 
-/// What the attention of every layer sees when the model reads the batch's first sequence.
+/// Returns the attention's inputs in every layer when the model reads the batch's first sequence.
 std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batch,
                                  std::uint64_t seed) {
   std::vector<LayerInputs> layers;

@@ -29,7 +29,7 @@ struct LayerInputs {
   Tensor out;            // [1, H, N, D]: the output of the model's own attention; files: of softmax
 };
 
-/// Where the inputs come from.
+/// The source of the inputs.
 struct InputSource {
   std::string name;                         // for titles: "fresh softmax model"
   data::Json facts;                         // for result files

@@ -16,7 +16,7 @@ namespace skytape::train {
 /// as keys, what Reformer stands for): [B, H, N, D].
 [[nodiscard]] Tensor exact_output(const std::string& name, const attention::Inputs& in);
 
-/// Whether attention_matrix() knows the attention.
+/// Returns whether attention_matrix() knows the attention.
 [[nodiscard]] bool has_matrix(const std::string& name);
 
 /// The matrix P of one head of a single example, of which P V is the output at real tokens: [N, N],

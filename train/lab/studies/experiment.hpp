@@ -36,7 +36,7 @@ class Experiment {
   /// A fact of the experiment: "seed", "steps", …
   void note(const std::string& key, data::Json value) { facts_[key] = std::move(value); }
   void add(Table table);
-  /// What programs may want and readers do not: for the JSON file alone.
+  /// Adds a detail that programs may want and readers do not: for the JSON file alone.
   void detail(const std::string& key, data::Json value) { details_[key] = std::move(value); }
   void add(Figure figure) { figures_.push_back(std::move(figure)); }
 

@@ -41,8 +41,9 @@ struct HeadSpectrum {
   std::vector<double> output;  // [D]: singular values of the attention's output, largest first
   MatrixSpectrum softmax;      // exp(Q K^T / sqrt(D)), rows divided by their sums
   MatrixSpectrum kernelized;   // the Gaussian kernel between queries and keys
-  // Of C = k(X, X), X the scaled queries and keys (exact_attention.hpp), with lambda = a share of
-  // its norm: leverage score l_i = [C (C + lambda I)^-1]_ii, statistical dimension = their sum.
+  // Figures of C = k(X, X), X the scaled queries and keys (exact_attention.hpp), with lambda = a
+  // share of its norm: leverage score l_i = [C (C + lambda I)^-1]_ii, statistical dimension = their
+  // sum.
   std::array<double, kRidges.size()> dimension = {};
   std::array<double, kRidges.size()> coherence = {};  // 2 N max l_i / dimension; 1: all alike
   std::vector<double> leverage;                       // [2 N], largest first

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-/// What the tables of a recipe's paper are about.
+/// The units of the tables of a recipe's paper.
 struct PaperUnit {
   std::string title;
   double per_step_second;  // table entries for a second per step

@@ -1,4 +1,4 @@
-// What several of the theory's statements measure with; f64, CPU.
+// Functions with which several of the theory's statements measure; f64, CPU.
 #pragma once
 
 #include <fmt/format.h>

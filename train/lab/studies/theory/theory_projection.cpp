@@ -39,7 +39,7 @@ double dot(const double* a, const double* b, std::int64_t size) {
   return sum;
 }
 
-/// What a product x y may be off by, over epsilon, from x x, y y and x y.
+/// Returns the permitted error of a product x y, over epsilon, from x x, y y and x y.
 using Limit = double (*)(double xx, double yy, double xy);
 double by_norms(double xx, double yy, double) { return std::sqrt(xx * yy); }
 double by_product(double, double, double xy) { return std::abs(xy); }
@@ -165,7 +165,7 @@ std::int64_t rows_of_theorem_2(const TheorySizes& sizes) {
   return static_cast<std::int64_t>(std::ceil(std::min(by_width, rows_of_theorem(sizes.n))));
 }
 
-/// What Theorem 2 speaks of, with the E and F of its proof and delta = 1/n.
+/// The matrices of Theorem 2, with the E and F of its proof and delta = 1/n.
 struct Projected {
   Tensor logits;     // Q K^T / sqrt p: [n, n]
   Tensor values;     // V, or ones in its place: [n, p]
@@ -226,8 +226,8 @@ std::vector<Trial> exponential_error(const TheorySizes& sizes, std::uint64_t see
   return {{fmt::format("k = {}", s.sketched.size(1)), error, kEpsilon}};
 }
 
-/// What the proof replaces by nothing: |exp(x E^T) - exp(x) R^T| over |exp(x)|, the largest of all
-/// rows.
+/// Measures the error that the proof neglects: |exp(x E^T) - exp(x) R^T| over |exp(x)|, the largest
+/// of all rows.
 std::vector<Trial> exponential_exchange(const TheorySizes& sizes, std::uint64_t seed) {
   const Projected s = project(sizes, seed, false);
   const Tensor r = projection(sizes.n, s.sketched.size(1), sizes, seed);

@@ -161,7 +161,7 @@ std::vector<Trial> better_than_uniform(const TheorySizes& sizes, std::uint64_t s
   return {{"", a.weight * a.weight / (uniform * static_cast<double>(a.n)), 1}};
 }
 
-/// How far estimated probabilities are from the paper's.
+/// The ratios of estimated probabilities to the paper's.
 struct Ratios {
   double smallest = 0, largest = 0;  // of p^_i / p_i
 };
