@@ -31,8 +31,8 @@ std::vector<Tensor> inputs(const Sizes& s) {
           entries({s.E}, 3, -1, 1)};
 }
 
-/// Of [B, N]: the first sequence is whole, each other one half as long as the one before, the last of
-/// several is padding alone.
+/// Returns a mask [B, N]: the first sequence is whole, each other one half as long as the one
+/// before, the last of several is padding alone.
 Tensor mask_of(const Sizes& s) {
   std::vector<double> mask;
   for (std::int64_t b = 0; b < s.B; ++b) {

@@ -14,7 +14,7 @@
 
 namespace skytape::cuda_simulator {
 
-/// What the warps of a running block did to its shared memory since the last barrier.
+/// The accesses of a running block's warps to its shared memory since the last barrier.
 class SharedAccesses {
  public:
   void start_block();
@@ -22,12 +22,12 @@ class SharedAccesses {
   void barrier() { ++epoch_; }
   /// An array of the block's shared memory.
   void add(const unsigned char* begin, std::size_t bytes);
-  /// How this access races with an earlier one, or nothing.
+  /// Returns how this access races with an earlier one, or nothing.
   [[nodiscard]] std::string see(const unsigned char* at, std::size_t bytes, unsigned warp,
                                 bool writes);
 
  private:
-  /// Of one byte. Older epochs do not count, so nothing is ever cleared.
+  /// The accesses to one byte. Older epochs do not count, so nothing is ever cleared.
   struct Touched {
     std::uint32_t epoch = 0;
     std::uint8_t writer = 0, reader = 0;  // warp + 1; 0: none

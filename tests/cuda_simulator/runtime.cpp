@@ -34,7 +34,7 @@ const void* host_pointer(const Kernel& kernel) {
   return nullptr;
 }
 
-/// What is wrong with a launch, or nothing.
+/// Returns the error of a launch, or nothing.
 std::string refusal(const Kernel& k) {
   const auto none = [](const dim3& d) { return d.x == 0 || d.y == 0 || d.z == 0; };
   if (none(k.grid) || none(k.block)) return "an empty grid or block";

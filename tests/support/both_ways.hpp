@@ -71,7 +71,7 @@ void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, co
   });
 }
 
-/// Whether a model of that configuration records an op of that name.
+/// Returns whether a model of that configuration records an op of that name.
 inline bool records(const std::string& op, Device device, const nn::ModelConfig& config) {
   nn::Model model(config, DType::f32, device, 1);
   Tape tape;

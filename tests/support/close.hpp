@@ -17,7 +17,7 @@ namespace skytape::test {
 /// The same for tensors of any dtype and device; infinity when the shapes differ.
 [[nodiscard]] double relative_error(const Tensor& a, const Tensor& b);
 
-/// What a single kernel may lose: a few roundings of its dtype.
+/// Returns the error that a single kernel may have: a few roundings of its dtype.
 [[nodiscard]] double rounding(DType dtype);
 
 /// x, f32 or f64 on the CPU, with entries rounded as a product's operands are at that precision.

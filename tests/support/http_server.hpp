@@ -9,7 +9,7 @@
 
 namespace skytape::test {
 
-/// How the server answers every request.
+/// The server's answer to every request.
 struct Answers {
   std::string body;
   int status = 200;        // of a request that it can serve

@@ -113,7 +113,7 @@ TEST_CASE("a first row of usual names finds the columns, in every format") {
   CHECK(read("label\tsentence1\tsentence2\n1\ta\tb\tc\n", {}).rows ==
         std::vector<Fields>{{"1", "a", "b\tc"}});
   CHECK(contains(read("text\tlabel\na\tb\t1\n", {}).error, "own:2: 3 fields, expected 2"));
-  // Where only one of both has a usual name, and where neither has, the row is an example.
+  // If only one of both has a usual name, or neither has, the row is an example.
   CHECK(read("label\tclip\nneg\tx\n", {}).rows.size() == 2);
   CHECK(read("stars\tclip\nneg\tx\n", {}).rows.size() == 2);
 }

@@ -11,7 +11,7 @@
 
 namespace skytape::data::synthetic {
 
-/// What preparing a file or folder says: its warnings, or the error.
+/// The messages of preparing a file or folder: its warnings, or the error.
 struct Said {
   std::string error, warnings;
 };

@@ -1,4 +1,4 @@
-// What files beside a vocabulary add to it, and tokenizer.json, which has everything in one.
+// Files next to a vocabulary add tokens to it; tokenizer.json has everything in one.
 #include <utility>
 
 #include "data/files/json.hpp"

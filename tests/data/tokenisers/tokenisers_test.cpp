@@ -27,7 +27,7 @@ using Numbers = std::vector<std::int32_t>;
 const fs::path kVectors = "tests/goldens/tokenisers";  // from the repository's root
 constexpr const char* kFewEntries = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
-/// Whether this build has what the case needs; says that it is skipped otherwise.
+/// Returns whether this build has what the case needs; says that it is skipped otherwise.
 bool here_or_skip(bool has, const char* library) {
   if (!has) MESSAGE("skipped: built without ", library);
   return has;
@@ -268,7 +268,7 @@ TEST_CASE("SentencePiece: broken models, and trainings that cannot be, are refus
   const auto learn = [](const char* kind, const std::vector<std::string>& texts) {
     return error_of<DataError>([&] { (void)learn_sentencepiece({kind, 16}, texts); });
   };
-  // Of some of these the library itself would end the program.
+  // The library itself would end the program on some of these.
   for (const char* kind : {"unigram", "bpe"}) {
     CAPTURE(kind);
     for (const std::vector<std::string>& texts :

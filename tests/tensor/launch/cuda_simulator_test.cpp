@@ -88,8 +88,8 @@ void reverse_block(float* x, bool barrier) {
   if (barrier) __syncthreads();
   x[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
 }
-/// Of the matrices in which row r of matrix m is 64 m + 8 r to 64 m + 8 r + 7: each lane writes the
-/// two numbers that it gets of matrix m.
+/// Loads the matrices in which row r of matrix m is 64 m + 8 r to 64 m + 8 r + 7: each lane writes
+/// the two numbers that it gets of matrix m.
 void load_matrix(float* x, int m, bool transposed, int shift) {
   auto* const shared = reinterpret_cast<std::uint16_t*>(cuda_simulator::dynamic_shared());
   const unsigned lane = threadIdx.x;

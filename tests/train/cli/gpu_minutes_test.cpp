@@ -1,5 +1,5 @@
-// What the program offers so that no minute of a GPU is spent on what a CPU can do, or watches what
-// nobody asked about.
+// The program's means to spend no minute of a GPU on work that a CPU can do, or on output that
+// nobody asked for.
 #include <algorithm>
 #include <sstream>
 

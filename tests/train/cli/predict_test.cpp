@@ -208,8 +208,8 @@ Lines scores_in(const std::string& out) {
   return lines;
 }
 
-/// Whether two rows of probabilities are equal but for rounding, and so are their labels, unless the
-/// two largest are as close as that.
+/// Returns whether two rows of probabilities are equal but for rounding, and so are their labels,
+/// unless the two largest are as close as that.
 bool equal_but_for_rounding(const std::string& a, const std::string& b) {
   constexpr double kRounding = 1e-5;
   std::istringstream x(a), y(b);

@@ -1,4 +1,4 @@
-// What a run's precision is where its recipe, or the user, says `auto`.
+// The precision of a run whose recipe, or user, says `auto`.
 #include "tensor/gemm/precision.hpp"
 
 #include <algorithm>

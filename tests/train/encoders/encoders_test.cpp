@@ -58,7 +58,8 @@ fs::path copied(const Folder& folder, const char* name) {
   return folder.path() / name;
 }
 
-/// What loading says when a key of config.json has another value; null: when it is not there.
+/// Returns the error of loading when a key of config.json has another value; null: when it is not
+/// there.
 std::string error_with(const fs::path& encoder, const char* key, const Json& value) {
   const std::string before = read_file(encoder / "config.json");
   Json config = data::parse_json(before);

@@ -1,4 +1,4 @@
-// What a phase learns: its batches, and the words of its scores.
+// The objective of a phase: its batches, and the words of its scores.
 #include "train/run/objective.hpp"
 
 #include <algorithm>

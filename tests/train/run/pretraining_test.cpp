@@ -141,7 +141,8 @@ TEST_CASE("a second phase that has begun needs no first, and --force forgets bot
   CHECK_FALSE(fs::exists(w.run("part") + "/pretraining"));
   CHECK(same_tensors(w.run("whole") + "/last.safetensors", w.run("part") + "/last.safetensors"));
 
-  // Of another seed, and stopped in the first phase: nothing of the finished run is left to go on.
+  // A run of another seed, stopped in the first phase: nothing of the finished run is left to
+  // resume.
   const Words other = kTwoPhases + Words{"--seed", "7"};
   REQUIRE(w.start("train", "part", 6, other + Words{"--force", "--stop-after", "3"}).code == 0);
   CHECK_FALSE(fs::exists(w.run("part") + "/last.safetensors"));
@@ -239,7 +240,7 @@ TEST_CASE("a run has the encoder's sizes of the one it starts from, unless it sa
   CHECK_MESSAGE(learned.code == 0, learned.err);
   const Finished next = w.start("train", "next", 6, {"--init", w.run("deep"), "--stop-after", "2"});
   CHECK_MESSAGE(next.code == 0, next.err);
-  // What was taken is the run's own from then on.
+  // The settings that were taken over are the run's own from then on.
   const Finished rest = w.start("train", "next", 6, {"--init", w.run("deep"), "--resume"});
   CHECK_MESSAGE(rest.code == 0, rest.err);
 }

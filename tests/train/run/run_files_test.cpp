@@ -1,6 +1,6 @@
-// What a run says of itself, in its folder and on its output, computed again by other code: scores
-// from its weights, one text at a time; rates, tokens and stops from its own lines. The splits differ,
-// the classes are unequal, and no setting is a default.
+// A run's statements about itself, in its folder and on its output, computed again by other code:
+// scores from its weights, one text at a time; rates, tokens and stops from its own lines. The
+// splits differ, the classes are unequal, and no setting is a default.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -161,7 +161,8 @@ double number(const Json& json, const char* key) { return json.at(key).get<doubl
 
 // ---- scores ------------------------------------------------------------------------------------
 
-/// What a draw of the model's method says of each text, read alone: the probabilities of the classes.
+/// Returns the answer of a draw of the model's method to each text, read alone: the probabilities
+/// of the classes.
 Matrix probabilities(const train::SavedModel& saved, const std::vector<Example>& examples,
                      std::int64_t draw) {
   constexpr std::size_t kPlaces = 64;
@@ -216,7 +217,7 @@ struct Said {
     }
     return count;
   }
-  /// Of each draw, how often it says `of`'s answers.
+  /// Returns, for each draw, how often it gives `of`'s answers.
   [[nodiscard]] std::vector<int> agreeing(const std::vector<std::size_t>& of) const {
     std::vector<int> counts;
     for (const auto& draw : alone) {
@@ -301,7 +302,7 @@ TEST_CASE("the scores of a run are those that its weights give, split by split")
   const TrainedRun& own = trained_run();
   const train::SavedModel saved = model_of(own, "run", "best");
   const Scores dev(own.dev, Said(saved, own.dev, 1)), test(own.test, Said(saved, own.test, 1));
-  // What is mixed up shows: the two splits differ, and so do rows and columns.
+  // A mix-up shows: the two splits differ, and so do rows and columns.
   REQUIRE(std::abs(dev.loss - test.loss) > 0.02);
   REQUIRE(dev.accuracy != test.accuracy);
   REQUIRE(test.confusion[0][1] != test.confusion[1][0]);

@@ -1,4 +1,5 @@
-// Which kernel is whose: on the simulated GPU, whose times mean nothing, and a real one.
+// Traced kernels are matched with submitted ones: on the simulated GPU, whose times mean nothing,
+// and a real one.
 #ifdef SKYTAPE_CUDA
 #include "train/lab/bench/bench_kernels.hpp"
 

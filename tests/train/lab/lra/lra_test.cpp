@@ -410,7 +410,7 @@ TEST_CASE("a cell whose folder holds a run by other settings runs in a folder of
   const Finished shown = grid({"--table-only"});
   CHECK(shown.out == dropped.out);
   CHECK(contains(grid({"--set", "lr=0.02", "--set", "dropout=0.3"}).err, "2 finished before"));
-  // How often checkpoints are written makes no other run.
+  // Another interval of checkpoints makes no other run.
   CHECK(contains(grid({"--set", "dropout=0.0"}).err, "2 finished before"));
 }
 
