@@ -20,7 +20,7 @@ PYTHON    ?= python3
 MPICC     ?= $(shell command -v mpicc 2>/dev/null)
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard $(CUDA_HOME)/bin/nvcc))
-# Where ccache is installed, what was compiled once in any checkout is not compiled again.
+# With ccache, sources that were compiled once in any checkout are not compiled again.
 CCACHE    ?= $(shell command -v ccache 2>/dev/null)
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 export CCACHE_NOHASHDIR  := 1
@@ -32,7 +32,7 @@ CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC))).
 WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
 # MPI is never installed from here; its compiler says what it adds.
 MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show))
-# What is installed, written once by a script that installs what is missing where it may.
+# The installed libraries, written once by a script that installs missing ones where it may.
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
 $(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
@@ -62,7 +62,8 @@ TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 CLANG    := $(findstring clang,$(shell $(CXX) --version 2>/dev/null))
-# What warnings are off, g++ 12 says of its own std::string (GCC bug 105651), and more of it at -O2.
+# g++ 12 gives the disabled warnings about its own std::string (GCC bug 105651), and more of them at
+# -O2.
 # clang knows not all of their names, and takes a function that templates alone call for an unused one.
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict$(if $(CLANG), -Wno-unknown-warning-option -Wno-unneeded-internal-declaration) $(if $(filter 1,$(WERROR)),-Werror)
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
@@ -83,8 +84,8 @@ COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --h
 RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
-# What some files alone are compiled with: MPI's header, CUPTI's, which a toolkit may keep apart,
-# cuRAND's, which a test asks and no carried program has, and races.
+# Extra flags of single files: MPI's header, CUPTI's, which a toolkit may keep apart, cuRAND's,
+# which a test needs and no carried program has, and races.
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 $(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
@@ -181,8 +182,8 @@ build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 FORCE:
 
 # ---- programs --------------------------------------------------------------------------------
-# What a user sets becomes flags of the program, SEED=7 for example --seed '7'; which of them a
-# subcommand has, the program knows.
+# A user's variables become flags of the program, SEED=7 for example --seed '7'; the program knows
+# which of them a subcommand has.
 FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS THREADS BATCH LR FEATURES PRECISION JOBS RUN RUNS \
   WATCH FROM URL EXPORT OUT
 quoted  = '$(subst ','\'',$(1))'# for the shell: a name may have spaces

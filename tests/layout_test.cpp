@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where an include may point to: to the right, or to another room of the same layer.
+// An include may point to the right, or to another folder of the same layer.
 const std::vector<std::set<std::string>> kLayers = {
     {"train"}, {"data", "nn"}, {"attention"}, {"autograd"}, {"tensor"}};
 

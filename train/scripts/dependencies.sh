@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the build needs, what is here, and how to get the rest.
+# Finds the build's needs, lists what is installed, and tells how to get the rest.
 #   dependencies.sh --install   install what is missing where that is allowed; print make variables
 #   dependencies.sh --report    print a table (make doctor)
 # Exit code 1: the CPU build cannot work.

@@ -380,7 +380,7 @@ slice_sanitizers() {
   begin initcheck-ops-fp32 300 sanitized_ops initcheck fp32
 }
 
-# What the functions need in the processes that `check` gives them.
+# The variables that the functions need in the processes that `check` starts.
 METHODS=$(tr , ' ' <<<"${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}" | xargs)
 export B PROGRAM PYTHON PEER PEERS SMALL PREDICTED PARITY DATA METHODS results
 # shellcheck disable=SC2046  # a list

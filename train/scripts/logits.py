@@ -116,8 +116,9 @@ try:
     tensors, facts = read(sys.argv[1])
 except (OSError, ValueError, OverflowError, MemoryError, AttributeError) as problem:
     sys.exit(f"logits.py: {sys.argv[1]}: {problem}")
-# What this model computes for each option: values it knows; ANY of what it reads, of what only training
-# feels, and of what has a tensor, which is missed below if nobody reads it. A key not here is a newer one.
+# The values of each option that this model computes: known values; ANY for options that it reads,
+# that only training uses, and that have a tensor, which is missed below if nobody reads it. A key
+# not here is a newer one.
 ANY = None
 READ = {"attention": ["softmax"], "positions": ["learned", "rotary"], "norm": ["pre"], "sequences": [1],
         "pooling": ["nominal", "mean"], "patch": [0], "pair_cosine": [False], "pyramid": [False]}

@@ -35,7 +35,7 @@ for i in $(seq "$hosts"); do
   list+=${list:+,}sky$i:1
 done
 
-# What mpirun starts its daemons with, instead of ssh: HOST COMMAND…
+# The command by which mpirun starts its daemons, instead of ssh: HOST COMMAND…
 cat >"$scratch/agent" <<'AGENT'
 #!/bin/sh
 host=$1

@@ -1,4 +1,4 @@
-"""What users of PyTorch do with a layer: each row of the page's table is a test here, under its name."""
+"""Habits of PyTorch's users with a layer: each row of the page's table is a test here, under its name."""
 import copy
 import gc
 import io
@@ -442,7 +442,7 @@ if __name__ == "__main__":
 
 
 def run_script(text, *arguments):
-    """What a script prints, at the end."""
+    """Returns the output of a script, after its end."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "script.py")
         file.write_text(text)

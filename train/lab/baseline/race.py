@@ -137,7 +137,7 @@ def race(args):
 
 
 def warning_of(rates):
-    """What to say where the rate of our own products moved by more than a fifth; else nothing."""
+    """Returns a warning if the rate of our own products moved by more than a fifth; else nothing."""
     if not rates or max(rates) <= 1.2 * min(rates):
         return ""
     return (f"Warning: the rate of products moved between {min(rates):.0f} and {max(rates):.0f} "
@@ -145,7 +145,7 @@ def warning_of(rates):
 
 
 def median(runs):
-    """Median ms and largest peak of the rounds that gave a figure; None if none did."""
+    """Returns median ms and largest peak of the rounds that gave a figure; None if none did."""
     runs = [r for r in runs if r is not None]
     if not runs:
         return None
@@ -167,7 +167,7 @@ def summary(peer_name, ours, eager, compiled):
         best = min(forms, key=lambda name: forms[name][0])
         row["best"] = best
         row["time_ratio"] = forms[best][0] / row["skytape_ms"]
-        # Of a step that did the same products at the measured rate and nothing else.
+        # The speedup of a step that did the same products at the measured rate and nothing else.
         row["ceiling"] = row["time_ratio"] / row["share_of_gemm"]
         row["memory_ratio"] = forms[best][1] / row["skytape_bytes"]
     return row

@@ -38,7 +38,7 @@ class Attention(nn.Module):
 
 
 def minus_infinity(keep):
-    """What is added to scores, [B, 1, 1, N]: 0 for a token, a large negative number for padding."""
+    """Returns the term that is added to scores, [B, 1, 1, N]: 0 for a token, a large negative number for padding."""
     return (keep - 1)[:, None, None, :] * 1e9
 
 

@@ -59,7 +59,7 @@ def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
 
 
 def set_threads(threads):
-    """How many threads compute from now on; 0: as many as before."""
+    """Sets how many threads compute from now on; 0: as many as before."""
     _engine.set_threads(_whole("threads", threads))
     waiting.threads = int(threads) or waiting.threads
 

@@ -22,7 +22,8 @@ _ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward 
 # `settings` is what _settings() writes: their names among others.
 _TAKEN = "Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[] own, Tensor[] draws, str settings"
 _library = torch.library.Library("skytape", "DEF")
-# What backward reads hangs on a small tensor, the call's token: PyTorch keeps it for backward, and drops it.
+# The tensors that backward reads are attached to a small tensor, the call's token: PyTorch keeps it
+# for backward, and drops it.
 _kept = weakref.WeakValueDictionary()  # address of a living call's token: the call
 
 
