@@ -1,6 +1,6 @@
 // One call of a method: what goes in, its circumstances, and what comes back.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// Notation: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
 // layer's input.
 #pragma once
 

@@ -3,7 +3,7 @@
 // Read call.hpp first (what goes in and comes out), then this file, then spec.hpp (a method's row
 // in the registry). methods/vmean.cpp shows every part that a method has.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// Notation: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
 // layer's input.
 #pragma once
 

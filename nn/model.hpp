@@ -3,7 +3,7 @@
 // encoder (Retrieval), two. With Norm::post its encoder is that of BERT and RoBERTa, whose weights it
 // can start from.
 //
-// Letters: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
+// Notation: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
 // width, C classes.
 #pragma once
 

@@ -5,7 +5,7 @@
 // A rule about places expresses anything finer than a block (a window, a stride): head_views.hpp
 // makes it.
 //
-// Letters: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block, Q blocks
+// Notation: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block, Q blocks
 // of a head, A sets of lists or of places, P = Q c slots, R slots of each token (rounds).
 #pragma once
 

@@ -4,7 +4,7 @@
 // (block_walks.hpp). A tile is then a few chunks that are copied to shared memory (cp.async)
 // without a test.
 //
-// Letters as in block_attention.hpp; c' rows of a block, padded to whole chunks.
+// Notation as in block_attention.hpp; c' rows of a block, padded to whole chunks.
 #pragma once
 
 #include <cuda_pipeline.h>

@@ -2,7 +2,7 @@
 // tile, chunks that are seen whole come first, and the kernels of block attention walk it without a
 // test.
 //
-// A chunk is 16 rows of one block; blocks are padded to whole chunks. Letters as in block_attention.hpp.
+// A chunk is 16 rows of one block; blocks are padded to whole chunks. Notation as in block_attention.hpp.
 #pragma once
 
 #include <cstdint>

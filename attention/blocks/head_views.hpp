@@ -5,7 +5,7 @@
 // are all of this kind. The order of the slots only decides the cost: tokens that see the same keys
 // should stand in the same blocks.
 //
-// Letters: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block.
+// Notation: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 // (gaussian_kernel_plan.hpp), C is one array there that lives as long as the call, with its gradient
 // 2 N L per head in backward: the form to read, and the oracle of the others.
 //
-// Letters: B batch, H heads, N rows, L landmarks, D width of rows, P width of what C multiplies.
+// Notation: B batch, H heads, N rows, L landmarks, D width of rows, P width of what C multiplies.
 #pragma once
 
 #include "autograd/tape.hpp"

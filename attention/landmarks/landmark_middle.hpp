@@ -9,7 +9,7 @@
 // each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere the middle is made of
 // kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
 //
-// Letters: B batch, H heads, A sets of landmarks, L landmarks of a set, D their width, J columns of P.
+// Notation: B batch, H heads, A sets of landmarks, L landmarks of a set, D their width, J columns of P.
 #pragma once
 
 #include "attention/feature_maps/gaussian_kernel.hpp"

@@ -9,7 +9,7 @@
 // most 1; and M is positive definite: above 0. V_0 = M^ / s with s, the largest column sum, at least the
 // largest eigenvalue e: those of M^ V_0 are at most e^2 / s <= 1, those of I - M^ V_0 lie in [0, 1).
 //
-// Letters: B batch, H heads, L landmarks, J columns of P.
+// Notation: B batch, H heads, L landmarks, J columns of P.
 #pragma once
 
 #include "attention/inverse/iterative_inverse.hpp"

@@ -3,7 +3,7 @@
 // masks, the column of the normaliser and the ratio are made where rows are loaded and stored, epsilon
 // and the stabilisers where features are.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
+// Notation: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 //   e(x)_j = exp(w_j.x - |x|^2 / 2 - c)    so that for c = 0 the mean of e(x).e(y) / R is exp(x.y).
 // The stabiliser c keeps exponents from growing; each row has its own, or many rows share one.
 //
-// Letters: B batch, H heads, N rows, D width, R random features, P width of what features multiply.
+// Notation: B batch, H heads, N rows, D width, R random features, P width of what features multiply.
 #pragma once
 
 #include <cstdint>

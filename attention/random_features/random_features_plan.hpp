@@ -1,6 +1,6 @@
 // The kernels behind random_features.cpp, and its products with features.
 //
-// Letters: G = B H heads of all examples, N rows, D width, R random features, P width of what
+// Notation: G = B H heads of all examples, N rows, D width, R random features, P width of what
 // features multiply, K blocks of orthogonal rows.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Landmarks: rows of the stacked queries and keys that stand for all of them.
 //
-// Row i < N of the stack is query i, row N + j is key j. Letters: B batch, H heads, N queries and
+// Row i < N of the stack is query i, row N + j is key j. Notation: B batch, H heads, N queries and
 // keys, A sets of landmarks (accumulation), L landmarks in a set, D head width.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Slots of Skeinformer: which rows are pilots, which columns are sampled, and the numbers per
 // example that follow from it.
 //
-// Letters: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a
+// Notation: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a
 // fixed size; a slot that an example does not use holds -1. How many it uses is decided on the
 // device, so no shape depends on data and nothing is read back.
 #pragma once

@@ -1,7 +1,7 @@
 // Balanced clusters of tokens, as the Routing Transformer forms them: every centroid takes as many
 // tokens, those that point most nearly its way. A token may be in several clusters, or in none.
 //
-// Letters: B batch, H heads, N tokens, D head width, C centroids of a head, w places of a cluster,
+// Notation: B batch, H heads, N tokens, D head width, C centroids of a head, w places of a cluster,
 // P = C w slots.
 #pragma once
 

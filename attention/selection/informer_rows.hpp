@@ -1,7 +1,7 @@
 // The choice of the queries that Informer computes in full: the measure of how far a query is from
 // attending to all keys alike, and the bookkeeping of the rows chosen by it.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, S sampled keys per query, A sets of
+// Notation: B batch, H heads, N queries and keys, D head width, S sampled keys per query, A sets of
 // them, T slots for chosen rows. Arrays of slots have a fixed size; a slot that is not used holds
 // -1.
 #pragma once

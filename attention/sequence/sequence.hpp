@@ -1,7 +1,7 @@
 // Operations along the sequence that Nystromformer needs: means of consecutive rows, and the
 // depthwise convolution of the values.
 //
-// Letters: B batch, H heads, N positions, D head width, L segments, W window of the convolution
+// Notation: B batch, H heads, N positions, D head width, L segments, W window of the convolution
 // (odd).
 #pragma once
 

@@ -5,7 +5,7 @@
 //   a_i = log sum_j exp(S_ij - c_j)      c_j = log sum_i exp(S_ij - a_i)      c = 0 at the start
 // Only the potentials are kept for backward, which makes the matrices of the steps again.
 //
-// Letters: B batch, H heads, Q rows and columns, K steps.
+// Notation: B batch, H heads, Q rows and columns, K steps.
 #pragma once
 
 #include <cstdint>

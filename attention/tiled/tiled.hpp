@@ -1,6 +1,6 @@
 // Quadratic attention in tiles: weights of all query-key pairs, of which no n x n array is stored.
 //
-// Letters: B batch, H heads, N queries, M keys, D head width. The weight of query i for key j is
+// Notation: B batch, H heads, N queries, M keys, D head width. The weight of query i for key j is
 //     w_ij = exp(score_ij + a_i)      score_ij = scale q_i.k_j + b_j                           (1)
 // with the row and column terms of the method:
 //     softmax    a_i = -log sum_j exp(score_ij)    b_j = log mask_j

@@ -1,6 +1,6 @@
 // The embedding of a token: a vector of its id, and of its position.
 //
-// Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
+// Notation: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
 // n-grams, T pixels of a square.
 #pragma once
 

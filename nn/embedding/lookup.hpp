@@ -2,7 +2,7 @@
 //
 //   x[b, n] = drop(table[ids[b, n]] + second[place(b, n)])
 //
-// Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the second table.
+// Notation: B batch, N positions of this batch, E model width, V vocabulary, S rows of the second table.
 #pragma once
 
 #include "autograd/tape.hpp"

@@ -5,7 +5,7 @@
 // (byte latent transformer): a table of all 256^6 would be mostly empty, and n-grams that share a
 // row are told apart by the others that end at the same place.
 //
-// Letters: B batch, N positions of this batch, E width, G lengths of n-grams, S rows of the table.
+// Notation: B batch, N positions of this batch, E width, G lengths of n-grams, S rows of the table.
 #pragma once
 
 #include <cstdint>

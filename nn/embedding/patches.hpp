@@ -5,7 +5,7 @@
 // frequency f has an amplitude of about 1 / f (Field 1987). So a square is written in the discrete
 // cosine transform's waves, each times its frequency, which makes all about equally large.
 //
-// Letters: B batch, N positions of this batch, T pixels of a square.
+// Notation: B batch, N positions of this batch, T pixels of a square.
 #pragma once
 
 #include <cstdint>

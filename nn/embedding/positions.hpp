@@ -1,7 +1,7 @@
 // Position information of a token: a vector added to its embedding, or a rotation of its queries
 // and keys; and the text of a pair that it is in.
 //
-// Letters: B batch, H heads, N positions of this batch, D head width, E width.
+// Notation: B batch, H heads, N positions of this batch, D head width, E width.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // A depthwise convolution beside attention: every channel is mixed with its neighbours' alone.
 //
-// Letters: B batch, N positions of this batch, E width, T taps in a row, R rows of taps.
+// Notation: B batch, N positions of this batch, E width, T taps in a row, R rows of taps.
 #pragma once
 
 #include <cstdint>

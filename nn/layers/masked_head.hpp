@@ -1,6 +1,6 @@
 // The head of masked-token prediction: what stood at the hidden places. Only their rows are computed.
 //
-// Letters: B batch, N positions of this batch, E width, P places of a sequence, V ids.
+// Notation: B batch, N positions of this batch, E width, P places of a sequence, V ids.
 #pragma once
 
 #include <cstdint>

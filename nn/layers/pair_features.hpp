@@ -1,6 +1,6 @@
 // The features that a head sees of two encodings, of one encoder on two documents.
 //
-// Letters: B batch, E width.
+// Notation: B batch, E width.
 #pragma once
 
 #include <cstdint>

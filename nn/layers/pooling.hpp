@@ -1,6 +1,6 @@
 // From the encodings of a sequence's positions to one vector.
 //
-// Letters: B batch, N positions of this batch, E width.
+// Notation: B batch, N positions of this batch, E width.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The windows of a picture as rows (im2col): a convolution of all channels is then one product.
 //
-// Letters: B batch, N places of the picture, M windows, E width.
+// Notation: B batch, N places of the picture, M windows, E width.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //   loss = mean over b of w_{label_b} (logsumexp(z_b) - Σ_c t_bc z_bc), w the weights of classes
 //   t_bc = (1 - s) [c = label_b] + s / C, s the label smoothing
 //
-// Letters: B examples, K features, F hidden channels, C classes.
+// Notation: B examples, K features, F hidden channels, C classes.
 #pragma once
 
 #include "tensor/core/tensor.hpp"

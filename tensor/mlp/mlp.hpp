@@ -2,7 +2,7 @@
 //
 //   h = norm(x)   z = h W1ᵀ + b1   u = drop1(gelu(z))   y = x + drop2(u W2ᵀ + b2)
 //
-// Letters: B batch, N tokens, E model width, F feed-forward width.
+// Notation: B batch, N tokens, E model width, F feed-forward width.
 #pragma once
 
 #include "tensor/core/tensor.hpp"

@@ -4,7 +4,7 @@
 //   pooled_b = Σ_n w_bn (h_bn weight + bias)     h = (x - mean) / std, row by row
 //   w_bn = mask_bn / divisor, mask_bn / max(1, Σ_n mask_bn), or mask_b0 for n = 0 and else 0
 //
-// Letters: B batch, N tokens, E width.
+// Notation: B batch, N tokens, E width.
 #pragma once
 
 #include "tensor/core/tensor.hpp"

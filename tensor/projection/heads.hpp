@@ -1,6 +1,6 @@
 // Linear projections of one input, stored by head: what a layer's queries, keys and values are.
 //
-// Letters: B batch, N tokens, E width of the input, P projections, H heads, D head width.
+// Notation: B batch, N tokens, E width of the input, P projections, H heads, D head width.
 #pragma once
 
 #include <cstdint>

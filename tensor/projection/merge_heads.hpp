@@ -3,7 +3,7 @@
 //
 //   y = x + drop(merge(a) Wᵀ + b)        merge: [B, H, N, D] -> [B, N, H D]
 //
-// Letters: B batch, N tokens, E model width, H heads, D head width.
+// Notation: B batch, N tokens, E model width, H heads, D head width.
 #pragma once
 
 #include "tensor/core/tensor.hpp"

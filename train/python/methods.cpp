@@ -1,7 +1,7 @@
 // The attention methods: each call makes the method anew around the caller's arrays, so calls share
 // nothing and may come from any number of threads.
 //
-// Letters: B batch, H heads, N tokens, D head width, E width of the layer's input.
+// Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>

@@ -1,7 +1,7 @@
 // A model's answer about an example: the class whose probability, averaged over draws of the
 // method, is the largest.
 //
-// Letters: K draws, C classes.
+// Notation: K draws, C classes.
 #pragma once
 
 #include <cstdint>

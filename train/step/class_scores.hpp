@@ -1,6 +1,6 @@
 // The scores of each class: precision, recall and F1 from a confusion matrix.
 //
-// Letters: C classes.
+// Notation: C classes.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@
 // exact from d = D on. By Eckart and Young P_d is the best matrix of rank d, but times V it is a
 // yardstick, not a bound: a method that knows V can do better.
 //
-// Letters: H heads, N positions, D head width, d features.
+// Notation: H heads, N positions, D head width, d features.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Queries, keys and values for studies of attention: of a fresh model, of a trained run on its own
 // data, of a pre-trained encoder on texts, or from a file.
 //
-// Letters: H heads, N positions, D head width.
+// Notation: H heads, N positions, D head width.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The exact attentions that studies compare with, and their matrices. Everything on the CPU, in the
 // dtype of the inputs.
 //
-// Letters: H heads, N positions, D head width.
+// Notation: H heads, N positions, D head width.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The matrix that a method multiplies the values with, for one text: what it would weigh each token
 // by, whatever way it computes.
 //
-// Letters: H heads, N tokens, D head width.
+// Notation: H heads, N tokens, D head width.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // cumulative spectrum of the attention matrix (Linformer, Figure 1), and what Skyformer's theory
 // and its landmarks meet: statistical dimension, leverage scores, condition numbers. All in f64.
 //
-// Letters: H heads, N positions, D head width, L landmarks.
+// Notation: H heads, N positions, D head width, L landmarks.
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@ speaks DLPack. Arrays are read where they are; what comes back is of the caller'
     skytape.load("runs/...").predict(["a text"])           a trained run; results("runs"): their numbers
     skytape.Tape(), skytape.ops, skytape.gradcheck(...)    the tape, its operations, a check of gradients
 
-Letters: B batch, H heads, N tokens, D head width, E width of the layer's input.
+Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 """
 import math
 import numbers

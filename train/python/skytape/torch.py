@@ -1,7 +1,7 @@
 """The attention methods in PyTorch: an operator torch.ops.skytape.<name> for each, with a backward that is
 an operator too, the function skytape.torch.attention, and a module Attention.
 
-Letters: B batch, H heads, N tokens, D head width, E model width.
+Notation: B batch, H heads, N tokens, D head width, E model width.
 """
 import functools
 import weakref

@@ -1,7 +1,7 @@
 // Linformer (Wang et al. 2020), Theorems 1 and 2: a random projection along the sequence, and how
 // many of its rows the Johnson-Lindenstrauss argument asks for.
 //
-// Letters: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt p),
+// Notation: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt p),
 // w a column of the values V. P R^T R w stands for P w, and softmax(x E^T) F V for softmax(x) V, x a
 // row of Q K^T / sqrt p, E = delta R, F = e^-delta R.
 #include <fmt/format.h>
