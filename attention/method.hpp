@@ -104,7 +104,7 @@ class Method {
   /// Draws every random array of a call that is stored rather than regenerated. Default: none.
   [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
 
-  /// True where a batch must be computed at once, since its examples enter each other's results
+  /// True if a batch must be computed as a whole, since its examples enter each other's results
   /// beyond the budget that Call::fewest_tokens gives to all. Default: false.
   [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
 

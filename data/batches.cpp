@@ -134,7 +134,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   for (size_t b = 0; b < rows.size(); ++b) batch.labels[b] = data.label(rows[b]);
   batch.visits.assign(rows.begin(), rows.end());
   for (int sequence = 0; sequence < batch.sequences; ++sequence) {
-    // Room for the widest batch at once: no allocation in later steps.
+    // Memory for the widest batch from the start: no allocation in later steps.
     batch.ids[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
     batch.mask[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
     batch.ids[sequence].resize(batch.size * batch.width);

@@ -1,6 +1,6 @@
 // The steps of the iterative inverse and their gradient in one launch each, as exact as fp32 (at bf16
 // where inverse_planes.cu has no room): a block, or on sm_90 a
-// pair of blocks where the device runs all pairs at once, owns a matrix from the first step to the
+// pair of blocks where the device runs all pairs at the same time, owns a matrix from the first step to the
 // last. iterative_inverse.cpp derives the steps, iterative_inverse_steps.hpp has the same as chains of
 // library products.
 //
@@ -146,7 +146,7 @@ template <class L, class Product> bool in_pairs(const Steps& s, int most_blocks)
 }
 
 /// Calls f.operator()<Layout, Product>(): tensor cores wherever the device's products may use them,
-/// pairs of blocks wherever all of them run at once.
+/// pairs of blocks wherever all of them run at the same time.
 template <class F> void dispatch(const Steps& s, int most_blocks, const F& f) {
   const auto with = [&]<class Product>() {
     square::dispatch_size(s.size, [&]<int kSize>() {

@@ -28,7 +28,7 @@ enum class InverseKept {
                                        InverseKept kept = InverseKept::factors);
 
 /// The most blocks that work on a matrix together on CUDA: two, where the device has clusters and runs
-/// all pairs at once. Who wants to compare says 1.
+/// all pairs at the same time. A caller that compares passes 1.
 constexpr int kMostInverseBlocks = 2;
 /// The blocks that each of `count` matrices of up to 128 rows has, at the device's precision.
 [[nodiscard]] int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size,

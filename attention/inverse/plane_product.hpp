@@ -133,7 +133,7 @@ template <class S> struct Result {
   }
   /// The real entries to a matrix [rows, columns] in device memory.
   __device__ __forceinline__ void store(float* to, int rows, int columns) {
-    const bool whole = columns % 2 == 0;  // then addresses allow two at once
+    const bool whole = columns % 2 == 0;  // then addresses allow pairs
     each_two([&](int row, int column, float(&x)[2]) {
       if (row >= rows || column >= columns) return;
       float* const at = to + row * columns + column;

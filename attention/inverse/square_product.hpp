@@ -212,7 +212,7 @@ struct alignas(8) Pair {
   float first, second;
 };
 
-// A thread's real entries of a matrix [L, L]: added, or stored. Two at once where addresses allow.
+// A thread's real entries of a matrix [L, L]: added, or stored. In pairs where addresses allow.
 template <class L>
 __device__ __forceinline__ void add_from_memory(const float* from, int size, Own<L>& c) {
   const bool pairs = size % 2 == 0;

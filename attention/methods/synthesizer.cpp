@@ -15,7 +15,7 @@
 //
 // dense is softmax attention with queries [relu(W1 x + b1), 1] and keys [W2, b2]: the shared tiles
 // compute it. In the other forms all examples have the same weights before padding: these are made
-// once for the batch, multiply the values of all examples at once, and each example is divided by
+// once for the batch, multiply the values of all examples in one product, and each example is divided by
 // the sum over its own real keys. So a real key whose logit lies more than 87 (in f32) below the
 // largest of its row counts nothing, even where that largest belongs to a padded position.
 //

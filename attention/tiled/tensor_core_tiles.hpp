@@ -32,7 +32,7 @@ using cuda::WarpRows;
 using cuda::ptx::exp2;
 
 inline constexpr int kBlockM = 64, kBlockN = 64;  // own rows of one fragment a warp; walked rows
-inline constexpr int kSpan = 32;  // walked rows whose scores are in registers at once
+inline constexpr int kSpan = 32;  // walked rows whose scores are in registers together
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
 inline constexpr int kWarpM = kBlockM / kWarps;  // own rows of a warp

@@ -69,7 +69,7 @@ struct SentencePiece::Library {
 
 namespace {
 
-/// Most characters without a space that are learnt from at once: the library ends the program at
+/// Most characters without a space that are learnt from in one piece: the library ends the program at
 /// 65,536, and one character may become 18 in its normal form.
 constexpr std::size_t kLongestRun = 2048;
 

@@ -130,7 +130,7 @@ Text without_marks(Text text) {
   return text;
 }
 
-/// Puts `by` where `part` stands; of several blanks where `run` says so, for all of them at once.
+/// Puts `by` where `part` stands; if `run`, once for several blanks in a row.
 Text replaced(const Text& text, std::u32string_view part, std::u32string_view by, bool run) {
   Text all;
   for (std::size_t at = 0; at < text.size();) {

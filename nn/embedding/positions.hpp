@@ -30,7 +30,7 @@ inline constexpr double kEmbeddingDeviation = 0.02;
 [[nodiscard]] Var rotary(Var x, const Tensor& angles);
 /// Queries and keys of one shape: one kernel each way on CUDA. And the op itself, on either device.
 [[nodiscard]] std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles);
-[[nodiscard]] std::array<Var, 2> rotary_pair_at_once(Var q, Var k, const Tensor& angles);
+[[nodiscard]] std::array<Var, 2> fused_rotary_pair(Var q, Var k, const Tensor& angles);
 
 /// Returns how many places before its sequence's last token each position stands; 0 there and
 /// behind it.

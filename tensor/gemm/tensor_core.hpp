@@ -67,7 +67,7 @@ __device__ __forceinline__ std::uint16_t round_bf16(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(x));
   return result;
 }
-/// Two at once; the first is the lower half.
+/// Two together; the first is the lower half.
 __device__ __forceinline__ std::uint32_t round_two_bf16(float first, float second) {
   std::uint32_t result;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));

@@ -1,4 +1,4 @@
-// Clusters: neighbouring blocks that run at once and write into each other's shared memory, from
+// Clusters: neighbouring blocks that run at the same time and write into each other's shared memory, from
 // sm_90 on. CUDA only.
 #pragma once
 

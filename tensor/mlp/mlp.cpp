@@ -88,8 +88,8 @@ MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
   return plan;
 }
 
-MlpGradients backward_at_once(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                              const Dropout& output, const Tensor& facts, const Tensor& dy) {
+MlpGradients fused_backward(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                            const Dropout& output, const Tensor& facts, const Tensor& dy) {
   const MlpPlan plan = plan_of(x, w, hidden, output);
   const MlpGradientPlaces at(plan.e, plan.f);
   Tensor dx = empty_like(x);  // [B, N, E]
@@ -141,7 +141,7 @@ MlpGradients mlp_backward(const Tensor& x, const MlpWeights& w, const Dropout& h
   if (!mlp_is_one_kernel(x, w)) return backward_by_definition(x, w, hidden, output, dy);
   ENSURE(facts.shape() == Shape({x.size(0), x.size(1), kMlpFacts}) && facts.dtype() == DType::i32,
          "mlp_backward: expected the facts that mlp gave for x ", x, ", got ", facts);
-  return backward_at_once(x, w, hidden, output, facts, dy);
+  return fused_backward(x, w, hidden, output, facts, dy);
 }
 
 }  // namespace skytape::tensor

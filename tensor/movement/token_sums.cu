@@ -35,7 +35,7 @@ template <class T> struct TokenSums {
   int position_rows;        // to the next position
   int dx_rows;              // in all
   int e, row_lanes;         // lanes of a row, or of 128 of its columns: 1, 2, 4, … 32
-  int groups, group_count;  // of positions that a warp has at once: all, and those of a part
+  int groups, group_count;  // of positions that a warp has together: all, and those of a part
   int parts, slices;        // slices of 128 columns
 };
 

@@ -124,8 +124,8 @@ template <class R> __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        LayerNormForward& f) {
+bool fused_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      LayerNormForward& f) {
   if (x.cols() > norm_rows::kWidest) return false;
   if (x.rows() == 0) return true;
   dispatch_float(x.dtype(), [&]<class T>() {
@@ -141,9 +141,9 @@ bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bia
   return true;
 }
 
-bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
-                                 const Tensor& residual, Tensor& dx, Tensor& dparams) {
+bool fused_layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                               const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                               const Tensor& residual, Tensor& dx, Tensor& dparams) {
   const std::int64_t e = x.cols(), rows = x.rows(), chunk = chunk_of(rows);
   if (e > norm_rows::kWidest) return false;
   const std::int64_t chunks = std::max<std::int64_t>(ceil_div(rows, chunk), 1);

@@ -37,10 +37,10 @@ void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const T
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
 /// CUDA: with one pass over what they read; false where rows are too wide for that, and nothing is
 /// done (norm/layer_norm.cu).
-bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        LayerNormForward& f);
-bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
-                                 const Tensor& residual, Tensor& dx, Tensor& dparams);
+bool fused_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      LayerNormForward& f);
+bool fused_layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                               const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                               const Tensor& residual, Tensor& dx, Tensor& dparams);
 
 }  // namespace skytape::tensor

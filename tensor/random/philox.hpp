@@ -159,7 +159,7 @@ inline void draw_lanes(std::uint64_t key, std::uint64_t first, std::uint64_t sub
 #endif
 }
 
-/// CPU: the 16 counters of a chunk at once. The bits wait in an array, because f may call functions
+/// CPU: the 16 counters of a chunk together. The bits wait in an array, because f may call functions
 /// (erf) that keep the compiler from vectorising a loop which also draws.
 template <class F> void each_bits(const cpu::Team&, std::uint64_t key, std::uint64_t step,
                                   std::int64_t chunk, const F& f) {

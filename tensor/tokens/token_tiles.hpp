@@ -37,7 +37,7 @@ constexpr int kSteps = kWidth / kMmaK;
 constexpr int kStride = kWidth + 8;
 
 /// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer where
-/// `blocks` blocks, what a large GPU runs at once, would not all have work. The number of tokens alone
+/// `blocks` blocks, as many as a large GPU runs in parallel, would not all have work. The number of tokens alone
 /// decides, so that no result depends on a grid. (A simulated GPU has fewer blocks, and long chunks.)
 inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t tiles = ceil_div(rows, kTokens);

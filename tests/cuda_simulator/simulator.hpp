@@ -13,7 +13,7 @@
 // Kernels that loop over their work are launched with few blocks, so that every loop goes round.
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
 // default), reverse, or a number that seeds a random order. What is submitted to a second stream runs when
-// the first one waits for it, in the reverse order at once: who reads it without waiting, or writes what
+// the first one waits for it, in the reverse order immediately: code that reads it without waiting, or writes what
 // it reads, gets other results.
 //
 // Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp). So

@@ -1,4 +1,4 @@
-// The simulated device's streams, which run at once or as late as they may, events and graphs.
+// The simulated device's streams, which run immediately or as late as they may, events and graphs.
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -114,7 +114,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   streams().insert(*stream);
   return cudaSuccess;
 }
-// The second stream runs as late as it may, or, in the reverse order, at once.
+// The second stream runs as late as it may, or, in the reverse order, immediately.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   const cudaError_t status = cudaStreamCreateWithFlags(stream, flags);
   (*stream)->late |= priority != 0 && !order_is_reverse();

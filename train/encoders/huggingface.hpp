@@ -25,7 +25,7 @@ struct EncoderFacts {
   [[nodiscard]] std::int64_t first_position() const {
     return kind == EncoderKind::roberta ? padding_id + 1 : 0;
   }
-  /// Tokens that it can read at once, the two ends among them.
+  /// The number of tokens that it reads in one text, the two ends among them.
   [[nodiscard]] std::int64_t longest() const { return model.positions - first_position(); }
 };
 

@@ -9,7 +9,7 @@ namespace skytape::train {
 /// would get its number, and then what is said to people. For the start of main.
 void open_standard_streams();
 
-/// Writes the text to standard error at once. What cannot arrive there is lost, and no reason to
+/// Writes the text to standard error immediately. Text that cannot arrive there is lost, and no reason to
 /// stop: the terminal may be gone, and the disk of a log full.
 void write_stderr(std::string_view text);
 

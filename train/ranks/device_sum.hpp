@@ -8,7 +8,7 @@
 
 namespace skytape::train {
 
-/// One GPU for each rank. Made by all ranks at once.
+/// One GPU for each rank. Made by all ranks together.
 class DeviceSum {
  public:
   /// Returns whether this program was built with NCCL: if not, numbers travel through the hosts.

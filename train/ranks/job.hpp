@@ -25,7 +25,7 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   [[nodiscard]] virtual const Place& place() const = 0;
-  /// Ends the whole job at once; the launcher's exit code is `code`.
+  /// Ends the whole job immediately; the launcher's exit code is `code`.
   virtual void abort(int code) = 0;
 
   /// Copies rank 0's bytes to all ranks.

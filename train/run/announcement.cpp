@@ -29,7 +29,7 @@ std::string how_computed(const OpenRun& run) {
   if (limits.positions > 0) {
     return fmt::format("computed {} positions at a time", grouped(limits.positions));
   }
-  return limits.accumulate == 1 ? "computed at once"
+  return limits.accumulate == 1 ? "computed as a whole"
                                 : fmt::format("computed in {} microbatches", limits.accumulate);
 }
 

@@ -16,7 +16,7 @@ namespace skytape::train {
 /// The numbers of steps, or of their microbatches, by the way in which they were run so far.
 struct StepCounts {
   std::int64_t direct = 0;    // op by op
-  std::int64_t captured = 0;  // graphs made; each is replayed at once
+  std::int64_t captured = 0;  // graphs made; each is replayed immediately
   std::int64_t replayed = 0;
 };
 
