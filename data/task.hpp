@@ -16,14 +16,14 @@ struct PrepareOptions;
 
 /// The positions that attention may read. `length`: everything before the end of the sequence.
 /// `nonzero`: ids that are not 0, as the papers' code does; on images it hides every black
-/// pixel, whose grey value is 0. Both agree on text, where id 0 is padding only.
+/// pixel, whose intensity is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
 /// The meaning of a stored sequence's bytes. The user's own examples are read accordingly.
 enum class TokenKind {
   symbols,  // of a small language with a parser of its own: TaskInfo::parse
   bytes,    // of text
-  pixels,   // grey values
+  pixels,   // intensities
 };
 
 /// One classification task of the Long Range Arena (or the user's own). Name, description, tokens

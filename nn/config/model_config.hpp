@@ -41,7 +41,7 @@ struct ModelConfig {
   std::int64_t nominal_length = 2048;  // positions before trimming
   int sequences = 1;                   // of an example; 2: a dual encoder, both through one encoder
   std::int64_t columns = 0;            // tokens in a row of a picture; 0: no picture
-  bool pixels = false;                 // tokens are grey values: predicted as numbers, not as ids
+  bool pixels = false;                 // tokens are intensities: predicted as numbers, not as ids
   std::int32_t separator = -1;         // id behind the first text of a pair; -1: texts are single
   Objective objective = Objective::classify;
   std::vector<double> class_weights = {};  // [C], of the training loss; empty: all 1

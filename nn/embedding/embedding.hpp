@@ -19,7 +19,7 @@ namespace skytape::nn {
 /// a pair that it is of and of the n-grams that end there, as configured; they start as N(0, 0.02²),
 /// as in the papers' code, and n-grams five times as high, or as configured: they say most, and
 /// Adam's first steps, which are as large as the rate, would otherwise wipe out what tells them apart.
-/// The padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the greys around a pixel is added
+/// The padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the intensities around a pixel is added
 /// (patches.hpp), as high. It has a constant, because a layer norm takes the length of a vector away.
 struct Embedding {
   Parameter* tokens;               // [V, E]
@@ -27,7 +27,8 @@ struct Embedding {
   Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
   Parameter* types = nullptr;      // [2, E], trained; nullptr: not added
   Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
-  Parameter* patches = nullptr;  // [T, E], of the greys around a pixel, trained; nullptr: not added
+  Parameter* patches =
+      nullptr;  // [T, E], of the intensities around a pixel, trained; nullptr: not added
   Parameter* constant = nullptr;  // [E], trained, where there are patches
 
   Embedding(ParameterStore& store, const std::string& name, const ModelConfig& config);

@@ -22,7 +22,7 @@ namespace skytape::train {
 [[nodiscard]] std::string objective_text(const RunConfig& config);
 
 /// Loss and accuracy of a log point or an evaluation: "loss 1.2003  accuracy 45.10 %"; of hidden
-/// tokens with the perplexity, of hidden pixels in grey values.
+/// tokens with the perplexity, of hidden pixels in intensities.
 [[nodiscard]] std::string scores_text(const RunConfig& config, double loss, double accuracy);
 
 /// Adds to a metric what its phase says beside loss and accuracy: of pre-training "phase", and of

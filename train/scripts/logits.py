@@ -3,7 +3,7 @@
 
 The whole model in Python, for softmax attention; train/run/checkpoint.md says what is what. TEXT is
 a text where the run's tokens are bytes; of any other run the numbers of its tokens, apart by blanks,
-from 0 in the order of its vocabulary: "4 17 2", or a picture's grey values. Prints a line for each
+from 0 in the order of its vocabulary: "4 17 2", or a picture's intensities. Prints a line for each
 text: the label with the highest score, then all scores.
 """
 import json

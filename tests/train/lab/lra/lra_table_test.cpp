@@ -280,9 +280,10 @@ TEST_CASE("what a model has that the papers' has not is said by the values in ef
         "n-grams of up to 5 tokens, the cosine of both texts");
   CHECK(added_to_papers(
             with({{"patch", "5"}, {"conv_width", "3"}, {"mirror", "1"}, {"shift", "2"}})) ==
-        "greys of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up to 2");
+        "intensities of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up "
+        "to 2");
   CHECK(added_to_papers(with({{"pyramid", "1"}, {"patch", "1"}})) ==
-        "greys of 1 × 1 pixels, a pyramid of convolutions");
+        "intensities of 1 × 1 pixels, a pyramid of convolutions");
   // The pyramid's old name, from when it counted among the poolings.
   CHECK(added_to_papers(with({{"pooling", "pyramid"}})) == "a pyramid of convolutions");
   CHECK(added_to_papers(with({{"pretrain_steps", "2000"}})) == "pre-training of 2000 steps");
