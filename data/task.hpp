@@ -19,7 +19,7 @@ struct PrepareOptions;
 /// pixel, whose intensity is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
-/// The meaning of a stored sequence's bytes. The user's own examples are read accordingly.
+/// The meaning of a stored sequence's bytes. Custom data are read accordingly.
 enum class TokenKind {
   symbols,  // of a small language with a parser of its own: TaskInfo::parse
   bytes,    // of text
@@ -32,7 +32,7 @@ struct TaskInfo {
   std::string_view name;
   std::string_view description;
   TokenKind tokens;
-  int64_t classes = 2;  // 0: the data tells (Dataset::classes); see is_own_data
+  int64_t classes = 2;  // 0: the data tells (Dataset::classes); see is_custom_data
   std::vector<std::string_view> labels = {};  // names of the classes; empty: their numbers
   int64_t vocabulary = 512;          // rows of the embedding, as in the papers' configurations
   int symbols = 0;                   // of symbols: stored tokens are 1 to this number
@@ -69,6 +69,6 @@ inline constexpr std::string_view kLraArchive =
 [[nodiscard]] const TaskInfo& find_task(std::string_view name);
 
 /// Returns whether the data are custom data, which bring their labels and perhaps a vocabulary.
-[[nodiscard]] inline bool is_own_data(const TaskInfo& task) { return task.classes == 0; }
+[[nodiscard]] inline bool is_custom_data(const TaskInfo& task) { return task.classes == 0; }
 
 }  // namespace skytape::data

@@ -17,7 +17,7 @@
 namespace skytape::data {
 
 inline constexpr const char* kFormatHelp =
-    "own data: tsv, csv or jsonl; else the file's ending says it, or its first line";
+    "custom data: tsv, csv or jsonl; else the file's ending says it, or its first line";
 
 /// tsv, csv or jsonl. UsageError for another name.
 [[nodiscard]] RecordFormat parse_format(std::string_view name);

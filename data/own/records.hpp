@@ -1,4 +1,4 @@
-// The user's own examples, row by row, from TSV, CSV and JSON Lines.
+// Custom data, the user's own examples, row by row, from TSV, CSV and JSON Lines.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The user's own examples (task tsv): labels and texts from one file, or split already.
+// Custom data (task tsv): labels and texts from one file, or split already.
 #include <fmt/format.h>
 
 #include <algorithm>

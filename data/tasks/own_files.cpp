@@ -236,7 +236,7 @@ std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
 /// IMDb has no dev split.
 Own read_imdb(const PrepareOptions& options) {
   const std::string how =
-      "own data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
+      "custom data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
       "unpack "
       "the archive";
   if (const std::string flag = flag_of_rows(options); !flag.empty()) {

@@ -63,7 +63,8 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
     if (task.name != "corpus") throw UsageError("data: --length is for --task corpus");
     options.length = flags.length;
   }
-  if (const std::string own = data::flag_of_own_data(options); flags.from.empty() && !own.empty()) {
+  if (const std::string own = data::flag_of_custom_data(options);
+      flags.from.empty() && !own.empty()) {
     throw UsageError(fmt::format("data: {} has no effect without --from", own));
   }
   for (const char* of_generator : {"--limit", "--data-seed"}) {
@@ -108,7 +109,8 @@ int run(const DataFlags& flags) {
   if (!flags.export_to.empty()) {
     data::export_official(task, flags.root, flags.export_to);
     fmt::print(stderr, "wrote the {} of {} to {}\n",
-               data::is_own_data(task) ? "splits" : "official files", task.name, flags.export_to);
+               data::is_custom_data(task) ? "splits" : "official files", task.name,
+               flags.export_to);
   }
   fmt::print("{}", data::to_text(data::describe(task, flags.root)));
   return 0;
@@ -127,28 +129,29 @@ void add_data(const Command& program) {
                    "download the official archive first, into <data>/downloads; an interrupted "
                    "download is taken up again");
   command.add_option("--url", flags->url, "a mirror of it");
-  command.add_flag("--header", options.header,
-                   "own data: the first row names the columns (usual names are known without it)");
+  command.add_flag(
+      "--header", options.header,
+      "custom data: the first row names the columns (usual names are known without it)");
   command.add_option("--format", options.format, data::kFormatHelp);
   declare_columns(command, options.columns, options.delimiter);
   command.add_flag("--skip-bad-rows", options.skip_bad_rows,
-                   "own data: leave broken rows out, and list the first ten");
+                   "custom data: leave broken rows out, and list the first ten");
   command.add_flag("--stratify", options.stratify,
-                   "own data: split one file class by class, so that each split has its share");
+                   "custom data: split one file class by class, so that each split has its share");
   command.add_option(
       "--tokens", options.tokens,
-      "own data: what a token is: bytes (default), words, integers, "
+      "custom data: what a token is: bytes (default), words, integers, "
       "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
       "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
   command.add_option("--learn-tokens", options.learn_tokens,
-                     "own data: first make the FILE of sentencepiece from the training split: "
+                     "custom data: first make the FILE of sentencepiece from the training split: "
                      "unigram:NUMBER or bpe:NUMBER of pieces");
   command
       .add_option("--length", flags->length,
                   "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
       .between(0, std::int64_t{1} << 20);
   command.add_option("--export", flags->export_to,
-                     "write the official files, or the splits of own data, into this folder");
+                     "write the official files, or the splits of custom data, into this folder");
   command.add_option("--data", flags->root, "folder of prepared data sets");
   command.add_option("--data-seed", options.data_seed, "of generators and seeded splits").natural();
   command.add_option("--limit", options.limit, "generate only so many examples; 0: all")

@@ -72,7 +72,7 @@ int run(EvalFlags flags) {
              saved.config.method->name, flags.split, 100 * e.accuracy, e.loss,
              e.examples < split.size() ? "the first " : "", e.examples,
              saved.step < 0 ? "" : fmt::format(" (weights of step {})", saved.step));
-  const bool own = data::is_own_data(*saved.config.task);
+  const bool own = data::is_custom_data(*saved.config.task);
   if (own) {
     fmt::print("the largest class alone: {:.2f} %\n", 100 * majority_share(e.confusion));
   }

@@ -96,14 +96,14 @@ std::string texts_alone_text(const std::string& name, const std::string& first, 
       name, data::printable(first), own ? "--header with --text-column NAME" : "--header");
 }
 
-/// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of own data.
+/// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of custom data.
 template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
                                        const RunConfig& config, data::FormatHints hints,
                                        const Visit& visit) {
   const data::TaskInfo& task = *config.task;
   const std::string& shown = hints.name;
   std::optional<std::string> first_text;  // of rows without labels
-  if (data::is_own_data(task)) {
+  if (data::is_custom_data(task)) {
     data::Preview preview(stream);
     const auto take = [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
@@ -312,7 +312,7 @@ int run(const PredictFlags& flags) {
                                 flags.delimiter.empty() ? data::delimiter_in(provenance)
                                                         : data::parse_delimiter(flags.delimiter)};
   const bool no_columns = flags.columns.empty() && flags.delimiter.empty();
-  if ((!flags.format.empty() || !no_columns) && !data::is_own_data(*saved.config.task)) {
+  if ((!flags.format.empty() || !no_columns) && !data::is_custom_data(*saved.config.task)) {
     throw UsageError(fmt::format("predict: {} has no effect on {}, which is no data of your own",
                                  no_columns ? "--format" : "a flag of columns or --delimiter",
                                  saved.config.task->name));

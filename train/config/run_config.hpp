@@ -59,8 +59,8 @@ struct RunConfig {
   std::string recipe;  // its name, a label: identity.hpp says what a run is
   const data::TaskInfo* task = nullptr;
   const attention::Spec* method = nullptr;
-  std::shared_ptr<const data::Vocabulary> vocabulary;  // of own data; null: the task's own ids
-  bool pairs = false;  // each example of own data is two texts in one sequence
+  std::shared_ptr<const data::Vocabulary> vocabulary;  // of custom data; null: the task's own ids
+  bool pairs = false;  // each example of custom data is two texts in one sequence
   std::uint64_t seed = 42;
   Device device = Device::cpu;
   std::filesystem::path data_root;

@@ -155,7 +155,7 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
   result["time_to_accuracy"] =
       to_json(o.state.reached, full_config.at("data").at("name").get<std::string>());
   result["trivial_floor"] = trivial_baseline(config.task->name).accuracy;
-  if (data::is_own_data(*config.task)) {  // the table of trivial results knows no own data
+  if (data::is_custom_data(*config.task)) {  // the table of trivial results knows no custom data
     const auto classes = class_scores(o.test.confusion).size();
     const std::vector<std::string> names =
         class_names(*config.task, data::member(full_config, "data_provenance"), classes);
@@ -248,7 +248,7 @@ double trivial_share(const std::string& task, const data::Json& result) {
 
 std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
   TrivialBaseline baseline = trivial_baseline(config.task->name);
-  if (data::is_own_data(*config.task)) {
+  if (data::is_custom_data(*config.task)) {
     baseline = {majority_share(test.confusion), "the largest class alone"};
   }
   if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};

@@ -54,7 +54,7 @@ void print_result(const data::Json& result, const std::filesystem::path& file);
                                                  const Outcome& outcome);
 
 /// The share of the task's examples that needs no attention: measured once for the benchmark's tasks, of
-/// own data what the run's result.json says. Negative: not known. `result` may be null.
+/// custom data what the run's result.json says. Negative: not known. `result` may be null.
 [[nodiscard]] double trivial_share(const std::string& task, const data::Json& result);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.

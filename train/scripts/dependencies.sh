@@ -25,7 +25,7 @@ tests|doctest/doctest.h|doctest-dev|||
 Philox reference of the tests|Random123/philox.h|librandom123-dev|||
 fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|-ldnnl|products fall back to Eigen: about half the speed
 PNG images|png.h|libpng-dev|PNG|-lpng|no Pathfinder from PNG folders
-CSV files (libcsv)|csv.h|libcsv-dev|CSV|-lcsv|no own data from .csv
+CSV files (libcsv)|csv.h|libcsv-dev|CSV|-lcsv|no custom data from .csv
 tables of Unicode (utf8proc)|utf8proc.h|libutf8proc-dev|UTF8PROC|-lutf8proc|no WordPiece, byte-level BPE, SentencePiece
 SentencePiece|sentencepiece_trainer.h|libsentencepiece-dev|SENTENCEPIECE|-lsentencepiece_train -lsentencepiece|no --tokens sentencepiece:FILE
 archives|archive.h|libarchive-dev|ARCHIVE|-larchive|no reading of .tar.gz releases

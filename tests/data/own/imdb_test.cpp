@@ -1,4 +1,4 @@
-// IMDb's reviews as own data: which review becomes what, and what is said about wrong layouts.
+// IMDb's reviews as custom data: which review becomes what, and what is said about wrong layouts.
 #include "data/own/imdb.hpp"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void leave_out(Files& files, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("IMDb: folders, and an archive of any order, make the same set of own data") {
+TEST_CASE("IMDb: folders, and an archive of any order, make the same set of custom data") {
   const Imdb imdb;
   const fs::path tree = imdb.tree("tree", 60);
   Files files = review_files(60);
@@ -215,7 +215,7 @@ TEST_CASE("IMDb: what is no UTF-8 is refused with its place where tokens are pie
   CHECK(imdb.prepare(odd).empty());  // bytes are what they are
 }
 
-TEST_CASE("the real reviews as own data: 23,750 to train on, 1,250 for dev, 25,000 to test") {
+TEST_CASE("the real reviews as custom data: 23,750 to train on, 1,250 for dev, 25,000 to test") {
   const auto real = real_data_or_skip("imdb");
   if (!real) return;
   const Imdb imdb;

@@ -1,4 +1,4 @@
-// Own data in the layouts of GLUE's tasks.
+// Custom data in the layouts of GLUE's tasks.
 #include <filesystem>
 #include <fstream>
 #include <functional>

@@ -1,4 +1,4 @@
-// A folder of own data in the making, and what preparing it says.
+// A folder of custom data in the making, and what preparing it says.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ std::string test_fingerprint(const std::string& task, const fs::path& root) {
   return data::open(data::find_task(task), root, "test").fingerprint();
 }
 
-/// A run on own data below the folder, as a user types it there.
+/// A run on custom data below the folder, as a user types it there.
 struct OwnData {
   data::synthetic::Folder folder;
 

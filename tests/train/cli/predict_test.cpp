@@ -1,4 +1,4 @@
-// Own data from outside: data, train, eval and predict, as a person would type them.
+// Custom data from outside: data, train, eval and predict, as a person would type them.
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-/// Own data of two classes that a small model learns at once, and a run on them.
+/// Custom data of two classes that a small model learns at once, and a run on them.
 struct Shop {
   Folder folder;
   std::string run = (folder.path() / "run").string();
@@ -613,7 +613,7 @@ TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
   CHECK(contains(f.err, "accuracy 100.00 %: 60 of 60 examples"));
 }
 
-TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {
+TEST_CASE("flags of custom data that do nothing, and tokens that do not exist, exit with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
   const Finished letters = shop.prepare({"--tokens", "letters"});

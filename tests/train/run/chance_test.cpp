@@ -31,7 +31,7 @@ std::int64_t said_at(const std::vector<double>& losses, std::int64_t warmup, std
   return 0;
 }
 
-/// Own data whose texts say the label, or are all the same, and runs on them.
+/// Custom data whose texts say the label, or are all the same, and runs on them.
 struct Rows {
   Folder folder;
   std::string run = (folder.path() / "run").string();

@@ -190,7 +190,7 @@ RunConfig configure(const BenchCase& c) {
   }
   RunConfig config = resolve(choices);
   config.model.nominal_length = c.n;                        // also where n is no power of two
-  if (config.model.classes == 0) config.model.classes = 2;  // own data tell later
+  if (config.model.classes == 0) config.model.classes = 2;  // custom data tell later
   return config;
 }
 

@@ -213,7 +213,7 @@ std::vector<std::string> tasks_of(const std::vector<ReportRun>& runs) {
   for (const data::TaskInfo& task : data::tasks()) {
     if (present.erase(std::string(task.name)) > 0) ordered.emplace_back(task.name);
   }
-  ordered.insert(ordered.end(), present.begin(), present.end());  // own data
+  ordered.insert(ordered.end(), present.begin(), present.end());  // custom data
   return ordered;
 }
 

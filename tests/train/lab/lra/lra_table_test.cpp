@@ -235,7 +235,7 @@ TEST_CASE("a run that is wanted on other data than it was trained on is not in i
   CHECK(table.skipped == std::vector<std::string>{"a: other data than there are now"});
 }
 
-TEST_CASE("own data have the trivial baseline that their runs found") {
+TEST_CASE("custom data have the trivial baseline that their runs found") {
   const Folder folder;
   const Json config = config_of("tsv", "softmax", 7);
   finish(folder, "a", config, 0.625);
