@@ -89,7 +89,7 @@ bool inverse_planes_fit(std::int64_t size) {
   return fit;
 }
 
-// The kernels' names tell which rate of products applies (train/lab/bench/roofline.cpp).
+// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
 
 void inverse_steps_by_planes(const Tensor& m, InverseTrace& trace) {
   Steps s = steps_of(m, trace);

@@ -212,7 +212,7 @@ int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size, int most_bloc
   return blocks;
 }
 
-// The kernels' names tell which rate of products applies (train/lab/bench/roofline.cpp).
+// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
 
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace, int most_blocks) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);

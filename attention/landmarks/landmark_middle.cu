@@ -426,7 +426,7 @@ bool middle_fits(std::int64_t size, std::int64_t width) {
   return fits;
 }
 
-// The kernels' names tell which rate of products applies (train/lab/bench/roofline.cpp).
+// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
 
 void fused_inverse(MiddleSaved& saved) {
   const Middle s = middle_of(saved);

@@ -10,7 +10,7 @@
 
 namespace skytape::data {
 
-/// UsageError for an unknown kind, or a training that cannot be or would replace a file.
+/// UsageError for an unknown kind, or a vocabulary that cannot be learnt or would replace a file.
 [[nodiscard]] TokenChoice chosen_tokens(const PrepareOptions& options);
 
 /// The vocabulary that lies in files; null where there are none, or where they are to be learnt.

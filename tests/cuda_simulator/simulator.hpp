@@ -2,7 +2,7 @@
 // every GPU source with g++ and runs its kernels on the CPU.
 //
 // The threads of a block, or of a cluster's blocks, are fibers: each runs until it reaches a barrier,
-// a warp operation or its end, then the next one goes on. Blocks run in any order, several at a time
+// a warp operation or its end, then the next one runs. Blocks run in any order, several at a time
 // on several cores.
 //
 // It shows wrong indices, wrong launch geometry, too little shared memory, barriers that some

@@ -1,4 +1,4 @@
-// A training that fits a given time: its steps, by the rate of this machine.
+// A run that fits a given time: its steps, by the rate of this machine.
 #pragma once
 
 #include <cstdint>

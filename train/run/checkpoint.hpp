@@ -1,4 +1,4 @@
-// Checkpoints: everything that a run needs to go on bit for bit, in one safetensors file.
+// Checkpoints: everything that a run needs to continue bit for bit, in one safetensors file.
 //
 // Tensors: the parameters and constant buffers under the papers' names; "optimizer.exp_avg.<name>"
 // and "optimizer.exp_avg_sq.<name>"; "train.sums". Metadata: "skytape.config" and "skytape.state",
@@ -42,7 +42,7 @@ struct CheckpointFacts {
 /// the first tensor that is missing, unknown or of another shape.
 void load_weights(const SafetensorsFile& file, const std::filesystem::path& path, nn::Model& model);
 
-/// Weights, moments, sums and step of a run that goes on.
+/// Weights, moments, sums and step of a resumed run.
 void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
                    const RunState& state, nn::Model& model, Trainer& trainer);
 

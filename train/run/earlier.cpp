@@ -81,8 +81,8 @@ void refuse_lost_run(const fs::path& folder, const Json& config, bool init) {
   const std::vector<Json> metrics = read_metrics(folder / "metrics.jsonl");
   if (!metrics.empty()) {
     throw DataError(
-        fmt::format("{}: metrics up to step {}, but last.safetensors is missing: nothing to go on "
-                    "from; --force starts anew",
+        fmt::format("{}: metrics up to step {}, but last.safetensors is missing: no state to "
+                    "continue from; --force starts anew",
                     folder.string(), metrics.back().value("step", std::int64_t{0})));
   }
   if (config.contains("init") && !init) {

@@ -27,7 +27,7 @@ constexpr const char* kTokens = "model.embeddings.word_embeddings.weight";
 /// The encoder's own tensors are the same under every method; a method's are named ".attn.".
 bool of_method(const std::string& name) { return name.find(".mha.attn.") != name.npos; }
 bool of_encoder(const std::string& name) { return name.starts_with("model."); }
-/// The head of masked-token prediction, which a pre-training goes on with.
+/// The head of masked-token prediction, which a pre-training takes over.
 bool of_masked_head(const std::string& name) { return name.starts_with("masked_head."); }
 /// Tables that the settings say alone: nothing in them was learned.
 bool computed(const std::string& name) {

@@ -1,4 +1,4 @@
-// The memory that a training takes at least: known before any of it is taken.
+// The memory that a run takes at least: known before any of it is taken.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ bool resumes(const Request& r) { return r.options.existing == RunFolder::Existin
 /// Returns whether the configuration is that of an earlier process.
 bool goes_on(const Request& r) { return resumes(r) && fs::exists(config_file(r.options.out)); }
 
-/// The config.json of the run that --resume goes on with, {"file", "config"}; null if there is none.
+/// The config.json of the run that --resume continues, {"file", "config"}; null if there is none.
 /// A run of two phases has one in the folder of the first until the second begins.
 Json saved_run(const Request& r) {
   const fs::path& folder = r.options.out;
@@ -49,8 +49,8 @@ Json saved_run(const Request& r) {
   if (const fs::path file = config_file(folder); fs::exists(file)) {
     const Json config = read_config(folder);
     if (is_pretraining(config) == r.pretraining) return saved(file, config);
-    throw UsageError(fmt::format("{}: a {}, which {} --resume goes on with", folder.string(),
-                                 r.pretraining ? "training" : "pre-training",
+    throw UsageError(fmt::format("{}: a {}, which {} --resume continues", folder.string(),
+                                 r.pretraining ? "training run" : "pre-training",
                                  r.pretraining ? "train" : "pretrain"));
   }
   const fs::path first = config_file(folder / kPretrainingFolder);
@@ -66,7 +66,7 @@ RunConfig configure(const Request& r, const Json& saved) {
     const bool new_run = !resumes(r) || r.seeds > 1 || r.out.empty() || r.said.contains("--task");
     if (new_run) return resolve(r.choices);
     throw UsageError(
-        fmt::format("{}: no run to go on with in {}; expected --out with the folder of "
+        fmt::format("{}: no run to continue in {}; expected --out with the folder of "
                     "one, or --task, too, where a new one is to start",
                     r.pretraining ? "pretrain" : "train", r.options.out.string()));
   }
@@ -104,7 +104,7 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
   }
 }
 
-/// The config.json of a run that goes on has all that its encoder needs; rank 0 reads the file.
+/// The config.json of a resumed run has all that its encoder needs; rank 0 reads the file.
 void fit_encoder(Request& r) {
   const Ranks& ranks = *r.options.ranks;
   const std::string settings = ranks.ask_first([&] {
@@ -113,7 +113,7 @@ void fit_encoder(Request& r) {
   ranks.together([&] { add_encoder_settings(data::parse_json(settings), r.choices); });
 }
 
-/// Adds the steps that --budget leaves time for. A run that goes on has its own.
+/// Adds the steps that --budget leaves time for. A resumed run has its own.
 void fit_budget(Request& r) {
   const double seconds = parse_duration("--budget", r.budget);
   if (!r.options.ranks->alone()) {

@@ -18,7 +18,7 @@ namespace skytape::train {
 /// part.
 [[nodiscard]] MicrobatchLimits microbatch_limits(const RunConfig& config, const Ranks& ranks);
 
-/// The most microbatches that a batch of a training on sequences of up to `longest` tokens has.
+/// The most microbatches that a batch of a run on sequences of up to `longest` tokens has.
 [[nodiscard]] std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest,
                                              const Ranks& ranks);
 

@@ -157,7 +157,7 @@ void Reporter::stopped(int signal) {
                      ran.replayed, ran.captured, ran.direct));
   }
   line(fmt::format(
-      "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",
+      "stopped {} step {} of {}; {} holds the run: the same command with --resume continues it",
       signal != 0 ? "by a signal after" : "as asked after", run_.state.step, run_.config.steps(),
       last_file(run_.options.out).string()));
 }

@@ -23,7 +23,7 @@ struct Moment {
   double accuracy = 0;      // what it showed
 };
 
-/// Part of a run's state: it goes on after a stop where it was.
+/// Part of a run's state: it resumes after a stop where it was.
 struct TimeToAccuracy {
   std::optional<Moment> trivial;  // above the task's trivial baseline
   std::optional<Moment> paper;    // above the papers' best cell of the task

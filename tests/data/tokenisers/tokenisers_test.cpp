@@ -251,7 +251,7 @@ TEST_CASE("SentencePiece: models are learnt, the same for the same texts, and re
   CHECK(learn_sentencepiece({"unigram", 40}, texts) != learn_sentencepiece({"bpe", 40}, texts));
 }
 
-TEST_CASE("SentencePiece: broken models, and trainings that cannot be, are refused") {
+TEST_CASE("SentencePiece: broken models, and models that cannot be learnt, are refused") {
   const auto refused = [](const char* text) {
     return error_of<UsageError>([&] { (void)parse_sentencepiece_training(text); });
   };

@@ -117,7 +117,7 @@ TEST_CASE("a product beside other work gives the bits of one alone") {
   CHECK(second.to_vector() == first.to_vector());
 }
 
-TEST_CASE("an error on either side is passed on, and the device goes on as before") {
+TEST_CASE("an error on either side is passed on, and the device works as before") {
   for_each_device([](Device device) {
     const auto fails = [] { throw Error("the op's own words"); };
     const auto nothing = [] {};

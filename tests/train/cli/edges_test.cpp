@@ -141,7 +141,7 @@ TEST_CASE("a signal ends eval, bench, approx and data with 130 or 143, and nothi
 }
 
 TEST_CASE(
-    "with its standard streams closed or full a training runs, and no file takes their text") {
+    "with its standard streams closed or full a run ends well, and no file takes their text") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.finish(w.train("open", 6)).code == 0);

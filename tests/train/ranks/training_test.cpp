@@ -153,7 +153,7 @@ TEST_CASE("ranks without a microbatch in the first steps end with the bits of on
   }
 }
 
-TEST_CASE("a run goes on with other numbers of ranks and ends as if it never stopped") {
+TEST_CASE("a run continues with other numbers of ranks and ends as if it never stopped") {
   if (!mpirun_or_skip()) return;
   const Workshop w;
   REQUIRE(w.finish(train_together(w, "whole", 12)).code == 0);

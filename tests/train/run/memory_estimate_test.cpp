@@ -1,4 +1,4 @@
-// The least memory of a training, against what models and runs take.
+// The least memory of a run is compared with what models and runs take.
 #include "train/run/memory_estimate.hpp"
 
 #include "data/files/json.hpp"

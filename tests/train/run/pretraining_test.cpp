@@ -203,7 +203,7 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   CHECK_MESSAGE(eval.code == 0, eval.err);
 }
 
-TEST_CASE("a pre-training goes on from another with its head and a fresh schedule") {
+TEST_CASE("a pre-training continues from another with its head and a fresh schedule") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.start("pretrain", "first", 5).code == 0);

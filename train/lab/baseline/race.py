@@ -140,7 +140,7 @@ def warning_of(rates):
     """Returns a warning if the rate of our own products moved by more than a fifth; else nothing."""
     if not rates or max(rates) <= 1.2 * min(rates):
         return ""
-    return (f"Warning: the rate of products moved between {min(rates):.0f} and {max(rates):.0f} "
+    return (f"Warning: the GEMM throughput moved between {min(rates):.0f} and {max(rates):.0f} "
             "GFLOP/s meanwhile: others use the machine, and rows do not compare.")
 
 

@@ -25,7 +25,7 @@ namespace {
 using data::Json;
 
 constexpr int kWarmUps = 2;
-// A training on a GPU submits steps ahead and doesn't wait for each: nor do these.
+// A run on a GPU submits steps ahead and does not wait for each: nor do these.
 constexpr std::int64_t kStepsInARow = 10;
 constexpr std::int64_t kPartSteps = 3;  // at most, for the split by parts
 constexpr std::uint64_t kSeed = 42;
@@ -85,7 +85,7 @@ void start_memory(const BenchCase& c, BenchResult& result) {
   result.fixed_bytes = memory_stats(c.device).live_bytes;
 }
 
-/// The rate of products, which is taken before and after the steps: others use the machine.
+/// The peak GEMM throughput, measured before and after the steps: others use the machine.
 void add_rate(const BenchCase& c, BenchResult& result) {
   if (c.gemm_rate) result.gemm_rates.push_back(tensor::measure_gemm_gflops(c.device));
 }

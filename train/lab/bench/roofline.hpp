@@ -24,7 +24,7 @@ struct Rates {
   double copy_gbs = 4300;    // 10^9 bytes a second, read plus written
   double bf16_tflops = 790;  // 10^12 floating-point operations a second, library products
   double fp32_tflops = 67;   // without tensor cores: fp32 products and most of our own kernels
-  /// Returns the rate of products, tiled and block attention in "fp32", "tf32" or "bf16".
+  /// Returns the throughput of GEMM, tiled and block attention in "fp32", "tf32" or "bf16".
   [[nodiscard]] double product_tflops(const std::string& precision) const;
 };
 

@@ -316,7 +316,7 @@ void add_bench(const Command& program) {
       .within(0.0, 1e9);
   command.add_flag(
       "--no-rates", flags->no_rates,
-      "measure no rates of products and copies: a tool that watches every access would "
+      "measure no GEMM throughput and no copies: a tool that watches every access would "
       "spend its time on them");
   command.add_option("--json", flags->json_file, "write machine and results there");
   command.add_option("--predicted", flags->predicted,

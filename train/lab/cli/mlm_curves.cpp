@@ -158,10 +158,10 @@ void add_mlm_curves(const Command& program) {
                   "key=value, for every training; attention_dropout, else 0, for the exact ones")
       .default_text("");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
-  command.add_option("--jobs", flags->jobs, "trainings at a time, which share the threads")
+  command.add_option("--jobs", flags->jobs, "runs at a time, which share the threads")
       .between(1, 256);
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
-  command.add_option("--out", flags->out, "folder of the trainings, tables and pictures");
+  command.add_option("--out", flags->out, "folder of the runs, tables and pictures");
   command.add_flag("--table-only", flags->table_only, "train nothing, show what is there");
   command.runs([flags] { return run(*flags); });
 }

@@ -23,7 +23,7 @@ struct CurvesOptions {
   std::filesystem::path out;  // the cells' folders; the corpus of n lies in data/n<n>
 };
 
-/// A training of the figure.
+/// A run of the figure.
 struct CurveCell {
   std::int64_t n = 0, k = 0;  // k = 0: exact attention
   std::string sharing;        // of Linformer's projections; empty: exact attention

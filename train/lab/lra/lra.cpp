@@ -112,7 +112,7 @@ std::string what_differs(Json there, const GridCell& cell) {
 }
 
 /// The steps that --budget leaves time for: those of the cell's run where there is one already that
-/// differs in nothing else, so that the same command goes on.
+/// differs in nothing else, so that the same command continues it.
 template <class Make> std::string budgeted_steps(const GridOptions& options, const Make& make) {
   const double seconds = parse_duration("--budget", options.budget);
   const GridCell cell = make("");
@@ -311,7 +311,7 @@ class Grid {
           fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(), listed(failed_)));
     }
     if (signal_received() != 0) {
-      progress_.line("stopped by a signal: the same command goes on");
+      progress_.line("stopped by a signal: the same command continues it");
       return 128 + signal_received();
     }
     return failed_.empty() ? 0 : 1;

@@ -18,13 +18,13 @@ struct GridOptions {
   std::int64_t seeds = 1;                 // base.seed and those after it
   Choices base;                           // the rest of every cell
   std::string features;                   // where a method has them; empty: what the recipe says
-  std::string budget;  // time that the training of a cell may take by itself; empty: any
+  std::string budget;  // time that the run of a cell may take by itself; empty: any
   std::filesystem::path out = "runs";
   int jobs = 1;     // cells at a time
   int threads = 1;  // of all of them together
 };
 
-/// One run of the grid: a training, or the pre-training of a configuration that predicts hidden
+/// One run of the grid: of the task, or the pre-training of a configuration that predicts hidden
 /// tokens, whose choices are those of `skytape pretrain`.
 struct GridCell {
   std::string folder;  // below `out`: <task>-<attention>-<recipe>[-lr<lr>][-b<batch>]-s<seed>
@@ -45,7 +45,7 @@ struct GridCell {
 void place_cells(std::vector<GridCell>& cells, const std::filesystem::path& out);
 
 /// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. A cell
-/// that fails, or whose data are missing, is named on stderr and the others go on. After a signal
+/// that fails, or whose data are missing, is named on stderr and the others continue. After a signal
 /// the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
 /// 128 + signal. Notes which data the cells have, once they are prepared.
 int run_grid(std::vector<GridCell>& cells, const GridOptions& options);

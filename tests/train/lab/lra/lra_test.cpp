@@ -210,7 +210,7 @@ TEST_CASE("axes make cells of their own, and a cell that fails does not stop the
   CHECK(contains(f.out, "- listops-vmean-skytape-lr1e-3-s42: broken: "));
 }
 
-TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
+TEST_CASE("a killed grid leaves no process behind and resumes where it was") {
   if (!program_or_skip()) return;
   const Workshop w;
   const std::vector<std::string> grid = {"--tasks", "listops", "--attentions",
@@ -269,7 +269,7 @@ TEST_CASE("SIGTERM stops a grid with 143: running cells keep their state, no oth
   CAPTURE(f.err);
   CHECK(f.code == 143);
   CHECK(contains(f.err, "listops-skyformer-skytape-s42: stopped, its state is kept"));
-  CHECK(contains(f.err, "the same command goes on"));
+  CHECK(contains(f.err, "the same command continues it"));
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
   CHECK(contains(f.out, "| skyformer | skytape"));
@@ -334,7 +334,7 @@ TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed
   CHECK(contains(f.out, "| 42 | – | – | – | – |"));
 }
 
-TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it goes on") {
+TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it is resumed") {
   if (!program_or_skip()) return;
   const Workshop w;
   std::vector<std::string> words =

@@ -174,7 +174,7 @@ Table task_table(const CostOptions& options) {
       "paper: on a V100 of 16 GB, where softmax trades time for memory by checkpointing."};
   if (options.device == Device::cpu) {
     table.notes.push_back(fmt::format(
-        "A training on this CPU computes {} positions at once, or one example, and needs less.",
+        "A run on this CPU computes {} positions at a time, or one example, and needs less.",
         cache_positions()));
   }
   return table;
