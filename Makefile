@@ -219,7 +219,7 @@ gradcheck:
 	build/skytape $@ $(call flags,$(FLAGS))
 lra bench theory cost stability approx spectrum report:
 	build/skytape-lab $@ $(call flags,$(FLAGS))
-race: lab ## training steps beside PyTorch, in alternation: PYTHON= DEVICE=cpu PRECISION= BATCH= OUT= PEER=other-baseline.py
+race: lab ## benchmark: training steps of skytape and PyTorch in alternation: PYTHON= DEVICE=cpu PRECISION= BATCH= OUT= PEER=other-baseline.py
 	"$(PYTHON)" train/lab/baseline/race.py $(call flags,PEER $(FLAGS))
 python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
 wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= OUT=

@@ -285,7 +285,7 @@ __device__ void begin_chunks(const Chunk& chunk, const Number* source, Number* t
   }
 }
 
-/// The same of facts.
+/// The same for Query or Key.
 template <int kThreads, int kChunks, class Chunk, class Fact>
 __device__ void begin_facts(const Chunk& chunk, const Fact* source, Fact* target) {
   constexpr int kFloats = sizeof(Fact) / sizeof(float);

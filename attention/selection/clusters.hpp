@@ -38,7 +38,7 @@ struct Clusters {
 /// to_slots, each row times its slot's weight.
 [[nodiscard]] Tensor to_weighted_slots(const Tensor& x, const Clusters& clusters);
 
-// The two builds of the kernels behind these. Sums of the nearest tokens are a pair of twins: on the CPU
+// The two builds of the kernels behind these. Sums of the nearest tokens are a backend pair: on the CPU
 // they are rows added at an index, on the GPU a kernel of their own.
 
 /// Rows scaled to unit length, however short: centroids [H, C, D] -> [B, H, C, D], for all examples alike.

@@ -35,7 +35,7 @@ struct ChosenRows {
 /// rows: i32[B, H, T], each row of [0, N) at most once, or -1; `like` [B, H, N, D] gives the rest.
 [[nodiscard]] ChosenRows chosen_rows(const Tensor& rows, const Tensor& like);
 
-// The two builds of the kernels behind these. The measure is a pair of twins: on the CPU one product
+// The two builds of the kernels behind these. The measure is a backend pair: on the CPU one product
 // after the other, each vectorised, on the GPU one thread per product.
 
 void sampled_keys_on(Cpu, const Tensor& u, const Tensor& counts, Tensor& keys);

@@ -22,7 +22,7 @@ constexpr const char* kArchive = "aclImdb_v1.tar.gz";
 constexpr std::size_t kMaxReview = 16 << 20;  // bytes; the longest has 13,704
 constexpr std::int64_t kOfficial = 50000;     // reviews of both splits
 
-/// Facts of the official archive: copies with replaced reviews circulate.
+/// Metadata of the official archive: copies with replaced reviews circulate.
 struct KnownSplit {
   std::size_t documents;
   std::uint64_t bytes;

@@ -1,4 +1,4 @@
-// The two builds of the kernels behind reduce.cpp. Maxima down columns are a pair of twins: a CPU's
+// The two builds of the kernels behind reduce.cpp. Maxima down columns are a backend pair: a CPU's
 // thread walks along rows, for whole vectors; a GPU's has a column, and several share a long one.
 #pragma once
 

@@ -1,4 +1,4 @@
-// CUDA only (included by nvcc): checks, the device's stream and facts, teams and launchers.
+// CUDA only (included by nvcc): checks, the device's stream and metadata, teams and launchers.
 #pragma once
 
 #include <cublas_v2.h>

@@ -140,7 +140,7 @@ MlpGradients mlp_backward(const Tensor& x, const MlpWeights& w, const Dropout& h
   ENSURE(dy.shape() == x.shape(), "mlp_backward: expected dy of the shape of x ", x, ", got ", dy);
   if (!mlp_is_one_kernel(x, w)) return backward_by_definition(x, w, hidden, output, dy);
   ENSURE(facts.shape() == Shape({x.size(0), x.size(1), kMlpFacts}) && facts.dtype() == DType::i32,
-         "mlp_backward: expected the facts that mlp gave for x ", x, ", got ", facts);
+         "mlp_backward: expected the metadata that mlp gave for x ", x, ", got ", facts);
   return fused_backward(x, w, hidden, output, facts, dy);
 }
 

@@ -235,7 +235,7 @@ int run(const InfoFlags& flags) {
 
 void add_info(const Command& program) {
   const Command command =
-      program.add_command("info", "facts: build, attention, gpu, recipe, task, or run FOLDER");
+      program.add_command("info", "information: build, attention, gpu, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.add_option("topic", flags->topic,
                      "build (default), attention, gpu, recipe, task, or run with its folder");

@@ -1,4 +1,4 @@
-// Facts about this build and this machine, for --version, config.json, result.json and the bench.
+// Metadata of this build and this machine, for --version, config.json, result.json and the bench.
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,7 @@ namespace skytape::train {
 /// They name no path.
 [[nodiscard]] data::Json init_facts(const std::filesystem::path& file);
 
-/// "pre-trained on listops with skyformer, 2,000 steps in 12 min", from the facts "pretraining".
+/// "pre-trained on listops with skyformer, 2,000 steps in 12 min", from the metadata "pretraining".
 [[nodiscard]] std::string pretraining_text(const data::Json& facts);
 
 /// Copies the embeddings, the encoder's layers and its last norm into the model, and where both

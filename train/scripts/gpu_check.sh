@@ -13,7 +13,7 @@
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
 #   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set conv_width=0, …); it goes
 #            on with OUT/arena.tar.gz where that was carried here, and leaves it for the next time
-#   PEER     the baseline to race against (default: train/lab/baseline's), run with PYTHON; its methods PEERS
+#   PEER     the baseline to compare with (default: train/lab/baseline's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
 #   JOBS     checks that run side by side where none is timed: slices tests, goldens, bits
 #            and sanitizers (default: half of the cores, at most 8); those of races would be too slow
@@ -253,7 +253,7 @@ slice_bench() {
   done
 }
 
-# All of the peer's methods at once, which compile side by side and are timed alone.
+# All of the baseline's methods in one call: they compile in parallel and are timed alone.
 race() {
   if ! timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
     echo "$PYTHON has no torch that sees the GPU"

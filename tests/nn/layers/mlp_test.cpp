@@ -114,6 +114,6 @@ TEST_CASE("on CUDA an MLP reads x once and writes y once, and keeps 32 bytes a t
 
   CHECK_THROWS_WITH_AS(
       (void)tensor::mlp_backward(x, w, {}, {}, x, x),
-      doctest::Contains("expected the facts that mlp gave for x f32[32, 2048, 64]"), Error);
+      doctest::Contains("expected the metadata that mlp gave for x f32[32, 2048, 64]"), Error);
 }
 #endif

@@ -249,9 +249,9 @@ class Habits(unittest.TestCase):
     def test_deepcopy_and_pickle(self):
         for name in SOME:
             module, x = layer(name).eval(), inputs()
-            for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            for same in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
                 with self.subTest(name):
-                    self.assertTrue((twin(x) == module(x)).all())
+                    self.assertTrue((same(x) == module(x)).all())
             file = io.BytesIO()
             torch.save(module, file)
             file.seek(0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The benchmark model in plain PyTorch: what `make race` times skytape beside.
+"""The benchmark model in plain PyTorch: the baseline with which `make race` compares skytape.
 
     torch_baseline.py --attn skyformer,linformer --n 2048 --batch 4 [--compile] [--device cuda --amp bf16]
 

@@ -1,4 +1,4 @@
-// Results of an experiment: printed as they come, and kept in a folder with the facts that numbers
+// Results of an experiment: printed as they come, and kept in a folder with the metadata that numbers
 // depend on.
 //
 //   NAME.json   machine, revision, date, facts, all tables, details
@@ -33,7 +33,7 @@ class Experiment {
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
 
-  /// A fact of the experiment: "seed", "steps", …
+  /// An entry of the experiment's metadata: "seed", "steps", …
   void note(const std::string& key, data::Json value) { facts_[key] = std::move(value); }
   void add(Table table);
   /// Adds a detail that programs may want and readers do not: for the JSON file alone.
